@@ -1,0 +1,108 @@
+//! Bytes that nobody may see.
+//!
+//! A [`Secret`] has no `Display` and no serialisation but `***`; its bytes are wiped when it is dropped. Who needs
+//! them says so with [`Secret::expose`], which is easy to find in a review.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Serialize, Serializer};
+use std::fmt;
+use zeroize::Zeroizing;
+
+/// What stands in every text where a secret would.
+pub const MASK: &str = "***";
+
+/// Secrets shorter than this are not searched for in texts: masking every `a` would only destroy the message.
+const SHORTEST_REDACTED: usize = 4;
+
+/// The raw bytes of one key of a Kubernetes Secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Zeroizing<Vec<u8>>);
+
+impl Secret {
+    /// Takes the raw bytes.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// The raw bytes, for the one place that must hand them on.
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(MASK)
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(MASK)
+    }
+}
+
+/// Removes every given secret from texts that come from elsewhere, such as a helper's last words.
+///
+/// Looks for the raw, the base64 and the percent-encoded form.
+#[derive(Default)]
+pub struct Redactor {
+    needles: Vec<Zeroizing<String>>,
+}
+
+impl Redactor {
+    /// A redactor for these secrets. Those under four bytes are left alone.
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
+        let mut needles: Vec<_> = secrets
+            .into_iter()
+            .filter(|secret| secret.expose().len() >= SHORTEST_REDACTED)
+            .flat_map(|secret| forms(secret.expose()))
+            .map(Zeroizing::new)
+            .collect();
+        needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
+        needles.dedup();
+        Self { needles }
+    }
+
+    /// `text` with every form of every secret replaced by [`MASK`].
+    pub fn clean(&self, text: &str) -> String {
+        self.needles.iter().fold(text.to_owned(), |text, needle| text.replace(needle.as_str(), MASK))
+    }
+}
+
+fn forms(raw: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(raw).into_owned();
+    let trimmed = text.trim().to_owned();
+    let encoded = STANDARD.encode(raw);
+    let unpadded = encoded.trim_end_matches('=').to_owned();
+    let percent = raw.iter().fold(String::new(), |out, &byte| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+            out + char::from(byte).encode_utf8(&mut [0; 4])
+        }
+        _ => out + &format!("%{byte:02X}"),
+    });
+    [text, trimmed, encoded, unpadded, percent]
+        .into_iter()
+        .filter(|form| form.len() >= SHORTEST_REDACTED)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn never_shows_itself() {
+        let secret = Secret::new(b"hunter2".to_vec());
+        assert_eq!(format!("{secret:?} {}", serde_json::to_string(&secret).unwrap()), "*** \"***\"");
+    }
+
+    #[test]
+    fn redacts_every_form() {
+        let secret = Secret::new(b"p@ss,word\n".to_vec());
+        let redactor = Redactor::new([&secret]);
+        let text = "raw p@ss,word b64 cEBzcyx3b3JkCg== bare cEBzcyx3b3JkCg url p%40ss%2Cword%0A";
+        assert_eq!(redactor.clean(text), "raw *** b64 *** bare *** url ***");
+    }
+}
