@@ -1,5 +1,7 @@
 //! Every FlexVolume driver a Kubernetes node needs, in one static binary.
 pub mod failure;
+pub mod quantity;
+pub mod schema;
 pub mod secret;
 
 /// What `bin/flexvol.rs` calls.
