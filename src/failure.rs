@@ -89,7 +89,6 @@ impl Failure {
             Cow::from(&self.message)
         } else {
             format!("{}; left behind: {}", self.message, self.residue.join(", ")).into()
-        }; left behind: {}", self.message, self.residue.join(", ")).into(),
         };
         one_line(&text, MESSAGE_LIMIT)
     }
