@@ -234,7 +234,7 @@ macro_rules! options {
 
         impl $name {
             /// The table behind the parser, `explain` and the hints.
-            pub const SPECS: &'static [$crate::schema::OptionSpec] = &[$($crate::schema::OptionSpec {
+            $visibility const SPECS: &'static [$crate::schema::OptionSpec] = &[$($crate::schema::OptionSpec {
                 name: $key,
                 aliases: $crate::options!(@aliases $($attributes)*),
                 kind: <$type as $crate::schema::OptionValue>::KIND,
@@ -245,7 +245,7 @@ macro_rules! options {
             }),*];
 
             /// Reads the options, or says which one is wrong and how to mend it.
-            pub fn parse(own: &std::collections::BTreeMap<String, String>) -> $crate::failure::Result<Self> {
+            $visibility fn parse(own: &std::collections::BTreeMap<String, String>) -> $crate::failure::Result<Self> {
                 $crate::schema::refuse_unknown(own, Self::SPECS)?;
                 let mut specs = Self::SPECS.iter();
                 Ok(Self { $($field: $crate::schema::value(own, specs.next().unwrap_or(&Self::SPECS[0]))?,)* })
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn the_table_says_what_is_required() {
-        let required: Vec<_> = Sample::SPECS.iter().map(|spec| spec.required()).collect();
+        let required: Vec<_> = Sample::SPECS.iter().map(OptionSpec::required).collect();
         assert_eq!(required, [false, true, false]);
     }
 }
