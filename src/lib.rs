@@ -1,5 +1,6 @@
 //! Every FlexVolume driver a Kubernetes node needs, in one static binary.
 pub mod failure;
+pub mod protocol;
 pub mod secret;
 
 /// What `bin/flexvol.rs` calls.
