@@ -1,8 +1,16 @@
 //! Every FlexVolume driver a Kubernetes node needs, in one static binary.
+pub mod driver;
+pub mod drivers;
 pub mod failure;
+pub mod file_system;
+pub mod mount_options;
+pub mod plan;
+pub mod policy;
+pub mod protocol;
 pub mod quantity;
 pub mod schema;
 pub mod secret;
+pub mod settings;
 
 /// What `bin/flexvol.rs` calls.
 pub fn main() -> std::process::ExitCode {

@@ -40,8 +40,14 @@ pub enum Atime {
 
 impl MountFlags {
     /// What a volume gets when nobody says otherwise.
-    pub const DEFAULT: Self =
-        Self { read_only: false, suid: false, dev: false, exec: true, atime: Atime::Relative, diratime: true };
+    pub const DEFAULT: Self = Self {
+        read_only: false,
+        suid: false,
+        dev: false,
+        exec: true,
+        atime: Atime::Relative,
+        diratime: true,
+    };
 
     fn words(self) -> impl Iterator<Item = &'static str> {
         let atime = match self.atime {
@@ -153,7 +159,9 @@ impl Value {
         let harmless = |c: char| c.is_ascii_alphanumeric() || "_.:/@-".contains(c);
         match (self, value) {
             (Self::None, None) => true,
-            (Self::Number, Some(text)) => !text.is_empty() && text.len() < 20 && text.bytes().all(|b| b.is_ascii_digit()),
+            (Self::Number, Some(text)) => {
+                !text.is_empty() && text.len() < 20 && text.bytes().all(|b| b.is_ascii_digit())
+            }
             (Self::Size, Some(text)) => Quantity::parse(text).is_ok(),
             (Self::Word, Some(text)) => !text.is_empty() && text.chars().all(harmless),
             (Self::OneOf(words), Some(text)) => words.contains(&text),
@@ -183,7 +191,9 @@ fn own_option(word: &str, rules: &[Rule]) -> Result<FsOption> {
     let (key, value) = word.split_once('=').map_or((word, None), |(key, value)| (key, Some(value)));
     let rule = COMMON.iter().chain(rules).find(|rule| rule.0 == key);
     match rule {
-        Some(rule) if rule.1.accepts(value) => Ok(FsOption { key: key.into(), value: value.map(str::to_owned) }),
+        Some(rule) if rule.1.accepts(value) => {
+            Ok(FsOption { key: key.into(), value: value.map(str::to_owned) })
+        }
         Some(rule) => Err(Failure::options(format!("mountOptions: {word:?} does not fit: {}", usage(rule)))),
         None => Err(Failure::options(format!(
             "mountOptions: {key:?} is not allowed here: allowed are ro, noexec, noatime, strictatime, nodiratime, {}",
@@ -206,7 +216,11 @@ fn usage(Rule(key, value): &Rule) -> String {
 mod tests {
     use super::*;
 
-    const RULES: &[Rule] = &[Rule("commit", Value::Number), Rule("data", Value::OneOf(&["ordered"])), Rule("discard", Value::None)];
+    const RULES: &[Rule] = &[
+        Rule("commit", Value::Number),
+        Rule("data", Value::OneOf(&["ordered"])),
+        Rule("discard", Value::None),
+    ];
 
     fn flags(list: &str, read_only: bool) -> String {
         parse(list, MountFlags { read_only, ..MountFlags::DEFAULT }, RULES).unwrap().0.to_string()
@@ -222,16 +236,32 @@ mod tests {
 
     #[test]
     fn own_options_are_single_pairs() {
-        let (_, options) = parse("commit=5,discard,data=ordered,lazytime", MountFlags::DEFAULT, RULES).unwrap();
+        let (_, options) =
+            parse("commit=5,discard,data=ordered,lazytime", MountFlags::DEFAULT, RULES).unwrap();
         let words: Vec<_> = options.iter().map(ToString::to_string).collect();
         assert_eq!(words, ["commit=5", "discard", "data=ordered", "lazytime"]);
     }
 
     #[test]
     fn nothing_else_passes() {
-        for list in ["errors=panic", "commit=5\nuid=0", "commit=", "commit", "discard=1", "data=journal", "=x", "context=a", "bind", "remount", "rbind"] {
+        for list in [
+            "errors=panic",
+            "commit=5\nuid=0",
+            "commit=",
+            "commit",
+            "discard=1",
+            "data=journal",
+            "=x",
+            "context=a",
+            "bind",
+            "remount",
+            "rbind",
+        ] {
             let message = parse(list, MountFlags::DEFAULT, RULES).unwrap_err().message();
-            assert!(message.contains("not allowed here") || message.contains("does not fit"), "{list}: {message}");
+            assert!(
+                message.contains("not allowed here") || message.contains("does not fit"),
+                "{list}: {message}"
+            );
         }
     }
 }

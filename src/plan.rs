@@ -171,7 +171,9 @@ impl Step {
             Self::PrepareTarget { .. } => Some("remove the directory if it was made"),
             Self::MakeDirectory { .. } => Some("remove the directories that were made"),
             Self::CreateImage { .. } => Some("remove the file if it was made"),
-            Self::AttachLoop { .. } => Some("close the device; the kernel detaches it when nobody else uses it"),
+            Self::AttachLoop { .. } => {
+                Some("close the device; the kernel detaches it when nobody else uses it")
+            }
             Self::Mount { .. } | Self::Bind { .. } => Some("unmount"),
             Self::Run(run) => run.mounts.as_ref().map(|_| "unmount"),
             Self::Format { .. }

@@ -27,7 +27,11 @@ pub struct Policy {
     /// Whether tenants may lift nodev.
     pub allow_dev: bool,
     /// The largest volume a tenant may ask for, where the driver makes it.
-    #[serde(deserialize_with = "size", serialize_with = "size_text", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        deserialize_with = "size",
+        serialize_with = "size_text",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub max_size: Option<Quantity>,
 }
 
@@ -107,7 +111,10 @@ impl Policy {
     }
 
     fn check_flags(&self, flags: MountFlags) -> Result<()> {
-        let lifted = [(flags.suid && !self.allow_suid, "suid", "allowSuid"), (flags.dev && !self.allow_dev, "dev", "allowDev")];
+        let lifted = [
+            (flags.suid && !self.allow_suid, "suid", "allowSuid"),
+            (flags.dev && !self.allow_dev, "dev", "allowDev"),
+        ];
         match lifted.into_iter().find(|(lifted, ..)| *lifted) {
             Some((_, word, key)) => Err(denied(format!(
                 "mountOptions: {word:?} is not allowed on this node: leave it out, or let the admin set policy.{key}"
@@ -121,12 +128,15 @@ impl Policy {
 fn below(path: &Path, roots: &[PathBuf], key: &str) -> Result<Allowed> {
     let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     if !path.is_absolute() || !path.components().all(plain) {
-        return Err(Failure::options(format!("{path:?} is not a plain absolute path: write it without . and ..")));
+        return Err(Failure::options(format!(
+            "{path:?} is not a plain absolute path: write it without . and .."
+        )));
     }
     let found = roots.iter().find_map(|root| Some((root, path.strip_prefix(root).ok()?)));
     found.map(|(root, below)| Allowed { root: root.clone(), below: below.to_owned() }).ok_or_else(|| {
         denied(format!(
-            "{path:?} is not below a directory this node allows ({}): use one of those, or let the admin add it to policy.{key}",
+            "{} is not below a directory this node allows ({}): use one of those, or let the admin add it to policy.{key}",
+            path.display(),
             listed(roots)
         ))
     })
@@ -161,7 +171,10 @@ mod tests {
     #[test]
     fn the_first_root_that_holds_the_path() {
         let allowed = policy().bind_source(Path::new("/srv/a/b/c")).unwrap();
-        assert_eq!((allowed.root.as_path(), allowed.below.as_path()), (Path::new("/srv/a"), Path::new("b/c")));
+        assert_eq!(
+            (allowed.root.as_path(), allowed.below.as_path()),
+            (Path::new("/srv/a"), Path::new("b/c"))
+        );
         assert_eq!(policy().bind_source(Path::new("/srv/ab")).unwrap().root, Path::new("/"));
         assert_eq!(policy().bind_source(Path::new("/srv/a")).unwrap().below, Path::new(""));
     }

@@ -102,8 +102,8 @@ pub struct Exec {
     pub capabilities: ExecCapabilities,
 }
 
-/// The capabilities of an `exec` driver: kubelet's defaults, but `attach` only when asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The capabilities of an `exec` driver: none, unless the admin claims them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "kubelet's own five")]
 pub struct ExecCapabilities {
@@ -118,12 +118,6 @@ pub struct ExecCapabilities {
     /// `expandfs` is wanted.
     #[serde(rename = "requiresFSResize")]
     pub requires_fs_resize: bool,
-}
-
-impl Default for ExecCapabilities {
-    fn default() -> Self {
-        Self { attach: false, selinux_relabel: false, supports_metrics: false, fs_group: false, requires_fs_resize: false }
-    }
 }
 
 impl From<ExecCapabilities> for Capabilities {
@@ -141,10 +135,18 @@ impl From<ExecCapabilities> for Capabilities {
 impl Settings {
     /// Reads a side file's text. The error does not repeat the text.
     pub fn parse(text: &str) -> Result<Self> {
-        let settings: Self = serde_json::from_str(text)
-            .map_err(|error| Failure::options(format!("{SIDE_FILE}: {error}: mend it or install the driver again")))?;
-        match settings.exec.iter().flat_map(|exec| exec.commands.keys()).find(|name| Verb::parse(name.as_ref()).is_none()) {
-            Some(name) => Err(Failure::options(format!("{SIDE_FILE}: exec.commands: {name:?} is not a verb of kubelet's"))),
+        let settings: Self = serde_json::from_str(text).map_err(|error| {
+            Failure::options(format!("{SIDE_FILE}: {error}: mend it or install the driver again"))
+        })?;
+        match settings
+            .exec
+            .iter()
+            .flat_map(|exec| exec.commands.keys())
+            .find(|name| Verb::parse(name.as_ref()).is_none())
+        {
+            Some(name) => Err(Failure::options(format!(
+                "{SIDE_FILE}: exec.commands: {name:?} is not a verb of kubelet's"
+            ))),
             None => Ok(settings),
         }
     }

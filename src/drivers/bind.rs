@@ -90,7 +90,10 @@ impl Driver for Bind {
         let list = options.mount_options.as_deref().unwrap_or_default();
         let (flags, further) = mount_options::parse(list, flags(request.options), &[])?;
         if let Some(option) = further.first() {
-            return Err(Failure::options(format!("mountOptions: {:?} has no meaning for a bind: leave it out", option.key)));
+            return Err(Failure::options(format!(
+                "mountOptions: {:?} has no meaning for a bind: leave it out",
+                option.key
+            )));
         }
         let gid = options.gid.map(|gid| gid.0).or(request.options.fs_group.as_ref().map(|group| group.gid));
         let owner = Ownership { mode: options.mode.0, uid: options.uid.0, gid: gid.unwrap_or(0) };
@@ -102,7 +105,8 @@ impl Driver for Bind {
             flags,
             propagation: options.propagation,
         };
-        let steps = create.into_iter().chain([Step::PrepareTarget { target: target.clone() }, bind]).collect();
+        let steps =
+            create.into_iter().chain([Step::PrepareTarget { target: target.clone() }, bind]).collect();
         let view = View { file_system: None, source: Source::Node(source), access: access(flags) };
         Ok(Plan { goal: Goal::Mounted { target: target.clone(), view }, steps })
     }

@@ -21,7 +21,7 @@
 use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
 use crate::plan::{Answer, Goal, Plan, Run, Source, Step, View, Word};
-use crate::protocol::{Access, Call, Capabilities, Options, TargetPath, Verb, VerbSet};
+use crate::protocol::{Call, Capabilities, Options, TargetPath, Verb, VerbSet};
 use crate::schema::{OptionSpec, did_you_mean};
 use crate::settings::{self, SIDE_FILE, Settings};
 use std::collections::BTreeMap;
@@ -46,7 +46,8 @@ impl Driver for Exec {
     fn verbs(&self, settings: &Settings) -> VerbSet {
         let own = settings.exec.iter().flat_map(|exec| exec.commands.keys());
         let always = const { VerbSet::of(&[Verb::Init, Verb::Mount, Verb::Unmount]) };
-        own.filter_map(|name| Verb::parse(name.as_ref())).fold(always, |set, verb| set.union(VerbSet::of(&[verb])))
+        own.filter_map(|name| Verb::parse(name.as_ref()))
+            .fold(always, |set, verb| set.union(VerbSet::of(&[verb])))
     }
 
     fn capabilities(&self, settings: &Settings) -> Capabilities {
@@ -72,7 +73,8 @@ impl Driver for Exec {
     }
 
     fn expand_fs(&self, target: &TargetPath, new_bytes: u64, request: &Request<'_>) -> Result<Plan> {
-        let values = Values::default().target(target).options(request.options).set("newBytes", new_bytes.to_string());
+        let values =
+            Values::default().target(target).options(request.options).set("newBytes", new_bytes.to_string());
         performed(run(Verb::ExpandFs, request.settings, &values)?)
     }
 
@@ -114,15 +116,20 @@ fn config(settings: &Settings) -> Result<&settings::Exec> {
 }
 
 fn command(verb: Verb, settings: &Settings) -> Result<&Vec<String>> {
-    config(settings)?.commands.get(verb.name()).filter(|argv| !argv.is_empty()).ok_or_else(|| {
-        Failure::options(format!("{SIDE_FILE}: exec.commands has no {verb}: add one"))
-    })
+    config(settings)?
+        .commands
+        .get(verb.name())
+        .filter(|argv| !argv.is_empty())
+        .ok_or_else(|| Failure::options(format!("{SIDE_FILE}: exec.commands has no {verb}: add one")))
 }
 
 fn run(verb: Verb, settings: &Settings, values: &Values<'_>) -> Result<Run> {
     let config = config(settings)?;
     values.refuse_unknown(config)?;
-    let argv = command(verb, settings)?.iter().filter_map(|word| values.fill(word).transpose()).collect::<Result<_>>()?;
+    let argv = command(verb, settings)?
+        .iter()
+        .filter_map(|word| values.fill(word).transpose())
+        .collect::<Result<_>>()?;
     let answer = match verb {
         Verb::Attach | Verb::WaitForAttach => Answer::Device,
         Verb::IsAttached => Answer::Attached,
@@ -143,10 +150,16 @@ struct Values<'a> {
 impl<'a> Values<'a> {
     fn of(call: &'a Call) -> Self {
         let values = match call {
-            Call::Attach { node, .. } | Call::IsAttached { node, .. } => Self::default().set("node", node.clone()),
-            Call::Detach { volume, node } => Self::default().set("volume", volume.clone()).set("node", node.clone()),
+            Call::Attach { node, .. } | Call::IsAttached { node, .. } => {
+                Self::default().set("node", node.clone())
+            }
+            Call::Detach { volume, node } => {
+                Self::default().set("volume", volume.clone()).set("node", node.clone())
+            }
             Call::WaitForAttach { device, .. } => Self::default().set("device", device.clone()),
-            Call::MountDevice { target, device, .. } => Self::default().target(target).set("device", device.clone()),
+            Call::MountDevice { target, device, .. } => {
+                Self::default().target(target).set("device", device.clone())
+            }
             Call::ExpandVolume { target, new_bytes, old_bytes, .. } => Self::default()
                 .set("target", target.to_string_lossy().into_owned())
                 .set("newBytes", new_bytes.to_string())
@@ -182,7 +195,7 @@ impl<'a> Values<'a> {
         ];
         self.plain.extend(known.into_iter().filter_map(|(key, value)| Some((key, value?))));
         self.given = Some(options);
-        self.set("access", if options.access() == Access::ReadOnly { "ro" } else { "rw" })
+        self.set("access", options.access().word())
     }
 
     fn refuse_unknown(&self, config: &settings::Exec) -> Result<()> {
@@ -192,7 +205,8 @@ impl<'a> Values<'a> {
             Some(key) => {
                 let near = did_you_mean(key, config.options.iter().map(String::as_str));
                 let hint = near.map(|near| format!("did you mean {near:?}?"));
-                let hint = hint.unwrap_or_else(|| format!("{SIDE_FILE} lists the known ones in exec.options"));
+                let hint =
+                    hint.unwrap_or_else(|| format!("{SIDE_FILE} lists the known ones in exec.options"));
                 Err(Failure::options(format!("unknown option {key:?}: {hint}")))
             }
             None => Ok(()),
@@ -218,7 +232,9 @@ impl<'a> Values<'a> {
             let (name, optional) = name.strip_suffix('?').map_or((name, false), |name| (name, true));
             match self.value(name)? {
                 Some(value) if filled.is_empty() && value.starts_with('-') => {
-                    return Err(Failure::options(format!("the value of {{{name}}} must not begin with \"-\"")));
+                    return Err(Failure::options(format!(
+                        "the value of {{{name}}} must not begin with \"-\""
+                    )));
                 }
                 Some(value) => filled.push_str(&value),
                 None if optional => return Ok(None),
@@ -234,7 +250,8 @@ impl<'a> Values<'a> {
     }
 
     fn value(&self, name: &str) -> Result<Option<String>> {
-        let own = |key: &str| self.given.and_then(|options| options.own.get(key)).filter(|value| !value.is_empty());
+        let own =
+            |key: &str| self.given.and_then(|options| options.own.get(key)).filter(|value| !value.is_empty());
         if let Some(key) = name.strip_prefix("option.") {
             return Ok(own(key).cloned());
         }
@@ -247,8 +264,19 @@ impl<'a> Values<'a> {
 
 /// The placeholders without a prefix.
 const KNOWN: &[&str] = &[
-    "target", "device", "volume", "node", "fsType", "access", "fsGroup", "newBytes", "oldBytes", "pod.name", "pod.namespace",
-    "pod.uid", "serviceAccount",
+    "target",
+    "device",
+    "volume",
+    "node",
+    "fsType",
+    "access",
+    "fsGroup",
+    "newBytes",
+    "oldBytes",
+    "pod.name",
+    "pod.namespace",
+    "pod.uid",
+    "serviceAccount",
 ];
 
 /// The text before the first `{name}`, the name, and the text after it.
@@ -260,7 +288,9 @@ fn placeholder(text: &str) -> Option<(&str, &str, &str)> {
 
 fn missing(name: &str) -> Failure {
     match name.split_once('.') {
-        Some(("option", key)) => Failure::options(format!("option {key:?} is missing: add it to flexVolume.options")),
+        Some(("option", key)) => {
+            Failure::options(format!("option {key:?} is missing: add it to flexVolume.options"))
+        }
         Some(("secret", key)) => Failure::options(format!(
             "secret key {key:?} is missing: add it to the Secret, and check secretRef and that its type is the driver's name"
         )),

@@ -132,8 +132,18 @@ impl Driver for Image {
             access: access(flags),
         };
         let prepare = Step::PrepareTarget { target: target.clone() };
-        let steps = [Some(prepare), volume.create(), Some(volume.attach()), volume.format(access(flags))?, volume.check(), Some(mount)];
-        Ok(Plan { goal: Goal::Mounted { target: target.clone(), view }, steps: steps.into_iter().flatten().collect() })
+        let steps = [
+            Some(prepare),
+            volume.create(),
+            Some(volume.attach()),
+            volume.format(access(flags))?,
+            volume.check(),
+            Some(mount),
+        ];
+        Ok(Plan {
+            goal: Goal::Mounted { target: target.clone(), view },
+            steps: steps.into_iter().flatten().collect(),
+        })
     }
 
     fn expand_fs(&self, target: &TargetPath, new_bytes: u64, request: &Request<'_>) -> Result<Plan> {
@@ -191,9 +201,17 @@ impl Volume {
     fn format(&self, access: Access) -> Result<Option<Step>> {
         let default = if self.options.size.is_some() { Format::IfBlank } else { Format::Never };
         let kind = self.kind.unwrap_or(FileSystem::Ext4);
-        let options: Vec<_> = self.options.mkfs_options.iter().flat_map(|words| words.split_whitespace()).map(str::to_owned).collect();
+        let options: Vec<_> = self
+            .options
+            .mkfs_options
+            .iter()
+            .flat_map(|words| words.split_whitespace())
+            .map(str::to_owned)
+            .collect();
         crate::file_system::check_mkfs_options(kind, &options)?;
-        let wanted = self.options.format.unwrap_or(default) == Format::IfBlank && !kind.read_only() && access == Access::ReadWrite;
+        let wanted = self.options.format.unwrap_or(default) == Format::IfBlank
+            && !kind.read_only()
+            && access == Access::ReadWrite;
         Ok(wanted.then_some(Step::Format { file_system: kind, options }))
     }
 
@@ -202,7 +220,10 @@ impl Volume {
         wanted.then_some(Step::CheckFileSystem { file_system: self.kind })
     }
 
-    fn mount_options(&self, options: &Options) -> Result<(mount_options::MountFlags, Vec<mount_options::FsOption>)> {
+    fn mount_options(
+        &self,
+        options: &Options,
+    ) -> Result<(mount_options::MountFlags, Vec<mount_options::FsOption>)> {
         let list = self.options.mount_options.as_deref().unwrap_or_default();
         let rules = self.kind.map_or(&[][..], FileSystem::rules);
         mount_options::parse(list, flags(options), rules).map_err(|failure| match self.kind {
@@ -234,12 +255,14 @@ fn file_system(option: Option<&str>, field: Option<&str>) -> Result<Option<FileS
 
 fn region(options: &ImageOptions) -> Result<Region> {
     match (options.partition, options.offset) {
-        (Some(_), Some(_)) => Err(Failure::options("options \"partition\" and \"offset\" exclude each other: keep one")),
+        (Some(_), Some(_)) => {
+            Err(Failure::options("options \"partition\" and \"offset\" exclude each other: keep one"))
+        }
         (Some(0), None) => Err(Failure::options("option \"partition\": partitions are counted from 1")),
         (Some(number), None) => Ok(Region::Partition(number)),
-        (None, Some(Quantity(start))) if start % 512 != 0 => {
-            Err(Failure::options("option \"offset\" must be a multiple of 512 bytes, the sector of a loop device"))
-        }
+        (None, Some(Quantity(start))) if start % 512 != 0 => Err(Failure::options(
+            "option \"offset\" must be a multiple of 512 bytes, the sector of a loop device",
+        )),
         (None, Some(Quantity(start))) => Ok(Region::Offset(start)),
         (None, None) => Ok(Region::Whole),
     }

@@ -44,7 +44,8 @@ mod tests {
     #[test]
     fn attach_is_claimed_only_with_its_verbs() {
         for driver in ALL {
-            let (verbs, capabilities) = (driver.verbs(&Settings::default()), driver.capabilities(&Settings::default()));
+            let (verbs, capabilities) =
+                (driver.verbs(&Settings::default()), driver.capabilities(&Settings::default()));
             assert_eq!(verbs.contains(Verb::Attach), capabilities.attach, "{}", driver.name());
             assert_eq!(verbs.contains(Verb::ExpandFs), capabilities.requires_fs_resize, "{}", driver.name());
             assert!(verbs.contains(Verb::Init) && verbs.contains(Verb::Unmount), "{}", driver.name());

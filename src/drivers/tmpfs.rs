@@ -75,7 +75,11 @@ impl OptionValue for Huge {
 
     fn parse(text: &str) -> Result<Self, String> {
         let known = ["never", "always", "within_size", "advise"];
-        known.into_iter().find(|word| *word == text).map(Self).ok_or_else(|| format!("{text:?} is not {}", Self::KIND))
+        known
+            .into_iter()
+            .find(|word| *word == text)
+            .map(Self)
+            .ok_or_else(|| format!("{text:?} is not {}", Self::KIND))
     }
 }
 
@@ -111,8 +115,11 @@ impl Driver for Tmpfs {
         check_size(&options, request.settings)?;
         let list = options.mount_options.as_deref().unwrap_or_default();
         let (flags, further) = mount_options::parse(list, flags(request.options), &[])?;
-        let view =
-            View { file_system: Some("tmpfs".into()), source: Source::Name("tmpfs".into()), access: access(flags) };
+        let view = View {
+            file_system: Some("tmpfs".into()),
+            source: Source::Name("tmpfs".into()),
+            access: access(flags),
+        };
         let mount = Step::Mount {
             target: target.clone(),
             file_system: Some("tmpfs".into()),
@@ -132,9 +139,9 @@ fn check_size(options: &TmpfsOptions, settings: &Settings) -> Result<()> {
     match (options.size, settings.policy.max_size) {
         (Some(TmpfsSize::Bytes(size)), _) => settings.policy.check_size(size.0),
         (_, None) => Ok(()),
-        (_, Some(limit)) => {
-            Err(Failure::options(format!("this node limits sizes: give option \"size\" in bytes, at most {limit}")))
-        }
+        (_, Some(limit)) => Err(Failure::options(format!(
+            "this node limits sizes: give option \"size\" in bytes, at most {limit}"
+        ))),
     }
 }
 
