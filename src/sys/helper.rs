@@ -51,11 +51,9 @@ impl Helper {
     /// Fails with `ToolMissing` and the package to install. `name` must come from this program, never from options:
     /// a slash in it is refused all the same.
     pub fn find(name: &str) -> Result<Self> {
-        let found = match name.contains('/') {
-            true => None,
-            false => which::which_in(name, Some(DIRECTORIES), "/").ok(),
-        };
-        found.map(|program| Self::new(name, program)).ok_or_else(|| missing(name).into())
+        let place =
+            if name.contains('/') { None } else { which::which_in(name, Some(DIRECTORIES), "/").ok() };
+        place.map(|program| Self::new(name, program)).ok_or_else(|| missing(name).into())
     }
 
     /// The program at an absolute path, as an admin configures one. Fails with `ToolMissing` if there is no
@@ -64,13 +62,11 @@ impl Helper {
         let runs = path.is_absolute()
             && path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-        match runs {
-            true => Ok(Self::new(&name, path.to_owned())),
-            false => {
-                let text = format!("{} is no executable file: give the absolute path of one", path.display());
-                Err(Failure::new(Code::ToolMissing, text).into())
-            }
+        if runs {
+            return Ok(Self::new(&name, path.to_owned()));
         }
+        let text = format!("{} is no executable file: give the absolute path of one", path.display());
+        Err(Failure::new(Code::ToolMissing, text).into())
     }
 
     fn new(name: &str, program: PathBuf) -> Self {
@@ -141,10 +137,10 @@ impl Helper {
     pub fn run_to_success(self, deadline: &Deadline) -> Result<Outcome> {
         let name = self.name.clone();
         let outcome = self.run(deadline)?;
-        match outcome.success() {
-            true => Ok(outcome),
-            false => Err(Failure::new(Code::Internal, outcome.describe(&name)).into()),
+        if outcome.success() {
+            return Ok(outcome);
         }
+        Err(Failure::new(Code::Internal, outcome.describe(&name)).into())
     }
 
     fn start(&mut self) -> Result<Running> {
@@ -199,7 +195,7 @@ fn last_words(output: &str) -> String {
     let line = one_line(output, usize::MAX);
     match line.len().checked_sub(LAST_WORDS) {
         None | Some(0) => line,
-        Some(cut) => format!("…{}", &line[line.ceil_char_boundary(cut)..]),
+        Some(cut) => format!("…{}", supervise::text_from(&line, cut)),
     }
 }
 

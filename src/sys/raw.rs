@@ -120,7 +120,7 @@ pub(super) fn before_exec(
     unsafe { command.pre_exec(hook) };
 }
 
-/// Marks every descriptor from `first` on close-on-exec; close_range(2) since Linux 5.11, one by one before.
+/// Marks every descriptor from `first` on close-on-exec; `close_range` since Linux 5.11, one by one before.
 ///
 /// Safe between fork and exec. Not plain closing: the standard library reports a failed exec through one of them.
 pub(super) fn close_on_exec_from(first: u32) {

@@ -30,7 +30,7 @@ const DRAIN: Duration = Duration::from_millis(200);
 /// The loop looks at the deadline and the signal flag this often; a signal just before poll(2) would not end it.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The same where the kernel cannot tell of the end of a process (pidfd_open(2), Linux 5.3).
+/// The same where the kernel cannot tell of the end of a process (`pidfd_open`, Linux 5.3).
 const BLIND_TICK: Duration = Duration::from_millis(10);
 
 /// Makes `command` start like a fresh process, except for `kept`, and end with this one.
@@ -51,7 +51,7 @@ fn in_child(parent: Pid, kept: &[OwnedFd]) -> io::Result<()> {
     }
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // If the parent died before that call, the signal never comes.
-    if getppid() != Some(parent) { Err(Errno::SRCH.into()) } else { Ok(()) }
+    if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
 }
 
 /// A started helper. If this is dropped before it ended, its whole process group is killed.
@@ -199,8 +199,8 @@ impl Running {
 
     /// At most a mebibyte: a helper that writes for ever must not keep us from its deadline.
     fn read_some(&mut self) {
-        let mut buffer = [0; 1 << 16];
-        for _ in 0..16 {
+        let mut buffer = [0; 1 << 14];
+        for _ in 0..64 {
             let Some(output) = &self.output else { return };
             match read(output, &mut buffer) {
                 Ok(count) if count > 0 => self.tail.push(&buffer[..count]),
@@ -259,8 +259,13 @@ impl Tail {
         let text = Redactor::new(secret).clean(&String::from_utf8_lossy(kept));
         let broken = if kept.len() < self.total { self.slack } else { 0 };
         let start = broken.max(text.len().saturating_sub(OUTPUT_LIMIT)).min(text.len());
-        text[text.ceil_char_boundary(start)..].to_owned()
+        text_from(&text, start).to_owned()
     }
+}
+
+/// The text from the first character on that begins at `start` or later.
+pub(super) fn text_from(text: &str, start: usize) -> &str {
+    (start..text.len()).find_map(|at| text.get(at..)).unwrap_or_default()
 }
 
 #[cfg(test)]
