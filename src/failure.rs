@@ -85,9 +85,10 @@ impl Failure {
 
     /// The whole text as people and the pod's Event see it: one line, printable, at most [`MESSAGE_LIMIT`] bytes.
     pub fn message(&self) -> String {
-        let text = match self.residue.is_empty() {
-            true => Cow::from(&self.message),
-            false => format!("{}; left behind: {}", self.message, self.residue.join(", ")).into(),
+        let text = if self.residue.is_empty() {
+            Cow::from(&self.message)
+        } else {
+            format!("{}; left behind: {}", self.message, self.residue.join(", ")).into()
         };
         one_line(&text, MESSAGE_LIMIT)
     }

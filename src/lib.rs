@@ -1,6 +1,16 @@
 //! Every FlexVolume driver a Kubernetes node needs, in one static binary.
+pub mod driver;
+pub mod drivers;
 pub mod failure;
+pub mod file_system;
+pub mod mount_options;
+pub mod plan;
+pub mod policy;
+pub mod protocol;
+pub mod quantity;
+pub mod schema;
 pub mod secret;
+pub mod settings;
 pub mod sys;
 
 /// What `bin/flexvol.rs` calls.

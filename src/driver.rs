@@ -1,0 +1,148 @@
+//! What a storage driver is: a table of options, a few static facts, and a pure function from call to plan.
+//!
+//! # A driver in thirty lines
+//!
+//! ```
+//! use flexvol::driver::{Driver, Request};
+//! use flexvol::failure::Result;
+//! use flexvol::mount_options::{FsOption, MountFlags};
+//! use flexvol::plan::{Goal, MountFrom, Plan, Source, Step, View};
+//! use flexvol::protocol::{Call, Capabilities, Options, TargetPath, Verb, VerbSet};
+//! use flexvol::schema::OptionSpec;
+//! use flexvol::settings::Settings;
+//!
+//! flexvol::options! {
+//!     /// What a PV may say.
+//!     pub struct RamOptions {
+//!         /// How much memory.
+//!         size: flexvol::quantity::Quantity = "size" { default: "16Mi" },
+//!     }
+//! }
+//!
+//! struct Ram;
+//!
+//! impl Driver for Ram {
+//!     fn name(&self) -> &'static str { "ram" }
+//!     fn summary(&self) -> &'static str { "memory of the node" }
+//!     fn options(&self) -> &'static [OptionSpec] { RamOptions::SPECS }
+//!     fn verbs(&self, _: &Settings) -> VerbSet { VerbSet::of(&[Verb::Init, Verb::Mount, Verb::Unmount]) }
+//!     fn capabilities(&self, _: &Settings) -> Capabilities {
+//!         Capabilities { attach: false, ..Capabilities::KUBELET_DEFAULT }
+//!     }
+//!     fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan> {
+//!         let options = RamOptions::parse(&request.options.own)?;
+//!         let source = "tmpfs".to_owned();
+//!         let access = request.options.access();
+//!         Ok(Plan {
+//!             goal: Goal::Mounted {
+//!                 target: target.clone(),
+//!                 view: View { file_system: Some(source.clone()), source: Source::Name(source.clone()), access },
+//!             },
+//!             steps: vec![Step::PrepareTarget { target: target.clone() }, Step::Mount {
+//!                 target: target.clone(),
+//!                 file_system: Some(source.clone()),
+//!                 from: MountFrom::Name(source),
+//!                 flags: MountFlags::DEFAULT,
+//!                 options: vec![FsOption::new("size", options.size.0)],
+//!             }],
+//!         })
+//!     }
+//! }
+//!
+//! let options = Options::default();
+//! let request = Request { options: &options, settings: &Settings::default() };
+//! let plan = Ram.mount(&TargetPath::parse("/pods/1/volumes/example~ram/v".as_ref()).unwrap(), &request).unwrap();
+//! assert_eq!(plan.steps.len(), 2);
+//! ```
+
+use crate::failure::{Failure, Result};
+use crate::plan::Plan;
+use crate::protocol::{Call, Capabilities, Options, TargetPath, Verb, VerbSet};
+use crate::schema::OptionSpec;
+use crate::settings::Settings;
+
+/// What a verb with options is planned from.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// What kubelet sent, the side file's defaults already under it.
+    pub options: &'a Options,
+    /// The side file.
+    pub settings: &'a Settings,
+}
+
+/// One kind of storage. No method does I/O; each gives the same answer on every host and at any time.
+pub trait Driver: Sync {
+    /// The name people type and kubelet's executable is called by default.
+    fn name(&self) -> &'static str;
+
+    /// What it is, in half a line, for `flexvol drivers`.
+    fn summary(&self) -> &'static str;
+
+    /// The options it takes, for `explain`.
+    fn options(&self) -> &'static [OptionSpec];
+
+    /// The verbs it has. Every other one is answered `Not supported`, which kubelet remembers until the driver is probed
+    /// again; so this must never depend on anything but the side file.
+    fn verbs(&self, settings: &Settings) -> VerbSet;
+
+    /// What `init` answers, in kubelet and in the controller-manager, as often as anything changes in the driver's
+    /// directory. `attach` decides how kubelet names the volume and must not change while one is mounted.
+    fn capabilities(&self, settings: &Settings) -> Capabilities;
+
+    /// `mount`: kubelet calls it for each pod and volume, again after any failure, after its own restart, and at the same time
+    /// as other verbs of other volumes. Secrets and the pod's names are in the options here and nowhere else.
+    fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan>;
+
+    /// `unmount`: gets a path and nothing else, mounted or not, possibly years later on a rebooted node. The default
+    /// unmounts whatever is there and is right for every driver that leaves nothing but a mount.
+    fn unmount(&self, target: &TargetPath, _settings: &Settings) -> Result<Plan> {
+        Ok(Plan::unmount(target))
+    }
+
+    /// `expandfs`: kubelet calls it for a mounted volume whose PV has grown, until it succeeds. Grows the store and the
+    /// file system, since `expandvolume` never comes. Planned only if in [`verbs`](Self::verbs).
+    fn expand_fs(&self, _target: &TargetPath, _new_bytes: u64, _request: &Request<'_>) -> Result<Plan> {
+        Err(unplanned(Verb::ExpandFs))
+    }
+
+    /// Every verb that is rarer: attach, detach, waitforattach, isattached, mountdevice, unmountdevice, getvolumename,
+    /// expandvolume. Planned only if in [`verbs`](Self::verbs).
+    fn other(&self, call: &Call, _settings: &Settings) -> Result<Plan> {
+        Err(unplanned(call.verb()))
+    }
+}
+
+/// The plan of any call but `init`, the side file's default options laid under the volume's.
+pub fn plan(driver: &dyn Driver, call: &Call, settings: &Settings) -> Result<Plan> {
+    let options = call.options().map(|options| with_defaults(options, settings));
+    match (call, &options) {
+        (Call::Mount { target, .. }, Some(options)) => driver.mount(target, &Request { options, settings }),
+        (Call::Unmount { target }, _) => driver.unmount(target, settings),
+        (Call::ExpandFs { target, new_bytes, old_bytes, .. }, Some(options)) => {
+            refuse_shrinking(*new_bytes, *old_bytes)?;
+            driver.expand_fs(target, *new_bytes, &Request { options, settings })
+        }
+        _ => driver.other(call, settings),
+    }
+}
+
+fn with_defaults(options: &Options, settings: &Settings) -> Options {
+    let mut merged = options.clone();
+    for (key, value) in &settings.options {
+        merged.own.entry(key.clone()).or_insert_with(|| value.clone());
+    }
+    merged
+}
+
+fn refuse_shrinking(new_bytes: u64, old_bytes: u64) -> Result<()> {
+    if new_bytes < old_bytes {
+        return Err(Failure::options(format!(
+            "cannot shrink from {old_bytes} to {new_bytes} bytes: make a new, smaller volume and copy"
+        )));
+    }
+    Ok(())
+}
+
+fn unplanned(verb: Verb) -> Failure {
+    Failure::call(format!("{verb} is not a verb of this driver"))
+}

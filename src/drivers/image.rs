@@ -1,0 +1,269 @@
+//! `image`: the file system inside a file of the node, through a loop device.
+//!
+//! Pods that use the same file share one loop device and one superblock, so they see each other's writes; each keeps its own
+//! read-only or read-write view, because read-only is a property of the mount and not of the superblock. The kernel
+//! detaches the loop device when the last mount is gone (autoclear), whatever became of us.
+//!
+//! Capabilities: no attach, the file is on this node; a disk file system stores labels and owners, so kubelet may relabel and
+//! chown; statfs never hangs; `expandfs` grows file and file system while they are in use.
+
+use super::{access, flags};
+use crate::driver::{Driver, Request};
+use crate::failure::{Failure, Result};
+use crate::file_system::FileSystem;
+use crate::mount_options;
+use crate::plan::{Allocation, Goal, MountFrom, Plan, Region, Source, Step, View};
+use crate::protocol::{Access, Capabilities, Options, TargetPath, Verb, VerbSet};
+use crate::quantity::Quantity;
+use crate::schema::{OptionSpec, OptionValue};
+use crate::settings::Settings;
+use std::path::{Path, PathBuf};
+
+/// The driver.
+pub struct Image;
+
+crate::options! {
+    /// What a PV may say.
+    pub struct ImageOptions {
+        /// The file. A relative path is taken below the node's first image root (/var/lib/flexvol/images by default).
+        file: String = "file" { example: "web.img" },
+        /// Make the file with this size if there is none. A file that exists keeps its own size.
+        size: Option<Quantity> = "size" { example: "1Gi" },
+        /// The file system: ext4, xfs, btrfs, squashfs, erofs or iso9660. The default is what the file holds, and ext4 for a new
+        /// one. The same as flexVolume.fsType.
+        fs_type: Option<String> = "fsType" {},
+        /// Whether a blank file gets a file system: never, or ifBlank. The default is ifBlank when a size is given, else never.
+        /// A file with anything in it is never formatted.
+        format: Option<Format> = "format" { example: "ifBlank" },
+        /// Further words for mkfs, separated by spaces.
+        mkfs_options: Option<String> = "mkfsOptions" {},
+        /// Let the file system's checker mend it before the first mount.
+        fsck: bool = "fsck" { default: "true" },
+        /// The partition that holds the file system, counted from 1.
+        partition: Option<u32> = "partition" {},
+        /// The byte the file system starts at.
+        offset: Option<Quantity> = "offset" {},
+        /// Give blocks of deleted files back to the node's disk.
+        discard: bool = "discard" { default: "false" },
+        /// Bypass the page cache of the node's file system, where it can.
+        direct_io: bool = "directIO" { aliases: ["directIo"], default: "false" },
+        /// Whether a new file's blocks are reserved at once: sparse or full.
+        allocation: Allocation = "allocation" { aliases: ["allocate"], default: "sparse" },
+        /// Comma list of further flags and options of the file system.
+        mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions", "mount_options"], example: "noatime" },
+    }
+}
+
+/// Whether a blank file gets a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Never.
+    Never,
+    /// If every byte of it is zero.
+    IfBlank,
+}
+
+impl OptionValue for Format {
+    const KIND: &'static str = "never or ifBlank";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "never" => Ok(Self::Never),
+            "ifBlank" => Ok(Self::IfBlank),
+            _ => Err(format!("{text:?} is not {}", Self::KIND)),
+        }
+    }
+}
+
+impl OptionValue for Allocation {
+    const KIND: &'static str = "sparse or full";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "sparse" => Ok(Self::Sparse),
+            "full" => Ok(Self::Full),
+            _ => Err(format!("{text:?} is not {}", Self::KIND)),
+        }
+    }
+}
+
+impl Driver for Image {
+    fn name(&self) -> &'static str {
+        "image"
+    }
+
+    fn summary(&self) -> &'static str {
+        "a file system inside a file of the node"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        ImageOptions::SPECS
+    }
+
+    fn verbs(&self, _: &Settings) -> VerbSet {
+        const { VerbSet::of(&[Verb::Init, Verb::Mount, Verb::Unmount, Verb::ExpandFs]) }
+    }
+
+    fn capabilities(&self, _: &Settings) -> Capabilities {
+        Capabilities {
+            attach: false,
+            selinux_relabel: true,
+            supports_metrics: true,
+            fs_group: true,
+            requires_fs_resize: true,
+        }
+    }
+
+    fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan> {
+        let volume = Volume::new(request)?;
+        let (flags, mut options) = volume.mount_options(request.options)?;
+        volume.refuse_writing(access(flags))?;
+        options.extend(volume.options.discard.then(|| mount_options::FsOption::flag("discard")));
+        let mount = Step::Mount {
+            target: target.clone(),
+            file_system: volume.kind.map(|kind| kind.name().to_owned()),
+            from: MountFrom::AttachedDevice,
+            flags,
+            options,
+        };
+        let view = View {
+            file_system: volume.kind.map(|kind| kind.name().to_owned()),
+            source: Source::Image(volume.file.clone()),
+            access: access(flags),
+        };
+        let prepare = Step::PrepareTarget { target: target.clone() };
+        let steps = [
+            Some(prepare),
+            volume.create(),
+            Some(volume.attach()),
+            volume.format(access(flags))?,
+            volume.check(),
+            Some(mount),
+        ];
+        Ok(Plan {
+            goal: Goal::Mounted { target: target.clone(), view },
+            steps: steps.into_iter().flatten().collect(),
+        })
+    }
+
+    fn expand_fs(&self, target: &TargetPath, new_bytes: u64, request: &Request<'_>) -> Result<Plan> {
+        let volume = Volume::new(request)?;
+        if volume.region != Region::Whole || volume.kind.is_some_and(FileSystem::read_only) {
+            return Err(Failure::options(
+                "only a whole image with a writable file system can grow: remove options \"partition\" and \"offset\"",
+            ));
+        }
+        let steps = vec![
+            volume.attach(),
+            Step::GrowImage { size: new_bytes },
+            Step::GrowFileSystem { target: target.clone() },
+        ];
+        Ok(Plan { goal: Goal::Performed, steps })
+    }
+}
+
+/// The options, understood.
+struct Volume {
+    options: ImageOptions,
+    file: PathBuf,
+    kind: Option<FileSystem>,
+    region: Region,
+}
+
+impl Volume {
+    fn new(request: &Request<'_>) -> Result<Self> {
+        let options = ImageOptions::parse(&request.options.own)?;
+        let kind = file_system(options.fs_type.as_deref(), request.options.fs_type())?;
+        let region = region(&options)?;
+        let file = Path::new(&options.file);
+        let file = match request.settings.policy.image_roots.first() {
+            Some(root) => root.join(file),
+            None => file.to_owned(),
+        };
+        Ok(Self { options, file, kind, region })
+    }
+
+    fn create(&self) -> Option<Step> {
+        let size = self.options.size?.0;
+        Some(Step::CreateImage { file: self.file.clone(), size, allocation: self.options.allocation })
+    }
+
+    fn attach(&self) -> Step {
+        Step::AttachLoop {
+            file: self.file.clone(),
+            region: self.region,
+            direct_io: self.options.direct_io,
+            read_only: self.kind.is_some_and(FileSystem::read_only),
+        }
+    }
+
+    /// A read-only volume is not formatted: nobody could ever put anything on it.
+    fn format(&self, access: Access) -> Result<Option<Step>> {
+        let default = if self.options.size.is_some() { Format::IfBlank } else { Format::Never };
+        let kind = self.kind.unwrap_or(FileSystem::Ext4);
+        let options: Vec<_> = self
+            .options
+            .mkfs_options
+            .iter()
+            .flat_map(|words| words.split_whitespace())
+            .map(str::to_owned)
+            .collect();
+        crate::file_system::check_mkfs_options(kind, &options)?;
+        let wanted = self.options.format.unwrap_or(default) == Format::IfBlank
+            && !kind.read_only()
+            && access == Access::ReadWrite;
+        Ok(wanted.then_some(Step::Format { file_system: kind, options }))
+    }
+
+    fn check(&self) -> Option<Step> {
+        let wanted = self.options.fsck && !self.kind.is_some_and(FileSystem::read_only);
+        wanted.then_some(Step::CheckFileSystem { file_system: self.kind })
+    }
+
+    fn mount_options(
+        &self,
+        options: &Options,
+    ) -> Result<(mount_options::MountFlags, Vec<mount_options::FsOption>)> {
+        let list = self.options.mount_options.as_deref().unwrap_or_default();
+        let rules = self.kind.map_or(&[][..], FileSystem::rules);
+        mount_options::parse(list, flags(options), rules).map_err(|failure| match self.kind {
+            Some(_) => failure,
+            None => Failure::options(format!("{failure}; options of a file system's own need fsType")),
+        })
+    }
+
+    fn refuse_writing(&self, access: Access) -> Result<()> {
+        match self.kind {
+            Some(kind) if kind.read_only() && access == Access::ReadWrite => Err(Failure::options(format!(
+                "{} cannot be written: set readOnly: true on the pod's flexVolume or persistentVolumeClaim",
+                kind.name()
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The option and `flexVolume.fsType` must not contradict each other.
+fn file_system(option: Option<&str>, field: Option<&str>) -> Result<Option<FileSystem>> {
+    match (option, field) {
+        (Some(option), Some(field)) if option != field => Err(Failure::options(format!(
+            "option \"fsType\" says {option:?} but flexVolume.fsType says {field:?}: remove one of them"
+        ))),
+        (option, field) => option.or(field).map(FileSystem::parse).transpose(),
+    }
+}
+
+fn region(options: &ImageOptions) -> Result<Region> {
+    match (options.partition, options.offset) {
+        (Some(_), Some(_)) => {
+            Err(Failure::options("options \"partition\" and \"offset\" exclude each other: keep one"))
+        }
+        (Some(0), None) => Err(Failure::options("option \"partition\": partitions are counted from 1")),
+        (Some(number), None) => Ok(Region::Partition(number)),
+        (None, Some(Quantity(start))) if start % 512 != 0 => Err(Failure::options(
+            "option \"offset\" must be a multiple of 512 bytes, the sector of a loop device",
+        )),
+        (None, Some(Quantity(start))) => Ok(Region::Offset(start)),
+        (None, None) => Ok(Region::Whole),
+    }
+}

@@ -1,0 +1,62 @@
+//! The drivers, one file a kind of storage, and the one table of them.
+
+pub mod bind;
+pub mod exec;
+pub mod image;
+pub mod tmpfs;
+
+use crate::driver::Driver;
+use crate::mount_options::MountFlags;
+use crate::protocol::{Access, Options};
+
+/// Every driver, in the order `flexvol drivers` prints them.
+pub const ALL: &[&dyn Driver] = &[&tmpfs::Tmpfs, &bind::Bind, &image::Image, &exec::Exec];
+
+/// The driver of exactly that name.
+pub fn find(name: &str) -> Option<&'static dyn Driver> {
+    ALL.iter().copied().find(|driver| driver.name() == name)
+}
+
+/// The flags every volume starts from: safe, and read-only if kubelet says so.
+fn flags(options: &Options) -> MountFlags {
+    MountFlags { read_only: options.access() == Access::ReadOnly, ..MountFlags::DEFAULT }
+}
+
+/// The access a mount with these flags gives.
+fn access(flags: MountFlags) -> Access {
+    if flags.read_only { Access::ReadOnly } else { Access::ReadWrite }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Verb;
+    use crate::settings::Settings;
+
+    #[test]
+    fn names_are_found_exactly() {
+        for driver in ALL {
+            assert_eq!(find(driver.name()).map(Driver::name), Some(driver.name()));
+        }
+        assert!(find("TMPFS").is_none() && find("xtmpfs").is_none());
+    }
+
+    #[test]
+    fn attach_is_claimed_only_with_its_verbs() {
+        for driver in ALL {
+            let (verbs, capabilities) =
+                (driver.verbs(&Settings::default()), driver.capabilities(&Settings::default()));
+            assert_eq!(verbs.contains(Verb::Attach), capabilities.attach, "{}", driver.name());
+            assert_eq!(verbs.contains(Verb::ExpandFs), capabilities.requires_fs_resize, "{}", driver.name());
+            assert!(verbs.contains(Verb::Init) && verbs.contains(Verb::Unmount), "{}", driver.name());
+        }
+    }
+
+    #[test]
+    fn every_option_is_documented() {
+        for spec in ALL.iter().flat_map(|driver| driver.options()) {
+            assert!(!spec.doc.is_empty() && spec.doc[0].trim().len() > 10, "{}", spec.name);
+            assert!(!spec.required() || !spec.example.is_empty(), "{} needs an example", spec.name);
+        }
+    }
+}

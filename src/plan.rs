@@ -1,0 +1,315 @@
+//! What shall be true, and the steps that make it so: data, nothing else.
+//!
+//! A driver turns options into a [`Plan`] without looking at the machine; the [`executor`](crate::executor) makes it
+//! true. Because a plan is data it can be printed (`flexvol plan`), checked by the node's
+//! [`policy`](crate::policy) before anything happens, compared with a golden file, and undone step by step.
+//!
+//! Serialised, a plan shows everything but secrets, which read `***`.
+
+use crate::file_system::FileSystem;
+use crate::mount_options::{FsOption, MountFlags};
+use crate::protocol::{Access, TargetPath};
+use crate::secret::Secret;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// A goal and the way there.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plan {
+    /// Looked at before the first step (already true: nothing is done) and after the last (still false: undone).
+    pub goal: Goal,
+    /// In order. Each is safe to repeat after a crash.
+    pub steps: Vec<Step>,
+}
+
+/// What the world looks like when the plan has worked.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Goal {
+    /// The target is a mount that shows `view`.
+    Mounted {
+        /// The pod's volume directory.
+        target: TargetPath,
+        /// What must be mounted there.
+        view: View,
+    },
+    /// Nothing is mounted at the target, and it is empty or gone.
+    Unmounted {
+        /// The pod's volume directory.
+        target: TargetPath,
+    },
+    /// The steps check themselves; nothing can be told beforehand.
+    Performed,
+}
+
+/// How a mount is recognised in the mount table.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct View {
+    /// The file system type as the kernel prints it; `None` accepts any.
+    pub file_system: Option<String>,
+    /// Where its content comes from.
+    pub source: Source,
+    /// Whether it can be written through.
+    pub access: Access,
+}
+
+/// Where a mount's content comes from.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Source {
+    /// A name only the file system understands, as the mount table prints it (`tmpfs`).
+    Name(String),
+    /// This file or directory of the node.
+    Node(PathBuf),
+    /// The file system inside this file.
+    Image(PathBuf),
+    /// Whatever the driver's own command mounts.
+    Any,
+}
+
+/// One thing the executor does.
+///
+/// The variants are the executor's whole vocabulary; [`Step::undo`] says how each is taken back.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Step {
+    /// Make sure the target exists and may be mounted on.
+    PrepareTarget {
+        /// The pod's volume directory.
+        target: TargetPath,
+    },
+    /// Make a directory of the node and the missing ones above it.
+    MakeDirectory {
+        /// Below a root the policy allows.
+        path: PathBuf,
+        /// Mode and owner of the last component; the missing ones above are 0755 and root's.
+        owner: Ownership,
+    },
+    /// Make an image file, if there is none.
+    CreateImage {
+        /// Below a root the policy allows.
+        file: PathBuf,
+        /// In bytes.
+        size: u64,
+        /// Whether its blocks are reserved now.
+        allocation: Allocation,
+    },
+    /// Put an image file behind a loop device, the one it has already if another pod uses it.
+    AttachLoop {
+        /// Below a root the policy allows.
+        file: PathBuf,
+        /// The part of the file that holds the file system.
+        region: Region,
+        /// Bypass the page cache of the backing file where its file system can.
+        direct_io: bool,
+        /// Never write to the file, because its file system cannot be written.
+        read_only: bool,
+    },
+    /// Make a file system on the attached device, if the device is proven blank.
+    Format {
+        /// Which one.
+        file_system: FileSystem,
+        /// Further words for mkfs.
+        options: Vec<String>,
+    },
+    /// Let the file system's checker mend it, unless it is in use.
+    CheckFileSystem {
+        /// Which one; `None` is whatever the device holds.
+        file_system: Option<FileSystem>,
+    },
+    /// Mount a file system.
+    Mount {
+        /// The pod's volume directory.
+        target: TargetPath,
+        /// The type as the kernel names it; `None` is whatever the device holds.
+        file_system: Option<String>,
+        /// From where.
+        from: MountFrom,
+        /// Per-mount flags.
+        flags: MountFlags,
+        /// The file system's own options, one by one: no comma can add another.
+        options: Vec<FsOption>,
+    },
+    /// Show a file or directory of the node at the target.
+    Bind {
+        /// The pod's volume directory.
+        target: TargetPath,
+        /// Below a root the policy allows.
+        source: PathBuf,
+        /// With the mounts below it.
+        recursive: bool,
+        /// Per-mount flags.
+        flags: MountFlags,
+        /// Whether later mounts travel between the node and the pod.
+        propagation: Propagation,
+    },
+    /// Run a command of the side file.
+    Run(Run),
+    /// Unmount everything at the target, and leave it empty.
+    Unmount {
+        /// The pod's volume directory.
+        target: TargetPath,
+    },
+    /// Make the attached image and its device at least this large.
+    GrowImage {
+        /// In bytes.
+        size: u64,
+    },
+    /// Let the file system mounted at the target fill the attached device.
+    GrowFileSystem {
+        /// Where it is mounted.
+        target: TargetPath,
+    },
+}
+
+impl Step {
+    /// How the step is taken back when a later one fails; `None` where there is nothing to take back.
+    pub fn undo(&self) -> Option<&'static str> {
+        match self {
+            Self::PrepareTarget { .. } => Some("remove the directory if it was made"),
+            Self::MakeDirectory { .. } => Some("remove the directories that were made"),
+            Self::CreateImage { .. } => Some("remove the file if it was made"),
+            Self::AttachLoop { .. } => {
+                Some("close the device; the kernel detaches it when nobody else uses it")
+            }
+            Self::Mount { .. } | Self::Bind { .. } => Some("unmount"),
+            Self::Run(run) => run.mounts.as_ref().map(|_| "unmount"),
+            Self::Format { .. }
+            | Self::CheckFileSystem { .. }
+            | Self::Unmount { .. }
+            | Self::GrowImage { .. }
+            | Self::GrowFileSystem { .. } => None,
+        }
+    }
+}
+
+/// What a new file system is mounted from.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum MountFrom {
+    /// A name; the file system needs no device.
+    Name(String),
+    /// The device an earlier step attached.
+    AttachedDevice,
+}
+
+/// Mode and owner of something that is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Ownership {
+    /// Permission bits.
+    #[serde(serialize_with = "octal")]
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// Whether an image's blocks are reserved when it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Allocation {
+    /// On first write: small, but the node's disk can fill up under the pod.
+    Sparse,
+    /// At once: as large as it says, and never out of space.
+    Full,
+}
+
+/// The part of a file that holds the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Region {
+    /// All of it.
+    Whole,
+    /// From this byte to the end.
+    Offset(u64),
+    /// This partition, counted from 1.
+    Partition(u32),
+}
+
+/// mount(2)'s propagation types, in Kubernetes' words where it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Propagation {
+    /// None in either direction.
+    Private,
+    /// Mounts of the node appear in the pod.
+    HostToContainer,
+    /// And mounts of the pod on the node.
+    Bidirectional,
+}
+
+/// A command of the side file, its placeholders filled in.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Run {
+    /// Program and arguments.
+    pub argv: Vec<Word>,
+    /// Offered as private files, and as one JSON object on standard input if `secrets_on_stdin`.
+    pub secrets: BTreeMap<String, Secret>,
+    /// Whether standard input carries the secrets, base64 as kubelet sends them; else it is empty.
+    pub secrets_on_stdin: bool,
+    /// The target the command mounts on: unmounted again if a later step fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mounts: Option<TargetPath>,
+    /// The target the command unmounts: not run unless something is mounted there, and its failure is forgiven,
+    /// because the unmount step that follows decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unmounts: Option<TargetPath>,
+    /// What its output means.
+    pub answer: Answer,
+}
+
+/// One argument of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// As it stands; braces in it mean nothing any more.
+    Text(String),
+    /// Text, and the path of a private file that holds one secret.
+    Secret {
+        /// What precedes the path.
+        before: String,
+        /// The key of the Secret.
+        key: String,
+    },
+}
+
+impl Serialize for Word {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Text(text) => serializer.serialize_str(text),
+            Self::Secret { before, key } => serializer.collect_str(&format_args!("{before}{{secret.{key}}}")),
+        }
+    }
+}
+
+/// What the reply takes from a command's output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Answer {
+    /// Nothing: its exit status says it all.
+    Nothing,
+    /// The first line is the device.
+    Device,
+    /// The first line is the volume's name.
+    VolumeName,
+    /// The first line is `true` or `false`: attached or not.
+    Attached,
+}
+
+impl Plan {
+    /// The plan of every plain unmount: kubelet hands over a path and nothing else, so it needs nothing else.
+    pub fn unmount(target: &TargetPath) -> Self {
+        Self {
+            goal: Goal::Unmounted { target: target.clone() },
+            steps: vec![Step::Unmount { target: target.clone() }],
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn octal<S: Serializer>(mode: &u32, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{mode:04o}"))
+}

@@ -1,0 +1,197 @@
+//! What the node's admin allows a tenant to ask for.
+//!
+//! Options come from whoever may create pods or PVs; the driver is root. The policy stands in the driver's side file
+//! and is checked on the finished [`Plan`], before its first step: a driver cannot forget it. Paths are checked here by
+//! their text and opened later below their root without following any symlink, so text and file cannot disagree.
+
+use crate::failure::{Code, Failure, Result};
+use crate::mount_options::MountFlags;
+use crate::plan::{Plan, Step};
+use crate::quantity::Quantity;
+use serde::{Deserialize, Deserializer, Serialize};
+use std::path::{Component, Path, PathBuf};
+
+/// Where images live when the admin says nothing.
+pub const IMAGE_ROOT: &str = "/var/lib/flexvol/images";
+
+/// The admin's word, from the side file's `policy`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Policy {
+    /// Directories of the node below which `bind` may take its source. None by default: a bind of `/` is the node.
+    pub bind_roots: Vec<PathBuf>,
+    /// Directories below which `image` may use and make files; a relative `file` is taken below the first.
+    pub image_roots: Vec<PathBuf>,
+    /// Whether tenants may lift nosuid.
+    pub allow_suid: bool,
+    /// Whether tenants may lift nodev.
+    pub allow_dev: bool,
+    /// The largest volume a tenant may ask for, where the driver makes it.
+    #[serde(
+        deserialize_with = "size",
+        serialize_with = "size_text",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub max_size: Option<Quantity>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            bind_roots: Vec::new(),
+            image_roots: vec![IMAGE_ROOT.into()],
+            allow_suid: false,
+            allow_dev: false,
+            max_size: None,
+        }
+    }
+}
+
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Quantity>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Quantity::parse(&text).map(Some).map_err(serde::de::Error::custom)
+}
+
+#[expect(clippy::ref_option, reason = "the signature is serde's")]
+fn size_text<S: serde::Serializer>(size: &Option<Quantity>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&size.unwrap_or(Quantity(0)))
+}
+
+/// A path the policy allows: a root of the admin's, and the way below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// The admin's directory; its own symlinks are the admin's business.
+    pub root: PathBuf,
+    /// Relative, of plain names only; opened without following any symlink. Empty for the root itself.
+    pub below: PathBuf,
+}
+
+impl Policy {
+    /// Checks every step; the executor calls it before the first one.
+    pub fn check(&self, plan: &Plan) -> Result<()> {
+        plan.steps.iter().try_for_each(|step| self.check_step(step))
+    }
+
+    fn check_step(&self, step: &Step) -> Result<()> {
+        match step {
+            Step::MakeDirectory { path, .. } => self.bind_source(path).map(drop),
+            Step::Bind { source, flags, .. } => self.bind_source(source).and(self.check_flags(*flags)),
+            Step::AttachLoop { file, .. } => self.image(file).map(drop),
+            Step::CreateImage { file, size, .. } => self.image(file).and(self.check_size(*size)),
+            Step::GrowImage { size } => self.check_size(*size),
+            Step::Mount { flags, .. } => self.check_flags(*flags),
+            Step::PrepareTarget { .. }
+            | Step::Format { .. }
+            | Step::CheckFileSystem { .. }
+            | Step::Run(_)
+            | Step::Unmount { .. }
+            | Step::GrowFileSystem { .. } => Ok(()),
+        }
+    }
+
+    /// The root that allows this source of a bind.
+    pub fn bind_source(&self, path: &Path) -> Result<Allowed> {
+        below(path, &self.bind_roots, "bindRoots")
+    }
+
+    /// The root that allows this image file.
+    pub fn image(&self, file: &Path) -> Result<Allowed> {
+        below(file, &self.image_roots, "imageRoots")
+    }
+
+    /// Refuses sizes over the admin's limit.
+    pub fn check_size(&self, bytes: u64) -> Result<()> {
+        match self.max_size {
+            Some(limit) if bytes > limit.0 => Err(denied(format!(
+                "a size of {} is more than the node's policy allows ({limit}): ask for less, or let the admin raise policy.maxSize",
+                Quantity(bytes)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_flags(&self, flags: MountFlags) -> Result<()> {
+        let lifted = [
+            (flags.suid && !self.allow_suid, "suid", "allowSuid"),
+            (flags.dev && !self.allow_dev, "dev", "allowDev"),
+        ];
+        match lifted.into_iter().find(|(lifted, ..)| *lifted) {
+            Some((_, word, key)) => Err(denied(format!(
+                "mountOptions: {word:?} is not allowed on this node: leave it out, or let the admin set policy.{key}"
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The first root that holds `path`, both taken by their text.
+fn below(path: &Path, roots: &[PathBuf], key: &str) -> Result<Allowed> {
+    let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+    if !path.is_absolute() || !path.components().all(plain) {
+        return Err(Failure::options(format!(
+            "{path:?} is not a plain absolute path: write it without . and .."
+        )));
+    }
+    let found = roots.iter().find_map(|root| Some((root, path.strip_prefix(root).ok()?)));
+    found.map(|(root, below)| Allowed { root: root.clone(), below: below.to_owned() }).ok_or_else(|| {
+        denied(format!(
+            "{} is not below a directory this node allows ({}): use one of those, or let the admin add it to policy.{key}",
+            path.display(),
+            listed(roots)
+        ))
+    })
+}
+
+fn listed(roots: &[PathBuf]) -> String {
+    match roots {
+        [] => "there is none".into(),
+        _ => roots.iter().map(|root| root.display().to_string()).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn denied(message: String) -> Failure {
+    Failure::new(Code::Denied, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy() -> Policy {
+        serde_json::from_str(r#"{"bindRoots":["/srv/a","/"],"maxSize":"1Gi"}"#).unwrap()
+    }
+
+    #[test]
+    fn nothing_of_the_node_by_default() {
+        let error = Policy::default().bind_source(Path::new("/srv/a")).unwrap_err();
+        assert_eq!(error.code(), Code::Denied);
+        assert!(error.message().contains("there is none") && error.message().contains("policy.bindRoots"));
+    }
+
+    #[test]
+    fn the_first_root_that_holds_the_path() {
+        let allowed = policy().bind_source(Path::new("/srv/a/b/c")).unwrap();
+        assert_eq!(
+            (allowed.root.as_path(), allowed.below.as_path()),
+            (Path::new("/srv/a"), Path::new("b/c"))
+        );
+        assert_eq!(policy().bind_source(Path::new("/srv/ab")).unwrap().root, Path::new("/"));
+        assert_eq!(policy().bind_source(Path::new("/srv/a")).unwrap().below, Path::new(""));
+    }
+
+    #[test]
+    fn no_way_around_by_text() {
+        for path in ["srv/a", "/srv/a/../../etc", "", "./srv/a", ".."] {
+            assert_eq!(policy().bind_source(Path::new(path)).unwrap_err().code(), Code::BadOptions, "{path}");
+        }
+    }
+
+    #[test]
+    fn size_and_flags() {
+        assert!(policy().check_size(1 << 30).is_ok());
+        assert!(policy().check_size((1 << 30) + 1).unwrap_err().message().contains("policy.maxSize"));
+        let suid = MountFlags { suid: true, ..MountFlags::DEFAULT };
+        assert!(policy().check_flags(suid).unwrap_err().message().contains("policy.allowSuid"));
+        assert!(Policy { allow_suid: true, ..policy() }.check_flags(suid).is_ok());
+    }
+}

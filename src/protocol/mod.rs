@@ -1,0 +1,55 @@
+//! The FlexVolume wire: what kubelet puts into argv and how it reads the answer.
+//!
+//! A driver is an executable `<plugin directory>/<vendor>~<driver>/<driver>` ([`DriverName`]). Kubelet runs it with a
+//! [`Verb`] and its arguments; together they are a [`Call`]. Most carry the [`Options`] of the volume, some the
+//! directory to mount on, a [`TargetPath`]. The driver prints one [`Reply`], which kubelet reads as a
+//! [`DriverStatus`].
+//!
+//! The module serves both sides, the driver's and kubelet's, and does no I/O: what one side renders the other parses.
+//!
+//! ```
+//! use flexvol::protocol::{Access, Call, DriverStatus, Outcome, Reply, Verb};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let argv = ["mount", "/var/lib/kubelet/pods/7/volumes/example~nfs/data",
+//!     r#"{"kubernetes.io/fsType":"","kubernetes.io/readwrite":"ro","server":"10.0.0.1"}"#].map(Into::into);
+//!
+//! // The driver's side.
+//! let verb = Verb::parse(&argv[0]).ok_or("answer Not supported")?;
+//! let call = Call::parse(verb, &argv[1..])?;
+//! let options = call.options().ok_or("mount has options")?;
+//! assert_eq!((options.access(), options.fs_type()), (Access::ReadOnly, None));
+//! assert_eq!(options.own["server"], "10.0.0.1");
+//! let line = Reply::success().to_line();
+//! assert_eq!(line, "{\"status\":\"Success\"}\n");
+//!
+//! // Kubelet's side.
+//! assert_eq!(call.to_arguments(), argv);
+//! assert_eq!(DriverStatus::parse(line.as_bytes())?.outcome(), Outcome::Success);
+//! # Ok(())
+//! # }
+//! ```
+
+mod call;
+mod go_json;
+mod name;
+mod options;
+mod reply;
+mod status;
+mod target;
+mod verb;
+
+pub use call::Call;
+pub use go_json::Malformed;
+pub use name::DriverName;
+pub use options::{Access, FsGroup, FsGroupSpelling, Options, PodRef};
+pub use reply::{Capabilities, Fields, Reply};
+pub use status::{DriverStatus, Outcome};
+pub use target::TargetPath;
+pub use verb::{Argument, Caller, VERBS, Verb, VerbSet, VerbSpec};
+
+use std::str::FromStr;
+
+/// A number as Go's `FormatInt` writes one that is not negative: digits alone, where Rust also takes a `+`.
+fn decimal<T: FromStr>(text: &str) -> Option<T> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}

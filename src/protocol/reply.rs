@@ -1,0 +1,171 @@
+//! What a driver answers, and the one line it is written as. How kubelet reads it: [`super::DriverStatus`].
+
+use super::go_json::{object, quote};
+use crate::failure::Failure;
+
+/// What kubelet and the controller-manager know a driver by. The answer to `init`, and the same on every host for
+/// ever: to change `attach` changes the identity of volumes in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "the wire has five independent switches")]
+pub struct Capabilities {
+    /// Volumes are attached to nodes and mounted in two stages; without it only `mount` and `unmount` come.
+    pub attach: bool,
+    /// The runtime may relabel the volume; not for file systems without extended attributes.
+    pub selinux_relabel: bool,
+    /// Kubelet may statfs the mount every minute; a hung server then hangs one of its workers.
+    pub supports_metrics: bool,
+    /// Kubelet changes owner and mode of every file to the pod's `fsGroup` after `mount`.
+    pub fs_group: bool,
+    /// `expandfs` is called when the PV has grown.
+    pub requires_fs_resize: bool,
+}
+
+impl Capabilities {
+    /// What kubelet assumes of a driver that names none.
+    pub const KUBELET_DEFAULT: Self = Self {
+        attach: true,
+        selinux_relabel: true,
+        supports_metrics: false,
+        fs_group: true,
+        requires_fs_resize: true,
+    };
+
+    /// All five, always: a default differs from what most drivers want, and may change.
+    fn to_json(self) -> String {
+        let members = [
+            ("attach", self.attach),
+            ("selinuxRelabel", self.selinux_relabel),
+            ("supportsMetrics", self.supports_metrics),
+            ("fsGroup", self.fs_group),
+            ("requiresFSResize", self.requires_fs_resize),
+        ];
+        object(members.map(|(key, value)| (key, value.to_string())))
+    }
+}
+
+/// What a `Success` carries besides its status. Absent fields are not written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fields {
+    /// Of `attach` and `waitforattach`; left out of the latter, the device is forgotten.
+    pub device: Option<String>,
+    /// Of `getvolumename`; read by nobody.
+    pub volume_name: Option<String>,
+    /// Of `isattached`; left out, the volume counts as detached.
+    pub attached: Option<bool>,
+    /// Of `init`.
+    pub capabilities: Option<Capabilities>,
+    /// Of `expandvolume`; read by nobody.
+    pub volume_new_size: Option<i64>,
+}
+
+/// A driver's answer to one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// It is so.
+    Success(Fields),
+    /// It is not, and why: the text reaches the pod's Events. Kubelet will try again.
+    Failure(String),
+    /// The driver lacks the verb. Kubelet never asks again, so this must not depend on the moment.
+    NotSupported,
+}
+
+impl Reply {
+    /// Success and nothing to add.
+    pub fn success() -> Self {
+        Self::Success(Fields::default())
+    }
+
+    /// The answer to `init`.
+    pub fn capabilities(capabilities: Capabilities) -> Self {
+        Self::Success(Fields { capabilities: Some(capabilities), ..Fields::default() })
+    }
+
+    /// The answer to `attach` and `waitforattach`.
+    pub fn device(device: impl Into<String>) -> Self {
+        Self::Success(Fields { device: Some(device.into()), ..Fields::default() })
+    }
+
+    /// The answer to `isattached`.
+    pub fn attached(attached: bool) -> Self {
+        Self::Success(Fields { attached: Some(attached), ..Fields::default() })
+    }
+
+    /// The whole output of a call: one JSON object with the status first, and a line feed. No other line feed is in
+    /// it, whatever the message holds.
+    pub fn to_line(&self) -> String {
+        let members = match self {
+            Self::Success(fields) => fields.members(),
+            Self::Failure(message) => vec![("message", quote(message))],
+            Self::NotSupported => Vec::new(),
+        };
+        let mut line = object([("status", quote(self.status()))].into_iter().chain(members));
+        line.push('\n');
+        line
+    }
+
+    /// The status in the spelling kubelet compares with.
+    fn status(&self) -> &'static str {
+        match self {
+            Self::Success(_) => "Success",
+            Self::Failure(_) => "Failure",
+            Self::NotSupported => "Not supported",
+        }
+    }
+}
+
+impl Fields {
+    fn members(&self) -> Vec<(&'static str, String)> {
+        let members = [
+            ("device", self.device.as_deref().map(quote)),
+            ("volumeName", self.volume_name.as_deref().map(quote)),
+            ("attached", self.attached.map(|attached| attached.to_string())),
+            ("capabilities", self.capabilities.map(Capabilities::to_json)),
+            ("volumeNewSize", self.volume_new_size.map(|size| size.to_string())),
+        ];
+        members.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+    }
+}
+
+impl From<Failure> for Reply {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure.message())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_compact_with_the_status_first() {
+        let init = Capabilities { attach: false, ..Capabilities::KUBELET_DEFAULT };
+        let all = Fields {
+            device: Some("/dev/sdb".into()),
+            volume_name: Some(String::new()),
+            attached: Some(false),
+            capabilities: None,
+            volume_new_size: Some(-1),
+        };
+        for (reply, expected) in [
+            (Reply::success(), r#"{"status":"Success"}"#),
+            (Reply::NotSupported, r#"{"status":"Not supported"}"#),
+            (Reply::device(""), r#"{"status":"Success","device":""}"#),
+            (Reply::attached(true), r#"{"status":"Success","attached":true}"#),
+            (
+                Reply::capabilities(init),
+                concat!(
+                    r#"{"status":"Success","capabilities":{"attach":false,"selinuxRelabel":true,"#,
+                    r#""supportsMetrics":false,"fsGroup":true,"requiresFSResize":true}}"#
+                ),
+            ),
+            (
+                Reply::Success(all),
+                r#"{"status":"Success","device":"/dev/sdb","volumeName":"","attached":false,"volumeNewSize":-1}"#,
+            ),
+            (Reply::Failure("a\n\"b\"".into()), r#"{"status":"Failure","message":"a\n\"b\""}"#),
+            (Failure::options("size: no").into(), r#"{"status":"Failure","message":"size: no"}"#),
+        ] {
+            assert_eq!(reply.to_line(), format!("{expected}\n"));
+        }
+    }
+}

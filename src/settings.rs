@@ -1,0 +1,173 @@
+//! The side file: what the admin says about one installed driver.
+//!
+//! `.flexvol.json` lies beside the executable, because a controller-manager's container sees only that directory, and its
+//! name starts with a dot, because kubelet's prober ignores such names. It is written by whoever installs the driver
+//! and only ever read here.
+//!
+//! ```
+//! let settings = flexvol::settings::Settings::parse(r#"{
+//!     "driver": "image",
+//!     "options": {"fsType": "xfs"},
+//!     "policy": {"imageRoots": ["/srv/images"]},
+//!     "deadlines": {"mount": 90}
+//! }"#).unwrap();
+//! assert_eq!(settings.driver.as_deref(), Some("image"));
+//! assert_eq!(settings.deadlines.unmount, 60);
+//! ```
+
+use crate::failure::{Failure, Result};
+use crate::policy::Policy;
+use crate::protocol::{Capabilities, Verb};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// The side file's name.
+pub const SIDE_FILE: &str = ".flexvol.json";
+
+/// The largest side file that is read, in bytes.
+pub const SIZE_LIMIT: usize = 1 << 20;
+
+/// One driver's settings. An absent side file is the default of everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Settings {
+    /// Which driver this is, when neither the directory nor the file name says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
+    /// The option dialect it speaks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Options a volume has unless it says otherwise.
+    pub options: BTreeMap<String, String>,
+    /// What tenants may ask for.
+    pub policy: Policy,
+    /// How long a verb may take.
+    pub deadlines: Deadlines,
+    /// The commands of the `exec` driver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exec: Option<Exec>,
+    /// The version that was installed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The hash of the executable that was installed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash: Option<String>,
+}
+
+/// How long a verb may take, in seconds. Undoing what a late verb began takes up to ten more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Deadlines {
+    /// `mount` and `mountdevice`. kubelet stops waiting for a pod's volumes after 123 s.
+    pub mount: u32,
+    /// `unmount` and `unmountdevice`.
+    pub unmount: u32,
+    /// Every other verb.
+    pub other: u32,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self { mount: 110, unmount: 60, other: 30 }
+    }
+}
+
+impl Deadlines {
+    /// How long `verb` may take.
+    pub fn of(&self, verb: Verb) -> Duration {
+        let seconds = match verb {
+            Verb::Mount | Verb::MountDevice => self.mount,
+            Verb::Unmount | Verb::UnmountDevice => self.unmount,
+            _ => self.other,
+        };
+        Duration::from_secs(seconds.into())
+    }
+}
+
+/// The commands of the `exec` driver; see [`crate::drivers::exec`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Exec {
+    /// Program and arguments by verb. `mount` is required; no shell is involved.
+    pub commands: BTreeMap<String, Vec<String>>,
+    /// The options a volume may give; others are refused.
+    pub options: BTreeSet<String>,
+    /// Whether the commands read the volume's secrets from standard input.
+    pub secrets_on_stdin: bool,
+    /// The file system type that must be at the target after `mount`; absent accepts any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_system: Option<String>,
+    /// What `init` answers.
+    pub capabilities: ExecCapabilities,
+}
+
+/// The capabilities of an `exec` driver: none, unless the admin claims them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "kubelet's own five")]
+pub struct ExecCapabilities {
+    /// The attach verbs exist.
+    pub attach: bool,
+    /// The mounted file system stores labels.
+    pub selinux_relabel: bool,
+    /// statfs of the mount never hangs.
+    pub supports_metrics: bool,
+    /// kubelet shall chown the volume to the pod's fsGroup.
+    pub fs_group: bool,
+    /// `expandfs` is wanted.
+    #[serde(rename = "requiresFSResize")]
+    pub requires_fs_resize: bool,
+}
+
+impl From<ExecCapabilities> for Capabilities {
+    fn from(from: ExecCapabilities) -> Self {
+        Self {
+            attach: from.attach,
+            selinux_relabel: from.selinux_relabel,
+            supports_metrics: from.supports_metrics,
+            fs_group: from.fs_group,
+            requires_fs_resize: from.requires_fs_resize,
+        }
+    }
+}
+
+impl Settings {
+    /// Reads a side file's text. The error does not repeat the text.
+    pub fn parse(text: &str) -> Result<Self> {
+        let settings: Self = serde_json::from_str(text).map_err(|error| {
+            Failure::options(format!("{SIDE_FILE}: {error}: mend it or install the driver again"))
+        })?;
+        match settings
+            .exec
+            .iter()
+            .flat_map(|exec| exec.commands.keys())
+            .find(|name| Verb::parse(name.as_ref()).is_none())
+        {
+            Some(name) => Err(Failure::options(format!(
+                "{SIDE_FILE}: exec.commands: {name:?} is not a verb of kubelet's"
+            ))),
+            None => Ok(settings),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_everything_s_default() {
+        assert_eq!(Settings::parse("{}").unwrap(), Settings::default());
+        let text = serde_json::to_string(&Settings::default()).unwrap();
+        assert_eq!(Settings::parse(&text).unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        assert!(Settings::parse(r#"{"polcy":{}}"#).unwrap_err().message().contains("polcy"));
+        assert!(Settings::parse("").unwrap_err().message().contains(SIDE_FILE));
+        let verb = Settings::parse(r#"{"exec":{"commands":{"umount":["/bin/x"]}}}"#).unwrap_err();
+        assert!(verb.message().contains("\"umount\" is not a verb"));
+    }
+}
