@@ -11,6 +11,7 @@ pub mod quantity;
 pub mod schema;
 pub mod secret;
 pub mod settings;
+pub mod sys;
 
 /// What `bin/flexvol.rs` calls.
 pub fn main() -> std::process::ExitCode {

@@ -1,0 +1,149 @@
+//! The bare system calls no crate offers in a safe form. Nothing else in the crate is `unsafe`.
+#![allow(
+    unsafe_code,
+    reason = "ioctls of loop(4), sigaction(2) and pre_exec have no safe form; all are here"
+)]
+
+use nix::libc;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::ptr;
+
+/// `struct loop_info64` of linux/loop.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoopInfo {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+    pub(super) raw_device: u64,
+    pub(super) offset: u64,
+    pub(super) size_limit: u64,
+    pub(super) number: u32,
+    pub(super) encrypt_type: u32,
+    pub(super) encrypt_key_size: u32,
+    pub(super) flags: u32,
+    pub(super) file_name: [u8; 64],
+    pub(super) crypt_name: [u8; 64],
+    pub(super) encrypt_key: [u8; 32],
+    pub(super) init: [u64; 2],
+}
+
+/// `struct loop_config` of linux/loop.h.
+#[repr(C)]
+pub(super) struct LoopConfig {
+    pub(super) fd: u32,
+    pub(super) block_size: u32,
+    pub(super) info: LoopInfo,
+    pub(super) reserved: [u64; 8],
+}
+
+const _: () = assert!(size_of::<LoopInfo>() == 232 && size_of::<LoopConfig>() == 304);
+
+impl LoopInfo {
+    pub(super) const EMPTY: Self = Self {
+        device: 0,
+        inode: 0,
+        raw_device: 0,
+        offset: 0,
+        size_limit: 0,
+        number: 0,
+        encrypt_type: 0,
+        encrypt_key_size: 0,
+        flags: 0,
+        file_name: [0; 64],
+        crypt_name: [0; 64],
+        encrypt_key: [0; 32],
+        init: [0; 2],
+    };
+}
+
+/// Linux's numbers of the loop ioctls that take an integer or nothing (linux/loop.h).
+#[derive(Clone, Copy)]
+#[repr(u16)]
+pub(super) enum LoopCall {
+    SetFd = 0x4C00,
+    ClearFd = 0x4C01,
+    SetCapacity = 0x4C07,
+    SetDirectIo = 0x4C08,
+    GetFree = 0x4C82,
+}
+
+/// A loop ioctl that takes an integer or nothing; its return value.
+pub(super) fn loop_call(fd: BorrowedFd<'_>, call: LoopCall, argument: usize) -> io::Result<i32> {
+    // SAFETY: none of these calls takes a pointer; the kernel reads the argument as an integer.
+    unsafe { ioctl(fd, call as u16, ptr::without_provenance_mut(argument)) }
+}
+
+/// `LOOP_CONFIGURE` (Linux 5.8): backing file, window and flags in one step.
+pub(super) fn loop_configure(device: BorrowedFd<'_>, config: &LoopConfig) -> io::Result<()> {
+    // SAFETY: the kernel only reads sizeof(struct loop_config) bytes, the size asserted above.
+    unsafe { ioctl(device, 0x4C0A, ptr::from_ref(config).cast_mut().cast()) }.map(drop)
+}
+
+/// `LOOP_SET_STATUS64`: window and flags of a device that has its backing file.
+pub(super) fn loop_set_status(device: BorrowedFd<'_>, info: &LoopInfo) -> io::Result<()> {
+    // SAFETY: the kernel only reads sizeof(struct loop_info64) bytes, the size asserted above.
+    unsafe { ioctl(device, 0x4C04, ptr::from_ref(info).cast_mut().cast()) }.map(drop)
+}
+
+/// `LOOP_GET_STATUS64`; `ENXIO` when the device has no backing file.
+pub(super) fn loop_status(device: BorrowedFd<'_>) -> io::Result<LoopInfo> {
+    let mut info = LoopInfo::EMPTY;
+    // SAFETY: the kernel writes sizeof(struct loop_info64) bytes, and every bit pattern of them is a LoopInfo.
+    unsafe { ioctl(device, 0x4C05, ptr::from_mut(&mut info).cast()) }?;
+    Ok(info)
+}
+
+/// # Safety
+///
+/// `argument` must be what `request` takes: an integer, or a pointer valid for the whole of its structure.
+unsafe fn ioctl(fd: BorrowedFd<'_>, request: u16, argument: *mut libc::c_void) -> io::Result<i32> {
+    // SAFETY: the descriptor is open for the whole call; the rest is the caller's promise.
+    match unsafe { libc::ioctl(fd.as_raw_fd(), libc::Ioctl::from(request), argument) } {
+        -1 => Err(io::Error::last_os_error()),
+        value => Ok(value),
+    }
+}
+
+/// Runs `hook` in the child between fork and exec.
+///
+/// The hook may only make system calls that signal-safety(7) allows: no allocation, no lock. All hooks are in
+/// [`super::supervise`].
+pub(super) fn before_exec(
+    command: &mut Command,
+    hook: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
+) {
+    // SAFETY: the hook is async-signal-safe by the rule above.
+    unsafe { command.pre_exec(hook) };
+}
+
+/// Marks every descriptor from `first` on close-on-exec; `close_range` since Linux 5.11, one by one before.
+///
+/// Safe between fork and exec. Not plain closing: the standard library reports a failed exec through one of them.
+pub(super) fn close_on_exec_from(first: u32) {
+    // SAFETY: three integers, no memory; the flag only changes what the next exec does.
+    let done =
+        unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if done == 0 {
+        return;
+    }
+    for fd in first.cast_signed()..MOST_DESCRIPTORS {
+        // SAFETY: F_SETFD takes an integer; a number that is not open is answered with EBADF.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}
+
+/// How far the slow way of [`close_on_exec_from`] looks; 20 ms of system calls.
+const MOST_DESCRIPTORS: i32 = 65_536;
+
+/// Gives `signal` a disposition, without `SA_RESTART`, so that a blocking call ends with `EINTR`.
+///
+/// A handler must be async-signal-safe; the only one, in [`super::signal`], stores to an atomic.
+pub(super) fn set_disposition(signal: Signal, handler: SigHandler) -> nix::Result<()> {
+    let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
+    // SAFETY: see above; the previous handler is not needed again.
+    unsafe { sigaction(signal, &action) }.map(drop)
+}

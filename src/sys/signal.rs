@@ -1,0 +1,79 @@
+//! Being told to stop.
+//!
+//! kubelet's stop ends the whole cgroup with SIGTERM, an admin with SIGINT; both mean: undo and reply now. The flag
+//! here is the crate's only global state, because a signal handler has nothing else it could reach.
+
+use super::raw;
+use anyhow::{Context, Result};
+use nix::libc::c_int;
+use nix::sys::signal::{SigHandler, SigSet, Signal};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// What means stop.
+const STOPPING: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
+
+/// Called once at the start of the process, before anything is changed on the node.
+///
+/// From then on SIGTERM, SIGINT and SIGHUP set the flag and end blocking calls with `EINTR` (no `SA_RESTART`);
+/// SIGPIPE is ignored, as nobody may be left to read the reply; and no signal is blocked, whatever was inherited.
+pub fn install() -> Result<()> {
+    for signal in STOPPING {
+        raw::set_disposition(signal, SigHandler::Handler(interrupt))
+            .with_context(|| format!("handle {signal}"))?;
+    }
+    raw::set_disposition(Signal::SIGPIPE, SigHandler::SigIgn).context("ignore SIGPIPE")?;
+    SigSet::all().thread_unblock().context("unblock signals")
+}
+
+/// Whether one of them came since [`install`]; it never becomes false again.
+pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
+extern "C" fn interrupt(_: c_int) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Code;
+    use crate::sys::deadline::Deadline;
+    use crate::sys::helper::Helper;
+    use nix::sys::signal::raise;
+    use std::time::{Duration, Instant};
+
+    /// The flag stays set for the process, so this test runs in one of its own: the test binary again, with only
+    /// this test and the variable set.
+    const ALONE: &str = "FLEXVOL_TEST_ALONE";
+
+    #[test]
+    fn a_signal_ends_what_heeds_the_deadline() {
+        if std::env::var_os(ALONE).is_none() {
+            return again("sys::signal::tests::a_signal_ends_what_heeds_the_deadline");
+        }
+        install().unwrap();
+        let deadline = Deadline::after(Duration::from_secs(60));
+        assert!(deadline.check("resting").is_ok());
+        raise(Signal::SIGTERM).unwrap();
+        assert_eq!(deadline.check("resting").unwrap_err().message(), "told to stop while resting");
+        assert!(Deadline::for_undo(Duration::from_secs(60)).check("resting").is_ok());
+        let start = Instant::now();
+        let error = Helper::find("sleep").unwrap().args(["30"]).run(&deadline).unwrap_err();
+        assert_eq!(crate::failure::Failure::from(error).code(), Code::Timeout);
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+
+    fn again(test: &str) {
+        let this = std::env::current_exe().unwrap();
+        let outcome = Helper::at(&this)
+            .unwrap()
+            .args(["--exact", test])
+            .env(ALONE, "1")
+            .run(&Deadline::after(Duration::from_secs(60)))
+            .unwrap();
+        assert!(outcome.success() && outcome.output.contains("1 passed"), "{}", outcome.output);
+    }
+}
