@@ -47,7 +47,8 @@ fn pod_volume(parts: &[Component<'_>]) -> Option<VolumeDir> {
 fn device_mount(parts: &[Component<'_>]) -> Option<VolumeDir> {
     let start = parts.len().checked_sub(7)?;
     let [plugins, kubernetes, flexvolume, vendor, driver, mounts, _] = parts[start..].try_into().ok()?;
-    let shape = [(plugins, "plugins"), (kubernetes, "kubernetes.io"), (flexvolume, "flexvolume"), (mounts, "mounts")];
+    let shape =
+        [(plugins, "plugins"), (kubernetes, "kubernetes.io"), (flexvolume, "flexvolume"), (mounts, "mounts")];
     shape.iter().all(|(part, name)| is(*part, name)).then_some(())?;
     let driver = format!("{}~{}", vendor.as_os_str().to_str()?, driver.as_os_str().to_str()?);
     Some(split(parts, start, driver))
@@ -58,7 +59,11 @@ fn is(part: Component<'_>, name: &str) -> bool {
 }
 
 fn split(parts: &[Component<'_>], start: usize, driver: String) -> VolumeDir {
-    VolumeDir { root: parts[..start].iter().collect(), below: parts[start..].iter().collect(), driver: Some(driver) }
+    VolumeDir {
+        root: parts[..start].iter().collect(),
+        below: parts[start..].iter().collect(),
+        driver: Some(driver),
+    }
 }
 
 #[cfg(test)]
@@ -74,18 +79,32 @@ mod tests {
     fn kubelet_s_two_trees_under_any_root() {
         assert_eq!(
             split_of("/var/lib/k0s/kubelet/pods/7/volumes/example~nfs/a b"),
-            ("/var/lib/k0s/kubelet".into(), "pods/7/volumes/example~nfs/a b".into(), Some("example~nfs".into()))
+            (
+                "/var/lib/k0s/kubelet".into(),
+                "pods/7/volumes/example~nfs/a b".into(),
+                Some("example~nfs".into())
+            )
         );
         assert_eq!(
             split_of("/k/plugins/kubernetes.io/flexvolume/example/nfs/mounts/pv1"),
-            ("/k".into(), "plugins/kubernetes.io/flexvolume/example/nfs/mounts/pv1".into(), Some("example~nfs".into()))
+            (
+                "/k".into(),
+                "plugins/kubernetes.io/flexvolume/example/nfs/mounts/pv1".into(),
+                Some("example~nfs".into())
+            )
         );
         assert_eq!(split_of("/pods/7/volumes/x/y").0, "/");
     }
 
     #[test]
     fn everything_else_is_a_name_in_its_parent() {
-        for path in ["/etc", "/mnt/a", "/pods/7/volume/example~nfs/a", "/pods/7/volumes/example~nfs", "/pods/7/volumes/example~nfs/a/b"] {
+        for path in [
+            "/etc",
+            "/mnt/a",
+            "/pods/7/volume/example~nfs/a",
+            "/pods/7/volumes/example~nfs",
+            "/pods/7/volumes/example~nfs/a/b",
+        ] {
             let (root, below, driver) = split_of(path);
             assert_eq!((Path::new(&root).join(below), driver), (PathBuf::from(path), None));
         }

@@ -74,13 +74,21 @@ fn plain_names(below: &Path) -> rustix::io::Result<Vec<&Path>> {
     if !below.components().all(name) {
         return Err(Errno::XDEV);
     }
-    Ok(below.components().filter(|part| *part != Component::CurDir).map(|part| Path::new(part.as_os_str())).collect::<Vec<_>>())
+    Ok(below
+        .components()
+        .filter(|part| *part != Component::CurDir)
+        .map(|part| Path::new(part.as_os_str()))
+        .collect::<Vec<_>>())
 }
 
 /// Makes the directory and the missing ones above it; the new names, outermost first, for the undo.
 ///
 /// The last gets `owner`'s mode and owner if it was made, those above 0755 and root's whatever the umask.
-pub fn make_directories(root: BorrowedFd<'_>, below: &Path, owner: Ownership) -> Result<Vec<std::path::PathBuf>> {
+pub fn make_directories(
+    root: BorrowedFd<'_>,
+    below: &Path,
+    owner: Ownership,
+) -> Result<Vec<std::path::PathBuf>> {
     let names = plain_names(below).map_err(|errno| explain(errno, below))?;
     let mut made = Vec::new();
     let mut directory = fs::openat(root, ".", PARENT, Mode::empty()).context("open the root")?;
@@ -89,7 +97,9 @@ pub fn make_directories(root: BorrowedFd<'_>, below: &Path, owner: Ownership) ->
         path.push(name);
         let last = index + 1 == names.len();
         let owner = if last { owner } else { Ownership { mode: 0o755, uid: 0, gid: 0 } };
-        if make_directory(directory.as_fd(), name, owner).with_context(|| format!("make {}", path.display()))? {
+        if make_directory(directory.as_fd(), name, owner)
+            .with_context(|| format!("make {}", path.display()))?
+        {
             made.push(path.clone());
         }
         directory = open_name(directory.as_fd(), name, PARENT).map_err(|errno| explain(errno, &path))?;
@@ -133,7 +143,8 @@ mod tests {
 
     const OWNER: Ownership = Ownership { mode: 0o2750, uid: 0, gid: 0 };
     type Open = fn(BorrowedFd<'_>, &Path, OFlags) -> rustix::io::Result<OwnedFd>;
-    const WAYS: [Open; 2] = [open_raw, |root, below, flags| walk(root, below, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW)];
+    const WAYS: [Open; 2] =
+        [open_raw, |root, below, flags| walk(root, below, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW)];
 
     fn tree() -> (tempfile::TempDir, OwnedFd) {
         let dir = tempfile::tempdir().unwrap();
@@ -148,7 +159,9 @@ mod tests {
     fn both_ways_open_plain_paths_and_nothing_else() {
         let (dir, root) = tree();
         for open in WAYS {
-            let ino = |below: &str| open(root.as_fd(), below.as_ref(), OFlags::PATH).map(|fd| fs::fstat(fd).unwrap().st_ino);
+            let ino = |below: &str| {
+                open(root.as_fd(), below.as_ref(), OFlags::PATH).map(|fd| fs::fstat(fd).unwrap().st_ino)
+            };
             assert_eq!(ino("a/b"), Ok(std::fs::metadata(dir.path().join("a/b")).unwrap().ino()));
             assert_eq!(ino(""), Ok(std::fs::metadata(dir.path()).unwrap().ino()));
             assert_eq!(ino("a/c"), Err(Errno::NOENT));

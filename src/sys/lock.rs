@@ -34,7 +34,7 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         // Still locked: nobody else can have put another file here.
-        drop(fs::unlink(&self.path));
+        let _ = fs::unlink(&self.path);
     }
 }
 

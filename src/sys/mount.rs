@@ -14,7 +14,8 @@ use anyhow::{Context, Result};
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags, StatxFlags, fstatvfs, openat, statx};
 use rustix::io::Errno;
 use rustix::mount::{
-    self as api, FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
+    self as api, FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
+    OpenTreeFlags,
 };
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -152,13 +153,15 @@ fn explain(errno: Errno, context: &OwnedFd, new: &NewMount<'_>) -> anyhow::Error
 }
 
 fn missing_file_system(name: &str) -> anyhow::Error {
-    let text = format!("this kernel has no {name}: load the module (modprobe {name}) or use another file system");
+    let text =
+        format!("this kernel has no {name}: load the module (modprobe {name}) or use another file system");
     Failure::new(Code::ToolMissing, text).into()
 }
 
 fn clone(bind: &BindMount<'_>) -> Result<OwnedFd> {
     let recursive = if bind.recursive { OpenTreeFlags::AT_RECURSIVE } else { OpenTreeFlags::empty() };
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     let tree = api::open_tree(bind.source, "", flags | recursive)?;
     let change = raw::MountAttributes {
         set: u64::from(attributes(bind.flags).bits()),
@@ -197,13 +200,15 @@ fn attributes(flags: MountFlags) -> MountAttrFlags {
 /// Moves the detached mount onto the name in the parent, without following a symlink there.
 fn attach(detached: &OwnedFd, place: &Place) -> Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-    api::move_mount(detached, "", place.parent(), place.name(), flags).context("put the mount in its place")?;
+    api::move_mount(detached, "", place.parent(), place.name(), flags)
+        .context("put the mount in its place")?;
     Ok(())
 }
 
 /// A mount cannot be more writable than what it shows.
 fn refuse_read_only_source(bind: &BindMount<'_>) -> Result<()> {
-    let read_only = || fstatvfs(bind.source).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY));
+    let read_only =
+        || fstatvfs(bind.source).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY));
     if !bind.flags.read_only && read_only() {
         return Err(Failure::new(
             Code::Denied,
@@ -233,12 +238,20 @@ fn fd_path(fd: BorrowedFd<'_>) -> PathBuf {
 fn mount_classic(new: &NewMount<'_>, place: &Place) -> Result<()> {
     let (_fd, target) = classic_target(place)?;
     if let Some(option) = new.options.iter().find(|option| option.to_string().contains(',')) {
-        return Err(Failure::options(format!("option {:?} holds a comma: this kernel takes none", option.key)).into());
+        return Err(Failure::options(format!(
+            "option {:?} holds a comma: this kernel takes none",
+            option.key
+        ))
+        .into());
     }
     let words: Vec<_> = new.options.iter().map(ToString::to_string).collect();
     let data = words.join(",");
     let flags = MountFlags { read_only: new.flags.read_only || new.superblock_read_only, ..new.flags };
-    Mount::builder().fstype(new.file_system).flags(classic_flags(flags)).data(&data).mount(new.source, &target)?;
+    Mount::builder()
+        .fstype(new.file_system)
+        .flags(classic_flags(flags))
+        .data(&data)
+        .mount(new.source, &target)?;
     Ok(())
 }
 
@@ -264,7 +277,8 @@ fn bind_classic(bind: &BindMount<'_>, place: &Place) -> Result<()> {
     let (_fd, target) = classic_target(place)?;
     let recursive = if bind.recursive { Classic::REC } else { Classic::empty() };
     let source = fd_path(bind.source);
-    let step = |flags, target: &Path| Mount::builder().fstype("none").flags(flags).mount(&source, target).map(drop);
+    let step =
+        |flags, target: &Path| Mount::builder().fstype("none").flags(flags).mount(&source, target).map(drop);
     step(Classic::BIND | recursive, &target)?;
     let above = place.through_parent();
     let finished = step(Classic::BIND | Classic::REMOUNT | classic_flags(bind.flags), &above)

@@ -31,7 +31,8 @@ pub struct Entry {
 
 /// All entries, in the kernel's order: of several at one target the last is on top.
 pub fn read() -> Result<Vec<Entry>> {
-    let text = std::fs::read("/proc/self/mountinfo").context("read /proc/self/mountinfo: is /proc mounted?")?;
+    let text =
+        std::fs::read("/proc/self/mountinfo").context("read /proc/self/mountinfo: is /proc mounted?")?;
     Ok(text.split(|byte| *byte == b'\n').filter_map(parse).collect())
 }
 
@@ -106,12 +107,17 @@ mod tests {
         let entry = parse(line).unwrap();
         assert_eq!(entry.target, Path::new("/a b\\c\t"));
         assert_eq!((entry.id, entry.parent, entry.device, entry.read_only), (36, 35, (98, 0), true));
-        assert_eq!((entry.file_system.as_str(), entry.source.as_os_str()), ("ext3", OsStr::new("/dev/root x")));
+        assert_eq!(
+            (entry.file_system.as_str(), entry.source.as_os_str()),
+            ("ext3", OsStr::new("/dev/root x"))
+        );
     }
 
     #[test]
     fn skips_what_it_does_not_understand() {
-        for line in [&b""[..], b"x", b"1 2 3 4 5", b"36 35 98:0 / /a rw shared:1", b"36 35 98 / /a rw - a b c"] {
+        for line in
+            [&b""[..], b"x", b"1 2 3 4 5", b"36 35 98:0 / /a rw shared:1", b"36 35 98 / /a rw - a b c"]
+        {
             assert!(parse(line).is_none());
         }
     }

@@ -87,7 +87,14 @@ impl Place {
         let stat = match fs::statx(&self.parent, &self.name, flags, asked) {
             Err(Errno::NOENT) => return Ok(Look::Missing),
             Err(Errno::NOSYS) => return self.look_in_table(None),
-            Err(errno @ (Errno::NOTCONN | Errno::STALE | Errno::IO | Errno::HOSTDOWN | Errno::TIMEDOUT | Errno::ACCESS)) => {
+            Err(
+                errno @ (Errno::NOTCONN
+                | Errno::STALE
+                | Errno::IO
+                | Errno::HOSTDOWN
+                | Errno::TIMEDOUT
+                | Errno::ACCESS),
+            ) => {
                 return Ok(Look::Dead(errno));
             }
             stat => stat.with_context(|| format!("look at {}", self.path.display()))?,
@@ -153,7 +160,8 @@ impl Place {
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Vec::new()),
             fd => fd.with_context(|| format!("open {}", self.path.display()))?,
         };
-        let names = fs::Dir::new(fd)?.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
+        let names = fs::Dir::new(fd)?
+            .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
         Ok(names.filter(|name| name != "." && name != "..").take(5).collect())
     }
 }
