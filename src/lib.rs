@@ -1,6 +1,7 @@
 //! Every FlexVolume driver a Kubernetes node needs, in one static binary.
 pub mod driver;
 pub mod drivers;
+pub mod executor;
 pub mod failure;
 pub mod file_system;
 pub mod mount_options;
