@@ -191,7 +191,7 @@ mod tests {
     const MEBIBYTE: u64 = 1 << 20;
 
     fn deadline() -> Deadline {
-        Deadline::after(Duration::from_secs(60))
+        Deadline::after(Duration::from_mins(1))
     }
 
     fn device(size: u64) -> Option<(File, LoopDevice)> {

@@ -251,7 +251,7 @@ mod tests {
             println!("SKIP sfdisk images: not installed");
             return None;
         };
-        let deadline = Deadline::after(Duration::from_secs(60));
+        let deadline = Deadline::after(Duration::from_mins(1));
         let helper = helper.args(["-q"]).args([file.path()]);
         helper.stdin(Secret::new(script.into())).run_to_success(&deadline).unwrap();
         Some(std::fs::read(file.path()).unwrap())
