@@ -13,6 +13,7 @@ pub mod schema;
 pub mod secret;
 pub mod settings;
 pub mod sys;
+pub mod volume_dir;
 
 /// What `bin/flexvol.rs` calls.
 pub fn main() -> std::process::ExitCode {

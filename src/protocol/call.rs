@@ -143,7 +143,7 @@ impl Call {
             Self::Init => {}
             Self::GetVolumeName { .. } => arguments.push(json()),
             Self::Attach { node, .. } | Self::IsAttached { node, .. } => {
-                arguments.extend([json(), node.into()])
+                arguments.extend([json(), node.into()]);
             }
             Self::Detach { volume, node } => arguments.extend([volume.into(), node.into()]),
             Self::WaitForAttach { device, .. } => arguments.extend([device.into(), json()]),
@@ -186,10 +186,10 @@ fn text(argument: Argument, value: &OsStr) -> Result<String> {
 }
 
 fn nonempty(argument: Argument, value: &OsStr) -> Result<&OsStr> {
-    match value.is_empty() {
-        true => Err(Failure::call(format!("{} must not be empty", argument.name()))),
-        false => Ok(value),
+    if value.is_empty() {
+        return Err(Failure::call(format!("{} must not be empty", argument.name())));
     }
+    Ok(value)
 }
 
 fn name(argument: Argument, value: &OsStr) -> Result<String> {

@@ -8,10 +8,11 @@
 //! The module serves both sides, the driver's and kubelet's, and does no I/O: what one side renders the other parses.
 //!
 //! ```
+//! # use std::ffi::OsString;
 //! use flexvol::protocol::{Access, Call, DriverStatus, Outcome, Reply, Verb};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let argv = ["mount", "/var/lib/kubelet/pods/7/volumes/example~nfs/data",
-//!     r#"{"kubernetes.io/fsType":"","kubernetes.io/readwrite":"ro","server":"10.0.0.1"}"#].map(Into::into);
+//!     r#"{"kubernetes.io/fsType":"","kubernetes.io/readwrite":"ro","server":"10.0.0.1"}"#].map(OsString::from);
 //!
 //! // The driver's side.
 //! let verb = Verb::parse(&argv[0]).ok_or("answer Not supported")?;

@@ -323,7 +323,7 @@ mod tests {
             ("", "options end too early: send one whole JSON object"),
             (r#"{"a":"hunter2"#, "options end too early: send one whole JSON object"),
             (r#"{"a":"hunter2"} x"#, "options are not JSON: look at line 1, column 17"),
-            (r#"{"a":"\ud800"}"#, "options are not JSON: look at line 1, column 12"),
+            (r#"{"a":"\ud800"}"#, "options are not JSON: look at line 1, column 13"),
             ("[]", r#"options must be one JSON object of strings, such as {"size":"64"}"#),
             (r#""hunter2""#, r#"options must be one JSON object of strings, such as {"size":"64"}"#),
             ("null", r#"options must be one JSON object of strings, such as {"size":"64"}"#),

@@ -3,14 +3,19 @@
 //! Everything here is told what to do and knows nothing of drivers, verbs or pods. Errors are [`anyhow::Error`] with
 //! the action as context; where a caller has to branch, there is a [`crate::failure::Failure`] in the chain.
 
+pub mod below;
 pub mod blank;
 pub mod bytes;
 pub mod deadline;
 pub mod format;
 pub mod helper;
+pub mod lock;
 pub mod loop_device;
+pub mod mount;
+pub mod mount_table;
 mod packages;
 pub mod partition;
+pub mod place;
 mod raw;
 pub mod signal;
 pub mod signature;

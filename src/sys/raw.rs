@@ -108,6 +108,45 @@ unsafe fn ioctl(fd: BorrowedFd<'_>, request: u16, argument: *mut libc::c_void) -
     }
 }
 
+/// `struct mount_attr` of linux/mount.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MountAttributes {
+    pub(super) set: u64,
+    pub(super) clear: u64,
+    pub(super) propagation: u64,
+    pub(super) user_namespace: u64,
+}
+
+const _: () = assert!(size_of::<MountAttributes>() == 32);
+
+/// mount_setattr(2) (Linux 5.12) on the mount behind `tree`, and on those below it if `recursive`.
+pub(super) fn set_mount_attributes(
+    tree: BorrowedFd<'_>,
+    recursive: bool,
+    change: &MountAttributes,
+) -> rustix::io::Result<()> {
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    let fd = tree.as_raw_fd();
+    // SAFETY: the path is a constant, and the kernel only reads the structure, whose size is passed with it.
+    match unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            fd,
+            c"".as_ptr(),
+            flags,
+            ptr::from_ref(change),
+            size_of_val(change),
+        )
+    } {
+        -1 => {
+            Err(rustix::io::Errno::from_io_error(&io::Error::last_os_error())
+                .unwrap_or(rustix::io::Errno::IO))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Runs `hook` in the child between fork and exec.
 ///
 /// The hook may only make system calls that signal-safety(7) allows: no allocation, no lock. All hooks are in

@@ -1,0 +1,188 @@
+//! Opening and making files below a directory without ever following a symlink.
+//!
+//! The kernel does it in one step with openat2(2), Linux 5.6; before that every component is opened from the descriptor
+//! of the one above it, which is just as safe: nobody can swap a descriptor.
+
+use crate::failure::{Code, Failure};
+use crate::plan::Ownership;
+use anyhow::{Context, Result};
+use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path};
+
+/// Opens the admin's own directory, following the symlinks that are in its path.
+pub fn open_root(root: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    fs::openat(CWD, root, flags, Mode::empty()).with_context(|| format!("open {}", root.display()))
+}
+
+/// Opens `below` under `root`, which must consist of plain names; empty for `root` itself.
+///
+/// A symlink anywhere in it, or a way out, is a `Denied` failure.
+pub fn open(root: BorrowedFd<'_>, below: &Path, flags: OFlags) -> Result<OwnedFd> {
+    open_raw(root, below, flags).map_err(|errno| explain(errno, below))
+}
+
+/// [`open`], with the bare errno for those who branch on it.
+pub fn open_raw(root: BorrowedFd<'_>, below: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    match fs::openat2(root, below, flags, Mode::empty(), resolve) {
+        // EPERM is what a seccomp filter older than the call answers.
+        Err(Errno::NOSYS | Errno::PERM) => walk(root, below, flags),
+        result => result,
+    }
+}
+
+/// The same, component by component.
+fn walk(root: BorrowedFd<'_>, below: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let names = plain_names(below)?;
+    let Some((last, parents)) = names.split_last() else {
+        return fs::openat(root, ".", flags, Mode::empty());
+    };
+    let mut directory = fs::openat(root, ".", PARENT, Mode::empty())?;
+    for name in parents {
+        directory = open_name(directory.as_fd(), name, PARENT)?;
+    }
+    open_name(directory.as_fd(), last, flags)
+}
+
+const PARENT: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+
+/// One name; with `O_PATH` a symlink itself would be opened, which is refused as in openat2.
+fn open_name(directory: BorrowedFd<'_>, name: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let fd = fs::openat(directory, name, flags, Mode::empty()).map_err(|errno| match errno {
+        // O_DIRECTORY|O_NOFOLLOW on a symlink says ENOTDIR: look whether it is one.
+        Errno::NOTDIR if is_symlink(directory, name) => Errno::LOOP,
+        errno => errno,
+    })?;
+    match FileType::from_raw_mode(fs::fstat(&fd)?.st_mode) {
+        FileType::Symlink => Err(Errno::LOOP),
+        _ => Ok(fd),
+    }
+}
+
+fn is_symlink(directory: BorrowedFd<'_>, name: &Path) -> bool {
+    fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
+}
+
+fn plain_names(below: &Path) -> rustix::io::Result<Vec<&Path>> {
+    let name = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+    if !below.components().all(name) {
+        return Err(Errno::XDEV);
+    }
+    Ok(below
+        .components()
+        .filter(|part| *part != Component::CurDir)
+        .map(|part| Path::new(part.as_os_str()))
+        .collect::<Vec<_>>())
+}
+
+/// Makes the directory and the missing ones above it; the new names, outermost first, for the undo.
+///
+/// The last gets `owner`'s mode and owner if it was made, those above 0755 and root's whatever the umask.
+pub fn make_directories(
+    root: BorrowedFd<'_>,
+    below: &Path,
+    owner: Ownership,
+) -> Result<Vec<std::path::PathBuf>> {
+    let names = plain_names(below).map_err(|errno| explain(errno, below))?;
+    let mut made = Vec::new();
+    let mut directory = fs::openat(root, ".", PARENT, Mode::empty()).context("open the root")?;
+    let mut path = std::path::PathBuf::new();
+    for (index, name) in names.iter().enumerate() {
+        path.push(name);
+        let last = index + 1 == names.len();
+        let owner = if last { owner } else { Ownership { mode: 0o755, uid: 0, gid: 0 } };
+        if make_directory(directory.as_fd(), name, owner)
+            .with_context(|| format!("make {}", path.display()))?
+        {
+            made.push(path.clone());
+        }
+        directory = open_name(directory.as_fd(), name, PARENT).map_err(|errno| explain(errno, &path))?;
+    }
+    Ok(made)
+}
+
+/// Whether it was made; false if it was there.
+fn make_directory(parent: BorrowedFd<'_>, name: &Path, owner: Ownership) -> Result<bool> {
+    match fs::mkdirat(parent, name, Mode::from_raw_mode(0o700)) {
+        Err(Errno::EXIST) => return Ok(false),
+        result => result?,
+    }
+    let fd = fs::openat(parent, name, OFlags::RDONLY | PARENT.difference(OFlags::PATH), Mode::empty())?;
+    let (uid, gid) = (fs::Uid::from_raw(owner.uid), fs::Gid::from_raw(owner.gid));
+    // Owner first: chown(2) clears the set-id bits, and the mode is widened only for the final owner.
+    fs::fchown(&fd, Some(uid), Some(gid))?;
+    fs::fchmod(&fd, Mode::from_raw_mode(owner.mode))?;
+    Ok(true)
+}
+
+/// The kernel's answer in words: what a symlink in the path means is not obvious from ELOOP.
+fn explain(errno: Errno, below: &Path) -> anyhow::Error {
+    match errno {
+        Errno::LOOP | Errno::XDEV => Failure::new(
+            Code::Denied,
+            format!("{} leads through a symlink or out of its root: name the real path", below.display()),
+        )
+        .into(),
+        Errno::NOENT => {
+            Failure::new(Code::NotFound, format!("{} does not exist on this node", below.display())).into()
+        }
+        errno => anyhow::Error::new(errno).context(format!("open {}", below.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    const OWNER: Ownership = Ownership { mode: 0o2750, uid: 0, gid: 0 };
+    type Open = fn(BorrowedFd<'_>, &Path, OFlags) -> rustix::io::Result<OwnedFd>;
+    const WAYS: [Open; 2] =
+        [open_raw, |root, below, flags| walk(root, below, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW)];
+
+    fn tree() -> (tempfile::TempDir, OwnedFd) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        symlink("/etc", dir.path().join("a/out")).unwrap();
+        symlink("b", dir.path().join("a/in")).unwrap();
+        let root = open_root(dir.path()).unwrap();
+        (dir, root)
+    }
+
+    #[test]
+    fn both_ways_open_plain_paths_and_nothing_else() {
+        let (dir, root) = tree();
+        for open in WAYS {
+            let ino = |below: &str| {
+                open(root.as_fd(), below.as_ref(), OFlags::PATH).map(|fd| fs::fstat(fd).unwrap().st_ino)
+            };
+            assert_eq!(ino("a/b"), Ok(std::fs::metadata(dir.path().join("a/b")).unwrap().ino()));
+            assert_eq!(ino(""), Ok(std::fs::metadata(dir.path()).unwrap().ino()));
+            assert_eq!(ino("a/c"), Err(Errno::NOENT));
+            for bad in ["a/out", "a/out/passwd", "a/in", "a/in/x"] {
+                assert_eq!(ino(bad), Err(Errno::LOOP), "{bad}");
+            }
+            for bad in ["..", "a/../..", "/etc"] {
+                assert_eq!(ino(bad), Err(Errno::XDEV), "{bad}");
+            }
+        }
+    }
+
+    #[test]
+    fn makes_what_is_missing_and_says_what() {
+        let (dir, root) = tree();
+        let made = make_directories(root.as_fd(), Path::new("a/b/c/d"), OWNER).unwrap();
+        assert_eq!(made, [Path::new("a/b/c"), Path::new("a/b/c/d")]);
+        let mode = |path: &str| std::fs::metadata(dir.path().join(path)).unwrap().mode() & 0o7777;
+        assert_eq!((mode("a/b/c"), mode("a/b/c/d")), (0o755, 0o2750));
+        assert!(make_directories(root.as_fd(), Path::new("a/b/c/d"), OWNER).unwrap().is_empty());
+        let error = make_directories(root.as_fd(), Path::new("a/out/evil"), OWNER).unwrap_err();
+        assert_eq!(Failure::from(error).code(), Code::Denied);
+    }
+}

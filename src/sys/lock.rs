@@ -1,0 +1,80 @@
+//! One lock a target: flock(2) on a small file in /run.
+//!
+//! The kernel frees the lock when its holder dies, however it dies. The file is removed by whoever holds it last, so that none
+//! stays behind; a holder therefore checks that the file it locked is still the one at that path.
+
+use super::deadline::Deadline;
+use anyhow::{Context, Result};
+use rustix::fs::{self, CWD, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Held until dropped.
+#[derive(Debug)]
+pub struct Lock {
+    _file: OwnedFd,
+    path: PathBuf,
+}
+
+impl Lock {
+    /// Waits for the lock as long as the deadline allows.
+    pub fn acquire(path: PathBuf, deadline: &Deadline) -> Result<Self> {
+        loop {
+            let file = open(&path).with_context(|| format!("lock {}", path.display()))?;
+            wait(file.as_fd(), deadline, "waiting for another call on the same volume")?;
+            if is_still_at(&file, &path) {
+                return Ok(Self { _file: file, path });
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Still locked: nobody else can have put another file here.
+        let _ = fs::unlink(&self.path);
+    }
+}
+
+fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    fs::openat(CWD, path, flags, Mode::from_raw_mode(0o600))
+}
+
+fn is_still_at(file: &OwnedFd, path: &Path) -> bool {
+    let same = |a: fs::Stat, b: fs::Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
+    matches!((fs::fstat(file), fs::lstat(path)), (Ok(a), Ok(b)) if same(a, b))
+}
+
+/// Takes the flock of an open file. Short sleeps, not a blocking call: a deadline must end it without a signal.
+pub fn wait(file: BorrowedFd<'_>, deadline: &Deadline, doing: &str) -> Result<()> {
+    let mut pause = Duration::from_micros(200);
+    loop {
+        match fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK | Errno::INTR) => deadline.check(doing)?,
+            result => return result.context("flock"),
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::{Code, Failure};
+
+    #[test]
+    fn excludes_until_dropped_and_leaves_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let first = Lock::acquire(path.clone(), &Deadline::after(Duration::from_secs(5))).unwrap();
+        let second = Lock::acquire(path.clone(), &Deadline::after(Duration::from_millis(30)));
+        assert_eq!(Failure::from(second.unwrap_err()).code(), Code::Timeout);
+        drop(first);
+        drop(Lock::acquire(path.clone(), &Deadline::after(Duration::from_secs(5))).unwrap());
+        assert!(!path.exists());
+    }
+}

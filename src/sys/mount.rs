@@ -1,0 +1,295 @@
+//! Mounting, so that a mount becomes visible in one step, complete, or not at all.
+//!
+//! With the mount API of Linux 5.2 (and mount_setattr(2) of 5.12) a mount is made where nobody sees it, given all its flags
+//! and then moved onto the target. Until then it hangs on a descriptor: a kill leaves nothing. Every option is
+//! its own argument, so no comma can add another. Older kernels get mount(2) on the opened target; a bind is then visible for a
+//! moment before it has its flags, as with everybody's mount(8).
+
+use super::place::{Look, Place};
+use super::raw;
+use crate::failure::{Code, Failure};
+use crate::mount_options::{Atime, FsOption, MountFlags};
+use crate::plan::Propagation;
+use anyhow::{Context, Result};
+use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags, StatxFlags, fstatvfs, openat, statx};
+use rustix::io::Errno;
+use rustix::mount::{
+    self as api, FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
+    OpenTreeFlags,
+};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use sys_mount::{Mount, UnmountFlags};
+
+/// Which of the kernel's two ways is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The mount API of Linux 5.2, 5.12 for binds.
+    Detached,
+    /// mount(2).
+    Classic,
+}
+
+/// A new file system to be mounted.
+#[derive(Clone, Copy, Debug)]
+pub struct NewMount<'a> {
+    /// The kernel's name of the type.
+    pub file_system: &'a str,
+    /// Device path or name.
+    pub source: &'a str,
+    /// Per-mount flags.
+    pub flags: MountFlags,
+    /// Whether the superblock too is read-only, because the device is or the type cannot be written.
+    pub superblock_read_only: bool,
+    /// The type's own options.
+    pub options: &'a [FsOption],
+}
+
+/// Something of the node to be shown elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub struct BindMount<'a> {
+    /// Opened with `O_PATH`.
+    pub source: BorrowedFd<'a>,
+    /// With the mounts below it.
+    pub recursive: bool,
+    /// Per-mount flags.
+    pub flags: MountFlags,
+    /// Whether later mounts travel.
+    pub propagation: Propagation,
+}
+
+/// Mounts a file system on `place`; the new mount's id.
+pub fn mount(new: &NewMount<'_>, place: &Place, way: Way) -> Result<u64> {
+    let what = || format!("mount {} on {}", new.file_system, place.path().display());
+    match way {
+        Way::Classic => mount_classic(new, place).with_context(what)?,
+        Way::Detached => match create(new) {
+            Err(error) if is_unknown_call(&error) => return mount(new, place, Way::Classic),
+            created => attach(&created.with_context(what)?, place).with_context(what)?,
+        },
+    }
+    id_at(place)
+}
+
+/// Shows the source on `place`; the new mount's id.
+pub fn bind(bind: &BindMount<'_>, place: &Place, way: Way) -> Result<u64> {
+    let what = || format!("bind to {}", place.path().display());
+    refuse_read_only_source(bind)?;
+    match way {
+        Way::Classic => bind_classic(bind, place).with_context(what)?,
+        Way::Detached => match clone(bind) {
+            Err(error) if is_unknown_call(&error) => return self::bind(bind, place, Way::Classic),
+            cloned => attach(&cloned.with_context(what)?, place).with_context(what)?,
+        },
+    }
+    id_at(place)
+}
+
+/// Unmounts the mount on top at `place`, never following a symlink. `detach` is umount(8)'s `--lazy`.
+pub fn unmount(place: &Place, detach: bool) -> std::io::Result<()> {
+    unmount_path(&place.through_parent(), detach)
+}
+
+/// Unmounts the mount on top at `path`, never following a symlink in its last component.
+pub fn unmount_path(path: &Path, detach: bool) -> std::io::Result<()> {
+    let lazily = if detach { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    sys_mount::unmount(path, UnmountFlags::NOFOLLOW | lazily)
+}
+
+/// The mount must be on top of the target now; its id proves that it is the one that was made.
+fn id_at(place: &Place) -> Result<u64> {
+    match place.look()? {
+        Look::Mount(mounted) => Ok(mounted.id),
+        look => Err(Failure::new(
+            Code::Internal,
+            format!("{} is not a mount although the kernel said so ({look:?})", place.path().display()),
+        )
+        .into()),
+    }
+}
+
+fn create(new: &NewMount<'_>) -> Result<OwnedFd> {
+    let context = api::fsopen(new.file_system, FsOpenFlags::FSOPEN_CLOEXEC).map_err(|errno| match errno {
+        Errno::NODEV => missing_file_system(new.file_system),
+        errno => errno.into(),
+    })?;
+    configure(&context, new).map_err(|errno| explain(errno, &context, new))?;
+    Ok(api::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes(new.flags))?)
+}
+
+fn configure(context: &OwnedFd, new: &NewMount<'_>) -> rustix::io::Result<()> {
+    api::fsconfig_set_string(context, "source", new.source)?;
+    if new.superblock_read_only {
+        api::fsconfig_set_flag(context, "ro")?;
+    }
+    for option in new.options {
+        match &option.value {
+            Some(value) => api::fsconfig_set_string(context, option.key.as_str(), value.as_str())?,
+            None => api::fsconfig_set_flag(context, option.key.as_str())?,
+        }
+    }
+    api::fsconfig_create(context)
+}
+
+/// The kernel's own words, which the context keeps for us (`e ext4: bad option`), say more than the errno.
+fn explain(errno: Errno, context: &OwnedFd, new: &NewMount<'_>) -> anyhow::Error {
+    let mut words = Vec::new();
+    let mut buffer = [0; 512];
+    while let Ok(length @ 1..) = rustix::io::read(context, &mut buffer) {
+        let line = String::from_utf8_lossy(&buffer[..length]);
+        words.push(line.trim_start_matches(['e', 'w', 'i']).trim().to_owned());
+    }
+    let hint = match errno {
+        Errno::INVAL if new.options.is_empty() => "the device holds no such file system",
+        Errno::INVAL => "an option does not suit this kernel or the file system",
+        Errno::BUSY => "the device is in use in another way",
+        _ => "",
+    };
+    words.extend((words.is_empty() && !hint.is_empty()).then(|| hint.to_owned()));
+    match words.is_empty() {
+        true => errno.into(),
+        false => anyhow::Error::new(errno).context(words.join("; ")),
+    }
+}
+
+fn missing_file_system(name: &str) -> anyhow::Error {
+    let text =
+        format!("this kernel has no {name}: load the module (modprobe {name}) or use another file system");
+    Failure::new(Code::ToolMissing, text).into()
+}
+
+fn clone(bind: &BindMount<'_>) -> Result<OwnedFd> {
+    let recursive = if bind.recursive { OpenTreeFlags::AT_RECURSIVE } else { OpenTreeFlags::empty() };
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    let tree = api::open_tree(bind.source, "", flags | recursive)?;
+    let change = raw::MountAttributes {
+        set: u64::from(attributes(bind.flags).bits()),
+        clear: u64::from(MountAttrFlags::MOUNT_ATTR__ATIME.bits()),
+        propagation: u64::from(propagation(bind.propagation).bits()),
+        user_namespace: 0,
+    };
+    raw::set_mount_attributes(tree.as_fd(), bind.recursive, &change)?;
+    Ok(tree)
+}
+
+fn propagation(kind: Propagation) -> MountPropagationFlags {
+    match kind {
+        Propagation::Private => MountPropagationFlags::PRIVATE,
+        Propagation::HostToContainer => MountPropagationFlags::DOWNSTREAM,
+        Propagation::Bidirectional => MountPropagationFlags::SHARED,
+    }
+}
+
+fn attributes(flags: MountFlags) -> MountAttrFlags {
+    let atime = match flags.atime {
+        Atime::Relative => MountAttrFlags::MOUNT_ATTR_RELATIME,
+        Atime::Never => MountAttrFlags::MOUNT_ATTR_NOATIME,
+        Atime::Strict => MountAttrFlags::MOUNT_ATTR_STRICTATIME,
+    };
+    let wanted = [
+        (flags.read_only, MountAttrFlags::MOUNT_ATTR_RDONLY),
+        (!flags.suid, MountAttrFlags::MOUNT_ATTR_NOSUID),
+        (!flags.dev, MountAttrFlags::MOUNT_ATTR_NODEV),
+        (!flags.exec, MountAttrFlags::MOUNT_ATTR_NOEXEC),
+        (!flags.diratime, MountAttrFlags::MOUNT_ATTR_NODIRATIME),
+    ];
+    wanted.into_iter().filter_map(|(set, flag)| set.then_some(flag)).fold(atime, MountAttrFlags::union)
+}
+
+/// Moves the detached mount onto the name in the parent, without following a symlink there.
+fn attach(detached: &OwnedFd, place: &Place) -> Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    api::move_mount(detached, "", place.parent(), place.name(), flags)
+        .context("put the mount in its place")?;
+    Ok(())
+}
+
+/// A mount cannot be more writable than what it shows.
+fn refuse_read_only_source(bind: &BindMount<'_>) -> Result<()> {
+    let read_only =
+        || fstatvfs(bind.source).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY));
+    if !bind.flags.read_only && read_only() {
+        return Err(Failure::new(
+            Code::Denied,
+            "the source is mounted read-only: set readOnly: true on the volume, or remount the source",
+        )
+        .into());
+    }
+    Ok(())
+}
+
+fn is_unknown_call(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Errno>() == Some(&Errno::NOSYS)
+}
+
+/// The target itself, opened: mount(2) would follow a symlink there.
+fn classic_target(place: &Place) -> Result<(OwnedFd, PathBuf)> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = openat(place.parent(), place.name(), flags, Mode::empty())?;
+    let path = fd_path(fd.as_fd());
+    Ok((fd, path))
+}
+
+fn fd_path(fd: BorrowedFd<'_>) -> PathBuf {
+    format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
+}
+
+fn mount_classic(new: &NewMount<'_>, place: &Place) -> Result<()> {
+    let (_fd, target) = classic_target(place)?;
+    if let Some(option) = new.options.iter().find(|option| option.to_string().contains(',')) {
+        return Err(Failure::options(format!(
+            "option {:?} holds a comma: this kernel takes none",
+            option.key
+        ))
+        .into());
+    }
+    let words: Vec<_> = new.options.iter().map(ToString::to_string).collect();
+    let data = words.join(",");
+    let flags = MountFlags { read_only: new.flags.read_only || new.superblock_read_only, ..new.flags };
+    Mount::builder()
+        .fstype(new.file_system)
+        .flags(classic_flags(flags))
+        .data(&data)
+        .mount(new.source, &target)?;
+    Ok(())
+}
+
+fn classic_flags(flags: MountFlags) -> sys_mount::MountFlags {
+    use sys_mount::MountFlags as Classic;
+    let atime = match flags.atime {
+        Atime::Relative => Classic::RELATIME,
+        Atime::Never => Classic::NOATIME,
+        Atime::Strict => Classic::STRICTATIME,
+    };
+    let wanted = [
+        (flags.read_only, Classic::RDONLY),
+        (!flags.suid, Classic::NOSUID),
+        (!flags.dev, Classic::NODEV),
+        (!flags.exec, Classic::NOEXEC),
+        (!flags.diratime, Classic::NODIRATIME),
+    ];
+    wanted.into_iter().filter_map(|(set, flag)| set.then_some(flag)).fold(atime, |all, flag| all | flag)
+}
+
+fn bind_classic(bind: &BindMount<'_>, place: &Place) -> Result<()> {
+    use sys_mount::MountFlags as Classic;
+    let (_fd, target) = classic_target(place)?;
+    let recursive = if bind.recursive { Classic::REC } else { Classic::empty() };
+    let source = fd_path(bind.source);
+    let step =
+        |flags, target: &Path| Mount::builder().fstype("none").flags(flags).mount(&source, target).map(drop);
+    step(Classic::BIND | recursive, &target)?;
+    let above = place.through_parent();
+    let finished = step(Classic::BIND | Classic::REMOUNT | classic_flags(bind.flags), &above)
+        .map_err(anyhow::Error::from)
+        .and_then(|()| Ok(api::mount_change(&above, propagation(bind.propagation))?));
+    finished.inspect_err(|_| drop(unmount(place, true)))
+}
+
+/// Device and inode behind a descriptor, without asking any server.
+pub fn identity(fd: BorrowedFd<'_>) -> Result<(u64, u64)> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(fd, "", flags, StatxFlags::TYPE | StatxFlags::INO)?;
+    Ok((rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino))
+}

@@ -1,0 +1,129 @@
+//! The mount table of this process, /proc/self/mountinfo (proc_pid_mountinfo(5)).
+//!
+//! Reading it costs time with every mount of the node, so the usual way of a verb does without: it is read only when a
+//! target is already mounted and has to be recognised, or will not be unmounted.
+
+use anyhow::{Context, Result};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The mount's id, as statx(2) gives it.
+    pub id: u64,
+    /// The id of the mount it is mounted on.
+    pub parent: u64,
+    /// Major and minor number of the file system.
+    pub device: (u32, u32),
+    /// The directory of the file system that is its root.
+    pub root: PathBuf,
+    /// Where it is mounted.
+    pub target: PathBuf,
+    /// Whether the mount, not the file system, is read-only.
+    pub read_only: bool,
+    /// The file system's type.
+    pub file_system: String,
+    /// What the type was mounted from.
+    pub source: OsString,
+}
+
+/// All entries, in the kernel's order: of several at one target the last is on top.
+pub fn read() -> Result<Vec<Entry>> {
+    let text =
+        std::fs::read("/proc/self/mountinfo").context("read /proc/self/mountinfo: is /proc mounted?")?;
+    Ok(text.split(|byte| *byte == b'\n').filter_map(parse).collect())
+}
+
+/// The entry on top at exactly this path.
+pub fn at(target: &Path) -> Result<Option<Entry>> {
+    Ok(read()?.into_iter().rfind(|entry| entry.target == target))
+}
+
+/// The entries at and below a path, deepest first, so that they can be unmounted in this order.
+pub fn below(target: &Path) -> Result<Vec<Entry>> {
+    let mut entries: Vec<_> = read()?.into_iter().filter(|entry| entry.target.starts_with(target)).collect();
+    entries.reverse();
+    entries.sort_by_key(|entry| std::cmp::Reverse(entry.target.components().count()));
+    Ok(entries)
+}
+
+fn parse(line: &[u8]) -> Option<Entry> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let mut next = || fields.next();
+    let (id, parent, device) = (number(next()?)?, number(next()?)?, next()?);
+    let (root, target, options) = (unescape(next()?), unescape(next()?), next()?);
+    let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
+    let (major, minor) = std::str::from_utf8(device).ok()?.split_once(':')?;
+    Some(Entry {
+        id,
+        parent,
+        device: (major.parse().ok()?, minor.parse().ok()?),
+        root: root.into(),
+        target: target.into(),
+        read_only: options.split(|byte| *byte == b',').any(|word| word == b"ro"),
+        file_system: String::from_utf8_lossy(rest.next()?).into_owned(),
+        source: unescape(rest.next()?),
+    })
+}
+
+fn number(field: &[u8]) -> Option<u64> {
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+/// The kernel writes space, tab, newline, backslash and `#` as a backslash and three octal digits.
+fn unescape(field: &[u8]) -> OsString {
+    if !field.contains(&b'\\') {
+        return OsStr::from_bytes(field).to_owned();
+    }
+    let (mut bytes, mut rest) = (Vec::with_capacity(field.len()), field);
+    while let Some((&byte, tail)) = rest.split_first() {
+        match (byte, tail.first_chunk::<3>().and_then(octal)) {
+            (b'\\', Some(escaped)) => {
+                bytes.push(escaped);
+                rest = &tail[3..];
+            }
+            _ => {
+                bytes.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+fn octal(digits: &[u8; 3]) -> Option<u8> {
+    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_a_line_with_escapes_and_optional_fields() {
+        let line = br"36 35 98:0 /mnt1 /a\040b\134c\011 ro,noatime shared:1 master:2 - ext3 /dev/root\040x rw,errors=continue";
+        let entry = parse(line).unwrap();
+        assert_eq!(entry.target, Path::new("/a b\\c\t"));
+        assert_eq!((entry.id, entry.parent, entry.device, entry.read_only), (36, 35, (98, 0), true));
+        assert_eq!(
+            (entry.file_system.as_str(), entry.source.as_os_str()),
+            ("ext3", OsStr::new("/dev/root x"))
+        );
+    }
+
+    #[test]
+    fn skips_what_it_does_not_understand() {
+        for line in
+            [&b""[..], b"x", b"1 2 3 4 5", b"36 35 98:0 / /a rw shared:1", b"36 35 98 / /a rw - a b c"]
+        {
+            assert!(parse(line).is_none());
+        }
+    }
+
+    #[test]
+    fn this_process_has_a_root() {
+        assert!(at(Path::new("/")).unwrap().is_some());
+    }
+}

@@ -1,0 +1,178 @@
+//! The target as a name in an opened parent directory, so that no swap of a path component can lead us elsewhere.
+
+use super::{below, mount_table};
+use crate::protocol::TargetPath;
+use crate::volume_dir::VolumeDir;
+use anyhow::{Context, Result};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, StatxAttributes, StatxFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// A target whose parent directory is open. The name itself may or may not exist.
+#[derive(Debug)]
+pub struct Place {
+    parent: OwnedFd,
+    name: PathBuf,
+    path: PathBuf,
+}
+
+/// What is at a place right now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Nothing.
+    Missing,
+    /// A directory, file or other thing on the file system of its parent.
+    Plain(FileType),
+    /// A mount that answers.
+    Mount(Mounted),
+    /// A mount whose server or daemon is gone; the errno it answers with.
+    Dead(Errno),
+}
+
+/// A mount that answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mounted {
+    /// The mount's id.
+    pub id: u64,
+    /// Device and inode of its root: the same for two mounts of the same directory.
+    pub root: (u64, u64),
+}
+
+impl Place {
+    /// Opens the parent: below kubelet's root no symlink is followed. `None` if the parent does not exist.
+    pub fn open(target: &TargetPath) -> Result<Option<Self>> {
+        let dir = VolumeDir::of(target);
+        let (Some(above), Some(name)) = (dir.below.parent(), dir.below.file_name()) else {
+            return Ok(None);
+        };
+        let path = target.as_path().to_owned();
+        let root = match below::open_root(&dir.root) {
+            Err(error) if is_missing(&error) => return Ok(None),
+            root => root?,
+        };
+        match below::open_raw(root.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY) {
+            Err(Errno::NOENT) => Ok(None),
+            Err(_) => below::open(root.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY).map(|_| None),
+            Ok(parent) => Ok(Some(Self { parent, name: name.into(), path })),
+        }
+    }
+
+    /// The target's path, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The parent directory.
+    pub fn parent(&self) -> BorrowedFd<'_> {
+        self.parent.as_fd()
+    }
+
+    /// The name in the parent directory.
+    pub fn name(&self) -> &Path {
+        &self.name
+    }
+
+    /// A path to the place that goes through the open parent: for system calls that take none but a path.
+    pub fn through_parent(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.parent.as_raw_fd())).join(&self.name)
+    }
+
+    /// Looks without asking any server: statx(2) with `AT_STATX_DONT_SYNC`.
+    ///
+    /// A kernel before 5.8 cannot say what is a mount; then the mount table does.
+    pub fn look(&self) -> Result<Look> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+        let asked = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::MNT_ID;
+        let stat = match fs::statx(&self.parent, &self.name, flags, asked) {
+            Err(Errno::NOENT) => return Ok(Look::Missing),
+            Err(Errno::NOSYS) => return self.look_in_table(None),
+            Err(
+                errno @ (Errno::NOTCONN
+                | Errno::STALE
+                | Errno::IO
+                | Errno::HOSTDOWN
+                | Errno::TIMEDOUT
+                | Errno::ACCESS),
+            ) => {
+                return Ok(Look::Dead(errno));
+            }
+            stat => stat.with_context(|| format!("look at {}", self.path.display()))?,
+        };
+        let root = (fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino);
+        let kind = FileType::from_raw_mode(stat.stx_mode.into());
+        if !stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
+            return self.look_in_table(Some((kind, root)));
+        }
+        Ok(match stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+            true => Look::Mount(Mounted { id: stat.stx_mnt_id, root }),
+            false => Look::Plain(kind),
+        })
+    }
+
+    fn look_in_table(&self, stat: Option<(FileType, (u64, u64))>) -> Result<Look> {
+        let (kind, root) = match stat {
+            Some(stat) => stat,
+            None => {
+                let stat = fs::statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+                let stat = stat.with_context(|| format!("look at {}", self.path.display()))?;
+                (FileType::from_raw_mode(stat.st_mode), (stat.st_dev, stat.st_ino))
+            }
+        };
+        let entry = mount_table::at(&self.path)?;
+        Ok(entry.map_or(Look::Plain(kind), |entry| Look::Mount(Mounted { id: entry.id, root })))
+    }
+
+    /// Makes the directory, 0750 as kubelet does; false if it was there.
+    pub fn make_directory(&self) -> Result<bool> {
+        match fs::mkdirat(&self.parent, &self.name, Mode::from_raw_mode(0o750)) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => Ok(false),
+            Err(errno) => Err(errno).with_context(|| format!("make {}", self.path.display())),
+        }
+    }
+
+    /// Removes the empty directory; one that is gone already is fine.
+    pub fn remove_directory(&self) -> Result<()> {
+        gone(fs::unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR))
+            .with_context(|| format!("remove {}", self.path.display()))
+    }
+
+    /// Puts an empty file in the place of the empty directory, to mount a file on.
+    pub fn turn_into_file(&self) -> Result<()> {
+        self.remove_directory()?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        fs::openat(&self.parent, &self.name, flags, Mode::from_raw_mode(0o640))
+            .map(drop)
+            .with_context(|| format!("make the file {}", self.path.display()))
+    }
+
+    /// Removes the file that [`turn_into_file`](Self::turn_into_file) made.
+    pub fn remove_file(&self) -> Result<()> {
+        gone(fs::unlinkat(&self.parent, &self.name, AtFlags::empty()))
+            .with_context(|| format!("remove {}", self.path.display()))
+    }
+
+    /// The first few names in the directory; none if it is not one.
+    pub fn entries(&self) -> Result<Vec<String>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = match fs::openat(&self.parent, &self.name, flags, Mode::empty()) {
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Vec::new()),
+            fd => fd.with_context(|| format!("open {}", self.path.display()))?,
+        };
+        let names = fs::Dir::new(fd)?
+            .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
+        Ok(names.filter(|name| name != "." && name != "..").take(5).collect())
+    }
+}
+
+fn gone(result: rustix::io::Result<()>) -> rustix::io::Result<()> {
+    match result {
+        Err(Errno::NOENT) => Ok(()),
+        result => result,
+    }
+}
+
+fn is_missing(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Errno>() == Some(&Errno::NOENT)
+}

@@ -1,0 +1,119 @@
+//! Whose directory a target is, told from its path alone.
+//!
+//! kubelet keeps pods' volumes in `<root>/pods/<uid>/volumes/<vendor>~<driver>/<name>` and device mounts in
+//! `<root>/plugins/kubernetes.io/flexvolume/<vendor>/<driver>/mounts/<name>` (pkg/volume/flexvolume, pkg/kubelet/config). The root differs
+//! from distribution to distribution and may lead through symlinks, which are the admin's; from `pods` or `plugins` on
+//! everything was made by kubelet, and a symlink there is an attack.
+
+use crate::protocol::TargetPath;
+use std::ffi::OsStr;
+use std::path::{Component, Path, PathBuf};
+
+/// A target, split where kubelet's own tree begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeDir {
+    /// Up to and without `pods` or `plugins`: symlinks are followed here.
+    pub root: PathBuf,
+    /// The rest: no symlink is followed here.
+    pub below: PathBuf,
+    /// The driver directory's name (`vendor~driver`) that the path names; `None` for a path that is not kubelet's.
+    pub driver: Option<String>,
+}
+
+impl VolumeDir {
+    /// Splits a target. One that is not in kubelet's tree is taken as a name in its parent directory.
+    pub fn of(target: &TargetPath) -> Self {
+        let parts: Vec<_> = target.as_path().components().collect();
+        pod_volume(&parts).or_else(|| device_mount(&parts)).unwrap_or_else(|| Self {
+            root: target.as_path().parent().unwrap_or(Path::new("/")).to_owned(),
+            below: target.as_path().file_name().unwrap_or_default().into(),
+            driver: None,
+        })
+    }
+
+    /// Whether kubelet made this directory for the driver in `directory`, or for any driver if that is not known.
+    pub fn belongs_to(&self, directory: Option<&str>) -> bool {
+        self.driver.as_deref().is_some_and(|driver| directory.is_none_or(|directory| directory == driver))
+    }
+}
+
+fn pod_volume(parts: &[Component<'_>]) -> Option<VolumeDir> {
+    let start = parts.len().checked_sub(5)?;
+    let [pods, _, volumes, driver, _] = parts[start..].try_into().ok()?;
+    (is(pods, "pods") && is(volumes, "volumes")).then_some(())?;
+    Some(split(parts, start, driver.as_os_str().to_str()?.to_owned()))
+}
+
+fn device_mount(parts: &[Component<'_>]) -> Option<VolumeDir> {
+    let start = parts.len().checked_sub(7)?;
+    let [plugins, kubernetes, flexvolume, vendor, driver, mounts, _] = parts[start..].try_into().ok()?;
+    let shape =
+        [(plugins, "plugins"), (kubernetes, "kubernetes.io"), (flexvolume, "flexvolume"), (mounts, "mounts")];
+    shape.iter().all(|(part, name)| is(*part, name)).then_some(())?;
+    let driver = format!("{}~{}", vendor.as_os_str().to_str()?, driver.as_os_str().to_str()?);
+    Some(split(parts, start, driver))
+}
+
+fn is(part: Component<'_>, name: &str) -> bool {
+    part.as_os_str() == OsStr::new(name)
+}
+
+fn split(parts: &[Component<'_>], start: usize, driver: String) -> VolumeDir {
+    VolumeDir {
+        root: parts[..start].iter().collect(),
+        below: parts[start..].iter().collect(),
+        driver: Some(driver),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split_of(path: &str) -> (String, String, Option<String>) {
+        let dir = VolumeDir::of(&TargetPath::parse(path.as_ref()).unwrap());
+        (dir.root.display().to_string(), dir.below.display().to_string(), dir.driver)
+    }
+
+    #[test]
+    fn kubelet_s_two_trees_under_any_root() {
+        assert_eq!(
+            split_of("/var/lib/k0s/kubelet/pods/7/volumes/example~nfs/a b"),
+            (
+                "/var/lib/k0s/kubelet".into(),
+                "pods/7/volumes/example~nfs/a b".into(),
+                Some("example~nfs".into())
+            )
+        );
+        assert_eq!(
+            split_of("/k/plugins/kubernetes.io/flexvolume/example/nfs/mounts/pv1"),
+            (
+                "/k".into(),
+                "plugins/kubernetes.io/flexvolume/example/nfs/mounts/pv1".into(),
+                Some("example~nfs".into())
+            )
+        );
+        assert_eq!(split_of("/pods/7/volumes/x/y").0, "/");
+    }
+
+    #[test]
+    fn everything_else_is_a_name_in_its_parent() {
+        for path in [
+            "/etc",
+            "/mnt/a",
+            "/pods/7/volume/example~nfs/a",
+            "/pods/7/volumes/example~nfs",
+            "/pods/7/volumes/example~nfs/a/b",
+        ] {
+            let (root, below, driver) = split_of(path);
+            assert_eq!((Path::new(&root).join(below), driver), (PathBuf::from(path), None));
+        }
+    }
+
+    #[test]
+    fn another_driver_s_directory_is_not_ours() {
+        let dir = VolumeDir::of(&TargetPath::parse("/k/pods/7/volumes/example~nfs/a".as_ref()).unwrap());
+        assert!(dir.belongs_to(Some("example~nfs")) && dir.belongs_to(None));
+        assert!(!dir.belongs_to(Some("other~nfs")));
+    }
+}
