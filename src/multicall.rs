@@ -37,8 +37,7 @@ pub fn main(mut arguments: Vec<OsString>) -> ExitCode {
         Face::Admin => cli::main(arguments),
         Face::Driver { directory, name } => {
             let arguments = arguments.split_off(arguments.len().min(1));
-            let side_file = side_file(Path::new(&program));
-            skeleton::main(|| personality(directory, &name, side_file), &arguments)
+            skeleton::main(|| personality(directory, &name, side_file(Path::new(&program))), &arguments)
         }
     }
 }
@@ -56,7 +55,7 @@ fn face(program: &OsStr) -> Face {
     }
 }
 
-/// The text of the side file, if there is one. Read before the prologue changes the working directory: argv[0] may be relative.
+/// The text of the side file, if there is one.
 fn side_file(program: &Path) -> Result<Option<String>> {
     let path = program.parent().unwrap_or(Path::new("")).join(SIDE_FILE);
     files::read_small(&path, SIZE_LIMIT).map_err(Failure::from)
