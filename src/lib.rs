@@ -12,7 +12,7 @@
 //! stdout  ◀── skeleton, supervising a worker  ◀── Reply ◀───────────┘
 //! ```
 //!
-//! 1. [`multicall`] decides from argv[0] whether this process is a driver or the admin's command line.
+//! 1. [`multicall`] decides from `argv[0]` whether this process is a driver or the admin's command line.
 //! 2. [`skeleton`] owns a driver's process: it takes the reply pipe away from everybody, lets a worker do the work, and replies
 //!    exactly once, whatever becomes of the worker.
 //! 3. [`protocol`] turns argv into a typed [`Call`](protocol::Call) and a [`Reply`](protocol::Reply) into a line, and, for kubelet's side, back.

@@ -37,7 +37,7 @@ pub struct Personality {
 }
 
 /// The whole life of a driver's process. `identify` is called once the reply pipe is safe, because it may fail, and before
-/// the working directory changes, because argv[0] may be relative to it.
+/// the working directory changes, because `argv[0]` may be relative to it.
 pub fn main(identify: impl FnOnce() -> Result<Personality>, arguments: &[OsString]) -> ExitCode {
     let pipe = ReplyPipe::take();
     pipe.reply_on_panic();

@@ -13,8 +13,16 @@ use std::path::{Component, Path, PathBuf};
 
 /// Opens the admin's own directory, following the symlinks that are in its path.
 pub fn open_root(root: &Path) -> Result<OwnedFd> {
+    open_root_if_there(root)?.with_context(|| format!("{} does not exist on this node", root.display()))
+}
+
+/// [`open_root`]; `None` if there is no such directory.
+pub fn open_root_if_there(root: &Path) -> Result<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    fs::openat(CWD, root, flags, Mode::empty()).with_context(|| format!("open {}", root.display()))
+    match fs::openat(CWD, root, flags, Mode::empty()) {
+        Err(Errno::NOENT) => Ok(None),
+        root_fd => root_fd.map(Some).with_context(|| format!("open {}", root.display())),
+    }
 }
 
 /// Opens `below` under `root`, which must consist of plain names; empty for `root` itself.
@@ -24,8 +32,15 @@ pub fn open(root: BorrowedFd<'_>, below: &Path, flags: OFlags) -> Result<OwnedFd
     open_raw(root, below, flags).map_err(|errno| explain(errno, below))
 }
 
-/// [`open`], with the bare errno for those who branch on it.
-pub fn open_raw(root: BorrowedFd<'_>, below: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+/// [`open`]; `None` if there is no such thing.
+pub fn open_if_there(root: BorrowedFd<'_>, below: &Path, flags: OFlags) -> Result<Option<OwnedFd>> {
+    match open_raw(root, below, flags) {
+        Err(Errno::NOENT) => Ok(None),
+        opened => opened.map(Some).map_err(|errno| explain(errno, below)),
+    }
+}
+
+fn open_raw(root: BorrowedFd<'_>, below: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     // Without O_NOFOLLOW, which together with O_PATH would open a symlink instead of refusing it.
     let flags = flags.difference(OFlags::NOFOLLOW) | OFlags::CLOEXEC;
     let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
