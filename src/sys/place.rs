@@ -119,13 +119,16 @@ impl Place {
         Ok(entry.map_or(Look::Plain(kind), |entry| Look::Mount(Mounted { id: entry.id, root })))
     }
 
-    /// Makes the directory, 0750 as kubelet does; false if it was there.
+    /// Makes the directory, 0750 as kubelet does, whatever the umask; false if it was there.
     pub fn make_directory(&self) -> Result<bool> {
-        match fs::mkdirat(&self.parent, &self.name, Mode::from_raw_mode(0o750)) {
-            Ok(()) => Ok(true),
-            Err(Errno::EXIST) => Ok(false),
-            Err(errno) => Err(errno).with_context(|| format!("make {}", self.path.display())),
-        }
+        let mode = Mode::from_raw_mode(0o750);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = match fs::mkdirat(&self.parent, &self.name, mode) {
+            Err(Errno::EXIST) => return Ok(false),
+            made => made.and_then(|()| fs::openat(&self.parent, &self.name, flags, Mode::empty())),
+        };
+        made.and_then(|fd| fs::fchmod(fd, mode)).with_context(|| format!("make {}", self.path.display()))?;
+        Ok(true)
     }
 
     /// Removes the empty directory; one that is gone already is fine.
