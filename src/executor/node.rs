@@ -101,7 +101,7 @@ impl<'a> Node<'a> {
                 return self.refuse_used_directory(target, &place).map(|()| None);
             }
             // What a killed bind of a file left: an empty file where the directory was.
-            Look::Plain(FileType::RegularFile) if self.is_ours(target) => place.remove_file()?,
+            Look::Plain(FileType::RegularFile) if self.is_ours(target) => place.remove_file_if_empty()?,
             look => {
                 return Err(denied(format!(
                     "{target} is no directory to mount on ({look:?}): remove what is there"
