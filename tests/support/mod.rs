@@ -101,7 +101,7 @@ pub fn mounts() -> BTreeSet<String> {
 /// The mountinfo lines at exactly this path.
 pub fn mounts_at(target: &Path) -> Vec<String> {
     let path = target.to_str().unwrap().replace('\\', "\\134");
-    let path = path.replace(' ', "\\040").replace('\t', "\\011").replace('#', "\\043");
+    let path = path.replace(' ', "\\040").replace('\t', "\\011");
     mounts().into_iter().filter(|line| line.split(' ').nth(4) == Some(&path)).collect()
 }
 
