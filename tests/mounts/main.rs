@@ -4,5 +4,6 @@
 #![allow(unreachable_pub, reason = "`support` is a library for tests")]
 
 mod basic;
+mod image;
 #[path = "../support/mod.rs"]
 mod support;
