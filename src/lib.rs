@@ -3,6 +3,7 @@ pub mod driver;
 pub mod drivers;
 pub mod failure;
 pub mod file_system;
+pub mod kubelet;
 pub mod mount_options;
 pub mod plan;
 pub mod policy;
