@@ -65,7 +65,9 @@ impl Caller {
         let exchange = self.call(&Call::Init);
         let capabilities = match &exchange.verdict {
             Verdict::Success(status) => status.capabilities.ok_or_else(|| {
-                internal("capabilities are null, at which kubelet crashes: leave them out or make them an object")
+                internal(
+                    "capabilities are null, at which kubelet crashes: leave them out or make them an object",
+                )
             }),
             other => Err(internal(&other.to_string())),
         };

@@ -122,7 +122,10 @@ pub(super) fn run(program: &Path, arguments: &[OsString], terms: &Terms) -> Run 
     })
 }
 
-#[expect(clippy::disallowed_methods, reason = "a foreign driver is executed as kubelet would, not as a helper")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a foreign driver is executed as kubelet would, not as a helper"
+)]
 fn spawn(program: &Path, arguments: &[OsString], terms: &Terms) -> io::Result<(Child, OwnedFd)> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     let mut command = Command::new(program);

@@ -42,7 +42,8 @@ impl PodVolume {
     /// What `mount` is called with.
     pub fn mount_call(&self) -> crate::failure::Result<Call> {
         let given = &self.options;
-        let or = |given: &Option<String>, otherwise: &str| given.clone().or_else(|| Some(otherwise.to_owned()));
+        let or =
+            |given: &Option<String>, otherwise: &str| given.clone().or_else(|| Some(otherwise.to_owned()));
         let options = Options {
             fs_type: or(&given.fs_type, ""),
             access: Some(given.access()),
@@ -166,7 +167,9 @@ fn unmount(target: &TargetPath) -> Result<()> {
 }
 
 fn dead(target: &TargetPath, errno: Errno) -> Failure {
-    let text = format!("the mount at {target} does not answer ({errno}): kubelet calls no driver until it is unmounted");
+    let text = format!(
+        "the mount at {target} does not answer ({errno}): kubelet calls no driver until it is unmounted"
+    );
     Failure::new(Code::Busy, text)
 }
 
