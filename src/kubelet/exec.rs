@@ -201,7 +201,7 @@ impl Running {
     }
 
     fn read(&mut self) -> io::Result<()> {
-        let mut buffer = [0; 1 << 16];
+        let mut buffer = [0; 1 << 13];
         let Some(pipe) = &self.pipe else { return Ok(()) };
         match rustix::io::read(pipe, &mut buffer) {
             Ok(0) => {

@@ -63,7 +63,7 @@ impl PodVolume {
     ///
     /// A directory that is a mount already counts as set up, whatever is mounted there. After a failed `mount` the
     /// directory is removed if that is possible; `unmount` is not called.
-    pub fn set_up(&self, caller: &mut Caller, capabilities: &Capabilities) -> Journal {
+    pub fn set_up(&self, caller: &mut Caller, capabilities: Capabilities) -> Journal {
         Journal::keep(|journal| {
             if self.prepare(journal)? {
                 self.mount(journal, caller)?;
@@ -94,8 +94,8 @@ impl PodVolume {
     pub fn clean_up(&self) -> Journal {
         Journal::keep(|journal| {
             let target = self.target()?;
-            let above = target.as_path().ancestors().skip(1).take(3);
-            journal.perform(Action::RemovePod, || above.map(remove_directory).collect())
+            let mut above = target.as_path().ancestors().skip(1).take(3);
+            journal.perform(Action::RemovePod, || above.try_for_each(remove_directory))
         })
     }
 
@@ -128,7 +128,7 @@ impl PodVolume {
         })
     }
 
-    fn change_group(&self, journal: &mut Journal, capabilities: &Capabilities) {
+    fn change_group(&self, journal: &mut Journal, capabilities: Capabilities) {
         let writable = self.options.access() == Access::ReadWrite;
         if let (Some(group), true, Ok(target)) =
             (self.options.fs_group, writable && capabilities.fs_group, self.target())
@@ -180,4 +180,108 @@ fn no_mount() -> anyhow::Error {
 
 fn failed(verdict: &Verdict) -> anyhow::Error {
     Failure::new(Code::Internal, verdict.to_string()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::caller::tests::{Script, script};
+    use super::*;
+    use crate::protocol::{FsGroup, FsGroupSpelling};
+
+    /// A volume, and the driver whose script serves it; the script logs its calls beside itself.
+    fn volume(body: &str) -> (PodVolume, Script) {
+        let script = script(&format!("echo \"$*\" >> \"${{0%/*}}/log\"\n{body}"));
+        let volume = PodVolume {
+            kubelet_root: script.dir.path().join("kubelet"),
+            pod_uid: "1".into(),
+            driver: DriverName::parse("example.com/d").unwrap(),
+            name: "data".into(),
+            options: Options::default(),
+        };
+        (volume, script)
+    }
+
+    fn log(script: &Script) -> String {
+        fs::read_to_string(script.dir.path().join("log")).unwrap_or_default()
+    }
+
+    fn actions(journal: &Journal) -> Vec<Action> {
+        journal.records.iter().map(|record| record.action).collect()
+    }
+
+    const PLAIN: Capabilities = Capabilities { attach: false, ..Capabilities::KUBELET_DEFAULT };
+
+    #[test]
+    fn mount_gets_what_kubelet_adds() {
+        let (volume, mut script) = volume(r#"echo '{"status":"Success"}'"#);
+        assert!(volume.set_up(&mut script.caller, PLAIN).is_success());
+        let target = volume.target().unwrap();
+        assert!(target.as_path().ends_with("kubelet/pods/1/volumes/example.com~d/data"));
+        let expected = format!(
+            concat!(
+                r#"mount {} {{"kubernetes.io/fsType":"","kubernetes.io/pod.name":"pod","#,
+                r#""kubernetes.io/pod.namespace":"default","kubernetes.io/pod.uid":"1","#,
+                r#""kubernetes.io/pvOrVolumeName":"data","kubernetes.io/readwrite":"rw","#,
+                r#""kubernetes.io/serviceAccount.name":"default"}}"#,
+                "\n"
+            ),
+            target
+        );
+        assert_eq!(log(&script), expected);
+    }
+
+    #[test]
+    fn a_failed_mount_costs_the_empty_directory_and_no_unmount() {
+        let (volume, mut script) = volume(r#"echo '{"status":"Failure","message":"no"}'"#);
+        let journal = volume.set_up(&mut script.caller, PLAIN);
+        assert_eq!(
+            journal.failure.as_ref().map(Failure::message).as_deref(),
+            Some("mount command failed, status: Failure, reason: no")
+        );
+        assert!(actions(&journal).ends_with(&[Action::RemoveDirectory]));
+        assert!(!volume.target().unwrap().as_path().exists());
+        assert!(!log(&script).contains("unmount"));
+    }
+
+    #[test]
+    fn the_group_is_changed_only_where_all_agree() {
+        let gid = rustix::process::getgid().as_raw();
+        let group = Some(FsGroup { gid, spelling: FsGroupSpelling::Current });
+        for (access, capability, changed) in [
+            (Access::ReadWrite, true, true),
+            (Access::ReadOnly, true, false),
+            (Access::ReadWrite, false, false),
+        ] {
+            let (mut volume, mut script) = volume(r#"echo '{"status":"Success"}'"#);
+            volume.options = Options { access: Some(access), fs_group: group, ..Options::default() };
+            let capabilities = Capabilities { fs_group: capability, ..PLAIN };
+            let journal = volume.set_up(&mut script.caller, capabilities);
+            assert_eq!(actions(&journal).contains(&Action::ChangeGroup), changed, "{access:?} {capability}");
+        }
+    }
+
+    #[test]
+    fn tear_down_removes_the_directory_or_fails() {
+        let (volume, mut script) = volume(r#"echo '{"status":"Success"}'"#);
+        let target = volume.target().unwrap();
+        assert!(volume.tear_down(&mut script.caller).is_success() && log(&script).is_empty());
+        make_directory(&target.as_path().join("left")).unwrap();
+        let journal = volume.tear_down(&mut script.caller);
+        assert!(journal.failure.unwrap().message().contains("not empty"));
+        fs::remove_dir(target.as_path().join("left")).unwrap();
+        assert!(volume.tear_down(&mut script.caller).is_success());
+        assert_eq!(log(&script), format!("unmount {target}\n").repeat(2));
+        assert!(volume.clean_up().is_success() && !volume.kubelet_root.join("pods/1").exists());
+    }
+
+    #[test]
+    fn without_unmount_kubelet_helps_itself() {
+        let (volume, mut script) = volume(r#"echo '{"status":"Not supported"}'"#);
+        make_directory(volume.target().unwrap().as_path()).unwrap();
+        let journal = volume.tear_down(&mut script.caller);
+        assert!(journal.is_success(), "{:?}", journal.failure);
+        assert!(actions(&journal).contains(&Action::Unmount));
+        let journal = volume.set_up(&mut script.caller, PLAIN);
+        assert!(journal.failure.unwrap().message().contains("mount is not supported"));
+    }
 }
