@@ -14,6 +14,7 @@ pub mod loop_device;
 pub mod mount;
 pub mod mount_table;
 mod packages;
+pub mod namespace;
 pub mod partition;
 pub mod place;
 mod raw;
