@@ -11,6 +11,8 @@ pub mod record;
 mod run;
 mod unmount;
 
+pub use unmount::{detach, mount_at};
+
 use crate::driver;
 use crate::failure::{Code, Failure};
 use crate::plan::{Goal, Plan, Step};
@@ -111,7 +113,7 @@ pub fn execute(subject: &Subject<'_>, call: &Call, deadline: Deadline) -> Result
     subject.settings.policy.check(&plan)?;
     let _lock = call.target().map(|target| lock(target, call.verb(), &deadline)).transpose()?;
     let record = Record::of(subject.driver.name(), call);
-    let mut node = Node::new(subject, deadline, record.as_ref());
+    let mut node = Node::new(subject, deadline, record.as_ref().map(|record| record.asked.clone()));
     let applied = apply(&mut node, &plan)?;
     remember(&plan.goal, applied, record, &node);
     Ok(node.into_fields())

@@ -29,7 +29,7 @@ pub struct Node<'a> {
     directory: Option<&'a str>,
     pub(super) settings: &'a Settings,
     pub(super) deadline: Deadline,
-    asked: Option<&'a Record>,
+    asked: Option<String>,
     pub(super) image: image::Workpiece,
     pub(super) fields: Fields,
     mount_id: Option<u64>,
@@ -67,8 +67,8 @@ impl fmt::Display for Undo {
 }
 
 impl<'a> Node<'a> {
-    /// A view for one call. `asked` is what would be recorded, to tell a repetition from a contradiction.
-    pub fn new(subject: &Subject<'a>, deadline: Deadline, asked: Option<&'a Record>) -> Self {
+    /// A view for one call. `asked` is the digest that would be recorded, to tell a repetition from a contradiction.
+    pub fn new(subject: &Subject<'a>, deadline: Deadline, asked: Option<String>) -> Self {
         Self {
             directory: subject.directory,
             settings: subject.settings,
@@ -187,8 +187,8 @@ impl<'a> Node<'a> {
             return Ok(Standing::Taken(format!("{} {other}: unmount it first", shown(target, &entry))));
         }
         let record = Record::read(target).filter(|record| record.mount_id == mounted.id);
-        match (record, self.asked) {
-            (Some(record), Some(asked)) if record.asked != asked.asked => Ok(Standing::Taken(format!(
+        match (record, &self.asked) {
+            (Some(record), Some(asked)) if record.asked != *asked => Ok(Standing::Taken(format!(
                 "{} with other options than now: unmount it first",
                 shown(target, &entry)
             ))),

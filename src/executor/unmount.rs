@@ -56,14 +56,27 @@ pub(super) fn take_off(place: &Place) -> Result<()> {
     peel(place, &Deadline::for_undo(PATIENCE))
 }
 
-/// For when a call was killed on its way: detaches everything at the target, without waiting for anything that may hang.
-pub fn detach(target: &TargetPath) -> Result<()> {
+/// The mount on top at the target.
+pub fn mount_at(target: &TargetPath) -> Option<u64> {
+    match Place::open(target).ok()??.look().ok()? {
+        Look::Mount(mounted) => Some(mounted.id),
+        _ => None,
+    }
+}
+
+/// For when a call was killed on its way: detaches what is at the target without waiting for anything that may hang.
+///
+/// The mount `but` was there before the call and stays.
+pub fn detach(target: &TargetPath, but: Option<u64>) -> Result<()> {
     let Some(place) = Place::open(target)? else { return Ok(()) };
     for _ in 0..MOST_LAYERS {
-        if matches!(place.look()?, Look::Missing | Look::Plain(_)) {
-            return Ok(());
+        match place.look()? {
+            Look::Missing | Look::Plain(_) => return Ok(()),
+            Look::Mount(mounted) if Some(mounted.id) == but => return Ok(()),
+            Look::Mount(_) | Look::Dead(_) => {
+                mount::unmount(&place, true).with_context(|| format!("detach {target}"))?;
+            }
         }
-        mount::unmount(&place, true).with_context(|| format!("detach {target}"))?;
     }
     Ok(())
 }
