@@ -2,8 +2,8 @@
 
 use super::caller::{Caller, Exchange};
 use super::verdict::Verdict;
-use crate::failure::Failure;
-use crate::protocol::{Call, Verb};
+use crate::failure::{Code, Failure};
+use crate::protocol::{Call, Capabilities, Verb};
 use anyhow::Result;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -72,6 +72,28 @@ impl Journal {
         let mut journal = Self::default();
         journal.failure = operation(&mut journal).err().map(Failure::from);
         journal
+    }
+
+    /// Loads a driver: kubelet's `init`, and what the driver can do if that went well.
+    pub fn init(caller: &mut Caller) -> (Self, Option<Capabilities>) {
+        let (exchange, capabilities) = caller.init();
+        let failure = capabilities.as_ref().err().cloned();
+        let error = failure.as_ref().map(Failure::message);
+        let record = Record {
+            action: Action::Call(Verb::Init),
+            took: exchange.took(),
+            exchange: Some(exchange),
+            error,
+        };
+        (Self { records: vec![record], failure }, capabilities.ok())
+    }
+
+    /// One call outside any operation, as when an answer was lost.
+    pub fn of_call(caller: &mut Caller, call: &Call) -> Self {
+        Self::keep(|journal| match journal.call(caller, call) {
+            Verdict::Success(_) => Ok(()),
+            other => Err(Failure::new(Code::Internal, other.to_string()).into()),
+        })
     }
 
     /// Does something and records it.

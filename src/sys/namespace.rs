@@ -28,7 +28,8 @@ fn not_allowed() -> Failure {
 
 /// Covers /run, in the namespace of [`enter`], with an empty one of its own: what is left there then is known.
 pub fn cover_run() -> Result<()> {
-    match mount("tmpfs", "/run", "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=755,size=16m")) {
+    match mount("tmpfs", "/run", "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=755,size=16m"))
+    {
         // A node without /run has nothing to be covered.
         Err(Errno::NOENT) => Ok(()),
         mounted => mounted.context("mount an empty /run"),
