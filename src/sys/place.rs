@@ -46,16 +46,9 @@ impl Place {
         let (Some(above), Some(name)) = (dir.below.parent(), dir.below.file_name()) else {
             return Ok(None);
         };
-        let path = target.as_path().to_owned();
-        let root = match below::open_root(&dir.root) {
-            Err(error) if is_missing(&error) => return Ok(None),
-            root => root?,
-        };
-        match below::open_raw(root.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY) {
-            Err(Errno::NOENT) => Ok(None),
-            Err(_) => below::open(root.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY).map(|_| None),
-            Ok(parent) => Ok(Some(Self { parent, name: name.into(), path })),
-        }
+        let Some(root) = below::open_root_if_there(&dir.root)? else { return Ok(None) };
+        let parent = below::open_if_there(root.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY)?;
+        Ok(parent.map(|parent| Self { parent, name: name.into(), path: target.as_path().to_owned() }))
     }
 
     /// The target's path, for messages.
@@ -110,20 +103,17 @@ impl Place {
         if !stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
             return self.look_in_table(Some((kind, root)));
         }
-        Ok(match stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
-            true => Look::Mount(Mounted { id: stat.stx_mnt_id, root }),
-            false => Look::Plain(kind),
-        })
+        let mounted = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+        Ok(if mounted { Look::Mount(Mounted { id: stat.stx_mnt_id, root }) } else { Look::Plain(kind) })
     }
 
     fn look_in_table(&self, stat: Option<(FileType, (u64, u64))>) -> Result<Look> {
-        let (kind, root) = match stat {
-            Some(stat) => stat,
-            None => {
-                let stat = fs::statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW);
-                let stat = stat.with_context(|| format!("look at {}", self.path.display()))?;
-                (FileType::from_raw_mode(stat.st_mode), (stat.st_dev, stat.st_ino))
-            }
+        let (kind, root) = if let Some(stat) = stat {
+            stat
+        } else {
+            let stat = fs::statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+            let stat = stat.with_context(|| format!("look at {}", self.path.display()))?;
+            (FileType::from_raw_mode(stat.st_mode), (stat.st_dev, stat.st_ino))
         };
         let entry = mount_table::at(&self.resolved()?)?;
         Ok(entry.map_or(Look::Plain(kind), |entry| Look::Mount(Mounted { id: entry.id, root })))
@@ -184,8 +174,4 @@ fn gone(result: rustix::io::Result<()>) -> rustix::io::Result<()> {
         Err(Errno::NOENT) => Ok(()),
         result => result,
     }
-}
-
-fn is_missing(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Errno>() == Some(&Errno::NOENT)
 }
