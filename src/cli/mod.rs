@@ -35,11 +35,11 @@ flexvol is every FlexVolume driver a Kubernetes node needs, in one binary.
 Installed as <vendor>~<driver>/<driver> it answers kubelet; as flexvol it answers you.
 
 Try these first:
-  sudo flexvol try                            do to every driver what kubelet does, without a cluster
-  flexvol drivers                             what there is
-  flexvol explain tmpfs                       its options, and a PV and a pod to copy
-  flexvol plan tmpfs mount /mnt -o size=16Mi  what would be done, and how it is undone
-  sudo flexvol run tmpfs mount /mnt -o size=16Mi   do it, as kubelet would
+  sudo flexvol try                                do to drivers what kubelet does, without a cluster
+  flexvol drivers                                 what there is
+  flexvol explain tmpfs                           its options, and a PV and a pod to copy
+  flexvol plan tmpfs mount /mnt -o size=16Mi      what would be done, and how it is undone
+  sudo flexvol run tmpfs mount /mnt -o size=16Mi  do it, as kubelet would
 
 flexvol --help lists every command, flexvol <command> --help explains one.
 ";

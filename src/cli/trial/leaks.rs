@@ -3,7 +3,7 @@
 use super::report::{LEAKS, Report, Row};
 use super::stage::Stage;
 use crate::executor::record::STATE;
-use crate::sys::{mount, mount_table, namespace};
+use crate::sys::{mount_table, namespace};
 use anyhow::{Context as _, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,10 @@ use std::time::{Duration, Instant};
 /// A loop device lets go a moment after its last mount, and a process ends a moment after its last word.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Looks for everything, and removes what would keep the stage from being removed.
+/// Looks for everything. A mount that is left hides the files below it, so it is looked for first.
 pub(super) fn look(stage: &Stage, report: &mut Report<'_>) -> Result<()> {
     let root = stage.path();
     report.row(row("mounts", || mounts(root)))?;
-    // Or else removing the stage would reach into what is still mounted.
-    for entry in mount_table::below(root)? {
-        mount::unmount_path(&entry.target, true)?;
-    }
     report.row(row("loop devices", || loop_devices(root)))?;
     report.row(row("processes", namespace::companions))?;
     report.row(row("files", || files(stage, &report.parts())))

@@ -115,10 +115,10 @@ impl Subject<'_, '_> {
         self.stage.volume(&self.name, self.part, uid, options)
     }
 
-    /// The options, for people; paths are of no interest to them.
+    /// The options, for people: where the stage is does not matter to them.
     fn asked_for(&self) -> String {
-        let brief = self.part.options.iter().filter(|(_, value)| !value.starts_with('/'));
-        brief.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+        let options = self.part.options.iter().map(|(key, value)| format!("{key}={value}"));
+        options.collect::<Vec<_>>().join(" ").replace(&*self.stage.path().to_string_lossy(), "…")
     }
 
     fn set_up(&mut self, pod: &PodVolume, note: &str) -> Result<bool> {

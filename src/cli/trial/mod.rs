@@ -11,7 +11,7 @@ mod stage;
 
 use super::screen::Screen;
 use crate::settings::Settings;
-use crate::sys::namespace;
+use crate::sys::{namespace, signal};
 use anyhow::Result;
 use clap::Args;
 use life::Part;
@@ -34,6 +34,7 @@ pub(super) struct Trial {}
 impl Trial {
     pub(super) fn run(screen: &mut Screen) -> Result<ExitCode> {
         namespace::enter()?;
+        signal::install()?;
         namespace::cover_run()?;
         let stage = Stage::set()?;
         let mut report = Report::begin(screen)?;

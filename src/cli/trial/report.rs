@@ -2,7 +2,8 @@
 
 use crate::cli::screen::{Screen, Tone};
 use crate::kubelet::{Action, Exchange, Journal, Record};
-use anyhow::Result;
+use crate::sys::signal;
+use anyhow::{Result, ensure};
 use serde::Serialize;
 use serde_json::json;
 use std::process::ExitCode;
@@ -108,8 +109,9 @@ impl<'a> Report<'a> {
         Ok(Self { screen, rows: Vec::new(), calls: 0 })
     }
 
-    /// Adds a row.
+    /// Adds a row. Fails once somebody wants us to stop: then the stage is removed on the way out.
     pub(super) fn row(&mut self, row: Row) -> Result<()> {
+        ensure!(!signal::interrupted(), "interrupted");
         if !self.screen.wants_json() {
             let first = self.rows.last().is_none_or(|last| last.part != row.part);
             let line = self.line(&row, first);
@@ -135,6 +137,7 @@ impl<'a> Report<'a> {
             let telling =
                 matches!(record.action, Action::Call(_) | Action::ChangeGroup | Action::FindMounted);
             if telling || record.error.is_some() {
+                let note = if record.action == Action::ChangeGroup { "" } else { note };
                 self.row(Row::kubelet(part, record, note))?;
             }
         }

@@ -6,6 +6,7 @@ use crate::kubelet::{Caller, PodVolume};
 use crate::policy::Policy;
 use crate::protocol::{DriverName, Options};
 use crate::settings::{SIDE_FILE, Settings};
+use crate::sys::{mount, mount_table};
 use anyhow::{Context as _, Result};
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -19,14 +20,28 @@ pub(super) const IMAGE: &str = "try.img";
 
 /// A directory that looks like a node.
 pub(super) struct Stage {
+    /// Dropped before the directory: removing that must not reach into what is still mounted in it.
+    mounts: Mounts,
     root: TempDir,
+}
+
+/// Whatever is mounted below a directory; detached when dropped.
+struct Mounts(PathBuf);
+
+impl Drop for Mounts {
+    fn drop(&mut self) {
+        for entry in mount_table::below(&self.0).unwrap_or_default() {
+            // What cannot be detached goes with the namespace.
+            let _ = mount::unmount_path(&entry.target, true);
+        }
+    }
 }
 
 impl Stage {
     /// Makes it, empty.
     pub(super) fn set() -> Result<Self> {
         let root = tempfile::Builder::new().prefix("flexvol-try-").tempdir().context("make a directory")?;
-        let stage = Self { root };
+        let stage = Self { mounts: Mounts(root.path().to_owned()), root };
         for directory in ["plugins", "kubelet", "images", "shared"] {
             make_directory(&stage.path().join(directory))?;
         }
@@ -88,6 +103,7 @@ impl Stage {
     /// Removes everything.
     pub(super) fn strike(self) -> Result<()> {
         let path = self.path().to_owned();
+        drop(self.mounts);
         self.root.close().with_context(|| format!("remove {}", path.display()))
     }
 }
