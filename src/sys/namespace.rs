@@ -52,3 +52,16 @@ pub fn companions() -> Result<Vec<String>> {
         })
         .collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_started_us_is_a_companion_and_we_are_not() {
+        let numbers = |name: &String| name.split(' ').next().and_then(|number| number.parse().ok());
+        let found: Vec<u32> = companions().unwrap().iter().filter_map(numbers).collect();
+        assert!(found.contains(&std::os::unix::process::parent_id()), "{found:?}");
+        assert!(!found.contains(&std::process::id()));
+    }
+}
