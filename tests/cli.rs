@@ -181,6 +181,8 @@ fn try_finds_the_drivers_good_and_nothing_left() {
     let report: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((status, &report["failures"], &report["clean"]), (0, &0.into(), &true.into()), "{out}");
     assert!(report["calls"].as_u64().unwrap() >= 18, "{out}");
+    let steps: Vec<_> = report["rows"].as_array().unwrap().iter().map(|row| &row["step"]).collect();
+    assert!(steps.contains(&&"already mounted, no call".into()), "{out}");
     assert_eq!(temporary.path().read_dir().unwrap().count(), 0);
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(&*temporary.path().to_string_lossy()) && Path::new("/run").exists());
