@@ -26,7 +26,9 @@ have_target() {
 here=$(dirname -- "$(readlink -f -- "$0")")
 
 if [ -n "${FLEXVOL_BINARY:-}" ]; then
-    [ -x "$FLEXVOL_BINARY" ] && [ -f "$FLEXVOL_BINARY" ] || die "FLEXVOL_BINARY=$FLEXVOL_BINARY is not an executable file: correct or unset it"
+    if ! [ -f "$FLEXVOL_BINARY" ] || ! [ -x "$FLEXVOL_BINARY" ]; then
+        die "FLEXVOL_BINARY=$FLEXVOL_BINARY is not an executable file: correct or unset it"
+    fi
     use "$(readlink -f -- "$FLEXVOL_BINARY")" "FLEXVOL_BINARY" "$@"
 fi
 
