@@ -1,6 +1,7 @@
 //! The disk file systems an image can hold, and what their tenants may ask of them.
 
 use crate::failure::{Failure, Result};
+use crate::mkfs_options;
 use crate::mount_options::{Rule, Value};
 use serde::Serialize;
 
@@ -134,9 +135,9 @@ const ISO9660: &[Rule] = &[
     Rule("dmode", Value::Number),
 ];
 
-/// Refuses words for mkfs that could reach other files or devices. (Filled in from sys.)
-pub fn check_mkfs_options(_kind: FileSystem, _words: &[String]) -> Result<()> {
-    Ok(())
+/// Refuses words for mkfs that could reach other files or devices; see [`mkfs_options`].
+pub fn check_mkfs_options(kind: FileSystem, words: &[String]) -> Result<()> {
+    mkfs_options::validate(kind, words)
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! Every FlexVolume driver a Kubernetes node needs, in one static binary.
 pub mod driver;
 pub mod drivers;
+pub mod executor;
 pub mod failure;
 pub mod file_system;
+pub mod mkfs_options;
 pub mod mount_options;
 pub mod plan;
 pub mod policy;

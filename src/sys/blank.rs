@@ -94,7 +94,7 @@ mod tests {
     }
 
     fn prove(file: &File, offset: u64, size: Option<u64>) -> Result<(), Failure> {
-        let deadline = Deadline::after(Duration::from_secs(60));
+        let deadline = Deadline::after(Duration::from_mins(1));
         prove_blank(file.as_fd(), &Window { offset, size }, &deadline).map_err(Failure::from)
     }
 
@@ -158,7 +158,7 @@ mod tests {
             Ok(device) => device,
             Err(error) => return println!("SKIP blank devices: {error:#}"),
         };
-        let deadline = Deadline::after(Duration::from_secs(60));
+        let deadline = Deadline::after(Duration::from_mins(1));
         assert!(prove_blank(device.fd(), &whole, &deadline).is_ok());
         rustix::io::pwrite(device.fd(), &[7], 4 * MEBIBYTE - 1).unwrap();
         let error = prove_blank(device.fd(), &whole, &deadline).unwrap_err();

@@ -39,12 +39,11 @@ impl Deadline {
         if self.heeds_signals && signal::interrupted() {
             return Err(Failure::new(Code::Timeout, format!("told to stop while {doing}")));
         }
-        match self.expired() {
-            true => {
-                Err(Failure::new(Code::Timeout, format!("deadline of {} passed while {doing}", self.text())))
-            }
-            false => Ok(()),
+        if self.expired() {
+            let text = format!("deadline of {} passed while {doing}", self.text());
+            return Err(Failure::new(Code::Timeout, text));
         }
+        Ok(())
     }
 
     fn text(&self) -> String {

@@ -210,6 +210,9 @@ fn missing(name: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::raw;
+    use nix::sys::signal::Signal::{SIGUSR1, SIGUSR2};
+    use nix::sys::signal::{SigHandler, SigSet};
     use std::io::{Seek, Write};
     use std::os::fd::AsFd;
     use std::time::{Duration, Instant};
@@ -286,6 +289,9 @@ mod tests {
 
     #[test]
     fn signals_are_as_in_a_fresh_process() {
+        // Both are inherited across exec, unless somebody cares.
+        raw::set_disposition(SIGUSR2, SigHandler::SigIgn).unwrap();
+        SigSet::from(SIGUSR1).thread_block().unwrap();
         let status = shell("grep -E '^Sig(Blk|Ign)' /proc/self/status").run(&within(10)).unwrap().output;
         for line in status.lines() {
             let mask = u64::from_str_radix(line.split_whitespace().last().unwrap(), 16).unwrap();

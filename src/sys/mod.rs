@@ -20,4 +20,5 @@ mod raw;
 pub mod signal;
 pub mod signature;
 mod supervise;
+pub mod users;
 pub mod window;

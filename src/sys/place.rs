@@ -78,6 +78,12 @@ impl Place {
         PathBuf::from(format!("/proc/self/fd/{}", self.parent.as_raw_fd())).join(&self.name)
     }
 
+    /// The place as the mount table spells it, with the symlinks of the admin's root resolved.
+    pub fn resolved(&self) -> Result<PathBuf> {
+        let link = format!("/proc/self/fd/{}", self.parent.as_raw_fd());
+        Ok(std::fs::read_link(&link).with_context(|| format!("read {link}"))?.join(&self.name))
+    }
+
     /// Looks without asking any server: statx(2) with `AT_STATX_DONT_SYNC`.
     ///
     /// A kernel before 5.8 cannot say what is a mount; then the mount table does.
@@ -119,7 +125,7 @@ impl Place {
                 (FileType::from_raw_mode(stat.st_mode), (stat.st_dev, stat.st_ino))
             }
         };
-        let entry = mount_table::at(&self.path)?;
+        let entry = mount_table::at(&self.resolved()?)?;
         Ok(entry.map_or(Look::Plain(kind), |entry| Look::Mount(Mounted { id: entry.id, root })))
     }
 
@@ -151,6 +157,13 @@ impl Place {
     pub fn remove_file(&self) -> Result<()> {
         gone(fs::unlinkat(&self.parent, &self.name, AtFlags::empty()))
             .with_context(|| format!("remove {}", self.path.display()))
+    }
+
+    /// Removes what is left of [`turn_into_file`](Self::turn_into_file); a file with content is nobody's to remove.
+    pub fn remove_file_if_empty(&self) -> Result<()> {
+        let stat = fs::statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW)?;
+        anyhow::ensure!(stat.st_size == 0, "{} is a file with content: move it away", self.path.display());
+        self.remove_file()
     }
 
     /// The first few names in the directory; none if it is not one.

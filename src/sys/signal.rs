@@ -55,11 +55,11 @@ mod tests {
             return again("sys::signal::tests::a_signal_ends_what_heeds_the_deadline");
         }
         install().unwrap();
-        let deadline = Deadline::after(Duration::from_secs(60));
+        let deadline = Deadline::after(Duration::from_mins(1));
         assert!(deadline.check("resting").is_ok());
         raise(Signal::SIGTERM).unwrap();
         assert_eq!(deadline.check("resting").unwrap_err().message(), "told to stop while resting");
-        assert!(Deadline::for_undo(Duration::from_secs(60)).check("resting").is_ok());
+        assert!(Deadline::for_undo(Duration::from_mins(1)).check("resting").is_ok());
         let start = Instant::now();
         let error = Helper::find("sleep").unwrap().args(["30"]).run(&deadline).unwrap_err();
         assert_eq!(crate::failure::Failure::from(error).code(), Code::Timeout);
@@ -72,7 +72,7 @@ mod tests {
             .unwrap()
             .args(["--exact", test])
             .env(ALONE, "1")
-            .run(&Deadline::after(Duration::from_secs(60)))
+            .run(&Deadline::after(Duration::from_mins(1)))
             .unwrap();
         assert!(outcome.success() && outcome.output.contains("1 passed"), "{}", outcome.output);
     }

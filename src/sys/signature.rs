@@ -294,7 +294,7 @@ mod tests {
         File::create(&image).unwrap().set_len(size).unwrap();
         let helper = Helper::find(tool).map_err(|error| println!("SKIP {tool}: {error}")).ok()?;
         let args = args.iter().map(|arg| arg.replace("{}", image.to_str().unwrap()));
-        helper.args(args).run_to_success(&Deadline::after(Duration::from_secs(60))).unwrap();
+        helper.args(args).run_to_success(&Deadline::after(Duration::from_mins(1))).unwrap();
         identify(File::open(&image).unwrap().as_fd(), &Window::default()).unwrap()
     }
 

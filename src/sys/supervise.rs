@@ -271,6 +271,7 @@ pub(super) fn text_from(text: &str, start: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::helper::Helper;
 
     #[test]
     fn the_tail_is_bounded() {
@@ -292,6 +293,30 @@ mod tests {
             tail.push(&vec![b'.'; padding]);
             let text = tail.text(Some(&secret));
             assert!(!text.contains(|c: char| c.is_ascii_alphanumeric()), "{text}");
+        }
+    }
+
+    /// Says that this process is the one to be killed, and where its helper writes its number.
+    const VICTIM: &str = "FLEXVOL_TEST_VICTIM";
+
+    #[test]
+    fn a_helper_dies_with_us() {
+        if let Some(file) = std::env::var_os(VICTIM) {
+            let script = format!("echo $$ >{}; exec sleep 60", file.display());
+            let _ = Helper::find("sh").unwrap().args(["-c", &script]).run(&Deadline::after(Duration::MAX));
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("pid");
+        let this = Helper::at(&std::env::current_exe().unwrap()).unwrap().env(VICTIM, &file);
+        let this = this.args(["--exact", "sys::supervise::tests::a_helper_dies_with_us"]);
+        assert!(this.run(&Deadline::after(Duration::from_secs(1))).is_err());
+        let pid = std::fs::read_to_string(&file).unwrap();
+        let path = format!("/proc/{}/stat", pid.trim());
+        let start = Instant::now();
+        while std::fs::read_to_string(&path).is_ok_and(|stat| !stat.contains(") Z")) {
+            assert!(start.elapsed() < GRACE, "helper {pid} survived");
+            std::thread::sleep(BLIND_TICK);
         }
     }
 }

@@ -1,0 +1,306 @@
+//! The steps of image files: make, attach, format, check, grow.
+//!
+//! One flock on the image file covers all of them, so that two pods that start at once make, format and attach it once. It
+//! is taken on a descriptor of its own: the loop driver keeps the one it was given open as long as the device lives, and
+//! a lock on that would live as long.
+
+use super::node::{Node, Undo, denied, open_place};
+use crate::failure::{Code, Failure};
+use crate::file_system::FileSystem;
+use crate::mount_options::MountFlags;
+use crate::plan::{Allocation, Region};
+use crate::policy::Allowed;
+use crate::protocol::TargetPath;
+use crate::settings::Settings;
+use crate::sys::bytes::size_of;
+use crate::sys::loop_device::{Backing, Inode, LoopDevice, Window};
+use crate::sys::place::Look;
+use crate::sys::{below, blank, format, lock, mount_table, partition, signature};
+use anyhow::{Context, Result, bail};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, XattrFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::DirBuilder;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// On the image file while mkfs runs. The file was proven blank before it was set; so when a killed mkfs left something
+/// half made, the next call knows that it may begin again. Only root can set a trusted attribute.
+const FORMATTING: &str = "trusted.flexvol.formatting";
+
+/// What the image steps of one call hand to each other.
+#[derive(Debug, Default)]
+pub(super) struct Workpiece {
+    lock: Option<OwnedFd>,
+    file: Option<OwnedFd>,
+    window: Window,
+    device: Option<LoopDevice>,
+    in_use: bool,
+    formatted: bool,
+}
+
+impl Workpiece {
+    /// Lets go of the device; the kernel detaches it unless somebody else uses it.
+    pub(super) fn release(&mut self) {
+        self.device = None;
+    }
+
+    fn device(&self) -> Result<&LoopDevice> {
+        self.device.as_ref().context("no device is attached: the plan lacks a step")
+    }
+
+    fn file(&self) -> Result<BorrowedFd<'_>> {
+        Ok(self.file.as_ref().context("no image is open: the plan lacks a step")?.as_fd())
+    }
+}
+
+/// A device that was looked at and can be mounted.
+pub(super) struct Recognised {
+    pub(super) kind: FileSystem,
+    pub(super) path: String,
+    pub(super) read_only: bool,
+}
+
+impl Node<'_> {
+    pub(super) fn create_image(&mut self, file: &Path, size: u64, allocation: Allocation) -> Result<Option<Undo>> {
+        let what = || format!("make {}", file.display());
+        let (parent, name) = self.image_parent(file, true).with_context(what)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let (fd, made) = match rustix::fs::openat(&parent, &name, flags, Mode::from_raw_mode(0o600)) {
+            Err(Errno::EXIST) => (open_image(parent.as_fd(), &name, OFlags::RDWR)?, false),
+            fd => (fd.with_context(what)?, true),
+        };
+        lock::wait(fd.as_fd(), &self.deadline, "waiting for another pod's use of the image")?;
+        let sized = self.size_image(fd.as_fd(), size, allocation).with_context(what);
+        self.image.lock = Some(fd);
+        match sized {
+            Err(error) if made => {
+                self.remove_image(file)?;
+                Err(error)
+            }
+            sized => sized.map(|()| made.then(|| Undo::RemoveImage(file.to_owned()))),
+        }
+    }
+
+    /// Gives a new file its size, and one that a killed call left without; any other keeps its own.
+    fn size_image(&self, fd: BorrowedFd<'_>, size: u64, allocation: Allocation) -> Result<()> {
+        if size_of(fd)? != 0 {
+            return Ok(());
+        }
+        if allocation == Allocation::Full {
+            match rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, 0, size) {
+                Err(Errno::OPNOTSUPP) => bail!(Failure::options(
+                    "this node's file system cannot reserve blocks: set option allocation to sparse"
+                )),
+                result => result.context("reserve its blocks: is the disk full?")?,
+            }
+        }
+        // Last: the size says that the blocks are there.
+        rustix::fs::ftruncate(fd, size).context("set its size")
+    }
+
+    pub(super) fn remove_image(&self, file: &Path) -> Result<()> {
+        let (parent, name) = self.image_parent(file, false)?;
+        rustix::fs::unlinkat(parent, &name, AtFlags::empty()).with_context(|| format!("remove {}", file.display()))
+    }
+
+    /// The opened directory the image is in, and its name there.
+    fn image_parent(&self, file: &Path, make: bool) -> Result<(OwnedFd, PathBuf)> {
+        let Allowed { root, below } = self.settings.policy.image(file)?;
+        let name = below.file_name().context("names a directory: name a file below it")?;
+        let above = below.parent().unwrap_or(Path::new(""));
+        if make {
+            DirBuilder::new().recursive(true).mode(0o700).create(root.join(above)).context("make its directory")?;
+        }
+        let directory = below::open(below::open_root(&root)?.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY)?;
+        Ok((directory, name.into()))
+    }
+
+    pub(super) fn attach_loop(&mut self, file: &Path, region: Region, direct_io: bool, read_only: bool) -> Result<()> {
+        let (parent, name) = self.image_parent(file, false).with_context(|| format!("image {}", file.display()))?;
+        let open = |flags| open_image(parent.as_fd(), &name, flags).with_context(|| absent(file));
+        if self.image.lock.is_none() {
+            let lock = open(OFlags::RDONLY)?;
+            lock::wait(lock.as_fd(), &self.deadline, "waiting for another pod's use of the image")?;
+            self.image.lock = Some(lock);
+        }
+        let (fd, read_only) = open_for_device(open, read_only)?;
+        let window = window(fd.as_fd(), region).with_context(|| format!("image {}", file.display()))?;
+        let found = LoopDevice::find(fd.as_fd(), &window)?;
+        self.image.in_use = found.is_some();
+        self.image.device = Some(match found {
+            Some(device) => device,
+            None => LoopDevice::attach(fd.as_fd(), file, &window, read_only, direct_io)?,
+        });
+        (self.image.file, self.image.window) = (Some(fd), window);
+        Ok(())
+    }
+
+    /// Only what is proven blank, and what this very step left half made.
+    pub(super) fn format(&mut self, kind: FileSystem, words: &[String]) -> Result<()> {
+        let (device, file) = (self.image.device()?, self.image.file()?);
+        if !is_marked(file) {
+            if signature::identify(device.fd(), &Window::default())?.is_some() {
+                return Ok(());
+            }
+            blank::prove_blank(file, &self.image.window, &self.deadline)?;
+        }
+        if self.image.in_use {
+            return Err(Failure::new(
+                Code::Busy,
+                format!("the blank image is attached to {} already: detach it (losetup -d)", device.path().display()),
+            )
+            .into());
+        }
+        let marked = mark(file);
+        format::make_file_system(kind, device.path(), words, &self.deadline)?;
+        rustix::fs::fsync(file).context("write the new file system to disk")?;
+        if marked {
+            rustix::fs::fremovexattr(file, FORMATTING).context("note that the file system is complete")?;
+        }
+        self.image.formatted = true;
+        Ok(())
+    }
+
+    pub(super) fn check_file_system(&self, kind: Option<FileSystem>) -> Result<()> {
+        let device = self.image.device()?;
+        if self.image.in_use || self.image.formatted || device.is_read_only() {
+            return Ok(());
+        }
+        match kind.map_or_else(|| identify(device), |kind| Ok(Some(kind)))? {
+            Some(kind) => format::check_file_system(kind, device.path(), &self.deadline).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// What the attached device holds, if it is what was asked for and can be mounted so.
+    pub(super) fn recognise(&self, wanted: Option<&str>, flags: MountFlags) -> Result<Recognised> {
+        let device = self.image.device()?;
+        if is_marked(self.image.file()?) {
+            bail!(Failure::new(Code::Conflict, "mkfs was interrupted on this image: mount it read-write with format: ifBlank once"));
+        }
+        let kind = identify(device)?.ok_or_else(|| {
+            Failure::new(
+                Code::NotFound,
+                "the image holds no file system: set option format to ifBlank and mount it read-write once, or copy one into it",
+            )
+        })?;
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != kind.name()) {
+            bail!(Failure::new(
+                Code::Conflict,
+                format!("the image holds {}, but fsType says {wanted}: correct the volume's fsType", kind.name())
+            ));
+        }
+        let read_only = device.is_read_only() || kind.read_only();
+        if read_only && !flags.read_only {
+            bail!(Failure::new(
+                Code::Denied,
+                format!("the {} image cannot be written: set readOnly: true on the pod's flexVolume or persistentVolumeClaim", kind.name())
+            ));
+        }
+        Ok(Recognised { kind, path: device.path().display().to_string(), read_only })
+    }
+
+    pub(super) fn grow_image(&mut self, size: u64) -> Result<()> {
+        let (device, file) = (self.image.device()?, self.image.file()?);
+        if device.is_read_only() {
+            return Err(denied("the image cannot be written: it cannot grow".into()));
+        }
+        if size_of(file)? < size {
+            rustix::fs::ftruncate(file, size).context("grow the image")?;
+        }
+        device.refresh_capacity()
+    }
+
+    pub(super) fn grow_file_system(&self, target: &TargetPath) -> Result<()> {
+        let device = self.image.device()?;
+        let place = open_place(target)?;
+        let Look::Mount(mounted) = place.look()? else {
+            bail!(Failure::new(Code::NotFound, format!("{target} is not mounted: mount it before it grows")));
+        };
+        let entry = mount_table::read()?.into_iter().find(|entry| entry.id == mounted.id).context("the mount is gone")?;
+        if entry.source != device.path().as_os_str() {
+            bail!(Failure::new(
+                Code::Conflict,
+                format!("{target} shows {} and not the volume's image: unmount it first", entry.source.to_string_lossy())
+            ));
+        }
+        format::grow_file_system(FileSystem::parse(&entry.file_system)?, device.path(), target.as_path(), &self.deadline)
+    }
+}
+
+/// Whether a loop device shows this image, whatever the name of either.
+pub(super) fn is_file(backing: &Backing, file: &Path, settings: &Settings) -> bool {
+    let open = || -> Result<OwnedFd> {
+        let Allowed { root, below } = settings.policy.image(file)?;
+        below::open(below::open_root(&root)?.as_fd(), &below, OFlags::PATH)
+    };
+    open().and_then(|fd| Ok(Inode::of(fd.as_fd())?)).is_ok_and(|inode| inode == backing.inode)
+}
+
+/// The number of the device node a mount's source names; 0 for anything else.
+pub(super) fn device_number(source: &OsStr) -> u64 {
+    std::fs::metadata(source).map_or(0, |node| node.rdev())
+}
+
+fn absent(file: &Path) -> String {
+    format!("image {}: give option size to make it", file.display())
+}
+
+fn open_image(parent: BorrowedFd<'_>, name: &Path, flags: OFlags) -> Result<OwnedFd> {
+    // Not blocking: a fifo put there must not hold us up before we see what it is.
+    let fd = below::open(parent, name, flags | OFlags::NONBLOCK)?;
+    match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
+        FileType::RegularFile => Ok(fd),
+        _ => Err(denied("it is no regular file".into())),
+    }
+}
+
+/// For writing if that can be; an image on a read-only or immutable place can still be read.
+fn open_for_device(open: impl Fn(OFlags) -> Result<OwnedFd>, read_only: bool) -> Result<(OwnedFd, bool)> {
+    if read_only {
+        return Ok((open(OFlags::RDONLY)?, true));
+    }
+    match open(OFlags::RDWR) {
+        Err(error) if matches!(error.downcast_ref(), Some(&(Errno::ROFS | Errno::PERM | Errno::ACCESS))) => {
+            Ok((open(OFlags::RDONLY)?, true))
+        }
+        fd => Ok((fd?, false)),
+    }
+}
+
+fn window(fd: BorrowedFd<'_>, region: Region) -> Result<Window> {
+    match region {
+        Region::Whole => Ok(Window::default()),
+        Region::Offset(offset) => Ok(Window { offset, size: None }),
+        Region::Partition(number) => partition::partition_window(fd, number),
+    }
+}
+
+/// The kernel's ext4 serves ext2 and ext3, too.
+fn identify(device: &LoopDevice) -> Result<Option<FileSystem>> {
+    let Some(found) = signature::identify(device.fd(), &Window::default())? else { return Ok(None) };
+    let name = match found.name() {
+        "ext2" | "ext3" => "ext4",
+        name => name,
+    };
+    match FileSystem::ALL.into_iter().find(|kind| kind.name() == name) {
+        Some(kind) => Ok(Some(kind)),
+        None => Err(Failure::new(
+            Code::Conflict,
+            format!("the image holds {}, which this driver does not mount", found.describe()),
+        )
+        .into()),
+    }
+}
+
+fn is_marked(file: BorrowedFd<'_>) -> bool {
+    let mut buffer = [0; 8];
+    rustix::fs::fgetxattr(file, FORMATTING, &mut buffer[..]).is_ok()
+}
+
+/// Whether the mark could be set; where the file system has no attributes a killed mkfs leaves an image that is refused.
+fn mark(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::fsetxattr(file, FORMATTING, b"1", XattrFlags::empty()).is_ok()
+}

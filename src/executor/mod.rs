@@ -1,0 +1,231 @@
+//! Makes plans true.
+//!
+//! The order is always the same, and this file is all of it: look (is the goal reached already, or the target taken by
+//! something else?), perform each step, look again, and if anything failed take the performed steps back in reverse and
+//! say what could not be taken back. What a step means on a real node is [`node`]'s business; the tests put a
+//! world of their own in its place and let any step fail.
+
+mod image;
+pub mod node;
+pub mod record;
+mod run;
+mod unmount;
+
+use crate::driver;
+use crate::failure::{Code, Failure};
+use crate::plan::{Goal, Plan, Step};
+use crate::protocol::{Call, Fields, TargetPath, Verb};
+use crate::settings::Settings;
+use crate::sys::deadline::Deadline;
+use crate::sys::lock::Lock;
+use anyhow::Result;
+use node::Node;
+use record::Record;
+use std::fmt::Display;
+
+/// How the world stands to a goal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Reached: there is nothing to do.
+    Reached,
+    /// Not reached, and nothing is in the way.
+    Open,
+    /// The target is taken; by what, and what to do about it.
+    Taken(String),
+}
+
+/// What plans are carried out on.
+pub trait World {
+    /// How a performed step is taken back; its text names what is left if that fails.
+    type Undo: Display;
+
+    /// How things stand. Never asks a server that may be dead.
+    fn look(&mut self, goal: &Goal) -> Result<Standing>;
+
+    /// Performs one step, which may have been performed before; what takes it back, if it changed anything.
+    /// A step that fails leaves nothing of itself.
+    fn perform(&mut self, step: &Step) -> Result<Option<Self::Undo>>;
+
+    /// Whether the goal is reached now, looked at independently of what `perform` believes.
+    fn confirm(&mut self, goal: &Goal) -> Result<()>;
+
+    /// Called once before the first [`undo`](Self::undo): whatever time was left, this is other time.
+    fn begin_undo(&mut self) {}
+
+    /// Takes back what `perform` did.
+    fn undo(&mut self, undo: &Self::Undo) -> Result<()>;
+}
+
+/// Whether [`apply`] found anything to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// The goal was reached before.
+    Already,
+    /// It is now.
+    Now,
+}
+
+/// Makes a plan true in `world`, or leaves the world as it was.
+pub fn apply<W: World>(world: &mut W, plan: &Plan) -> Result<Applied, Failure> {
+    match world.look(&plan.goal)? {
+        Standing::Reached => return Ok(Applied::Already),
+        Standing::Taken(by) => return Err(Failure::new(Code::Conflict, by)),
+        Standing::Open => {}
+    }
+    let mut undos = Vec::new();
+    match carry_out(world, plan, &mut undos) {
+        Ok(()) => Ok(Applied::Now),
+        Err(error) => Err(roll_back(world, &undos, error.into())),
+    }
+}
+
+fn carry_out<W: World>(world: &mut W, plan: &Plan, undos: &mut Vec<W::Undo>) -> Result<()> {
+    for step in &plan.steps {
+        undos.extend(world.perform(step)?);
+    }
+    world.confirm(&plan.goal)
+}
+
+fn roll_back<W: World>(world: &mut W, undos: &[W::Undo], failure: Failure) -> Failure {
+    world.begin_undo();
+    undos.iter().rev().fold(failure, |failure, undo| match world.undo(undo) {
+        Ok(()) => failure,
+        Err(error) => failure.with_residue(format!("{undo}: {error:#}")),
+    })
+}
+
+/// Who a call is for: what the skeleton knows of the installed driver.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// The driver.
+    pub driver: &'a dyn driver::Driver,
+    /// `vendor~driver`, if known: volume directories of others are refused.
+    pub directory: Option<&'a str>,
+    /// The side file.
+    pub settings: &'a Settings,
+}
+
+/// Plans a call and carries it out on this node, one call at a time for each target.
+pub fn execute(subject: &Subject<'_>, call: &Call, deadline: Deadline) -> Result<Fields, Failure> {
+    let plan = driver::plan(subject.driver, call, subject.settings)?;
+    subject.settings.policy.check(&plan)?;
+    let _lock = call.target().map(|target| lock(target, call.verb(), &deadline)).transpose()?;
+    let record = Record::of(subject.driver.name(), call);
+    let mut node = Node::new(subject, deadline, record.as_ref());
+    let applied = apply(&mut node, &plan)?;
+    remember(&plan.goal, applied, record, &node);
+    Ok(node.into_fields())
+}
+
+/// An unmount must also work on a node whose /run is full or read-only; then it goes without the lock.
+fn lock(target: &TargetPath, verb: Verb, deadline: &Deadline) -> Result<Option<Lock>, Failure> {
+    match record::prepare().and_then(|()| Lock::acquire(record::lock_path(target), deadline)) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(error) => {
+            let failure = Failure::from(error);
+            let needed = !matches!(verb, Verb::Unmount | Verb::UnmountDevice) || failure.code() == Code::Timeout;
+            if needed { Err(failure) } else { Ok(None) }
+        }
+    }
+}
+
+/// Records may be lost at any time, so not being able to write one is no failure.
+fn remember(goal: &Goal, applied: Applied, record: Option<Record>, node: &Node<'_>) {
+    match (goal, record, node.mount_id()) {
+        (Goal::Unmounted { target }, ..) => record::forget(target),
+        (Goal::Mounted { .. }, Some(record), Some(mount_id)) if applied == Applied::Now => {
+            let _ = record.with_mount_id(mount_id).write();
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::TargetPath;
+
+    /// Performs by noting names; the step or undo of the given number fails.
+    #[derive(Default)]
+    struct Notebook {
+        standing: Option<Standing>,
+        failing_step: Option<usize>,
+        failing_undo: Option<usize>,
+        unconfirmed: bool,
+        performed: usize,
+        notes: Vec<String>,
+    }
+
+    impl World for Notebook {
+        type Undo = String;
+
+        fn look(&mut self, _: &Goal) -> Result<Standing> {
+            Ok(self.standing.clone().unwrap_or(Standing::Open))
+        }
+
+        fn perform(&mut self, _: &Step) -> Result<Option<String>> {
+            self.performed += 1;
+            anyhow::ensure!(self.failing_step != Some(self.performed), "step {} failed", self.performed);
+            self.notes.push(format!("do {}", self.performed));
+            Ok((self.performed != 2).then(|| self.performed.to_string()))
+        }
+
+        fn confirm(&mut self, _: &Goal) -> Result<()> {
+            anyhow::ensure!(!self.unconfirmed, "not there");
+            Ok(())
+        }
+
+        fn undo(&mut self, undo: &String) -> Result<()> {
+            anyhow::ensure!(self.failing_undo.map(|number| number.to_string()).as_ref() != Some(undo), "busy");
+            self.notes.push(format!("undo {undo}"));
+            Ok(())
+        }
+    }
+
+    fn plan() -> Plan {
+        let target = TargetPath::parse("/a/b".as_ref()).unwrap();
+        let step = Step::PrepareTarget { target: target.clone() };
+        Plan { goal: Goal::Unmounted { target }, steps: vec![step.clone(), step.clone(), step] }
+    }
+
+    fn run(mut world: Notebook) -> (Result<Applied, Failure>, String) {
+        let result = apply(&mut world, &plan());
+        (result, world.notes.join(", "))
+    }
+
+    #[test]
+    fn does_nothing_when_there_is_nothing_to_do() {
+        let (result, notes) = run(Notebook { standing: Some(Standing::Reached), ..Notebook::default() });
+        assert_eq!((result, notes.as_str()), (Ok(Applied::Already), ""));
+    }
+
+    #[test]
+    fn touches_nothing_when_the_target_is_taken() {
+        let taken = Standing::Taken("/a/b shows something else".into());
+        let (result, notes) = run(Notebook { standing: Some(taken), ..Notebook::default() });
+        assert_eq!((result.unwrap_err().code(), notes.as_str()), (Code::Conflict, ""));
+    }
+
+    #[test]
+    fn undoes_in_reverse_whatever_step_fails() {
+        for (failing, expected) in [(1, ""), (2, "do 1, undo 1"), (3, "do 1, do 2, undo 1")] {
+            let (result, notes) = run(Notebook { failing_step: Some(failing), ..Notebook::default() });
+            assert_eq!(result.unwrap_err().message(), format!("step {failing} failed"));
+            assert_eq!(notes, expected);
+        }
+    }
+
+    #[test]
+    fn success_is_what_the_second_look_says() {
+        let (result, notes) = run(Notebook { unconfirmed: true, ..Notebook::default() });
+        assert_eq!(result.unwrap_err().message(), "not there");
+        assert_eq!(notes, "do 1, do 2, do 3, undo 3, undo 1");
+    }
+
+    #[test]
+    fn names_what_an_undo_left_and_goes_on() {
+        let (result, notes) = run(Notebook { unconfirmed: true, failing_undo: Some(3), ..Notebook::default() });
+        assert_eq!(result.unwrap_err().message(), "not there; left behind: 3: busy");
+        assert_eq!(notes, "do 1, do 2, do 3, undo 1");
+    }
+}

@@ -1,0 +1,343 @@
+//! The world of a real node: what each step means in system calls.
+
+use super::record::Record;
+use super::{Standing, Subject, World, image, run, unmount};
+use crate::failure::{Code, Failure};
+use crate::mount_options::MountFlags;
+use crate::plan::{Goal, MountFrom, Ownership, Propagation, Source, Step, View};
+use crate::policy::Allowed;
+use crate::protocol::{Access, Fields, TargetPath};
+use crate::settings::Settings;
+use crate::sys::deadline::Deadline;
+use crate::sys::mount::{self, BindMount, NewMount, Way};
+use crate::sys::mount_table::{self, Entry};
+use crate::sys::place::{Look, Mounted, Place};
+use crate::sys::{below, loop_device};
+use crate::volume_dir::VolumeDir;
+use anyhow::{Context, Result};
+use rustix::fs::{AtFlags, FileType, OFlags};
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long undoing may take, after whatever the call itself took.
+const UNDO_TIME: Duration = Duration::from_secs(8);
+
+/// One call's view of the node, and what its steps hand to each other.
+pub struct Node<'a> {
+    directory: Option<&'a str>,
+    pub(super) settings: &'a Settings,
+    pub(super) deadline: Deadline,
+    asked: Option<&'a Record>,
+    pub(super) image: image::Workpiece,
+    pub(super) fields: Fields,
+    mount_id: Option<u64>,
+}
+
+/// How a performed step is taken back.
+#[derive(Debug)]
+pub enum Undo {
+    /// Remove the target that was made.
+    RemoveTarget(TargetPath),
+    /// Make the target a directory again.
+    RestoreTarget(TargetPath),
+    /// Remove directories that were made, innermost last.
+    RemoveDirectories(PathBuf, Vec<PathBuf>),
+    /// Remove the image file that was made.
+    RemoveImage(PathBuf),
+    /// Let go of the loop device.
+    ReleaseDevice,
+    /// Unmount what was mounted.
+    Unmount(TargetPath),
+}
+
+impl fmt::Display for Undo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RemoveTarget(target) | Self::RestoreTarget(target) => write!(f, "{target}"),
+            Self::RemoveDirectories(root, made) => {
+                write!(f, "{}", root.join(made.first().map_or(Path::new(""), PathBuf::as_path)).display())
+            }
+            Self::RemoveImage(file) => write!(f, "{}", file.display()),
+            Self::ReleaseDevice => f.write_str("a loop device"),
+            Self::Unmount(target) => write!(f, "a mount at {target}"),
+        }
+    }
+}
+
+impl<'a> Node<'a> {
+    /// A view for one call. `asked` is what would be recorded, to tell a repetition from a contradiction.
+    pub fn new(subject: &Subject<'a>, deadline: Deadline, asked: Option<&'a Record>) -> Self {
+        Self {
+            directory: subject.directory,
+            settings: subject.settings,
+            deadline,
+            asked,
+            image: image::Workpiece::default(),
+            fields: Fields::default(),
+            mount_id: None,
+        }
+    }
+
+    /// The mount this call made.
+    pub fn mount_id(&self) -> Option<u64> {
+        self.mount_id
+    }
+
+    /// What the reply says besides Success.
+    pub fn into_fields(self) -> Fields {
+        self.fields
+    }
+
+    fn prepare_target(&self, target: &TargetPath) -> Result<Option<Undo>> {
+        let place = open_place(target)?;
+        match place.look()? {
+            Look::Missing => {}
+            Look::Plain(FileType::Directory) => return self.refuse_used_directory(target, &place).map(|()| None),
+            // What a killed bind of a file left: an empty file where the directory was.
+            Look::Plain(FileType::RegularFile) if self.is_ours(target) => place.remove_file()?,
+            look => {
+                return Err(denied(format!("{target} is no directory to mount on ({look:?}): remove what is there")));
+            }
+        }
+        Ok(place.make_directory()?.then(|| Undo::RemoveTarget(target.clone())))
+    }
+
+    /// kubelet's directories are taken as they are; any other must be empty, so that nobody hides /etc by a slip.
+    fn refuse_used_directory(&self, target: &TargetPath, place: &Place) -> Result<()> {
+        if self.is_ours(target) || place.entries()?.is_empty() {
+            return Ok(());
+        }
+        Err(denied(format!("{target} is neither a volume directory of this driver nor empty: name another directory")))
+    }
+
+    /// Whether kubelet made the directory for this driver, or a record says that we mounted there.
+    pub(super) fn is_ours(&self, target: &TargetPath) -> bool {
+        VolumeDir::of(target).belongs_to(self.directory) || Record::read(target).is_some()
+    }
+
+    fn make_directory(&self, path: &Path, owner: Ownership) -> Result<Option<Undo>> {
+        let Allowed { root, below } = self.settings.policy.bind_source(path)?;
+        let made = below::make_directories(below::open_root(&root)?.as_fd(), &below, owner)?;
+        Ok((!made.is_empty()).then_some(Undo::RemoveDirectories(root, made)))
+    }
+
+    fn mount(&mut self, target: &TargetPath, new: &NewMount<'_>) -> Result<Option<Undo>> {
+        self.mount_id = Some(mount::mount(new, &open_place(target)?, Way::Detached)?);
+        Ok(Some(Undo::Unmount(target.clone())))
+    }
+
+    fn bind(&mut self, target: &TargetPath, source: &Path, bind: &Binding) -> Result<Option<Undo>> {
+        let (fd, kind) = self.open_source(source)?;
+        let place = open_place(target)?;
+        if kind == FileType::RegularFile {
+            place.turn_into_file()?;
+        }
+        let what = BindMount {
+            source: fd.as_fd(),
+            recursive: bind.recursive,
+            flags: bind.flags,
+            propagation: bind.propagation,
+        };
+        let made = mount::bind(&what, &place, Way::Detached).with_context(|| format!("show {}", source.display()));
+        if made.is_err() && kind == FileType::RegularFile {
+            restore_directory(&place)?;
+        }
+        self.mount_id = Some(made?);
+        Ok(Some(match kind {
+            FileType::RegularFile => Undo::RestoreTarget(target.clone()),
+            _ => Undo::Unmount(target.clone()),
+        }))
+    }
+
+    fn open_source(&self, source: &Path) -> Result<(OwnedFd, FileType)> {
+        let Allowed { root, below } = self.settings.policy.bind_source(source)?;
+        let fd = below::open(below::open_root(&root)?.as_fd(), &below, OFlags::PATH)
+            .with_context(|| format!("source {}", source.display()))?;
+        match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
+            kind @ (FileType::Directory | FileType::RegularFile) => Ok((fd, kind)),
+            _ => Err(denied(format!("{} is neither a directory nor a file", source.display()))),
+        }
+    }
+
+    /// How a mount that is already at the target stands to the one that is wanted.
+    fn compare(&self, target: &TargetPath, mounted: Mounted, view: &View) -> Result<Standing> {
+        let table = mount_table::read()?;
+        let Some(entry) = table.into_iter().find(|entry| entry.id == mounted.id) else {
+            return Ok(Standing::Taken(format!("{target} is being mounted by somebody else: try again")));
+        };
+        if !self.shows(&entry, mounted, view)? {
+            return Ok(Standing::Taken(format!("{}, but {} is asked for: unmount it first", shown(target, &entry), wanted(view))));
+        }
+        let read_only = view.access == Access::ReadOnly;
+        if entry.read_only != read_only {
+            let other = if read_only { "read-write" } else { "read-only" };
+            return Ok(Standing::Taken(format!("{} {other}: unmount it first", shown(target, &entry))));
+        }
+        let record = Record::read(target).filter(|record| record.mount_id == mounted.id);
+        match (record, self.asked) {
+            (Some(record), Some(asked)) if record.asked != asked.asked => Ok(Standing::Taken(format!(
+                "{} with other options than now: unmount it first",
+                shown(target, &entry)
+            ))),
+            _ => Ok(Standing::Reached),
+        }
+    }
+
+    fn shows(&self, entry: &Entry, mounted: Mounted, view: &View) -> Result<bool> {
+        if view.file_system.as_deref().is_some_and(|name| name != entry.file_system) {
+            return Ok(false);
+        }
+        match &view.source {
+            Source::Any => Ok(true),
+            Source::Name(name) => Ok(entry.source == name.as_str()),
+            Source::Node(path) => Ok(mount::identity(self.open_source(path)?.0.as_fd())? == mounted.root),
+            Source::Image(file) => {
+                let backing = loop_device::backing_of(image::device_number(&entry.source))?;
+                Ok(backing.is_some_and(|backing| image::is_file(&backing, file, self.settings)))
+            }
+        }
+    }
+}
+
+/// How a bind is made.
+struct Binding {
+    recursive: bool,
+    flags: MountFlags,
+    propagation: Propagation,
+}
+
+impl World for Node<'_> {
+    type Undo = Undo;
+
+    fn look(&mut self, goal: &Goal) -> Result<Standing> {
+        match goal {
+            Goal::Performed => Ok(Standing::Open),
+            Goal::Mounted { target, view } => match Place::open(target)?.map(|place| place.look()).transpose()? {
+                Some(Look::Mount(mounted)) => self.compare(target, mounted, view),
+                Some(Look::Dead(errno)) => Ok(Standing::Taken(format!("{target} is a dead mount ({errno}): unmount it first"))),
+                _ => Ok(Standing::Open),
+            },
+            Goal::Unmounted { target } => unmount::standing(target),
+        }
+    }
+
+    fn perform(&mut self, step: &Step) -> Result<Option<Undo>> {
+        match step {
+            Step::PrepareTarget { target } => self.prepare_target(target),
+            Step::MakeDirectory { path, owner } => self.make_directory(path, *owner),
+            Step::CreateImage { file, size, allocation } => self.create_image(file, *size, *allocation),
+            Step::AttachLoop { file, region, direct_io, read_only } => {
+                self.attach_loop(file, *region, *direct_io, *read_only).map(|()| Some(Undo::ReleaseDevice))
+            }
+            Step::Format { file_system, options } => self.format(*file_system, options).map(|()| None),
+            Step::CheckFileSystem { file_system } => self.check_file_system(*file_system).map(|()| None),
+            Step::Mount { target, file_system, from, flags, options } => match from {
+                MountFrom::Name(source) => {
+                    let file_system = file_system.as_deref().unwrap_or(source);
+                    let new = NewMount { file_system, source, flags: *flags, superblock_read_only: false, options };
+                    self.mount(target, &new)
+                }
+                MountFrom::AttachedDevice => {
+                    let device = self.recognise(file_system.as_deref(), *flags)?;
+                    let (file_system, source) = (device.kind.name(), device.path.as_str());
+                    let superblock_read_only = device.read_only;
+                    self.mount(target, &NewMount { file_system, source, flags: *flags, superblock_read_only, options })
+                }
+            },
+            Step::Bind { target, source, recursive, flags, propagation } => {
+                let binding = Binding { recursive: *recursive, flags: *flags, propagation: *propagation };
+                self.bind(target, source, &binding)
+            }
+            Step::Run(run) => run::run(self, run),
+            Step::Unmount { target } => unmount::unmount(self, target).map(|()| None),
+            Step::GrowImage { size } => self.grow_image(*size).map(|()| None),
+            Step::GrowFileSystem { target } => self.grow_file_system(target).map(|()| None),
+        }
+    }
+
+    /// By the id of the mount that was made, which costs the same on a node with ten thousand mounts; a mount that somebody
+    /// else's command made has to be recognised in the mount table.
+    fn confirm(&mut self, goal: &Goal) -> Result<()> {
+        let Goal::Mounted { target, .. } = goal else { return Ok(()) };
+        let place = open_place(target)?;
+        match (place.look()?, self.mount_id) {
+            (Look::Mount(mounted), Some(id)) if mounted.id == id => Ok(()),
+            (Look::Mount(mounted), None) => match self.look(goal)? {
+                Standing::Reached => {
+                    self.mount_id = Some(mounted.id);
+                    Ok(())
+                }
+                Standing::Taken(by) => Err(Failure::new(Code::Conflict, by).into()),
+                Standing::Open => Err(nothing_mounted(target)),
+            },
+            _ => Err(nothing_mounted(target)),
+        }
+    }
+
+    fn begin_undo(&mut self) {
+        self.deadline = Deadline::for_undo(UNDO_TIME);
+    }
+
+    fn undo(&mut self, undo: &Undo) -> Result<()> {
+        match undo {
+            Undo::RemoveTarget(target) => open_place(target)?.remove_directory(),
+            Undo::RestoreTarget(target) => {
+                unmount::take_off(&open_place(target)?)?;
+                restore_directory(&open_place(target)?)
+            }
+            Undo::Unmount(target) => unmount::take_off(&open_place(target)?),
+            Undo::RemoveDirectories(root, made) => remove_directories(root, made),
+            Undo::RemoveImage(file) => self.remove_image(file),
+            Undo::ReleaseDevice => {
+                self.image.release();
+                Ok(())
+            }
+        }
+    }
+}
+
+pub(super) fn open_place(target: &TargetPath) -> Result<Place> {
+    Place::open(target)?.ok_or_else(|| {
+        let parent = target.as_path().parent().unwrap_or(Path::new("/")).display();
+        Failure::new(Code::NotFound, format!("{parent} does not exist: kubelet makes it before it calls")).into()
+    })
+}
+
+fn restore_directory(place: &Place) -> Result<()> {
+    place.remove_file()?;
+    place.make_directory().map(drop)
+}
+
+fn remove_directories(root: &Path, made: &[PathBuf]) -> Result<()> {
+    let root = below::open_root(root)?;
+    for below in made.iter().rev() {
+        let (parent, name) = (below.parent().unwrap_or(Path::new("")), below.file_name().unwrap_or_default());
+        let parent = below::open(root.as_fd(), parent, OFlags::PATH | OFlags::DIRECTORY)?;
+        rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR).with_context(|| format!("remove {}", below.display()))?;
+    }
+    Ok(())
+}
+
+pub(super) fn denied(message: String) -> anyhow::Error {
+    Failure::new(Code::Denied, message).into()
+}
+
+fn nothing_mounted(target: &TargetPath) -> anyhow::Error {
+    Failure::new(Code::Internal, format!("nothing is mounted at {target} although every step succeeded")).into()
+}
+
+fn shown(target: &TargetPath, entry: &Entry) -> String {
+    let below = if entry.root == Path::new("/") { String::new() } else { format!(" {}", entry.root.display()) };
+    format!("{target} already shows {} from {}{below}", entry.file_system, entry.source.to_string_lossy())
+}
+
+fn wanted(view: &View) -> String {
+    let from = match &view.source {
+        Source::Name(name) => name.clone(),
+        Source::Node(path) | Source::Image(path) => path.display().to_string(),
+        Source::Any => "the driver's command".into(),
+    };
+    view.file_system.as_ref().map_or(from.clone(), |name| format!("{name} from {from}"))
+}

@@ -1,0 +1,192 @@
+//! What is remembered of a mounted volume: a small file in /run, without any secret, that may be lost at any time.
+//!
+//! The mount table decides what is mounted. A record only adds what the table cannot know: with which options it was asked for,
+//! and that a mount outside kubelet's tree is ours.
+
+use crate::protocol::{Call, Options, TargetPath};
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Everything flexvol keeps while the node runs; root's alone.
+pub const STATE: &str = "/run/flexvol";
+
+/// One mounted volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// The driver's name.
+    pub driver: String,
+    /// Where it is mounted.
+    pub target: PathBuf,
+    /// PV or pod-volume name, as kubelet sent it.
+    #[serde(default)]
+    pub volume: String,
+    /// `namespace/name` of the pod, as kubelet sent it.
+    #[serde(default)]
+    pub pod: String,
+    /// The mount's id: a record of another mount at the same place says nothing.
+    #[serde(default)]
+    pub mount_id: u64,
+    /// A digest of what was asked for; equal requests have equal digests.
+    pub asked: String,
+    /// Seconds since 1970.
+    pub since: u64,
+}
+
+impl Record {
+    /// The record of a call that mounts; `None` for all others.
+    pub fn of(driver: &str, call: &Call) -> Option<Self> {
+        let (Call::Mount { target, options, .. } | Call::MountDevice { target, options, .. }) = call else {
+            return None;
+        };
+        let pod = [&options.pod.namespace, &options.pod.name].map(|part| part.clone().unwrap_or_default());
+        Some(Self {
+            driver: driver.into(),
+            target: target.as_path().into(),
+            volume: options.volume_name.clone().unwrap_or_default(),
+            pod: pod.join("/"),
+            mount_id: 0,
+            asked: digest_of(options),
+            since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs()),
+        })
+    }
+
+    /// The same, once it is known which mount it is.
+    #[must_use]
+    pub fn with_mount_id(self, mount_id: u64) -> Self {
+        Self { mount_id, ..self }
+    }
+
+    /// The record of this target, if there is one and it can be read.
+    pub fn read(target: &TargetPath) -> Option<Self> {
+        let text = std::fs::read_to_string(record_path(target)).ok()?;
+        serde_json::from_str(&text).ok().filter(|record: &Self| record.target == target.as_path())
+    }
+
+    /// Writes it, in the lock's shelter. A write cut short leaves a record that cannot be read, which is a lost one.
+    pub fn write(&self) -> Result<()> {
+        let path = path_for("volumes", &self.target);
+        let flags = nix::libc::O_NOFOLLOW;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .custom_flags(flags)
+            .open(&path)
+            .with_context(|| format!("write {}", path.display()))?;
+        file.write_all(serde_json::to_string(self)?.as_bytes())?;
+        Ok(())
+    }
+}
+
+/// Forgets a target.
+pub fn forget(target: &TargetPath) {
+    let _ = std::fs::remove_file(record_path(target));
+}
+
+/// Makes the directories of locks and records.
+pub fn prepare() -> Result<()> {
+    let make = |path: &Path| DirBuilder::new().recursive(true).mode(0o700).create(path);
+    let directories = ["volumes", "locks"].map(|name| Path::new(STATE).join(name));
+    for path in directories.iter().filter(|path| !path.is_dir()) {
+        make(path).with_context(|| format!("make {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Where the lock of a target is.
+pub fn lock_path(target: &TargetPath) -> PathBuf {
+    path_for("locks", target.as_path())
+}
+
+fn record_path(target: &TargetPath) -> PathBuf {
+    path_for("volumes", target.as_path())
+}
+
+fn path_for(kind: &str, target: &Path) -> PathBuf {
+    Path::new(STATE).join(kind).join(file_name(target))
+}
+
+/// The target's last component, for people, and a digest of all of it.
+fn file_name(target: &Path) -> String {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).take(64).collect();
+    format!("{plain}-{}", digest(&[target.as_os_str().as_bytes()]))
+}
+
+/// What a volume was asked for: all that decides how it is mounted, and nothing of the pod it is mounted for. Secrets
+/// are left out: a rotated password is no other volume.
+fn digest_of(options: &Options) -> String {
+    let group = options.fs_group.as_ref().map(|group| group.gid.to_string()).unwrap_or_default();
+    let mut parts = vec![options.access().word(), options.fs_type().unwrap_or_default(), group.as_str()];
+    parts.extend(options.own.iter().flat_map(|(key, value)| [key.as_str(), value.as_str()]));
+    digest(&parts.iter().map(|part| part.as_bytes()).collect::<Vec<_>>())
+}
+
+/// FNV-1a of 128 bits over the parts and their lengths.
+///
+/// Two paths with the same digest would share a lock and overwrite each other's record, which is harmless; so no
+/// cryptographic hash is needed.
+fn digest(parts: &[&[u8]]) -> String {
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    let add = |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul(PRIME);
+    let hash = parts.iter().fold(BASIS, |hash, part| {
+        part.iter().chain(&part.len().to_le_bytes()).fold(hash, |hash, byte| add(hash, *byte))
+    });
+    let mut text = String::with_capacity(32);
+    let _ = write!(text, "{hash:032x}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secret::Secret;
+
+    fn options(json: &str) -> Options {
+        Options::parse(json).unwrap()
+    }
+
+    #[test]
+    fn the_digest_is_fnv_1a_with_lengths() {
+        assert_eq!(digest(&[]), "6c62272e07bb014262b821756295c58d");
+        assert_ne!(digest(&[b"ab", b"c"]), digest(&[b"a", b"bc"]));
+    }
+
+    #[test]
+    fn asked_is_about_the_volume_and_not_about_the_pod_or_its_secrets() {
+        let base = digest_of(&options(r#"{"size":"1Mi","kubernetes.io/pod.name":"a"}"#));
+        assert_eq!(base, digest_of(&options(r#"{"size":"1Mi","kubernetes.io/pod.name":"b"}"#)));
+        assert_ne!(base, digest_of(&options(r#"{"size":"2Mi"}"#)));
+        assert_ne!(base, digest_of(&options(r#"{"size":"1Mi","kubernetes.io/readwrite":"ro"}"#)));
+        let mut secret = options(r#"{"size":"1Mi"}"#);
+        secret.secrets.insert("password".into(), Secret::new(b"hunter2".to_vec()));
+        assert_eq!(base, digest_of(&secret));
+    }
+
+    #[test]
+    fn a_record_holds_no_option_and_no_secret() {
+        let target = TargetPath::parse("/k/pods/1/volumes/example~x/v".as_ref()).unwrap();
+        let options = options(r#"{"akSecret":"topsecret","kubernetes.io/secret/password":"aHVudGVyMg=="}"#);
+        let record = Record::of("x", &Call::Mount { target, device: None, options }).unwrap();
+        let text = serde_json::to_string(&record).unwrap();
+        assert!(!text.contains("topsecret") && !text.contains("hunter2") && !text.contains("aHVu"), "{text}");
+    }
+
+    #[test]
+    fn file_names_are_short_plain_and_distinct() {
+        let name = |path: &str| file_name(Path::new(path));
+        assert!(name("/a/b c/../d\n").starts_with("d_-"));
+        assert_ne!(name("/a/v"), name("/b/v"));
+        assert!(name(&format!("/{}", "x".repeat(255))).len() < 128);
+    }
+}

@@ -1,0 +1,114 @@
+//! The step of the `exec` driver: a command of the side file, its secrets in private files, its mount verified.
+
+use super::node::{Node, Undo, denied, open_place};
+use super::unmount;
+use crate::failure::{Code, Failure, one_line};
+use crate::plan::{Answer, Run, Word};
+use crate::secret::{Redactor, Secret};
+use crate::sys::helper::{Helper, Outcome};
+use crate::sys::place::Look;
+use anyhow::{Context, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+/// How much of a command's last words goes into a failure.
+const LAST_WORDS: usize = 400;
+
+pub(super) fn run(node: &mut Node<'_>, run: &Run) -> Result<Option<Undo>> {
+    if let Some(target) = &run.unmounts {
+        return unmount_by_command(node, run, target);
+    }
+    match command(node, run) {
+        Ok(output) => {
+            answer(node, run.answer, &output)?;
+            Ok(run.mounts.clone().map(Undo::Unmount))
+        }
+        Err(error) => {
+            // A command that mounts and then fails would be taken for a success by kubelet's next look.
+            if let Some(target) = &run.mounts {
+                unmount::take_off(&open_place(target)?)?;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Its failure is forgiven: the step after it unmounts whatever is left, and says so if it cannot.
+fn unmount_by_command(node: &mut Node<'_>, run: &Run, target: &crate::protocol::TargetPath) -> Result<Option<Undo>> {
+    if !node.is_ours(target) {
+        return Err(denied(format!("{target} is not a volume of this driver: use umount if you mean it")));
+    }
+    if matches!(open_place(target)?.look()?, Look::Mount(_) | Look::Dead(_)) {
+        let _ = command(node, run);
+    }
+    Ok(None)
+}
+
+fn command(node: &Node<'_>, run: &Run) -> Result<String> {
+    let Some((Word::Text(program), words)) = run.argv.split_first() else {
+        return Err(denied("a command must begin with the absolute path of a program".into()));
+    };
+    let mut helper = Helper::at(Path::new(program))?;
+    let mut files = Vec::new();
+    let args = words.iter().map(|word| argument(&mut helper, &mut files, word, run)).collect::<Result<Vec<_>>>()?;
+    helper = helper.args(args);
+    if run.secrets_on_stdin {
+        helper = helper.stdin(as_json(&run.secrets)?);
+    }
+    if run.mounts.is_some() {
+        helper = helper.daemon();
+    }
+    let outcome = helper.run(&node.deadline)?;
+    let output = Redactor::new(run.secrets.values()).clean(&outcome.output);
+    if outcome.success() { Ok(output) } else { Err(complaint(program, &outcome, &output)) }
+}
+
+fn complaint(program: &str, outcome: &Outcome, output: &str) -> anyhow::Error {
+    let said = one_line(output, LAST_WORDS);
+    let said = if said.is_empty() { "without a word".into() } else { format!("saying: {said}") };
+    Failure::new(Code::Internal, format!("{program} failed ({}) {said}", outcome.status)).into()
+}
+
+/// A secret travels as the path of a file in memory that only root and the command can open.
+fn argument(helper: &mut Helper, files: &mut Vec<File>, word: &Word, run: &Run) -> Result<String> {
+    match word {
+        Word::Text(text) => Ok(text.clone()),
+        Word::Secret { before, key } => {
+            let file = private_file(run.secrets.get(key).context("the plan names a secret it does not have")?)?;
+            let path = helper.keep(file.as_fd())?;
+            files.push(file);
+            Ok(format!("{before}{}", path.display()))
+        }
+    }
+}
+
+fn private_file(secret: &Secret) -> Result<File> {
+    let mut file = File::from(memfd_create("flexvol-secret", MemfdFlags::CLOEXEC).context("make a file in memory")?);
+    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o400))?;
+    file.write_all(secret.expose())?;
+    file.rewind()?;
+    Ok(file)
+}
+
+fn as_json(secrets: &BTreeMap<String, Secret>) -> Result<Secret> {
+    let encoded: BTreeMap<_, _> = secrets.iter().map(|(key, secret)| (key, STANDARD.encode(secret.expose()))).collect();
+    Ok(Secret::new(serde_json::to_vec(&encoded)?))
+}
+
+fn answer(node: &mut Node<'_>, answer: Answer, output: &str) -> Result<()> {
+    let line = output.lines().next().unwrap_or_default().trim();
+    let bad = || Failure::new(Code::Internal, format!("the command answered {:?}: it must print true or false", one_line(line, 40)));
+    match answer {
+        Answer::Nothing => {}
+        Answer::Device => node.fields.device = Some(line.to_owned()),
+        Answer::VolumeName => node.fields.volume_name = Some(line.to_owned()),
+        Answer::Attached => node.fields.attached = Some(line.parse().map_err(|_| bad())?),
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! Unmounting: whatever is at the target, it ends as an empty directory of the node, or gone, and no data is touched.
+//!
+//! * Not mounted, never mounted, missing: done.
+//! * Several mounts on top of each other: all are taken off.
+//! * Mounts below the target, made by others: they are unmounted first, innermost first. They hang inside the volume, and
+//!   unmounting loses nothing.
+//! * In use by a living process: waited for a moment, then a failure that names the processes; kubelet comes again. A
+//!   healthy mount is never detached lazily, because its user would go on writing to a volume that everybody believes
+//!   gone.
+//! * Dead (its daemon or server is gone): detached lazily if it is busy, because its users can do nothing with it and
+//!   nothing else would ever let it go.
+//! * Not ours (`/`, `/etc`, a mount outside kubelet's tree that no record names): refused.
+//! * Files in the directory that were written while nothing was mounted: left, and named.
+
+use super::Standing;
+use super::node::{Node, denied};
+use crate::failure::{Code, Failure};
+use crate::protocol::TargetPath;
+use crate::sys::deadline::Deadline;
+use crate::sys::place::{Look, Place};
+use crate::sys::{mount, mount_table, users};
+use anyhow::{Context, Result};
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use std::io;
+use std::time::Duration;
+
+/// No target has more mounts on top of each other than this; a guard against mounting as fast as we unmount.
+const MOST_LAYERS: usize = 256;
+
+/// How long a busy mount is waited for: containers that are just ending.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How things stand to an unmounted target.
+pub(super) fn standing(target: &TargetPath) -> Result<Standing> {
+    let Some(place) = Place::open(target)? else { return Ok(Standing::Reached) };
+    match place.look()? {
+        Look::Missing => Ok(Standing::Reached),
+        Look::Plain(FileType::Directory) if place.entries()?.is_empty() => Ok(Standing::Reached),
+        _ => Ok(Standing::Open),
+    }
+}
+
+/// The step: everything off, and the directory empty.
+pub(super) fn unmount(node: &Node<'_>, target: &TargetPath) -> Result<()> {
+    let Some(place) = Place::open(target)? else { return Ok(()) };
+    if !node.is_ours(target) {
+        return Err(denied(format!("{target} is not a volume of this driver: use umount if you mean it")));
+    }
+    peel(&place, &node.deadline)?;
+    tidy(&place)
+}
+
+/// The undo: everything off, with patience for nobody, because nobody can have begun to use it.
+pub(super) fn take_off(place: &Place) -> Result<()> {
+    peel(place, &Deadline::for_undo(PATIENCE))
+}
+
+/// For when a call was killed on its way: detaches everything at the target, without waiting for anything that may hang.
+pub fn detach(target: &TargetPath) -> Result<()> {
+    let Some(place) = Place::open(target)? else { return Ok(()) };
+    for _ in 0..MOST_LAYERS {
+        if matches!(place.look()?, Look::Missing | Look::Plain(_)) {
+            return Ok(());
+        }
+        mount::unmount(&place, true).with_context(|| format!("detach {target}"))?;
+    }
+    Ok(())
+}
+
+fn peel(place: &Place, deadline: &Deadline) -> Result<()> {
+    for _ in 0..MOST_LAYERS {
+        let dead = match place.look()? {
+            Look::Missing | Look::Plain(_) => return Ok(()),
+            Look::Mount(_) => false,
+            Look::Dead(_) => true,
+        };
+        match mount::unmount(place, false).map_err(|error| (Errno::from_io_error(&error), error)) {
+            // EINVAL: somebody else was faster.
+            Ok(()) | Err((Some(Errno::INVAL | Errno::NOENT), _)) => {}
+            Err((Some(Errno::BUSY), _)) => free(place, dead, deadline)?,
+            Err((_, error)) if dead => lazily(place, error)?,
+            Err((_, error)) => return Err(error).with_context(|| format!("unmount {}", place.path().display())),
+        }
+    }
+    Err(Failure::new(Code::Busy, format!("{} is mounted again and again: who mounts it?", place.path().display())).into())
+}
+
+fn lazily(place: &Place, cause: io::Error) -> Result<()> {
+    mount::unmount(place, true).map_err(|_| cause).with_context(|| format!("detach {}", place.path().display()))
+}
+
+/// Makes a busy mount free: takes off what is mounted inside, or waits for its users.
+fn free(place: &Place, dead: bool, deadline: &Deadline) -> Result<()> {
+    if unmount_children(place)? > 0 {
+        return Ok(());
+    }
+    if dead {
+        return lazily(place, io::ErrorKind::ResourceBusy.into());
+    }
+    let patience = Deadline::for_undo(PATIENCE);
+    while !patience.expired() {
+        deadline.check("waiting for the users of the volume")?;
+        match mount::unmount(place, false) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => std::thread::sleep(Duration::from_millis(50)),
+            // The caller looks again.
+            _ => return Ok(()),
+        }
+    }
+    let users = users::of(&place.resolved()?);
+    Err(Failure::new(Code::Busy, format!("{} is in use{users}: end it, kubelet tries again", place.path().display())).into())
+}
+
+/// How many mounts below the target there were to unmount.
+fn unmount_children(place: &Place) -> Result<usize> {
+    let target = place.resolved()?;
+    let children: Vec<_> =
+        mount_table::below(&target)?.into_iter().filter(|entry| entry.target != target).collect();
+    for child in &children {
+        match mount::unmount_path(&child.target, false) {
+            Err(error) if Errno::from_io_error(&error) != Some(Errno::INVAL) => {
+                let users = users::of(&child.target);
+                return Err(error).with_context(|| format!("unmount {} inside the volume{users}", child.target.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(children.len())
+}
+
+/// kubelet removes the directory next, and tries for ever if it is not empty.
+fn tidy(place: &Place) -> Result<()> {
+    match place.look()? {
+        Look::Plain(FileType::RegularFile) => return place.remove_file_if_empty(),
+        Look::Plain(FileType::Directory) => {}
+        _ => return Ok(()),
+    }
+    let names = place.entries()?;
+    if names.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Code::Conflict,
+        format!(
+            "{} is unmounted but holds {}, written while nothing was mounted: move that away",
+            place.path().display(),
+            names.join(", ")
+        ),
+    )
+    .into())
+}
