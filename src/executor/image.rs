@@ -63,7 +63,12 @@ pub(super) struct Recognised {
 }
 
 impl Node<'_> {
-    pub(super) fn create_image(&mut self, file: &Path, size: u64, allocation: Allocation) -> Result<Option<Undo>> {
+    pub(super) fn create_image(
+        &mut self,
+        file: &Path,
+        size: u64,
+        allocation: Allocation,
+    ) -> Result<Option<Undo>> {
         let what = || format!("make {}", file.display());
         let (parent, name) = self.image_parent(file, true).with_context(what)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -102,7 +107,8 @@ impl Node<'_> {
 
     pub(super) fn remove_image(&self, file: &Path) -> Result<()> {
         let (parent, name) = self.image_parent(file, false)?;
-        rustix::fs::unlinkat(parent, &name, AtFlags::empty()).with_context(|| format!("remove {}", file.display()))
+        rustix::fs::unlinkat(parent, &name, AtFlags::empty())
+            .with_context(|| format!("remove {}", file.display()))
     }
 
     /// The opened directory the image is in, and its name there.
@@ -111,14 +117,26 @@ impl Node<'_> {
         let name = below.file_name().context("names a directory: name a file below it")?;
         let above = below.parent().unwrap_or(Path::new(""));
         if make {
-            DirBuilder::new().recursive(true).mode(0o700).create(root.join(above)).context("make its directory")?;
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(root.join(above))
+                .context("make its directory")?;
         }
-        let directory = below::open(below::open_root(&root)?.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY)?;
+        let directory =
+            below::open(below::open_root(&root)?.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY)?;
         Ok((directory, name.into()))
     }
 
-    pub(super) fn attach_loop(&mut self, file: &Path, region: Region, direct_io: bool, read_only: bool) -> Result<()> {
-        let (parent, name) = self.image_parent(file, false).with_context(|| format!("image {}", file.display()))?;
+    pub(super) fn attach_loop(
+        &mut self,
+        file: &Path,
+        region: Region,
+        direct_io: bool,
+        read_only: bool,
+    ) -> Result<()> {
+        let (parent, name) =
+            self.image_parent(file, false).with_context(|| format!("image {}", file.display()))?;
         let open = |flags| open_image(parent.as_fd(), &name, flags).with_context(|| absent(file));
         if self.image.lock.is_none() {
             let lock = open(OFlags::RDONLY)?;
@@ -149,7 +167,10 @@ impl Node<'_> {
         if self.image.in_use {
             return Err(Failure::new(
                 Code::Busy,
-                format!("the blank image is attached to {} already: detach it (losetup -d)", device.path().display()),
+                format!(
+                    "the blank image is attached to {} already: detach it (losetup -d)",
+                    device.path().display()
+                ),
             )
             .into());
         }
@@ -178,7 +199,10 @@ impl Node<'_> {
     pub(super) fn recognise(&self, wanted: Option<&str>, flags: MountFlags) -> Result<Recognised> {
         let device = self.image.device()?;
         if is_marked(self.image.file()?) {
-            bail!(Failure::new(Code::Conflict, "mkfs was interrupted on this image: mount it read-write with format: ifBlank once"));
+            bail!(Failure::new(
+                Code::Conflict,
+                "mkfs was interrupted on this image: mount it read-write with format: ifBlank once"
+            ));
         }
         let kind = identify(device)?.ok_or_else(|| {
             Failure::new(
@@ -189,14 +213,20 @@ impl Node<'_> {
         if let Some(wanted) = wanted.filter(|wanted| *wanted != kind.name()) {
             bail!(Failure::new(
                 Code::Conflict,
-                format!("the image holds {}, but fsType says {wanted}: correct the volume's fsType", kind.name())
+                format!(
+                    "the image holds {}, but fsType says {wanted}: correct the volume's fsType",
+                    kind.name()
+                )
             ));
         }
         let read_only = device.is_read_only() || kind.read_only();
         if read_only && !flags.read_only {
             bail!(Failure::new(
                 Code::Denied,
-                format!("the {} image cannot be written: set readOnly: true on the pod's flexVolume or persistentVolumeClaim", kind.name())
+                format!(
+                    "the {} image cannot be written: set readOnly: true on the pod's flexVolume or persistentVolumeClaim",
+                    kind.name()
+                )
             ));
         }
         Ok(Recognised { kind, path: device.path().display().to_string(), read_only })
@@ -219,14 +249,25 @@ impl Node<'_> {
         let Look::Mount(mounted) = place.look()? else {
             bail!(Failure::new(Code::NotFound, format!("{target} is not mounted: mount it before it grows")));
         };
-        let entry = mount_table::read()?.into_iter().find(|entry| entry.id == mounted.id).context("the mount is gone")?;
+        let entry = mount_table::read()?
+            .into_iter()
+            .find(|entry| entry.id == mounted.id)
+            .context("the mount is gone")?;
         if entry.source != device.path().as_os_str() {
             bail!(Failure::new(
                 Code::Conflict,
-                format!("{target} shows {} and not the volume's image: unmount it first", entry.source.to_string_lossy())
+                format!(
+                    "{target} shows {} and not the volume's image: unmount it first",
+                    entry.source.to_string_lossy()
+                )
             ));
         }
-        format::grow_file_system(FileSystem::parse(&entry.file_system)?, device.path(), target.as_path(), &self.deadline)
+        format::grow_file_system(
+            FileSystem::parse(&entry.file_system)?,
+            device.path(),
+            target.as_path(),
+            &self.deadline,
+        )
     }
 }
 

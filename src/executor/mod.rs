@@ -11,6 +11,8 @@ pub mod record;
 mod run;
 mod unmount;
 
+pub use unmount::{detach, mount_at};
+
 use crate::driver;
 use crate::failure::{Code, Failure};
 use crate::plan::{Goal, Plan, Step};
@@ -111,7 +113,7 @@ pub fn execute(subject: &Subject<'_>, call: &Call, deadline: Deadline) -> Result
     subject.settings.policy.check(&plan)?;
     let _lock = call.target().map(|target| lock(target, call.verb(), &deadline)).transpose()?;
     let record = Record::of(subject.driver.name(), call);
-    let mut node = Node::new(subject, deadline, record.as_ref());
+    let mut node = Node::new(subject, deadline, record.as_ref().map(|record| record.asked.clone()));
     let applied = apply(&mut node, &plan)?;
     remember(&plan.goal, applied, record, &node);
     Ok(node.into_fields())
@@ -123,7 +125,8 @@ fn lock(target: &TargetPath, verb: Verb, deadline: &Deadline) -> Result<Option<L
         Ok(lock) => Ok(Some(lock)),
         Err(error) => {
             let failure = Failure::from(error);
-            let needed = !matches!(verb, Verb::Unmount | Verb::UnmountDevice) || failure.code() == Code::Timeout;
+            let needed =
+                !matches!(verb, Verb::Unmount | Verb::UnmountDevice) || failure.code() == Code::Timeout;
             if needed { Err(failure) } else { Ok(None) }
         }
     }
@@ -176,7 +179,10 @@ mod tests {
         }
 
         fn undo(&mut self, undo: &String) -> Result<()> {
-            anyhow::ensure!(self.failing_undo.map(|number| number.to_string()).as_ref() != Some(undo), "busy");
+            anyhow::ensure!(
+                self.failing_undo.map(|number| number.to_string()).as_ref() != Some(undo),
+                "busy"
+            );
             self.notes.push(format!("undo {undo}"));
             Ok(())
         }
@@ -224,7 +230,8 @@ mod tests {
 
     #[test]
     fn names_what_an_undo_left_and_goes_on() {
-        let (result, notes) = run(Notebook { unconfirmed: true, failing_undo: Some(3), ..Notebook::default() });
+        let (result, notes) =
+            run(Notebook { unconfirmed: true, failing_undo: Some(3), ..Notebook::default() });
         assert_eq!(result.unwrap_err().message(), "not there; left behind: 3: busy");
         assert_eq!(notes, "do 1, do 2, do 3, undo 1");
     }

@@ -29,7 +29,7 @@ pub struct Node<'a> {
     directory: Option<&'a str>,
     pub(super) settings: &'a Settings,
     pub(super) deadline: Deadline,
-    asked: Option<&'a Record>,
+    asked: Option<String>,
     pub(super) image: image::Workpiece,
     pub(super) fields: Fields,
     mount_id: Option<u64>,
@@ -67,8 +67,8 @@ impl fmt::Display for Undo {
 }
 
 impl<'a> Node<'a> {
-    /// A view for one call. `asked` is what would be recorded, to tell a repetition from a contradiction.
-    pub fn new(subject: &Subject<'a>, deadline: Deadline, asked: Option<&'a Record>) -> Self {
+    /// A view for one call. `asked` is the digest that would be recorded, to tell a repetition from a contradiction.
+    pub fn new(subject: &Subject<'a>, deadline: Deadline, asked: Option<String>) -> Self {
         Self {
             directory: subject.directory,
             settings: subject.settings,
@@ -94,11 +94,15 @@ impl<'a> Node<'a> {
         let place = open_place(target)?;
         match place.look()? {
             Look::Missing => {}
-            Look::Plain(FileType::Directory) => return self.refuse_used_directory(target, &place).map(|()| None),
+            Look::Plain(FileType::Directory) => {
+                return self.refuse_used_directory(target, &place).map(|()| None);
+            }
             // What a killed bind of a file left: an empty file where the directory was.
             Look::Plain(FileType::RegularFile) if self.is_ours(target) => place.remove_file()?,
             look => {
-                return Err(denied(format!("{target} is no directory to mount on ({look:?}): remove what is there")));
+                return Err(denied(format!(
+                    "{target} is no directory to mount on ({look:?}): remove what is there"
+                )));
             }
         }
         Ok(place.make_directory()?.then(|| Undo::RemoveTarget(target.clone())))
@@ -109,7 +113,9 @@ impl<'a> Node<'a> {
         if self.is_ours(target) || place.entries()?.is_empty() {
             return Ok(());
         }
-        Err(denied(format!("{target} is neither a volume directory of this driver nor empty: name another directory")))
+        Err(denied(format!(
+            "{target} is neither a volume directory of this driver nor empty: name another directory"
+        )))
     }
 
     /// Whether kubelet made the directory for this driver, or a record says that we mounted there.
@@ -140,7 +146,8 @@ impl<'a> Node<'a> {
             flags: bind.flags,
             propagation: bind.propagation,
         };
-        let made = mount::bind(&what, &place, Way::Detached).with_context(|| format!("show {}", source.display()));
+        let made =
+            mount::bind(&what, &place, Way::Detached).with_context(|| format!("show {}", source.display()));
         if made.is_err() && kind == FileType::RegularFile {
             restore_directory(&place)?;
         }
@@ -168,7 +175,11 @@ impl<'a> Node<'a> {
             return Ok(Standing::Taken(format!("{target} is being mounted by somebody else: try again")));
         };
         if !self.shows(&entry, mounted, view)? {
-            return Ok(Standing::Taken(format!("{}, but {} is asked for: unmount it first", shown(target, &entry), wanted(view))));
+            return Ok(Standing::Taken(format!(
+                "{}, but {} is asked for: unmount it first",
+                shown(target, &entry),
+                wanted(view)
+            )));
         }
         let read_only = view.access == Access::ReadOnly;
         if entry.read_only != read_only {
@@ -176,8 +187,8 @@ impl<'a> Node<'a> {
             return Ok(Standing::Taken(format!("{} {other}: unmount it first", shown(target, &entry))));
         }
         let record = Record::read(target).filter(|record| record.mount_id == mounted.id);
-        match (record, self.asked) {
-            (Some(record), Some(asked)) if record.asked != asked.asked => Ok(Standing::Taken(format!(
+        match (record, &self.asked) {
+            (Some(record), Some(asked)) if record.asked != *asked => Ok(Standing::Taken(format!(
                 "{} with other options than now: unmount it first",
                 shown(target, &entry)
             ))),
@@ -214,11 +225,15 @@ impl World for Node<'_> {
     fn look(&mut self, goal: &Goal) -> Result<Standing> {
         match goal {
             Goal::Performed => Ok(Standing::Open),
-            Goal::Mounted { target, view } => match Place::open(target)?.map(|place| place.look()).transpose()? {
-                Some(Look::Mount(mounted)) => self.compare(target, mounted, view),
-                Some(Look::Dead(errno)) => Ok(Standing::Taken(format!("{target} is a dead mount ({errno}): unmount it first"))),
-                _ => Ok(Standing::Open),
-            },
+            Goal::Mounted { target, view } => {
+                match Place::open(target)?.map(|place| place.look()).transpose()? {
+                    Some(Look::Mount(mounted)) => self.compare(target, mounted, view),
+                    Some(Look::Dead(errno)) => {
+                        Ok(Standing::Taken(format!("{target} is a dead mount ({errno}): unmount it first")))
+                    }
+                    _ => Ok(Standing::Open),
+                }
+            }
             Goal::Unmounted { target } => unmount::standing(target),
         }
     }
@@ -236,14 +251,18 @@ impl World for Node<'_> {
             Step::Mount { target, file_system, from, flags, options } => match from {
                 MountFrom::Name(source) => {
                     let file_system = file_system.as_deref().unwrap_or(source);
-                    let new = NewMount { file_system, source, flags: *flags, superblock_read_only: false, options };
+                    let new =
+                        NewMount { file_system, source, flags: *flags, superblock_read_only: false, options };
                     self.mount(target, &new)
                 }
                 MountFrom::AttachedDevice => {
                     let device = self.recognise(file_system.as_deref(), *flags)?;
                     let (file_system, source) = (device.kind.name(), device.path.as_str());
                     let superblock_read_only = device.read_only;
-                    self.mount(target, &NewMount { file_system, source, flags: *flags, superblock_read_only, options })
+                    self.mount(
+                        target,
+                        &NewMount { file_system, source, flags: *flags, superblock_read_only, options },
+                    )
                 }
             },
             Step::Bind { target, source, recursive, flags, propagation } => {
@@ -301,7 +320,8 @@ impl World for Node<'_> {
 pub(super) fn open_place(target: &TargetPath) -> Result<Place> {
     Place::open(target)?.ok_or_else(|| {
         let parent = target.as_path().parent().unwrap_or(Path::new("/")).display();
-        Failure::new(Code::NotFound, format!("{parent} does not exist: kubelet makes it before it calls")).into()
+        Failure::new(Code::NotFound, format!("{parent} does not exist: kubelet makes it before it calls"))
+            .into()
     })
 }
 
@@ -315,7 +335,8 @@ fn remove_directories(root: &Path, made: &[PathBuf]) -> Result<()> {
     for below in made.iter().rev() {
         let (parent, name) = (below.parent().unwrap_or(Path::new("")), below.file_name().unwrap_or_default());
         let parent = below::open(root.as_fd(), parent, OFlags::PATH | OFlags::DIRECTORY)?;
-        rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR).with_context(|| format!("remove {}", below.display()))?;
+        rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+            .with_context(|| format!("remove {}", below.display()))?;
     }
     Ok(())
 }
@@ -325,11 +346,13 @@ pub(super) fn denied(message: String) -> anyhow::Error {
 }
 
 fn nothing_mounted(target: &TargetPath) -> anyhow::Error {
-    Failure::new(Code::Internal, format!("nothing is mounted at {target} although every step succeeded")).into()
+    Failure::new(Code::Internal, format!("nothing is mounted at {target} although every step succeeded"))
+        .into()
 }
 
 fn shown(target: &TargetPath, entry: &Entry) -> String {
-    let below = if entry.root == Path::new("/") { String::new() } else { format!(" {}", entry.root.display()) };
+    let below =
+        if entry.root == Path::new("/") { String::new() } else { format!(" {}", entry.root.display()) };
     format!("{target} already shows {} from {}{below}", entry.file_system, entry.source.to_string_lossy())
 }
 

@@ -40,7 +40,11 @@ pub(super) fn run(node: &mut Node<'_>, run: &Run) -> Result<Option<Undo>> {
 }
 
 /// Its failure is forgiven: the step after it unmounts whatever is left, and says so if it cannot.
-fn unmount_by_command(node: &mut Node<'_>, run: &Run, target: &crate::protocol::TargetPath) -> Result<Option<Undo>> {
+fn unmount_by_command(
+    node: &mut Node<'_>,
+    run: &Run,
+    target: &crate::protocol::TargetPath,
+) -> Result<Option<Undo>> {
     if !node.is_ours(target) {
         return Err(denied(format!("{target} is not a volume of this driver: use umount if you mean it")));
     }
@@ -56,7 +60,8 @@ fn command(node: &Node<'_>, run: &Run) -> Result<String> {
     };
     let mut helper = Helper::at(Path::new(program))?;
     let mut files = Vec::new();
-    let args = words.iter().map(|word| argument(&mut helper, &mut files, word, run)).collect::<Result<Vec<_>>>()?;
+    let args =
+        words.iter().map(|word| argument(&mut helper, &mut files, word, run)).collect::<Result<Vec<_>>>()?;
     helper = helper.args(args);
     if run.secrets_on_stdin {
         helper = helper.stdin(as_json(&run.secrets)?);
@@ -80,7 +85,8 @@ fn argument(helper: &mut Helper, files: &mut Vec<File>, word: &Word, run: &Run) 
     match word {
         Word::Text(text) => Ok(text.clone()),
         Word::Secret { before, key } => {
-            let file = private_file(run.secrets.get(key).context("the plan names a secret it does not have")?)?;
+            let file =
+                private_file(run.secrets.get(key).context("the plan names a secret it does not have")?)?;
             let path = helper.keep(file.as_fd())?;
             files.push(file);
             Ok(format!("{before}{}", path.display()))
@@ -89,7 +95,8 @@ fn argument(helper: &mut Helper, files: &mut Vec<File>, word: &Word, run: &Run) 
 }
 
 fn private_file(secret: &Secret) -> Result<File> {
-    let mut file = File::from(memfd_create("flexvol-secret", MemfdFlags::CLOEXEC).context("make a file in memory")?);
+    let mut file =
+        File::from(memfd_create("flexvol-secret", MemfdFlags::CLOEXEC).context("make a file in memory")?);
     rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o400))?;
     file.write_all(secret.expose())?;
     file.rewind()?;
@@ -97,13 +104,19 @@ fn private_file(secret: &Secret) -> Result<File> {
 }
 
 fn as_json(secrets: &BTreeMap<String, Secret>) -> Result<Secret> {
-    let encoded: BTreeMap<_, _> = secrets.iter().map(|(key, secret)| (key, STANDARD.encode(secret.expose()))).collect();
+    let encoded: BTreeMap<_, _> =
+        secrets.iter().map(|(key, secret)| (key, STANDARD.encode(secret.expose()))).collect();
     Ok(Secret::new(serde_json::to_vec(&encoded)?))
 }
 
 fn answer(node: &mut Node<'_>, answer: Answer, output: &str) -> Result<()> {
     let line = output.lines().next().unwrap_or_default().trim();
-    let bad = || Failure::new(Code::Internal, format!("the command answered {:?}: it must print true or false", one_line(line, 40)));
+    let bad = || {
+        Failure::new(
+            Code::Internal,
+            format!("the command answered {:?}: it must print true or false", one_line(line, 40)),
+        )
+    };
     match answer {
         Answer::Nothing => {}
         Answer::Device => node.fields.device = Some(line.to_owned()),

@@ -56,14 +56,27 @@ pub(super) fn take_off(place: &Place) -> Result<()> {
     peel(place, &Deadline::for_undo(PATIENCE))
 }
 
-/// For when a call was killed on its way: detaches everything at the target, without waiting for anything that may hang.
-pub fn detach(target: &TargetPath) -> Result<()> {
+/// The mount on top at the target.
+pub fn mount_at(target: &TargetPath) -> Option<u64> {
+    match Place::open(target).ok()??.look().ok()? {
+        Look::Mount(mounted) => Some(mounted.id),
+        _ => None,
+    }
+}
+
+/// For when a call was killed on its way: detaches what is at the target without waiting for anything that may hang.
+///
+/// The mount `but` was there before the call and stays.
+pub fn detach(target: &TargetPath, but: Option<u64>) -> Result<()> {
     let Some(place) = Place::open(target)? else { return Ok(()) };
     for _ in 0..MOST_LAYERS {
-        if matches!(place.look()?, Look::Missing | Look::Plain(_)) {
-            return Ok(());
+        match place.look()? {
+            Look::Missing | Look::Plain(_) => return Ok(()),
+            Look::Mount(mounted) if Some(mounted.id) == but => return Ok(()),
+            Look::Mount(_) | Look::Dead(_) => {
+                mount::unmount(&place, true).with_context(|| format!("detach {target}"))?;
+            }
         }
-        mount::unmount(&place, true).with_context(|| format!("detach {target}"))?;
     }
     Ok(())
 }
@@ -80,14 +93,22 @@ fn peel(place: &Place, deadline: &Deadline) -> Result<()> {
             Ok(()) | Err((Some(Errno::INVAL | Errno::NOENT), _)) => {}
             Err((Some(Errno::BUSY), _)) => free(place, dead, deadline)?,
             Err((_, error)) if dead => lazily(place, error)?,
-            Err((_, error)) => return Err(error).with_context(|| format!("unmount {}", place.path().display())),
+            Err((_, error)) => {
+                return Err(error).with_context(|| format!("unmount {}", place.path().display()));
+            }
         }
     }
-    Err(Failure::new(Code::Busy, format!("{} is mounted again and again: who mounts it?", place.path().display())).into())
+    Err(Failure::new(
+        Code::Busy,
+        format!("{} is mounted again and again: who mounts it?", place.path().display()),
+    )
+    .into())
 }
 
 fn lazily(place: &Place, cause: io::Error) -> Result<()> {
-    mount::unmount(place, true).map_err(|_| cause).with_context(|| format!("detach {}", place.path().display()))
+    mount::unmount(place, true)
+        .map_err(|_| cause)
+        .with_context(|| format!("detach {}", place.path().display()))
 }
 
 /// Makes a busy mount free: takes off what is mounted inside, or waits for its users.
@@ -102,13 +123,19 @@ fn free(place: &Place, dead: bool, deadline: &Deadline) -> Result<()> {
     while !patience.expired() {
         deadline.check("waiting for the users of the volume")?;
         match mount::unmount(place, false) {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => std::thread::sleep(Duration::from_millis(50)),
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                std::thread::sleep(Duration::from_millis(50))
+            }
             // The caller looks again.
             _ => return Ok(()),
         }
     }
     let users = users::of(&place.resolved()?);
-    Err(Failure::new(Code::Busy, format!("{} is in use{users}: end it, kubelet tries again", place.path().display())).into())
+    Err(Failure::new(
+        Code::Busy,
+        format!("{} is in use{users}: end it, kubelet tries again", place.path().display()),
+    )
+    .into())
 }
 
 /// How many mounts below the target there were to unmount.
@@ -120,7 +147,8 @@ fn unmount_children(place: &Place) -> Result<usize> {
         match mount::unmount_path(&child.target, false) {
             Err(error) if Errno::from_io_error(&error) != Some(Errno::INVAL) => {
                 let users = users::of(&child.target);
-                return Err(error).with_context(|| format!("unmount {} inside the volume{users}", child.target.display()));
+                return Err(error)
+                    .with_context(|| format!("unmount {} inside the volume{users}", child.target.display()));
             }
             _ => {}
         }

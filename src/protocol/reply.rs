@@ -1,7 +1,9 @@
 //! What a driver answers, and the one line it is written as. How kubelet reads it: [`super::DriverStatus`].
 
+use super::DriverStatus;
 use super::go_json::{object, quote};
 use crate::failure::Failure;
+use serde_json::{Map, Value};
 
 /// What kubelet and the controller-manager know a driver by. The answer to `init`, and the same on every host for
 /// ever: to change `attach` changes the identity of volumes in use.
@@ -103,6 +105,27 @@ impl Reply {
         line
     }
 
+    /// The reply that [`to_line`](Self::to_line) made this line of; `None` if it made no such line. For the way from a
+    /// worker to its supervisor; what another driver answers is a [`DriverStatus`].
+    pub fn from_line(line: &str) -> Option<Self> {
+        let object: Map<String, Value> = serde_json::from_str(line).ok()?;
+        let text = |key: &str| object.get(key).and_then(Value::as_str).map(str::to_owned);
+        match text("status")?.as_str() {
+            "Success" => Some(Self::Success(Fields {
+                device: text("device"),
+                volume_name: text("volumeName"),
+                attached: object.get("attached").and_then(Value::as_bool),
+                capabilities: object
+                    .get("capabilities")
+                    .and(DriverStatus::parse(line.as_bytes()).ok()?.capabilities),
+                volume_new_size: object.get("volumeNewSize").and_then(Value::as_i64),
+            })),
+            "Failure" => text("message").map(Self::Failure),
+            "Not supported" => Some(Self::NotSupported),
+            _ => None,
+        }
+    }
+
     /// The status in the spelling kubelet compares with.
     fn status(&self) -> &'static str {
         match self {
@@ -135,6 +158,23 @@ impl From<Failure> for Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_is_read_back_as_it_was() {
+        let full = Fields {
+            device: Some("/dev/a\n".into()),
+            volume_name: Some(String::new()),
+            attached: Some(false),
+            capabilities: Some(Capabilities { attach: false, ..Capabilities::KUBELET_DEFAULT }),
+            volume_new_size: Some(-1),
+        };
+        for reply in
+            [Reply::Success(full), Reply::success(), Reply::Failure("\"é\u{1}".into()), Reply::NotSupported]
+        {
+            assert_eq!(Reply::from_line(&reply.to_line()), Some(reply));
+        }
+        assert_eq!(Reply::from_line("{\"status\":\"Succ"), None);
+    }
 
     #[test]
     fn lines_are_compact_with_the_status_first() {

@@ -26,12 +26,13 @@ pub fn open(root: BorrowedFd<'_>, below: &Path, flags: OFlags) -> Result<OwnedFd
 
 /// [`open`], with the bare errno for those who branch on it.
 pub fn open_raw(root: BorrowedFd<'_>, below: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    // Without O_NOFOLLOW, which together with O_PATH would open a symlink instead of refusing it.
+    let flags = flags.difference(OFlags::NOFOLLOW) | OFlags::CLOEXEC;
     let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match fs::openat2(root, below, flags, Mode::empty(), resolve) {
         // EPERM is what a seccomp filter older than the call answers.
-        Err(Errno::NOSYS | Errno::PERM) => walk(root, below, flags),
+        Err(Errno::NOSYS | Errno::PERM) => walk(root, below, flags | OFlags::NOFOLLOW),
         result => result,
     }
 }

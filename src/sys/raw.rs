@@ -7,7 +7,7 @@
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr;
@@ -144,6 +144,59 @@ pub(super) fn set_mount_attributes(
                 .unwrap_or(rustix::io::Errno::IO))
         }
         _ => Ok(()),
+    }
+}
+
+/// fork(2): the child's number in the parent, `None` in the child.
+///
+/// Sound only in a process with one thread, which every process of the verb path is; the tests fork with others around and
+/// rely on the C library, whose allocator survives that.
+pub(super) fn fork() -> nix::Result<Option<nix::unistd::Pid>> {
+    // SAFETY: see above.
+    match unsafe { nix::unistd::fork() }? {
+        nix::unistd::ForkResult::Parent { child } => Ok(Some(child)),
+        nix::unistd::ForkResult::Child => Ok(None),
+    }
+}
+
+/// _exit(2) with 0: without destructors and exit handlers, which belong to the process that forked.
+pub(super) fn end() -> ! {
+    // SAFETY: takes an integer and does not return.
+    unsafe { libc::_exit(0) }
+}
+
+/// Moves fd 1 to fd 3, close-on-exec, and closes everything above it; `None` if fd 1 is not open.
+///
+/// Called once, first of all: no descriptor above 2 is owned by anybody in this process yet.
+pub(super) fn take_stdout() -> Option<OwnedFd> {
+    // SAFETY: integers only; whatever is open as 3 was inherited and belongs to nobody here.
+    let moved = unsafe { libc::dup3(libc::STDOUT_FILENO, 3, libc::O_CLOEXEC) };
+    close_from(if moved == 3 { 4 } else { 3 });
+    // SAFETY: dup3 has just made it, and nobody else knows of it.
+    (moved == 3).then(|| unsafe { OwnedFd::from_raw_fd(3) })
+}
+
+/// Closes every descriptor from 3 on but `kept`, in a fork that will not go back to the code that owns them.
+pub(super) fn close_all_but(kept: BorrowedFd<'_>) {
+    let kept = kept.as_raw_fd();
+    if kept > 3 {
+        close_between(3, kept - 1);
+    }
+    close_from(kept + 1);
+}
+
+fn close_from(first: i32) {
+    close_between(first, i32::MAX);
+}
+
+fn close_between(first: i32, last: i32) {
+    // SAFETY: integers only; the callers own every descriptor in the range, or nobody does.
+    if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 {
+        return;
+    }
+    for fd in first..=last.min(MOST_DESCRIPTORS) {
+        // SAFETY: as above; a number that is not open is answered with EBADF.
+        unsafe { libc::close(fd) };
     }
 }
 

@@ -15,7 +15,10 @@ fn uses(pid: u32, target: &Path) -> bool {
     let base = PathBuf::from(format!("/proc/{pid}"));
     let below = |link: PathBuf| fs::read_link(link).is_ok_and(|path| path.starts_with(target));
     let files = fs::read_dir(base.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path());
-    below(base.join("cwd")) || below(base.join("root")) || below(base.join("exe")) || files.into_iter().any(below)
+    below(base.join("cwd"))
+        || below(base.join("root"))
+        || below(base.join("exe"))
+        || files.into_iter().any(below)
 }
 
 fn describe(pid: u32) -> String {
@@ -32,7 +35,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("a");
         let _open = fs::File::create(&file).unwrap();
-        assert!(of(&fs::canonicalize(dir.path()).unwrap()).contains(&format!("(pid {})", std::process::id())));
+        assert!(
+            of(&fs::canonicalize(dir.path()).unwrap()).contains(&format!("(pid {})", std::process::id()))
+        );
         assert_eq!(of(Path::new("/nowhere")), "");
     }
 }

@@ -1,0 +1,119 @@
+//! Who am I? One executable, many names.
+//!
+//! kubelet runs `<plugin dir>/<vendor>~<driver>/<driver>`, so the parent directory's name is the driver's full name, and the only
+//! thing that tells `fstab~cifs/cifs` from `juliohm~cifs/cifs`. The rule:
+//!
+//! 1. The side file in that directory says which driver this is.
+//! 2. Else the file's own name does, matched exactly.
+//! 3. In a directory named `vendor~driver` it is a driver in any case: an unknown one answers with a Failure that says what to do.
+//! 4. Anything else is the admin's command line.
+//!
+//! Only argv[0] is looked at: it is what kubelet executed, there is no /proc in an empty chroot, and a symlinked executable
+//! keeps the directory it was called in.
+
+use crate::driver::Driver;
+use crate::failure::{Code, Failure, Result};
+use crate::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
+use crate::skeleton::{self, Personality};
+use crate::sys::files;
+use crate::{cli, drivers};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// What argv[0] says about this process.
+#[derive(Debug, PartialEq, Eq)]
+enum Face {
+    /// A driver, or something that must answer like one.
+    Driver { directory: Option<String>, name: String },
+    /// The admin's command line.
+    Admin,
+}
+
+/// What `main` does: becomes the driver or the command line that argv[0] names.
+pub fn main(mut arguments: Vec<OsString>) -> ExitCode {
+    let program = arguments.first().cloned().unwrap_or_default();
+    match face(&program) {
+        Face::Admin => cli::main(arguments),
+        Face::Driver { directory, name } => {
+            let arguments = arguments.split_off(arguments.len().min(1));
+            let side_file = side_file(Path::new(&program));
+            skeleton::main(|| personality(directory, &name, side_file), &arguments)
+        }
+    }
+}
+
+/// By the path alone: which of the two ways to go must not depend on any file.
+fn face(program: &OsStr) -> Face {
+    let path = Path::new(program);
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let parent = path.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    let directory = parent.filter(|parent| parent.contains('~') || *parent == name);
+    match directory {
+        Some(directory) => Face::Driver { directory: Some(directory), name },
+        None if drivers::find(&name).is_some() => Face::Driver { directory: None, name },
+        None => Face::Admin,
+    }
+}
+
+/// The text of the side file, if there is one. Read before the prologue changes the working directory: argv[0] may be relative.
+fn side_file(program: &Path) -> Result<Option<String>> {
+    let path = program.parent().unwrap_or(Path::new("")).join(SIDE_FILE);
+    files::read_small(&path, SIZE_LIMIT).map_err(Failure::from)
+}
+
+/// The driver, its directory and its settings.
+fn personality(
+    directory: Option<String>,
+    name: &str,
+    side_file: Result<Option<String>>,
+) -> Result<Personality> {
+    let settings = side_file?.map_or_else(|| Ok(Settings::default()), |text| Settings::parse(&text))?;
+    let driver = which(settings.driver.as_deref().unwrap_or(name), &settings)?;
+    Ok(Personality { driver, directory, settings })
+}
+
+fn which(name: &str, settings: &Settings) -> Result<&'static dyn Driver> {
+    drivers::find(name).ok_or_else(|| {
+        let known = drivers::ALL.iter().map(|driver| driver.name()).collect::<Vec<_>>().join(", ");
+        let place = if settings.driver.is_some() { "there" } else { "in a side file beside the executable" };
+        let text = format!(
+            "flexvol has no driver {name:?}: name one of {known} as \"driver\" {place} ({SIDE_FILE})"
+        );
+        Failure::new(Code::NotFound, text)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn driver(directory: Option<&str>, name: &str) -> Face {
+        Face::Driver { directory: directory.map(Into::into), name: name.into() }
+    }
+
+    #[test]
+    fn the_directory_makes_a_driver() {
+        assert_eq!(face("/p/exec/example~tmpfs/tmpfs".as_ref()), driver(Some("example~tmpfs"), "tmpfs"));
+        assert_eq!(face("fstab~cifs/cifs".as_ref()), driver(Some("fstab~cifs"), "cifs"));
+        assert_eq!(face("/p/flexvol~x/flexvol".as_ref()), driver(Some("flexvol~x"), "flexvol"));
+        assert_eq!(face("/p/tmpfs/tmpfs".as_ref()), driver(Some("tmpfs"), "tmpfs"));
+    }
+
+    #[test]
+    fn so_does_an_exact_name_and_nothing_less() {
+        assert_eq!(face("./tmpfs".as_ref()), driver(None, "tmpfs"));
+        for admin in ["flexvol", "/usr/bin/flexvol", "xtmpfs", "tmpfs2", "TMPFS", "", "/"] {
+            assert_eq!(face(admin.as_ref()), Face::Admin, "{admin}");
+        }
+    }
+
+    #[test]
+    fn the_side_file_names_the_driver() {
+        let side = |text: &str| personality(None, "disk", Ok(Some(text.to_owned())));
+        assert_eq!(side(r#"{"driver":"image"}"#).unwrap().driver.name(), "image");
+        let unknown = side("{}").err().unwrap().message();
+        assert!(unknown.contains("no driver \"disk\"") && unknown.contains(SIDE_FILE), "{unknown}");
+        assert!(side("{").err().unwrap().message().contains(SIDE_FILE));
+    }
+}

@@ -1,0 +1,101 @@
+//! The process kubelet starts: takes the reply pipe away from everybody, answers once, and exits with 0.
+//!
+//! In this order:
+//!
+//! 1. [`ReplyPipe::take`](crate::sys::reply_pipe::ReplyPipe::take): fd 1 is moved to a close-on-exec descriptor, 0, 1 and 2 become /dev/null and every
+//!    other inherited descriptor is closed. kubelet reads stdout and stderr as one pipe up to its end, so a stray byte voids
+//!    the answer, and a child that keeps the pipe hangs kubelet for ever.
+//! 2. umask 077, working directory `/`, signals to their defaults, and a panic hook that replies.
+//! 3. Which verb? One the driver does not have is `Not supported` whatever its arguments, because kubelet remembers that
+//!    answer; `init` is answered on the spot. Both need no file, no /proc and no second process.
+//! 4. Everything else runs in a worker, a fork of this process, which parses, plans and executes. This process waits: if the
+//!    worker dies, hangs in the kernel past its deadline or is killed, it cleans up after it and replies all the same.
+//! 5. One reply, one write(2), exit 0, whatever the reply says: on any other status kubelet logs the whole argv, secrets and all.
+
+mod supervise;
+
+use crate::driver::Driver;
+use crate::executor::{self, Subject};
+use crate::failure::{Failure, Result};
+use crate::protocol::{Call, Reply, Verb};
+use crate::secret::Redactor;
+use crate::settings::Settings;
+use crate::sys::deadline::Deadline;
+use crate::sys::reply_pipe::ReplyPipe;
+use crate::sys::{process, signal};
+use std::ffi::{OsStr, OsString};
+use std::process::ExitCode;
+
+/// Which driver this process is, and how the admin set it up.
+pub struct Personality {
+    /// The driver.
+    pub driver: &'static dyn Driver,
+    /// Its directory's name, `vendor~driver`; `None` when a person runs it without saying as whom.
+    pub directory: Option<String>,
+    /// Its side file.
+    pub settings: Settings,
+}
+
+/// The whole life of a driver's process. `identify` is called once the reply pipe is safe, because it may fail.
+pub fn main(identify: impl FnOnce() -> Result<Personality>, arguments: &[OsString]) -> ExitCode {
+    let pipe = ReplyPipe::take();
+    pipe.reply_on_panic();
+    process::detach_from_caller();
+    let reply = match identify() {
+        Ok(personality) => answer(&personality, arguments),
+        Err(failure) => failure.into(),
+    };
+    pipe.send(&reply.to_line());
+    ExitCode::SUCCESS
+}
+
+fn answer(personality: &Personality, arguments: &[OsString]) -> Reply {
+    match arguments.split_first() {
+        Some((verb, arguments)) => perform(personality, verb, arguments),
+        None => {
+            Failure::call("no verb: kubelet calls a driver with init, mount, unmount and the like").into()
+        }
+    }
+}
+
+/// Runs one verb: at once if it is `init` or none of the driver's, else supervised in a worker. Never panics, never prints.
+pub fn perform(personality: &Personality, verb: &OsStr, arguments: &[OsString]) -> Reply {
+    let Personality { driver, settings, .. } = personality;
+    match Verb::parse(verb) {
+        Some(verb) if driver.verbs(settings).contains(verb) => match verb {
+            Verb::Init => Reply::capabilities(driver.capabilities(settings)),
+            verb => carry_out(personality, verb, arguments),
+        },
+        _ => Reply::NotSupported,
+    }
+}
+
+/// Parsed here and not in the worker, so that a call that is merely wrong costs no fork.
+fn carry_out(personality: &Personality, verb: Verb, arguments: &[OsString]) -> Reply {
+    let call = match Call::parse(verb, arguments) {
+        Ok(call) => call,
+        Err(failure) => return failure.into(),
+    };
+    let allowed = personality.settings.deadlines.of(verb);
+    supervise::supervise(&call, allowed, || work(personality, &call, Deadline::after(allowed)))
+}
+
+/// What the worker does. Whatever a helper or the kernel says, no secret of the call leaves in the reply.
+fn work(personality: &Personality, call: &Call, deadline: Deadline) -> Reply {
+    let subject = Subject {
+        driver: personality.driver,
+        directory: personality.directory.as_deref(),
+        settings: &personality.settings,
+    };
+    let result =
+        signal::install().map_err(Failure::from).and_then(|()| executor::execute(&subject, call, deadline));
+    match result {
+        Ok(fields) => Reply::Success(fields),
+        Err(failure) => Reply::Failure(redacted(call, &failure)),
+    }
+}
+
+fn redacted(call: &Call, failure: &Failure) -> String {
+    let secrets = call.options().into_iter().flat_map(|options| options.secrets.values());
+    Redactor::new(secrets).clean(&failure.message())
+}

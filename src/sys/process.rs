@@ -1,0 +1,204 @@
+//! This process and its fork.
+
+use super::{raw, signal};
+use crate::failure::{Code, Failure};
+use crate::protocol::Reply;
+use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, read};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A reply is a few hundred bytes; more than this is not read.
+const LARGEST_REPLY: usize = 64 << 10;
+
+/// How long a process killed with SIGKILL is waited for before it counts as stuck in the kernel.
+const LAST_WAIT: Duration = Duration::from_millis(500);
+
+/// Makes the process independent of whoever started it: files are private unless told otherwise, and no directory of the
+/// caller's is held or relied on.
+pub fn detach_from_caller() {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    // In a chroot or with a deleted working directory as well: `/` is always there.
+    let _ = rustix::process::chdir("/");
+}
+
+/// From now on a panic writes a Failure to `pipe` and ends the process: kubelet must not see a backtrace or nothing.
+pub fn reply_on_panic(pipe: Arc<OwnedFd>) {
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.payload_as_str().unwrap_or("unknown reason");
+        let place = panic
+            .location()
+            .map(|place| format!(" at {}:{}", place.file(), place.line()))
+            .unwrap_or_default();
+        let failure = Failure::new(
+            Code::Internal,
+            format!("this is a bug of flexvol, please report it: {text}{place}"),
+        );
+        let _ = rustix::io::write(&pipe, Reply::from(failure).to_line().as_bytes());
+        raw::end()
+    }));
+}
+
+/// SIGTERM when the parent ends, however it does; at once if it has ended already.
+fn end_with(parent: rustix::process::Pid) {
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
+    if rustix::process::getppid() != Some(parent) {
+        raw::end();
+    }
+}
+
+/// A fork of this process that does the work and writes one line.
+#[derive(Debug)]
+pub struct Worker {
+    pid: Pid,
+    line: OwnedFd,
+}
+
+/// How a worker ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// It wrote its line and ended.
+    Replied(String),
+    /// It ended without one; how, for a message.
+    Died(String),
+    /// It did not end in time and was killed; its number, if not even that ended it.
+    Stuck(Option<u32>),
+}
+
+impl Worker {
+    /// Forks. The fork runs `work`, writes what it returns and exits; it gets SIGTERM when this process ends.
+    ///
+    /// Only for a process with one thread: the fork has only the calling one.
+    pub fn start(work: impl FnOnce() -> String) -> Result<Self> {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).context("make a pipe")?;
+        let parent = rustix::process::getpid();
+        match raw::fork().context("start a worker")? {
+            Some(pid) => Ok(Self { pid, line: reader }),
+            None => {
+                // Above all the reply pipe: a worker stuck in the kernel must not keep kubelet waiting for its end.
+                raw::close_all_but(writer.as_fd());
+                end_with(parent);
+                let writer = Arc::new(writer);
+                reply_on_panic(Arc::clone(&writer));
+                let line = work();
+                let _ = rustix::io::write(&writer, line.as_bytes());
+                raw::end()
+            }
+        }
+    }
+
+    /// Until it has replied or `allowed` is over. A signal to this process is passed on, and the worker then has its own time
+    /// to undo and reply.
+    pub fn wait(self, allowed: Duration) -> Ended {
+        let end = Instant::now().checked_add(allowed);
+        let mut line = Vec::new();
+        let mut told = false;
+        loop {
+            if signal::interrupted() && !told {
+                told = kill(self.pid, Signal::SIGTERM).is_ok();
+            }
+            let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return self.give_up();
+            }
+            match self.read(&mut line, left) {
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Ok(1..) if line.len() < LARGEST_REPLY => {}
+                _ => return self.end(line),
+            }
+        }
+    }
+
+    /// Waits for bytes, at most for `left`; how many, 0 at the end.
+    fn read(&self, line: &mut Vec<u8>, left: Duration) -> rustix::io::Result<usize> {
+        let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
+        let timeout = Timespec { tv_sec: seconds, tv_nsec: left.subsec_nanos().into() };
+        if poll(&mut [PollFd::new(&self.line, PollFlags::IN)], Some(&timeout))? == 0 {
+            return Err(Errno::AGAIN);
+        }
+        let mut buffer = [0; 4096];
+        let count = read(&self.line, &mut buffer)?;
+        line.extend_from_slice(&buffer[..count]);
+        Ok(count)
+    }
+
+    fn end(&self, line: Vec<u8>) -> Ended {
+        let status = loop {
+            match waitpid(self.pid, None) {
+                Err(nix::Error::EINTR) => {}
+                status => break status,
+            }
+        };
+        match status {
+            _ if line.last() == Some(&b'\n') => Ended::Replied(String::from_utf8_lossy(&line).into_owned()),
+            Ok(WaitStatus::Signaled(_, signal, _)) => Ended::Died(format!("was killed by {signal}")),
+            _ => Ended::Died("ended without a reply".into()),
+        }
+    }
+
+    fn give_up(&self) -> Ended {
+        let _ = kill(self.pid, Signal::SIGKILL);
+        let end = Instant::now() + LAST_WAIT;
+        while Instant::now() < end {
+            match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) | Err(nix::Error::EINTR) => {
+                    std::thread::sleep(Duration::from_millis(5))
+                }
+                _ => return Ended::Stuck(None),
+            }
+        }
+        Ended::Stuck(Some(self.pid.as_raw().cast_unsigned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(work: impl FnOnce() -> String) -> Ended {
+        Worker::start(work).unwrap().wait(Duration::from_millis(300))
+    }
+
+    #[test]
+    fn brings_back_the_line() {
+        assert!(matches!(run(|| "done\n".into()), Ended::Replied(line) if line == "done\n"));
+    }
+
+    #[test]
+    fn says_how_a_worker_died() {
+        let suicide = || {
+            let _ = kill(Pid::this(), Signal::SIGKILL);
+            String::new()
+        };
+        assert!(matches!(run(suicide), Ended::Died(how) if how == "was killed by SIGKILL"));
+        assert!(matches!(run(|| "half".into()), Ended::Died(how) if how == "ended without a reply"));
+    }
+
+    #[test]
+    fn does_not_wait_for_ever() {
+        let start = Instant::now();
+        let sleep = || {
+            std::thread::sleep(Duration::from_secs(30));
+            "late\n".into()
+        };
+        assert!(matches!(run(sleep), Ended::Stuck(None)));
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_panic_is_a_reply() {
+        let line = match run(|| panic!("boom\nwith \"quotes\"")) {
+            Ended::Replied(line) => line,
+            ended => panic!("{ended:?}"),
+        };
+        let status = crate::protocol::DriverStatus::parse(line.as_bytes()).unwrap();
+        assert_eq!((status.status.as_str(), line.lines().count()), ("Failure", 1));
+        assert!(status.message.contains("boom"), "{}", status.message);
+    }
+}
