@@ -77,7 +77,7 @@ impl Node<'_> {
             fd => (fd.with_context(what)?, true),
         };
         lock::wait(fd.as_fd(), &self.deadline, "waiting for another pod's use of the image")?;
-        let sized = self.size_image(fd.as_fd(), size, allocation).with_context(what);
+        let sized = Self::size_image(fd.as_fd(), size, allocation).with_context(what);
         self.image.lock = Some(fd);
         match sized {
             Err(error) if made => {
@@ -89,7 +89,7 @@ impl Node<'_> {
     }
 
     /// Gives a new file its size, and one that a killed call left without; any other keeps its own.
-    fn size_image(&self, fd: BorrowedFd<'_>, size: u64, allocation: Allocation) -> Result<()> {
+    fn size_image(fd: BorrowedFd<'_>, size: u64, allocation: Allocation) -> Result<()> {
         if size_of(fd)? != 0 {
             return Ok(());
         }

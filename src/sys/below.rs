@@ -178,8 +178,8 @@ mod tests {
     #[test]
     fn makes_what_is_missing_and_says_what() {
         let (dir, root) = tree();
-        let made = make_directories(root.as_fd(), Path::new("a/b/c/d"), OWNER).unwrap();
-        assert_eq!(made, [Path::new("a/b/c"), Path::new("a/b/c/d")]);
+        let new = make_directories(root.as_fd(), Path::new("a/b/c/d"), OWNER).unwrap();
+        assert_eq!(new, [Path::new("a/b/c"), Path::new("a/b/c/d")]);
         let mode = |path: &str| std::fs::metadata(dir.path().join(path)).unwrap().mode() & 0o7777;
         assert_eq!((mode("a/b/c"), mode("a/b/c/d")), (0o755, 0o2750));
         assert!(make_directories(root.as_fd(), Path::new("a/b/c/d"), OWNER).unwrap().is_empty());

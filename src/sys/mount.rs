@@ -1,6 +1,6 @@
 //! Mounting, so that a mount becomes visible in one step, complete, or not at all.
 //!
-//! With the mount API of Linux 5.2 (and mount_setattr(2) of 5.12) a mount is made where nobody sees it, given all its flags
+//! With the mount API of Linux 5.2 (and `mount_setattr(2)` of 5.12) a mount is made where nobody sees it, given all its flags
 //! and then moved onto the target. Until then it hangs on a descriptor: a kill leaves nothing. Every option is
 //! its own argument, so no comma can add another. Older kernels get mount(2) on the opened target; a bind is then visible for a
 //! moment before it has its flags, as with everybody's mount(8).
@@ -15,11 +15,11 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags, StatxFlags, fstatvfs,
 use rustix::io::Errno;
 use rustix::mount::{
     self as api, FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
-    OpenTreeFlags,
+    OpenTreeFlags, UnmountFlags,
 };
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use sys_mount::{Mount, UnmountFlags};
+use sys_mount::Mount;
 
 /// Which of the kernel's two ways is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,8 +92,9 @@ pub fn unmount(place: &Place, detach: bool) -> std::io::Result<()> {
 
 /// Unmounts the mount on top at `path`, never following a symlink in its last component.
 pub fn unmount_path(path: &Path, detach: bool) -> std::io::Result<()> {
+    // Not sys-mount's: its NOFOLLOW is the number of O_NOFOLLOW, which umount2(2) refuses.
     let lazily = if detach { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    sys_mount::unmount(path, UnmountFlags::NOFOLLOW | lazily)
+    Ok(api::unmount(path, UnmountFlags::NOFOLLOW | lazily)?)
 }
 
 /// The mount must be on top of the target now; its id proves that it is the one that was made.
@@ -146,10 +147,8 @@ fn explain(errno: Errno, context: &OwnedFd, new: &NewMount<'_>) -> anyhow::Error
         _ => "",
     };
     words.extend((words.is_empty() && !hint.is_empty()).then(|| hint.to_owned()));
-    match words.is_empty() {
-        true => errno.into(),
-        false => anyhow::Error::new(errno).context(words.join("; ")),
-    }
+    let error = anyhow::Error::new(errno);
+    if words.is_empty() { error } else { error.context(words.join("; ")) }
 }
 
 fn missing_file_system(name: &str) -> anyhow::Error {

@@ -1,4 +1,4 @@
-//! The mount table of this process, /proc/self/mountinfo (proc_pid_mountinfo(5)).
+//! The mount table of this process, /proc/self/mountinfo (`proc_pid_mountinfo(5)`).
 //!
 //! Reading it costs time with every mount of the node, so the usual way of a verb does without: it is read only when a
 //! target is already mounted and has to be recognised, or will not be unmounted.
@@ -79,22 +79,15 @@ fn unescape(field: &[u8]) -> OsString {
     }
     let (mut bytes, mut rest) = (Vec::with_capacity(field.len()), field);
     while let Some((&byte, tail)) = rest.split_first() {
-        match (byte, tail.first_chunk::<3>().and_then(octal)) {
-            (b'\\', Some(escaped)) => {
-                bytes.push(escaped);
-                rest = &tail[3..];
-            }
-            _ => {
-                bytes.push(byte);
-                rest = tail;
-            }
-        }
+        let escaped = (byte == b'\\').then(|| octal(*tail.first_chunk()?)).flatten();
+        bytes.push(escaped.unwrap_or(byte));
+        rest = if escaped.is_some() { &tail[3..] } else { tail };
     }
     OsString::from_vec(bytes)
 }
 
-fn octal(digits: &[u8; 3]) -> Option<u8> {
-    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
+fn octal(digits: [u8; 3]) -> Option<u8> {
+    u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 8).ok()
 }
 
 #[cfg(test)]

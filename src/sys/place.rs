@@ -110,20 +110,17 @@ impl Place {
         if !stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
             return self.look_in_table(Some((kind, root)));
         }
-        Ok(match stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
-            true => Look::Mount(Mounted { id: stat.stx_mnt_id, root }),
-            false => Look::Plain(kind),
-        })
+        let mounted = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+        Ok(if mounted { Look::Mount(Mounted { id: stat.stx_mnt_id, root }) } else { Look::Plain(kind) })
     }
 
     fn look_in_table(&self, stat: Option<(FileType, (u64, u64))>) -> Result<Look> {
-        let (kind, root) = match stat {
-            Some(stat) => stat,
-            None => {
-                let stat = fs::statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW);
-                let stat = stat.with_context(|| format!("look at {}", self.path.display()))?;
-                (FileType::from_raw_mode(stat.st_mode), (stat.st_dev, stat.st_ino))
-            }
+        let (kind, root) = if let Some(stat) = stat {
+            stat
+        } else {
+            let stat = fs::statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+            let stat = stat.with_context(|| format!("look at {}", self.path.display()))?;
+            (FileType::from_raw_mode(stat.st_mode), (stat.st_dev, stat.st_ino))
         };
         let entry = mount_table::at(&self.resolved()?)?;
         Ok(entry.map_or(Look::Plain(kind), |entry| Look::Mount(Mounted { id: entry.id, root })))

@@ -78,19 +78,17 @@ impl Worker {
     pub fn start(work: impl FnOnce() -> String) -> Result<Self> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).context("make a pipe")?;
         let parent = rustix::process::getpid();
-        match raw::fork().context("start a worker")? {
-            Some(pid) => Ok(Self { pid, line: reader }),
-            None => {
-                // Above all the reply pipe: a worker stuck in the kernel must not keep kubelet waiting for its end.
-                raw::close_all_but(writer.as_fd());
-                end_with(parent);
-                let writer = Arc::new(writer);
-                reply_on_panic(Arc::clone(&writer));
-                let line = work();
-                let _ = rustix::io::write(&writer, line.as_bytes());
-                raw::end()
-            }
+        if let Some(pid) = raw::fork().context("start a worker")? {
+            return Ok(Self { pid, line: reader });
         }
+        // Above all the reply pipe: a worker stuck in the kernel must not keep kubelet waiting for its end.
+        raw::close_all_but(writer.as_fd());
+        end_with(parent);
+        let writer = Arc::new(writer);
+        reply_on_panic(Arc::clone(&writer));
+        let line = work();
+        let _ = rustix::io::write(&writer, line.as_bytes());
+        raw::end()
     }
 
     /// Until it has replied or `allowed` is over. A signal to this process is passed on, and the worker then has its own time
@@ -110,7 +108,7 @@ impl Worker {
             match self.read(&mut line, left) {
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Ok(1..) if line.len() < LARGEST_REPLY => {}
-                _ => return self.end(line),
+                _ => return self.end(&line),
             }
         }
     }
@@ -128,7 +126,7 @@ impl Worker {
         Ok(count)
     }
 
-    fn end(&self, line: Vec<u8>) -> Ended {
+    fn end(&self, line: &[u8]) -> Ended {
         let status = loop {
             match waitpid(self.pid, None) {
                 Err(nix::Error::EINTR) => {}
@@ -136,7 +134,7 @@ impl Worker {
             }
         };
         match status {
-            _ if line.last() == Some(&b'\n') => Ended::Replied(String::from_utf8_lossy(&line).into_owned()),
+            _ if line.last() == Some(&b'\n') => Ended::Replied(String::from_utf8_lossy(line).into_owned()),
             Ok(WaitStatus::Signaled(_, signal, _)) => Ended::Died(format!("was killed by {signal}")),
             _ => Ended::Died("ended without a reply".into()),
         }

@@ -120,7 +120,7 @@ pub(super) struct MountAttributes {
 
 const _: () = assert!(size_of::<MountAttributes>() == 32);
 
-/// mount_setattr(2) (Linux 5.12) on the mount behind `tree`, and on those below it if `recursive`.
+/// `mount_setattr(2)` (Linux 5.12) on the mount behind `tree`, and on those below it if `recursive`.
 pub(super) fn set_mount_attributes(
     tree: BorrowedFd<'_>,
     recursive: bool,
