@@ -184,7 +184,7 @@ five_booleans() {
   root=$BATS_TEST_TMPDIR/root
   mkdir -p "$root/plugins/example~tmpfs"
   cp -- "$FLEXVOL_RELEASE" "$root/plugins/example~tmpfs/tmpfs"
-  call chroot "$root" '/plugins/example~tmpfs/tmpfs' init
+  call "$(command -v chroot)" "$root" '/plugins/example~tmpfs/tmpfs' init
   five_booleans
   [ "$(find "$root" | wc -l)" -eq 4 ]
 }
@@ -199,7 +199,7 @@ five_booleans() {
   root=$BATS_TEST_TMPDIR/root
   mkdir -p "$root/plugins/example~tmpfs"
   cp -- "$FLEXVOL_RELEASE" "$root/plugins/example~tmpfs/tmpfs"
-  call chroot --userspec=65534:65534 "$root" '/plugins/example~tmpfs/tmpfs' init
+  call "$(command -v chroot)" --userspec=65534:65534 "$root" '/plugins/example~tmpfs/tmpfs' init
   five_booleans
 }
 

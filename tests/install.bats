@@ -33,7 +33,7 @@ setup() {
 }
 
 @test "refuses a binary that is none" {
-  for wrong in "$BATS_TEST_TMPDIR/none" "$BATS_TEST_TMPDIR" "$here/README.md"; do
+  for wrong in "$BATS_TEST_TMPDIR/none" "$BATS_TEST_TMPDIR" "$here/Cargo.toml"; do
     FLEXVOL_BINARY=$wrong run ./install.sh
     [ "$status" -eq 1 ]
     [[ $output == *"FLEXVOL_BINARY=$wrong is not an executable file"* ]]
