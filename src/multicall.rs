@@ -8,7 +8,7 @@
 //! 3. In a directory named `vendor~driver` it is a driver in any case: an unknown one answers with a Failure that says what to do.
 //! 4. Anything else is the admin's command line.
 //!
-//! Only argv[0] is looked at: it is what kubelet executed, there is no /proc in an empty chroot, and a symlinked executable
+//! Only `argv[0]` is looked at: it is what kubelet executed, there is no /proc in an empty chroot, and a symlinked executable
 //! keeps the directory it was called in.
 
 use crate::driver::Driver;
@@ -21,7 +21,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What argv[0] says about this process.
+/// What `argv[0]` says about this process.
 #[derive(Debug, PartialEq, Eq)]
 enum Face {
     /// A driver, or something that must answer like one.
@@ -30,15 +30,14 @@ enum Face {
     Admin,
 }
 
-/// What `main` does: becomes the driver or the command line that argv[0] names.
+/// What `main` does: becomes the driver or the command line that `argv[0]` names.
 pub fn main(mut arguments: Vec<OsString>) -> ExitCode {
     let program = arguments.first().cloned().unwrap_or_default();
     match face(&program) {
         Face::Admin => cli::main(arguments),
         Face::Driver { directory, name } => {
             let arguments = arguments.split_off(arguments.len().min(1));
-            let side_file = side_file(Path::new(&program));
-            skeleton::main(|| personality(directory, &name, side_file), &arguments)
+            skeleton::main(|| personality(directory, &name, side_file(Path::new(&program))), &arguments)
         }
     }
 }
@@ -56,7 +55,7 @@ fn face(program: &OsStr) -> Face {
     }
 }
 
-/// The text of the side file, if there is one. Read before the prologue changes the working directory: argv[0] may be relative.
+/// The text of the side file, if there is one.
 fn side_file(program: &Path) -> Result<Option<String>> {
     let path = program.parent().unwrap_or(Path::new("")).join(SIDE_FILE);
     files::read_small(&path, SIZE_LIMIT).map_err(Failure::from)

@@ -8,7 +8,7 @@ use super::node::{Node, Undo, denied, open_place};
 use crate::failure::{Code, Failure};
 use crate::file_system::FileSystem;
 use crate::mount_options::MountFlags;
-use crate::plan::{Allocation, Region};
+use crate::plan::{Allocation, Ownership, Region};
 use crate::policy::Allowed;
 use crate::protocol::TargetPath;
 use crate::settings::Settings;
@@ -69,23 +69,48 @@ impl Node<'_> {
         size: u64,
         allocation: Allocation,
     ) -> Result<Option<Undo>> {
-        let what = || format!("make {}", file.display());
-        let (parent, name) = self.image_parent(file, true).with_context(what)?;
+        let made = self.make_parent(file)?;
+        let done =
+            self.create_in_parent(file, size, allocation).with_context(|| format!("make {}", file.display()));
+        match done {
+            Ok(true) => Ok(Some(Undo::RemoveImage(file.to_owned(), made))),
+            Ok(false) => Ok(None),
+            Err(error) => {
+                self.remove_directories_of(file, &made)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether it was made; if that fails, there is none.
+    fn create_in_parent(&mut self, file: &Path, size: u64, allocation: Allocation) -> Result<bool> {
+        let (parent, name) = self.image_parent(file)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (fd, made) = match rustix::fs::openat(&parent, &name, flags, Mode::from_raw_mode(0o600)) {
             Err(Errno::EXIST) => (open_image(parent.as_fd(), &name, OFlags::RDWR)?, false),
-            fd => (fd.with_context(what)?, true),
+            fd => (fd?, true),
         };
-        lock::wait(fd.as_fd(), &self.deadline, "waiting for another pod's use of the image")?;
-        let sized = Self::size_image(fd.as_fd(), size, allocation).with_context(what);
+        let sized = lock::wait(fd.as_fd(), &self.deadline, "waiting for another pod's use of the image")
+            .and_then(|()| Self::size_image(fd.as_fd(), size, allocation));
         self.image.lock = Some(fd);
-        match sized {
-            Err(error) if made => {
-                self.remove_image(file)?;
-                Err(error)
-            }
-            sized => sized.map(|()| made.then(|| Undo::RemoveImage(file.to_owned()))),
+        if sized.is_err() && made {
+            rustix::fs::unlinkat(parent, &name, AtFlags::empty())?;
         }
+        sized.map(|()| made)
+    }
+
+    /// The admin's root, and below it what the volume's name asks for; only root may look at other volumes.
+    fn make_parent(&self, file: &Path) -> Result<Vec<PathBuf>> {
+        const PRIVATE: Ownership = Ownership { mode: 0o700, uid: 0, gid: 0 };
+        let Allowed { root, below } = self.settings.policy.image(file)?;
+        DirBuilder::new().recursive(true).mode(PRIVATE.mode).create(&root)?;
+        let above = below.parent().unwrap_or(Path::new(""));
+        below::make_directories(below::open_root(&root)?.as_fd(), above, PRIVATE, PRIVATE)
+    }
+
+    fn remove_directories_of(&self, file: &Path, made: &[PathBuf]) -> Result<()> {
+        let Allowed { root, .. } = self.settings.policy.image(file)?;
+        below::remove_directories(below::open_root(&root)?.as_fd(), made)
     }
 
     /// Gives a new file its size, and one that a killed call left without; any other keeps its own.
@@ -105,27 +130,20 @@ impl Node<'_> {
         rustix::fs::ftruncate(fd, size).context("set its size")
     }
 
-    pub(super) fn remove_image(&self, file: &Path) -> Result<()> {
-        let (parent, name) = self.image_parent(file, false)?;
+    pub(super) fn remove_image(&self, file: &Path, made: &[PathBuf]) -> Result<()> {
+        let (parent, name) = self.image_parent(file)?;
         rustix::fs::unlinkat(parent, &name, AtFlags::empty())
-            .with_context(|| format!("remove {}", file.display()))
+            .with_context(|| format!("remove {}", file.display()))?;
+        self.remove_directories_of(file, made)
     }
 
     /// The opened directory the image is in, and its name there.
-    fn image_parent(&self, file: &Path, make: bool) -> Result<(OwnedFd, PathBuf)> {
+    fn image_parent(&self, file: &Path) -> Result<(OwnedFd, PathBuf)> {
         let Allowed { root, below } = self.settings.policy.image(file)?;
         let name = below.file_name().context("names a directory: name a file below it")?;
         let above = below.parent().unwrap_or(Path::new(""));
-        if make {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(root.join(above))
-                .context("make its directory")?;
-        }
-        let directory =
-            below::open(below::open_root(&root)?.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY)?;
-        Ok((directory, name.into()))
+        let root = below::open_root(&root)?;
+        Ok((below::open(root.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY)?, name.into()))
     }
 
     pub(super) fn attach_loop(
@@ -135,8 +153,7 @@ impl Node<'_> {
         direct_io: bool,
         read_only: bool,
     ) -> Result<()> {
-        let (parent, name) =
-            self.image_parent(file, false).with_context(|| format!("image {}", file.display()))?;
+        let (parent, name) = self.image_parent(file).with_context(|| format!("image {}", file.display()))?;
         let open = |flags| open_image(parent.as_fd(), &name, flags).with_context(|| absent(file));
         if self.image.lock.is_none() {
             let lock = open(OFlags::RDONLY)?;

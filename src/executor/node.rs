@@ -15,7 +15,7 @@ use crate::sys::place::{Look, Mounted, Place};
 use crate::sys::{below, loop_device};
 use crate::volume_dir::VolumeDir;
 use anyhow::{Context, Result};
-use rustix::fs::{AtFlags, FileType, OFlags};
+use rustix::fs::{FileType, OFlags};
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -23,6 +23,9 @@ use std::time::Duration;
 
 /// How long undoing may take, after whatever the call itself took.
 const UNDO_TIME: Duration = Duration::from_secs(8);
+
+/// Directories that are made above the one a volume asks for.
+const ABOVE: Ownership = Ownership { mode: 0o755, uid: 0, gid: 0 };
 
 /// One call's view of the node, and what its steps hand to each other.
 pub struct Node<'a> {
@@ -44,8 +47,8 @@ pub enum Undo {
     RestoreTarget(TargetPath),
     /// Remove directories that were made, innermost last.
     RemoveDirectories(PathBuf, Vec<PathBuf>),
-    /// Remove the image file that was made.
-    RemoveImage(PathBuf),
+    /// Remove the image file that was made, and the directories above it that were.
+    RemoveImage(PathBuf, Vec<PathBuf>),
     /// Let go of the loop device.
     ReleaseDevice,
     /// Unmount what was mounted.
@@ -59,7 +62,7 @@ impl fmt::Display for Undo {
             Self::RemoveDirectories(root, made) => {
                 write!(f, "{}", root.join(made.first().map_or(Path::new(""), PathBuf::as_path)).display())
             }
-            Self::RemoveImage(file) => write!(f, "{}", file.display()),
+            Self::RemoveImage(file, _) => write!(f, "{}", file.display()),
             Self::ReleaseDevice => f.write_str("a loop device"),
             Self::Unmount(target) => write!(f, "a mount at {target}"),
         }
@@ -125,7 +128,7 @@ impl<'a> Node<'a> {
 
     fn make_directory(&self, path: &Path, owner: Ownership) -> Result<Option<Undo>> {
         let Allowed { root, below } = self.settings.policy.bind_source(path)?;
-        let made = below::make_directories(below::open_root(&root)?.as_fd(), &below, owner)?;
+        let made = below::make_directories(below::open_root(&root)?.as_fd(), &below, ABOVE, owner)?;
         Ok((!made.is_empty()).then_some(Undo::RemoveDirectories(root, made)))
     }
 
@@ -307,8 +310,10 @@ impl World for Node<'_> {
                 restore_directory(&open_place(target)?)
             }
             Undo::Unmount(target) => unmount::take_off(&open_place(target)?),
-            Undo::RemoveDirectories(root, made) => remove_directories(root, made),
-            Undo::RemoveImage(file) => self.remove_image(file),
+            Undo::RemoveDirectories(root, made) => {
+                below::remove_directories(below::open_root(root)?.as_fd(), made)
+            }
+            Undo::RemoveImage(file, made) => self.remove_image(file, made),
             Undo::ReleaseDevice => {
                 self.image.release();
                 Ok(())
@@ -328,17 +333,6 @@ pub(super) fn open_place(target: &TargetPath) -> Result<Place> {
 fn restore_directory(place: &Place) -> Result<()> {
     place.remove_file()?;
     place.make_directory().map(drop)
-}
-
-fn remove_directories(root: &Path, made: &[PathBuf]) -> Result<()> {
-    let root = below::open_root(root)?;
-    for below in made.iter().rev() {
-        let (parent, name) = (below.parent().unwrap_or(Path::new("")), below.file_name().unwrap_or_default());
-        let parent = below::open(root.as_fd(), parent, OFlags::PATH | OFlags::DIRECTORY)?;
-        rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
-            .with_context(|| format!("remove {}", below.display()))?;
-    }
-    Ok(())
 }
 
 pub(super) fn denied(message: String) -> anyhow::Error {

@@ -124,7 +124,7 @@ fn free(place: &Place, dead: bool, deadline: &Deadline) -> Result<()> {
         deadline.check("waiting for the users of the volume")?;
         match mount::unmount(place, false) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                std::thread::sleep(Duration::from_millis(50))
+                std::thread::sleep(Duration::from_millis(50));
             }
             // The caller looks again.
             _ => return Ok(()),

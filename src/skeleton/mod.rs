@@ -5,7 +5,7 @@
 //! 1. [`ReplyPipe::take`](crate::sys::reply_pipe::ReplyPipe::take): fd 1 is moved to a close-on-exec descriptor, 0, 1 and 2 become /dev/null and every
 //!    other inherited descriptor is closed. kubelet reads stdout and stderr as one pipe up to its end, so a stray byte voids
 //!    the answer, and a child that keeps the pipe hangs kubelet for ever.
-//! 2. umask 077, working directory `/`, signals to their defaults, and a panic hook that replies.
+//! 2. A panic hook that replies; the side file; umask 077 and working directory `/`.
 //! 3. Which verb? One the driver does not have is `Not supported` whatever its arguments, because kubelet remembers that
 //!    answer; `init` is answered on the spot. Both need no file, no /proc and no second process.
 //! 4. Everything else runs in a worker, a fork of this process, which parses, plans and executes. This process waits: if the
@@ -36,12 +36,14 @@ pub struct Personality {
     pub settings: Settings,
 }
 
-/// The whole life of a driver's process. `identify` is called once the reply pipe is safe, because it may fail.
+/// The whole life of a driver's process. `identify` is called once the reply pipe is safe, because it may fail, and before
+/// the working directory changes, because `argv[0]` may be relative to it.
 pub fn main(identify: impl FnOnce() -> Result<Personality>, arguments: &[OsString]) -> ExitCode {
     let pipe = ReplyPipe::take();
     pipe.reply_on_panic();
+    let personality = identify();
     process::detach_from_caller();
-    let reply = match identify() {
+    let reply = match personality {
         Ok(personality) => answer(&personality, arguments),
         Err(failure) => failure.into(),
     };

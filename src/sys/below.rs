@@ -9,12 +9,20 @@ use anyhow::{Context, Result};
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 /// Opens the admin's own directory, following the symlinks that are in its path.
 pub fn open_root(root: &Path) -> Result<OwnedFd> {
+    open_root_if_there(root)?.with_context(|| format!("{} does not exist on this node", root.display()))
+}
+
+/// [`open_root`]; `None` if there is no such directory.
+pub fn open_root_if_there(root: &Path) -> Result<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    fs::openat(CWD, root, flags, Mode::empty()).with_context(|| format!("open {}", root.display()))
+    match fs::openat(CWD, root, flags, Mode::empty()) {
+        Err(Errno::NOENT) => Ok(None),
+        root_fd => root_fd.map(Some).with_context(|| format!("open {}", root.display())),
+    }
 }
 
 /// Opens `below` under `root`, which must consist of plain names; empty for `root` itself.
@@ -24,8 +32,15 @@ pub fn open(root: BorrowedFd<'_>, below: &Path, flags: OFlags) -> Result<OwnedFd
     open_raw(root, below, flags).map_err(|errno| explain(errno, below))
 }
 
-/// [`open`], with the bare errno for those who branch on it.
-pub fn open_raw(root: BorrowedFd<'_>, below: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+/// [`open`]; `None` if there is no such thing.
+pub fn open_if_there(root: BorrowedFd<'_>, below: &Path, flags: OFlags) -> Result<Option<OwnedFd>> {
+    match open_raw(root, below, flags) {
+        Err(Errno::NOENT) => Ok(None),
+        opened => opened.map(Some).map_err(|errno| explain(errno, below)),
+    }
+}
+
+fn open_raw(root: BorrowedFd<'_>, below: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     // Without O_NOFOLLOW, which together with O_PATH would open a symlink instead of refusing it.
     let flags = flags.difference(OFlags::NOFOLLOW) | OFlags::CLOEXEC;
     let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
@@ -84,20 +99,20 @@ fn plain_names(below: &Path) -> rustix::io::Result<Vec<&Path>> {
 
 /// Makes the directory and the missing ones above it; the new names, outermost first, for the undo.
 ///
-/// The last gets `owner`'s mode and owner if it was made, those above 0755 and root's whatever the umask.
+/// The last gets `last`'s mode and owner if it was made, those above it `above`'s, whatever the umask.
 pub fn make_directories(
     root: BorrowedFd<'_>,
     below: &Path,
-    owner: Ownership,
-) -> Result<Vec<std::path::PathBuf>> {
+    above: Ownership,
+    last: Ownership,
+) -> Result<Vec<PathBuf>> {
     let names = plain_names(below).map_err(|errno| explain(errno, below))?;
     let mut made = Vec::new();
     let mut directory = fs::openat(root, ".", PARENT, Mode::empty()).context("open the root")?;
-    let mut path = std::path::PathBuf::new();
+    let mut path = PathBuf::new();
     for (index, name) in names.iter().enumerate() {
         path.push(name);
-        let last = index + 1 == names.len();
-        let owner = if last { owner } else { Ownership { mode: 0o755, uid: 0, gid: 0 } };
+        let owner = if index + 1 == names.len() { last } else { above };
         if make_directory(directory.as_fd(), name, owner)
             .with_context(|| format!("make {}", path.display()))?
         {
@@ -106,6 +121,19 @@ pub fn make_directories(
         directory = open_name(directory.as_fd(), name, PARENT).map_err(|errno| explain(errno, &path))?;
     }
     Ok(made)
+}
+
+/// Removes directories that [`make_directories`] made; one that somebody uses by now stays.
+pub fn remove_directories(root: BorrowedFd<'_>, made: &[PathBuf]) -> Result<()> {
+    for below in made.iter().rev() {
+        let (parent, name) = (below.parent().unwrap_or(Path::new("")), below.file_name().unwrap_or_default());
+        let parent = open(root, parent, OFlags::PATH | OFlags::DIRECTORY)?;
+        match fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => {}
+            Err(errno) => return Err(errno).with_context(|| format!("remove {}", below.display())),
+        }
+    }
+    Ok(())
 }
 
 /// Whether it was made; false if it was there.
@@ -142,6 +170,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{MetadataExt, symlink};
 
+    const ABOVE: Ownership = Ownership { mode: 0o755, uid: 0, gid: 0 };
     const OWNER: Ownership = Ownership { mode: 0o2750, uid: 0, gid: 0 };
     type Open = fn(BorrowedFd<'_>, &Path, OFlags) -> rustix::io::Result<OwnedFd>;
     const WAYS: [Open; 2] =
@@ -178,12 +207,14 @@ mod tests {
     #[test]
     fn makes_what_is_missing_and_says_what() {
         let (dir, root) = tree();
-        let new = make_directories(root.as_fd(), Path::new("a/b/c/d"), OWNER).unwrap();
+        let new = make_directories(root.as_fd(), Path::new("a/b/c/d"), ABOVE, OWNER).unwrap();
         assert_eq!(new, [Path::new("a/b/c"), Path::new("a/b/c/d")]);
         let mode = |path: &str| std::fs::metadata(dir.path().join(path)).unwrap().mode() & 0o7777;
         assert_eq!((mode("a/b/c"), mode("a/b/c/d")), (0o755, 0o2750));
-        assert!(make_directories(root.as_fd(), Path::new("a/b/c/d"), OWNER).unwrap().is_empty());
-        let error = make_directories(root.as_fd(), Path::new("a/out/evil"), OWNER).unwrap_err();
+        assert!(make_directories(root.as_fd(), Path::new("a/b/c/d"), ABOVE, OWNER).unwrap().is_empty());
+        remove_directories(root.as_fd(), &new).unwrap();
+        assert!(dir.path().join("a/b").exists() && !dir.path().join("a/b/c").exists());
+        let error = make_directories(root.as_fd(), Path::new("a/out/evil"), ABOVE, OWNER).unwrap_err();
         assert_eq!(Failure::from(error).code(), Code::Denied);
     }
 }

@@ -3,12 +3,14 @@
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// The text of a file of at most `limit` bytes; `None` if there is no such file.
 pub fn read_small(path: &Path, limit: usize) -> Result<Option<String>> {
     let what = || format!("read {}", path.display());
-    let file = match File::open(path) {
+    // Not blocking: a fifo of that name must not hold anybody up.
+    let file = match File::options().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(None);
         }

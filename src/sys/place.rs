@@ -46,16 +46,9 @@ impl Place {
         let (Some(above), Some(name)) = (dir.below.parent(), dir.below.file_name()) else {
             return Ok(None);
         };
-        let path = target.as_path().to_owned();
-        let root = match below::open_root(&dir.root) {
-            Err(error) if is_missing(&error) => return Ok(None),
-            root => root?,
-        };
-        match below::open_raw(root.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY) {
-            Err(Errno::NOENT) => Ok(None),
-            Err(_) => below::open(root.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY).map(|_| None),
-            Ok(parent) => Ok(Some(Self { parent, name: name.into(), path })),
-        }
+        let Some(root) = below::open_root_if_there(&dir.root)? else { return Ok(None) };
+        let parent = below::open_if_there(root.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY)?;
+        Ok(parent.map(|parent| Self { parent, name: name.into(), path: target.as_path().to_owned() }))
     }
 
     /// The target's path, for messages.
@@ -181,8 +174,4 @@ fn gone(result: rustix::io::Result<()>) -> rustix::io::Result<()> {
         Err(Errno::NOENT) => Ok(()),
         result => result,
     }
-}
-
-fn is_missing(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Errno>() == Some(&Errno::NOENT)
 }

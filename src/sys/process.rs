@@ -146,7 +146,7 @@ impl Worker {
         while Instant::now() < end {
             match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::StillAlive) | Err(nix::Error::EINTR) => {
-                    std::thread::sleep(Duration::from_millis(5))
+                    std::thread::sleep(Duration::from_millis(5));
                 }
                 _ => return Ended::Stuck(None),
             }

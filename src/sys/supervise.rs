@@ -171,8 +171,11 @@ impl Running {
         Ok(())
     }
 
+    /// Reaps it. What it left in its process group ends with it, unless that is a daemon somebody wants.
     fn finish(&mut self, daemon: bool) -> io::Result<ExitStatus> {
-        if !daemon {
+        let succeeded = matches!(waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?,
+            Some(status) if status.exit_status() == Some(0));
+        if !daemon || !succeeded {
             self.signal(Signal::KILL);
         }
         let status = self.child.wait()?;
