@@ -88,6 +88,22 @@ fn the_tree_names_nothing_outside_itself() {
     assert!(missing.is_empty(), "named, but not in the tree:\n{}", missing.join("\n"));
 }
 
+/// Every `module::test` a document names is a function in that file.
+#[test]
+fn documents_name_real_tests() {
+    let files = tracked();
+    let texts: Vec<_> =
+        files.iter().filter_map(|path| Some((path, fs::read_to_string(root().join(path)).ok()?))).collect();
+    let missing: Vec<_> = texts
+        .iter()
+        .filter(|(path, _)| path.ends_with(".md"))
+        .flat_map(|(path, text)| named_functions(text).map(move |(module, name)| (path, module, name)))
+        .filter(|(_, module, name)| !texts.iter().any(|(path, text)| holds(path, text, module, name)))
+        .map(|(path, module, name)| format!("{path}: {module}::{name}"))
+        .collect();
+    assert!(missing.is_empty(), "no such function:\n{}", missing.join("\n"));
+}
+
 #[test]
 fn crates_come_from_the_public_registry() {
     let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
@@ -312,6 +328,19 @@ fn strangers(text: &str, from: &str, files: &[String]) -> Vec<String> {
     names.into_iter().filter(stranger).map(str::to_owned).collect()
 }
 
+/// The `module::function` names in backquotes.
+fn named_functions(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let plain = |name: &str| name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    text.split('`')
+        .filter_map(|quoted| quoted.split_once("::"))
+        .filter(move |(module, name)| plain(module) && plain(name) && name.contains('_'))
+}
+
+/// Whether the file is that module, or belongs to it, and has that function.
+fn holds(path: &str, text: &str, module: &str, name: &str) -> bool {
+    stem(path) == module && text.contains(&format!("fn {name}("))
+}
+
 // --- every rule can fail -----------------------------------------------------------------------------------------------------
 
 fn source(code: &str) -> Source {
@@ -351,6 +380,14 @@ fn finds_what_is_forbidden() {
     assert!(impurities("let fs = process(env); self.sys = fs;").is_empty());
     assert_eq!(prints("println!(); out.print(); print!()").len(), 2);
     assert_eq!(before_unit_tests("a\n#[cfg(test)]\nmod tests {}"), "a\n");
+}
+
+#[test]
+fn finds_named_functions() {
+    let found: Vec<_> = named_functions("`plan::is_true`, `std::fs`, plan::other, `Plan::new_one`").collect();
+    assert_eq!(found, [("plan", "is_true")]);
+    assert!(holds("src/plan.rs", "fn is_true() {}", "plan", "is_true"));
+    assert!(!holds("src/plan.rs", "fn is_true() {}", "plan", "is_false"));
 }
 
 #[test]
