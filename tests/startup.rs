@@ -2,6 +2,7 @@
 //!
 //! Counted are page faults and memory, which do not depend on the machine's speed; times are for `tests/bench`.
 #![cfg(test)]
+#![expect(clippy::disallowed_methods, reason = "tests start programs")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
