@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 
 /// Opens the admin's own directory, following the symlinks that are in its path.
 pub fn open_root(root: &Path) -> Result<OwnedFd> {
-    open_root_if_there(root)?.with_context(|| format!("{} does not exist on this node", root.display()))
+    open_root_if_there(root)?.ok_or_else(|| missing(root))
 }
 
 /// [`open_root`]; `None` if there is no such directory.
@@ -150,6 +150,10 @@ fn make_directory(parent: BorrowedFd<'_>, name: &Path, owner: Ownership) -> Resu
     Ok(true)
 }
 
+fn missing(path: &Path) -> anyhow::Error {
+    Failure::new(Code::NotFound, format!("{} does not exist on this node", path.display())).into()
+}
+
 /// The kernel's answer in words: what a symlink in the path means is not obvious from ELOOP.
 fn explain(errno: Errno, below: &Path) -> anyhow::Error {
     match errno {
@@ -158,9 +162,7 @@ fn explain(errno: Errno, below: &Path) -> anyhow::Error {
             format!("{} leads through a symlink or out of its root: name the real path", below.display()),
         )
         .into(),
-        Errno::NOENT => {
-            Failure::new(Code::NotFound, format!("{} does not exist on this node", below.display())).into()
-        }
+        Errno::NOENT => missing(below),
         errno => anyhow::Error::new(errno).context(format!("open {}", below.display())),
     }
 }
