@@ -82,21 +82,45 @@ impl Node<'_> {
         }
     }
 
-    /// Whether it was made; if that fails, there is none.
+    /// Whether it was made. If its size cannot be set there is none; if it cannot be locked, whoever holds the lock uses it.
     fn create_in_parent(&mut self, file: &Path, size: u64, allocation: Allocation) -> Result<bool> {
         let (parent, name) = self.image_parent(file)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let (fd, made) = match rustix::fs::openat(&parent, &name, flags, Mode::from_raw_mode(0o600)) {
-            Err(Errno::EXIST) => (open_image(parent.as_fd(), &name, OFlags::RDWR)?, false),
-            fd => (fd?, true),
+        let open = || match rustix::fs::openat(&parent, &name, flags, Mode::from_raw_mode(0o600)) {
+            Err(Errno::EXIST) => {
+                let existing = |flags| open_image(parent.as_fd(), &name, flags);
+                Ok((open_for_device(existing, false)?.0, false))
+            }
+            fd => Ok((fd?, true)),
         };
-        let sized = lock::wait(fd.as_fd(), &self.deadline, "waiting for another pod's use of the image")
-            .and_then(|()| Self::size_image(fd.as_fd(), size, allocation));
+        let (fd, made) = self.lock_image(parent.as_fd(), &name, open)?;
+        // Another call may have been faster between our making and locking it: then it is that call's.
+        let made = made && size_of(fd.as_fd())? == 0;
+        let sized = Self::size_image(fd.as_fd(), size, allocation);
         self.image.lock = Some(fd);
         if sized.is_err() && made {
             rustix::fs::unlinkat(parent, &name, AtFlags::empty())?;
         }
         sized.map(|()| made)
+    }
+
+    /// Opens and locks the image, again if it was removed meanwhile: a lock on a file without a name guards nothing.
+    fn lock_image(
+        &self,
+        parent: BorrowedFd<'_>,
+        name: &Path,
+        open: impl Fn() -> Result<(OwnedFd, bool)>,
+    ) -> Result<(OwnedFd, bool)> {
+        loop {
+            let (fd, made) = open()?;
+            lock::wait(fd.as_fd(), &self.deadline, "waiting for another pod's use of the image")?;
+            let named = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
+            let locked = Inode::of(fd.as_fd())?;
+            if named.is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (locked.device, locked.inode)) {
+                return Ok((fd, made));
+            }
+            self.deadline.check("waiting for the image to stay")?;
+        }
     }
 
     /// The admin's root, and below it what the volume's name asks for; only root may look at other volumes.
@@ -156,9 +180,8 @@ impl Node<'_> {
         let (parent, name) = self.image_parent(file).with_context(|| format!("image {}", file.display()))?;
         let open = |flags| open_image(parent.as_fd(), &name, flags).with_context(|| absent(file));
         if self.image.lock.is_none() {
-            let lock = open(OFlags::RDONLY)?;
-            lock::wait(lock.as_fd(), &self.deadline, "waiting for another pod's use of the image")?;
-            self.image.lock = Some(lock);
+            let unlocked = || Ok((open(OFlags::RDONLY)?, false));
+            self.image.lock = Some(self.lock_image(parent.as_fd(), &name, unlocked)?.0);
         }
         let (fd, read_only) = open_for_device(open, read_only)?;
         let window = window(fd.as_fd(), region).with_context(|| format!("image {}", file.display()))?;
