@@ -121,13 +121,14 @@ impl Place {
 
     /// Makes the directory, 0750 as kubelet does, whatever the umask; false if it was there.
     pub fn make_directory(&self) -> Result<bool> {
-        let mode = Mode::from_raw_mode(0o750);
+        let wanted = Mode::from_raw_mode(0o750);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let made = match fs::mkdirat(&self.parent, &self.name, mode) {
+        let made = match fs::mkdirat(&self.parent, &self.name, wanted) {
             Err(Errno::EXIST) => return Ok(false),
             made => made.and_then(|()| fs::openat(&self.parent, &self.name, flags, Mode::empty())),
         };
-        made.and_then(|fd| fs::fchmod(fd, mode)).with_context(|| format!("make {}", self.path.display()))?;
+        made.and_then(|fd| fs::fchmod(fd, wanted))
+            .with_context(|| format!("make {}", self.path.display()))?;
         Ok(true)
     }
 

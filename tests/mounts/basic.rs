@@ -8,12 +8,12 @@ use std::path::Path;
 
 /// One volume of each driver, and a contradicting request for the same target.
 fn samples() -> [(&'static str, Value, Value); 3] {
-    fs::create_dir_all("/run/src/a").unwrap();
-    fs::create_dir_all("/run/src/b").unwrap();
+    fs::create_dir_all("/run/srv/a").unwrap();
+    fs::create_dir_all("/run/srv/b").unwrap();
     let image = |name: &str| json!({"file": name, "size": "4Mi"});
     [
         ("tmpfs", json!({"size": "1Mi"}), json!({"size": "2Mi"})),
-        ("bind", json!({"source": "/run/src/a"}), json!({"source": "/run/src/b"})),
+        ("bind", json!({"source": "/run/srv/a"}), json!({"source": "/run/srv/b"})),
         ("image", image("a.img"), image("b.img")),
     ]
 }
@@ -76,7 +76,7 @@ fn tmpfs_options_take_effect() {
         });
         with(json!({"noswap": "true"}), &|| assert!(super_options(&target).contains("noswap")));
         with(json!({"huge": "within_size"}), &|| {
-            assert!(super_options(&target).contains("huge=within_size"))
+            assert!(super_options(&target).contains("huge=within_size"));
         });
     });
 }
@@ -115,7 +115,7 @@ fn flags_take_effect() {
                 node.mount(driver, &target, &options).failure(&["not allowed on this node"]);
             }
         }
-        sh("rm -rf /run/src/* /run/img/*");
+        sh("rm -rf /run/srv/* /run/img/*");
         node.install("tmpfs", json!({"policy": {"allowSuid": true, "allowDev": true}}));
         let target = node.volume("tmpfs", "p");
         node.mount("tmpfs", &target, &json!({"mountOptions": "suid,dev,strictatime"})).success();
@@ -186,7 +186,7 @@ fn another_source_is_named() {
         let [_, (_, bind, other_bind), (_, image, other_image)] = samples();
         let target = node.volume("bind", "p");
         node.mount("bind", &target, &bind).success();
-        node.mount("bind", &target, &other_bind).failure(&["/src/a", "/run/src/b"]);
+        node.mount("bind", &target, &other_bind).failure(&["/srv/a", "/run/srv/b"]);
         node.unmount("bind", &target).success();
         let target = node.volume("image", "p");
         node.mount("image", &target, &image).success();
@@ -241,7 +241,7 @@ fn awkward_targets() {
             for bad in ["relative/dir", "/run/k/../k/pods", "/", ""] {
                 node.mount(driver, Path::new(bad), &options).failure(&["target"]);
             }
-            for target in ["/etc", "/run/k", "/run/src"] {
+            for target in ["/etc", "/run/k", "/run/srv"] {
                 node.mount(driver, Path::new(target), &options).failure(&["neither a volume directory"]);
                 assert!(mounts_at(Path::new(target)).is_empty());
             }
@@ -260,13 +260,13 @@ fn a_failure_leaves_nothing() {
             fs::remove_dir(&target).unwrap();
             let wrong = match driver {
                 "tmpfs" => json!({"mountOptions": "context=x"}),
-                "bind" => json!({"source": "/run/src/none/deeper"}),
+                "bind" => json!({"source": "/run/srv/none/deeper"}),
                 _ => json!({"file": "x/y/new.img", "size": "4Ki"}),
             };
             node.mount(driver, &target, &wrong).failure(&[]);
             assert!(!target.exists(), "{driver}");
-            let names = sh("cd /run; find src img | sort").replace('\n', " ");
-            assert_eq!(names.trim(), "img src src/a src/b", "{driver}");
+            let names = sh("cd /run; find srv img | sort").replace('\n', " ");
+            assert_eq!(names.trim(), "img srv srv/a srv/b", "{driver}");
             node.assert_clean();
             node.mount(driver, &target, &options).success();
             node.unmount(driver, &target).success();
@@ -305,7 +305,7 @@ fn any_root_of_kubelet() {
                 assert!(mounts_at(&real).is_empty(), "{root} {driver}");
             }
             node.assert_clean();
-            sh("rm -rf /run/src/* /run/img/*");
+            sh("rm -rf /run/srv/* /run/img/*");
         }
     });
 }
@@ -353,7 +353,7 @@ fn records_hold_no_option() {
             assert_eq!((mode("/run/flexvol"), mode("/run/flexvol/volumes")), (0o700, 0o700));
             let records = sh("cat /run/flexvol/volumes/*; stat -c %a /run/flexvol/volumes/*");
             assert!(records.contains("the-volume") && records.trim().ends_with("600"), "{records}");
-            for word in ["hunter2", "aHVudGVy", "annotation-text", "1Mi", "/run/src/a", "a.img"] {
+            for word in ["hunter2", "aHVudGVy", "annotation-text", "1Mi", "/run/srv/a", "a.img"] {
                 assert!(!records.contains(word), "{word} in {records}");
             }
             node.unmount(driver, &target).success();

@@ -5,5 +5,6 @@
 
 mod basic;
 mod image;
+mod shared;
 #[path = "../support/mod.rs"]
 mod support;

@@ -43,11 +43,12 @@ pub struct Node {
     device: u64,
 }
 
+#[expect(clippy::unused_self, reason = "calls read as what a node does")]
 impl Node {
     pub fn new() -> Self {
         sh("mount -t tmpfs -o mode=755,size=4g run /run");
         let node = Self::of(Path::new("/run/k"));
-        for dir in ["k", "src", "img", "plugins"] {
+        for dir in ["k", "srv", "img", "plugins"] {
             fs::create_dir(Path::new("/run").join(dir)).unwrap();
         }
         for driver in ["tmpfs", "bind", "image"] {
@@ -65,7 +66,7 @@ impl Node {
     pub fn install(&self, driver: &str, mut side: Value) -> PathBuf {
         let dir = PathBuf::from(format!("/run/plugins/example~{driver}"));
         if side.get("policy").is_none() {
-            side["policy"] = json!({ "bindRoots": ["/run/src"], "imageRoots": ["/run/img"] });
+            side["policy"] = json!({ "bindRoots": ["/run/srv"], "imageRoots": ["/run/img"] });
         }
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join(".flexvol.json"), side.to_string()).unwrap();

@@ -1,0 +1,219 @@
+//! Images that several pods, the node's admin or kubelet's expandfs work on.
+
+use super::image::{MEBIBYTE, capacity, expand, file, is_rofs, ro, with, writable};
+use crate::support::{Answer, Node, eventually, isolated, mounts_at, sh, skip};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+#[test]
+fn two_pods_share_one_device() {
+    isolated("shared::two_pods_share_one_device", |node| {
+        for (kind, size) in writable() {
+            let (one, two) = (node.volume("image", "one"), node.volume("image", "two"));
+            let options = json!({"file": kind, "size": size, "fsType": kind});
+            for (first, second) in [(&one, &two), (&two, &one)] {
+                let read_only =
+                    |target: &Path| if target == one { with(&options, &ro()) } else { options.clone() };
+                if !file(kind).exists() {
+                    node.mount("image", first, &options).success();
+                    node.unmount("image", first).success();
+                }
+                for target in [first, second] {
+                    node.mount("image", target, &read_only(target)).success();
+                }
+                assert_eq!(node.loops().len(), 1, "{kind}");
+                fs::write(two.join("f"), "shared").unwrap();
+                assert_eq!(fs::read_to_string(one.join("f")).unwrap(), "shared");
+                assert!(is_rofs(fs::write(one.join("g"), "")), "{kind}");
+                node.unmount("image", first).success();
+                assert_eq!((mounts_at(first).len(), mounts_at(second).len()), (0, 1));
+                let written = fs::write(second.join("h"), "");
+                assert_eq!(written.is_ok(), second == &two, "{kind}");
+                assert_eq!(fs::read_to_string(second.join("f")).unwrap(), "shared");
+                node.unmount("image", second).success();
+                node.assert_clean();
+            }
+            fs::remove_file(file(kind)).unwrap();
+        }
+    });
+}
+
+/// What each of several simultaneous mounts got.
+fn at_once(node: &Node, calls: &[(PathBuf, Value)]) -> Vec<Answer> {
+    std::thread::scope(|scope| {
+        let start = |(target, options)| scope.spawn(move || node.mount("image", target, options));
+        let threads: Vec<_> = calls.iter().map(|(target, options)| start((target, options))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn ten_first_mounts_at_once() {
+    isolated("shared::ten_first_mounts_at_once", |node| {
+        for round in 0..4 {
+            let options = json!({"file": format!("{round}/a"), "size": "16Mi"});
+            let calls: Vec<_> =
+                (0..10).map(|pod| (node.volume("image", &format!("{pod}")), options.clone())).collect();
+            for answer in at_once(node, &calls) {
+                answer.success();
+            }
+            assert_eq!(node.loops().len(), 1);
+            fs::write(calls[0].0.join("f"), "x").unwrap();
+            for (target, _) in &calls {
+                assert_eq!(fs::read_to_string(target.join("f")).unwrap(), "x");
+                node.unmount("image", target).success();
+            }
+            node.assert_clean();
+        }
+    });
+}
+
+/// One of two pods that start at once on a new file must fail; its undo must not take the file from the other.
+#[test]
+fn a_failing_pod_does_not_hurt_the_other() {
+    isolated("shared::a_failing_pod_does_not_hurt_the_other", |node| {
+        let good: Vec<_> = (0..3).map(|pod| node.volume("image", &format!("good{pod}"))).collect();
+        let bad: Vec<_> = (0..3).map(|pod| node.volume("image", &format!("bad{pod}"))).collect();
+        let options = json!({"file": "a", "size": "1Mi"});
+        // The kernel refuses it, after everything else was done.
+        let wrong = with(&options, &json!({"fsType": "ext4", "mountOptions": "stripe=99999999999"}));
+        for round in 0..30 {
+            let mut calls: Vec<_> = good.iter().map(|target| (target.clone(), options.clone())).collect();
+            calls.extend(bad.iter().map(|target| (target.clone(), wrong.clone())));
+            calls.rotate_left(round % 6);
+            let answers = at_once(node, &calls);
+            let mounted: Vec<_> = good.iter().filter(|target| !mounts_at(target).is_empty()).collect();
+            for ((target, options), answer) in calls.iter().zip(&answers) {
+                assert!(options != &wrong || answer.status == "Failure", "{answer:?}");
+                assert_eq!(answer.status == "Success", mounted.contains(&target), "{round}: {answer:?}");
+            }
+            if !mounted.is_empty() {
+                assert!(
+                    file("a").exists(),
+                    "round {round}: the file of a mounted volume is gone: {answers:?}"
+                );
+            }
+            assert!(node.loops().len() <= 1, "round {round}: {answers:?}");
+            for target in &good {
+                node.mount("image", target, &options).success();
+                assert_eq!(node.loops().len(), 1, "round {round}");
+            }
+            for target in &good {
+                node.unmount("image", target).success();
+            }
+            node.assert_clean();
+            fs::remove_file(file("a")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn on_a_read_only_file_system() {
+    isolated("shared::on_a_read_only_file_system", |node| {
+        let target = node.volume("image", "p");
+        let options = json!({"file": "a", "size": "16Mi"});
+        node.mount("image", &target, &options).success();
+        fs::write(target.join("f"), "x").unwrap();
+        node.unmount("image", &target).success();
+        sh("mount --bind /run/img /run/img; mount -o remount,ro,bind /run/img");
+        for options in [json!({"file": "a"}), options] {
+            node.mount("image", &target, &options).failure(&["readOnly: true"]);
+            node.mount("image", &target, &with(&options, &ro())).success();
+            assert_eq!(fs::read_to_string(target.join("f")).unwrap(), "x");
+            assert!(is_rofs(fs::write(target.join("g"), "")));
+            node.unmount("image", &target).success();
+        }
+        node.mount("image", &target, &json!({"file": "new", "size": "16Mi"})).failure(&["Read-only"]);
+        sh("umount /run/img");
+    });
+}
+
+#[test]
+fn expandfs_grows_online() {
+    isolated("shared::expandfs_grows_online", |node| {
+        for (kind, size) in writable() {
+            let target = node.volume("image", kind);
+            let options = json!({"file": kind, "size": size, "fsType": kind});
+            expand(node, &target, &options, 600 * MEBIBYTE, 0).failure(&[]);
+            assert!(!file(kind).exists());
+            node.mount("image", &target, &options).success();
+            fs::write(target.join("f"), "x").unwrap();
+            let (old, before) = (fs::metadata(file(kind)).unwrap().len(), capacity(&target));
+            expand(node, &target, &options, old / 2, old).failure(&["shrink"]);
+            let new = 2 * old;
+            let answer = expand(node, &target, &options, new, old);
+            if kind == "ext4" && answer.message.contains("CAP_SYS_RESOURCE") {
+                skip("shared::expandfs_grows_online", "ext4 grows online only with CAP_SYS_RESOURCE");
+            } else {
+                answer.success();
+                expand(node, &target, &options, new, 0).success();
+                expand(node, &target, &options, old, 0).success();
+                assert!(capacity(&target) > before + before / 2, "{kind}");
+                assert_eq!(fs::metadata(file(kind)).unwrap().len(), new);
+            }
+            assert_eq!(fs::read_to_string(target.join("f")).unwrap(), "x");
+            node.mount("image", &target, &options).success();
+            node.unmount("image", &target).success();
+            node.assert_clean();
+            node.mount("image", &target, &options).success();
+            assert_eq!(fs::read_to_string(target.join("f")).unwrap(), "x");
+            node.unmount("image", &target).success();
+            fs::remove_file(file(kind)).unwrap();
+        }
+    });
+}
+
+#[test]
+fn only_regular_files_below_the_root() {
+    isolated("shared::only_regular_files_below_the_root", |node| {
+        let target = node.volume("image", "p");
+        sh(
+            "cd /run/img; mkdir dir; mkfifo fifo; mknod disk b 7 200; mknod null c 1 3
+            truncate -s 16M /run/outside; mkfs.ext4 -q /run/outside; ln -s /run/outside link; ln -s /run out",
+        );
+        let before = sh("sha256sum /run/outside");
+        for name in [
+            "dir",
+            "fifo",
+            "disk",
+            "null",
+            "link",
+            "out/outside",
+            "../outside",
+            "/run/outside",
+            "dir/",
+            "/run/img",
+        ] {
+            for options in [
+                json!({"file": name}),
+                json!({"file": name, "size": "1Mi"}),
+                with(&json!({"file": name}), &ro()),
+            ] {
+                let answer = node.mount("image", &target, &options).failure(&[]);
+                assert!(answer.took.as_secs() < 5, "{name} {answer:?}");
+                node.assert_clean();
+            }
+        }
+        assert_eq!(sh("sha256sum /run/outside"), before);
+        assert_eq!(sh("ls /run/img").split_whitespace().count(), 6);
+    });
+}
+
+#[test]
+fn a_device_of_someone_else_is_shared_and_left() {
+    isolated("shared::a_device_of_someone_else_is_shared_and_left", |node| {
+        let target = node.volume("image", "p");
+        sh(
+            "truncate -s 16M /run/img/a; mkfs.ext4 -q /run/img/a; mkdir /run/theirs; mount -o loop /run/img/a /run/theirs",
+        );
+        node.mount("image", &target, &json!({"file": "a"})).success();
+        assert_eq!(node.loops().len(), 1);
+        fs::write(target.join("f"), "x").unwrap();
+        assert_eq!(fs::read_to_string("/run/theirs/f").unwrap(), "x");
+        node.unmount("image", &target).success();
+        assert_eq!(node.loops().len(), 1);
+        sh("umount /run/theirs");
+        assert!(eventually(|| node.loops().is_empty()));
+    });
+}
