@@ -4,6 +4,8 @@
 #![allow(unreachable_pub, reason = "`support` is a library for tests")]
 
 mod basic;
+mod crash;
+mod faults;
 mod image;
 mod shared;
 #[path = "../support/mod.rs"]

@@ -1,6 +1,7 @@
 //! A node of its own for each test: mount and process namespace, an empty /run, kubelet's directories, installed drivers.
 
 mod node;
+pub mod tracer;
 
 pub use node::{Answer, Node};
 use std::collections::BTreeSet;
@@ -35,7 +36,9 @@ pub fn isolated(name: &str, body: impl FnOnce(&Node)) {
         .env(INSIDE, name)
         .env("RUST_BACKTRACE", "0");
     let (text, status, _) = run(&mut command);
-    text.lines().filter(|line| line.starts_with("SKIP")).for_each(|line| println!("{line}"));
+    text.lines()
+        .filter(|line| line.starts_with("SKIP") || line.starts_with("NOTE"))
+        .for_each(|line| println!("{line}"));
     assert!(status.success() && text.contains("1 passed"), "{name}: {status}\n{text}");
 }
 
