@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// How many points of one scenario are tried by default.
-const SAMPLE: usize = 14;
+const SAMPLE: usize = 40;
 
 const VICTIMS: [Victim; 3] = [Victim::Worker, Victim::Both, Victim::Supervisor];
 
