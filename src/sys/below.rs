@@ -99,15 +99,30 @@ fn plain_names(below: &Path) -> rustix::io::Result<Vec<&Path>> {
 
 /// Makes the directory and the missing ones above it; the new names, outermost first, for the undo.
 ///
-/// The last gets `last`'s mode and owner if it was made, those above it `above`'s, whatever the umask.
+/// The last gets `last`'s mode and owner if it was made, those above it `above`'s, whatever the umask. If it fails, those
+/// that were made are gone again.
 pub fn make_directories(
     root: BorrowedFd<'_>,
     below: &Path,
     above: Ownership,
     last: Ownership,
 ) -> Result<Vec<PathBuf>> {
-    let names = plain_names(below).map_err(|errno| explain(errno, below))?;
     let mut made = Vec::new();
+    let result = make_each(root, below, above, last, &mut made);
+    if result.is_err() {
+        remove_directories(root, &made)?;
+    }
+    result.map(|()| made)
+}
+
+fn make_each(
+    root: BorrowedFd<'_>,
+    below: &Path,
+    above: Ownership,
+    last: Ownership,
+    made: &mut Vec<PathBuf>,
+) -> Result<()> {
+    let names = plain_names(below).map_err(|errno| explain(errno, below))?;
     let mut directory = fs::openat(root, ".", PARENT, Mode::empty()).context("open the root")?;
     let mut path = PathBuf::new();
     for (index, name) in names.iter().enumerate() {
@@ -120,7 +135,7 @@ pub fn make_directories(
         }
         directory = open_name(directory.as_fd(), name, PARENT).map_err(|errno| explain(errno, &path))?;
     }
-    Ok(made)
+    Ok(())
 }
 
 /// Removes directories that [`make_directories`] made; one that somebody uses by now stays.
@@ -136,18 +151,39 @@ pub fn remove_directories(root: BorrowedFd<'_>, made: &[PathBuf]) -> Result<()> 
     Ok(())
 }
 
+/// What a directory is made with. One that still has it was left by a call that was killed before it could set owner and
+/// mode, and the next call does so.
+const DRAFT: u32 = 0o1700;
+
 /// Whether it was made; false if it was there.
 fn make_directory(parent: BorrowedFd<'_>, name: &Path, owner: Ownership) -> Result<bool> {
-    match fs::mkdirat(parent, name, Mode::from_raw_mode(0o700)) {
-        Err(Errno::EXIST) => return Ok(false),
+    match fs::mkdirat(parent, name, Mode::from_raw_mode(DRAFT)) {
+        Err(Errno::EXIST) if !is_draft(parent, name, owner.uid) => return Ok(false),
+        Err(Errno::EXIST) => {}
         result => result?,
     }
+    let finished = finish_directory(parent, name, owner);
+    if finished.is_err() {
+        let _ = fs::unlinkat(parent, name, AtFlags::REMOVEDIR);
+    }
+    Ok(finished.map(|()| true)?)
+}
+
+fn finish_directory(parent: BorrowedFd<'_>, name: &Path, owner: Ownership) -> rustix::io::Result<()> {
     let fd = fs::openat(parent, name, OFlags::RDONLY | PARENT.difference(OFlags::PATH), Mode::empty())?;
     let (uid, gid) = (fs::Uid::from_raw(owner.uid), fs::Gid::from_raw(owner.gid));
     // Owner first: chown(2) clears the set-id bits, and the mode is widened only for the final owner.
     fs::fchown(&fd, Some(uid), Some(gid))?;
-    fs::fchmod(&fd, Mode::from_raw_mode(owner.mode))?;
-    Ok(true)
+    fs::fchmod(&fd, Mode::from_raw_mode(owner.mode))
+}
+
+/// Without regard to the set-group-id bit, which the directory above may hand on; the owner may be set already.
+fn is_draft(parent: BorrowedFd<'_>, name: &Path, uid: u32) -> bool {
+    fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+            && stat.st_mode & 0o5777 == DRAFT
+            && [0, uid].contains(&stat.st_uid)
+    })
 }
 
 fn missing(path: &Path) -> anyhow::Error {
@@ -204,6 +240,20 @@ mod tests {
                 assert_eq!(ino(bad), Err(Errno::XDEV), "{bad}");
             }
         }
+    }
+
+    #[test]
+    fn completes_what_a_killed_call_left() {
+        if !nix::unistd::geteuid().is_root() {
+            return println!("SKIP directories of a killed call: not root");
+        }
+        let (dir, root) = tree();
+        fs::mkdirat(&root, "draft", Mode::from_raw_mode(DRAFT)).unwrap();
+        fs::chmodat(&root, "draft", Mode::from_raw_mode(DRAFT), AtFlags::empty()).unwrap();
+        let mode = |path: &str| std::fs::metadata(dir.path().join(path)).unwrap().mode() & 0o7777;
+        make_directories(root.as_fd(), Path::new("a"), ABOVE, OWNER).unwrap();
+        make_directories(root.as_fd(), Path::new("draft"), ABOVE, OWNER).unwrap();
+        assert_eq!((mode("a") == OWNER.mode, mode("draft")), (false, OWNER.mode));
     }
 
     #[test]
