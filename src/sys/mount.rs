@@ -97,8 +97,13 @@ pub fn unmount_path(path: &Path, detach: bool) -> std::io::Result<()> {
     Ok(api::unmount(path, UnmountFlags::NOFOLLOW | lazily)?)
 }
 
-/// The mount must be on top of the target now; its id proves that it is the one that was made.
+/// The mount must be on top of the target now; its id proves that it is the one that was made. What cannot be looked at is
+/// taken off again: the caller knows of no mount to undo.
 fn id_at(place: &Place) -> Result<u64> {
+    mount_on(place).inspect_err(|_| drop(unmount(place, true)))
+}
+
+fn mount_on(place: &Place) -> Result<u64> {
     match place.look()? {
         Look::Mount(mounted) => Ok(mounted.id),
         look => Err(Failure::new(
