@@ -54,6 +54,8 @@ struct Scenario<'a> {
     before: &'a dyn Fn(),
     /// Holds after a mount that succeeded.
     intact: &'a dyn Fn(),
+    /// Holds after a mount that failed.
+    undone: &'a dyn Fn(),
 }
 
 impl Scenario<'_> {
@@ -115,7 +117,8 @@ impl Scenario<'_> {
         match (self.verb, answer.status.as_str()) {
             ("mount", "Success") => assert_eq!(mounted, 1),
             ("mount", "Failure") => {
-                assert!(mounted == 0 && eventually(|| node.loops().is_empty()), "something is left")
+                assert!(mounted == 0 && eventually(|| node.loops().is_empty()), "something is left");
+                (self.undone)();
             }
             (_, "Success") => assert_eq!(mounted, 0),
             _ => assert_eq!(answer.status, "Failure"),
@@ -152,7 +155,8 @@ fn of_tmpfs() {
     with_strace("faults::of_tmpfs", |node| {
         let (options, target) = (json!({"size": "1Mi"}), &node.volume("tmpfs", "p"));
         let (driver, intact) = ("tmpfs", &nothing);
-        Scenario { node, driver, verb: "mount", target, options, before: &nothing, intact }.fail_all();
+        Scenario { node, driver, verb: "mount", target, options, before: &nothing, intact, undone: &nothing }
+            .fail_all();
     });
 }
 
@@ -164,7 +168,9 @@ fn of_bind() {
         let made = json!({"source": "/run/srv/x/y", "create": "true", "mode": "0700", "uid": "3"});
         for options in [made, json!({"source": "/run/srv/file"})] {
             let (driver, intact) = ("bind", &nothing);
-            Scenario { node, driver, verb: "mount", target, options, before: &before, intact }.fail_all();
+            let undone = &|| assert!(!Path::new("/run/srv/x").exists(), "the source is left");
+            Scenario { node, driver, verb: "mount", target, options, before: &before, intact, undone }
+                .fail_all();
             assert_eq!(fs::read_to_string("/run/srv/file").unwrap(), "content\n");
         }
     });
@@ -177,7 +183,10 @@ fn of_new_images() {
         let before = || drop(sh("rm -rf /run/img/d"));
         let options = json!({"file": "d/a", "size": "1Mi", "allocation": "full"});
         let (driver, intact) = ("image", &nothing);
-        Scenario { node, driver, verb: "mount", target, options, before: &before, intact }.fail_all();
+        // An image that could not be locked may be another pod's by now: it stays, empty.
+        let undone =
+            &|| assert!(fs::metadata("/run/img/d/a").map_or(0, |file| file.len()) == 0, "the image is left");
+        Scenario { node, driver, verb: "mount", target, options, before: &before, intact, undone }.fail_all();
     });
 }
 
@@ -190,8 +199,17 @@ fn of_images_with_data() {
         fs::write(target.join("data"), "precious").unwrap();
         node.unmount("image", target).success();
         let intact = &|| assert_eq!(fs::read_to_string(target.join("data")).unwrap(), "precious");
-        Scenario { node, driver: "image", verb: "mount", target, options, before: &nothing, intact }
-            .fail_all();
+        Scenario {
+            node,
+            driver: "image",
+            verb: "mount",
+            target,
+            options,
+            before: &nothing,
+            intact,
+            undone: &nothing,
+        }
+        .fail_all();
         sh("e2fsck -fn /run/img/a");
     });
 }
@@ -207,8 +225,17 @@ fn of_unmounts() {
             let target = &node.volume(driver, "p");
             let before = || drop(node.mount(driver, target, &options).success());
             let options = options.clone();
-            Scenario { node, driver, verb: "unmount", target, options, before: &before, intact: &nothing }
-                .fail_all();
+            Scenario {
+                node,
+                driver,
+                verb: "unmount",
+                target,
+                options,
+                before: &before,
+                intact: &nothing,
+                undone: &nothing,
+            }
+            .fail_all();
         }
     });
 }
