@@ -107,6 +107,8 @@ impl Worker {
             }
             match self.read(&mut line, left) {
                 Err(Errno::INTR | Errno::AGAIN) => {}
+                // No memory to wait with: the worker goes on all the same.
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
                 Ok(1..) if line.len() < LARGEST_REPLY => {}
                 _ => return self.end(&line),
             }
