@@ -10,3 +10,4 @@ mod image;
 mod shared;
 #[path = "../support/mod.rs"]
 mod support;
+mod unmount;
