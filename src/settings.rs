@@ -135,6 +135,10 @@ impl From<ExecCapabilities> for Capabilities {
 impl Settings {
     /// Reads a side file's text. The error names keys but repeats no value: old drivers take passwords as options.
     pub fn parse(text: &str) -> Result<Self> {
+        // An array would be taken for the fields in their order.
+        if text.trim_start().starts_with('[') {
+            return Err(Failure::options(format!("{SIDE_FILE} must be one JSON object: mend it")));
+        }
         let settings: Self = serde_json::from_str(text).map_err(|error| malformed(&error))?;
         match settings
             .exec
@@ -174,7 +178,9 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         assert!(Settings::parse(r#"{"polcy":{}}"#).unwrap_err().message().contains("polcy"));
-        assert!(Settings::parse("").unwrap_err().message().contains(SIDE_FILE));
+        for text in ["", "[]", " [\"image\"]", "null", "1"] {
+            assert!(Settings::parse(text).unwrap_err().message().contains(SIDE_FILE), "{text}");
+        }
         for text in [
             r#"{"options":"hunter2"}"#,
             r#"{"options":{"a":["hunter2"]}}"#,
