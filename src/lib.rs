@@ -37,6 +37,7 @@ pub mod drivers;
 pub mod executor;
 pub mod failure;
 pub mod file_system;
+pub mod kubelet;
 pub mod mkfs_options;
 pub mod mount_options;
 pub mod multicall;

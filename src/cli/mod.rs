@@ -1,9 +1,154 @@
-//! The admin's command line.
+//! The admin's command line: one file a subcommand, each a thin adapter that calls the library and prints.
+//!
+//! Nothing else in the crate prints for people. Results go to standard output, as text or, with `--json`, as JSON; errors go
+//! to standard error as one line. Exit status: 0 done, 1 failed, 2 wrong usage, and of `run` and `plan` 3 for a verb the
+//! driver does not have.
 
+mod call_arguments;
+mod capabilities;
+mod completions;
+mod drivers;
+mod explain;
+mod man;
+mod manifest;
+mod plan;
+mod run;
+mod screen;
+mod trial;
+
+use crate::failure::{Failure, one_line};
+use anyhow::Result;
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+use screen::Screen;
 use std::ffi::OsString;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-/// Stand-in.
-pub fn main(_: Vec<OsString>) -> ExitCode {
-    ExitCode::SUCCESS
+/// Wrong usage.
+const USAGE: u8 = 2;
+/// The driver does not have the verb.
+const NOT_SUPPORTED: u8 = 3;
+
+const OVERVIEW: &str = "\
+flexvol is every FlexVolume driver a Kubernetes node needs, in one binary.
+Installed as <vendor>~<driver>/<driver> it answers kubelet; as flexvol it answers you.
+
+Try these first:
+  sudo flexvol try                                do to drivers what kubelet does, without a cluster
+  flexvol drivers                                 what there is
+  flexvol explain tmpfs                           its options, and a PV and a pod to copy
+  flexvol plan tmpfs mount /mnt -o size=16Mi      what would be done, and how it is undone
+  sudo flexvol run tmpfs mount /mnt -o size=16Mi  do it, as kubelet would
+
+flexvol --help lists every command, flexvol <command> --help explains one.
+";
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo flexvol try
+  flexvol explain image
+  flexvol plan bind mount /mnt -o source=/srv/web --settings /srv/side-file.json
+  sudo flexvol run tmpfs mount /mnt -o size=16Mi && sudo flexvol run tmpfs unmount /mnt
+
+Exit status: 0 done, 1 failed, 2 wrong usage, 3 the driver does not have the verb (run, plan).";
+
+/// Every FlexVolume driver a Kubernetes node needs, in one static binary.
+#[derive(Parser)]
+#[command(name = "flexvol", version, after_help = EXAMPLES, max_term_width = 100)]
+struct Cli {
+    /// Print JSON for programs instead of text for people
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    #[command(name = "try")]
+    Try(trial::Trial),
+    Drivers(drivers::Drivers),
+    Explain(explain::Explain),
+    Plan(plan::PlanCall),
+    Run(run::RunCall),
+    Completions(completions::Completions),
+    Man(man::Man),
+}
+
+/// Reads the command line (`arguments[0]` is the program) and does what it says.
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    match Cli::try_parse_from(arguments) {
+        Ok(cli) => {
+            let mut screen = Screen::standard(cli.json);
+            let done = match cli.command {
+                Some(command) => command.run(&mut screen),
+                None => overview(&mut screen),
+            };
+            done.unwrap_or_else(complain)
+        }
+        Err(error) => usage(&error),
+    }
+}
+
+impl Command {
+    fn run(self, screen: &mut Screen) -> Result<ExitCode> {
+        match self {
+            Self::Try(trial::Trial {}) => trial::Trial::run(screen),
+            Self::Drivers(drivers::Drivers {}) => drivers::Drivers::run(screen),
+            Self::Explain(command) => command.run(screen),
+            Self::Plan(command) => command.run(screen),
+            Self::Run(command) => command.run(screen),
+            Self::Completions(command) => command.run(screen),
+            Self::Man(command) => command.run(screen),
+        }
+    }
+}
+
+/// A script that forgot the command must not go on as if it had done something.
+fn overview(screen: &mut Screen) -> Result<ExitCode> {
+    screen.text(OVERVIEW)?;
+    Ok(ExitCode::from(USAGE))
+}
+
+/// Help and version are no errors, but clap hands them out the same way.
+fn usage(error: &clap::Error) -> ExitCode {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        // Nothing to be done about a closed terminal.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let _ = write!(io::stderr(), "flexvol: {text}");
+    ExitCode::from(USAGE)
+}
+
+fn complain(error: anyhow::Error) -> ExitCode {
+    // Whoever reads us has seen enough, as in `flexvol drivers | head -1`.
+    if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+        return ExitCode::SUCCESS;
+    }
+    let message = one_line(&Failure::from(error).message(), usize::MAX);
+    let _ = writeln!(io::stderr(), "flexvol: {message}");
+    ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_says_what_it_does() {
+        for command in Cli::command().get_subcommands() {
+            let about = command.get_about().unwrap_or_else(|| panic!("{}", command.get_name())).to_string();
+            assert!(about.len() > 20 && !about.ends_with('.'), "{about}");
+        }
+    }
 }

@@ -206,9 +206,12 @@ impl Node<'_> {
         if self.image.in_use || self.image.formatted || device.is_read_only() {
             return Ok(());
         }
-        match kind.map_or_else(|| identify(device), |kind| Ok(Some(kind)))? {
-            Some(kind) => format::check_file_system(kind, device.path(), &self.deadline).map(drop),
-            None => Ok(()),
+        // A blank or a different file system is the mount step's to refuse; a checker would only guess at it.
+        match identify(device)? {
+            Some(found) if kind.is_none_or(|kind| kind == found) => {
+                format::check_file_system(found, device.path(), &self.deadline).map(drop)
+            }
+            _ => Ok(()),
         }
     }
 

@@ -14,6 +14,7 @@ pub mod lock;
 pub mod loop_device;
 pub mod mount;
 pub mod mount_table;
+pub mod namespace;
 mod packages;
 pub mod partition;
 pub mod place;

@@ -1,0 +1,52 @@
+#!/bin/sh
+# Builds the flexvol binary, static, and hands over to it with all arguments: `./install.sh try`, `./install.sh install ...`.
+# Cargo decides whether anything has to be built. FLEXVOL_BINARY=path takes that binary instead and builds nothing.
+set -eu
+
+die() {
+    printf 'install.sh: %s\n' "$*" >&2
+    exit 1
+}
+
+# Hands over to binary $1, which is $2, with the arguments after that.
+use() {
+    binary=$1
+    printf 'flexvol: %s (%s)\n' "$binary" "$2" >&2
+    shift 2
+    exec "$binary" "$@"
+}
+
+# Whether the standard library of target $1 is there, or rustup can fetch it.
+have_target() {
+    library=$(rustc --print target-libdir --target "$1" 2>/dev/null) || return 1
+    [ -d "$library" ] || rustup target add "$1" >/dev/null 2>&1
+}
+
+# Where this file lies, also through a symlink; the sources are beside it.
+here=$(dirname -- "$(readlink -f -- "$0")")
+
+if [ -n "${FLEXVOL_BINARY:-}" ]; then
+    if ! [ -f "$FLEXVOL_BINARY" ] || ! [ -x "$FLEXVOL_BINARY" ]; then
+        die "FLEXVOL_BINARY=$FLEXVOL_BINARY is not an executable file: correct or unset it"
+    fi
+    use "$(readlink -f -- "$FLEXVOL_BINARY")" "FLEXVOL_BINARY" "$@"
+fi
+
+[ -f "$here/Cargo.toml" ] || die "no Cargo.toml beside $here/install.sh: run it where the sources are, or set FLEXVOL_BINARY"
+command -v cargo >/dev/null || die "cargo is not installed: get Rust from https://rustup.rs, or set FLEXVOL_BINARY to a built binary"
+command -v cc >/dev/null || die "cc is not installed, which Rust links with: apt-get install gcc"
+[ "$(uname -s)" = Linux ] || die "this is $(uname -s): FlexVolume drivers run on Linux nodes only"
+
+# musl where it can be had, because it starts faster and holds nothing of the build machine's C library; else static glibc.
+target=$(uname -m)-unknown-linux-musl
+if ! have_target "$target"; then
+    target=$(uname -m)-unknown-linux-gnu
+    RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static"
+    export RUSTFLAGS
+fi
+
+# A relative CARGO_TARGET_DIR is meant from where the caller stands.
+out=$(readlink -m -- "${CARGO_TARGET_DIR:-$here/target}")
+cargo build --quiet --locked --release --manifest-path "$here/Cargo.toml" --target "$target" --target-dir "$out" >&2 ||
+    die "the build failed: see above"
+use "$out/$target/release/flexvol" "static, $target" "$@"

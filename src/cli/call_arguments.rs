@@ -1,0 +1,208 @@
+//! A call as a person types it: what `run` and `plan` have in common.
+
+use crate::driver::Driver;
+use crate::drivers;
+use crate::failure::{Code, Failure, Result};
+use crate::protocol::{Access, Argument, DriverName, FsGroup, FsGroupSpelling, Options, Verb};
+use crate::secret::Secret;
+use crate::settings::{SIZE_LIMIT, Settings};
+use crate::skeleton::Personality;
+use crate::sys::files;
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Driver, verb, arguments, and conveniences for the options.
+#[derive(Args)]
+pub(super) struct CallArguments {
+    /// The driver
+    #[arg(value_parser = parser())]
+    driver: &'static dyn Driver,
+    /// What kubelet would ask for: init, mount, unmount, expandfs, …
+    pub(super) verb: OsString,
+    /// The verb's arguments, in kubelet's order; the options JSON may be left out
+    arguments: Vec<OsString>,
+    /// The driver's directory, as if installed there: kubelet's directories of other drivers are refused
+    #[arg(long = "as", value_name = "VENDOR~DRIVER", value_parser = directory)]
+    directory: Option<DriverName>,
+    /// Read this side file (.flexvol.json): default options, policy, deadlines
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+    #[command(flatten)]
+    volume: VolumeArguments,
+}
+
+/// What a PV or pod says about a volume.
+#[derive(Args)]
+#[command(next_help_heading = "Options of the volume, instead of the options JSON")]
+struct VolumeArguments {
+    /// One of flexVolume.options; may be repeated
+    #[arg(short = 'o', long = "option", value_name = "KEY=VALUE", value_parser = pair)]
+    options: Vec<(String, String)>,
+    /// Mount read-only
+    #[arg(long)]
+    ro: bool,
+    /// The pod's fsGroup
+    #[arg(long, value_name = "GID", value_parser = clap::value_parser!(u32).range(..i64::from(u32::MAX)))]
+    fs_group: Option<u32>,
+    /// flexVolume.fsType
+    #[arg(long, value_name = "TYPE")]
+    fs_type: Option<String>,
+    /// One key of the Secret, from a file: what stands on a command line is seen by everybody
+    #[arg(long = "secret", value_name = "KEY=@FILE", value_parser = secret_file)]
+    secrets: Vec<(String, PathBuf)>,
+}
+
+/// Completes and corrects the names of drivers.
+pub(super) fn parser() -> impl TypedValueParser<Value = &'static dyn Driver> {
+    let names = drivers::ALL.iter().map(|driver| PossibleValue::new(driver.name()).help(driver.summary()));
+    PossibleValuesParser::new(names).try_map(|name| drivers::find(&name).ok_or("no such driver"))
+}
+
+fn directory(text: &str) -> Result<DriverName> {
+    DriverName::from_directory(text)
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write it as KEY=VALUE")?;
+    if key.starts_with("kubernetes.io/") {
+        return Err("keys of kubernetes.io are kubelet's: use --ro, --fs-type, --fs-group or --secret".into());
+    }
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+fn secret_file(text: &str) -> Result<(String, PathBuf), String> {
+    let file = text.split_once("=@").map(|(key, file)| (key.to_owned(), PathBuf::from(file)));
+    file.ok_or_else(|| "name a file that holds the secret: KEY=@FILE".to_owned())
+}
+
+impl CallArguments {
+    /// The driver with its side file.
+    pub(super) fn personality(&self) -> Result<Personality> {
+        let settings = self.settings.as_deref().map_or_else(|| Ok(Settings::default()), read_settings)?;
+        let directory = self.directory.as_ref().map(DriverName::directory);
+        Ok(Personality { driver: self.driver, directory, settings })
+    }
+
+    /// What follows the verb, the options JSON included: built here unless it was typed.
+    pub(super) fn arguments(&self) -> Result<Vec<OsString>> {
+        let mut arguments = self.arguments.clone();
+        match Verb::parse(&self.verb).and_then(|verb| missing_options(verb, arguments.len())) {
+            Some(place) => {
+                let target = arguments.iter().map(Path::new).find(|argument| argument.is_absolute());
+                let name = target.and_then(Path::file_name);
+                let json = self.volume.to_options(name)?.to_json();
+                arguments.insert(place, json.into());
+            }
+            None if self.volume.is_given() => return Err(twice(&self.verb)),
+            None => {}
+        }
+        Ok(arguments)
+    }
+}
+
+/// Where the options belong, if exactly they are missing.
+fn missing_options(verb: Verb, given: usize) -> Option<usize> {
+    let wanted = verb.spec().arguments;
+    let place = wanted.iter().position(|argument| *argument == Argument::Options)?;
+    (given + 1 == wanted.len()).then_some(place)
+}
+
+fn twice(verb: &OsStr) -> Failure {
+    let text = "does not take the options given: leave out the options JSON, or --option and the like";
+    Failure::call(format!("{} {text}", verb.to_string_lossy()))
+}
+
+fn read_settings(path: &Path) -> Result<Settings> {
+    let text = files::read_small(path, SIZE_LIMIT).map_err(Failure::from)?;
+    let missing = || Failure::new(Code::NotFound, format!("there is no side file {}", path.display()));
+    Settings::parse(&text.ok_or_else(missing)?)
+}
+
+impl VolumeArguments {
+    fn is_given(&self) -> bool {
+        let words = !self.options.is_empty() || !self.secrets.is_empty() || self.fs_type.is_some();
+        words || self.ro || self.fs_group.is_some()
+    }
+
+    /// As kubelet would send them, the volume's name taken from its directory.
+    fn to_options(&self, name: Option<&OsStr>) -> Result<Options> {
+        let secrets = self.secrets.iter().map(|(key, file)| Ok((key.clone(), read_secret(file)?)));
+        Ok(Options {
+            fs_type: Some(self.fs_type.clone().unwrap_or_default()),
+            access: Some(if self.ro { Access::ReadOnly } else { Access::ReadWrite }),
+            volume_name: name.map(|name| name.to_string_lossy().into_owned()),
+            fs_group: self.fs_group.map(|gid| FsGroup { gid, spelling: FsGroupSpelling::Current }),
+            secrets: secrets.collect::<Result<_>>()?,
+            own: self.options.iter().cloned().collect(),
+            ..Options::default()
+        })
+    }
+}
+
+fn read_secret(file: &Path) -> Result<Secret> {
+    fs::read(file).map(Secret::new).map_err(|error| {
+        let text = format!("read the secret in {}: {error}", file.display());
+        Failure::new(Code::NotFound, text)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        call: CallArguments,
+    }
+
+    fn arguments(line: &str) -> Result<Vec<String>> {
+        let words = std::iter::once("flexvol").chain(line.split(' '));
+        let line = Line::try_parse_from(words).map_err(|error| Failure::call(error.to_string()))?;
+        let arguments = line.call.arguments()?;
+        Ok(arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect())
+    }
+
+    #[test]
+    fn the_options_go_where_kubelet_puts_them() {
+        let json = r#"{"kubernetes.io/fsType":"","kubernetes.io/readwrite":"rw"}"#;
+        assert_eq!(arguments("image attach node-1").unwrap(), [json, "node-1"]);
+        let named = r#"{"kubernetes.io/fsType":"","kubernetes.io/pvOrVolumeName":"v","kubernetes.io/readwrite":"rw"}"#;
+        assert_eq!(arguments("image mount /a/v").unwrap(), ["/a/v", named]);
+        assert_eq!(arguments("image unmount /a/v").unwrap(), ["/a/v"]);
+        assert_eq!(arguments("image mount /a/v {}").unwrap(), ["/a/v", "{}"]);
+        assert_eq!(arguments("image frobnicate a b").unwrap(), ["a", "b"]);
+    }
+
+    #[test]
+    fn conveniences_become_kubelet_s_keys() {
+        let json = &arguments("image mount /v -o size=1Mi --option a=b=c --ro --fs-group 7 --fs-type xfs")
+            .unwrap()[1];
+        assert_eq!(
+            json,
+            concat!(
+                r#"{"a":"b=c","kubernetes.io/fsType":"xfs","kubernetes.io/mounterArgs.FsGroup":"7","#,
+                r#""kubernetes.io/pvOrVolumeName":"v","kubernetes.io/readwrite":"ro","size":"1Mi"}"#
+            )
+        );
+    }
+
+    #[test]
+    fn contradictions_and_open_secrets_are_refused() {
+        for (line, mend) in [
+            ("image mount /v {} --ro", "leave out"),
+            ("image unmount /v -o a=b", "leave out"),
+            ("image mount /v -o kubernetes.io/readwrite=ro", "use --ro"),
+            ("image mount /v --secret password=hunter2", "KEY=@FILE"),
+            ("image mount /v --secret password=@/nowhere", "/nowhere"),
+            ("imgae mount /v", "'image'"),
+        ] {
+            let message = arguments(line).unwrap_err().message();
+            assert!(message.contains(mend), "{line}: {message}");
+        }
+    }
+}

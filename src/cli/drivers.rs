@@ -1,0 +1,52 @@
+//! `flexvol drivers`: the table of them.
+
+use super::capabilities;
+use super::screen::Screen;
+use crate::driver::Driver;
+use crate::drivers::ALL;
+use crate::protocol::Verb;
+use crate::settings::Settings;
+use anyhow::Result;
+use clap::Args;
+use serde_json::{Value, json};
+use std::process::ExitCode;
+
+/// List the drivers in this binary, with their verbs and capabilities
+#[derive(Args)]
+#[command(after_help = "What a driver's options are says `flexvol explain DRIVER`.")]
+pub(super) struct Drivers {}
+
+impl Drivers {
+    pub(super) fn run(screen: &mut Screen) -> Result<ExitCode> {
+        if screen.wants_json() {
+            screen.json(&ALL.iter().map(|driver| summary(*driver)).collect::<Vec<_>>())?;
+        } else {
+            let heading = ["DRIVER", "WHAT IT MOUNTS", "VERBS", "CAPABILITIES"].map(str::to_owned);
+            let rows: Vec<_> =
+                std::iter::once(heading).chain(ALL.iter().map(|driver| row(*driver))).collect();
+            screen.table(&rows)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn row(driver: &dyn Driver) -> [String; 4] {
+    let held = driver.capabilities(&Settings::default());
+    let verbs = verbs(driver).join(" ");
+    [driver.name().to_owned(), driver.summary().to_owned(), verbs, capabilities::names(held)]
+}
+
+/// The names of a driver's verbs, in the order of a volume's life.
+pub(super) fn verbs(driver: &dyn Driver) -> Vec<&'static str> {
+    driver.verbs(&Settings::default()).iter().map(Verb::name).collect()
+}
+
+/// One driver for programs.
+pub(super) fn summary(driver: &dyn Driver) -> Value {
+    json!({
+        "driver": driver.name(),
+        "summary": driver.summary(),
+        "verbs": verbs(driver),
+        "capabilities": capabilities::json(driver.capabilities(&Settings::default())),
+    })
+}

@@ -1,0 +1,122 @@
+//! `flexvol explain`: all there is to know about one driver before using it.
+
+use super::call_arguments::parser;
+use super::drivers::summary;
+use super::screen::{Screen, wrap};
+use super::{capabilities, manifest};
+use crate::driver::Driver;
+use crate::policy::IMAGE_ROOT;
+use crate::schema::OptionSpec;
+use crate::settings::Settings;
+use anyhow::Result;
+use clap::Args;
+use serde_json::{Value, json};
+use std::process::ExitCode;
+
+/// As wide as a terminal is by default.
+const WIDTH: usize = 80;
+
+/// Explain a driver: its options, verbs and capabilities, with manifests to copy
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  flexvol explain image
+  flexvol explain tmpfs --json | jq -r .manifest | kubectl apply --dry-run=client -f -")]
+pub(super) struct Explain {
+    /// The driver
+    #[arg(value_parser = parser())]
+    driver: &'static dyn Driver,
+}
+
+impl Explain {
+    pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
+        if screen.wants_json() {
+            screen.json(&json(self.driver))?;
+        } else {
+            print(screen, self.driver)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn print(screen: &mut Screen, driver: &dyn Driver) -> Result<()> {
+    screen.heading(&format!("{}: {}", driver.name(), driver.summary()))?;
+    if let Some(hint) = hint(driver.name()) {
+        screen.text(&format!("\n{}", wrap(&hint, 0, WIDTH)))?;
+    }
+    screen.heading("\nOptions (flexVolume.options)")?;
+    for option in driver.options() {
+        screen.line(&format!("  {}  {}", option.name, about(option)))?;
+        screen.text(&wrap(&doc(option), 6, WIDTH))?;
+    }
+    if driver.options().is_empty() {
+        screen.line("  those that the side file names")?;
+    }
+    screen.heading("\nVerbs")?;
+    for verb in driver.verbs(&Settings::default()).iter() {
+        screen.line(&format!("  {verb:<10} {}", verb.spec().doc))?;
+    }
+    screen.heading("\nCapabilities")?;
+    for (name, value, doc) in capabilities::all(driver.capabilities(&Settings::default())) {
+        screen.line(&format!("  {name:<16} {value:<5}  {doc}"))?;
+    }
+    screen.heading("\nExample: a PV with its claim, and a pod that says it inline")?;
+    screen.text(&manifest::example(driver))
+}
+
+/// `size, optional, alias nr_inodes`.
+fn about(option: &OptionSpec) -> String {
+    let default = match option.default {
+        Some(default) => format!("default {default}"),
+        None if option.required() => "required".to_owned(),
+        None => "optional".to_owned(),
+    };
+    let aliases =
+        if option.aliases.is_empty() { String::new() } else { format!(", or {}", option.aliases.join(", ")) };
+    format!("({}, {default}{aliases})", option.kind)
+}
+
+fn doc(option: &OptionSpec) -> String {
+    option.doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
+}
+
+/// What no option says: what the node's admin has to do first.
+fn hint(driver: &str) -> Option<String> {
+    Some(match driver {
+        "bind" => {
+            "The node allows no source until its admin names the directories below which one may lie, in the \
+            side file .flexvol.json beside the executable: {\"policy\": {\"bindRoots\": [\"/srv\"]}}"
+                .to_owned()
+        }
+        "image" => format!(
+            "Images lie below {IMAGE_ROOT} unless the admin names other directories in the side file .flexvol.json \
+            beside the executable: {{\"policy\": {{\"imageRoots\": [\"/srv/images\"]}}}}"
+        ),
+        "exec" => {
+            "The admin's side file .flexvol.json beside the executable says which command serves which verb: \
+            {\"driver\": \"exec\", \"exec\": {\"commands\": {\"mount\": [\"/usr/local/bin/mount-share\", \
+            \"{option.server}\", \"{target}\"]}, \"options\": [\"server\"]}}"
+                .to_owned()
+        }
+        _ => return None,
+    })
+}
+
+fn json(driver: &dyn Driver) -> Value {
+    let option = |option: &OptionSpec| {
+        json!({
+            "name": option.name,
+            "aliases": option.aliases,
+            "kind": option.kind,
+            "default": option.default,
+            "required": option.required(),
+            "example": (!option.example.is_empty()).then_some(option.example),
+            "doc": doc(option),
+        })
+    };
+    let mut all = summary(driver);
+    all["options"] = driver.options().iter().map(option).collect();
+    all["hint"] = hint(driver.name()).into();
+    all["manifest"] = manifest::example(driver).into();
+    all
+}

@@ -1,0 +1,47 @@
+//! `flexvol man`: manual pages, made from the same table as the help.
+
+use super::Cli;
+use super::screen::Screen;
+use crate::failure::{Code, Failure};
+use crate::schema::did_you_mean;
+use anyhow::Result;
+use clap::{Args, Command, CommandFactory as _};
+use std::process::ExitCode;
+
+/// Print the manual page of flexvol or of one of its commands
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  flexvol man | man -l -
+  flexvol man run > /usr/local/share/man/man1/flexvol-run.1")]
+pub(super) struct Man {
+    /// The command; without one, flexvol as a whole
+    command: Option<String>,
+}
+
+impl Man {
+    pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(self.chosen()?).render(&mut page)?;
+        screen.text(&String::from_utf8(page)?)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn chosen(&self) -> Result<Command> {
+        let mut all = Cli::command();
+        all.build();
+        match &self.command {
+            None => Ok(all),
+            Some(name) => Ok(all.find_subcommand(name).cloned().ok_or_else(|| unknown(name, &all))?),
+        }
+    }
+}
+
+fn unknown(name: &str, all: &Command) -> Failure {
+    let names = all.get_subcommands().map(Command::get_name);
+    let hint = match did_you_mean(name, names) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => "flexvol --help lists them".to_owned(),
+    };
+    Failure::new(Code::NotFound, format!("there is no command {name:?}: {hint}"))
+}

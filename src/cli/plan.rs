@@ -1,0 +1,130 @@
+//! `flexvol plan`: what a call would do, without doing it.
+
+use super::NOT_SUPPORTED;
+use super::call_arguments::CallArguments;
+use super::run::lacks;
+use super::screen::{Screen, Tone};
+use crate::driver;
+use crate::failure::Failure;
+use crate::plan::{Goal, MountFrom, Plan, Source, Step, Word};
+use crate::protocol::{Call, Verb};
+use crate::quantity::Quantity;
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+/// Show what a call would do and how each step is undone, without touching anything
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  flexvol plan tmpfs mount /mnt -o size=16Mi
+  flexvol plan bind mount /mnt -o source=/srv/web --settings /srv/side-file.json
+  flexvol plan image expandfs '' /mnt 2147483648 1073741824 -o file=web.img --json
+
+Exit status: 0 possible, 1 wrong options or against the policy, 2 wrong usage, 3 Not supported.")]
+pub(super) struct PlanCall {
+    #[command(flatten)]
+    call: CallArguments,
+}
+
+impl PlanCall {
+    pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
+        let (personality, arguments) = (self.call.personality()?, self.call.arguments()?);
+        let verbs = personality.driver.verbs(&personality.settings);
+        let Some(verb) = Verb::parse(&self.call.verb).filter(|verb| verbs.contains(*verb)) else {
+            let text = lacks(personality.driver, &self.call.verb.to_string_lossy(), &personality.settings);
+            writeln!(io::stderr(), "flexvol: {text}")?;
+            return Ok(ExitCode::from(NOT_SUPPORTED));
+        };
+        if verb == Verb::Init {
+            return Err(
+                Failure::call("init does nothing but answer: see it with `flexvol run DRIVER init`").into()
+            );
+        }
+        let call = Call::parse(verb, &arguments)?;
+        let plan = driver::plan(personality.driver, &call, &personality.settings)?;
+        let refusal = personality.settings.policy.check(&plan).err();
+        if screen.wants_json() {
+            screen.json(&json!({"plan": plan, "refusal": refusal.as_ref().map(Failure::message)}))?;
+        } else {
+            print(screen, &plan, refusal.as_ref())?;
+        }
+        Ok(if refusal.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}
+
+fn print(screen: &mut Screen, plan: &Plan, refusal: Option<&Failure>) -> Result<()> {
+    screen.heading(&format!("goal: {}", goal(&plan.goal)))?;
+    for (index, step) in plan.steps.iter().enumerate() {
+        screen.line(&format!("{:>2}. {}", index + 1, describe(step)))?;
+        if let Some(undo) = step.undo() {
+            screen.line(&format!("    undo: {undo}"))?;
+        }
+    }
+    let policy = match refusal {
+        None => screen.paint(Tone::Good, "allowed"),
+        Some(failure) => format!("{}: {failure}", screen.paint(Tone::Bad, "refused")),
+    };
+    screen.line(&format!("policy: {policy}"))
+}
+
+fn goal(goal: &Goal) -> String {
+    match goal {
+        Goal::Mounted { target, view } => {
+            let source = match &view.source {
+                Source::Name(name) => name.clone(),
+                Source::Node(path) => path.display().to_string(),
+                Source::Image(file) => format!("the file system in {}", file.display()),
+                Source::Any => "what the command mounts".to_owned(),
+            };
+            format!("{source} at {target}, {}", view.access.word())
+        }
+        Goal::Unmounted { target } => format!("nothing mounted at {target}"),
+        Goal::Performed => "every step done".to_owned(),
+    }
+}
+
+fn describe(step: &Step) -> String {
+    match step {
+        Step::PrepareTarget { target } => format!("make sure {target} is there and free"),
+        Step::MakeDirectory { path, owner } => {
+            let path = path.display();
+            format!(
+                "make {path} if it is missing, mode {:04o}, owner {}:{}",
+                owner.mode, owner.uid, owner.gid
+            )
+        }
+        Step::CreateImage { file, size, allocation } => {
+            let how = format!("{allocation:?}").to_lowercase();
+            format!("make {} of {} if it is missing, {how}", file.display(), Quantity(*size))
+        }
+        Step::AttachLoop { file, .. } => format!("attach {} to a loop device", file.display()),
+        Step::Format { file_system, .. } => format!("format it as {} if it is blank", file_system.name()),
+        Step::CheckFileSystem { .. } => "check the file system unless it is in use".to_owned(),
+        Step::Mount { target, file_system, from, flags, options } => {
+            let what = match (file_system, from) {
+                (Some(kind), _) => kind.as_str(),
+                (None, MountFrom::Name(name)) => name,
+                (None, MountFrom::AttachedDevice) => "whatever file system it holds",
+            };
+            let options: Vec<_> = options.iter().map(ToString::to_string).collect();
+            format!("mount {what} at {target} ({flags}) {}", options.join(",")).trim_end().to_owned()
+        }
+        Step::Bind { target, source, flags, .. } => {
+            format!("bind {} to {target} ({flags})", source.display())
+        }
+        Step::Run(run) => format!("run {}", run.argv.iter().map(word).collect::<Vec<_>>().join(" ")),
+        Step::Unmount { target } => format!("unmount everything at {target}"),
+        Step::GrowImage { size } => format!("grow the image to {}", Quantity(*size)),
+        Step::GrowFileSystem { target } => format!("grow the file system at {target}"),
+    }
+}
+
+fn word(word: &Word) -> String {
+    match word {
+        Word::Text(text) => text.clone(),
+        Word::Secret { before, key } => format!("{before}{{secret.{key}}}"),
+    }
+}

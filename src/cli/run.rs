@@ -1,0 +1,86 @@
+//! `flexvol run`: one verb of one driver, as kubelet would call it.
+
+use super::NOT_SUPPORTED;
+use super::call_arguments::CallArguments;
+use super::capabilities;
+use super::screen::Screen;
+use crate::driver::Driver;
+use crate::failure::{Code, Failure};
+use crate::protocol::{Call, Fields, Reply, Verb};
+use crate::settings::Settings;
+use crate::skeleton;
+use anyhow::Result;
+use clap::Args;
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+/// Run one verb of a driver on this node, as kubelet would
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  flexvol run tmpfs init
+  sudo flexvol run tmpfs mount /mnt -o size=16Mi --fs-group 2000
+  sudo flexvol run tmpfs unmount /mnt
+  sudo flexvol run image mount /mnt '{\"file\":\"web.img\",\"size\":\"1Gi\"}' --json
+
+With --json the output is the driver's reply, byte for byte what kubelet would read.
+Exit status: 0 Success, 1 Failure, 2 wrong usage, 3 Not supported.")]
+pub(super) struct RunCall {
+    #[command(flatten)]
+    call: CallArguments,
+}
+
+impl RunCall {
+    pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
+        let (personality, arguments) = (self.call.personality()?, self.call.arguments()?);
+        let reply = skeleton::perform(&personality, &self.call.verb, &arguments);
+        if screen.wants_json() {
+            screen.text(&reply.to_line())?;
+            return Ok(status(&reply));
+        }
+        match &reply {
+            Reply::Success(fields) => screen.text(&self.done(&arguments, fields))?,
+            Reply::Failure(message) => return Err(Failure::new(Code::Internal, message.clone()).into()),
+            Reply::NotSupported => {
+                let text =
+                    lacks(personality.driver, &self.call.verb.to_string_lossy(), &personality.settings);
+                writeln!(io::stderr(), "flexvol: {text}")?;
+            }
+        }
+        Ok(status(&reply))
+    }
+
+    /// What is true now.
+    fn done(&self, arguments: &[OsString], fields: &Fields) -> String {
+        let call = Verb::parse(&self.call.verb).and_then(|verb| Call::parse(verb, arguments).ok());
+        match (call, fields) {
+            (Some(Call::Mount { target, .. }), _) => format!("mounted at {target}\n"),
+            (Some(Call::Unmount { target }), _) => format!("nothing is mounted at {target} now\n"),
+            (Some(Call::ExpandFs { target, .. }), _) => format!("{target} has grown\n"),
+            (_, Fields { capabilities: Some(held), .. }) => {
+                let lines = capabilities::all(*held)
+                    .map(|(name, value, doc)| format!("{name:<16} {value:<5} {doc}\n"));
+                lines.concat()
+            }
+            (_, Fields { device: Some(device), .. }) => format!("device {device}\n"),
+            (_, Fields { attached: Some(attached), .. }) => format!("attached: {attached}\n"),
+            (_, Fields { volume_name: Some(name), .. }) => format!("volume {name}\n"),
+            _ => "done\n".to_owned(),
+        }
+    }
+}
+
+fn status(reply: &Reply) -> ExitCode {
+    match reply {
+        Reply::Success(_) => ExitCode::SUCCESS,
+        Reply::Failure(_) => ExitCode::FAILURE,
+        Reply::NotSupported => ExitCode::from(NOT_SUPPORTED),
+    }
+}
+
+/// That a driver does not have a verb, and which ones it has.
+pub(super) fn lacks(driver: &dyn Driver, verb: &str, settings: &Settings) -> String {
+    let verbs: Vec<_> = driver.verbs(settings).iter().map(Verb::name).collect();
+    format!("{} does not have the verb {verb:?}: it has {}", driver.name(), verbs.join(", "))
+}

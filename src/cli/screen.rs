@@ -1,0 +1,135 @@
+//! Where commands print: text in colour or not, tables, or JSON.
+
+use anyhow::Result;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _, Write};
+
+/// Standard output, and how to write to it.
+pub(super) struct Screen {
+    out: Box<dyn Write>,
+    json: bool,
+    colour: bool,
+}
+
+/// What a piece of text is; on a terminal, that is its colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tone {
+    Heading,
+    Good,
+    Bad,
+    Warning,
+}
+
+impl Tone {
+    fn code(self) -> &'static str {
+        match self {
+            Self::Heading => "\x1b[1m",
+            Self::Good => "\x1b[32m",
+            Self::Bad => "\x1b[31m",
+            Self::Warning => "\x1b[33m",
+        }
+    }
+}
+
+impl Screen {
+    /// Standard output. Colour only for a terminal, and never with `NO_COLOR` (<https://no-color.org>).
+    pub(super) fn standard(json: bool) -> Self {
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self { out: Box::new(io::stdout()), json, colour: io::stdout().is_terminal() && !plain && !dumb }
+    }
+
+    /// Whether `--json` was given.
+    pub(super) fn wants_json(&self) -> bool {
+        self.json
+    }
+
+    /// Prints text that ends its own lines.
+    pub(super) fn text(&mut self, text: &str) -> Result<()> {
+        self.out.write_all(text.as_bytes())?;
+        Ok(self.out.flush()?)
+    }
+
+    /// Prints one line.
+    pub(super) fn line(&mut self, line: &str) -> Result<()> {
+        self.text(&format!("{line}\n"))
+    }
+
+    /// Prints one value as indented JSON.
+    pub(super) fn json(&mut self, value: &impl Serialize) -> Result<()> {
+        self.line(&serde_json::to_string_pretty(value)?)
+    }
+
+    /// Text in the colour of its tone.
+    pub(super) fn paint(&self, tone: Tone, text: &str) -> String {
+        if self.colour { format!("{}{text}\x1b[0m", tone.code()) } else { text.to_owned() }
+    }
+
+    /// Prints a heading in a line of its own.
+    pub(super) fn heading(&mut self, text: &str) -> Result<()> {
+        let heading = self.paint(Tone::Heading, text);
+        self.line(&heading)
+    }
+
+    /// Prints columns as wide as their widest cell; the first row is the heading.
+    pub(super) fn table<const N: usize>(&mut self, rows: &[[String; N]]) -> Result<()> {
+        let widths = widths(rows);
+        for (index, row) in rows.iter().enumerate() {
+            let line = in_columns(row, &widths);
+            match index {
+                0 => self.heading(&line)?,
+                _ => self.line(&line)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn widths<const N: usize>(rows: &[[String; N]]) -> [usize; N] {
+    std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
+}
+
+fn in_columns<const N: usize>(row: &[String; N], widths: &[usize; N]) -> String {
+    let mut line = String::new();
+    for (cell, width) in row.iter().zip(widths) {
+        // Writing to a String cannot fail.
+        let _ = write!(line, "{cell:<width$}  ");
+    }
+    line.trim_end().to_owned()
+}
+
+/// Breaks text into lines of at most `width` characters, each after `indent` spaces.
+pub(super) fn wrap(text: &str, indent: usize, width: usize) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().filter(|line| {
+            line.is_empty() || indent + line.chars().count() + 1 + word.chars().count() <= width
+        });
+        match line {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) => line.extend([" ", word]),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    let margin = " ".repeat(indent);
+    lines.iter().flat_map(|line| [&margin, line, "\n"]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wraps_between_words() {
+        assert_eq!(wrap("one two  three", 2, 9), "  one two\n  three\n");
+        assert_eq!(wrap("incomprehensibilities a", 1, 5), " incomprehensibilities\n a\n");
+    }
+
+    #[test]
+    fn columns_are_aligned_without_trailing_blanks() {
+        let rows = [["A", "B"], ["long", ""]].map(|row| row.map(str::to_owned));
+        let lines: Vec<_> = rows.iter().map(|row| in_columns(row, &widths(&rows))).collect();
+        assert_eq!(lines, ["A     B", "long"]);
+    }
+}

@@ -1,0 +1,78 @@
+//! `flexvol try`: a whole pod's life for each driver, on this machine, without a cluster.
+//!
+//! Everything happens in a mount namespace and a directory of its own. What is printed is what was seen: the
+//! installed copy of this very executable answers, data is written through the mount and read back, and at the end the
+//! mount table, the loop devices, the processes and the files are looked at for anything left behind.
+
+mod leaks;
+mod life;
+mod report;
+mod stage;
+
+use super::screen::Screen;
+use crate::settings::Settings;
+use crate::sys::{namespace, signal};
+use anyhow::Result;
+use clap::Args;
+use life::Part;
+use report::{LEAKS, Report, Row};
+use stage::Stage;
+use std::process::ExitCode;
+
+/// Try the drivers on this machine, as kubelet would use them, without a cluster
+#[derive(Args)]
+#[command(after_help = "\
+Needs root, for mounts. They are made in a mount namespace of their own: nothing outside it sees them.
+
+Examples:
+  sudo flexvol try
+  sudo flexvol try --json | jq '.rows[] | select(.result != \"ok\")'
+
+Exit status: 0 if every call did what it should and nothing was left behind.")]
+pub(super) struct Trial {}
+
+impl Trial {
+    pub(super) fn run(screen: &mut Screen) -> Result<ExitCode> {
+        namespace::enter()?;
+        signal::install()?;
+        namespace::cover_run()?;
+        let stage = Stage::set()?;
+        let mut report = Report::begin(screen)?;
+        for part in parts(&stage) {
+            life::live(&stage, &part, &mut report)?;
+        }
+        leaks::look(&stage, &mut report)?;
+        let struck = stage.strike();
+        report.row(Row::of(LEAKS, "remove the directory", struck))?;
+        report.end()
+    }
+}
+
+/// The drivers that need nothing but this machine.
+fn parts(stage: &Stage) -> [Part; 3] {
+    let own =
+        |pairs: &[(&str, &str)]| pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+    [
+        Part { driver: "tmpfs", options: own(&[("size", "16Mi")]), keeps_data: false, ..Part::default() },
+        Part {
+            driver: "image",
+            options: own(&[
+                ("file", stage::IMAGE),
+                ("size", "64Mi"),
+                ("fsType", "ext4"),
+                ("format", "ifBlank"),
+            ]),
+            settings: Settings { policy: stage.policy(), ..Settings::default() },
+            keeps_data: true,
+            tool: Some("mkfs.ext4"),
+            device: Some("/dev/loop-control"),
+        },
+        Part {
+            driver: "bind",
+            options: own(&[("source", &stage.shared().to_string_lossy())]),
+            settings: Settings { policy: stage.policy(), ..Settings::default() },
+            keeps_data: true,
+            ..Part::default()
+        },
+    ]
+}

@@ -1,0 +1,56 @@
+//! Kubelet's way to give a volume to the pod's fsGroup: `SetVolumeOwnership` of pkg/volume.
+
+use anyhow::{Context as _, Result};
+use std::fs::{self, Metadata, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, lchown};
+use std::path::Path;
+
+/// Everything below may be read and written by the group.
+const FILE_BITS: u32 = 0o660;
+
+/// Directories may also be entered, and what is made in them inherits the group.
+const DIRECTORY_BITS: u32 = FILE_BITS | 0o2110;
+
+/// Gives `path` and everything below it to `gid`. Only for writable volumes; kubelet ignores the error.
+pub(super) fn change_group(path: &Path, gid: u32) -> Result<()> {
+    let about = fs::symlink_metadata(path).with_context(|| format!("look at {}", path.display()))?;
+    change_one(path, &about, gid).with_context(|| format!("give {} to group {gid}", path.display()))?;
+    if about.is_dir() {
+        for entry in fs::read_dir(path).with_context(|| format!("list {}", path.display()))? {
+            change_group(&entry?.path(), gid)?;
+        }
+    }
+    Ok(())
+}
+
+/// A symlink's mode means nothing, and chmod(2) would follow it.
+fn change_one(path: &Path, about: &Metadata, gid: u32) -> Result<()> {
+    lchown(path, None, Some(gid))?;
+    let bits = if about.is_dir() { DIRECTORY_BITS } else { FILE_BITS };
+    if !about.is_symlink() {
+        fs::set_permissions(path, Permissions::from_mode(about.permissions().mode() | bits))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt as _, symlink};
+
+    #[test]
+    fn files_and_directories_open_up_and_symlinks_are_left_alone() {
+        let outside = tempfile::NamedTempFile::new().unwrap();
+        fs::set_permissions(outside.path(), Permissions::from_mode(0o600)).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("d")).unwrap();
+        fs::File::create(root.path().join("d/f")).unwrap();
+        fs::set_permissions(root.path().join("d/f"), Permissions::from_mode(0o400)).unwrap();
+        symlink(outside.path(), root.path().join("link")).unwrap();
+        let gid = fs::metadata(root.path()).unwrap().gid();
+        change_group(root.path(), gid).unwrap();
+        let mode = |path: &Path| fs::symlink_metadata(path).unwrap().mode() & 0o7777;
+        assert_eq!(mode(&root.path().join("d")) & DIRECTORY_BITS, DIRECTORY_BITS);
+        assert_eq!((mode(&root.path().join("d/f")), mode(outside.path())), (0o660, 0o600));
+    }
+}

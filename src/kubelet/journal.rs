@@ -1,0 +1,125 @@
+//! The record of what kubelet did, step by step.
+
+use super::caller::{Caller, Exchange};
+use super::verdict::Verdict;
+use crate::failure::{Code, Failure};
+use crate::protocol::{Call, Capabilities, Verb};
+use anyhow::Result;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// All steps of one operation on a volume.
+#[derive(Clone, Debug, Default)]
+pub struct Journal {
+    /// In order.
+    pub records: Vec<Record>,
+    /// Why the operation failed, if it did: what the pod's Event would say.
+    pub failure: Option<Failure>,
+}
+
+/// One step.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// What was done.
+    pub action: Action,
+    /// How long it took.
+    pub took: Duration,
+    /// The call, if it was one.
+    pub exchange: Option<Exchange>,
+    /// What went wrong. Kubelet forgives some of it; [`Journal::failure`] tells.
+    pub error: Option<String>,
+}
+
+/// What kubelet does besides and by calling a driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Looks whether something is mounted at the pod's directory.
+    Look,
+    /// Found a mount there, and so takes the volume for mounted without a call.
+    FindMounted,
+    /// Makes the pod's directory and those above it.
+    MakeDirectory,
+    /// Calls the driver.
+    Call(Verb),
+    /// Gives all files to the pod's fsGroup.
+    ChangeGroup,
+    /// Unmounts by itself, for a driver that lacks `unmount`.
+    Unmount,
+    /// Removes the pod's directory, which must be empty and unmounted.
+    RemoveDirectory,
+    /// Removes the empty directories above it.
+    RemovePod,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Look => "look at directory",
+            Self::FindMounted => "already mounted, no call",
+            Self::MakeDirectory => "make directory",
+            Self::Call(verb) => verb.name(),
+            Self::ChangeGroup => "change group",
+            Self::Unmount => "unmount without driver",
+            Self::RemoveDirectory => "remove directory",
+            Self::RemovePod => "remove pod directories",
+        })
+    }
+}
+
+impl Journal {
+    /// Runs an operation that writes its own journal.
+    pub(super) fn keep(operation: impl FnOnce(&mut Self) -> Result<()>) -> Self {
+        let mut journal = Self::default();
+        journal.failure = operation(&mut journal).err().map(Failure::from);
+        journal
+    }
+
+    /// Loads a driver: kubelet's `init`, and what the driver can do if that went well.
+    pub fn init(caller: &mut Caller) -> (Self, Option<Capabilities>) {
+        let (exchange, capabilities) = caller.init();
+        let failure = capabilities.as_ref().err().cloned();
+        let error = failure.as_ref().map(Failure::message);
+        let record = Record {
+            action: Action::Call(Verb::Init),
+            took: exchange.took(),
+            exchange: Some(exchange),
+            error,
+        };
+        (Self { records: vec![record], failure }, capabilities.ok())
+    }
+
+    /// One call outside any operation, as when an answer was lost.
+    pub fn of_call(caller: &mut Caller, call: &Call) -> Self {
+        Self::keep(|journal| match journal.call(caller, call) {
+            Verdict::Success(_) => Ok(()),
+            other => Err(Failure::new(Code::Internal, other.to_string()).into()),
+        })
+    }
+
+    /// Does something and records it.
+    pub(super) fn perform<T>(&mut self, action: Action, deed: impl FnOnce() -> Result<T>) -> Result<T> {
+        let start = Instant::now();
+        let result = deed();
+        let error = result.as_ref().err().map(|error| format!("{error:#}"));
+        self.records.push(Record { action, took: start.elapsed(), exchange: None, error });
+        result
+    }
+
+    /// Calls the driver and records it.
+    pub(super) fn call(&mut self, caller: &mut Caller, call: &Call) -> Verdict {
+        let exchange = caller.call(call);
+        let verdict = exchange.verdict.clone();
+        self.records.push(Record {
+            action: Action::Call(call.verb()),
+            took: exchange.took(),
+            error: (!verdict.is_success()).then(|| verdict.to_string()),
+            exchange: Some(exchange),
+        });
+        verdict
+    }
+
+    /// Whether the operation succeeded.
+    pub fn is_success(&self) -> bool {
+        self.failure.is_none()
+    }
+}

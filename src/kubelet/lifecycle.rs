@@ -1,0 +1,287 @@
+//! One volume of one pod, set up and torn down by kubelet's own steps and in their order
+//! (pkg/volume/flexvolume/mounter.go and unmounter.go).
+
+use super::caller::Caller;
+use super::fs_group::change_group;
+use super::journal::{Action, Journal};
+use super::verdict::Verdict;
+use crate::failure::{Code, Failure};
+use crate::protocol::{Access, Call, Capabilities, DriverName, Options, PodRef, TargetPath};
+use crate::sys::mount;
+use crate::sys::place::{Look, Place};
+use anyhow::{Context as _, Result};
+use rustix::io::Errno;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+/// A volume as a pod asks for it.
+#[derive(Clone, Debug)]
+pub struct PodVolume {
+    /// Kubelet's `--root-dir`.
+    pub kubelet_root: PathBuf,
+    /// The pod's UID.
+    pub pod_uid: String,
+    /// As the manifest names it.
+    pub driver: DriverName,
+    /// The PV's name, or the volume's in the pod.
+    pub name: String,
+    /// What the manifest says: options, access, fsType, fsGroup, secrets. What kubelet adds of its own is filled in.
+    pub options: Options,
+}
+
+impl PodVolume {
+    /// The directory the volume shall appear at.
+    pub fn target(&self) -> crate::failure::Result<TargetPath> {
+        let pod = self.kubelet_root.join("pods").join(&self.pod_uid);
+        let path = pod.join("volumes").join(self.driver.directory()).join(&self.name);
+        TargetPath::parse(path.as_os_str())
+    }
+
+    /// What `mount` is called with.
+    pub fn mount_call(&self) -> crate::failure::Result<Call> {
+        let given = &self.options;
+        let or =
+            |given: &Option<String>, otherwise: &str| given.clone().or_else(|| Some(otherwise.to_owned()));
+        let options = Options {
+            fs_type: or(&given.fs_type, ""),
+            access: Some(given.access()),
+            volume_name: or(&given.volume_name, &self.name),
+            pod: PodRef {
+                name: or(&given.pod.name, "pod"),
+                namespace: or(&given.pod.namespace, "default"),
+                uid: or(&given.pod.uid, &self.pod_uid),
+                service_account: or(&given.pod.service_account, "default"),
+            },
+            ..given.clone()
+        };
+        Ok(Call::Mount { target: self.target()?, device: None, options })
+    }
+
+    /// What kubelet does before it starts the pod, and again after every failure and after its own restart.
+    ///
+    /// A directory that is a mount already counts as set up, whatever is mounted there. After a failed `mount` the
+    /// directory is removed if that is possible; `unmount` is not called.
+    pub fn set_up(&self, caller: &mut Caller, capabilities: Capabilities) -> Journal {
+        Journal::keep(|journal| {
+            if self.prepare(journal)? {
+                self.mount(journal, caller)?;
+                self.change_group(journal, capabilities);
+            }
+            Ok(())
+        })
+    }
+
+    /// What kubelet does when the pod is gone, whether the volume was ever mounted or not, until it succeeds.
+    pub fn tear_down(&self, caller: &mut Caller) -> Journal {
+        Journal::keep(|journal| {
+            let target = self.target()?;
+            // A mount that does not answer is none of kubelet's excuses: the driver is called.
+            if journal.perform(Action::Look, || look(&target))? == Look::Missing {
+                return Ok(());
+            }
+            match journal.call(caller, &Call::Unmount { target: target.clone() }) {
+                Verdict::Success(_) => {}
+                Verdict::NotSupported => journal.perform(Action::Unmount, || unmount(&target))?,
+                failure @ Verdict::Failure(_) => return Err(failed(&failure)),
+            }
+            journal.perform(Action::RemoveDirectory, || remove_directory(target.as_path()))
+        })
+    }
+
+    /// What kubelet's housekeeping does after the last volume: removes directories, never a file.
+    pub fn clean_up(&self) -> Journal {
+        Journal::keep(|journal| {
+            let target = self.target()?;
+            let mut above = target.as_path().ancestors().skip(1).take(3);
+            journal.perform(Action::RemovePod, || above.try_for_each(remove_directory))
+        })
+    }
+
+    /// Whether there is something to mount.
+    fn prepare(&self, journal: &mut Journal) -> Result<bool> {
+        let target = self.target()?;
+        match journal.perform(Action::Look, || look(&target))? {
+            Look::Missing => journal.perform(Action::MakeDirectory, || make_directory(target.as_path()))?,
+            Look::Plain(_) => {}
+            Look::Mount(_) => {
+                journal.perform(Action::FindMounted, || Ok(()))?;
+                return Ok(false);
+            }
+            Look::Dead(errno) => return Err(dead(&target, errno).into()),
+        }
+        Ok(true)
+    }
+
+    fn mount(&self, journal: &mut Journal, caller: &mut Caller) -> Result<()> {
+        let verdict = journal.call(caller, &self.mount_call()?);
+        if verdict.is_success() {
+            return Ok(());
+        }
+        let target = self.target()?;
+        // One plain rmdir, whose error kubelet ignores: a mount left behind will pass for a success next time.
+        let _ = journal.perform(Action::RemoveDirectory, || remove_directory(target.as_path()));
+        Err(match verdict {
+            Verdict::NotSupported => no_mount(),
+            other => failed(&other),
+        })
+    }
+
+    fn change_group(&self, journal: &mut Journal, capabilities: Capabilities) {
+        let writable = self.options.access() == Access::ReadWrite;
+        if let (Some(group), true, Ok(target)) =
+            (self.options.fs_group, writable && capabilities.fs_group, self.target())
+        {
+            // The pod starts all the same.
+            let _ = journal.perform(Action::ChangeGroup, || change_group(target.as_path(), group.gid));
+        }
+    }
+}
+
+fn look(target: &TargetPath) -> Result<Look> {
+    Place::open(target)?.map_or(Ok(Look::Missing), |place| place.look())
+}
+
+fn make_directory(path: &Path) -> Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(0o750).create(path);
+    made.with_context(|| format!("make {}", path.display()))
+}
+
+fn remove_directory(path: &Path) -> Result<()> {
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.with_context(|| format!("remove {}", path.display())),
+    }
+}
+
+/// What is not mounted need not be unmounted.
+fn unmount(target: &TargetPath) -> Result<()> {
+    let Some(place) = Place::open(target)? else { return Ok(()) };
+    match place.look()? {
+        Look::Missing | Look::Plain(_) => Ok(()),
+        Look::Mount(_) | Look::Dead(_) => {
+            mount::unmount(&place, false).with_context(|| format!("unmount {target}"))
+        }
+    }
+}
+
+fn dead(target: &TargetPath, errno: Errno) -> Failure {
+    let text = format!(
+        "the mount at {target} does not answer ({errno}): kubelet calls no driver until it is unmounted"
+    );
+    Failure::new(Code::Busy, text)
+}
+
+fn no_mount() -> anyhow::Error {
+    let text = "mount is not supported: kubelet would bind the node's global directory, which only drivers that attach have";
+    Failure::new(Code::Internal, text).into()
+}
+
+fn failed(verdict: &Verdict) -> anyhow::Error {
+    Failure::new(Code::Internal, verdict.to_string()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::caller::tests::{Script, script};
+    use super::*;
+    use crate::protocol::{FsGroup, FsGroupSpelling};
+
+    /// A volume, and the driver whose script serves it; the script logs its calls beside itself.
+    fn volume(body: &str) -> (PodVolume, Script) {
+        let script = script(&format!("echo \"$*\" >> \"${{0%/*}}/log\"\n{body}"));
+        let volume = PodVolume {
+            kubelet_root: script.dir.path().join("kubelet"),
+            pod_uid: "1".into(),
+            driver: DriverName::parse("example.com/d").unwrap(),
+            name: "data".into(),
+            options: Options::default(),
+        };
+        (volume, script)
+    }
+
+    fn log(script: &Script) -> String {
+        fs::read_to_string(script.dir.path().join("log")).unwrap_or_default()
+    }
+
+    fn actions(journal: &Journal) -> Vec<Action> {
+        journal.records.iter().map(|record| record.action).collect()
+    }
+
+    const PLAIN: Capabilities = Capabilities { attach: false, ..Capabilities::KUBELET_DEFAULT };
+
+    #[test]
+    fn mount_gets_what_kubelet_adds() {
+        let (volume, mut script) = volume(r#"echo '{"status":"Success"}'"#);
+        assert!(volume.set_up(&mut script.caller, PLAIN).is_success());
+        let target = volume.target().unwrap();
+        assert!(target.as_path().ends_with("kubelet/pods/1/volumes/example.com~d/data"));
+        let expected = format!(
+            concat!(
+                r#"mount {} {{"kubernetes.io/fsType":"","kubernetes.io/pod.name":"pod","#,
+                r#""kubernetes.io/pod.namespace":"default","kubernetes.io/pod.uid":"1","#,
+                r#""kubernetes.io/pvOrVolumeName":"data","kubernetes.io/readwrite":"rw","#,
+                r#""kubernetes.io/serviceAccount.name":"default"}}"#,
+                "\n"
+            ),
+            target
+        );
+        assert_eq!(log(&script), expected);
+    }
+
+    #[test]
+    fn a_failed_mount_costs_the_empty_directory_and_no_unmount() {
+        let (volume, mut script) = volume(r#"echo '{"status":"Failure","message":"no"}'"#);
+        let journal = volume.set_up(&mut script.caller, PLAIN);
+        assert_eq!(
+            journal.failure.as_ref().map(Failure::message).as_deref(),
+            Some("mount command failed, status: Failure, reason: no")
+        );
+        assert!(actions(&journal).ends_with(&[Action::RemoveDirectory]));
+        assert!(!volume.target().unwrap().as_path().exists());
+        assert!(!log(&script).contains("unmount"));
+    }
+
+    #[test]
+    fn the_group_is_changed_only_where_all_agree() {
+        let gid = rustix::process::getgid().as_raw();
+        let group = Some(FsGroup { gid, spelling: FsGroupSpelling::Current });
+        for (access, capability, changed) in [
+            (Access::ReadWrite, true, true),
+            (Access::ReadOnly, true, false),
+            (Access::ReadWrite, false, false),
+        ] {
+            let (mut volume, mut script) = volume(r#"echo '{"status":"Success"}'"#);
+            volume.options = Options { access: Some(access), fs_group: group, ..Options::default() };
+            let capabilities = Capabilities { fs_group: capability, ..PLAIN };
+            let journal = volume.set_up(&mut script.caller, capabilities);
+            assert_eq!(actions(&journal).contains(&Action::ChangeGroup), changed, "{access:?} {capability}");
+        }
+    }
+
+    #[test]
+    fn tear_down_removes_the_directory_or_fails() {
+        let (volume, mut script) = volume(r#"echo '{"status":"Success"}'"#);
+        let target = volume.target().unwrap();
+        assert!(volume.tear_down(&mut script.caller).is_success() && log(&script).is_empty());
+        make_directory(&target.as_path().join("left")).unwrap();
+        let journal = volume.tear_down(&mut script.caller);
+        assert!(journal.failure.unwrap().message().contains("not empty"));
+        fs::remove_dir(target.as_path().join("left")).unwrap();
+        assert!(volume.tear_down(&mut script.caller).is_success());
+        assert_eq!(log(&script), format!("unmount {target}\n").repeat(2));
+        assert!(volume.clean_up().is_success() && !volume.kubelet_root.join("pods/1").exists());
+    }
+
+    #[test]
+    fn without_unmount_kubelet_helps_itself() {
+        let (volume, mut script) = volume(r#"echo '{"status":"Not supported"}'"#);
+        make_directory(volume.target().unwrap().as_path()).unwrap();
+        let journal = volume.tear_down(&mut script.caller);
+        assert!(journal.is_success(), "{:?}", journal.failure);
+        assert!(actions(&journal).contains(&Action::Unmount));
+        let journal = volume.set_up(&mut script.caller, PLAIN);
+        assert!(journal.failure.unwrap().message().contains("mount is not supported"));
+    }
+}

@@ -1,0 +1,19 @@
+//! Kubelet's side of the protocol, without a cluster: what kubelet does to a driver, done to any driver in any language.
+//!
+//! [`Caller`] executes a driver once and judges the answer exactly as kubelet does; [`PodVolume`] is the sequence of
+//! calls and checks that brings a volume into a pod and out again. Everything is recorded, nothing is printed.
+//!
+//! Followed is pkg/volume/flexvolume of Kubernetes 1.13 to 1.36, which do not differ here.
+
+mod caller;
+mod exec;
+mod fs_group;
+mod journal;
+mod lifecycle;
+mod verdict;
+
+pub use caller::{Caller, Exchange};
+pub use exec::{End, Run, Stop, Terms};
+pub use journal::{Action, Journal, Record};
+pub use lifecycle::PodVolume;
+pub use verdict::{Fault, Verdict};

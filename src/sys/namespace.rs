@@ -1,0 +1,67 @@
+//! A mount table of one's own.
+
+use crate::failure::{Code, Failure};
+use anyhow::{Context as _, Result};
+use nix::sched::{CloneFlags, unshare};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use std::fs;
+use std::path::PathBuf;
+
+/// Gives this process and what it starts a mount table of their own: nothing they mount is seen outside, and the kernel
+/// unmounts it all when the last of them is gone.
+///
+/// Fails with `Denied` without the right to do so.
+pub fn enter() -> Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| match errno {
+        nix::Error::EPERM => anyhow::Error::from(not_allowed()),
+        errno => anyhow::Error::from(errno).context("make a mount namespace"),
+    })?;
+    mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
+        .context("make the mount namespace private")
+}
+
+fn not_allowed() -> Failure {
+    let text = "this needs a mount namespace, which only root may make: run it with sudo (in a container: a privileged one)";
+    Failure::new(Code::Denied, text)
+}
+
+/// Covers /run, in the namespace of [`enter`], with an empty one of its own: what is left there then is known.
+pub fn cover_run() -> Result<()> {
+    match mount("tmpfs", "/run", "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=755,size=16m"))
+    {
+        // A node without /run has nothing to be covered.
+        Err(Errno::NOENT) => Ok(()),
+        mounted => mounted.context("mount an empty /run"),
+    }
+}
+
+/// The other processes that share our mount table, as `1234 (name)`. After [`enter`] all of them are our descendants.
+pub fn companions() -> Result<Vec<String>> {
+    let namespace = |process: PathBuf| fs::read_link(process.join("ns/mnt"));
+    let ours = namespace("/proc/self".into()).context("read /proc/self/ns/mnt: is /proc mounted?")?;
+    let own = std::process::id().to_string();
+    let is_other = |name: &String| *name != own && name.bytes().all(|byte| byte.is_ascii_digit());
+    let names = fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    Ok(names
+        .filter(is_other)
+        .filter(|name| namespace(PathBuf::from("/proc").join(name)).is_ok_and(|theirs| theirs == ours))
+        .map(|name| {
+            let called = fs::read_to_string(format!("/proc/{name}/comm")).unwrap_or_default();
+            format!("{name} ({})", called.trim_end())
+        })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_started_us_is_a_companion_and_we_are_not() {
+        let numbers = |name: &String| name.split(' ').next().and_then(|number| number.parse().ok());
+        let found: Vec<u32> = companions().unwrap().iter().filter_map(numbers).collect();
+        assert!(found.contains(&std::os::unix::process::parent_id()), "{found:?}");
+        assert!(!found.contains(&std::process::id()));
+    }
+}

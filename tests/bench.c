@@ -1,0 +1,213 @@
+/*
+ * The measuring half of tests/bench and tests/startup.rs: starts programs and looks at what they cost.
+ *
+ *   bench cost RUNS COMMAND             median page faults and largest resident set of one run: "faults kib"
+ *   bench pairs RUNS SIDE -- SIDE       median microseconds of each side and the median of the pairs' ratios: "a b a/b"
+ *
+ *   SIDE = MOUNTS COMMAND [+ COMMAND]...
+ *
+ * A side's commands run one after the other and are timed together. Each side lives in a process with a mount namespace of
+ * its own that holds MOUNTS more mounts; the sides take turns, and which goes first alternates. This program is static
+ * and small, so what a child inherits from it before exec does not blur the child's figures; both sides pay the same for it.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LIMIT = 100000 };
+
+struct side {
+    int mounts;
+    char **commands;        /* words, commands parted by "+", ended by NULL */
+    int ask, answer;        /* pipes to its process */
+    double *microseconds;
+};
+
+static void die(const char *what)
+{
+    fprintf(stderr, "bench: %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+/* Runs one command with the environment kubelet's drivers can rely on: none. It must succeed. */
+static struct rusage run(char **words)
+{
+    static posix_spawn_file_actions_t actions;
+    static int prepared;
+    char *environment[] = {NULL};
+    struct rusage usage;
+    int status;
+    pid_t child;
+
+    if (!prepared++) {
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+        posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+    }
+    if ((errno = posix_spawn(&child, words[0], &actions, NULL, words, environment)))
+        die(words[0]);
+    if (wait4(child, &status, 0, &usage) != child)
+        die("wait4");
+    if (status != 0) {
+        fprintf(stderr, "bench: %s %s: status %#x\n", words[0], words[1] ? words[1] : "", status);
+        exit(1);
+    }
+    return usage;
+}
+
+static double now(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1e6 + time.tv_nsec / 1e3;
+}
+
+static double timed(char **commands)
+{
+    double start = now();
+
+    for (char **word = commands; word; ) {
+        char **end = word;
+        while (*end && strcmp(*end, "+"))
+            end++;
+        char *plus = *end;
+        *end = NULL;
+        run(word);
+        *end = plus;
+        word = plus ? end + 1 : NULL;
+    }
+    return now() - start;
+}
+
+/* More mounts in this namespace: a tmpfs, and below it as many more as are asked for. */
+static void clutter(int count)
+{
+    char path[64];
+
+    if (mount("clutter", "/mnt", "tmpfs", 0, NULL))
+        die("mount /mnt");
+    for (int i = 1; i < count; i++) {
+        snprintf(path, sizeof path, "/mnt/%d", i);
+        if (mkdir(path, 0755) || mount("clutter", path, "tmpfs", 0, "size=4k"))
+            die(path);
+    }
+}
+
+static void serve(struct side *side)
+{
+    int ask[2], answer[2];
+    char turn;
+
+    if (pipe2(ask, O_CLOEXEC) || pipe2(answer, O_CLOEXEC))
+        die("pipe");
+    side->ask = ask[1], side->answer = answer[0];
+    if (fork()) {
+        close(ask[0]), close(answer[1]);
+        return;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close(ask[1]), close(answer[0]);
+    if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL))
+        die("a mount namespace of its own");
+    if (side->mounts)
+        clutter(side->mounts);
+    timed(side->commands);      /* warms the caches */
+    while (read(ask[0], &turn, 1) == 1) {
+        double microseconds = timed(side->commands);
+        if (write(answer[1], &microseconds, sizeof microseconds) != sizeof microseconds)
+            die("write");
+    }
+    exit(0);
+}
+
+static void take_turn(struct side *side, int round)
+{
+    if (write(side->ask, "", 1) != 1
+        || read(side->answer, &side->microseconds[round], sizeof(double)) != sizeof(double))
+        exit(1);                /* the side has said why */
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, int count)
+{
+    qsort(values, count, sizeof *values, ascending);
+    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+static void cost(int runs, char **command)
+{
+    static double faults[LIMIT];
+    long resident = 0;
+
+    for (int i = 0; i < runs; i++) {
+        struct rusage usage = run(command);
+        faults[i] = usage.ru_minflt;
+        if (usage.ru_maxrss > resident)
+            resident = usage.ru_maxrss;
+    }
+    printf("%.0f %ld\n", median(faults, runs), resident);
+}
+
+static void pairs(int runs, struct side sides[2])
+{
+    static double ratios[LIMIT];
+
+    for (int i = 0; i < 2; i++) {
+        sides[i].microseconds = calloc(runs, sizeof(double));
+        serve(&sides[i]);
+    }
+    for (int i = 0; i < runs; i++) {
+        take_turn(&sides[i % 2], i);
+        take_turn(&sides[1 - i % 2], i);
+        ratios[i] = sides[0].microseconds[i] / sides[1].microseconds[i];
+    }
+    double ratio = median(ratios, runs);
+    printf("%.0f %.0f %.2f\n", median(sides[0].microseconds, runs), median(sides[1].microseconds, runs), ratio);
+}
+
+int main(int count, char **words)
+{
+    int runs = count > 3 ? atoi(words[2]) : 0;
+    int second = 4;
+
+    if (runs < 1 || runs > LIMIT)
+        goto usage;
+    signal(SIGPIPE, SIG_IGN);
+    if (!strcmp(words[1], "cost")) {
+        cost(runs, words + 3);
+        return 0;
+    }
+    while (second < count && strcmp(words[second], "--"))
+        second++;
+    if (strcmp(words[1], "pairs") || second + 2 >= count)
+        goto usage;
+    words[second] = NULL;
+    pairs(runs, (struct side[]){
+        {.mounts = atoi(words[3]), .commands = words + 4},
+        {.mounts = atoi(words[second + 1]), .commands = words + second + 2},
+    });
+    return 0;
+usage:
+    fputs("usage: bench cost RUNS COMMAND... | bench pairs RUNS MOUNTS COMMAND... -- MOUNTS COMMAND...\n", stderr);
+    return 2;
+}

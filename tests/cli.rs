@@ -1,0 +1,189 @@
+//! The command line from outside: the built binary, its output and its exit status.
+#![cfg(test)]
+
+use serde_json::Value;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+#[expect(clippy::disallowed_methods, reason = "the binary under test")]
+fn command(line: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flexvol"));
+    command.args(line);
+    command
+}
+
+/// Exit status, standard output and standard error.
+fn flexvol(line: &[&str]) -> (i32, String, String) {
+    told(&command(line).output().unwrap())
+}
+
+fn told(output: &Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+fn ok(line: &[&str]) -> String {
+    let (status, out, error) = flexvol(line);
+    assert_eq!((status, error.as_str()), (0, ""), "{line:?}: {out}");
+    assert!(!out.contains('\x1b'), "{line:?}: colour without a terminal");
+    out
+}
+
+fn json(line: &[&str]) -> Value {
+    serde_json::from_str(&ok(line)).unwrap()
+}
+
+const DRIVERS: [&str; 4] = ["tmpfs", "bind", "image", "exec"];
+
+#[test]
+fn without_a_command_it_says_what_to_try() {
+    let (status, out, error) = flexvol(&[]);
+    assert_eq!((status, error.as_str()), (2, ""));
+    for command in ["flexvol try", "flexvol drivers", "flexvol explain", "flexvol plan", "flexvol run"] {
+        assert!(out.contains(command), "{command}");
+    }
+    assert!(ok(&["--version"]).starts_with("flexvol "));
+    assert!(ok(&["--help"]).contains("Examples:"));
+    for command in ["try", "explain", "plan", "run", "completions", "man"] {
+        assert!(ok(&[command, "--help"]).contains("flexvol"), "{command}");
+    }
+}
+
+#[test]
+fn drivers_are_listed_and_explained() {
+    let table = ok(&["drivers"]);
+    assert!(DRIVERS.iter().all(|driver| table.lines().any(|line| line.starts_with(driver))), "{table}");
+    let listed = json(&["drivers", "--json"]);
+    assert_eq!(listed[0]["driver"], "tmpfs");
+    assert_eq!(listed[0]["capabilities"]["attach"], false);
+    for driver in DRIVERS {
+        let text = ok(&["explain", driver]);
+        assert!(text.contains(&format!("driver: example.com/{driver}")), "{text}");
+        let explained = json(&["explain", driver, "--json"]);
+        assert!(explained["verbs"].as_array().unwrap().iter().any(|verb| verb == "mount"));
+    }
+    assert!(ok(&["explain", "bind"]).contains("bindRoots"));
+}
+
+#[test]
+fn a_mistyped_driver_is_a_usage_error_with_a_hint() {
+    let (status, out, error) = flexvol(&["explain", "tmpsf"]);
+    assert_eq!((status, out.as_str()), (2, ""));
+    assert!(error.starts_with("flexvol: ") && error.contains("'tmpfs'"), "{error}");
+}
+
+#[test]
+fn plans_are_shown_and_held_against_the_policy() {
+    let text = ok(&["plan", "tmpfs", "mount", "/mnt/v", "-o", "size=16Mi", "--ro"]);
+    assert!(text.contains("2. mount tmpfs at /mnt/v") && text.contains("undo: unmount"), "{text}");
+    assert!(text.contains("policy: allowed"));
+    let plan = json(&["plan", "tmpfs", "mount", "/mnt/v", "--json"]);
+    assert_eq!((plan["plan"]["steps"].as_array().unwrap().len(), &plan["refusal"]), (2, &Value::Null));
+    let line = ["plan", "bind", "mount", "/mnt/v", "-o", "source=/srv/a"];
+    let (status, out, _) = flexvol(&line);
+    assert!(status == 1 && out.contains("policy: refused") && out.contains("policy.bindRoots"), "{out}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let side = file("side", r#"{"policy":{"bindRoots":["/srv"]}}"#);
+    ok(&[&line[..], &["--settings", &side]].concat());
+
+    let exec = r#"{"exec":{"commands":{"mount":["/bin/mnt","{target}","key={secret.key}"]}}}"#;
+    let (side, key) = (file("exec", exec), file("key", "hunter2"));
+    for format in [&[][..], &["--json"]] {
+        let secret = format!("key=@{key}");
+        let line = ["plan", "exec", "mount", "/mnt/v", "--settings", &side, "--secret", &secret];
+        let text = ok(&[&line[..], format].concat());
+        assert!(text.contains("{secret.key}") && !text.contains("hunter2") && !text.contains("aHVudGVyMg"));
+    }
+}
+
+#[test]
+fn run_answers_like_the_driver() {
+    let reply = ok(&["run", "tmpfs", "init", "--json"]);
+    assert!(reply.starts_with(r#"{"status":"Success","capabilities":{"attach":false,"#), "{reply}");
+    assert!(ok(&["run", "tmpfs", "init"]).contains("selinuxRelabel"));
+
+    let (status, out, error) = flexvol(&["run", "tmpfs", "attach", "{}", "n"]);
+    assert_eq!((status, out.as_str()), (3, ""));
+    assert!(error.contains("it has init, mount, unmount"), "{error}");
+    assert_eq!(
+        flexvol(&["run", "tmpfs", "attach", "{}", "n", "--json"]).1,
+        "{\"status\":\"Not supported\"}\n"
+    );
+
+    let wrong = ["run", "tmpfs", "mount", "/nowhere/at/all", "-o", "sise=1"];
+    let (status, out, error) = flexvol(&wrong);
+    assert_eq!((status, out.as_str()), (1, ""));
+    assert_eq!(error, "flexvol: unknown option \"sise\": did you mean \"size\"?\n");
+    let (status, out, _) = flexvol(&[&wrong[..], &["--json"]].concat());
+    assert!(status == 1 && out.starts_with(r#"{"status":"Failure","message":"unknown option"#), "{out}");
+    assert_eq!(flexvol(&["run", "tmpfs", "mount", "/a", "--secret", "key=hunter2"]).0, 2);
+    assert_eq!(flexvol(&["run", "tmpfs", "mount", "/a", "{}", "--ro"]).0, 1);
+}
+
+#[test]
+fn shells_and_manual_are_served() {
+    for (shell, word) in
+        [("bash", "complete -F"), ("zsh", "#compdef flexvol"), ("fish", "complete -c flexvol")]
+    {
+        assert!(ok(&["completions", shell]).contains(word), "{shell}");
+    }
+    assert!(ok(&["man"]).contains(".TH flexvol 1"));
+    assert!(ok(&["man", "run"]).contains(".TH flexvol-run 1"));
+    assert!(flexvol(&["man", "runn"]).2.contains("did you mean \"run\"?"));
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = command(&["explain", "image"]).stdout(writer).output().unwrap();
+    assert_eq!(told(&output), (0, String::new(), String::new()));
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn try_without_the_right_to_mount_names_the_mend() {
+    let mut command = command(&["try"]);
+    if is_root() {
+        command.uid(65534).gid(65534);
+    }
+    let Ok(output) = command.output() else {
+        return eprintln!("SKIP: another user cannot execute {}", env!("CARGO_BIN_EXE_flexvol"));
+    };
+    let (status, out, error) = told(&output);
+    assert_eq!((status, out.as_str(), error.lines().count()), (1, "", 1));
+    assert!(error.contains("run it with sudo"), "{error}");
+}
+
+#[test]
+fn try_finds_the_drivers_good_and_nothing_left() {
+    if !is_root() {
+        return eprintln!("SKIP: needs root");
+    }
+    let temporary = tempfile::tempdir().unwrap();
+    let output = command(&["try", "--json"]).env("TMPDIR", temporary.path()).output().unwrap();
+    let (status, out, error) = told(&output);
+    if error.contains("a privileged one") {
+        return eprintln!("SKIP: {error}");
+    }
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((status, &report["failures"], &report["clean"]), (0, &0.into(), &true.into()), "{out}");
+    assert!(report["calls"].as_u64().unwrap() >= 18, "{out}");
+    let steps: Vec<_> = report["rows"].as_array().unwrap().iter().map(|row| &row["step"]).collect();
+    assert!(steps.contains(&&"already mounted, no call".into()), "{out}");
+    assert_eq!(temporary.path().read_dir().unwrap().count(), 0);
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(&*temporary.path().to_string_lossy()) && Path::new("/run").exists());
+}

@@ -1,0 +1,45 @@
+//! What `init` costs the node: kubelet runs it for every driver, under a lock, whenever a file changes.
+//!
+//! Counted are page faults and memory, which do not depend on the machine's speed; times are for `tests/bench`.
+#![cfg(test)]
+#![expect(clippy::disallowed_methods, reason = "tests start programs")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+/// Minor page faults of one `init`. An empty static C program has about 25.
+const FAULTS: u64 = 60;
+/// Kibibytes resident at most.
+const RESIDENT: u64 = 2560;
+
+/// The harness is C, because the memory of whoever starts a program counts as that program's until it is exec'd.
+fn harness(directory: &Path) -> PathBuf {
+    let (source, program) =
+        (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bench.c"), directory.join("bench"));
+    let built = Command::new("cc").args(["-O2", "-static", "-o"]).arg(&program).arg(source).status().unwrap();
+    assert!(built.success(), "cc: {built}");
+    program
+}
+
+#[test]
+fn init_is_cheap() {
+    let Some(release) = env::var_os("FLEXVOL_RELEASE") else {
+        return println!("SKIP init_is_cheap: FLEXVOL_RELEASE does not name the release binary");
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let driver = directory.path().join("example~tmpfs/tmpfs");
+    fs::create_dir(driver.parent().unwrap()).unwrap();
+    fs::copy(release, &driver).unwrap();
+    let output = Command::new(harness(directory.path()))
+        .args(["cost", "9"])
+        .arg(&driver)
+        .arg("init")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let figures: Vec<u64> = text.split_whitespace().map(|figure| figure.parse().unwrap()).collect();
+    let [faults, resident] = figures[..] else { panic!("{text}{}", String::from_utf8_lossy(&output.stderr)) };
+    assert!(faults <= FAULTS, "{faults} page faults, at most {FAULTS} are allowed");
+    assert!(resident <= RESIDENT, "{resident} KiB resident, at most {RESIDENT} are allowed");
+}
