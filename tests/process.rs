@@ -261,7 +261,7 @@ fn any_umask() {
 fn a_hundred_inits_at_once_are_one_answer() {
     let plugin = tmpfs();
     let running: Vec<_> = (0..100).map(|_| plugin.call(["init"]).start()).collect();
-    let mut answers: Vec<_> = running.into_iter().map(|running| running.finish()).collect();
+    let mut answers: Vec<_> = running.into_iter().map(support::Running::finish).collect();
     init(&answers[0]);
     answers.dedup_by(|a, b| a.output == b.output);
     assert_eq!(answers.len(), 1);

@@ -1,9 +1,6 @@
-//! The calls whose plans are golden; the refusals are in `refusals`.
+//! The calls whose plans are golden.
 
-use super::{Case, Refusal};
-
-mod refusals;
-pub(crate) use refusals::REFUSALS;
+use super::Case;
 
 /// The table row: name, driver, side file, verb and arguments.
 const fn case(
@@ -15,9 +12,9 @@ const fn case(
     Case { name, driver, settings, argv }
 }
 
-const SRV: &str = r#"{"policy":{"bindRoots":["/srv","/data"]}}"#;
+pub(crate) const SRV: &str = r#"{"policy":{"bindRoots":["/srv","/data"]}}"#;
 
-const SHARE: &str = r#"{"exec":{"commands":{
+pub(crate) const SHARE: &str = r#"{"exec":{"commands":{
     "mount":["/opt/share","--from={option.server}:{option.port?}","{option.port?}","{option.user?}@{option.server}",
         "-o","{access},uid={option.uid?}","{target}","{volume}","{fsType?}","{fsGroup?}","{pod.namespace}/{pod.name}",
         "{pod.uid}","{serviceAccount?}","{secret.password}","--key={secret.tls.key?}","--ca={secret.ca?}","literal"],
@@ -33,7 +30,7 @@ const SHARE: &str = r#"{"exec":{"commands":{
     "expandvolume":["/opt/expand","{target}","{newBytes}","{oldBytes}"]
     },"options":["server","port","user","uid"],"secretsOnStdin":true,"fileSystem":"fuse.share"}}"#;
 
-const PLAIN: &str = r#"{"exec":{"commands":{"mount":["/opt/m","{target}"]}}}"#;
+pub(crate) const PLAIN: &str = r#"{"exec":{"commands":{"mount":["/opt/m","{target}"]}}}"#;
 
 pub(crate) const CASES: &[Case] = &[
     case("tmpfs-defaults", "tmpfs", "{}", &["mount", "@", "{}"]),
