@@ -362,6 +362,18 @@ mod tests {
         assert!(alive(&pid), "daemon {pid} was killed");
     }
 
+    #[test]
+    fn a_daemon_that_comes_too_late_is_not_wanted() {
+        let script =
+            "(trap '' TERM; sleep 60; sleep 60) & echo $!; trap 'exit 0' TERM; while :; do sleep 0.1; done";
+        let (result, _) = timed(shell(script).daemon(), Deadline::after(Duration::from_millis(300)));
+        let message = Failure::from(result.unwrap_err()).message();
+        let words =
+            message.strip_prefix("deadline of 300 ms passed while running sh, its last words: ").unwrap();
+        let pid = words.split(';').next().unwrap();
+        assert!(pid.parse::<u32>().is_ok() && ends(pid), "{message}");
+    }
+
     fn alive(pid: &str) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
