@@ -129,7 +129,7 @@ fn below(path: &Path, roots: &[PathBuf], key: &str) -> Result<Allowed> {
     let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     if !path.is_absolute() || !path.components().all(plain) {
         return Err(Failure::options(format!(
-            "{} is not a plain absolute path: write it without . and ..",
+            "{} is not a plain absolute path: write it from / on, without . and ..",
             path.display()
         )));
     }
