@@ -76,7 +76,7 @@ setup() {
 @test "shows the overview without arguments" {
   [ -n "${FLEXVOL_RELEASE:-}" ] || skip "FLEXVOL_RELEASE is not set: use tests/run"
   FLEXVOL_BINARY=$FLEXVOL_RELEASE run ./install.sh
-  [[ $output == *'flexvol try'* && $output == *'flexvol drivers'* ]]
+  [[ $output == *"flexvol try"* && $output == *"flexvol drivers"* ]]
 }
 
 @test "a failed build says so" {

@@ -245,12 +245,21 @@ fn mount_classic(new: &NewMount<'_>, place: &Place) -> Result<()> {
     }
     let words: Vec<_> = new.options.iter().map(ToString::to_string).collect();
     let data = words.join(",");
-    let flags = MountFlags { read_only: new.flags.read_only || new.superblock_read_only, ..new.flags };
-    Mount::builder()
-        .fstype(new.file_system)
-        .flags(classic_flags(flags))
-        .data(&data)
-        .mount(new.source, &target)?;
+    // mount(2) makes the superblock read-only along with the mount, and other views of the device with it. Only
+    // where that is meant; otherwise this mount alone is made so, on top.
+    let flags = classic_flags(MountFlags { read_only: new.superblock_read_only, ..new.flags });
+    Mount::builder().fstype(new.file_system).flags(flags).data(&data).mount(new.source, &target)?;
+    if new.flags.read_only && !new.superblock_read_only {
+        reflag(place, new.flags).inspect_err(|_| drop(unmount(place, true)))?;
+    }
+    Ok(())
+}
+
+/// Gives the mount on top at `place` its flags, and not the file system below it.
+fn reflag(place: &Place, flags: MountFlags) -> Result<()> {
+    use sys_mount::MountFlags as Classic;
+    let flags = Classic::BIND | Classic::REMOUNT | classic_flags(flags);
+    Mount::builder().fstype("none").flags(flags).mount("none", place.through_parent())?;
     Ok(())
 }
 
@@ -275,15 +284,9 @@ fn bind_classic(bind: &BindMount<'_>, place: &Place) -> Result<()> {
     use sys_mount::MountFlags as Classic;
     let (_fd, target) = classic_target(place)?;
     let recursive = if bind.recursive { Classic::REC } else { Classic::empty() };
-    let source = fd_path(bind.source);
-    let step =
-        |flags, target: &Path| Mount::builder().fstype("none").flags(flags).mount(&source, target).map(drop);
-    step(Classic::BIND | recursive, &target)?;
-    let above = place.through_parent();
-    let finished = step(Classic::BIND | Classic::REMOUNT | classic_flags(bind.flags), &above)
-        .map_err(anyhow::Error::from)
-        .and_then(|()| Ok(api::mount_change(&above, propagation(bind.propagation))?));
-    finished.inspect_err(|_| drop(unmount(place, true)))
+    Mount::builder().fstype("none").flags(Classic::BIND | recursive).mount(fd_path(bind.source), &target)?;
+    let propagate = || Ok(api::mount_change(place.through_parent(), propagation(bind.propagation))?);
+    reflag(place, bind.flags).and_then(|()| propagate()).inspect_err(|_| drop(unmount(place, true)))
 }
 
 /// Device and inode behind a descriptor, without asking any server.
