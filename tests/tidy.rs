@@ -64,6 +64,16 @@ fn pure_modules_touch_nothing() {
 }
 
 #[test]
+fn drivers_know_neither_kubelet_nor_people() {
+    let below = rust().filter(|file| {
+        ["src/drivers/", "src/driver.rs", "src/plan.rs", "src/executor/", "src/protocol/", "src/sys/"]
+            .iter()
+            .any(|start| file.path.starts_with(start))
+    });
+    complain(below, |file| upwards(&file.code));
+}
+
+#[test]
 fn only_the_command_line_prints() {
     let others = rust().filter(|file| file.path.starts_with("src/") && !file.path.starts_with("src/cli/"));
     complain(others, |file| prints(&file.code));
@@ -307,6 +317,14 @@ fn impurities(code: &str) -> Vec<usize> {
     words(code).filter(named).map(|(at, _)| at).collect()
 }
 
+/// Where a module above is named: `crate::kubelet`, `crate::cli`, `crate::skeleton`.
+fn upwards(code: &str) -> Vec<usize> {
+    let above = |(at, word): &(usize, &str)| {
+        ["kubelet", "cli", "skeleton"].contains(word) && code[..*at].ends_with("crate::")
+    };
+    words(code).filter(above).map(|(at, _)| at).collect()
+}
+
 fn prints(code: &str) -> Vec<usize> {
     let printing = ["print", "println", "eprint", "eprintln", "dbg"];
     let called =
@@ -383,6 +401,7 @@ fn finds_what_is_forbidden() {
         assert_eq!(impurities(code).len(), 1, "{code}");
     }
     assert!(impurities("let fs = process(env); self.sys = fs;").is_empty());
+    assert_eq!(upwards("use crate::cli; use crate::kubelet::Caller; let cli = kubelet;").len(), 2);
     assert_eq!(prints("println!(); out.print(); print!()").len(), 2);
     assert_eq!(before_unit_tests("a\n#[cfg(test)]\nmod tests {}"), "a\n");
 }
