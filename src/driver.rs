@@ -114,7 +114,7 @@ pub trait Driver: Sync {
 
 /// The plan of any call but `init`, the side file's default options laid under the volume's.
 pub fn plan(driver: &dyn Driver, call: &Call, settings: &Settings) -> Result<Plan> {
-    let options = call.options().map(|options| with_defaults(options, settings));
+    let options = call.options().map(|options| with_defaults(driver.options(), options, settings));
     match (call, &options) {
         (Call::Mount { target, .. }, Some(options)) => driver.mount(target, &Request { options, settings }),
         (Call::Unmount { target }, _) => driver.unmount(target, settings),
@@ -126,12 +126,22 @@ pub fn plan(driver: &dyn Driver, call: &Call, settings: &Settings) -> Result<Pla
     }
 }
 
-fn with_defaults(options: &Options, settings: &Settings) -> Options {
+/// A volume says otherwise with any spelling of the option; with the empty string it says nothing.
+fn with_defaults(specs: &[OptionSpec], options: &Options, settings: &Settings) -> Options {
     let mut merged = options.clone();
-    for (key, value) in &settings.options {
-        merged.own.entry(key.clone()).or_insert_with(|| value.clone());
+    for (key, value) in settings.options.iter().filter(|(key, _)| !is_given(specs, options, key)) {
+        merged.own.insert(key.clone(), value.clone());
     }
     merged
+}
+
+fn is_given(specs: &[OptionSpec], options: &Options, key: &str) -> bool {
+    let given = |key: &str| options.own.get(key).is_some_and(|value| !value.is_empty());
+    let spec = specs.iter().find(|spec| spec.name == key || spec.aliases.contains(&key));
+    let by_field = key == "fsType" && options.fs_type().is_some();
+    by_field
+        || given(key)
+        || spec.is_some_and(|spec| given(spec.name) || spec.aliases.iter().any(|key| given(key)))
 }
 
 fn refuse_shrinking(new_bytes: u64, old_bytes: u64) -> Result<()> {

@@ -21,6 +21,9 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
+/// What people call the program: `/opt/flexvol/flexvol` is the command line, not a driver without a vendor.
+const OWN_NAME: &str = "flexvol";
+
 /// What `argv[0]` says about this process.
 #[derive(Debug, PartialEq, Eq)]
 enum Face {
@@ -47,7 +50,7 @@ fn face(program: &OsStr) -> Face {
     let path = Path::new(program);
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let parent = path.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
-    let directory = parent.filter(|parent| parent.contains('~') || *parent == name);
+    let directory = parent.filter(|parent| parent.contains('~') || (*parent == name && name != OWN_NAME));
     match directory {
         Some(directory) => Face::Driver { directory: Some(directory), name },
         None if drivers::find(&name).is_some() => Face::Driver { directory: None, name },
@@ -55,10 +58,13 @@ fn face(program: &OsStr) -> Face {
     }
 }
 
-/// The text of the side file, if there is one.
+/// The text of the side file, if there is one. A program found through `PATH` has none: the working directory is
+/// anybody's, and what stands there may name commands.
 fn side_file(program: &Path) -> Result<Option<String>> {
-    let path = program.parent().unwrap_or(Path::new("")).join(SIDE_FILE);
-    files::read_small(&path, SIZE_LIMIT).map_err(Failure::from)
+    match program.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(parent) => files::read_small(&parent.join(SIDE_FILE), SIZE_LIMIT).map_err(Failure::from),
+        None => Ok(None),
+    }
 }
 
 /// The driver, its directory and its settings.
@@ -102,9 +108,30 @@ mod tests {
     #[test]
     fn so_does_an_exact_name_and_nothing_less() {
         assert_eq!(face("./tmpfs".as_ref()), driver(None, "tmpfs"));
-        for admin in ["flexvol", "/usr/bin/flexvol", "xtmpfs", "tmpfs2", "TMPFS", "", "/"] {
+        for admin in
+            ["flexvol", "/usr/bin/flexvol", "/opt/flexvol/flexvol", "xtmpfs", "tmpfs2", "TMPFS", "", "/"]
+        {
             assert_eq!(face(admin.as_ref()), Face::Admin, "{admin}");
         }
+    }
+
+    #[test]
+    fn odd_paths_are_no_panic() {
+        for admin in ["/..", "..", "/p/a~b/", "/p/a~b/..", "a~b", "/", "~/"] {
+            let _ = face(admin.as_ref());
+        }
+        assert_eq!(face("/p/a~b//x/".as_ref()), driver(Some("a~b"), "x"));
+        assert_eq!(face("/p/~/x".as_ref()), driver(Some("~"), "x"));
+        assert_eq!(face("a~b".as_ref()), Face::Admin);
+    }
+
+    #[test]
+    fn the_side_file_lies_beside_the_executable() {
+        let home = tempfile::tempdir().unwrap();
+        assert_eq!(side_file(&home.path().join("tmpfs")), Ok(None));
+        std::fs::create_dir(home.path().join(SIDE_FILE)).unwrap();
+        assert!(side_file(&home.path().join("tmpfs")).is_err());
+        assert_eq!(side_file(Path::new("tmpfs")), Ok(None));
     }
 
     #[test]

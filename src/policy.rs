@@ -129,7 +129,7 @@ fn below(path: &Path, roots: &[PathBuf], key: &str) -> Result<Allowed> {
     let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     if !path.is_absolute() || !path.components().all(plain) {
         return Err(Failure::options(format!(
-            "{} is not a plain absolute path: write it without . and ..",
+            "{} is not a plain absolute path: write it from / on, without . and ..",
             path.display()
         )));
     }
@@ -157,6 +157,7 @@ fn denied(message: String) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{Allocation, Goal, Region};
 
     fn policy() -> Policy {
         serde_json::from_str(r#"{"bindRoots":["/srv/a","/"],"maxSize":"1Gi"}"#).unwrap()
@@ -194,5 +195,42 @@ mod tests {
         let suid = MountFlags { suid: true, ..MountFlags::DEFAULT };
         assert!(policy().check_flags(suid).unwrap_err().message().contains("policy.allowSuid"));
         assert!(Policy { allow_suid: true, ..policy() }.check_flags(suid).is_ok());
+    }
+
+    #[test]
+    fn every_step_with_a_path_or_a_size_is_checked() {
+        let outside = || Path::new("/etc/x").to_owned();
+        let owner = crate::plan::Ownership { mode: 0, uid: 0, gid: 0 };
+        let file = policy().image_roots[0].join("a");
+        let steps = [
+            Step::MakeDirectory { path: outside(), owner },
+            Step::CreateImage { file: outside(), size: 1, allocation: Allocation::Sparse },
+            Step::CreateImage { file, size: (1 << 30) + 1, allocation: Allocation::Full },
+            Step::AttachLoop { file: outside(), region: Region::Whole, direct_io: false, read_only: true },
+            Step::GrowImage { size: u64::MAX },
+        ];
+        let policy = Policy { bind_roots: vec!["/srv".into()], ..policy() };
+        for step in steps {
+            let plan = Plan { goal: Goal::Performed, steps: vec![Step::GrowImage { size: 1 }, step] };
+            assert_eq!(policy.check(&plan).unwrap_err().code(), Code::Denied, "{:?}", plan.steps);
+        }
+    }
+
+    #[test]
+    fn reads_what_it_writes() {
+        for policy in [Policy::default(), policy()] {
+            let text = serde_json::to_string(&policy).unwrap();
+            assert_eq!(serde_json::from_str::<Policy>(&text).unwrap(), policy, "{text}");
+        }
+        assert!(serde_json::from_str::<Policy>(r#"{"maxSize":1}"#).is_err());
+    }
+
+    #[test]
+    fn odd_roots_allow_no_more() {
+        let policy = Policy { bind_roots: vec!["/srv/a/".into(), "rel".into()], ..Policy::default() };
+        assert_eq!(policy.bind_source(Path::new("/srv/a")).unwrap().below, Path::new(""));
+        for path in ["/srv", "/srv/a2", "/rel", "/"] {
+            assert_eq!(policy.bind_source(Path::new(path)).unwrap_err().code(), Code::Denied, "{path}");
+        }
     }
 }

@@ -46,7 +46,7 @@ impl Quantity {
             .ok()
             .filter(|&bytes| i64::try_from(bytes).is_ok())
             .map(Self)
-            .ok_or_else(|| format!("{text:?} is too large: the largest size is 8Ei"))
+            .ok_or_else(|| format!("{text:?} is too large: a size must be below 8Ei"))
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
             ["", "Mi", "-1", "1K", "1 Mi", "1,uid=0", "0x10", "1.2.3", "1e99", "9Ei", "١", "1e3Mi5", "+1"]
         {
             let error = Quantity::parse(text).unwrap_err();
-            assert!(error.contains("write it like") || error.contains("largest"), "{text}: {error}");
+            assert!(error.contains("write it like") || error.contains("below 8Ei"), "{text}: {error}");
         }
     }
 

@@ -3,6 +3,7 @@
 //! A [`Secret`] has no `Display` and no serialisation but `***`; its bytes are wiped when it is dropped. Who needs
 //! them says so with [`Secret::expose`], which is easy to find in a review.
 
+use crate::failure::one_line;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Serialize, Serializer};
@@ -14,6 +15,9 @@ pub const MASK: &str = "***";
 
 /// Secrets shorter than this are not searched for in texts: masking every `a` would only destroy the message.
 const SHORTEST_REDACTED: usize = 4;
+
+/// The same for a single line of a secret, such as a key in PEM form.
+const SHORTEST_LINE: usize = 8;
 
 /// The raw bytes of one key of a Kubernetes Secret.
 #[derive(Clone, PartialEq, Eq)]
@@ -45,7 +49,8 @@ impl Serialize for Secret {
 
 /// Removes every given secret from texts that come from elsewhere, such as a helper's last words.
 ///
-/// Looks for the raw, the base64 and the percent-encoded form.
+/// Looks for the raw, the base64 and the percent-encoded form, for the raw one as it stands in a one-line message, and for
+/// each longer line of it.
 #[derive(Default)]
 pub struct Redactor {
     needles: Vec<Zeroizing<String>>,
@@ -65,6 +70,11 @@ impl Redactor {
         Self { needles }
     }
 
+    /// The length of the longest form in bytes: what a cut in a text can leave of a secret is shorter.
+    pub fn longest(&self) -> usize {
+        self.needles.first().map_or(0, |needle| needle.len())
+    }
+
     /// `text` with every form of every secret replaced by [`MASK`].
     pub fn clean(&self, text: &str) -> String {
         self.needles.iter().fold(text.to_owned(), |text, needle| text.replace(needle.as_str(), MASK))
@@ -82,10 +92,11 @@ fn forms(raw: &[u8]) -> Vec<String> {
         }
         _ => out + &format!("%{byte:02X}"),
     });
-    [text, trimmed, encoded, unpadded, percent]
-        .into_iter()
-        .filter(|form| form.len() >= SHORTEST_REDACTED)
-        .collect()
+    let message = one_line(&text, usize::MAX);
+    let lines: Vec<_> =
+        text.lines().map(|line| line.trim().to_owned()).filter(|line| line.len() >= SHORTEST_LINE).collect();
+    let forms = [text, trimmed, message, encoded, unpadded, percent];
+    forms.into_iter().filter(|form| form.len() >= SHORTEST_REDACTED).chain(lines).collect()
 }
 
 #[cfg(test)]
@@ -104,5 +115,23 @@ mod tests {
         let redactor = Redactor::new([&secret]);
         let text = "raw p@ss,word b64 cEBzcyx3b3JkCg== bare cEBzcyx3b3JkCg url p%40ss%2Cword%0A";
         assert_eq!(redactor.clean(text), "raw *** b64 *** bare *** url ***");
+    }
+
+    #[test]
+    fn redacts_what_messages_make_of_lines() {
+        let secret = Secret::new(b"first line\tof\nsecond line\r\nend\n".to_vec());
+        let redactor = Redactor::new([&secret]);
+        for text in [
+            "first line\tof\nsecond line\r\nend\n",
+            "first line?of; second line; end",
+            "second line",
+            "first line\tof",
+        ] {
+            assert_eq!(redactor.clean(text), MASK);
+            assert_eq!(redactor.clean(&one_line(text, 1000)).replace("first line?of", MASK), MASK);
+        }
+        assert_eq!(redactor.clean("the end of it"), "the end of it");
+        assert!(redactor.longest() >= "first line\tof\nsecond line\r\nend\n".len());
+        assert_eq!(Redactor::default().longest(), 0);
     }
 }

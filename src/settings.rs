@@ -133,11 +133,13 @@ impl From<ExecCapabilities> for Capabilities {
 }
 
 impl Settings {
-    /// Reads a side file's text. The error does not repeat the text.
+    /// Reads a side file's text. The error names keys but repeats no value: old drivers take passwords as options.
     pub fn parse(text: &str) -> Result<Self> {
-        let settings: Self = serde_json::from_str(text).map_err(|error| {
-            Failure::options(format!("{SIDE_FILE}: {error}: mend it or install the driver again"))
-        })?;
+        // An array would be taken for the fields in their order.
+        if text.trim_start().starts_with('[') {
+            return Err(Failure::options(format!("{SIDE_FILE} must be one JSON object: mend it")));
+        }
+        let settings: Self = serde_json::from_str(text).map_err(|error| malformed(&error))?;
         match settings
             .exec
             .iter()
@@ -150,6 +152,16 @@ impl Settings {
             None => Ok(settings),
         }
     }
+}
+
+/// Of `invalid type: string "hunter2", expected u32 at line 1 column 9` only the end.
+fn malformed(error: &serde_json::Error) -> Failure {
+    let text = error.to_string();
+    let harmless = match text.rsplit_once(", expected ") {
+        Some((found, expected)) if found.starts_with("invalid ") => format!("expected {expected}"),
+        _ => text,
+    };
+    Failure::options(format!("{SIDE_FILE}: {harmless}: mend it or install the driver again"))
 }
 
 #[cfg(test)]
@@ -166,7 +178,20 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         assert!(Settings::parse(r#"{"polcy":{}}"#).unwrap_err().message().contains("polcy"));
-        assert!(Settings::parse("").unwrap_err().message().contains(SIDE_FILE));
+        for text in ["", "[]", " [\"image\"]", "null", "1"] {
+            assert!(Settings::parse(text).unwrap_err().message().contains(SIDE_FILE), "{text}");
+        }
+        for text in [
+            r#"{"options":"hunter2"}"#,
+            r#"{"options":{"a":["hunter2"]}}"#,
+            r#"{"exec":{"secretsOnStdin":"hunter2"}}"#,
+        ] {
+            let message = Settings::parse(text).unwrap_err().message();
+            assert!(
+                message.starts_with(".flexvol.json: expected a") && !message.contains("hunter2"),
+                "{message}"
+            );
+        }
         let verb = Settings::parse(r#"{"exec":{"commands":{"umount":["/bin/x"]}}}"#).unwrap_err();
         assert!(verb.message().contains("\"umount\" is not a verb"));
     }

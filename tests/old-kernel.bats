@@ -22,7 +22,7 @@ setup() {
 on_old_kernel() {
   run unshare --mount --propagation private bash -euc '
     mount -t tmpfs test /run
-    base=$1
+    base=$1; ulimit -n 64 # the old way to close descriptors tries each
     old=fsopen,fsconfig,fsmount,open_tree,move_mount,mount_setattr,openat2,close_range,pidfd_open
     volume() { echo "$base/pods/1/volumes/example~$1/$2"; }
     flexvol() {

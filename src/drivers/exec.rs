@@ -297,3 +297,104 @@ fn missing(name: &str) -> Failure {
         _ => Failure::call(format!("this call has no {{{name}}}")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(json: &str) -> Options {
+        Options::parse(json).unwrap()
+    }
+
+    fn filled(word: &str, json: &str) -> Result<Option<Word>> {
+        let options = options(json);
+        Values::default().set("target", "/t").options(&options).fill(word)
+    }
+
+    fn text(word: &str, json: &str) -> Option<String> {
+        match filled(word, json).unwrap_or_else(|failure| panic!("{word}: {failure}")) {
+            Some(Word::Text(text)) => Some(text),
+            None => None,
+            word => panic!("{word:?}"),
+        }
+    }
+
+    const GIVEN: &str = r#"{"a":"1","b":"{target}","c":"","d":"-x","e":"=-x","kubernetes.io/pvOrVolumeName":"v","kubernetes.io/secret/k":"aHVudGVyMg==","kubernetes.io/secret/a.b":""}"#;
+
+    #[test]
+    fn words_without_placeholders_stay() {
+        for word in ["", "plain", "}", "a}b", "{", "a{b", "$1", "-x", "ü", "}{"] {
+            assert_eq!(text(word, GIVEN).as_deref(), Some(word));
+        }
+    }
+
+    #[test]
+    fn placeholders_are_filled_once() {
+        for (word, expected) in [
+            ("{target}", "/t"),
+            ("{option.a}{option.a}", "11"),
+            ("x{option.b}y", "x{target}y"),
+            ("{option.a}{", "1{"),
+            ("{access},{volume}", "rw,v"),
+            ("--d={option.d}", "--d=-x"),
+            ("{option.a}{option.d}", "1-x"),
+            ("{option.e}", "=-x"),
+            ("{option.b?}", "{target}"),
+        ] {
+            assert_eq!(text(word, GIVEN).as_deref(), Some(expected), "{word}");
+        }
+    }
+
+    #[test]
+    fn an_optional_one_without_value_drops_its_argument() {
+        for word in
+            ["{option.c?}", "--c={option.c?}", "{option.none?}", "{fsGroup?}", "{device?}", "{secret.none?}"]
+        {
+            assert_eq!(filled(word, GIVEN), Ok(None), "{word}");
+        }
+        assert_eq!(filled("{option.none?}{secret.k}", GIVEN), Ok(None));
+    }
+
+    #[test]
+    fn a_secret_is_the_end_of_its_argument() {
+        let secret =
+            |before: &str, key: &str| Ok(Some(Word::Secret { before: before.into(), key: key.into() }));
+        assert_eq!(filled("{secret.k}", GIVEN), secret("", "k"));
+        assert_eq!(filled("--p={option.a}:{secret.k?}", GIVEN), secret("--p=1:", "k"));
+        assert_eq!(filled("{secret.a.b}", GIVEN), secret("", "a.b"));
+        for word in
+            ["{secret.k}x", "{secret.k}{option.a}", "{secret.k}{secret.k}", "{secret.}", "{secret.none}"]
+        {
+            assert!(filled(word, GIVEN).is_err(), "{word}");
+        }
+    }
+
+    #[test]
+    fn no_value_begins_an_argument_with_a_dash() {
+        for word in ["{option.d}", "{option.d?}", "{option.d}x"] {
+            assert!(
+                filled(word, GIVEN).unwrap_err().message().contains("must not begin with \"-\""),
+                "{word}"
+            );
+        }
+        assert!(filled("{option.d}{secret.k}", GIVEN).is_err());
+    }
+
+    #[test]
+    fn what_is_missing_or_unknown_is_named() {
+        for (word, expected) in [
+            ("{option.none}", "option \"none\" is missing"),
+            ("{option.}", "option \"\" is missing"),
+            ("{fsGroup}", "this call has no {fsGroup}"),
+            ("{}", "exec knows no placeholder {}"),
+            ("{Target}", "exec knows no placeholder {Target}"),
+            ("{target }", "exec knows no placeholder {target }"),
+            ("{target??}", "exec knows no placeholder {target?}"),
+            ("{secret.none}", "secret key \"none\" is missing"),
+        ] {
+            let message = filled(word, GIVEN).unwrap_err().message();
+            assert!(message.contains(expected), "{word}: {message}");
+        }
+        assert!(filled("x{option.a}", r#"{"a":"b\u0000"}"#).unwrap_err().message().contains("NUL"));
+    }
+}

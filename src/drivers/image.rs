@@ -148,10 +148,13 @@ impl Driver for Image {
 
     fn expand_fs(&self, target: &TargetPath, new_bytes: u64, request: &Request<'_>) -> Result<Plan> {
         let volume = Volume::new(request)?;
-        if volume.region != Region::Whole || volume.kind.is_some_and(FileSystem::read_only) {
+        if volume.region != Region::Whole {
             return Err(Failure::options(
-                "only a whole image with a writable file system can grow: remove options \"partition\" and \"offset\"",
+                "only a whole image can grow: remove options \"partition\" and \"offset\"",
             ));
+        }
+        if let Some(kind) = volume.kind.filter(|kind| kind.read_only()) {
+            return Err(Failure::options(format!("{} cannot grow: make a larger image of it", kind.name())));
         }
         let steps = vec![
             volume.attach(),

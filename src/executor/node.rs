@@ -12,7 +12,7 @@ use crate::sys::deadline::Deadline;
 use crate::sys::mount::{self, BindMount, NewMount, Way};
 use crate::sys::mount_table::{self, Entry};
 use crate::sys::place::{Look, Mounted, Place};
-use crate::sys::{below, loop_device};
+use crate::sys::{below, loop_device, process};
 use crate::volume_dir::VolumeDir;
 use anyhow::{Context, Result};
 use rustix::fs::{FileType, OFlags};
@@ -300,7 +300,9 @@ impl World for Node<'_> {
         }
     }
 
+    /// What a command left running could mount again what is undone, or hold it.
     fn begin_undo(&mut self) {
+        process::end_children();
         self.deadline = Deadline::for_undo(UNDO_TIME);
     }
 

@@ -4,8 +4,8 @@ use super::node::{Node, Undo, denied, open_place};
 use super::unmount;
 use crate::failure::{Code, Failure, one_line};
 use crate::plan::{Answer, Run, Word};
-use crate::secret::{Redactor, Secret};
-use crate::sys::helper::{Helper, Outcome};
+use crate::secret::Secret;
+use crate::sys::helper::{Helper, Outcome, last_words};
 use crate::sys::place::Look;
 use anyhow::{Context, Result};
 use base64::Engine as _;
@@ -16,9 +16,6 @@ use std::fs::File;
 use std::io::{Seek, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
-
-/// How much of a command's last words goes into a failure.
-const LAST_WORDS: usize = 400;
 
 pub(super) fn run(node: &mut Node<'_>, run: &Run) -> Result<Option<Undo>> {
     if let Some(target) = &run.unmounts {
@@ -63,6 +60,7 @@ fn command(node: &Node<'_>, run: &Run) -> Result<String> {
     let args =
         words.iter().map(|word| argument(&mut helper, &mut files, word, run)).collect::<Result<Vec<_>>>()?;
     helper = helper.args(args);
+    helper = helper.mask(run.secrets.values());
     if run.secrets_on_stdin {
         helper = helper.stdin(as_json(&run.secrets)?);
     }
@@ -70,12 +68,11 @@ fn command(node: &Node<'_>, run: &Run) -> Result<String> {
         helper = helper.daemon();
     }
     let outcome = helper.run(&node.deadline)?;
-    let output = Redactor::new(run.secrets.values()).clean(&outcome.output);
-    if outcome.success() { Ok(output) } else { Err(complaint(program, &outcome, &output)) }
+    if outcome.success() { Ok(outcome.output) } else { Err(complaint(program, &outcome)) }
 }
 
-fn complaint(program: &str, outcome: &Outcome, output: &str) -> anyhow::Error {
-    let said = one_line(output, LAST_WORDS);
+fn complaint(program: &str, outcome: &Outcome) -> anyhow::Error {
+    let said = last_words(&outcome.output);
     let said = if said.is_empty() { "without a word".into() } else { format!("saying: {said}") };
     Failure::new(Code::Internal, format!("{program} failed ({}) {said}", outcome.status)).into()
 }

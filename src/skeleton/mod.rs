@@ -43,6 +43,7 @@ pub fn main(identify: impl FnOnce() -> Result<Personality>, arguments: &[OsStrin
     pipe.reply_on_panic();
     let personality = identify();
     process::detach_from_caller();
+    process::adopt_orphans();
     let reply = match personality {
         Ok(personality) => answer(&personality, arguments),
         Err(failure) => failure.into(),

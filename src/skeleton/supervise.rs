@@ -2,7 +2,7 @@
 //!
 //! A mount of a dead server sits in the kernel where no signal handler runs; only another process can still answer kubelet. So
 //! the work is done in a fork, and the process kubelet knows waits for its reply, passes on what it is told (SIGTERM), and when
-//! time is up kills the worker and detaches what it may have left at the target.
+//! time is up kills the worker, ends what its commands left running and detaches what it may have left at the target.
 //!
 //! The worker ends with this process (`PR_SET_PDEATHSIG`, SIGTERM): it stops at the next step and undoes what it did.
 
@@ -10,7 +10,7 @@ use crate::executor;
 use crate::failure::{Code, Failure};
 use crate::protocol::{Call, Reply, TargetPath, Verb};
 use crate::sys::process::{Ended, Worker};
-use crate::sys::signal;
+use crate::sys::{process, signal};
 use std::time::Duration;
 
 /// After the deadline the worker has this long to undo and reply before it is killed. With the 110 s of a mount it stays
@@ -55,6 +55,8 @@ fn broken(how: &str) -> Failure {
 /// Takes off what a worker may have left at the target: what was mounted there `before` is a living volume and stays. An
 /// unmount that got nowhere is thereby done.
 fn after(call: &Call, before: Option<u64>, failure: Failure) -> Reply {
+    // First of all: a command that lives on could still mount.
+    process::end_children();
     match (call, target(call)) {
         (Call::Unmount { .. } | Call::UnmountDevice { .. }, Some(target)) if detached(target, None) => {
             Reply::success()

@@ -7,7 +7,7 @@ use super::deadline::Deadline;
 use super::packages::package_of;
 use super::supervise::{self, Running};
 use crate::failure::{Code, Failure, one_line};
-use crate::secret::Secret;
+use crate::secret::{Redactor, Secret};
 use anyhow::{Context, Result};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -32,6 +32,7 @@ pub struct Helper {
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     stdin: Option<Secret>,
+    masked: Vec<Secret>,
     kept: Vec<OwnedFd>,
     daemon: bool,
 }
@@ -41,7 +42,7 @@ pub struct Helper {
 pub struct Outcome {
     /// Exit status or signal.
     pub status: ExitStatus,
-    /// The last 4 KiB of standard output and standard error together, without the secret given as input.
+    /// The last 4 KiB of standard output and standard error together, without the secrets it was given.
     pub output: String,
 }
 
@@ -70,8 +71,8 @@ impl Helper {
     }
 
     fn new(name: &str, program: PathBuf) -> Self {
-        let (args, env, kept) = (Vec::new(), Vec::new(), Vec::new());
-        Self { name: name.to_owned(), program, args, env, stdin: None, kept, daemon: false }
+        let (args, env, masked, kept) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { name: name.to_owned(), program, args, env, stdin: None, masked, kept, daemon: false }
     }
 
     /// Adds arguments. Never a secret: everybody on the node can read them.
@@ -92,6 +93,14 @@ impl Helper {
     #[must_use]
     pub fn stdin(mut self, secret: Secret) -> Self {
         self.stdin = Some(secret);
+        self
+    }
+
+    /// Secrets it can get hold of otherwise: masked, too. Here and not by the caller, who sees only the end of the output, which
+    /// may begin in the middle of one.
+    #[must_use]
+    pub fn mask<'a>(mut self, secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
+        self.masked.extend(secrets.into_iter().cloned());
         self
     }
 
@@ -158,7 +167,7 @@ impl Helper {
         let child = command.spawn()?;
         // Only the helper may hold the other ends of the pipes: otherwise their end would never be seen.
         drop(command);
-        Running::new(child, reader, feed)
+        Running::new(child, reader, feed, Redactor::new(self.stdin.iter().chain(&self.masked)))
     }
 
     #[allow(clippy::disallowed_methods, reason = "the one place that starts programs")]
@@ -191,7 +200,7 @@ impl Outcome {
 }
 
 /// The end of what a helper said, as one line for a message.
-fn last_words(output: &str) -> String {
+pub fn last_words(output: &str) -> String {
     let line = one_line(output, usize::MAX);
     match line.len().checked_sub(LAST_WORDS) {
         None | Some(0) => line,
@@ -351,6 +360,18 @@ mod tests {
         let pid = result.unwrap().output.trim().to_owned();
         assert!(took < Duration::from_secs(2), "{took:?}");
         assert!(alive(&pid), "daemon {pid} was killed");
+    }
+
+    #[test]
+    fn a_daemon_that_comes_too_late_is_not_wanted() {
+        let script =
+            "(trap '' TERM; sleep 60; sleep 60) & echo $!; trap 'exit 0' TERM; while :; do sleep 0.1; done";
+        let (result, _) = timed(shell(script).daemon(), Deadline::after(Duration::from_millis(300)));
+        let message = Failure::from(result.unwrap_err()).message();
+        let words =
+            message.strip_prefix("deadline of 300 ms passed while running sh, its last words: ").unwrap();
+        let pid = words.split(';').next().unwrap();
+        assert!(pid.parse::<u32>().is_ok() && ends(pid), "{message}");
     }
 
     fn alive(pid: &str) -> bool {

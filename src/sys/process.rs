@@ -45,6 +45,49 @@ pub fn reply_on_panic(pipe: Arc<OwnedFd>) {
     }));
 }
 
+/// From now on the processes that our children leave behind become our own, so that [`end_children`] finds them.
+///
+/// For a driver's processes only; in any other, children are not ours to end.
+pub fn adopt_orphans() {
+    let _ = nix::sys::prctl::set_child_subreaper(true);
+}
+
+/// Ends every process that the commands of this call have started, in whatever session; for when the call has failed.
+///
+/// Does nothing in a process that did not [`adopt_orphans`]. What sits in the kernel is given up after half a second.
+pub fn end_children() {
+    let end = Instant::now() + LAST_WAIT;
+    while nix::sys::prctl::get_child_subreaper() == Ok(true) && Instant::now() < end {
+        let children = children();
+        if children.is_empty() {
+            return;
+        }
+        for child in children {
+            let _ = kill(child, Signal::SIGKILL);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        // The end of one may give us its children.
+        while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive)
+        {
+        }
+    }
+}
+
+/// Those alive and those not yet reaped.
+fn children() -> Vec<Pid> {
+    let us = Pid::this();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| parent_of(*pid) == Some(us)).map(Pid::from_raw).collect()
+}
+
+fn parent_of(pid: i32) -> Option<Pid> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let after_name = stat.rsplit(|byte| *byte == b')').next()?;
+    let parent = after_name.split(|byte| *byte == b' ').nth(2)?;
+    std::str::from_utf8(parent).ok()?.parse().ok().map(Pid::from_raw)
+}
+
 /// SIGTERM when the parent ends, however it does; at once if it has ended already.
 fn end_with(parent: rustix::process::Pid) {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
@@ -84,6 +127,7 @@ impl Worker {
         // Above all the reply pipe: a worker stuck in the kernel must not keep kubelet waiting for its end.
         raw::close_all_but(writer.as_fd());
         end_with(parent);
+        adopt_orphans();
         let writer = Arc::new(writer);
         reply_on_panic(Arc::clone(&writer));
         let line = work();
@@ -168,6 +212,25 @@ mod tests {
     #[test]
     fn brings_back_the_line() {
         assert!(matches!(run(|| "done\n".into()), Ended::Replied(line) if line == "done\n"));
+    }
+
+    #[test]
+    fn orphans_are_found_and_ended() {
+        let script = "(setsid sleep 61.25 & sleep 61.25) & sleep 0.1; exit 0";
+        let worker = Worker::start(|| {
+            let _ = crate::sys::helper::Helper::find("sh")
+                .unwrap()
+                .args(["-c", script])
+                .daemon()
+                .run(&crate::sys::deadline::Deadline::after(Duration::from_secs(9)));
+            let before = children().len();
+            end_children();
+            format!("{before} {}\n", children().len())
+        });
+        let ended = worker.unwrap().wait(Duration::from_secs(10));
+        assert!(matches!(&ended, Ended::Replied(line) if line == "1 0\n"), "{ended:?}");
+        // In any other process, such as this one, they are left alone.
+        assert_eq!(nix::sys::prctl::get_child_subreaper(), Ok(false));
     }
 
     #[test]

@@ -194,7 +194,7 @@ fn close_between(first: i32, last: i32) {
     if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 {
         return;
     }
-    for fd in first..=last.min(MOST_DESCRIPTORS) {
+    for fd in first..=last.min(most_descriptors()) {
         // SAFETY: as above; a number that is not open is answered with EBADF.
         unsafe { libc::close(fd) };
     }
@@ -222,14 +222,18 @@ pub(super) fn close_on_exec_from(first: u32) {
     if done == 0 {
         return;
     }
-    for fd in first.cast_signed()..MOST_DESCRIPTORS {
+    for fd in first.cast_signed()..=most_descriptors() {
         // SAFETY: F_SETFD takes an integer; a number that is not open is answered with EBADF.
         unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }
 
-/// How far the slow way of [`close_on_exec_from`] looks; 20 ms of system calls.
-const MOST_DESCRIPTORS: i32 = 65_536;
+/// How far the slow ways look: no descriptor was opened above the limit, unless somebody lowered it since. At most 65,536, which
+/// are 20 ms of system calls.
+fn most_descriptors() -> i32 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    i32::try_from(limit.min(65_536)).unwrap_or(65_536)
+}
 
 /// Gives `signal` a disposition, without `SA_RESTART`, so that a blocking call ends with `EINTR`.
 ///

@@ -64,6 +64,7 @@ pub(super) struct Running {
     secret: Option<Secret>,
     written: usize,
     tail: Tail,
+    masked: Redactor,
     reaped: bool,
 }
 
@@ -75,11 +76,16 @@ enum Stage {
 }
 
 impl Running {
-    /// Takes over the process, the reading end of its output and, if it gets input, the writing end of that.
-    pub(super) fn new(child: Child, output: OwnedFd, feed: Option<(OwnedFd, Secret)>) -> Result<Self> {
+    /// Takes over the process, the reading end of its output and, if it gets input, the writing end of that. What is `masked`
+    /// never shows in its output.
+    pub(super) fn new(
+        child: Child,
+        output: OwnedFd,
+        feed: Option<(OwnedFd, Secret)>,
+        masked: Redactor,
+    ) -> Result<Self> {
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("process id")?;
         let (input, secret) = feed.unzip();
-        let slack = secret.as_ref().map_or(0, |secret: &Secret| secret.expose().len() * 3);
         let ended = pidfd_open(pid, PidfdFlags::empty()).ok();
         let running = Self {
             child,
@@ -89,7 +95,8 @@ impl Running {
             input,
             secret,
             written: 0,
-            tail: Tail::new(slack),
+            tail: Tail::new(masked.longest()),
+            masked,
             reaped: false,
         };
         for fd in running.output.iter().chain(&running.input) {
@@ -118,7 +125,7 @@ impl Running {
             self.turn(deadline.remaining().clamp(Duration::from_millis(1), TICK))?;
         }
         self.drain()?;
-        let status = self.finish(daemon)?;
+        let status = self.finish(daemon && matches!(stage, Stage::Running))?;
         Ok(match stage {
             Stage::Running => Ok(status),
             Stage::Asked(failure, _) | Stage::Killed(failure, _) => Err(failure),
@@ -127,7 +134,7 @@ impl Running {
 
     /// The end of what it wrote, secrets masked.
     pub(super) fn output(&self) -> String {
-        self.tail.text(self.secret.as_ref())
+        self.tail.text(&self.masked)
     }
 
     /// The next stage, once it is time for it.
@@ -242,7 +249,7 @@ struct Tail {
 }
 
 impl Tail {
-    /// `slack` is the length of the longest form of the secret in bytes: what is kept begins anywhere, also in the
+    /// `slack` is the length of the longest form of a secret in bytes: what is kept begins anywhere, also in the
     /// middle of it, where it could not be recognised; so that much is kept before the text that is shown.
     fn new(slack: usize) -> Self {
         Self { bytes: Vec::new(), total: 0, slack }
@@ -257,9 +264,9 @@ impl Tail {
         }
     }
 
-    fn text(&self, secret: Option<&Secret>) -> String {
+    fn text(&self, masked: &Redactor) -> String {
         let kept = &self.bytes[self.bytes.len().saturating_sub(OUTPUT_LIMIT + self.slack)..];
-        let text = Redactor::new(secret).clean(&String::from_utf8_lossy(kept));
+        let text = masked.clean(&String::from_utf8_lossy(kept));
         let broken = if kept.len() < self.total { self.slack } else { 0 };
         let start = broken.max(text.len().saturating_sub(OUTPUT_LIMIT)).min(text.len());
         text_from(&text, start).to_owned()
@@ -282,7 +289,7 @@ mod tests {
         for _ in 0..1000 {
             tail.push("0123456789ä".as_bytes());
         }
-        let text = tail.text(None);
+        let text = tail.text(&Redactor::default());
         assert!(text.len() <= OUTPUT_LIMIT && text.ends_with("0123456789ä") && !text.contains('\u{fffd}'));
         assert!(tail.bytes.len() <= 2 * OUTPUT_LIMIT);
     }
@@ -291,10 +298,11 @@ mod tests {
     fn no_half_of_a_secret_is_shown() {
         let secret = Secret::new(b"0123456789abcdef".to_vec());
         for padding in 0..64 {
-            let mut tail = Tail::new(48);
+            let masked = Redactor::new([&secret]);
+            let mut tail = Tail::new(masked.longest());
             tail.push(&b"0123456789abcdef".repeat(1000));
             tail.push(&vec![b'.'; padding]);
-            let text = tail.text(Some(&secret));
+            let text = tail.text(&masked);
             assert!(!text.contains(|c: char| c.is_ascii_alphanumeric()), "{text}");
         }
     }

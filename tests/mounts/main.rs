@@ -8,6 +8,5 @@ mod crash;
 mod faults;
 mod image;
 mod shared;
-#[path = "../support/mod.rs"]
 mod support;
 mod unmount;

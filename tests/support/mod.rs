@@ -1,121 +1,229 @@
-//! A node of its own for each test: mount and process namespace, an empty /run, kubelet's directories, installed drivers.
+//! What the tests with real processes share: a driver as kubelet has it installed, and kubelet's way of running it.
+#![allow(dead_code, reason = "each test binary uses its part")]
 
-mod node;
-pub mod tracer;
-
-pub use node::{Answer, Node};
-use std::collections::BTreeSet;
+use flexvol::protocol::{DriverStatus, Outcome};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::Read as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
-/// Set in the test's own namespaces.
-const INSIDE: &str = "FLEXVOL_TEST_INSIDE";
+pub(crate) mod namespace;
 
-/// The longest a test may take, in seconds, before everything it started is killed.
-const LIMIT: &str = "240";
+/// No call of these tests may take longer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs `body` in namespaces of its own and looks for leaks afterwards. `name` is the test's full name: the test binary is
-/// executed again for exactly that test. When it ends, however it does, the kernel ends all its processes and mounts.
-pub fn isolated(name: &str, body: impl FnOnce(&Node)) {
-    if std::env::var_os(INSIDE).is_some_and(|inside| inside == name) {
-        let node = Node::new();
-        body(&node);
-        return node.assert_clean();
-    }
-    if !nix::unistd::geteuid().is_root() || !has("unshare") {
-        return skip(name, "needs root and unshare");
-    }
-    let mut command = Command::new("timeout");
-    command.args(["-s", "KILL", LIMIT, "unshare", "-m", "-p", "--fork", "--kill-child", "--mount-proc"]);
-    command.args(["--propagation", "private"]).arg(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env(INSIDE, name)
-        .env("RUST_BACKTRACE", "0");
-    let (text, status, _) = run(&mut command);
-    text.lines()
-        .filter(|line| line.starts_with("SKIP") || line.starts_with("NOTE"))
-        .for_each(|line| println!("{line}"));
-    assert!(status.success() && text.contains("1 passed"), "{name}: {status}\n{text}");
+/// The binary under test, dynamic and with debug assertions.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flexvol");
+
+/// The static binary of a release, for what only that can do.
+pub(crate) fn release() -> Option<PathBuf> {
+    std::env::var_os("FLEXVOL_RELEASE").map(PathBuf::from)
 }
 
-/// Says that a test could not run, and why.
-pub fn skip(name: &str, reason: &str) {
+/// Says why a test could not run; CI counts these lines.
+pub(crate) fn skip(name: &str, reason: &str) {
     println!("SKIP {name}: {reason}");
 }
 
-/// Whether a program is installed.
-pub fn has(program: &str) -> bool {
-    ["/usr/bin", "/usr/sbin", "/bin", "/sbin"].iter().any(|dir| Path::new(dir).join(program).exists())
+/// An installed driver.
+pub(crate) struct Plugin {
+    pub(crate) directory: TempDir,
+    pub(crate) executable: PathBuf,
 }
 
-/// Whether the kernel mounts this type.
-pub fn kernel_has(file_system: &str) -> bool {
-    fs::read_to_string("/proc/filesystems")
-        .unwrap()
-        .lines()
-        .any(|line| line.split_whitespace().last() == Some(file_system))
-}
-
-/// Runs a shell script and demands success; what it printed.
-pub fn sh(script: &str) -> String {
-    let output = Command::new("sh").args(["-ec", script]).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        output.status.success(),
-        "{script}: {}\n{text}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
-    text
-}
-
-/// Runs to the end of the output; what was said, how it ended, how long it took.
-pub fn run(command: &mut Command) -> (String, std::process::ExitStatus, Duration) {
-    let (mut reader, writer) = std::io::pipe().unwrap();
-    command.stdin(Stdio::null()).stdout(writer.try_clone().unwrap()).stderr(writer);
-    let (start, mut text) = (Instant::now(), String::new());
-    let mut child = command.spawn().unwrap();
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    reader.read_to_string(&mut text).unwrap();
-    (text, child.wait().unwrap(), start.elapsed())
-}
-
-/// Waits up to four seconds for something to become true.
-pub fn eventually(mut holds: impl FnMut() -> bool) -> bool {
-    let start = Instant::now();
-    while !holds() {
-        if start.elapsed() > Duration::from_secs(4) {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(3));
+impl Plugin {
+    /// `directory/name` below a fresh plugin directory, a symlink: a copy made in this process, which forks in other threads,
+    /// could be busy when it is executed.
+    pub(crate) fn new(directory: impl AsRef<Path>, name: &str, side_file: Option<&str>) -> Self {
+        let plugin = Self::empty(directory, name, side_file);
+        symlink(BINARY, &plugin.executable).unwrap();
+        plugin
     }
-    true
+
+    /// The same as a copy, made by another process.
+    pub(crate) fn copy(of: &Path, directory: impl AsRef<Path>, name: &str) -> Self {
+        let plugin = Self::empty(directory, name, None);
+        let copied = Command::new("cp").arg(of).arg(&plugin.executable).status().unwrap();
+        assert!(copied.success());
+        plugin
+    }
+
+    fn empty(directory: impl AsRef<Path>, name: &str, side_file: Option<&str>) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let home = root.path().join(directory);
+        fs::create_dir_all(&home).unwrap();
+        if let Some(text) = side_file {
+            fs::write(home.join(".flexvol.json"), text).unwrap();
+        }
+        Self { executable: home.join(name), directory: root }
+    }
+
+    /// A call as kubelet makes it.
+    pub(crate) fn call<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(&self, arguments: I) -> Call {
+        Call::new(&self.executable, arguments)
+    }
+
+    /// A call through a program that executes it, such as `env -i`.
+    pub(crate) fn through(&self, wrapper: &[&str], arguments: &[&str]) -> Call {
+        let words = wrapper[1..].iter().map(OsString::from).chain([self.executable.clone().into()]);
+        Call::new(Path::new(wrapper[0]), words.chain(arguments.iter().map(OsString::from)))
+    }
 }
 
-/// Every mount of this namespace, one text each.
-pub fn mounts() -> BTreeSet<String> {
-    fs::read_to_string("/proc/self/mountinfo").unwrap().lines().map(str::to_owned).collect()
+/// A process about to run with stdout and stderr on one pipe.
+pub(crate) struct Call(pub(crate) Command);
+
+impl Call {
+    pub(crate) fn new<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(program: &Path, arguments: I) -> Self {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null());
+        Self(command)
+    }
+
+    pub(crate) fn start(self) -> Running {
+        self.start_on(pipe_with(PipeFlags::CLOEXEC).unwrap())
+    }
+
+    /// On a given pipe, which may hold something already.
+    pub(crate) fn start_on(mut self, (reader, writer): (OwnedFd, OwnedFd)) -> Running {
+        self.0.stdout(writer.try_clone().unwrap()).stderr(writer);
+        let started = Instant::now();
+        let child = self.0.spawn().unwrap_or_else(|error| panic!("{:?}: {error}", self.0));
+        Running { child, reader, started }
+    }
+
+    /// To its end.
+    pub(crate) fn run(self) -> Run {
+        self.start().finish()
+    }
 }
 
-/// The mountinfo lines at exactly this path.
-pub fn mounts_at(target: &Path) -> Vec<String> {
-    let path = target.to_str().unwrap().replace('\\', "\\134");
-    let path = path.replace(' ', "\\040").replace('\t', "\\011");
-    mounts().into_iter().filter(|line| line.split(' ').nth(4) == Some(&path)).collect()
+/// A call under way.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    pub(crate) reader: OwnedFd,
+    started: Instant,
 }
 
-/// Every living process but this one: number and name.
-pub fn processes() -> Vec<(i32, String)> {
+impl Running {
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    /// Reads to the end of the pipe, as kubelet does, and then waits for the process.
+    pub(crate) fn finish(mut self) -> Run {
+        let output = self.read_to_end();
+        let took = self.started.elapsed();
+        let status = self.child.wait().unwrap();
+        let late = self.started.elapsed().saturating_sub(took);
+        assert!(late < Duration::from_secs(1), "the pipe ended {late:?} before the process");
+        Run { status, output, took }
+    }
+
+    fn read_to_end(&mut self) -> Vec<u8> {
+        let mut output = Vec::new();
+        let mut file = fs::File::from(self.reader.try_clone().unwrap());
+        loop {
+            let left = PATIENCE.saturating_sub(self.started.elapsed());
+            let timeout = Timespec::try_from(left).unwrap();
+            let ready = poll(&mut [PollFd::new(&self.reader, PollFlags::IN)], Some(&timeout)).unwrap();
+            if ready == 0 {
+                let _ = self.child.kill();
+                panic!("no end after {PATIENCE:?}, only {:?}", String::from_utf8_lossy(&output));
+            }
+            let mut buffer = [0; 4096];
+            match file.read(&mut buffer).unwrap() {
+                0 => return output,
+                count => output.extend_from_slice(&buffer[..count]),
+            }
+        }
+    }
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) status: ExitStatus,
+    pub(crate) output: Vec<u8>,
+    pub(crate) took: Duration,
+}
+
+impl Run {
+    /// Exactly one JSON object on one line, exit 0: what every call must end with.
+    pub(crate) fn reply(&self) -> DriverStatus {
+        let text = String::from_utf8(self.output.clone()).expect("UTF-8");
+        let status = DriverStatus::parse(&self.output).unwrap_or_else(|error| panic!("{text:?}: {error}"));
+        assert_eq!(self.status.code(), Some(0), "{:?}: {text}", self.status);
+        assert!(text.ends_with("}\n") && text.lines().count() == 1, "{text:?}");
+        assert!(text.len() <= 4096, "{} bytes", text.len());
+        status
+    }
+
+    pub(crate) fn outcome(&self) -> Outcome {
+        self.reply().outcome()
+    }
+
+    /// The message of a Failure.
+    pub(crate) fn failure(&self) -> String {
+        let reply = self.reply();
+        assert_eq!(reply.outcome(), Outcome::Failure, "{reply:?}");
+        assert!(!reply.message.is_empty() && reply.message.len() <= 1024, "{}", reply.message);
+        reply.message
+    }
+
+    pub(crate) fn success(&self) {
+        let reply = self.reply();
+        assert_eq!(reply.outcome(), Outcome::Success, "{}", reply.message);
+    }
+}
+
+/// Waits until something is so.
+pub(crate) fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !so() {
+        assert!(start.elapsed() < Duration::from_secs(10), "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Every process but this one, alive, whose command line holds the text.
+pub(crate) fn processes_with(text: &str) -> Vec<i32> {
     let pids = fs::read_dir("/proc").unwrap().flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid| *pid != 1);
-    let living = |pid: i32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let (name, state) = stat.rsplit_once(") ")?;
-        (!state.starts_with(['Z', 'X'])).then(|| (pid, name.split_once('(').unwrap_or_default().1.to_owned()))
-    };
-    pids.filter_map(living).collect()
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| *pid != std::process::id().cast_signed() && is_alive(*pid))
+        .filter(|pid| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains(text)
+        })
+        .collect()
+}
+
+fn stat(pid: i32) -> Option<(String, i32)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+}
+
+/// Neither gone nor a zombie.
+pub(crate) fn is_alive(pid: i32) -> bool {
+    stat(pid).is_some_and(|(state, _)| state != "Z" && state != "X")
+}
+
+/// The children of a process.
+pub(crate) fn children(of: i32) -> Vec<i32> {
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| stat(*pid).is_some_and(|(_, parent)| parent == of)).collect()
+}
+
+/// Children, their children, and so on.
+pub(crate) fn descendants(of: i32) -> Vec<i32> {
+    children(of).into_iter().flat_map(|child| std::iter::once(child).chain(descendants(child))).collect()
 }

@@ -1,0 +1,121 @@
+//! A node of its own for each test: mount and process namespace, an empty /run, kubelet's directories, installed drivers.
+
+mod node;
+pub mod tracer;
+
+pub use node::{Answer, Node};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Set in the test's own namespaces.
+const INSIDE: &str = "FLEXVOL_TEST_INSIDE";
+
+/// The longest a test may take, in seconds, before everything it started is killed.
+const LIMIT: &str = "240";
+
+/// Runs `body` in namespaces of its own and looks for leaks afterwards. `name` is the test's full name: the test binary is
+/// executed again for exactly that test. When it ends, however it does, the kernel ends all its processes and mounts.
+pub fn isolated(name: &str, body: impl FnOnce(&Node)) {
+    if std::env::var_os(INSIDE).is_some_and(|inside| inside == name) {
+        let node = Node::new();
+        body(&node);
+        return node.assert_clean();
+    }
+    if !nix::unistd::geteuid().is_root() || !has("unshare") {
+        return skip(name, "needs root and unshare");
+    }
+    let mut command = Command::new("timeout");
+    command.args(["-s", "KILL", LIMIT, "unshare", "-m", "-p", "--fork", "--kill-child", "--mount-proc"]);
+    command.args(["--propagation", "private"]).arg(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(INSIDE, name)
+        .env("RUST_BACKTRACE", "0");
+    let (text, status, _) = run(&mut command);
+    text.lines()
+        .filter(|line| line.starts_with("SKIP") || line.starts_with("NOTE"))
+        .for_each(|line| println!("{line}"));
+    assert!(status.success() && text.contains("1 passed"), "{name}: {status}\n{text}");
+}
+
+/// Says that a test could not run, and why.
+pub fn skip(name: &str, reason: &str) {
+    println!("SKIP {name}: {reason}");
+}
+
+/// Whether a program is installed.
+pub fn has(program: &str) -> bool {
+    ["/usr/bin", "/usr/sbin", "/bin", "/sbin"].iter().any(|dir| Path::new(dir).join(program).exists())
+}
+
+/// Whether the kernel mounts this type.
+pub fn kernel_has(file_system: &str) -> bool {
+    fs::read_to_string("/proc/filesystems")
+        .unwrap()
+        .lines()
+        .any(|line| line.split_whitespace().last() == Some(file_system))
+}
+
+/// Runs a shell script and demands success; what it printed.
+pub fn sh(script: &str) -> String {
+    let output = Command::new("sh").args(["-ec", script]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{script}: {}\n{text}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}
+
+/// Runs to the end of the output; what was said, how it ended, how long it took.
+pub fn run(command: &mut Command) -> (String, std::process::ExitStatus, Duration) {
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    command.stdin(Stdio::null()).stdout(writer.try_clone().unwrap()).stderr(writer);
+    let (start, mut text) = (Instant::now(), String::new());
+    let mut child = command.spawn().unwrap();
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    reader.read_to_string(&mut text).unwrap();
+    (text, child.wait().unwrap(), start.elapsed())
+}
+
+/// Waits up to four seconds for something to become true.
+pub fn eventually(mut holds: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while !holds() {
+        if start.elapsed() > Duration::from_secs(4) {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    true
+}
+
+/// Every mount of this namespace, one text each.
+pub fn mounts() -> BTreeSet<String> {
+    fs::read_to_string("/proc/self/mountinfo").unwrap().lines().map(str::to_owned).collect()
+}
+
+/// The mountinfo lines at exactly this path.
+pub fn mounts_at(target: &Path) -> Vec<String> {
+    let path = target.to_str().unwrap().replace('\\', "\\134");
+    let path = path.replace(' ', "\\040").replace('\t', "\\011");
+    mounts().into_iter().filter(|line| line.split(' ').nth(4) == Some(&path)).collect()
+}
+
+/// Every living process but this one: number and name.
+pub fn processes() -> Vec<(i32, String)> {
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid| *pid != 1);
+    let living = |pid: i32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (name, state) = stat.rsplit_once(") ")?;
+        (!state.starts_with(['Z', 'X'])).then(|| (pid, name.split_once('(').unwrap_or_default().1.to_owned()))
+    };
+    pids.filter_map(living).collect()
+}

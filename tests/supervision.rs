@@ -1,0 +1,494 @@
+//! Commands that hang, die, lie or talk too much, and processes that are killed: the reply comes, and nothing is left.
+//!
+//! The commands are small scripts of the `exec` driver; each test has a mount namespace of its own.
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, reason = "kubelet's side: programs are started plainly")]
+
+mod support;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flexvol::protocol::Outcome;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use support::namespace::{enter, mounts_at};
+use support::{Plugin, Running, children, descendants, eventually, is_alive, processes_with};
+
+/// The deadline of every verb here, in seconds.
+const DEADLINE: u64 = 2;
+
+/// What ends a command that does not end itself: SIGTERM, and two seconds later SIGKILL.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A driver made of scripts, and a pod's volume directory.
+struct Node {
+    plugin: Plugin,
+    target: PathBuf,
+    /// A number of seconds to sleep that no other process sleeps: to find the sleepers again.
+    mark: String,
+}
+
+impl Node {
+    /// `mount` and `unmount` are scripts of sh; `$1` is the target, `$2` a directory to leave files in, and `MARK` a time to
+    /// sleep. `None` where a namespace cannot be had.
+    fn new(name: &str, mount: &str, unmount: Option<&str>) -> Option<Self> {
+        Self::with(name, mount, unmount, "")
+    }
+
+    /// `further` are members of the side file's `exec`.
+    fn with(name: &str, mount: &str, unmount: Option<&str>, further: &str) -> Option<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        if !enter(name) {
+            return None;
+        }
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let mark = format!("1000.{}{number:03}", std::process::id());
+        let plugin = Plugin::new("example~share", "share", Some("{}"));
+        let root = plugin.directory.path().to_owned();
+        let argv = |text: &str| {
+            let text = serde_json::to_string(&text.replace("MARK", &mark)).unwrap();
+            format!(
+                r#"["/bin/sh","-c",{text},"sh","{{target}}","{}","{{secret.password?}}"]"#,
+                root.display()
+            )
+        };
+        let unmount = unmount.map_or(String::new(), |text| format!(r#","unmount":{}"#, argv(text)));
+        let side_file = format!(
+            r#"{{"driver":"exec","deadlines":{{"mount":{DEADLINE},"unmount":{DEADLINE},"other":{DEADLINE}}},
+            "exec":{{"commands":{{"mount":{}{unmount}}}{further}}}}}"#,
+            argv(mount)
+        );
+        fs::write(plugin.executable.with_file_name(".flexvol.json"), side_file).unwrap();
+        let target = root.join("pods/1/volumes/example~share/v");
+        fs::create_dir_all(&target).unwrap();
+        Some(Self { plugin, target, mark })
+    }
+
+    fn start(&self, json: &str) -> Running {
+        self.plugin.call(["mount", self.target.to_str().unwrap(), json]).start()
+    }
+
+    fn unmount(&self) -> Running {
+        self.plugin.call(["unmount", self.target.to_str().unwrap()]).start()
+    }
+
+    fn mounts(&self) -> Vec<String> {
+        mounts_at(&self.target)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.plugin.directory.path().join(name)
+    }
+
+    /// What a script left in a file, once it has.
+    fn left(&self, name: &str) -> String {
+        let path = self.file(name);
+        eventually(name, || fs::read_to_string(&path).is_ok_and(|text| text.ends_with('\n')));
+        fs::read_to_string(path).unwrap().trim().to_owned()
+    }
+
+    /// The namespace as before: no mount, the target an empty directory, no process of the scripts.
+    fn is_clean(&self) {
+        assert_eq!(self.mounts(), [""; 0]);
+        assert_eq!(fs::read_dir(&self.target).unwrap().count(), 0);
+        self.has_no_process();
+    }
+
+    fn has_no_process(&self) {
+        // A killed process is there until somebody reaps it.
+        let start = Instant::now();
+        while !processes_with(&self.mark).is_empty() && start.elapsed() < Duration::from_millis(500) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let left = processes_with(&self.mark);
+        let lines: Vec<_> =
+            left.iter().map(|pid| fs::read_to_string(format!("/proc/{pid}/cmdline"))).collect();
+        end(&left);
+        assert!(lines.is_empty(), "left: {lines:?}");
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        end(&processes_with(&self.mark));
+    }
+}
+
+/// Ends processes of a script, found by its mark.
+fn end(pids: &[i32]) {
+    for pid in pids {
+        let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+    }
+}
+
+fn send(pid: i32, signal: Signal) {
+    kill(Pid::from_raw(pid), signal).unwrap();
+}
+
+/// The fork that does the work.
+fn worker_of(running: &Running) -> i32 {
+    eventually("a worker", || !children(running.pid()).is_empty());
+    children(running.pid())[0]
+}
+
+fn secret(value: &[u8]) -> String {
+    format!(r#"{{"kubernetes.io/secret/password":"{}"}}"#, STANDARD.encode(value))
+}
+
+const MOUNT: &str = "mount -t tmpfs -o size=1M share \"$1\"";
+
+#[test]
+fn a_command_that_hangs_is_ended_with_all_its_children() {
+    for script in [
+        "sleep MARK",
+        "sleep MARK & sleep MARK",
+        "trap '' TERM; sleep MARK & while :; do sleep MARK; done",
+        "(trap '' TERM; sleep MARK; sleep MARK) & sleep MARK",
+        // A command that ends well when it is told to, with a child that does not.
+        "(trap '' TERM; sleep MARK; sleep MARK) & trap 'exit 0' TERM; while :; do sleep 0.1; done",
+        "mount -t tmpfs share \"$1\"; sleep MARK",
+    ] {
+        let Some(node) = Node::new("a_command_that_hangs", script, None) else { return };
+        let run = node.start("{}").finish();
+        let failure = run.failure();
+        assert!(failure.starts_with("deadline of 2 s passed while running sh"), "{failure}");
+        let longest = Duration::from_secs(DEADLINE) + 2 * GRACE;
+        assert!(run.took >= Duration::from_secs(DEADLINE) && run.took < longest, "{:?}: {script}", run.took);
+        node.is_clean();
+    }
+}
+
+#[test]
+fn told_to_stop_it_undoes_and_replies() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        let Some(node) = Node::new("told_to_stop", &format!("{MOUNT}; sleep MARK"), None) else { return };
+        let running = node.start("{}");
+        eventually("the command's mount", || !node.mounts().is_empty());
+        let told = Instant::now();
+        send(running.pid(), signal);
+        let failure = running.finish().failure();
+        assert!(failure.starts_with("told to stop while running sh"), "{failure}");
+        assert!(told.elapsed() < Duration::from_secs(2), "{:?}", told.elapsed());
+        node.is_clean();
+    }
+}
+
+#[test]
+fn a_killed_worker_is_a_failure_and_nothing_stays_mounted() {
+    let script = format!("{MOUNT}; sleep MARK & sleep MARK");
+    let Some(node) = Node::new("a_killed_worker", &script, None) else { return };
+    let running = node.start("{}");
+    eventually("the command's mount", || !node.mounts().is_empty());
+    send(worker_of(&running), Signal::SIGKILL);
+    let failure = running.finish().failure();
+    assert_eq!(failure, "the driver's worker was killed by SIGKILL: kubelet tries again");
+    node.is_clean();
+}
+
+#[test]
+fn a_killed_worker_of_an_unmount_is_finished() {
+    let Some(node) = Node::new("a_killed_worker_of_an_unmount", MOUNT, Some("sleep MARK")) else { return };
+    node.start("{}").finish().success();
+    let running = node.unmount();
+    eventually("the command", || !processes_with(&node.mark).is_empty());
+    send(worker_of(&running), Signal::SIGKILL);
+    running.finish().success();
+    node.is_clean();
+}
+
+#[test]
+fn the_worker_of_a_killed_driver_undoes_and_ends() {
+    let script = format!("{MOUNT}; sleep MARK & sleep MARK");
+    let Some(node) = Node::new("the_worker_of_a_killed_driver", &script, None) else { return };
+    let mut running = node.start("{}");
+    eventually("the command's mount", || !node.mounts().is_empty());
+    let worker = worker_of(&running);
+    send(running.pid(), Signal::SIGKILL);
+    running.child.wait().unwrap();
+    eventually("the end of the worker", || !is_alive(worker));
+    node.is_clean();
+}
+
+/// As when the node's kubelet service is killed: whoever is left finds a state it can undo.
+#[test]
+fn after_the_whole_group_is_killed_an_unmount_cleans_up() {
+    let Some(node) = Node::new("the_whole_group", &format!("{MOUNT}; exec sleep MARK"), None) else { return };
+    let mut call = node.plugin.call(["mount", node.target.to_str().unwrap(), "{}"]);
+    call.0.process_group(0);
+    let mut running = call.start();
+    eventually("the command's mount", || !node.mounts().is_empty());
+    send(-running.pid(), Signal::SIGKILL);
+    running.child.wait().unwrap();
+    eventually("the end of all", || processes_with(&node.mark).is_empty());
+    node.unmount().finish().success();
+    node.is_clean();
+}
+
+#[test]
+fn a_talkative_command_is_quoted_with_its_last_words() {
+    for end in ["exit 3", "sleep MARK"] {
+        let script =
+            format!("head -c 1048576 /dev/zero | tr '\\0' x; echo; echo the disk is on fire >&2; {end}");
+        let Some(node) = Node::new("a_talkative_command", &script, None) else { return };
+        let run = node.start("{}").finish();
+        let failure = run.failure();
+        assert!(failure.contains("the disk is on fire"), "{failure}");
+        node.is_clean();
+    }
+    let script = format!("{MOUNT}; head -c 1048576 /dev/urandom");
+    let Some(node) = Node::new("a_talkative_command", &script, None) else { return };
+    node.start("{}").finish().success();
+}
+
+/// Not whole, not in part, in none of its spellings, whatever the end of the command.
+#[test]
+fn a_printed_secret_is_masked() {
+    let secrets = [
+        "correct horse battery staple",
+        "alpha bravo charlie\ndelta echo foxtrot\n",
+        "tab\tand \"quotes\" \\ bell\u{7}bell",
+    ];
+    let prints = [
+        "cat \"$3\"",
+        "base64 -w0 \"$3\"",
+        "cat \"$3\" \"$3\"; cat",
+        "i=0; while [ $i -lt 400 ]; do cat \"$3\"; i=$((i+1)); done",
+    ];
+    for value in secrets {
+        for print in prints {
+            for end in ["exit 1", "sleep MARK"] {
+                if end == "sleep MARK" && print == prints[1] {
+                    continue;
+                }
+                let further = r#","secretsOnStdin":true"#;
+                let script = format!("{print}; {end}");
+                let Some(node) = Node::with("a_printed_secret", &script, None, further) else { return };
+                let failure = node.start(&secret(value.as_bytes())).finish().failure();
+                assert!(failure.contains("***"), "{script}: {failure}");
+                for part in parts(value).chain(parts(&STANDARD.encode(value))) {
+                    assert!(!failure.contains(&part), "{script}: {part:?} of {value:?} in {failure}");
+                }
+            }
+        }
+    }
+}
+
+/// Every eight characters of a text.
+fn parts(text: &str) -> impl Iterator<Item = String> {
+    let chars: Vec<_> = text.chars().collect();
+    chars.windows(8).map(|window| window.iter().collect()).collect::<Vec<_>>().into_iter()
+}
+
+#[test]
+fn no_descendant_shows_a_secret_while_it_runs() {
+    let further = r#","secretsOnStdin":true"#;
+    let script = "sleep MARK & sleep MARK";
+    let Some(node) = Node::with("no_descendant_shows_a_secret", script, None, further) else { return };
+    let running = node.start(&secret(b"correct horse battery staple"));
+    eventually("the command", || processes_with(&node.mark).len() >= 3);
+    let worker = worker_of(&running);
+    let others: Vec<_> = descendants(running.pid()).into_iter().filter(|pid| *pid != worker).collect();
+    assert!(others.len() >= 3, "{others:?}");
+    for pid in others {
+        for file in ["cmdline", "environ"] {
+            let text = fs::read(format!("/proc/{pid}/{file}")).unwrap();
+            let text = String::from_utf8_lossy(&text);
+            for spelling in ["correct horse", &STANDARD.encode("correct horse battery staple")] {
+                assert!(!text.contains(spelling), "{file} of {pid}: {text}");
+            }
+        }
+    }
+    running.finish().failure();
+}
+
+#[test]
+fn secrets_arrive_byte_for_byte() {
+    let bytes: Vec<u8> = (0..=255).chain(*b"\n\n").collect();
+    for value in [&bytes[..], b"", b"x", &vec![b'y'; 60_000]] {
+        let script = format!("cat \"$3\" >\"$2/file\"; cat >\"$2/stdin\"; {MOUNT}");
+        let further = r#","secretsOnStdin":true"#;
+        let Some(node) = Node::with("secrets_arrive", &script, None, further) else { return };
+        node.start(&secret(value)).finish().success();
+        assert!(fs::read(node.file("file")).unwrap() == value, "{} bytes", value.len());
+        let input: BTreeMap<String, String> =
+            serde_json::from_slice(&fs::read(node.file("stdin")).unwrap()).unwrap();
+        assert_eq!(input, BTreeMap::from([("password".to_owned(), STANDARD.encode(value))]));
+    }
+}
+
+#[test]
+fn what_a_failed_command_mounted_is_unmounted() {
+    for mounts in [1, 3] {
+        let script = format!("{}; echo no luck; exit 7", vec![MOUNT; mounts].join(";"));
+        let Some(node) = Node::new("a_failed_command", &script, None) else { return };
+        let failure = node.start("{}").finish().failure();
+        assert_eq!(failure, "/bin/sh failed (exit status: 7) saying: no luck");
+        node.is_clean();
+    }
+}
+
+#[test]
+fn success_without_the_mount_is_a_failure() {
+    for script in ["exit 0", "sleep MARK & exit 0"] {
+        let Some(node) = Node::new("success_without_the_mount", script, None) else { return };
+        let failure = node.start("{}").finish().failure();
+        assert!(failure.starts_with("nothing is mounted at /"), "{failure}");
+        node.is_clean();
+    }
+}
+
+#[test]
+fn another_mount_than_the_promised_one_is_a_failure() {
+    for (json, further) in [
+        ("{}", r#","fileSystem":"fuse.share""#),
+        (r#"{"kubernetes.io/readwrite":"ro"}"#, r#","fileSystem":"tmpfs""#),
+    ] {
+        let script = format!("{MOUNT}; sleep MARK &");
+        let Some(node) = Node::with("another_mount", &script, None, further) else { return };
+        node.start(json).finish().failure();
+        node.is_clean();
+    }
+}
+
+#[test]
+fn a_daemon_lives_on_and_holds_nothing_of_ours() {
+    let script = format!("{MOUNT}; sleep MARK & echo $! >\"$2/pid\"");
+    let Some(node) = Node::new("a_daemon", &script, None) else { return };
+    let run = node.start("{}").finish();
+    run.success();
+    assert!(run.took < Duration::from_secs(1), "{:?}", run.took);
+    let pid = node.left("pid").parse().unwrap();
+    assert!(is_alive(pid));
+    // The rest of its descriptors is the command's own pipe, which nobody reads any more.
+    let held = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    assert!(held <= 3, "{held} descriptors");
+    assert_eq!(node.mounts(), ["tmpfs"]);
+    node.unmount().finish().success();
+    assert_eq!(node.mounts(), [""; 0]);
+}
+
+#[test]
+fn inherited_descriptors_end_with_us() {
+    let script = "for p in $$ $PPID $(cut -d' ' -f4 /proc/$PPID/stat); do ls -l /proc/$p/fd; done >\"$2/held\"; exit 1";
+    let Some(node) = Node::new("inherited_descriptors", script, None) else { return };
+    let (secret_file, other) = (node.file("inherited-1"), node.file("inherited-2"));
+    let shell =
+        format!("exec 3<>'{}' 7>'{}' 9<&0 && exec \"$0\" \"$@\"", secret_file.display(), other.display());
+    node.plugin
+        .through(&["bash", "-c", &shell], &["mount", node.target.to_str().unwrap(), "{}"])
+        .run()
+        .failure();
+    assert!(secret_file.exists() && other.exists());
+    let held = fs::read_to_string(node.file("held")).unwrap();
+    assert!(held.lines().count() > 9, "{held}");
+    assert!(!held.contains("inherited"), "{held}");
+}
+
+#[test]
+fn two_mounts_at_once_are_one() {
+    let script = format!("echo run >>\"$2/log\"; sleep 0.3; {MOUNT}");
+    let Some(node) = Node::new("two_mounts_at_once", &script, None) else { return };
+    let running = [node.start("{}"), node.start("{}"), node.start("{}")];
+    for running in running {
+        running.finish().success();
+    }
+    assert_eq!(node.mounts(), ["tmpfs"]);
+    assert_eq!(fs::read_to_string(node.file("log")).unwrap(), "run\n");
+    // Asked for otherwise, it is not the same.
+    let other = node.start(r#"{"kubernetes.io/readwrite":"ro"}"#).finish().failure();
+    assert!(other.contains("read-write: unmount it first"), "{other}");
+}
+
+#[test]
+fn mounts_and_unmounts_at_once_take_turns() {
+    let Some(node) = Node::new("mounts_and_unmounts", MOUNT, Some("umount \"$1\"")) else { return };
+    for _ in 0..10 {
+        let running = [node.start("{}"), node.unmount(), node.start("{}"), node.unmount()];
+        for running in running {
+            running.finish().success();
+        }
+        assert!(node.mounts().len() <= 1, "{:?}", node.mounts());
+    }
+    node.unmount().finish().success();
+    node.is_clean();
+    assert_eq!(fs::read_dir("/run/flexvol/locks").unwrap().count(), 0);
+}
+
+#[test]
+fn an_unmount_command_may_do_what_it_likes() {
+    for script in ["exit 1", "exit 0", "sleep MARK", "umount \"$1\"; exit 9", "echo Failure; exit 0"] {
+        let Some(node) = Node::new("an_unmount_command", MOUNT, Some(script)) else { return };
+        node.start("{}").finish().success();
+        node.unmount().finish().success();
+        node.is_clean();
+        // Again, and without a mount: nothing to run, nothing to do.
+        let run = node.unmount().finish();
+        run.success();
+        assert!(run.took < Duration::from_secs(1), "{:?}", run.took);
+    }
+}
+
+/// The reader of the answer is gone, as after a restart of kubelet: the work is finished all the same.
+#[test]
+fn without_a_reader_the_work_is_finished() {
+    for (script, mounts) in [(format!("sleep 0.3; {MOUNT}"), 1), (format!("sleep 0.3; {MOUNT}; exit 1"), 0)] {
+        let Some(node) = Node::new("without_a_reader", &script, None) else { return };
+        let mut running = node.start("{}");
+        drop(std::mem::replace(&mut running.reader, fs::File::open("/dev/null").unwrap().into()));
+        assert_eq!(running.child.wait().unwrap().code(), Some(0));
+        assert_eq!(node.mounts().len(), mounts);
+    }
+}
+
+#[test]
+fn any_umask_and_directory_mounts_the_same() {
+    for umask in ["0", "077", "0777"] {
+        let Some(node) =
+            Node::new("any_umask", &format!("umask >\"$2/umask\"; pwd >\"$2/pwd\"; {MOUNT}"), None)
+        else {
+            return;
+        };
+        let shell = format!("umask {umask}; cd /proc; exec \"$0\" \"$@\"");
+        node.plugin
+            .through(&["sh", "-c", &shell], &["mount", node.target.to_str().unwrap(), "{}"])
+            .run()
+            .success();
+        assert_eq!((node.left("umask").as_str(), node.left("pwd").as_str()), ("0077", "/"));
+        let state = fs::metadata("/run/flexvol").unwrap();
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&state.permissions()) & 0o7777, 0o700);
+    }
+}
+
+#[test]
+fn the_answers_of_the_rarer_verbs() {
+    let commands = r#"{"driver":"exec","exec":{"commands":{
+        "attach":["/bin/sh","-c","echo /dev/sdb; echo second","sh","{node}"],
+        "waitforattach":["/bin/echo","{device}"],
+        "isattached":["/bin/echo","true"],
+        "getvolumename":["/bin/echo","-n"],
+        "detach":["/bin/sh","-c","echo maybe; exit 1"]}}}"#;
+    let plugin = Plugin::new("example~share", "share", Some(commands));
+    let reply = plugin.call(["attach", "{}", "n"]).run().reply();
+    assert_eq!((reply.outcome(), reply.device.as_str()), (Outcome::Success, "/dev/sdb"));
+    assert_eq!(plugin.call(["waitforattach", "/dev/x", "{}"]).run().reply().device, "/dev/x");
+    assert!(plugin.call(["isattached", "{}", "n"]).run().reply().attached);
+    plugin.call(["getvolumename", "{}"]).run().success();
+    assert!(plugin.call(["detach", "v", "n"]).run().failure().contains("saying: maybe"));
+    assert_eq!(plugin.call(["expandfs", "x"]).run().outcome(), Outcome::NotSupported);
+}
+
+#[test]
+fn a_command_that_is_not_there() {
+    for program in ["/nonexistent/x", "relative", "/etc/passwd", "/bin", ""] {
+        let side = format!(r#"{{"driver":"exec","exec":{{"commands":{{"getvolumename":["{program}"]}}}}}}"#);
+        let plugin = Plugin::new("example~share", "share", Some(&side));
+        let failure = plugin.call(["getvolumename", "{}"]).run().failure();
+        assert!(failure.contains("is no executable file"), "{failure}");
+    }
+}
