@@ -11,6 +11,7 @@ pub mod record;
 mod run;
 mod unmount;
 
+pub use node::is_volume_of;
 pub use unmount::{detach, mount_at};
 
 use crate::driver;

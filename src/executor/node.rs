@@ -123,7 +123,7 @@ impl<'a> Node<'a> {
 
     /// Whether kubelet made the directory for this driver, or a record says that we mounted there.
     pub(super) fn is_ours(&self, target: &TargetPath) -> bool {
-        VolumeDir::of(target).belongs_to(self.directory) || Record::read(target).is_some()
+        is_volume_of(self.directory, target)
     }
 
     fn make_directory(&self, path: &Path, owner: Ownership) -> Result<Option<Undo>> {
@@ -324,6 +324,11 @@ impl World for Node<'_> {
             }
         }
     }
+}
+
+/// Whether a target is a volume of the driver in `directory`, by its path or by our record.
+pub fn is_volume_of(directory: Option<&str>, target: &TargetPath) -> bool {
+    VolumeDir::of(target).belongs_to(directory) || Record::read(target).is_some()
 }
 
 pub(super) fn open_place(target: &TargetPath) -> Result<Place> {

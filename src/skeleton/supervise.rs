@@ -20,15 +20,20 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How long cleaning up after a killed worker may take.
 const CLEAN_UP: Duration = Duration::from_secs(2);
 
-/// Runs `work` in a fork and brings back its reply, or one of our own within `allowed` and a grace.
-pub(super) fn supervise(call: &Call, allowed: Duration, work: impl FnOnce() -> Reply) -> Reply {
+/// Runs `work` in a fork and brings back its reply, or one of our own within `allowed` and a grace. `directory` is the
+/// driver's, `vendor~driver`.
+pub(super) fn supervise(
+    call: &Call,
+    directory: Option<&str>,
+    allowed: Duration,
+    work: impl FnOnce() -> Reply,
+) -> Reply {
     let before = target(call).and_then(executor::mount_at);
+    let after = |failure| after(call, directory, before, failure);
     match run(work, allowed.saturating_add(GRACE)) {
-        Ok(Ended::Replied(line)) => {
-            Reply::from_line(&line).unwrap_or_else(|| after(call, before, broken("replied half")))
-        }
-        Ok(Ended::Died(how)) => after(call, before, broken(&how)),
-        Ok(Ended::Stuck(pid)) => after(call, before, stuck(allowed, pid)),
+        Ok(Ended::Replied(line)) => Reply::from_line(&line).unwrap_or_else(|| after(broken("replied half"))),
+        Ok(Ended::Died(how)) => after(broken(&how)),
+        Ok(Ended::Stuck(pid)) => after(stuck(allowed, pid)),
         Err(error) => Failure::from(error).into(),
     }
 }
@@ -53,12 +58,14 @@ fn broken(how: &str) -> Failure {
 }
 
 /// Takes off what a worker may have left at the target: what was mounted there `before` is a living volume and stays. An
-/// unmount that got nowhere is thereby done.
-fn after(call: &Call, before: Option<u64>, failure: Failure) -> Reply {
+/// unmount that got nowhere is thereby done, unless the target is nobody's to unmount.
+fn after(call: &Call, directory: Option<&str>, before: Option<u64>, failure: Failure) -> Reply {
     // First of all: a command that lives on could still mount.
     process::end_children();
     match (call, target(call)) {
-        (Call::Unmount { .. } | Call::UnmountDevice { .. }, Some(target)) if detached(target, None) => {
+        (Call::Unmount { .. } | Call::UnmountDevice { .. }, Some(target))
+            if executor::is_volume_of(directory, target) && detached(target, None) =>
+        {
             Reply::success()
         }
         (Call::Mount { .. } | Call::MountDevice { .. }, Some(target)) if !detached(target, before) => {
