@@ -49,6 +49,23 @@ pub fn below(target: &Path) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
+/// The mounts inside a mount, in an order in which they can be unmounted. What hangs in another mount at the same path, below
+/// or above this one, is not among them.
+pub fn inside(mount: u64) -> Result<Vec<Entry>> {
+    Ok(subtree(read()?, mount))
+}
+
+fn subtree(mut table: Vec<Entry>, mount: u64) -> Vec<Entry> {
+    let (mut found, mut parents) = (Vec::new(), vec![mount]);
+    while !parents.is_empty() {
+        let children: Vec<_> = table.extract_if(.., |entry| parents.contains(&entry.parent)).collect();
+        parents = children.iter().map(|entry| entry.id).collect();
+        found.extend(children);
+    }
+    found.reverse();
+    found
+}
+
 fn parse(line: &[u8]) -> Option<Entry> {
     let mut fields = line.split(|byte| *byte == b' ');
     let mut next = || fields.next();
@@ -113,6 +130,18 @@ mod tests {
         {
             assert!(parse(line).is_none());
         }
+    }
+
+    #[test]
+    fn a_subtree_is_told_by_its_parents_innermost_first() {
+        let line = |id, parent, path| format!("{id} {parent} 0:1 / {path} rw - tmpfs tmpfs rw");
+        let lines =
+            [(9, 4, "/a/b/c"), (3, 1, "/a"), (4, 3, "/a/b"), (5, 3, "/a"), (6, 5, "/a/b"), (7, 1, "/a2")];
+        let table: Vec<_> =
+            lines.iter().filter_map(|(id, parent, path)| parse(line(id, parent, path).as_bytes())).collect();
+        let ids = |mount| subtree(table.clone(), mount).iter().map(|entry| entry.id).collect::<Vec<_>>();
+        assert_eq!((ids(5), ids(4), ids(7)), (vec![6], vec![9], vec![]));
+        assert_eq!(ids(3), [9, 6, 5, 4]);
     }
 
     #[test]
