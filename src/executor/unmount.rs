@@ -111,12 +111,15 @@ fn lazily(place: &Place, cause: io::Error) -> Result<()> {
         .with_context(|| format!("detach {}", place.path().display()))
 }
 
+/// How long a busy mount is asked whether there is still somebody behind it.
+const ANSWER: Duration = Duration::from_secs(1);
+
 /// Makes a busy mount free: takes off what is mounted inside, or waits for its users.
 fn free(place: &Place, dead: bool, deadline: &Deadline) -> Result<()> {
     if unmount_children(place)? > 0 {
         return Ok(());
     }
-    if dead {
+    if dead || place.is_dead(ANSWER) {
         return lazily(place, io::ErrorKind::ResourceBusy.into());
     }
     let patience = Deadline::for_undo(PATIENCE);
@@ -140,9 +143,8 @@ fn free(place: &Place, dead: bool, deadline: &Deadline) -> Result<()> {
 
 /// How many mounts below the target there were to unmount.
 fn unmount_children(place: &Place) -> Result<usize> {
-    let target = place.resolved()?;
-    let children: Vec<_> =
-        mount_table::below(&target)?.into_iter().filter(|entry| entry.target != target).collect();
+    let Some(top) = place.mount_id()? else { return Ok(0) };
+    let children = mount_table::inside(top)?;
     for child in &children {
         match mount::unmount_path(&child.target, false) {
             Err(error) if Errno::from_io_error(&error) != Some(Errno::INVAL) => {

@@ -1,5 +1,6 @@
 //! The target as a name in an opened parent directory, so that no swap of a path component can lead us elsewhere.
 
+use super::process::{Ended, Worker};
 use super::{below, mount_table};
 use crate::protocol::TargetPath;
 use crate::volume_dir::VolumeDir;
@@ -8,6 +9,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, StatxAttributes, StatxFl
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A target whose parent directory is open. The name itself may or may not exist.
 #[derive(Debug)]
@@ -77,6 +79,27 @@ impl Place {
         Ok(std::fs::read_link(&link).with_context(|| format!("read {link}"))?.join(&self.name))
     }
 
+    /// The id of the mount on top, whether it answers or not.
+    pub fn mount_id(&self) -> Result<Option<u64>> {
+        match self.look()? {
+            Look::Missing | Look::Plain(_) => Ok(None),
+            Look::Mount(mounted) => Ok(Some(mounted.id)),
+            Look::Dead(_) => Ok(mount_table::at(&self.resolved()?)?.map(|entry| entry.id)),
+        }
+    }
+
+    /// Whether the server or daemon behind it is gone. [`look`](Self::look) sees that only where the kernel has to ask:
+    /// this asks, in a process of its own, because that can hang; what does not answer within `wait` may still be alive.
+    pub fn is_dead(&self, wait: Duration) -> bool {
+        let ask = || {
+            let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
+            let answer = fs::statx(fs::CWD, &self.path, flags, StatxFlags::BASIC_STATS);
+            if answer.err().is_some_and(is_of_the_dead) { DEAD.to_owned() } else { "\n".into() }
+        };
+        let asked = Worker::start(ask).map(|worker| worker.wait(wait));
+        matches!(asked, Ok(Ended::Replied(line)) if line == DEAD)
+    }
+
     /// Looks without asking any server: statx(2) with `AT_STATX_DONT_SYNC`.
     ///
     /// A kernel before 5.8 cannot say what is a mount; then the mount table does.
@@ -86,16 +109,7 @@ impl Place {
         let stat = match fs::statx(&self.parent, &self.name, flags, asked) {
             Err(Errno::NOENT) => return Ok(Look::Missing),
             Err(Errno::NOSYS) => return self.look_in_table(None),
-            Err(
-                errno @ (Errno::NOTCONN
-                | Errno::STALE
-                | Errno::IO
-                | Errno::HOSTDOWN
-                | Errno::TIMEDOUT
-                | Errno::ACCESS),
-            ) => {
-                return Ok(Look::Dead(errno));
-            }
+            Err(errno) if is_of_the_dead(errno) => return Ok(Look::Dead(errno)),
             stat => stat.with_context(|| format!("look at {}", self.path.display()))?,
         };
         let root = (fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino);
@@ -171,6 +185,14 @@ impl Place {
             .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
         Ok(names.filter(|name| name != "." && name != "..").take(5).collect())
     }
+}
+
+/// What the other process says of a dead mount.
+const DEAD: &str = "dead\n";
+
+fn is_of_the_dead(errno: Errno) -> bool {
+    let known = [Errno::NOTCONN, Errno::STALE, Errno::IO, Errno::HOSTDOWN, Errno::TIMEDOUT, Errno::ACCESS];
+    known.contains(&errno)
 }
 
 fn gone(result: rustix::io::Result<()>) -> rustix::io::Result<()> {
