@@ -332,7 +332,7 @@ fn a_disk_that_does_not_answer() {
         sh("fsfreeze -f /run/srv");
         for (driver, target, options) in [
             ("bind", &target, json!({"source": "/run/srv/new", "create": "true"})),
-            ("image", &on_image, json!({"file": "new", "size": "1Mi"})),
+            ("image", &on_image, json!({"file": "new.img", "size": "1Mi"})),
         ] {
             let answer = node.mount(driver, target, &options).failure(&["no end after 1 s", "process"]);
             assert!(
