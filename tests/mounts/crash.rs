@@ -209,7 +209,7 @@ fn beside_another_pod() {
             let target = node.volume("image", "p");
             let before = || {
                 if verb == "unmount" {
-                    drop(node.mount("image", &target, &options).success())
+                    drop(node.mount("image", &target, &options).success());
                 }
             };
             let case = Scenario {

@@ -4,7 +4,9 @@
 #![allow(unreachable_pub, reason = "`support` is a library for tests")]
 
 mod basic;
+mod bind;
 mod crash;
+mod cycles;
 mod faults;
 mod image;
 mod shared;

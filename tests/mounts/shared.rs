@@ -1,10 +1,12 @@
 //! Images that several pods, the node's admin or kubelet's expandfs work on.
 
 use super::image::{MEBIBYTE, capacity, expand, file, is_rofs, ro, with, writable};
-use crate::support::{Answer, Node, eventually, isolated, mounts_at, sh, skip};
+use crate::support::{Answer, Node, eventually, has, isolated, mounts_at, sh, skip};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 #[test]
 fn two_pods_share_one_device() {
@@ -102,6 +104,46 @@ fn a_failing_pod_does_not_hurt_the_other() {
             for target in &good {
                 node.unmount("image", target).success();
             }
+            node.assert_clean();
+            fs::remove_file(file("a")).unwrap();
+        }
+    });
+}
+
+/// The call with this pause before the given system call.
+fn slowed(node: &Node, target: &Path, options: &Value, pause: &str) -> Answer {
+    let plain = node.command("image", "mount", target, Some(options));
+    let mut traced = Command::new("strace");
+    traced.args(["-f", "-qq", "-o", "/dev/null", "-E", "LD_LIBRARY_PATH", "-e", &format!("inject={pause}")]);
+    node.call(traced.arg(plain.get_program()).args(plain.get_args()))
+}
+
+/// The races of the test above, one by one. The first flock of a call is the target's, the second the image's.
+#[test]
+fn the_undo_of_one_and_the_start_of_another() {
+    isolated("shared::the_undo_of_one_and_the_start_of_another", |node| {
+        if !has("strace") {
+            return skip("shared::the_undo_of_one_and_the_start_of_another", "no strace");
+        }
+        let (good, bad) = (node.volume("image", "good"), node.volume("image", "bad"));
+        let options = json!({"file": "a", "size": "1Mi"});
+        let wrong = with(&options, &json!({"fsType": "ext4", "mountOptions": "stripe=99999999999"}));
+        let pauses = [
+            // Has made the file, but not locked it, when the other comes.
+            "flock:delay_enter=400000:when=2",
+            // Fails and removes the file while the other waits for its lock.
+            "fsopen:delay_enter=400000",
+        ];
+        for pause in pauses {
+            std::thread::scope(|scope| {
+                scope.spawn(|| slowed(node, &bad, &wrong, pause).failure(&["stripe"]));
+                std::thread::sleep(Duration::from_millis(200));
+                assert!(file("a").exists() || pause.starts_with("fsopen"));
+                node.mount("image", &good, &options).success();
+            });
+            assert!(file("a").exists(), "{pause}: the file of a mounted volume is gone");
+            assert_eq!(node.loops().len(), 1);
+            node.unmount("image", &good).success();
             node.assert_clean();
             fs::remove_file(file("a")).unwrap();
         }

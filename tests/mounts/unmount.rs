@@ -390,7 +390,9 @@ fn fifty_at_once() {
             let targets: Vec<_> = (0..50).map(|pod| node.volume(driver, &format!("p{pod}"))).collect();
             let all = |call: &(dyn Fn(&Path) + Sync)| {
                 std::thread::scope(|scope| {
-                    targets.iter().for_each(|target| drop(scope.spawn(|| call(target))))
+                    for target in &targets {
+                        scope.spawn(|| call(target));
+                    }
                 });
             };
             all(&|target| drop(node.mount(driver, target, &options).success()));
