@@ -11,7 +11,7 @@ pub mod record;
 mod run;
 mod unmount;
 
-pub use unmount::{detach, mount_at};
+pub use unmount::{Left, Worker, clean_up, mount_at};
 
 use crate::driver;
 use crate::failure::{Code, Failure};
