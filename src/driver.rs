@@ -70,6 +70,17 @@ pub struct Request<'a> {
     pub settings: &'a Settings,
 }
 
+/// What `expandfs` asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Growth<'a> {
+    /// What waitforattach said; empty for drivers without attach.
+    pub device: &'a str,
+    /// The PV's new capacity.
+    pub new_bytes: u64,
+    /// Its old one; 0 if kubelet does not know it.
+    pub old_bytes: u64,
+}
+
 /// One kind of storage. No method does I/O; each gives the same answer on every host and at any time.
 pub trait Driver: Sync {
     /// The name people type and kubelet's executable is called by default.
@@ -89,6 +100,12 @@ pub trait Driver: Sync {
     /// directory. `attach` decides how kubelet names the volume and must not change while one is mounted.
     fn capabilities(&self, settings: &Settings) -> Capabilities;
 
+    /// Mistakes of the side file that show without any volume: called before anything is attached, mounted or grown, so that
+    /// a slip in the command for `unmount` shows with the first `mount`. Not before `init`, which must not fail.
+    fn check(&self, _settings: &Settings) -> Result<()> {
+        Ok(())
+    }
+
     /// `mount`: kubelet calls it for each pod and volume, again after any failure, after its own restart, and at the same time
     /// as other verbs of other volumes. Secrets and the pod's names are in the options here and nowhere else.
     fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan>;
@@ -101,7 +118,7 @@ pub trait Driver: Sync {
 
     /// `expandfs`: kubelet calls it for a mounted volume whose PV has grown, until it succeeds. Grows the store and the
     /// file system, since `expandvolume` never comes. Planned only if in [`verbs`](Self::verbs).
-    fn expand_fs(&self, _target: &TargetPath, _new_bytes: u64, _request: &Request<'_>) -> Result<Plan> {
+    fn expand_fs(&self, _target: &TargetPath, _growth: &Growth<'_>, _request: &Request<'_>) -> Result<Plan> {
         Err(unplanned(Verb::ExpandFs))
     }
 
@@ -114,25 +131,33 @@ pub trait Driver: Sync {
 
 /// The plan of any call but `init`, the side file's default options laid under the volume's.
 pub fn plan(driver: &dyn Driver, call: &Call, settings: &Settings) -> Result<Plan> {
-    let options = call.options().map(|options| with_defaults(driver.options(), options, settings));
-    match (call, &options) {
-        (Call::Mount { target, .. }, Some(options)) => driver.mount(target, &Request { options, settings }),
-        (Call::Unmount { target }, _) => driver.unmount(target, settings),
-        (Call::ExpandFs { target, new_bytes, old_bytes, .. }, Some(options)) => {
-            refuse_shrinking(*new_bytes, *old_bytes)?;
-            driver.expand_fs(target, *new_bytes, &Request { options, settings })
+    if !matches!(call.verb(), Verb::Unmount | Verb::UnmountDevice | Verb::Detach) {
+        driver.check(settings)?;
+    }
+    let call = &with_defaults(driver.options(), call, settings);
+    match call {
+        Call::Mount { target, options, .. } => driver.mount(target, &Request { options, settings }),
+        Call::Unmount { target } => driver.unmount(target, settings),
+        Call::ExpandFs { options, device, target, new_bytes, old_bytes } => {
+            let growth = Growth { device, new_bytes: *new_bytes, old_bytes: *old_bytes };
+            refuse_shrinking(&growth)?;
+            driver.expand_fs(target, &growth, &Request { options, settings })
         }
         _ => driver.other(call, settings),
     }
 }
 
 /// A volume says otherwise with any spelling of the option; with the empty string it says nothing.
-fn with_defaults(specs: &[OptionSpec], options: &Options, settings: &Settings) -> Options {
-    let mut merged = options.clone();
-    for (key, value) in settings.options.iter().filter(|(key, _)| !is_given(specs, options, key)) {
-        merged.own.insert(key.clone(), value.clone());
+fn with_defaults(specs: &[OptionSpec], call: &Call, settings: &Settings) -> Call {
+    let mut call = call.clone();
+    if let Some(options) = call.options_mut() {
+        for (key, value) in &settings.options {
+            if !is_given(specs, options, key) {
+                options.own.insert(key.clone(), value.clone());
+            }
+        }
     }
-    merged
+    call
 }
 
 fn is_given(specs: &[OptionSpec], options: &Options, key: &str) -> bool {
@@ -144,7 +169,7 @@ fn is_given(specs: &[OptionSpec], options: &Options, key: &str) -> bool {
         || spec.is_some_and(|spec| given(spec.name) || spec.aliases.iter().any(|key| given(key)))
 }
 
-fn refuse_shrinking(new_bytes: u64, old_bytes: u64) -> Result<()> {
+fn refuse_shrinking(Growth { new_bytes, old_bytes, .. }: &Growth<'_>) -> Result<()> {
     if new_bytes < old_bytes {
         return Err(Failure::options(format!(
             "cannot shrink from {old_bytes} to {new_bytes} bytes: make a new, smaller volume and copy"

@@ -8,7 +8,7 @@
 //! chown; statfs never hangs; `expandfs` grows file and file system while they are in use.
 
 use super::{access, flags};
-use crate::driver::{Driver, Request};
+use crate::driver::{Driver, Growth, Request};
 use crate::failure::{Failure, Result};
 use crate::file_system::FileSystem;
 use crate::mount_options;
@@ -134,7 +134,7 @@ impl Driver for Image {
         let prepare = Step::PrepareTarget { target: target.clone() };
         let steps = [
             Some(prepare),
-            volume.create(),
+            volume.create(access(flags)),
             Some(volume.attach()),
             volume.format(access(flags))?,
             volume.check(),
@@ -146,7 +146,7 @@ impl Driver for Image {
         })
     }
 
-    fn expand_fs(&self, target: &TargetPath, new_bytes: u64, request: &Request<'_>) -> Result<Plan> {
+    fn expand_fs(&self, target: &TargetPath, growth: &Growth<'_>, request: &Request<'_>) -> Result<Plan> {
         let volume = Volume::new(request)?;
         if volume.region != Region::Whole {
             return Err(Failure::options(
@@ -158,7 +158,7 @@ impl Driver for Image {
         }
         let steps = vec![
             volume.attach(),
-            Step::GrowImage { size: new_bytes },
+            Step::GrowImage { size: growth.new_bytes },
             Step::GrowFileSystem { target: target.clone() },
         ];
         Ok(Plan { goal: Goal::Performed, steps })
@@ -186,8 +186,9 @@ impl Volume {
         Ok(Self { options, file, kind, region })
     }
 
-    fn create(&self) -> Option<Step> {
-        let size = self.options.size?.0;
+    /// Not for a read-only volume: it would be made only to be found blank.
+    fn create(&self, access: Access) -> Option<Step> {
+        let size = self.options.size.filter(|_| access == Access::ReadWrite)?.0;
         Some(Step::CreateImage { file: self.file.clone(), size, allocation: self.options.allocation })
     }
 

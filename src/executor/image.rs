@@ -329,7 +329,7 @@ pub(super) fn device_number(source: &OsStr) -> u64 {
 }
 
 fn absent(file: &Path) -> String {
-    format!("image {}: give option size to make it", file.display())
+    format!("image {}: a volume with option size that is mounted read-write makes it", file.display())
 }
 
 fn open_image(parent: BorrowedFd<'_>, name: &Path, flags: OFlags) -> Result<OwnedFd> {

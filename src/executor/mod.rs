@@ -12,7 +12,7 @@ mod run;
 mod unmount;
 
 pub use node::is_volume_of;
-pub use unmount::{detach, mount_at};
+pub use unmount::{Left, Worker, clean_up, mount_at};
 
 use crate::driver;
 use crate::failure::{Code, Failure};

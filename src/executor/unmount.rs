@@ -14,9 +14,11 @@
 
 use super::Standing;
 use super::node::{Node, denied};
+use super::record::{self, Record};
 use crate::failure::{Code, Failure};
 use crate::protocol::TargetPath;
 use crate::sys::deadline::Deadline;
+use crate::sys::lock::Lock;
 use crate::sys::place::{Look, Place};
 use crate::sys::{mount, mount_table, users};
 use anyhow::{Context, Result};
@@ -27,6 +29,9 @@ use std::time::Duration;
 
 /// No target has more mounts on top of each other than this; a guard against mounting as fast as we unmount.
 const MOST_LAYERS: usize = 256;
+
+/// How long cleaning up waits for the lock; whoever else has it knows what to do about the target.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long a busy mount is waited for: containers that are just ending.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -64,18 +69,39 @@ pub fn mount_at(target: &TargetPath) -> Option<u64> {
     }
 }
 
-/// For when a call was killed on its way: detaches what is at the target without waiting for anything that may hang.
+/// What a killed call may have left at its target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Every mount: it was an unmount.
+    All,
+    /// What was mounted since the call began, when this mount or none was there.
+    Since(Option<u64>),
+}
+
+/// What became of a killed call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worker {
+    /// It is gone, and with it its lock.
+    Gone,
+    /// It sits in the kernel and may hold its lock until it can be killed.
+    Stuck,
+}
+
+/// For when a call was killed on its way: detaches what it left without waiting for anything that may hang.
 ///
-/// The mount `but` was there before the call and stays.
-pub fn detach(target: &TargetPath, but: Option<u64>) -> Result<()> {
+/// A mount with a record belongs to another call, one that succeeded, and is not taken for what a mount left.
+pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
+    let lock = || Lock::acquire(record::lock_path(target), &Deadline::for_undo(LOCK_PATIENCE));
+    let _lock = (worker == Worker::Gone).then(lock).transpose()?;
+    let others = Record::read(target).map(|record| record.mount_id);
     let Some(place) = Place::open(target)? else { return Ok(()) };
     for _ in 0..MOST_LAYERS {
-        match place.look()? {
-            Look::Missing | Look::Plain(_) => return Ok(()),
-            Look::Mount(mounted) if Some(mounted.id) == but => return Ok(()),
-            Look::Mount(_) | Look::Dead(_) => {
-                mount::unmount(&place, true).with_context(|| format!("detach {target}"))?;
+        match (place.look()?, left) {
+            (Look::Missing | Look::Plain(_), _) => return Ok(()),
+            (Look::Mount(mounted), Left::Since(before)) if [before, others].contains(&Some(mounted.id)) => {
+                return Ok(());
             }
+            _ => mount::unmount(&place, true).with_context(|| format!("detach {target}"))?,
         }
     }
     Ok(())

@@ -122,6 +122,21 @@ impl Call {
         }
     }
 
+    /// [`options`](Self::options), for who lays defaults under them.
+    pub fn options_mut(&mut self) -> Option<&mut Options> {
+        match self {
+            Self::GetVolumeName { options }
+            | Self::Attach { options, .. }
+            | Self::WaitForAttach { options, .. }
+            | Self::IsAttached { options, .. }
+            | Self::MountDevice { options, .. }
+            | Self::Mount { options, .. }
+            | Self::ExpandVolume { options, .. }
+            | Self::ExpandFs { options, .. } => Some(options),
+            Self::Init | Self::Detach { .. } | Self::UnmountDevice { .. } | Self::Unmount { .. } => None,
+        }
+    }
+
     /// The directory, of the verbs that have one on this node; `expandvolume` runs elsewhere.
     pub fn target(&self) -> Option<&TargetPath> {
         match self {

@@ -6,10 +6,10 @@
 //!
 //! The worker ends with this process (`PR_SET_PDEATHSIG`, SIGTERM): it stops at the next step and undoes what it did.
 
-use crate::executor;
+use crate::executor::{self, Left, Worker};
 use crate::failure::{Code, Failure};
 use crate::protocol::{Call, Reply, TargetPath, Verb};
-use crate::sys::process::{Ended, Worker};
+use crate::sys::process::Ended;
 use crate::sys::{process, signal};
 use std::time::Duration;
 
@@ -29,50 +29,57 @@ pub(super) fn supervise(
     work: impl FnOnce() -> Reply,
 ) -> Reply {
     let before = target(call).and_then(executor::mount_at);
-    let after = |failure| after(call, directory, before, failure);
-    match run(work, allowed.saturating_add(GRACE)) {
-        Ok(Ended::Replied(line)) => Reply::from_line(&line).unwrap_or_else(|| after(broken("replied half"))),
-        Ok(Ended::Died(how)) => after(broken(&how)),
-        Ok(Ended::Stuck(pid)) => after(stuck(allowed, pid)),
-        Err(error) => Failure::from(error).into(),
-    }
+    let (failure, worker) = match run(work, allowed.saturating_add(GRACE)) {
+        Ok(Ended::Replied(line)) => match Reply::from_line(&line) {
+            Some(reply) => return reply,
+            None => (broken("replied half"), Worker::Gone),
+        },
+        Ok(Ended::Died(how)) => (broken(&how), Worker::Gone),
+        Ok(Ended::Stuck(None)) => (late(allowed), Worker::Gone),
+        Ok(Ended::Stuck(Some(pid))) => {
+            (late(allowed).with_residue(format!("process {pid}, until the kernel lets it go")), Worker::Stuck)
+        }
+        Err(error) => return Failure::from(error).into(),
+    };
+    // First of all: a command that lives on could still mount.
+    process::end_children();
+    // Nobody's to unmount, whatever became of who tried.
+    let refused =
+        target(call).is_some_and(|target| unmounts(call) && !executor::is_volume_of(directory, target));
+    if refused { failure.into() } else { after(call, before, worker, failure) }
 }
 
 fn run(work: impl FnOnce() -> Reply, allowed: Duration) -> anyhow::Result<Ended> {
     signal::install()?;
-    Ok(Worker::start(|| work().to_line())?.wait(allowed))
+    Ok(process::Worker::start(|| work().to_line())?.wait(allowed))
 }
 
-fn stuck(allowed: Duration, pid: Option<u32>) -> Failure {
-    let text =
-        format!("no end after {} s: the server or disk behind the volume does not answer", allowed.as_secs());
-    let failure = Failure::new(Code::Timeout, text);
-    match pid {
-        Some(pid) => failure.with_residue(format!("process {pid}, until the kernel lets it go")),
-        None => failure,
-    }
+fn late(allowed: Duration) -> Failure {
+    let seconds = allowed.as_secs();
+    let text = format!("no end after {seconds} s: the server or disk behind the volume does not answer");
+    Failure::new(Code::Timeout, text)
 }
 
 fn broken(how: &str) -> Failure {
     Failure::new(Code::Internal, format!("the driver's worker {how}: kubelet tries again"))
 }
 
-/// Takes off what a worker may have left at the target: what was mounted there `before` is a living volume and stays. An
-/// unmount that got nowhere is thereby done, unless the target is nobody's to unmount.
-fn after(call: &Call, directory: Option<&str>, before: Option<u64>, failure: Failure) -> Reply {
-    // First of all: a command that lives on could still mount.
-    process::end_children();
+/// Takes off what a worker may have left at the target. An unmount that got nowhere is thereby done.
+fn after(call: &Call, before: Option<u64>, worker: Worker, failure: Failure) -> Reply {
+    let cleaned = |target: &TargetPath, left| carried_out(|| executor::clean_up(target, left, worker));
     match (call, target(call)) {
-        (Call::Unmount { .. } | Call::UnmountDevice { .. }, Some(target))
-            if executor::is_volume_of(directory, target) && detached(target, None) =>
+        (_, Some(target)) if unmounts(call) && cleaned(target, Left::All) => Reply::success(),
+        (Call::Mount { .. } | Call::MountDevice { .. }, Some(target))
+            if !cleaned(target, Left::Since(before)) =>
         {
-            Reply::success()
-        }
-        (Call::Mount { .. } | Call::MountDevice { .. }, Some(target)) if !detached(target, before) => {
             failure.with_residue(format!("a mount at {target}")).into()
         }
         _ => failure.into(),
     }
+}
+
+fn unmounts(call: &Call) -> bool {
+    matches!(call, Call::Unmount { .. } | Call::UnmountDevice { .. })
 }
 
 /// The target of the verbs that mount and unmount; `expandfs` changes nothing there.
@@ -81,11 +88,8 @@ fn target(call: &Call) -> Option<&TargetPath> {
 }
 
 /// In another worker, because this, too, can hang.
-fn detached(target: &TargetPath, but: Option<u64>) -> bool {
-    let detach = || match executor::detach(target, but) {
-        Ok(()) => Reply::success(),
-        Err(error) => Failure::from(error).into(),
-    };
-    let ended = Worker::start(|| detach().to_line()).map(|worker| worker.wait(CLEAN_UP));
+fn carried_out(work: impl FnOnce() -> anyhow::Result<()>) -> bool {
+    let reply = || work().map_or_else(|error| Failure::from(error).into(), |()| Reply::success());
+    let ended = process::Worker::start(|| reply().to_line()).map(|worker| worker.wait(CLEAN_UP));
     matches!(ended, Ok(Ended::Replied(line)) if matches!(Reply::from_line(&line), Some(Reply::Success(_))))
 }

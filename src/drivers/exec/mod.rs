@@ -1,0 +1,249 @@
+//! `exec`: any script as a safe driver.
+//!
+//! The side file says which command serves which verb; the deadline, the lock, the look at the mount table before and after, the undo
+//! and the reply are flexvol's. There is no shell, so no option can become a command:
+//!
+//! ```json
+//! {"driver": "exec", "exec": {
+//!     "commands": {"mount": ["/usr/local/bin/mount-share", "{option.server}", "{target}", "{secret.password}"]},
+//!     "options": ["server"], "fileSystem": "fuse.sharefs"}}
+//! ```
+//!
+//! Placeholders, filled in word by word:
+//!
+//! * `{target}` `{device}` `{node}` `{newBytes}` `{oldBytes}`: the verb's own arguments;
+//! * `{volume}` `{fsType}` `{access}` (`ro` or `rw`), `{option.NAME}`: where kubelet sends options;
+//! * `{fsGroup}` `{pod.name}` `{pod.namespace}` `{pod.uid}` `{serviceAccount}`: in `mount` alone;
+//! * `{secret.KEY}`, in `mount` alone and at the end of an argument: the path of a file only the command can read and
+//!   that is gone with it.
+//!
+//! A `?` before the brace (`{option.port?}`) drops the whole argument when there is no value. `{{` and `}}` are a brace. A
+//! value may not begin an argument with `-`, so that no tenant can add a flag. A placeholder that a verb never has is
+//! found at the first `mount`, not when a pod is to be ended.
+//!
+//! A command succeeds by exiting with 0; what it prints is the reason when it does not. `attach` and `waitforattach`
+//! print the device, `isattached` prints `true` or `false`, `getvolumename` the name. `unmount` is optional: whatever the
+//! command does, flexvol unmounts what is left at the target.
+
+mod template;
+
+use crate::driver::{Driver, Growth, Request};
+use crate::failure::{Failure, Result};
+use crate::plan::{Answer, Goal, Plan, Run, Source, Step, View};
+use crate::protocol::{Call, Capabilities, Options, TargetPath, Verb, VerbSet};
+use crate::schema::{OptionSpec, did_you_mean};
+use crate::settings::{self, SIDE_FILE, Settings};
+use std::collections::BTreeMap;
+
+/// The driver.
+pub struct Exec;
+
+impl Driver for Exec {
+    fn name(&self) -> &'static str {
+        "exec"
+    }
+
+    fn summary(&self) -> &'static str {
+        "commands of the admin's own, made safe"
+    }
+
+    /// None of its own: the side file's `exec.options` names them.
+    fn options(&self) -> &'static [OptionSpec] {
+        &[]
+    }
+
+    fn verbs(&self, settings: &Settings) -> VerbSet {
+        let own = settings.exec.iter().flat_map(|exec| exec.commands.keys());
+        let always = const { VerbSet::of(&[Verb::Init, Verb::Mount, Verb::Unmount]) };
+        own.filter_map(|name| Verb::parse(name.as_ref()))
+            .fold(always, |set, verb| set.union(VerbSet::of(&[verb])))
+    }
+
+    fn capabilities(&self, settings: &Settings) -> Capabilities {
+        settings.exec.as_ref().map(|exec| exec.capabilities).unwrap_or_default().into()
+    }
+
+    /// Every command is read: a slip in `unmount` must not wait for the end of the first pod.
+    fn check(&self, settings: &Settings) -> Result<()> {
+        let config = config(settings)?;
+        command(Verb::Mount, config)?;
+        for (name, words) in &config.commands {
+            let verb = Verb::parse(name.as_ref());
+            verb.into_iter().try_for_each(|verb| template::check(verb, words))?;
+        }
+        Ok(())
+    }
+
+    fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan> {
+        let values = Values::default().target(target).options(request.options);
+        mounting(Verb::Mount, target, request, &values)
+    }
+
+    fn unmount(&self, target: &TargetPath, settings: &Settings) -> Result<Plan> {
+        unmounting(Verb::Unmount, target, settings)
+    }
+
+    fn expand_fs(&self, target: &TargetPath, growth: &Growth<'_>, request: &Request<'_>) -> Result<Plan> {
+        let values = Values::default()
+            .target(target)
+            .options(request.options)
+            .set("device", growth.device)
+            .set("newBytes", growth.new_bytes.to_string())
+            .set("oldBytes", growth.old_bytes.to_string());
+        Ok(performed(run(Verb::ExpandFs, request.settings, &values)?))
+    }
+
+    fn other(&self, call: &Call, settings: &Settings) -> Result<Plan> {
+        let values = Values::of(call);
+        match call {
+            Call::MountDevice { target, options, .. } => {
+                mounting(Verb::MountDevice, target, &Request { options, settings }, &values)
+            }
+            Call::UnmountDevice { target } => unmounting(Verb::UnmountDevice, target, settings),
+            _ => Ok(performed(run(call.verb(), settings, &values)?)),
+        }
+    }
+}
+
+fn mounting(verb: Verb, target: &TargetPath, request: &Request<'_>, values: &Values<'_>) -> Result<Plan> {
+    let run = Run { mounts: Some(target.clone()), ..run(verb, request.settings, values)? };
+    Ok(Plan {
+        goal: Goal::Mounted { target: target.clone(), view: view(request)? },
+        steps: vec![Step::PrepareTarget { target: target.clone() }, Step::Run(run)],
+    })
+}
+
+/// The command is optional, and only the first word on the matter.
+fn unmounting(verb: Verb, target: &TargetPath, settings: &Settings) -> Result<Plan> {
+    let mut plan = Plan::unmount(target);
+    if config(settings).and_then(|config| command(verb, config)).is_ok() {
+        let run = run(verb, settings, &Values::default().target(target))?;
+        plan.steps.insert(0, Step::Run(Run { unmounts: Some(target.clone()), ..run }));
+    }
+    Ok(plan)
+}
+
+fn performed(run: Run) -> Plan {
+    Plan { goal: Goal::Performed, steps: vec![Step::Run(run)] }
+}
+
+fn view(request: &Request<'_>) -> Result<View> {
+    let file_system = config(request.settings)?.file_system.clone();
+    Ok(View { file_system, source: Source::Any, access: request.options.access() })
+}
+
+fn config(settings: &Settings) -> Result<&settings::Exec> {
+    settings.exec.as_ref().ok_or_else(|| {
+        Failure::options(format!("{SIDE_FILE} has no \"exec\": say there which commands serve the verbs"))
+    })
+}
+
+fn command(verb: Verb, config: &settings::Exec) -> Result<&[String]> {
+    config
+        .commands
+        .get(verb.name())
+        .map(Vec::as_slice)
+        .filter(|words| !words.is_empty())
+        .ok_or_else(|| Failure::options(format!("{SIDE_FILE}: exec.commands has no {verb}: add one")))
+}
+
+fn run(verb: Verb, settings: &Settings, values: &Values<'_>) -> Result<Run> {
+    let config = config(settings)?;
+    values.refuse_unknown(config)?;
+    let argv = template::fill(command(verb, config)?, values)?;
+    let answer = match verb {
+        Verb::Attach | Verb::WaitForAttach => Answer::Device,
+        Verb::IsAttached => Answer::Attached,
+        Verb::GetVolumeName => Answer::VolumeName,
+        _ => Answer::Nothing,
+    };
+    let secrets = values.given.map(|options| options.secrets.clone()).unwrap_or_default();
+    Ok(Run { argv, secrets, secrets_on_stdin: config.secrets_on_stdin, mounts: None, unmounts: None, answer })
+}
+
+/// What the placeholders stand for in one call.
+#[derive(Default)]
+struct Values<'a> {
+    plain: BTreeMap<&'static str, String>,
+    given: Option<&'a Options>,
+}
+
+impl<'a> Values<'a> {
+    fn of(call: &'a Call) -> Self {
+        let values = match call {
+            Call::Attach { node, .. } | Call::IsAttached { node, .. } => {
+                Self::default().set("node", node.clone())
+            }
+            Call::Detach { volume, node } => {
+                Self::default().set("volume", volume.clone()).set("node", node.clone())
+            }
+            Call::WaitForAttach { device, .. } => Self::default().set("device", device.clone()),
+            Call::MountDevice { target, device, .. } => {
+                Self::default().target(target).set("device", device.clone())
+            }
+            Call::ExpandVolume { target, new_bytes, old_bytes, .. } => Self::default()
+                .set("target", target.to_string_lossy().into_owned())
+                .set("newBytes", new_bytes.to_string())
+                .set("oldBytes", old_bytes.to_string()),
+            Call::UnmountDevice { target } => Self::default().target(target),
+            _ => Self::default(),
+        };
+        match call.options() {
+            Some(options) => values.options(options),
+            None => values,
+        }
+    }
+
+    fn set(mut self, key: &'static str, value: impl Into<String>) -> Self {
+        self.plain.insert(key, value.into());
+        self
+    }
+
+    fn target(self, target: &TargetPath) -> Self {
+        self.set("target", target.to_string())
+    }
+
+    fn options(mut self, options: &'a Options) -> Self {
+        let pod = &options.pod;
+        let known = [
+            ("volume", options.volume_name.clone()),
+            ("fsType", options.fs_type().map(str::to_owned)),
+            ("fsGroup", options.fs_group.as_ref().map(|group| group.gid.to_string())),
+            ("pod.name", pod.name.clone()),
+            ("pod.namespace", pod.namespace.clone()),
+            ("pod.uid", pod.uid.clone()),
+            ("serviceAccount", pod.service_account.clone()),
+        ];
+        self.plain.extend(known.into_iter().filter_map(|(key, value)| Some((key, value?))));
+        self.given = Some(options);
+        self.set("access", options.access().word())
+    }
+
+    fn refuse_unknown(&self, config: &settings::Exec) -> Result<()> {
+        let own = self.given.iter().flat_map(|options| options.own.keys());
+        let known = |key: &String| key.is_empty() || key.contains('/') || config.options.contains(key);
+        match own.into_iter().find(|key| !known(key)) {
+            Some(key) => {
+                let near = did_you_mean(key, config.options.iter().map(String::as_str));
+                let hint = near.map(|near| format!("did you mean {near:?}?"));
+                let hint =
+                    hint.unwrap_or_else(|| format!("{SIDE_FILE} lists the known ones in exec.options"));
+                Err(Failure::options(format!("unknown option {key:?}: {hint}")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The value of a placeholder; none if the call has none.
+    fn value(&self, name: &str) -> Option<&str> {
+        let value = match name.strip_prefix("option.") {
+            Some(key) => self.given.and_then(|options| options.own.get(key)),
+            None => self.plain.get(name),
+        };
+        value.map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    fn has_secret(&self, key: &str) -> bool {
+        self.given.is_some_and(|options| options.secrets.contains_key(key))
+    }
+}
