@@ -254,6 +254,28 @@ fn a_device_of_someone_else_is_shared_and_left() {
         fs::write(target.join("f"), "x").unwrap();
         assert_eq!(fs::read_to_string("/run/theirs/f").unwrap(), "x");
         node.unmount("image", &target).success();
+        if has("strace") {
+            // Closing a device that was open for writing makes udev read it anew: only one's own is opened so.
+            let theirs = sh("findmnt -fno SOURCE /run/theirs");
+            let plain = node.command("image", "mount", &target, Some(&json!({"file": "b", "size": "1Mi"})));
+            let mut traced = Command::new("strace");
+            traced.args([
+                "-f",
+                "-qq",
+                "-o",
+                "/run/trace",
+                "-e",
+                "trace=open,openat",
+                "-E",
+                "LD_LIBRARY_PATH",
+            ]);
+            node.call(traced.arg(plain.get_program()).args(plain.get_args())).success();
+            let trace = fs::read_to_string("/run/trace").unwrap();
+            let name = format!("\"{}\"", theirs.trim());
+            let opened: Vec<_> = trace.lines().filter(|line| line.contains(&name)).collect();
+            assert!(!opened.is_empty() && opened.iter().all(|line| line.contains("O_RDONLY")), "{opened:?}");
+            node.unmount("image", &target).success();
+        }
         assert_eq!(node.loops().len(), 1);
         sh("umount /run/theirs");
         assert!(eventually(|| node.loops().is_empty()));
