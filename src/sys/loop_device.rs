@@ -104,7 +104,7 @@ impl LoopDevice {
         let wanted = Backing { inode: Inode::of(file).context("stat a file")?, window: *window };
         for number in bound_numbers().context("list loop devices")? {
             match Self::open(number).with_context(|| format!("look at /dev/loop{number}"))? {
-                Some(device) if device.backing == wanted => return Ok(Some(device)),
+                Some(device) if device.backing == wanted => return device.writable().map(Some),
                 _ => {}
             }
         }
@@ -158,16 +158,23 @@ impl LoopDevice {
         }
     }
 
-    /// Opens an attached device; `None` if it is gone or has no file.
+    /// Opens an attached device, only for reading: closing a writable descriptor makes udev probe the device again. `None` if
+    /// it is gone or has no file.
     fn open(number: u32) -> Result<Option<Self>> {
-        // First only for reading: closing a writable descriptor makes udev probe the device again.
         let Some(fd) = open_node(number, OFlags::RDONLY)? else { return Ok(None) };
         let Some(info) = status(fd.as_fd())? else { return Ok(None) };
-        let writable = match info.flags & READ_ONLY {
-            0 => open_node(number, OFlags::RDWR)?,
-            _ => None,
-        };
-        Ok(Some(Self::new(number, &info, writable.is_none(), writable.unwrap_or(fd))))
+        Ok(Some(Self::new(number, &info, info.flags & READ_ONLY != 0, fd)))
+    }
+
+    /// The same, open for writing if it can be.
+    fn writable(self) -> Result<Self> {
+        if self.read_only {
+            return Ok(self);
+        }
+        Ok(match open_node(self.number, OFlags::RDWR)? {
+            Some(fd) => Self { fd, ..self },
+            None => Self { read_only: true, ..self },
+        })
     }
 
     fn new(number: u32, info: &LoopInfo, read_only: bool, fd: OwnedFd) -> Self {
