@@ -150,6 +150,33 @@ fn the_undo_of_one_and_the_start_of_another() {
     });
 }
 
+/// As a mkfs does that was killed with its call, but takes a moment to die.
+#[test]
+fn a_device_that_is_being_let_go() {
+    isolated("shared::a_device_that_is_being_let_go", |node| {
+        let target = node.volume("image", "p");
+        let options = json!({"file": "a", "size": "1Mi"});
+        let mut holder = Command::new("sh");
+        holder.args([
+            "-ec",
+            "truncate -s 1M /run/img/a; device=$(losetup -f --show /run/img/a)
+            exec 5<$device; losetup -d $device; touch /run/held; sleep 0.7",
+        ]);
+        let mut holder = holder.spawn().unwrap();
+        assert!(eventually(|| Path::new("/run/held").exists()));
+        assert_eq!(node.loops().len(), 1);
+        node.mount("image", &target, &options).success();
+        holder.wait().unwrap();
+        node.unmount("image", &target).success();
+        // One that stays is somebody's.
+        fs::remove_file(file("a")).unwrap();
+        let device = sh("truncate -s 1M /run/img/a; losetup -f --show /run/img/a");
+        let answer = node.mount("image", &target, &options);
+        sh(&format!("losetup -d {device}"));
+        answer.failure(&["attached to", device.trim()]);
+    });
+}
+
 #[test]
 fn on_a_read_only_file_system() {
     isolated("shared::on_a_read_only_file_system", |node| {
