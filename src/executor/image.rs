@@ -13,6 +13,7 @@ use crate::policy::Allowed;
 use crate::protocol::TargetPath;
 use crate::settings::Settings;
 use crate::sys::bytes::size_of;
+use crate::sys::deadline::Deadline;
 use crate::sys::loop_device::{Backing, Inode, LoopDevice, Window};
 use crate::sys::place::Look;
 use crate::sys::{below, blank, format, lock, mount_table, partition, signature};
@@ -24,10 +25,14 @@ use std::fs::DirBuilder;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// On the image file while mkfs runs. The file was proven blank before it was set; so when a killed mkfs left something
 /// half made, the next call knows that it may begin again. Only root can set a trusted attribute.
 const FORMATTING: &str = "trusted.flexvol.formatting";
+
+/// How long a loop device without a file system is waited for to go.
+const LETTING_GO: Duration = Duration::from_secs(2);
 
 /// What the image steps of one call hand to each other.
 #[derive(Debug, Default)]
@@ -185,7 +190,7 @@ impl Node<'_> {
         }
         let (fd, read_only) = open_for_device(open, read_only)?;
         let window = window(fd.as_fd(), region).with_context(|| format!("image {}", file.display()))?;
-        let found = LoopDevice::find(fd.as_fd(), &window)?;
+        let found = self.find_device(fd.as_fd(), &window)?;
         self.image.in_use = found.is_some();
         self.image.device = Some(match found {
             Some(device) => device,
@@ -193,6 +198,20 @@ impl Node<'_> {
         });
         (self.image.file, self.image.window) = (Some(fd), window);
         Ok(())
+    }
+
+    /// A device that shows the image already. One without a file system is most likely just being let go, by a mkfs that
+    /// was killed with its call: it is waited for, so that the image can be formatted.
+    fn find_device(&self, file: BorrowedFd<'_>, window: &Window) -> Result<Option<LoopDevice>> {
+        let patience = Deadline::for_undo(LETTING_GO);
+        loop {
+            match LoopDevice::find(file, window)? {
+                Some(device) if !patience.expired() && is_unfinished(file, &device)? => drop(device),
+                found => return Ok(found),
+            }
+            self.deadline.check("waiting for the image's loop device")?;
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Only what is proven blank, and what this very step left half made.
@@ -377,6 +396,10 @@ fn identify(device: &LoopDevice) -> Result<Option<FileSystem>> {
         )
         .into()),
     }
+}
+
+fn is_unfinished(file: BorrowedFd<'_>, device: &LoopDevice) -> Result<bool> {
+    Ok(is_marked(file) || signature::identify(device.fd(), &Window::default())?.is_none())
 }
 
 fn is_marked(file: BorrowedFd<'_>) -> bool {
