@@ -55,6 +55,10 @@ impl Workpiece {
         self.device.as_ref().context("no device is attached: the plan lacks a step")
     }
 
+    fn lock(&self) -> Result<BorrowedFd<'_>> {
+        Ok(self.lock.as_ref().context("no image is locked: the plan lacks a step")?.as_fd())
+    }
+
     fn file(&self) -> Result<BorrowedFd<'_>> {
         Ok(self.file.as_ref().context("no image is open: the plan lacks a step")?.as_fd())
     }
@@ -234,7 +238,7 @@ impl Node<'_> {
             .into());
         }
         let marked = mark(file);
-        format::make_file_system(kind, device.path(), words, &self.deadline)?;
+        format::make_file_system(kind, device.path(), words, self.image.lock()?, &self.deadline)?;
         rustix::fs::fsync(file).context("write the new file system to disk")?;
         if marked {
             rustix::fs::fremovexattr(file, FORMATTING).context("note that the file system is complete")?;
@@ -251,7 +255,7 @@ impl Node<'_> {
         // A blank or a different file system is the mount step's to refuse; a checker would only guess at it.
         match identify(device)? {
             Some(found) if kind.is_none_or(|kind| kind == found) => {
-                format::check_file_system(found, device.path(), &self.deadline).map(drop)
+                format::check_file_system(found, device.path(), self.image.lock()?, &self.deadline).map(drop)
             }
             _ => Ok(()),
         }

@@ -1,7 +1,8 @@
 //! Making, checking and growing file systems, with the programs their authors made for it.
 //!
 //! All three work on a device node that the caller holds open, such as [`super::loop_device::LoopDevice::path`]:
-//! its number cannot come to mean another file meanwhile.
+//! its number cannot come to mean another file meanwhile. `lock` is what keeps others from the device; the program holds it,
+//! too, because it can outlive us by a moment.
 
 use super::deadline::Deadline;
 use super::helper::{Helper, Outcome};
@@ -12,7 +13,7 @@ use crate::file_system::FileSystem;
 use crate::mkfs_options;
 use anyhow::{Context, Result, bail};
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 /// What a check found.
@@ -35,6 +36,7 @@ pub fn make_file_system(
     kind: FileSystem,
     device: &Path,
     words: &[String],
+    lock: BorrowedFd<'_>,
     deadline: &Deadline,
 ) -> Result<()> {
     mkfs_options::validate(kind, words)?;
@@ -42,7 +44,8 @@ pub fn make_file_system(
     let mut args: Vec<String> = fixed.iter().map(ToString::to_string).collect();
     add_words(kind, &mut args, words);
     let action = || format!("make an {} file system on {}", kind.name(), device.display());
-    let outcome = Helper::find(tool)?.args(args).args([device]).run(deadline).with_context(action)?;
+    let outcome =
+        Helper::find(tool)?.args(args).args([device]).holding(lock)?.run(deadline).with_context(action)?;
     if !outcome.success() {
         return Err(refused(kind, tool, &outcome)).with_context(action);
     }
@@ -61,7 +64,12 @@ pub fn make_file_system(
 ///
 /// Only ext4 needs it: xfs and btrfs replay their logs when they are mounted, and have no check that is safe to run
 /// unasked. A missing e2fsck is no failure: the kernel replays the journal, too.
-pub fn check_file_system(kind: FileSystem, device: &Path, deadline: &Deadline) -> Result<Checked> {
+pub fn check_file_system(
+    kind: FileSystem,
+    device: &Path,
+    lock: BorrowedFd<'_>,
+    deadline: &Deadline,
+) -> Result<Checked> {
     if kind != FileSystem::Ext4 {
         return Ok(Checked::Skipped(format!("{} checks itself when it is mounted", kind.name())));
     }
@@ -69,7 +77,7 @@ pub fn check_file_system(kind: FileSystem, device: &Path, deadline: &Deadline) -
         Ok(helper) => helper,
         Err(missing) => return Ok(Checked::Skipped(missing.to_string())),
     };
-    let outcome = helper.args(["-p"]).args([device]).run(deadline)?;
+    let outcome = helper.args(["-p"]).args([device]).holding(lock)?.run(deadline)?;
     e2fsck_result(&outcome).with_context(|| format!("check {}", device.display()))
 }
 
@@ -211,7 +219,7 @@ mod tests {
     }
 
     fn make(kind: FileSystem, device: &LoopDevice, line: &str) -> Result<(), Failure> {
-        make_file_system(kind, device.path(), &words(line), &deadline()).map_err(Failure::from)
+        make_file_system(kind, device.path(), &words(line), device.fd(), &deadline()).map_err(Failure::from)
     }
 
     fn installed(kind: FileSystem) -> bool {
@@ -335,7 +343,7 @@ mod tests {
         let Some((_file, device)) = device(16 * MEBIBYTE).filter(|_| installed(FileSystem::Ext4)) else {
             return;
         };
-        let check = || check_file_system(FileSystem::Ext4, device.path(), &deadline());
+        let check = || check_file_system(FileSystem::Ext4, device.path(), device.fd(), &deadline());
         make(FileSystem::Ext4, &device, "-O ^metadata_csum").unwrap();
         assert_eq!(check().unwrap(), Checked::Clean);
         let raw = File::options().write(true).open(device.path()).unwrap();
@@ -360,7 +368,9 @@ mod tests {
         assert!(result(3).unwrap_err().message().contains("reboot"));
         assert_eq!(result(4).unwrap_err().code(), Code::Conflict);
         assert!(result(8).unwrap_err().message().contains("words"));
-        let skipped = check_file_system(FileSystem::Xfs, Path::new("/nowhere"), &deadline()).unwrap();
+        let skipped =
+            check_file_system(FileSystem::Xfs, Path::new("/nowhere"), std::io::stdin().as_fd(), &deadline())
+                .unwrap();
         assert!(matches!(skipped, Checked::Skipped(_)));
     }
 

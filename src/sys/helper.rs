@@ -114,6 +114,13 @@ impl Helper {
         Ok(path.into())
     }
 
+    /// Lets the helper hold a lock together with us: flock(2) ends with the last copy of its descriptor, so a helper that
+    /// outlives us for a moment still keeps others out.
+    pub fn holding(mut self, lock: BorrowedFd<'_>) -> Result<Self> {
+        self.keep(lock)?;
+        Ok(self)
+    }
+
     /// What it leaves running is wanted, as with a FUSE daemon: without this, everything in its process group is
     /// killed once it ended. Standard output must then be closed by the daemon; nobody reads it any more.
     #[must_use]
@@ -294,6 +301,28 @@ mod tests {
         let mut expected = ["0", "1", "2", kept];
         expected.sort_unstable();
         assert_eq!((numbers.as_slice(), content), (expected.as_slice(), "content"));
+    }
+
+    #[test]
+    fn a_helper_holds_our_lock_until_it_ends() {
+        use rustix::fs::{FlockOperation, flock};
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let (ours, other) = (named.reopen().unwrap(), named.reopen().unwrap());
+        let take = |file: &std::fs::File| flock(file, FlockOperation::NonBlockingLockExclusive);
+        take(&ours).unwrap();
+        shell("sleep 0.4 >/dev/null 2>&1 &")
+            .daemon()
+            .holding(ours.as_fd())
+            .unwrap()
+            .run(&within(10))
+            .unwrap();
+        drop(ours);
+        assert!(take(&other).is_err());
+        let start = Instant::now();
+        while take(&other).is_err() {
+            assert!(start.elapsed() < Duration::from_secs(5), "never let go");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     #[test]
