@@ -121,7 +121,7 @@ fn a_symlink_swapped_in_by_a_pod() {
             }
             stop.store(true, Ordering::Relaxed);
         });
-        println!("\nNOTE swapped symlinks: {mounted} mounted, {refused} refused");
+        println!("NOTE swapped symlinks: {mounted} mounted, {refused} refused");
         assert!(mounted > 50 && refused > 50, "no race: {mounted} {refused}");
         assert_eq!(sh("cd /run/outside; find . | sort"), ".\n./dir\n./dir/secret\n./secret\n");
     });

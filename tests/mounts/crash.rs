@@ -72,7 +72,7 @@ impl Scenario<'_> {
                 tried += 1;
             }
         }
-        println!("\nNOTE {name}: {tried} points, {length} system calls");
+        println!("NOTE {name}: {tried} points, {length} system calls");
         assert!(tried >= length.min(SAMPLE), "{name}: {tried} points");
     }
 }

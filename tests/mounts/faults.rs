@@ -139,7 +139,7 @@ impl Scenario<'_> {
             let (more, of_these) = self.fail_each(call);
             (tried, failed) = (tried + more, failed + of_these);
         }
-        println!("\nNOTE {} {}: {tried} faults, {failed} of them failures", self.driver, self.verb);
+        println!("NOTE {} {}: {tried} faults, {failed} of them failures", self.driver, self.verb);
         assert!(tried > 10 && failed > 5, "{tried} {failed}");
     }
 }

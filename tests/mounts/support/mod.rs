@@ -36,6 +36,8 @@ pub fn isolated(name: &str, body: impl FnOnce(&Node)) {
         .env(INSIDE, name)
         .env("RUST_BACKTRACE", "0");
     let (text, status, _) = run(&mut command);
+    // The harness prints a test's name without a line break.
+    let text = text.replace(" ... SKIP ", " ...\nSKIP ").replace(" ... NOTE ", " ...\nNOTE ");
     text.lines()
         .filter(|line| line.starts_with("SKIP") || line.starts_with("NOTE"))
         .for_each(|line| println!("{line}"));
