@@ -141,7 +141,7 @@ mod tests {
             lines.iter().filter_map(|(id, parent, path)| parse(line(id, parent, path).as_bytes())).collect();
         let ids = |mount| subtree(table.clone(), mount).iter().map(|entry| entry.id).collect::<Vec<_>>();
         assert_eq!((ids(5), ids(4), ids(7)), (vec![6], vec![9], vec![]));
-        assert_eq!(ids(3), [9, 6, 5, 4]);
+        assert_eq!(ids(3), [6, 9, 5, 4]);
     }
 
     #[test]
