@@ -243,7 +243,7 @@ impl World for Node<'_> {
 
     fn perform(&mut self, step: &Step) -> Result<Option<Undo>> {
         // A worker whose supervisor is gone must not mount or unmount behind the back of kubelet's next call.
-        self.deadline.check("carrying out the call")?;
+        self.deadline.check_signals("carrying out the call")?;
         match step {
             Step::PrepareTarget { target } => self.prepare_target(target),
             Step::MakeDirectory { path, owner } => self.make_directory(path, *owner),

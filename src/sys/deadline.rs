@@ -36,12 +36,18 @@ impl Deadline {
     /// Fails with `Timeout` once the time is over or the process was told to stop; called at least every 100 ms or
     /// every mebibyte by whatever takes long. `doing` completes the sentence: `making an xfs file system`.
     pub fn check(&self, doing: &str) -> Result<()> {
-        if self.heeds_signals && signal::interrupted() {
-            return Err(Failure::new(Code::Timeout, format!("told to stop while {doing}")));
-        }
+        self.check_signals(doing)?;
         if self.expired() {
             let text = format!("deadline of {} passed while {doing}", self.text());
             return Err(Failure::new(Code::Timeout, text));
+        }
+        Ok(())
+    }
+
+    /// The same without the time: for a short step that is worth doing late.
+    pub fn check_signals(&self, doing: &str) -> Result<()> {
+        if self.heeds_signals && signal::interrupted() {
+            return Err(Failure::new(Code::Timeout, format!("told to stop while {doing}")));
         }
         Ok(())
     }

@@ -18,8 +18,8 @@
 //!   that is gone with it.
 //!
 //! A `?` before the brace (`{option.port?}`) drops the whole argument when there is no value. `{{` and `}}` are a brace. A
-//! value may not begin an argument with `-`, so that no tenant can add a flag. A placeholder that a verb never has is
-//! found at the first `mount`, not when a pod is to be ended.
+//! value may not begin an argument with `-`, so that no tenant can add a flag. One without a `?` that a
+//! verb never has a value for is found at the first `mount`, not when a pod is to be ended.
 //!
 //! A command succeeds by exiting with 0; what it prints is the reason when it does not. `attach` and `waitforattach`
 //! print the device, `isattached` prints `true` or `false`, `getvolumename` the name. `unmount` is optional: whatever the
@@ -65,9 +65,7 @@ impl Driver for Exec {
 
     /// Every command is read: a slip in `unmount` must not wait for the end of the first pod.
     fn check(&self, settings: &Settings) -> Result<()> {
-        let config = config(settings)?;
-        command(Verb::Mount, config)?;
-        for (name, words) in &config.commands {
+        for (name, words) in &config(settings)?.commands {
             let verb = Verb::parse(name.as_ref());
             verb.into_iter().try_for_each(|verb| template::check(verb, words))?;
         }

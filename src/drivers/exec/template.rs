@@ -15,15 +15,15 @@ enum Part {
 
 const SECRET: &str = "secret.";
 
-/// Whether every placeholder is one that `verb` can have a value for.
+/// Whether `verb` can have a value for every placeholder; an optional one is merely dropped.
 pub(super) fn check(verb: Verb, words: &[String]) -> Result<()> {
     let complain = |why: String| Failure::options(format!("{SIDE_FILE}: exec.commands.{verb}: {why}"));
     for word in words {
         let parts = parse(word).map_err(complain)?;
         let last = parts.len().saturating_sub(1);
         for (index, part) in parts.iter().enumerate() {
-            let Part::Value { name, .. } = part else { continue };
-            if !is_available(verb, name) {
+            let Part::Value { name, optional } = part else { continue };
+            if !optional && !is_available(verb, name) {
                 return Err(complain(format!("{verb} has no {{{name}}}")));
             }
             if name.starts_with(SECRET) && index != last {
@@ -225,7 +225,7 @@ mod tests {
         let error = |verb, word: &str| check(verb, &["/bin/x".into(), word.into()]).unwrap_err().message();
         assert!(error(Verb::Unmount, "{volume}").ends_with("exec.commands.unmount: unmount has no {volume}"));
         for (verb, word) in [
-            (Verb::Unmount, "{option.a?}"),
+            (Verb::Unmount, "{option.a}"),
             (Verb::Unmount, "{secret.k}"),
             (Verb::Attach, "{target}"),
             (Verb::Attach, "{secret.k}"),
@@ -237,7 +237,7 @@ mod tests {
         }
         for (verb, word) in [
             (Verb::Mount, "{pod.uid}{fsGroup?}{option.a}{secret.k}"),
-            (Verb::Unmount, "{target}"),
+            (Verb::Unmount, "{target}{option.a?}{secret.k?}"),
             (Verb::Detach, "{volume}{node}"),
             (Verb::ExpandFs, "{device}{oldBytes}{newBytes}{target}{option.a}"),
         ] {
