@@ -14,9 +14,10 @@ use crate::protocol::TargetPath;
 use crate::settings::Settings;
 use crate::sys::bytes::size_of;
 use crate::sys::deadline::Deadline;
+use crate::sys::lock::{self, Hold};
 use crate::sys::loop_device::{Backing, Inode, LoopDevice, Window};
 use crate::sys::place::Look;
-use crate::sys::{below, blank, format, lock, mount_table, partition, signature};
+use crate::sys::{below, blank, format, mount_table, partition, signature};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
@@ -122,7 +123,12 @@ impl Node<'_> {
     ) -> Result<(OwnedFd, bool)> {
         loop {
             let (fd, made) = open()?;
-            lock::wait(fd.as_fd(), &self.deadline, "waiting for another pod's use of the image")?;
+            lock::wait(
+                fd.as_fd(),
+                Hold::Alone,
+                &self.deadline,
+                "waiting for another pod's use of the image",
+            )?;
             let named = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
             let locked = Inode::of(fd.as_fd())?;
             if named.is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (locked.device, locked.inode)) {

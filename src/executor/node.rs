@@ -9,6 +9,7 @@ use crate::policy::Allowed;
 use crate::protocol::{Access, Fields, TargetPath};
 use crate::settings::Settings;
 use crate::sys::deadline::Deadline;
+use crate::sys::lock::{self, Hold};
 use crate::sys::mount::{self, BindMount, NewMount, Way};
 use crate::sys::mount_table::{self, Entry};
 use crate::sys::place::{Look, Mounted, Place};
@@ -36,6 +37,7 @@ pub struct Node<'a> {
     pub(super) image: image::Workpiece,
     pub(super) fields: Fields,
     mount_id: Option<u64>,
+    sources: Option<OwnedFd>,
 }
 
 /// How a performed step is taken back.
@@ -60,7 +62,8 @@ impl fmt::Display for Undo {
         match self {
             Self::RemoveTarget(target) | Self::RestoreTarget(target) => write!(f, "{target}"),
             Self::RemoveDirectories(root, made) => {
-                write!(f, "{}", root.join(made.first().map_or(Path::new(""), PathBuf::as_path)).display())
+                let outermost = made.first().map_or(Path::new(""), PathBuf::as_path);
+                write!(f, "{}", root.join(outermost).display())
             }
             Self::RemoveImage(file, _) => write!(f, "{}", file.display()),
             Self::ReleaseDevice => f.write_str("a loop device"),
@@ -80,6 +83,7 @@ impl<'a> Node<'a> {
             image: image::Workpiece::default(),
             fields: Fields::default(),
             mount_id: None,
+            sources: None,
         }
     }
 
@@ -126,10 +130,25 @@ impl<'a> Node<'a> {
         is_volume_of(self.directory, target)
     }
 
-    fn make_directory(&self, path: &Path, owner: Ownership) -> Result<Option<Undo>> {
+    /// The lock keeps every bind of this root out until the call has succeeded or removed the directory again: another pod
+    /// that showed it in between would be left with a directory that has no name.
+    fn make_directory(&mut self, path: &Path, owner: Ownership) -> Result<Option<Undo>> {
         let Allowed { root, below } = self.settings.policy.bind_source(path)?;
+        self.lock_sources(&root, Hold::Alone)?;
         let made = below::make_directories(below::open_root(&root)?.as_fd(), &below, ABOVE, owner)?;
         Ok((!made.is_empty()).then_some(Undo::RemoveDirectories(root, made)))
+    }
+
+    /// Held until the call ends.
+    fn lock_sources(&mut self, root: &Path, hold: Hold) -> Result<()> {
+        if self.sources.is_none() {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let fd = rustix::fs::open(root, flags, rustix::fs::Mode::empty())
+                .with_context(|| format!("open {}", root.display()))?;
+            lock::wait(fd.as_fd(), hold, &self.deadline, "waiting for another bind to make its source")?;
+            self.sources = Some(fd);
+        }
+        Ok(())
     }
 
     fn mount(&mut self, target: &TargetPath, new: &NewMount<'_>) -> Result<Option<Undo>> {
@@ -138,6 +157,7 @@ impl<'a> Node<'a> {
     }
 
     fn bind(&mut self, target: &TargetPath, source: &Path, bind: &Binding) -> Result<Option<Undo>> {
+        self.lock_sources(&self.settings.policy.bind_source(source)?.root, Hold::Together)?;
         let (fd, kind) = self.open_source(source)?;
         let place = open_place(target)?;
         if kind == FileType::RegularFile {

@@ -87,13 +87,15 @@ pub enum Worker {
     Stuck,
 }
 
-/// For when a call was killed on its way: detaches what it left without waiting for anything that may hang.
+/// For when a call was killed on its way: takes off what it left, waiting for nothing that may hang.
 ///
-/// A mount with a record belongs to another call, one that succeeded, and is not taken for what a mount left.
+/// Detached lazily is what no program uses yet, a mount that was only just made, and what has hung in the kernel already;
+/// an unmount whose worker merely died must not tear a living volume from its users. A mount with a record belongs to another call, one that succeeded, and is not taken for what a mount left.
 pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
     let lock = || Lock::acquire(record::lock_path(target), &Deadline::for_undo(LOCK_PATIENCE));
     let _lock = (worker == Worker::Gone).then(lock).transpose()?;
     let others = Record::read(target).map(|record| record.mount_id);
+    let lazily = worker == Worker::Stuck || left != Left::All;
     let Some(place) = Place::open(target)? else { return Ok(()) };
     for _ in 0..MOST_LAYERS {
         match (place.look()?, left) {
@@ -101,7 +103,7 @@ pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
             (Look::Mount(mounted), Left::Since(before)) if [before, others].contains(&Some(mounted.id)) => {
                 return Ok(());
             }
-            _ => mount::unmount(&place, true).with_context(|| format!("detach {target}"))?,
+            _ => mount::unmount(&place, lazily).with_context(|| format!("take off {target}"))?,
         }
     }
     Ok(())

@@ -23,7 +23,7 @@ impl Lock {
     pub fn acquire(path: PathBuf, deadline: &Deadline) -> Result<Self> {
         loop {
             let file = open(&path).with_context(|| format!("lock {}", path.display()))?;
-            wait(file.as_fd(), deadline, "waiting for another call on the same volume")?;
+            wait(file.as_fd(), Hold::Alone, deadline, "waiting for another call on the same volume")?;
             if is_still_at(&file, &path) {
                 return Ok(Self { _file: file, path });
             }
@@ -48,11 +48,24 @@ fn is_still_at(file: &OwnedFd, path: &Path) -> bool {
     matches!((fs::fstat(file), fs::lstat(path)), (Ok(a), Ok(b)) if same(a, b))
 }
 
+/// Who else may hold a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Nobody.
+    Alone,
+    /// Those who hold it together.
+    Together,
+}
+
 /// Takes the flock of an open file. Short sleeps, not a blocking call: a deadline must end it without a signal.
-pub fn wait(file: BorrowedFd<'_>, deadline: &Deadline, doing: &str) -> Result<()> {
+pub fn wait(file: BorrowedFd<'_>, hold: Hold, deadline: &Deadline, doing: &str) -> Result<()> {
+    let operation = match hold {
+        Hold::Alone => FlockOperation::NonBlockingLockExclusive,
+        Hold::Together => FlockOperation::NonBlockingLockShared,
+    };
     let mut pause = Duration::from_micros(200);
     loop {
-        match fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        match fs::flock(file, operation) {
             Err(Errno::WOULDBLOCK | Errno::INTR) => deadline.check(doing)?,
             result => return result.context("flock"),
         }

@@ -287,9 +287,13 @@ fn classic_flags(flags: MountFlags) -> sys_mount::MountFlags {
 
 fn bind_classic(bind: &BindMount<'_>, place: &Place) -> Result<()> {
     use sys_mount::MountFlags as Classic;
+    if bind.recursive {
+        // Here the flags would reach only the topmost mount: those below would stay writable, suid and dev.
+        let text = "a recursive bind needs Linux 5.12: set option recursive to false";
+        return Err(Failure::new(Code::ToolMissing, text).into());
+    }
     let (_fd, target) = classic_target(place)?;
-    let recursive = if bind.recursive { Classic::REC } else { Classic::empty() };
-    Mount::builder().fstype("none").flags(Classic::BIND | recursive).mount(fd_path(bind.source), &target)?;
+    Mount::builder().fstype("none").flags(Classic::BIND).mount(fd_path(bind.source), &target)?;
     let propagate = || Ok(api::mount_change(place.through_parent(), propagation(bind.propagation))?);
     reflag(place, bind.flags).and_then(|()| propagate()).inspect_err(|_| drop(unmount(place, true)))
 }
