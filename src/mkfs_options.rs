@@ -39,7 +39,6 @@ const EXT4: &[Flag] = &[
 
 /// Not among them: `offset`, which writes elsewhere, and `test_fs`.
 const EXT4_EXTENDED: &[&str] = &[
-    "assume_storage_prezeroed",
     "discard",
     "hash_seed",
     "lazy_itable_init",
@@ -82,10 +81,17 @@ pub fn validate(kind: FileSystem, words: &[String]) -> Result<()> {
         FileSystem::Btrfs => BTRFS,
         FileSystem::Squashfs | FileSystem::Erofs | FileSystem::Iso9660 => &[],
     };
-    let mut words = words.iter();
+    let (mut words, mut seen) = (words.iter(), Vec::new());
     while let Some(word) = words.next() {
         let Flag(name, takes) =
             flags.iter().find(|flag| flag.0 == word).ok_or_else(|| unknown(kind, word, flags))?;
+        if seen.contains(name) {
+            // Of two -E mkfs.ext4 silently drops the first.
+            return Err(Failure::options(format!(
+                "mkfs option {name} stands twice: join its values with commas"
+            )));
+        }
+        seen.push(*name);
         if !matches!(takes, Takes::Nothing) {
             let value =
                 words.next().ok_or_else(|| Failure::options(format!("mkfs option {name} lacks a value")))?;
@@ -173,6 +179,8 @@ mod tests {
     fn no_path_and_no_device_gets_through() {
         for (kind, line) in [
             (FileSystem::Ext4, "-d /etc"),
+            (FileSystem::Ext4, "-E stride=16 -E nodiscard"),
+            (FileSystem::Ext4, "-E assume_storage_prezeroed=1"),
             (FileSystem::Ext4, "-d/etc"),
             (FileSystem::Ext4, "-J device=/dev/sda"),
             (FileSystem::Ext4, "-E offset=4096"),

@@ -156,6 +156,8 @@ pub enum Step {
     GrowImage {
         /// In bytes.
         size: u64,
+        /// Whether the new blocks are reserved now.
+        allocation: Allocation,
     },
     /// Let the file system mounted at the target fill the attached device.
     GrowFileSystem {

@@ -78,7 +78,7 @@ impl Policy {
             Step::Bind { source, flags, .. } => self.bind_source(source).and(self.check_flags(*flags)),
             Step::AttachLoop { file, .. } => self.image(file).map(drop),
             Step::CreateImage { file, size, .. } => self.image(file).and(self.check_size(*size)),
-            Step::GrowImage { size } => self.check_size(*size),
+            Step::GrowImage { size, .. } => self.check_size(*size),
             Step::Mount { flags, .. } => self.check_flags(*flags),
             Step::PrepareTarget { .. }
             | Step::Format { .. }
@@ -207,11 +207,14 @@ mod tests {
             Step::CreateImage { file: outside(), size: 1, allocation: Allocation::Sparse },
             Step::CreateImage { file, size: (1 << 30) + 1, allocation: Allocation::Full },
             Step::AttachLoop { file: outside(), region: Region::Whole, direct_io: false, read_only: true },
-            Step::GrowImage { size: u64::MAX },
+            Step::GrowImage { size: u64::MAX, allocation: Allocation::Sparse },
         ];
         let policy = Policy { bind_roots: vec!["/srv".into()], ..policy() };
         for step in steps {
-            let plan = Plan { goal: Goal::Performed, steps: vec![Step::GrowImage { size: 1 }, step] };
+            let plan = Plan {
+                goal: Goal::Performed,
+                steps: vec![Step::GrowImage { size: 1, allocation: Allocation::Sparse }, step],
+            };
             assert_eq!(policy.check(&plan).unwrap_err().code(), Code::Denied, "{:?}", plan.steps);
         }
     }

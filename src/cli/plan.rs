@@ -117,7 +117,7 @@ fn describe(step: &Step) -> String {
         }
         Step::Run(run) => format!("run {}", run.argv.iter().map(word).collect::<Vec<_>>().join(" ")),
         Step::Unmount { target } => format!("unmount everything at {target}"),
-        Step::GrowImage { size } => format!("grow the image to {}", Quantity(*size)),
+        Step::GrowImage { size, .. } => format!("grow the image to {}", Quantity(*size)),
         Step::GrowFileSystem { target } => format!("grow the file system at {target}"),
     }
 }

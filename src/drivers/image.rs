@@ -37,7 +37,7 @@ crate::options! {
         format: Option<Format> = "format" { example: "ifBlank" },
         /// Further words for mkfs, separated by spaces.
         mkfs_options: Option<String> = "mkfsOptions" {},
-        /// Let the file system's checker mend it before the first mount.
+        /// Let the file system's checker mend it before the first mount, unless that is read-only.
         fsck: bool = "fsck" { default: "true" },
         /// The partition that holds the file system, counted from 1.
         partition: Option<u32> = "partition" {},
@@ -137,7 +137,7 @@ impl Driver for Image {
             volume.create(access(flags)),
             Some(volume.attach()),
             volume.format(access(flags))?,
-            volume.check(),
+            volume.check(access(flags)),
             Some(mount),
         ];
         Ok(Plan {
@@ -158,7 +158,7 @@ impl Driver for Image {
         }
         let steps = vec![
             volume.attach(),
-            Step::GrowImage { size: growth.new_bytes },
+            Step::GrowImage { size: growth.new_bytes, allocation: volume.options.allocation },
             Step::GrowFileSystem { target: target.clone() },
         ];
         Ok(Plan { goal: Goal::Performed, steps })
@@ -219,8 +219,10 @@ impl Volume {
         Ok(wanted.then_some(Step::Format { file_system: kind, options }))
     }
 
-    fn check(&self) -> Option<Step> {
-        let wanted = self.options.fsck && !self.kind.is_some_and(FileSystem::read_only);
+    /// Not for a read-only volume: a checker writes.
+    fn check(&self, access: Access) -> Option<Step> {
+        let writable = access == Access::ReadWrite && !self.kind.is_some_and(FileSystem::read_only);
+        let wanted = self.options.fsck && writable;
         wanted.then_some(Step::CheckFileSystem { file_system: self.kind })
     }
 

@@ -22,7 +22,7 @@ crate::options! {
         /// The most it may hold: a size, or a percentage of the node's memory. The kernel's default is half the memory.
         /// What is stored counts as memory of the containers that wrote it.
         size: Option<TmpfsSize> = "size" { example: "64Mi" },
-        /// The most files and directories it may hold. The kernel's default depends on the memory; 0 is no limit.
+        /// The most files and directories it may hold. The kernel's default depends on the memory.
         nr_inodes: Option<Quantity> = "nrInodes" { aliases: ["nr_inodes"] },
         /// Mode of the root directory. The default is 0777, and 2777 with an fsGroup, so that any user of the pod can write.
         mode: Option<Mode> = "mode" {},
@@ -136,6 +136,11 @@ impl Driver for Tmpfs {
 
 /// A node that limits sizes wants one it can compare.
 fn check_size(options: &TmpfsOptions, settings: &Settings) -> Result<()> {
+    if options.nr_inodes == Some(Quantity(0)) {
+        return Err(Failure::options(
+            "option \"nrInodes\": 0 would be no limit at all: write a number such as 10k",
+        ));
+    }
     match (options.size, settings.policy.max_size) {
         (Some(TmpfsSize::Bytes(size)), _) => settings.policy.check_size(size.0),
         (_, None) => Ok(()),

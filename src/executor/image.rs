@@ -10,16 +10,17 @@ use crate::file_system::FileSystem;
 use crate::mount_options::MountFlags;
 use crate::plan::{Allocation, Ownership, Region};
 use crate::policy::Allowed;
-use crate::protocol::TargetPath;
+use crate::protocol::{TargetPath, Verb};
 use crate::settings::Settings;
 use crate::sys::bytes::size_of;
 use crate::sys::deadline::Deadline;
+use crate::sys::image_file::{self, Formatting};
 use crate::sys::lock::{self, Hold};
 use crate::sys::loop_device::{Backing, Inode, LoopDevice, Window};
 use crate::sys::place::Look;
 use crate::sys::{below, blank, format, mount_table, partition, signature};
 use anyhow::{Context, Result, bail};
-use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, XattrFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::DirBuilder;
@@ -28,12 +29,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// On the image file while mkfs runs. The file was proven blank before it was set; so when a killed mkfs left something
-/// half made, the next call knows that it may begin again. Only root can set a trusted attribute.
-const FORMATTING: &str = "trusted.flexvol.formatting";
-
 /// How long a loop device without a file system is waited for to go.
 const LETTING_GO: Duration = Duration::from_secs(2);
+
+/// How long an mkfs may run on after its call's deadline: until it is killed, and the time stamps' rounding.
+const AFTER_DEADLINE: Duration = Duration::from_secs(20);
 
 /// What the image steps of one call hand to each other.
 #[derive(Debug, Default)]
@@ -158,15 +158,10 @@ impl Node<'_> {
             return Ok(());
         }
         if allocation == Allocation::Full {
-            match rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, 0, size) {
-                Err(Errno::OPNOTSUPP) => bail!(Failure::options(
-                    "this node's file system cannot reserve blocks: set option allocation to sparse"
-                )),
-                result => result.context("reserve its blocks: is the disk full?")?,
-            }
+            image_file::reserve(fd, size)?;
         }
         // Last: the size says that the blocks are there.
-        rustix::fs::ftruncate(fd, size).context("set its size")
+        image_file::resize(fd, size)
     }
 
     pub(super) fn remove_image(&self, file: &Path, made: &[PathBuf]) -> Result<()> {
@@ -216,7 +211,7 @@ impl Node<'_> {
         let patience = Deadline::for_undo(LETTING_GO);
         loop {
             match LoopDevice::find(file, window)? {
-                Some(device) if !patience.expired() && is_unfinished(file, &device)? => drop(device),
+                Some(device) if !patience.expired() && self.is_unfinished(file, &device)? => drop(device),
                 found => return Ok(found),
             }
             self.deadline.check("waiting for the image's loop device")?;
@@ -224,33 +219,64 @@ impl Node<'_> {
         }
     }
 
-    /// Only what is proven blank, and what this very step left half made.
+    fn is_unfinished(&self, file: BorrowedFd<'_>, device: &LoopDevice) -> Result<bool> {
+        let identified = signature::identify(device.fd(), &Window::default())?;
+        Ok(identified.is_none() || self.formatting(file)? == Formatting::Interrupted)
+    }
+
+    /// What is noted of an mkfs before; an image that was written since is nobody's to format or to mount.
+    fn formatting(&self, file: BorrowedFd<'_>) -> Result<Formatting> {
+        let allowed = self.settings.deadlines.of(Verb::Mount) + AFTER_DEADLINE;
+        match image_file::formatting(file, allowed)? {
+            Formatting::Overwritten => Err(Failure::new(
+                Code::Conflict,
+                "mkfs was interrupted on this image and it was written since: if it holds data, \
+                 setfattr -x trusted.flexvol.formatting it, else remove it",
+            )
+            .into()),
+            formatting => Ok(formatting),
+        }
+    }
+
+    /// Only what is proven blank, and what this very step left half made when it was killed.
     pub(super) fn format(&mut self, kind: FileSystem, words: &[String]) -> Result<()> {
         let (device, file) = (self.image.device()?, self.image.file()?);
-        if !is_marked(file) {
+        if self.formatting(file)? == Formatting::Never {
             if signature::identify(device.fd(), &Window::default())?.is_some() {
                 return Ok(());
             }
             blank::prove_blank(file, &self.image.window, &self.deadline)?;
         }
         if self.image.in_use {
-            return Err(Failure::new(
-                Code::Busy,
-                format!(
-                    "the blank image is attached to {} already: detach it (losetup -d)",
-                    device.path().display()
-                ),
-            )
-            .into());
+            let path = device.path().display();
+            let text = format!("the blank image is attached to {path} already: detach it (losetup -d)");
+            return Err(Failure::new(Code::Busy, text).into());
         }
-        let marked = mark(file);
-        format::make_file_system(kind, device.path(), words, self.image.lock()?, &self.deadline)?;
-        rustix::fs::fsync(file).context("write the new file system to disk")?;
-        if marked {
-            rustix::fs::fremovexattr(file, FORMATTING).context("note that the file system is complete")?;
+        image_file::note_formatting(file);
+        let made = format::make_file_system(kind, device.path(), words, self.image.lock()?, &self.deadline)
+            .and_then(|()| rustix::fs::fsync(file).context("write the new file system to disk"));
+        if let Err(error) = made {
+            return Err(self.unmake(file, error));
         }
+        image_file::forget_formatting(file)?;
         self.image.formatted = true;
         Ok(())
+    }
+
+    /// The undo of an mkfs that failed: the image was blank, and is again. Not while mkfs may still write to it.
+    fn unmake(&self, file: BorrowedFd<'_>, error: anyhow::Error) -> anyhow::Error {
+        let still_runs = error.downcast_ref().is_some_and(|failure: &Failure| !failure.residue().is_empty());
+        if still_runs {
+            return error;
+        }
+        let undone = image_file::blank_again(file, &self.image.window)
+            .and_then(|()| image_file::forget_formatting(file));
+        match undone {
+            Ok(()) => error,
+            Err(left) => {
+                Failure::from(error).with_residue(format!("a half made file system: {left:#}")).into()
+            }
+        }
     }
 
     pub(super) fn check_file_system(&self, kind: Option<FileSystem>) -> Result<()> {
@@ -270,7 +296,7 @@ impl Node<'_> {
     /// What the attached device holds, if it is what was asked for and can be mounted so.
     pub(super) fn recognise(&self, wanted: Option<&str>, flags: MountFlags) -> Result<Recognised> {
         let device = self.image.device()?;
-        if is_marked(self.image.file()?) {
+        if self.formatting(self.image.file()?)? == Formatting::Interrupted {
             bail!(Failure::new(
                 Code::Conflict,
                 "mkfs was interrupted on this image: mount it read-write with format: ifBlank once"
@@ -304,13 +330,16 @@ impl Node<'_> {
         Ok(Recognised { kind, path: device.path().display().to_string(), read_only })
     }
 
-    pub(super) fn grow_image(&mut self, size: u64) -> Result<()> {
+    pub(super) fn grow_image(&mut self, size: u64, allocation: Allocation) -> Result<()> {
         let (device, file) = (self.image.device()?, self.image.file()?);
         if device.is_read_only() {
             return Err(denied("the image cannot be written: it cannot grow".into()));
         }
         if size_of(file)? < size {
-            rustix::fs::ftruncate(file, size).context("grow the image")?;
+            if allocation == Allocation::Full {
+                image_file::reserve(file, size).context("grow the image")?;
+            }
+            image_file::resize(file, size).context("grow the image")?;
         }
         device.refresh_capacity()
     }
@@ -406,18 +435,4 @@ fn identify(device: &LoopDevice) -> Result<Option<FileSystem>> {
         )
         .into()),
     }
-}
-
-fn is_unfinished(file: BorrowedFd<'_>, device: &LoopDevice) -> Result<bool> {
-    Ok(is_marked(file) || signature::identify(device.fd(), &Window::default())?.is_none())
-}
-
-fn is_marked(file: BorrowedFd<'_>) -> bool {
-    let mut buffer = [0; 8];
-    rustix::fs::fgetxattr(file, FORMATTING, &mut buffer[..]).is_ok()
-}
-
-/// Whether the mark could be set; where the file system has no attributes a killed mkfs leaves an image that is refused.
-fn mark(file: BorrowedFd<'_>) -> bool {
-    rustix::fs::fsetxattr(file, FORMATTING, b"1", XattrFlags::empty()).is_ok()
 }

@@ -296,7 +296,7 @@ impl World for Node<'_> {
             }
             Step::Run(run) => run::run(self, run),
             Step::Unmount { target } => unmount::unmount(self, target).map(|()| None),
-            Step::GrowImage { size } => self.grow_image(*size).map(|()| None),
+            Step::GrowImage { size, allocation } => self.grow_image(*size, *allocation).map(|()| None),
             Step::GrowFileSystem { target } => self.grow_file_system(target).map(|()| None),
         }
     }

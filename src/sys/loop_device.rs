@@ -95,20 +95,43 @@ impl LoopDevice {
         Ok(device)
     }
 
-    /// A device that already shows exactly this window of this file, whoever attached it.
+    /// A device that already shows this window of this file, whoever attached it and however the window was named.
     ///
     /// The comparison is made while the device is open, by inode: it cannot vanish afterwards, and what its
     /// `lo_file_name` claims does not matter. The caller checks [`LoopDevice::is_read_only`]. A device someone else
     /// attached may lack autoclear; it is left as it is.
+    ///
+    /// Fails with `Busy` if a device shows a part of the window or more than it: two devices cache the same bytes each for
+    /// itself, and two file systems on them would destroy each other.
     pub fn find(file: BorrowedFd<'_>, window: &Window) -> Result<Option<Self>> {
-        let wanted = Backing { inode: Inode::of(file).context("stat a file")?, window: *window };
+        let inode = Inode::of(file).context("stat a file")?;
+        let total = size_of(file).context("learn the size")?;
+        let wanted = window.within(total)?;
+        let mut overlapping = None;
         for number in bound_numbers().context("list loop devices")? {
-            match Self::open(number).with_context(|| format!("look at /dev/loop{number}"))? {
-                Some(device) if device.backing == wanted => return device.writable().map(Some),
+            let Some(device) = Self::open(number).with_context(|| format!("look at /dev/loop{number}"))?
+            else {
+                continue;
+            };
+            if device.backing.inode != inode {
+                continue;
+            }
+            match device.backing.window.within(total) {
+                Ok(shown) if shown == wanted => return device.writable().map(Some),
+                Ok((start, size)) if start < wanted.0 + wanted.1 && wanted.0 < start + size => {
+                    overlapping = Some(device.path);
+                }
                 _ => {}
             }
         }
-        Ok(None)
+        match overlapping {
+            None => Ok(None),
+            Some(path) => Err(Failure::new(
+                Code::Busy,
+                format!("{} shows another part of the image that overlaps: use one partition or offset in all volumes of the file", path.display()),
+            )
+            .into()),
+        }
     }
 
     /// The device node, `/dev/loop3`.

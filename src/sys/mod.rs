@@ -10,6 +10,7 @@ pub mod deadline;
 pub mod files;
 pub mod format;
 pub mod helper;
+pub mod image_file;
 pub mod lock;
 pub mod loop_device;
 pub mod mount;

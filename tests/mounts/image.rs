@@ -365,3 +365,96 @@ fn a_full_disk_leaves_nothing() {
         sh("umount /run/img");
     });
 }
+
+const FORMATTING: &str = "trusted.flexvol.formatting";
+
+#[test]
+fn a_failed_mkfs_leaves_a_blank_image_and_no_licence() {
+    isolated("image::a_failed_mkfs_leaves_a_blank_image_and_no_licence", |node| {
+        let target = node.volume("image", "p");
+        blank("a", 16 * MEBIBYTE);
+        let wanted = json!({"file": "a", "format": "ifBlank"});
+        for fails in [json!({"fsType": "xfs"}), json!({"fsType": "ext4", "mkfsOptions": "-N 4000000000"})] {
+            node.mount("image", &target, &with(&wanted, &fails)).failure(&[]);
+            assert!(sh("tr -d '\\0' < /run/img/a | wc -c").trim() == "0", "{fails}");
+            assert!(rustix::fs::getxattr(file("a"), FORMATTING, &mut [0; 20][..]).is_err(), "{fails}");
+        }
+        // The admin's own way out: a good image, copied over the same inode.
+        node.mount("image", &target, &json!({"file": "good", "size": "16Mi"})).success();
+        fs::write(target.join("precious"), "data").unwrap();
+        node.unmount("image", &target).success();
+        sh("cp /run/img/good /run/img/a");
+        node.mount("image", &target, &wanted).success();
+        assert_eq!(fs::read_to_string(target.join("precious")).unwrap(), "data");
+        node.unmount("image", &target).success();
+    });
+}
+
+#[test]
+fn an_interrupted_mkfs_is_begun_again_unless_the_image_was_written_since() {
+    isolated("image::an_interrupted_mkfs_is_begun_again_unless_the_image_was_written_since", |node| {
+        let target = node.volume("image", "p");
+        let wanted = json!({"file": "a", "format": "ifBlank"});
+        let note = |seconds_ago: u64| {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+            let text = (now - seconds_ago).to_string();
+            rustix::fs::setxattr(file("a"), FORMATTING, text.as_bytes(), rustix::fs::XattrFlags::empty())
+                .unwrap();
+        };
+        blank("a", 16 * MEBIBYTE);
+        fs::OpenOptions::new().write(true).open(file("a")).unwrap().write_all_at(b"half", 5000).unwrap();
+        let before = sum("a");
+        note(3600);
+        node.mount("image", &target, &wanted).failure(&["written since", "setfattr -x"]);
+        node.mount("image", &target, &ro_of("a")).failure(&["written since"]);
+        assert_eq!(sum("a"), before);
+        note(5);
+        node.mount("image", &target, &ro_of("a")).failure(&["interrupted"]);
+        node.mount("image", &target, &wanted).success();
+        node.unmount("image", &target).success();
+    });
+}
+
+fn ro_of(name: &str) -> Value {
+    with(&json!({"file": name}), &ro())
+}
+
+#[test]
+fn the_same_bytes_are_never_behind_two_devices() {
+    isolated("image::the_same_bytes_are_never_behind_two_devices", |node| {
+        if !has("sfdisk") {
+            return skip("image::the_same_bytes_are_never_behind_two_devices", "no sfdisk");
+        }
+        blank("a", 40 * MEBIBYTE);
+        sh("printf 'start=2048,size=20480\\n' | sfdisk -q --label dos /run/img/a");
+        let (one, two) = (node.volume("image", "one"), node.volume("image", "two"));
+        let partition = json!({"file": "a", "partition": "1", "format": "ifBlank"});
+        node.mount("image", &one, &partition).success();
+        for other in [json!({"offset": "1Mi"}), json!({}), json!({"offset": "512k"})] {
+            node.mount("image", &two, &with(&json!({"file": "a"}), &other))
+                .failure(&["/dev/loop", "overlaps"]);
+        }
+        node.mount("image", &two, &with(&partition, &ro())).success();
+        assert_eq!(device(&one), device(&two));
+        for target in [&one, &two] {
+            node.unmount("image", target).success();
+        }
+    });
+}
+
+#[test]
+fn a_full_image_grows_full() {
+    isolated("image::a_full_image_grows_full", |node| {
+        let target = node.volume("image", "p");
+        let options = json!({"file": "a", "size": "300Mi", "fsType": "xfs", "allocation": "full"});
+        node.mount("image", &target, &options).success();
+        expand(node, &target, &options, 320 * MEBIBYTE, 300 * MEBIBYTE).success();
+        let image = fs::metadata(file("a")).unwrap();
+        assert!(
+            image.len() == 320 * MEBIBYTE && image.blocks() * 512 >= image.len(),
+            "{} blocks",
+            image.blocks()
+        );
+        node.unmount("image", &target).success();
+    });
+}
