@@ -448,7 +448,17 @@ mod tests {
         let device = attach(&file, &window, false);
         let found = LoopDevice::find(file.as_fd(), &window).unwrap().unwrap();
         assert_eq!((found.number(), found.is_read_only()), (device.number(), false));
-        assert!(LoopDevice::find(file.as_fd(), &Window::default()).unwrap().is_none());
+        let named_otherwise = Window { offset: MEBIBYTE, size: Some(3 * MEBIBYTE) };
+        assert_eq!(
+            LoopDevice::find(file.as_fd(), &named_otherwise).unwrap().unwrap().number(),
+            device.number()
+        );
+        let beside = Window { offset: 0, size: Some(MEBIBYTE) };
+        assert!(LoopDevice::find(file.as_fd(), &beside).unwrap().is_none());
+        for overlapping in [Window::default(), Window { offset: 2 * MEBIBYTE, size: None }] {
+            let error = LoopDevice::find(file.as_fd(), &overlapping).unwrap_err();
+            assert_eq!(Failure::from(error).code(), Code::Busy);
+        }
         let other = image(4 * MEBIBYTE).unwrap();
         assert!(LoopDevice::find(other.as_fd(), &window).unwrap().is_none());
         let number = fstat(device.fd()).unwrap().st_rdev;
