@@ -177,6 +177,9 @@ impl Volume {
     fn new(request: &Request<'_>) -> Result<Self> {
         let options = ImageOptions::parse(&request.options.own)?;
         let kind = file_system(options.fs_type.as_deref(), request.options.fs_type())?;
+        if options.discard && kind.is_some_and(FileSystem::read_only) {
+            return Err(Failure::options("option \"discard\": nothing is ever deleted there: leave it out"));
+        }
         let region = region(&options)?;
         let file = Path::new(&options.file);
         let file = match request.settings.policy.image_roots.first() {
