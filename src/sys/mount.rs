@@ -18,7 +18,7 @@ use rustix::mount::{
     OpenTreeFlags, UnmountFlags,
 };
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use sys_mount::Mount;
 
 /// Which of the kernel's two ways is used.
@@ -87,14 +87,9 @@ pub fn bind(bind: &BindMount<'_>, place: &Place, way: Way) -> Result<u64> {
 
 /// Unmounts the mount on top at `place`, never following a symlink. `detach` is umount(8)'s `--lazy`.
 pub fn unmount(place: &Place, detach: bool) -> std::io::Result<()> {
-    unmount_path(&place.through_parent(), detach)
-}
-
-/// Unmounts the mount on top at `path`, never following a symlink in its last component.
-pub fn unmount_path(path: &Path, detach: bool) -> std::io::Result<()> {
     // Not sys-mount's: its NOFOLLOW is the number of O_NOFOLLOW, which umount2(2) refuses.
     let lazily = if detach { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    Ok(api::unmount(path, UnmountFlags::NOFOLLOW | lazily)?)
+    Ok(api::unmount(place.through_parent(), UnmountFlags::NOFOLLOW | lazily)?)
 }
 
 /// The mount must be on top of the target now; its id proves that it is the one that was made. What cannot be looked at is

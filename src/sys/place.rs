@@ -53,6 +53,21 @@ impl Place {
         Ok(parent.map(|parent| Self { parent, name: name.into(), path: target.as_path().to_owned() }))
     }
 
+    /// The place of a mount inside the mount on top, at `target` in the mount table's spelling; `None` if nothing, or only
+    /// a symlink, leads there now.
+    ///
+    /// Looked up from the root of the mount on top: whatever is renamed in between, what is found is inside.
+    pub fn inside(&self, target: &Path) -> Result<Option<Self>> {
+        let Ok(below) = target.strip_prefix(self.resolved()?) else { return Ok(None) };
+        let (Some(above), Some(name)) = (below.parent(), below.file_name()) else { return Ok(None) };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(root) = fs::openat(&self.parent, &self.name, flags, Mode::empty()) else { return Ok(None) };
+        let Ok(parent) = below::open(root.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY) else {
+            return Ok(None);
+        };
+        Ok(Some(Self { parent, name: name.into(), path: target.to_owned() }))
+    }
+
     /// The target's path, for messages.
     pub fn path(&self) -> &Path {
         &self.path
