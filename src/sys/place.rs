@@ -103,6 +103,16 @@ impl Place {
         }
     }
 
+    /// The id of the mount on top that no other mount has before the next boot; `None` on a kernel before 6.8, where an id is
+    /// given away again once its mount is gone.
+    pub fn unique_mount_id(&self) -> Option<u64> {
+        /// `STATX_MNT_ID_UNIQUE`.
+        const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+        let stat = fs::statx(&self.parent, &self.name, flags, UNIQUE).ok()?;
+        (stat.stx_mask & UNIQUE.bits() != 0).then_some(stat.stx_mnt_id)
+    }
+
     /// Whether the server or daemon behind it is gone. [`look`](Self::look) sees that only where the kernel has to ask:
     /// this asks, in a process of its own, because that can hang; what does not answer within `wait` may still be alive.
     pub fn is_dead(&self, wait: Duration) -> bool {
