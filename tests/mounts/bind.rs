@@ -210,6 +210,9 @@ fn read_only_and_its_source() {
 #[test]
 fn recursion_and_propagation() {
     isolated("bind::recursion_and_propagation", |node| {
+        let shared = json!({"source": "/run/srv", "propagation": "rshared"});
+        node.mount("bind", &node.volume("bind", "p"), &shared).failure(&["policy.allowShared"]);
+        node.install("bind", json!({"policy": {"bindRoots": ["/run/srv"], "allowShared": true}}));
         for shared_parent in [false, true] {
             sh(
                 "mkdir -p /run/srv/a/sub; mount --bind /run/srv /run/srv; mount --make-shared /run/srv; mount -t tmpfs x /run/srv/a/sub; touch /run/srv/a/sub/seen",
