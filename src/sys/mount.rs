@@ -280,6 +280,21 @@ fn classic_flags(flags: MountFlags) -> sys_mount::MountFlags {
     wanted.into_iter().filter_map(|(set, flag)| set.then_some(flag)).fold(atime, |all, flag| all | flag)
 }
 
+/// The flags asked for and those of the source's mount: a remount replaces all, and what the admin forbade there would be
+/// allowed here.
+fn inherited(bind: &BindMount<'_>) -> Result<MountFlags> {
+    let there = fstatvfs(bind.source)?.f_flag;
+    let forbidden = |flag| there.contains(flag);
+    Ok(MountFlags {
+        read_only: bind.flags.read_only || forbidden(StatVfsMountFlags::RDONLY),
+        suid: bind.flags.suid && !forbidden(StatVfsMountFlags::NOSUID),
+        dev: bind.flags.dev && !forbidden(StatVfsMountFlags::NODEV),
+        exec: bind.flags.exec && !forbidden(StatVfsMountFlags::NOEXEC),
+        diratime: bind.flags.diratime && !forbidden(StatVfsMountFlags::NODIRATIME),
+        ..bind.flags
+    })
+}
+
 fn bind_classic(bind: &BindMount<'_>, place: &Place) -> Result<()> {
     use sys_mount::MountFlags as Classic;
     if bind.recursive {
@@ -287,10 +302,11 @@ fn bind_classic(bind: &BindMount<'_>, place: &Place) -> Result<()> {
         let text = "a recursive bind needs Linux 5.12: set option recursive to false";
         return Err(Failure::new(Code::ToolMissing, text).into());
     }
+    let flags = inherited(bind)?;
     let (_fd, target) = classic_target(place)?;
     Mount::builder().fstype("none").flags(Classic::BIND).mount(fd_path(bind.source), &target)?;
     let propagate = || Ok(api::mount_change(place.through_parent(), propagation(bind.propagation))?);
-    reflag(place, bind.flags).and_then(|()| propagate()).inspect_err(|_| drop(unmount(place, true)))
+    reflag(place, flags).and_then(|()| propagate()).inspect_err(|_| drop(unmount(place, true)))
 }
 
 /// Device and inode behind a descriptor, without asking any server.
