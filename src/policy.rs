@@ -6,7 +6,7 @@
 
 use crate::failure::{Code, Failure, Result};
 use crate::mount_options::MountFlags;
-use crate::plan::{Plan, Step};
+use crate::plan::{Plan, Propagation, Step};
 use crate::quantity::Quantity;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::path::{Component, Path, PathBuf};
@@ -26,6 +26,8 @@ pub struct Policy {
     pub allow_suid: bool,
     /// Whether tenants may lift nodev.
     pub allow_dev: bool,
+    /// Whether tenants may let mounts made in the pod appear on the node.
+    pub allow_shared: bool,
     /// The largest volume a tenant may ask for, where the driver makes it.
     #[serde(
         deserialize_with = "size",
@@ -42,6 +44,7 @@ impl Default for Policy {
             image_roots: vec![IMAGE_ROOT.into()],
             allow_suid: false,
             allow_dev: false,
+            allow_shared: false,
             max_size: None,
         }
     }
@@ -75,7 +78,10 @@ impl Policy {
     fn check_step(&self, step: &Step) -> Result<()> {
         match step {
             Step::MakeDirectory { path, .. } => self.bind_source(path).map(drop),
-            Step::Bind { source, flags, .. } => self.bind_source(source).and(self.check_flags(*flags)),
+            Step::Bind { source, flags, propagation, .. } => {
+                self.bind_source(source)?;
+                self.check_flags(*flags).and(self.check_propagation(*propagation))
+            }
             Step::AttachLoop { file, .. } => self.image(file).map(drop),
             Step::CreateImage { file, size, .. } => self.image(file).and(self.check_size(*size)),
             Step::GrowImage { size, .. } => self.check_size(*size),
@@ -121,6 +127,16 @@ impl Policy {
             ))),
             None => Ok(()),
         }
+    }
+
+    /// A mount that travels to the node hides what was there, for everybody and with the node's rights.
+    fn check_propagation(&self, propagation: Propagation) -> Result<()> {
+        if propagation == Propagation::Bidirectional && !self.allow_shared {
+            return Err(denied(
+                "propagation: \"rshared\" is not allowed on this node: leave it out, or let the admin set policy.allowShared".into(),
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -195,6 +211,14 @@ mod tests {
         let suid = MountFlags { suid: true, ..MountFlags::DEFAULT };
         assert!(policy().check_flags(suid).unwrap_err().message().contains("policy.allowSuid"));
         assert!(Policy { allow_suid: true, ..policy() }.check_flags(suid).is_ok());
+    }
+
+    #[test]
+    fn mounts_travel_to_the_node_only_if_the_admin_says_so() {
+        let shared = Propagation::Bidirectional;
+        assert!(policy().check_propagation(Propagation::HostToContainer).is_ok());
+        assert!(policy().check_propagation(shared).unwrap_err().message().contains("policy.allowShared"));
+        assert!(Policy { allow_shared: true, ..policy() }.check_propagation(shared).is_ok());
     }
 
     #[test]

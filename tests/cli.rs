@@ -142,6 +142,31 @@ fn shells_and_manual_are_served() {
 }
 
 #[test]
+fn programs_get_json_of_everything() {
+    let of = |line: &[&str], expected: i32| -> Value {
+        let (status, out, error) = flexvol(&[line, &["--json"]].concat());
+        assert_eq!((status, error.as_str()), (expected, ""), "{line:?}: {out}");
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{line:?}: {error}: {out}"))
+    };
+    let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    let commands = of(&[], 2);
+    let commands: Vec<_> = commands.as_array().unwrap().iter().map(|each| text(each, "command")).collect();
+    assert_eq!(commands, ["try", "drivers", "explain", "plan", "run", "completions", "man"]);
+    assert!(text(&of(&["man", "run"], 0), "man").contains(".TH flexvol-run 1"));
+    assert!(text(&of(&["completions", "bash"], 0), "completions").contains("complete -F"));
+    for (line, status, word) in [
+        (&["explain", "tmpsf"][..], 2, "'tmpfs'"),
+        (&["nothing"], 2, "'nothing'"),
+        (&["man", "runn"], 1, "did you mean"),
+        (&["plan", "tmpfs", "mount", "relative"], 1, "absolute path"),
+        (&["plan", "tmpfs", "attach", "{}", "n"], 3, "it has init"),
+    ] {
+        let said = of(line, status);
+        assert!(text(&said, "error").contains(word), "{line:?}: {said}");
+    }
+}
+
+#[test]
 fn a_reader_that_leaves_early_is_no_error() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

@@ -23,7 +23,7 @@ impl Completions {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "flexvol", &mut script);
-        screen.text(&String::from_utf8(script)?)?;
+        screen.document("completions", &String::from_utf8(script)?)?;
         Ok(ExitCode::SUCCESS)
     }
 }

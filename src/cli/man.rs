@@ -23,7 +23,7 @@ impl Man {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
         let mut page = Vec::new();
         clap_mangen::Man::new(self.chosen()?).render(&mut page)?;
-        screen.text(&String::from_utf8(page)?)?;
+        screen.document("man", &String::from_utf8(page)?)?;
         Ok(ExitCode::SUCCESS)
     }
 

@@ -1,7 +1,7 @@
 //! The admin's command line: one file a subcommand, each a thin adapter that calls the library and prints.
 //!
 //! Nothing else in the crate prints for people. Results go to standard output, as text or, with `--json`, as JSON; errors go
-//! to standard error as one line. Exit status: 0 done, 1 failed, 2 wrong usage, and of `run` and `plan` 3 for a verb the
+//! to standard error as one line, with `--json` to standard output as `{"error": "…"}`. Exit status: 0 done, 1 failed, 2 wrong usage, and of `run` and `plan` 3 for a verb the
 //! driver does not have.
 
 mod call_arguments;
@@ -19,8 +19,9 @@ mod trial;
 use crate::failure::{Failure, one_line};
 use anyhow::Result;
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use screen::Screen;
+use serde_json::json;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -78,6 +79,8 @@ enum Command {
 
 /// Reads the command line (`arguments[0]` is the program) and does what it says.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    // A line that cannot be parsed may still say how it wants its error.
+    let json = arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json");
     match Cli::try_parse_from(arguments) {
         Ok(cli) => {
             let mut screen = Screen::standard(cli.json);
@@ -85,9 +88,9 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
                 Some(command) => command.run(&mut screen),
                 None => overview(&mut screen),
             };
-            done.unwrap_or_else(complain)
+            done.unwrap_or_else(|error| complain(error, cli.json))
         }
-        Err(error) => usage(&error),
+        Err(error) => usage(&error, json),
     }
 }
 
@@ -107,37 +110,51 @@ impl Command {
 
 /// A script that forgot the command must not go on as if it had done something.
 fn overview(screen: &mut Screen) -> Result<ExitCode> {
-    screen.text(OVERVIEW)?;
+    if screen.wants_json() {
+        let all = Cli::command();
+        let about = |command: &clap::Command| command.get_about().map(ToString::to_string);
+        let commands = all.get_subcommands();
+        let commands = commands.map(|each| json!({"command": each.get_name(), "about": about(each)}));
+        screen.json(&commands.collect::<Vec<_>>())?;
+    } else {
+        screen.text(OVERVIEW)?;
+    }
     Ok(ExitCode::from(USAGE))
 }
 
 /// Help and version are no errors, but clap hands them out the same way.
-fn usage(error: &clap::Error) -> ExitCode {
+fn usage(error: &clap::Error, json: bool) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         // Nothing to be done about a closed terminal.
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
     let text = error.render().to_string();
-    let text = text.strip_prefix("error: ").unwrap_or(&text);
-    let _ = write!(io::stderr(), "flexvol: {text}");
+    say(text.strip_prefix("error: ").unwrap_or(&text), json);
     ExitCode::from(USAGE)
 }
 
-fn complain(error: anyhow::Error) -> ExitCode {
+fn complain(error: anyhow::Error, json: bool) -> ExitCode {
     // Whoever reads us has seen enough, as in `flexvol drivers | head -1`.
     if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
     }
-    let message = one_line(&Failure::from(error).message(), usize::MAX);
-    let _ = writeln!(io::stderr(), "flexvol: {message}");
+    say(&one_line(&Failure::from(error).message(), usize::MAX), json);
     ExitCode::FAILURE
+}
+
+/// Prints an error. Nothing can be done about a closed terminal here either.
+fn say(message: &str, json: bool) {
+    let _ = if json {
+        writeln!(io::stdout(), "{}", json!({"error": one_line(message, usize::MAX)}))
+    } else {
+        writeln!(io::stderr(), "flexvol: {}", message.trim_end())
+    };
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_command_line_is_sound() {

@@ -1,9 +1,9 @@
 //! `flexvol plan`: what a call would do, without doing it.
 
-use super::NOT_SUPPORTED;
 use super::call_arguments::CallArguments;
 use super::run::lacks;
 use super::screen::{Screen, Tone};
+use super::{NOT_SUPPORTED, say};
 use crate::driver;
 use crate::failure::Failure;
 use crate::plan::{Goal, MountFrom, Plan, Source, Step, Word};
@@ -12,7 +12,6 @@ use crate::quantity::Quantity;
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 /// Show what a call would do and how each step is undone, without touching anything
@@ -35,7 +34,7 @@ impl PlanCall {
         let verbs = personality.driver.verbs(&personality.settings);
         let Some(verb) = Verb::parse(&self.call.verb).filter(|verb| verbs.contains(*verb)) else {
             let text = lacks(personality.driver, &self.call.verb.to_string_lossy(), &personality.settings);
-            writeln!(io::stderr(), "flexvol: {text}")?;
+            say(&text, screen.wants_json());
             return Ok(ExitCode::from(NOT_SUPPORTED));
         };
         if verb == Verb::Init {

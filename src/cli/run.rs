@@ -1,9 +1,9 @@
 //! `flexvol run`: one verb of one driver, as kubelet would call it.
 
-use super::NOT_SUPPORTED;
 use super::call_arguments::CallArguments;
 use super::capabilities;
 use super::screen::Screen;
+use super::{NOT_SUPPORTED, say};
 use crate::driver::Driver;
 use crate::failure::{Code, Failure};
 use crate::protocol::{Call, Fields, Reply, Verb};
@@ -12,7 +12,6 @@ use crate::skeleton;
 use anyhow::Result;
 use clap::Args;
 use std::ffi::OsString;
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 /// Run one verb of a driver on this node, as kubelet would
@@ -45,7 +44,7 @@ impl RunCall {
             Reply::NotSupported => {
                 let text =
                     lacks(personality.driver, &self.call.verb.to_string_lossy(), &personality.settings);
-                writeln!(io::stderr(), "flexvol: {text}")?;
+                say(&text, false);
             }
         }
         Ok(status(&reply))

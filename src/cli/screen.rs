@@ -61,6 +61,11 @@ impl Screen {
         self.line(&serde_json::to_string_pretty(value)?)
     }
 
+    /// Prints text that a program other than ours reads; as JSON, the one member of an object.
+    pub(super) fn document(&mut self, name: &str, text: &str) -> Result<()> {
+        if self.json { self.json(&serde_json::json!({name: text})) } else { self.text(text) }
+    }
+
     /// Text in the colour of its tone.
     pub(super) fn paint(&self, tone: Tone, text: &str) -> String {
         if self.colour { format!("{}{text}\x1b[0m", tone.code()) } else { text.to_owned() }

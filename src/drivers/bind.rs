@@ -36,7 +36,7 @@ crate::options! {
         gid: Option<Id> = "gid" {},
         /// Show what is mounted below the source too.
         recursive: bool = "recursive" { default: "false" },
-        /// Whether later mounts travel: private, rslave (from the node to the pod) or rshared (both ways).
+        /// Whether later mounts travel: private, rslave (from the node to the pod) or rshared (both ways, if the node's policy allows it).
         propagation: Propagation = "propagation" { default: "private" },
         /// Comma list of further flags: noexec, noatime, ro and the like.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"] },

@@ -21,6 +21,7 @@ use crate::protocol::{Call, Fields, TargetPath, Verb};
 use crate::settings::Settings;
 use crate::sys::deadline::Deadline;
 use crate::sys::lock::Lock;
+use crate::sys::place::Place;
 use anyhow::Result;
 use node::Node;
 use record::Record;
@@ -137,8 +138,9 @@ fn lock(target: &TargetPath, verb: Verb, deadline: &Deadline) -> Result<Option<L
 fn remember(goal: &Goal, applied: Applied, record: Option<Record>, node: &Node<'_>) {
     match (goal, record, node.mount_id()) {
         (Goal::Unmounted { target }, ..) => record::forget(target),
-        (Goal::Mounted { .. }, Some(record), Some(mount_id)) if applied == Applied::Now => {
-            let _ = record.with_mount_id(mount_id).write();
+        (Goal::Mounted { target, .. }, Some(record), Some(mount_id)) if applied == Applied::Now => {
+            let unique = Place::open(target).ok().flatten().and_then(|place| place.unique_mount_id());
+            let _ = record.with_mount(mount_id, unique).write();
         }
         _ => {}
     }

@@ -30,6 +30,7 @@ const ABOVE: Ownership = Ownership { mode: 0o755, uid: 0, gid: 0 };
 
 /// One call's view of the node, and what its steps hand to each other.
 pub struct Node<'a> {
+    driver: &'a str,
     directory: Option<&'a str>,
     pub(super) settings: &'a Settings,
     pub(super) deadline: Deadline,
@@ -76,6 +77,7 @@ impl<'a> Node<'a> {
     /// A view for one call. `asked` is the digest that would be recorded, to tell a repetition from a contradiction.
     pub fn new(subject: &Subject<'a>, deadline: Deadline, asked: Option<String>) -> Self {
         Self {
+            driver: subject.driver.name(),
             directory: subject.directory,
             settings: subject.settings,
             deadline,
@@ -125,9 +127,9 @@ impl<'a> Node<'a> {
         )))
     }
 
-    /// Whether kubelet made the directory for this driver, or a record says that we mounted there.
+    /// Whether kubelet made the directory for this driver, or a record says that what is there is ours.
     pub(super) fn is_ours(&self, target: &TargetPath) -> bool {
-        is_volume_of(self.directory, target)
+        is_volume_of(self.driver, self.directory, target)
     }
 
     /// The lock keeps every bind of this root out until the call has succeeded or removed the directory again: another pod
@@ -346,9 +348,19 @@ impl World for Node<'_> {
     }
 }
 
-/// Whether a target is a volume of the driver in `directory`, by its path or by our record.
-pub fn is_volume_of(directory: Option<&str>, target: &TargetPath) -> bool {
-    VolumeDir::of(target).belongs_to(directory) || Record::read(target).is_some()
+/// Whether a target is a volume of `driver`, installed in `directory`: by its path, or by a record of this driver and of
+/// what is mounted there now. Without the latter a record that outlived its mount would give away the next one.
+pub fn is_volume_of(driver: &str, directory: Option<&str>, target: &TargetPath) -> bool {
+    VolumeDir::of(target).belongs_to(directory)
+        || Record::read(target).is_some_and(|record| {
+            record.driver == driver && is_nothing_else(target, &record).unwrap_or(false)
+        })
+}
+
+/// Whether what is on top is the record's mount, or no mount.
+fn is_nothing_else(target: &TargetPath, record: &Record) -> Result<bool> {
+    let Some(place) = Place::open(target)? else { return Ok(true) };
+    Ok(place.mount_id()?.is_none_or(|id| record.is_of(id, place.unique_mount_id())))
 }
 
 pub(super) fn open_place(target: &TargetPath) -> Result<Place> {

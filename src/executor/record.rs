@@ -34,6 +34,9 @@ pub struct Record {
     /// The mount's id: a record of another mount at the same place says nothing.
     #[serde(default)]
     pub mount_id: u64,
+    /// The id that is never given to another mount, where the kernel has one.
+    #[serde(default)]
+    pub unique_id: Option<u64>,
     /// A digest of what was asked for; equal requests have equal digests.
     pub asked: String,
     /// Seconds since 1970.
@@ -53,6 +56,7 @@ impl Record {
             volume: options.volume_name.clone().unwrap_or_default(),
             pod: pod.join("/"),
             mount_id: 0,
+            unique_id: None,
             asked: digest_of(options),
             since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs()),
         })
@@ -60,8 +64,13 @@ impl Record {
 
     /// The same, once it is known which mount it is.
     #[must_use]
-    pub fn with_mount_id(self, mount_id: u64) -> Self {
-        Self { mount_id, ..self }
+    pub fn with_mount(self, mount_id: u64, unique_id: Option<u64>) -> Self {
+        Self { mount_id, unique_id, ..self }
+    }
+
+    /// Whether it is about the mount with these ids.
+    pub fn is_of(&self, mount_id: u64, unique_id: Option<u64>) -> bool {
+        self.mount_id == mount_id && (self.unique_id == unique_id || unique_id.is_none())
     }
 
     /// The record of this target, if there is one and it can be read.

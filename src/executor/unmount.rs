@@ -3,7 +3,8 @@
 //! * Not mounted, never mounted, missing: done.
 //! * Several mounts on top of each other: all are taken off.
 //! * Mounts below the target, made by others: they are unmounted first, innermost first. They hang inside the volume, and
-//!   unmounting loses nothing.
+//!   unmounting loses nothing. A pod can rename the directories above them at any time, so they are looked up from the
+//!   volume's own root, which no rename leads out of, and known by their mount ids.
 //! * In use by a living process: waited for a moment, then a failure that names the processes; kubelet comes again. A
 //!   healthy mount is never detached lazily, because its user would go on writing to a volume that everybody believes
 //!   gone.
@@ -19,6 +20,7 @@ use crate::failure::{Code, Failure};
 use crate::protocol::TargetPath;
 use crate::sys::deadline::Deadline;
 use crate::sys::lock::Lock;
+use crate::sys::mount_table::Entry;
 use crate::sys::place::{Look, Place};
 use crate::sys::{mount, mount_table, users};
 use anyhow::{Context, Result};
@@ -169,21 +171,52 @@ fn free(place: &Place, dead: bool, deadline: &Deadline) -> Result<()> {
     .into())
 }
 
-/// How many mounts below the target there were to unmount.
+/// How often the mounts inside are looked for while a pod renames the directories above them.
+const SEARCHES: usize = 100;
+
+/// How many mounts inside the volume were unmounted; 0 if there is none.
 fn unmount_children(place: &Place) -> Result<usize> {
-    let Some(top) = place.mount_id()? else { return Ok(0) };
-    let children = mount_table::inside(top)?;
-    for child in &children {
-        match mount::unmount_path(&child.target, false) {
-            Err(error) if Errno::from_io_error(&error) != Some(Errno::INVAL) => {
+    for _ in 0..SEARCHES {
+        let Some(top) = place.mount_id()? else { return Ok(0) };
+        let children = mount_table::inside(top)?;
+        if children.is_empty() {
+            return Ok(0);
+        }
+        match unmount_each(place, &children)? {
+            // Either the table is old already, or a name in it leads elsewhere now.
+            0 => std::thread::sleep(Duration::from_millis(1)),
+            count => return Ok(count),
+        }
+    }
+    Err(Failure::new(
+        Code::Busy,
+        format!(
+            "the mounts inside {} cannot be reached: end who renames or hides them, kubelet tries again",
+            place.path().display()
+        ),
+    )
+    .into())
+}
+
+/// How many of them were where the table says, and are unmounted. What is not is left: the path may by now lead to another
+/// pod's volume.
+fn unmount_each(place: &Place, children: &[Entry]) -> Result<usize> {
+    let mut count = 0;
+    for child in children {
+        let Some(inner) = place.inside(&child.target)? else { continue };
+        if !inner.mount_id().is_ok_and(|id| id == Some(child.id)) {
+            continue;
+        }
+        match mount::unmount(&inner, false) {
+            Err(error) if !matches!(Errno::from_io_error(&error), Some(Errno::INVAL | Errno::NOENT)) => {
                 let users = users::of(&child.target);
                 return Err(error)
                     .with_context(|| format!("unmount {} inside the volume{users}", child.target.display()));
             }
-            _ => {}
+            _ => count += 1,
         }
     }
-    Ok(children.len())
+    Ok(count)
 }
 
 /// kubelet removes the directory next, and tries for ever if it is not empty.

@@ -97,7 +97,7 @@ impl Reply {
     pub fn to_line(&self) -> String {
         let members = match self {
             Self::Success(fields) => fields.members(),
-            Self::Failure(message) => vec![("message", quote(message))],
+            Self::Failure(message) => vec![("message", quote_bounded(message))],
             Self::NotSupported => Vec::new(),
         };
         let mut line = object([("status", quote(self.status()))].into_iter().chain(members));
@@ -149,6 +149,25 @@ impl Fields {
     }
 }
 
+/// The longest a message gets in a line, in bytes: escapes can make six of one, and a line of a message has to fit into
+/// `PIPE_BUF` bytes, because only so much is written without waiting for the reader.
+const QUOTED_LIMIT: usize = 4000;
+
+/// The message as a JSON string, cut where it would get too long.
+fn quote_bounded(message: &str) -> String {
+    let whole = quote(message);
+    if whole.len() <= QUOTED_LIMIT {
+        return whole;
+    }
+    let mut room = QUOTED_LIMIT - quote("…").len();
+    let fits = |c: &char| {
+        let left = room.checked_sub(quote(c.encode_utf8(&mut [0; 4])).len() - quote("").len());
+        room = left.unwrap_or(0);
+        left.is_some()
+    };
+    quote(&message.chars().take_while(fits).chain(['…']).collect::<String>())
+}
+
 impl From<Failure> for Reply {
     fn from(failure: Failure) -> Self {
         Self::Failure(failure.message())
@@ -174,6 +193,18 @@ mod tests {
             assert_eq!(Reply::from_line(&reply.to_line()), Some(reply));
         }
         assert_eq!(Reply::from_line("{\"status\":\"Succ"), None);
+    }
+
+    #[test]
+    fn a_failure_fits_into_a_pipe_at_once() {
+        for text in ["\u{1}", "\"", "<", "\u{2028}", "ä", "a\\\u{7f}é"] {
+            for count in [1, 500, 667, 1024, 5000] {
+                let line = Reply::Failure(text.repeat(count)).to_line();
+                assert!(line.len() <= 4096, "{text:?} {count}: {}", line.len());
+                let Some(Reply::Failure(message)) = Reply::from_line(&line) else { panic!("{line}") };
+                assert!(message == text.repeat(count) || (message.ends_with('…') && line.len() > 3990));
+            }
+        }
     }
 
     #[test]

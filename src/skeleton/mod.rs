@@ -80,8 +80,8 @@ fn carry_out(personality: &Personality, verb: Verb, arguments: &[OsString]) -> R
         Err(failure) => return failure.into(),
     };
     let allowed = personality.settings.deadlines.of(verb);
-    let directory = personality.directory.as_deref();
-    supervise::supervise(&call, directory, allowed, || work(personality, &call, Deadline::after(allowed)))
+    let names = (personality.driver.name(), personality.directory.as_deref());
+    supervise::supervise(&call, names, allowed, || work(personality, &call, Deadline::after(allowed)))
 }
 
 /// What the worker does. Whatever a helper or the kernel says, no secret of the call leaves in the reply.

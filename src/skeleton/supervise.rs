@@ -20,11 +20,11 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How long cleaning up after a killed worker may take.
 const CLEAN_UP: Duration = Duration::from_secs(2);
 
-/// Runs `work` in a fork and brings back its reply, or one of our own within `allowed` and a grace. `directory` is the
-/// driver's, `vendor~driver`.
+/// Runs `work` in a fork and brings back its reply, or one of our own within `allowed` and a grace. `driver` and
+/// `directory` (`vendor~driver`) are the driver's names.
 pub(super) fn supervise(
     call: &Call,
-    directory: Option<&str>,
+    (driver, directory): (&str, Option<&str>),
     allowed: Duration,
     work: impl FnOnce() -> Reply,
 ) -> Reply {
@@ -44,8 +44,8 @@ pub(super) fn supervise(
     // First of all: a command that lives on could still mount.
     process::end_children();
     // Nobody's to unmount, whatever became of who tried.
-    let refused =
-        target(call).is_some_and(|target| unmounts(call) && !executor::is_volume_of(directory, target));
+    let refused = target(call)
+        .is_some_and(|target| unmounts(call) && !executor::is_volume_of(driver, directory, target));
     if refused { failure.into() } else { after(call, before, worker, failure) }
 }
 

@@ -18,7 +18,7 @@ use rustix::mount::{
     OpenTreeFlags, UnmountFlags,
 };
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use sys_mount::Mount;
 
 /// Which of the kernel's two ways is used.
@@ -87,14 +87,9 @@ pub fn bind(bind: &BindMount<'_>, place: &Place, way: Way) -> Result<u64> {
 
 /// Unmounts the mount on top at `place`, never following a symlink. `detach` is umount(8)'s `--lazy`.
 pub fn unmount(place: &Place, detach: bool) -> std::io::Result<()> {
-    unmount_path(&place.through_parent(), detach)
-}
-
-/// Unmounts the mount on top at `path`, never following a symlink in its last component.
-pub fn unmount_path(path: &Path, detach: bool) -> std::io::Result<()> {
     // Not sys-mount's: its NOFOLLOW is the number of O_NOFOLLOW, which umount2(2) refuses.
     let lazily = if detach { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    Ok(api::unmount(path, UnmountFlags::NOFOLLOW | lazily)?)
+    Ok(api::unmount(place.through_parent(), UnmountFlags::NOFOLLOW | lazily)?)
 }
 
 /// The mount must be on top of the target now; its id proves that it is the one that was made. What cannot be looked at is
@@ -285,6 +280,21 @@ fn classic_flags(flags: MountFlags) -> sys_mount::MountFlags {
     wanted.into_iter().filter_map(|(set, flag)| set.then_some(flag)).fold(atime, |all, flag| all | flag)
 }
 
+/// The flags asked for and those of the source's mount: a remount replaces all, and what the admin forbade there would be
+/// allowed here.
+fn inherited(bind: &BindMount<'_>) -> Result<MountFlags> {
+    let there = fstatvfs(bind.source)?.f_flag;
+    let forbidden = |flag| there.contains(flag);
+    Ok(MountFlags {
+        read_only: bind.flags.read_only || forbidden(StatVfsMountFlags::RDONLY),
+        suid: bind.flags.suid && !forbidden(StatVfsMountFlags::NOSUID),
+        dev: bind.flags.dev && !forbidden(StatVfsMountFlags::NODEV),
+        exec: bind.flags.exec && !forbidden(StatVfsMountFlags::NOEXEC),
+        diratime: bind.flags.diratime && !forbidden(StatVfsMountFlags::NODIRATIME),
+        ..bind.flags
+    })
+}
+
 fn bind_classic(bind: &BindMount<'_>, place: &Place) -> Result<()> {
     use sys_mount::MountFlags as Classic;
     if bind.recursive {
@@ -292,10 +302,11 @@ fn bind_classic(bind: &BindMount<'_>, place: &Place) -> Result<()> {
         let text = "a recursive bind needs Linux 5.12: set option recursive to false";
         return Err(Failure::new(Code::ToolMissing, text).into());
     }
+    let flags = inherited(bind)?;
     let (_fd, target) = classic_target(place)?;
     Mount::builder().fstype("none").flags(Classic::BIND).mount(fd_path(bind.source), &target)?;
     let propagate = || Ok(api::mount_change(place.through_parent(), propagation(bind.propagation))?);
-    reflag(place, bind.flags).and_then(|()| propagate()).inspect_err(|_| drop(unmount(place, true)))
+    reflag(place, flags).and_then(|()| propagate()).inspect_err(|_| drop(unmount(place, true)))
 }
 
 /// Device and inode behind a descriptor, without asking any server.

@@ -53,6 +53,21 @@ impl Place {
         Ok(parent.map(|parent| Self { parent, name: name.into(), path: target.as_path().to_owned() }))
     }
 
+    /// The place of a mount inside the mount on top, at `target` in the mount table's spelling; `None` if nothing, or only
+    /// a symlink, leads there now.
+    ///
+    /// Looked up from the root of the mount on top: whatever is renamed in between, what is found is inside.
+    pub fn inside(&self, target: &Path) -> Result<Option<Self>> {
+        let Ok(below) = target.strip_prefix(self.resolved()?) else { return Ok(None) };
+        let (Some(above), Some(name)) = (below.parent(), below.file_name()) else { return Ok(None) };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(root) = fs::openat(&self.parent, &self.name, flags, Mode::empty()) else { return Ok(None) };
+        let Ok(parent) = below::open(root.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY) else {
+            return Ok(None);
+        };
+        Ok(Some(Self { parent, name: name.into(), path: target.to_owned() }))
+    }
+
     /// The target's path, for messages.
     pub fn path(&self) -> &Path {
         &self.path
@@ -86,6 +101,16 @@ impl Place {
             Look::Mount(mounted) => Ok(Some(mounted.id)),
             Look::Dead(_) => Ok(mount_table::at(&self.resolved()?)?.map(|entry| entry.id)),
         }
+    }
+
+    /// The id of the mount on top that no other mount has before the next boot; `None` on a kernel before 6.8, where an id is
+    /// given away again once its mount is gone.
+    pub fn unique_mount_id(&self) -> Option<u64> {
+        /// `STATX_MNT_ID_UNIQUE`.
+        const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+        let stat = fs::statx(&self.parent, &self.name, flags, UNIQUE).ok()?;
+        (stat.stx_mask & UNIQUE.bits() != 0).then_some(stat.stx_mnt_id)
     }
 
     /// Whether the server or daemon behind it is gone. [`look`](Self::look) sees that only where the kernel has to ask:

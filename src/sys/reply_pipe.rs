@@ -52,7 +52,9 @@ impl ReplyPipe {
     }
 }
 
-/// poll(2) promises room for `PIPE_BUF` bytes, which no reply exceeds: so the one write does not block.
+/// poll(2) promises room for `PIPE_BUF` bytes, 4096. A failure's line is bounded by that, so its one write does not block. A
+/// longer one, of a name or device that a command printed, can block on a pipe that is nearly full: kubelet's is
+/// new and empty.
 fn is_writable(pipe: &OwnedFd, end: Instant) -> bool {
     loop {
         let left = end.saturating_duration_since(Instant::now());

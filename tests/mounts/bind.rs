@@ -210,6 +210,9 @@ fn read_only_and_its_source() {
 #[test]
 fn recursion_and_propagation() {
     isolated("bind::recursion_and_propagation", |node| {
+        let shared = json!({"source": "/run/srv", "propagation": "rshared"});
+        node.mount("bind", &node.volume("bind", "p"), &shared).failure(&["policy.allowShared"]);
+        node.install("bind", json!({"policy": {"bindRoots": ["/run/srv"], "allowShared": true}}));
         for shared_parent in [false, true] {
             sh(
                 "mkdir -p /run/srv/a/sub; mount --bind /run/srv /run/srv; mount --make-shared /run/srv; mount -t tmpfs x /run/srv/a/sub; touch /run/srv/a/sub/seen",
@@ -309,5 +312,35 @@ fn both_ways_of_mounting() {
         }
         let (detached, classic) = seen.split_at(seen.len() / 2);
         assert_eq!(detached, classic);
+    });
+}
+
+/// What the admin mounted with noexec and the like is shown so, in both ways.
+#[test]
+fn flags_of_the_source_stay() {
+    isolated("bind::flags_of_the_source_stay", |node| {
+        sh("mkdir /run/srv/a; mount -t tmpfs -o noexec,nosuid,nodev,nodiratime x /run/srv/a");
+        let target = node.volume("bind", "p");
+        let place = Place::open(&TargetPath::parse(target.as_os_str()).unwrap()).unwrap().unwrap();
+        let source = fs::File::open("/run/srv/a").unwrap();
+        let flags = MountFlags { suid: true, dev: true, ..MountFlags::DEFAULT };
+        for way in [Way::Detached, Way::Classic] {
+            let what = BindMount {
+                source: source.as_fd(),
+                recursive: false,
+                flags,
+                propagation: Propagation::Private,
+            };
+            mount::bind(&what, &place, way).unwrap();
+            let line = mounts_at(&target).remove(0);
+            let words: Vec<_> = line.split(' ').nth(5).unwrap().split(',').collect();
+            assert!(
+                ["noexec", "nosuid", "nodev", "nodiratime"].iter().all(|word| words.contains(word)),
+                "{way:?}: {line}"
+            );
+            mount::unmount(&place, false).unwrap();
+        }
+        drop(source);
+        sh("umount /run/srv/a");
     });
 }

@@ -8,6 +8,7 @@ mod bind;
 mod crash;
 mod cycles;
 mod faults;
+mod foreign;
 mod image;
 mod shared;
 mod support;

@@ -14,6 +14,8 @@ const fn case(
 
 pub(crate) const SRV: &str = r#"{"policy":{"bindRoots":["/srv","/data"]}}"#;
 
+const SHARED: &str = r#"{"policy":{"bindRoots":["/srv","/data"],"allowShared":true}}"#;
+
 pub(crate) const SHARE: &str = r#"{"exec":{"commands":{
     "mount":["/opt/share","--from={option.server}:{option.port?}","{option.port?}","{option.user?}@{option.server}",
         "-o","{access},uid={option.uid?}","{target}","{volume}","{fsType?}","{fsGroup?}","{pod.namespace}/{pod.name}",
@@ -107,7 +109,7 @@ pub(crate) const CASES: &[Case] = &[
     case(
         "bind-all",
         "bind",
-        SRV,
+        SHARED,
         &[
             "mount",
             "@",
@@ -127,7 +129,7 @@ pub(crate) const CASES: &[Case] = &[
     case(
         "bind-ro",
         "bind",
-        SRV,
+        SHARED,
         &[
             "mount",
             "@",

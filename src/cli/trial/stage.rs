@@ -4,8 +4,9 @@ use super::life::Part;
 use crate::failure::Result as Answer;
 use crate::kubelet::{Caller, PodVolume};
 use crate::policy::Policy;
-use crate::protocol::{DriverName, Options};
+use crate::protocol::{DriverName, Options, TargetPath};
 use crate::settings::{SIDE_FILE, Settings};
+use crate::sys::place::Place;
 use crate::sys::{mount, mount_table};
 use anyhow::{Context as _, Result};
 use std::collections::BTreeSet;
@@ -31,8 +32,11 @@ struct Mounts(PathBuf);
 impl Drop for Mounts {
     fn drop(&mut self) {
         for entry in mount_table::below(&self.0).unwrap_or_default() {
-            // What cannot be detached goes with the namespace.
-            let _ = mount::unmount_path(&entry.target, true);
+            let place = TargetPath::parse(entry.target.as_os_str()).ok().map(|target| Place::open(&target));
+            if let Some(Ok(Some(place))) = place {
+                // What cannot be detached goes with the namespace.
+                let _ = mount::unmount(&place, true);
+            }
         }
     }
 }
