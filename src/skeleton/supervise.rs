@@ -44,6 +44,7 @@ pub(super) fn supervise(
         Ok(Ended::Stuck(Some(pid))) => {
             (late(allowed).with_residue(format!("process {pid}, until the kernel lets it go")), Worker::Stuck)
         }
+        // Nothing has begun.
         Err(error) => return Failure::from(error).into(),
     };
     // First of all: a command that lives on could still mount.
@@ -55,7 +56,12 @@ pub(super) fn supervise(
 }
 
 fn run(work: impl FnOnce() -> Reply, allowed: Duration) -> anyhow::Result<Ended> {
+    // The worker inherits the handlers, and the flag of a signal that has come by then.
     signal::install()?;
+    if signal::interrupted() {
+        let text = "told to stop before the work began: kubelet tries again";
+        return Err(Failure::new(Code::Timeout, text).into());
+    }
     Ok(process::Worker::start(|| work().to_line())?.wait(allowed))
 }
 

@@ -32,6 +32,9 @@ pub fn detach_from_caller() {
     let _ = rustix::process::chdir("/");
 }
 
+/// The signal flag is looked at this often while a worker is waited for: a signal just before poll(2) would not end it.
+const TICK: Duration = Duration::from_millis(100);
+
 /// From now on a panic writes a Failure to `pipe` and ends the process: kubelet must not see a backtrace or nothing.
 pub fn reply_on_panic(pipe: Arc<OwnedFd>) {
     end_on_panic(pipe, |text| Reply::from(bug(text)).to_line());
@@ -161,7 +164,7 @@ impl Worker {
             if left.is_zero() {
                 return self.give_up();
             }
-            match self.read(&mut line, left) {
+            match self.read(&mut line, left.min(TICK)) {
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 // No memory to wait with: the worker goes on all the same.
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
