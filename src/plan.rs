@@ -285,17 +285,17 @@ impl Serialize for Word {
     }
 }
 
-/// What the reply takes from a command's output.
+/// What the reply takes from a command's standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Answer {
     /// Nothing: its exit status says it all.
     Nothing,
-    /// The first line is the device.
+    /// Its one line is the device.
     Device,
-    /// The first line is the volume's name.
+    /// Its one line is the volume's name.
     VolumeName,
-    /// The first line is `true` or `false`: attached or not.
+    /// Its one line is `true` or `false`: attached or not.
     Attached,
 }
 

@@ -495,15 +495,3 @@ mod identity {
         }
     }
 }
-
-/// As when kubelet's service is stopped while it starts us: the signal waits until somebody handles it.
-#[test]
-fn told_to_stop_before_it_begins() {
-    let plugin = tmpfs();
-    let shell = ["env", "--block-signal=TERM", "sh", "-c", "kill -TERM $$; exec \"$0\" \"$@\""];
-    init(&plugin.through(&shell, &["init"]).run());
-    for arguments in [&["mount", NOWHERE, "{}"][..], &["unmount", NOWHERE]] {
-        let failure = plugin.through(&shell, arguments).run().failure();
-        assert_eq!(failure, "told to stop before the work began: kubelet tries again");
-    }
-}

@@ -22,7 +22,7 @@
 //! verb never has a value for is found at the first `mount`, not when a pod is to be ended.
 //!
 //! A command succeeds by exiting with 0; what it prints is the reason when it does not. `attach` and `waitforattach`
-//! print the device, `isattached` prints `true` or `false`, `getvolumename` the name. `unmount` is optional: whatever the
+//! print the device, `isattached` prints `true` or `false`, `getvolumename` the name: one line of standard output and nothing else there. `unmount` is optional: whatever the
 //! command does, flexvol unmounts what is left at the target.
 
 mod template;
