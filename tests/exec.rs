@@ -5,7 +5,10 @@
 mod support;
 
 use flexvol::protocol::Outcome;
+use std::fs;
+use std::time::Duration;
 use support::Plugin;
+use support::scripts::{MOUNT, Node};
 
 #[test]
 fn the_answers_of_the_rarer_verbs() {
@@ -55,4 +58,36 @@ fn a_command_that_is_not_there() {
         let failure = plugin.call(["getvolumename", "{}"]).run().failure();
         assert!(failure.contains("is no executable file"), "{failure}");
     }
+}
+
+/// In a session of its own, where the end of the command does not reach it.
+#[test]
+fn what_a_failed_command_left_running_mounts_no_more() {
+    let script = format!("setsid sh -c 'sleep 0.4; {MOUNT}; exec sleep MARK' sh \"$1\" & sleep 0.1; exit 7");
+    let Some(node) = Node::new("what_a_failed_command_left", &script, None) else { return };
+    node.start("{}").finish().failure();
+    std::thread::sleep(Duration::from_millis(600));
+    node.is_clean();
+}
+
+#[test]
+fn a_mount_that_cannot_be_taken_off_hides_no_error() {
+    // Who uses the mount is no child of the command.
+    let script = format!(
+        "{MOUNT}; echo mounted >\"$2/mounted\"; until [ -e \"$2/used\" ]; do sleep 0.05; done; echo no luck; exit 7"
+    );
+    let Some(node) = Node::new("a_mount_that_cannot_be_taken_off", &script, None) else { return };
+    let running = node.start("{}");
+    node.left("mounted");
+    let used = fs::File::create(node.target.join("used")).unwrap();
+    fs::write(node.file("used"), "").unwrap();
+    let failure = running.finish().failure();
+    assert!(
+        failure.starts_with("/bin/sh failed (exit status: 7) saying: no luck; left behind: a mount at /"),
+        "{failure}"
+    );
+    assert!(failure.contains("is in use"), "{failure}");
+    drop(used);
+    node.unmount().finish().success();
+    node.is_clean();
 }

@@ -4,9 +4,11 @@ use super::node::{Node, Undo, denied, open_place};
 use super::unmount;
 use crate::failure::{Code, Failure, one_line};
 use crate::plan::{Answer, Run, Word};
+use crate::protocol::TargetPath;
 use crate::secret::Secret;
 use crate::sys::helper::{Helper, Outcome, last_words};
 use crate::sys::place::Look;
+use crate::sys::process;
 use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -29,22 +31,23 @@ pub(super) fn run(node: &mut Node<'_>, run: &Run) -> Result<Option<Undo>> {
             answer(node, run.answer, &printed)?;
             Ok(run.mounts.clone().map(Undo::Unmount))
         }
-        Err(error) => {
-            // A command that mounts and then fails would be taken for a success by kubelet's next look.
-            if let Some(target) = &run.mounts {
-                unmount::take_off(&open_place(target)?)?;
-            }
-            Err(error)
-        }
+        Err(error) => Err(run.mounts.iter().fold(error, failed)),
+    }
+}
+
+/// A command that mounts and then fails would be taken for a success by kubelet's next look. Its own error is the one to
+/// know; a mount that stays is told besides.
+fn failed(error: anyhow::Error, target: &TargetPath) -> anyhow::Error {
+    // First of all: what it left running could mount again, or hold the mount.
+    process::end_children();
+    match open_place(target).and_then(|place| unmount::take_off(&place)) {
+        Ok(()) => error,
+        Err(left) => Failure::from(error).with_residue(format!("a mount at {target} ({left:#})")).into(),
     }
 }
 
 /// Its failure is forgiven: the step after it unmounts whatever is left, and says so if it cannot.
-fn unmount_by_command(
-    node: &mut Node<'_>,
-    run: &Run,
-    target: &crate::protocol::TargetPath,
-) -> Result<Option<Undo>> {
+fn unmount_by_command(node: &mut Node<'_>, run: &Run, target: &TargetPath) -> Result<Option<Undo>> {
     if !node.is_ours(target) {
         return Err(denied(format!("{target} is not a volume of this driver: use umount if you mean it")));
     }
