@@ -254,6 +254,9 @@ pub struct Run {
     /// The target the command mounts on: unmounted again if a later step fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mounts: Option<TargetPath>,
+    /// Per-mount flags that mount gets, whatever the command gave it: stricter ones of its own stay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flags: Option<MountFlags>,
     /// The target the command unmounts: not run unless something is mounted there, and its failure is forgiven,
     /// because the unmount step that follows decides.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -4,8 +4,13 @@
 
 mod support;
 
-use flexvol::protocol::Outcome;
+use flexvol::mount_options::MountFlags;
+use flexvol::protocol::{Outcome, TargetPath};
+use flexvol::sys::mount::{self, Way};
+use flexvol::sys::place::Place;
+use nix::mount::MsFlags;
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 use support::Plugin;
 use support::scripts::{MOUNT, Node};
@@ -90,4 +95,68 @@ fn a_mount_that_cannot_be_taken_off_hides_no_error() {
     drop(used);
     node.unmount().finish().success();
     node.is_clean();
+}
+
+/// The per-mount options of the mount on top at a path.
+fn flags_at(path: &Path) -> Vec<String> {
+    let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
+    let fields = table.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let flags = fields.filter(|fields| Path::new(fields[4]) == path).map(|fields| fields[5].to_owned());
+    flags.last().expect("a mount").split(',').map(str::to_owned).collect()
+}
+
+#[test]
+fn a_command_s_mount_is_nosuid_and_nodev() {
+    let script = "mount -t tmpfs -o suid,dev,noexec,noatime x \"$1\"; mkdir \"$1/in\"; mount -t tmpfs -o suid,dev y \"$1/in\"";
+    let Some(node) = Node::new("a_command_s_mount", script, None) else { return };
+    node.start("{}").finish().success();
+    assert_eq!(flags_at(&node.target), ["rw", "nosuid", "nodev", "noexec", "noatime"]);
+    assert_eq!(flags_at(&node.target.join("in"))[..3], ["rw", "nosuid", "nodev"]);
+    // The same again is the same.
+    node.start("{}").finish().success();
+    node.unmount().finish().success();
+    node.is_clean();
+}
+
+#[test]
+fn read_only_is_read_only_whatever_the_command_did() {
+    let Some(node) = Node::new("read_only_is_read_only", MOUNT, None) else { return };
+    let read_only = r#"{"kubernetes.io/readwrite":"ro"}"#;
+    node.start(read_only).finish().success();
+    assert_eq!(flags_at(&node.target)[..3], ["ro", "nosuid", "nodev"]);
+    assert_eq!(fs::write(node.target.join("x"), "").unwrap_err().raw_os_error(), Some(nix::libc::EROFS));
+    node.start(read_only).finish().success();
+    node.unmount().finish().success();
+    node.is_clean();
+}
+
+#[test]
+fn the_policy_leaves_a_command_its_suid_and_dev() {
+    let Some(node) = Node::new("the_policy_leaves", MOUNT, None) else { return };
+    let file = node.plugin.executable.with_file_name(".flexvol.json");
+    let text = fs::read_to_string(&file).unwrap();
+    let lifted = r#"{"policy":{"allowSuid":true,"allowDev":true},"#;
+    fs::write(&file, text.replacen('{', lifted, 1)).unwrap();
+    node.start("{}").finish().success();
+    assert_eq!(flags_at(&node.target), ["rw", "relatime"]);
+    node.unmount().finish().success();
+}
+
+#[test]
+fn both_ways_restrict_and_lift_nothing() {
+    for way in [Way::Detached, Way::Classic] {
+        let Some(node) = Node::new("both_ways_restrict", MOUNT, None) else { return };
+        let source = Some("x");
+        let own = MsFlags::MS_NOEXEC | MsFlags::MS_NOATIME | MsFlags::MS_NODIRATIME;
+        nix::mount::mount(source, &node.target, Some("tmpfs"), own, None::<&str>).unwrap();
+        let place = Place::open(&TargetPath::parse(node.target.as_os_str()).unwrap()).unwrap().unwrap();
+        mount::restrict(&place, MountFlags::DEFAULT, way).unwrap();
+        let flags = ["rw", "nosuid", "nodev", "noexec", "noatime", "nodiratime"];
+        assert_eq!(flags_at(&node.target), flags, "{way:?}");
+        let wanted = MountFlags { read_only: true, suid: true, dev: true, ..MountFlags::DEFAULT };
+        mount::restrict(&place, wanted, way).unwrap();
+        assert_eq!(flags_at(&node.target), [&["ro"], &flags[1..]].concat(), "{way:?}");
+        mount::restrict(&place, MountFlags::DEFAULT, way).unwrap();
+        assert_eq!(flags_at(&node.target)[0], "ro", "{way:?}");
+    }
 }

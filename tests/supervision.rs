@@ -251,7 +251,7 @@ fn success_without_the_mount_is_a_failure() {
 fn another_mount_than_the_promised_one_is_a_failure() {
     for (json, further) in [
         ("{}", r#","fileSystem":"fuse.share""#),
-        (r#"{"kubernetes.io/readwrite":"ro"}"#, r#","fileSystem":"tmpfs""#),
+        (r#"{"kubernetes.io/readwrite":"ro"}"#, r#","fileSystem":"ramfs""#),
     ] {
         let script = format!("{MOUNT}; sleep MARK &");
         let Some(node) = Node::with("another_mount", &script, None, further) else { return };

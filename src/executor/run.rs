@@ -7,6 +7,7 @@ use crate::plan::{Answer, Run, Word};
 use crate::protocol::TargetPath;
 use crate::secret::Secret;
 use crate::sys::helper::{Helper, Outcome, last_words};
+use crate::sys::mount::{self, Way};
 use crate::sys::place::Look;
 use crate::sys::process;
 use anyhow::{Context, Result};
@@ -26,7 +27,7 @@ pub(super) fn run(node: &mut Node<'_>, run: &Run) -> Result<Option<Undo>> {
     if let Some(target) = &run.unmounts {
         return unmount_by_command(node, run, target);
     }
-    match command(node, run) {
+    match command(node, run).and_then(|printed| restrict(run).map(|()| printed)) {
         Ok(printed) => {
             answer(node, run.answer, &printed)?;
             Ok(run.mounts.clone().map(Undo::Unmount))
@@ -43,6 +44,16 @@ fn failed(error: anyhow::Error, target: &TargetPath) -> anyhow::Error {
     match open_place(target).and_then(|place| unmount::take_off(&place)) {
         Ok(()) => error,
         Err(left) => Failure::from(error).with_residue(format!("a mount at {target} ({left:#})")).into(),
+    }
+}
+
+/// No flag of the command's own choice lets a tenant become root. What is not there or dead, the second look complains about.
+fn restrict(run: &Run) -> Result<()> {
+    let (Some(target), Some(flags)) = (&run.mounts, run.flags) else { return Ok(()) };
+    let place = open_place(target)?;
+    match place.look()? {
+        Look::Mount(_) => mount::restrict(&place, flags, Way::Detached),
+        _ => Ok(()),
     }
 }
 
