@@ -27,6 +27,10 @@
 //!
 //! What the command mounts gets nosuid and nodev, unless `policy.allowSuid` and `policy.allowDev` say otherwise, and is read-only
 //! if the volume is, whatever the command did about `{access}`; what it made stricter stays so.
+//!
+//! A daemon that the command starts and leaves running, as FUSE does, inherits none of kubelet's descriptors, but lives in
+//! kubelet's cgroup: a restart of kubelet's service ends it and its mount is dead, unless the command itself starts it with
+//! `systemd-run --scope`.
 
 mod template;
 
