@@ -256,6 +256,9 @@ pub struct Run {
     /// The target the command mounts on: unmounted again if a later step fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mounts: Option<TargetPath>,
+    /// Per-mount flags that mount gets, whatever the command gave it: stricter ones of its own stay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flags: Option<MountFlags>,
     /// The target the command unmounts: not run unless something is mounted there, and its failure is forgiven,
     /// because the unmount step that follows decides.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -287,17 +290,17 @@ impl Serialize for Word {
     }
 }
 
-/// What the reply takes from a command's output.
+/// What the reply takes from a command's standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Answer {
     /// Nothing: its exit status says it all.
     Nothing,
-    /// The first line is the device.
+    /// Its one line is the device.
     Device,
-    /// The first line is the volume's name.
+    /// Its one line is the volume's name.
     VolumeName,
-    /// The first line is `true` or `false`: attached or not.
+    /// Its one line is `true` or `false`: attached or not.
     Attached,
 }
 

@@ -6,7 +6,7 @@
 
 use crate::failure::{Code, Failure, Result};
 use crate::mount_options::MountFlags;
-use crate::plan::{Plan, Propagation, Step};
+use crate::plan::{Plan, Propagation, Run, Step};
 use crate::quantity::Quantity;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::path::{Component, Path, PathBuf};
@@ -85,7 +85,7 @@ impl Policy {
             Step::AttachLoop { file, .. } => self.image(file).map(drop),
             Step::CreateImage { file, size, .. } => self.image(file).and(self.check_size(*size)),
             Step::GrowImage { size, .. } => self.check_size(*size),
-            Step::Mount { flags, .. } => self.check_flags(*flags),
+            Step::Mount { flags, .. } | Step::Run(Run { flags: Some(flags), .. }) => self.check_flags(*flags),
             Step::PrepareTarget { .. }
             | Step::Format { .. }
             | Step::CheckFileSystem { .. }

@@ -8,124 +8,17 @@ mod support;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use flexvol::protocol::Outcome;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use support::namespace::{enter, mounts_at};
+use support::scripts::{DEADLINE, MOUNT, Node};
 use support::{Plugin, Running, children, descendants, eventually, is_alive, processes_with};
-
-/// The deadline of every verb here, in seconds.
-const DEADLINE: u64 = 2;
 
 /// What ends a command that does not end itself: SIGTERM, and two seconds later SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-
-/// A driver made of scripts, and a pod's volume directory.
-struct Node {
-    plugin: Plugin,
-    target: PathBuf,
-    /// A number of seconds to sleep that no other process sleeps: to find the sleepers again.
-    mark: String,
-}
-
-impl Node {
-    /// `mount` and `unmount` are scripts of sh; `$1` is the target, `$2` a directory to leave files in, and `MARK` a time to
-    /// sleep. `None` where a namespace cannot be had.
-    fn new(name: &str, mount: &str, unmount: Option<&str>) -> Option<Self> {
-        Self::with(name, mount, unmount, "")
-    }
-
-    /// `further` are members of the side file's `exec`.
-    fn with(name: &str, mount: &str, unmount: Option<&str>, further: &str) -> Option<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        if !enter(name) {
-            return None;
-        }
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let mark = format!("1000.{}{number:03}", std::process::id());
-        let plugin = Plugin::new("example~share", "share", Some("{}"));
-        let root = plugin.directory.path().to_owned();
-        let argv = |text: &str| {
-            let text = serde_json::to_string(&text.replace("MARK", &mark)).unwrap();
-            format!(
-                r#"["/bin/sh","-c",{text},"sh","{{target}}","{}","{{secret.password?}}"]"#,
-                root.display()
-            )
-        };
-        let unmount = unmount.map_or(String::new(), |text| format!(r#","unmount":{}"#, argv(text)));
-        let side_file = format!(
-            r#"{{"driver":"exec","deadlines":{{"mount":{DEADLINE},"unmount":{DEADLINE},"other":{DEADLINE}}},
-            "exec":{{"commands":{{"mount":{}{unmount}}}{further}}}}}"#,
-            argv(mount)
-        );
-        fs::write(plugin.executable.with_file_name(".flexvol.json"), side_file).unwrap();
-        let target = root.join("pods/1/volumes/example~share/v");
-        fs::create_dir_all(&target).unwrap();
-        Some(Self { plugin, target, mark })
-    }
-
-    fn start(&self, json: &str) -> Running {
-        self.plugin.call(["mount", self.target.to_str().unwrap(), json]).start()
-    }
-
-    fn unmount(&self) -> Running {
-        self.plugin.call(["unmount", self.target.to_str().unwrap()]).start()
-    }
-
-    fn mounts(&self) -> Vec<String> {
-        mounts_at(&self.target)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.plugin.directory.path().join(name)
-    }
-
-    /// What a script left in a file, once it has.
-    fn left(&self, name: &str) -> String {
-        let path = self.file(name);
-        eventually(name, || fs::read_to_string(&path).is_ok_and(|text| text.ends_with('\n')));
-        fs::read_to_string(path).unwrap().trim().to_owned()
-    }
-
-    /// The namespace as before: no mount, the target an empty directory, no process of the scripts.
-    fn is_clean(&self) {
-        assert_eq!(self.mounts(), [""; 0]);
-        assert_eq!(fs::read_dir(&self.target).unwrap().count(), 0);
-        self.has_no_process();
-    }
-
-    fn has_no_process(&self) {
-        // A killed process is there until somebody reaps it.
-        let start = Instant::now();
-        while !processes_with(&self.mark).is_empty() && start.elapsed() < Duration::from_millis(500) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let left = processes_with(&self.mark);
-        let lines: Vec<_> =
-            left.iter().map(|pid| fs::read_to_string(format!("/proc/{pid}/cmdline"))).collect();
-        end(&left);
-        assert!(lines.is_empty(), "left: {lines:?}");
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        end(&processes_with(&self.mark));
-    }
-}
-
-/// Ends processes of a script, found by its mark.
-fn end(pids: &[i32]) {
-    for pid in pids {
-        let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
-    }
-}
 
 fn send(pid: i32, signal: Signal) {
     kill(Pid::from_raw(pid), signal).unwrap();
@@ -140,8 +33,6 @@ fn worker_of(running: &Running) -> i32 {
 fn secret(value: &[u8]) -> String {
     format!(r#"{{"kubernetes.io/secret/password":"{}"}}"#, STANDARD.encode(value))
 }
-
-const MOUNT: &str = "mount -t tmpfs -o size=1M share \"$1\"";
 
 #[test]
 fn a_command_that_hangs_is_ended_with_all_its_children() {
@@ -176,6 +67,19 @@ fn told_to_stop_it_undoes_and_replies() {
         assert!(failure.starts_with("told to stop while running sh"), "{failure}");
         assert!(told.elapsed() < Duration::from_secs(2), "{:?}", told.elapsed());
         node.is_clean();
+    }
+}
+
+/// As when kubelet's service is stopped while it starts us: the signal waits until somebody handles it.
+#[test]
+fn told_to_stop_before_it_begins() {
+    let plugin = Plugin::new("example~tmpfs", "tmpfs", None);
+    let nowhere = "/nonexistent/pods/1/volumes/example~tmpfs/v";
+    let shell = ["env", "--block-signal=TERM", "sh", "-c", "kill -TERM $$; exec \"$0\" \"$@\""];
+    plugin.through(&shell, &["init"]).run().success();
+    for arguments in [&["mount", nowhere, "{}"][..], &["unmount", nowhere]] {
+        let failure = plugin.through(&shell, arguments).run().failure();
+        assert_eq!(failure, "told to stop before the work began: kubelet tries again");
     }
 }
 
@@ -347,7 +251,7 @@ fn success_without_the_mount_is_a_failure() {
 fn another_mount_than_the_promised_one_is_a_failure() {
     for (json, further) in [
         ("{}", r#","fileSystem":"fuse.share""#),
-        (r#"{"kubernetes.io/readwrite":"ro"}"#, r#","fileSystem":"tmpfs""#),
+        (r#"{"kubernetes.io/readwrite":"ro"}"#, r#","fileSystem":"ramfs""#),
     ] {
         let script = format!("{MOUNT}; sleep MARK &");
         let Some(node) = Node::with("another_mount", &script, None, further) else { return };
@@ -462,33 +366,5 @@ fn any_umask_and_directory_mounts_the_same() {
         assert_eq!((node.left("umask").as_str(), node.left("pwd").as_str()), ("0077", "/"));
         let state = fs::metadata("/run/flexvol").unwrap();
         assert_eq!(std::os::unix::fs::PermissionsExt::mode(&state.permissions()) & 0o7777, 0o700);
-    }
-}
-
-#[test]
-fn the_answers_of_the_rarer_verbs() {
-    let commands = r#"{"driver":"exec","exec":{"commands":{
-        "attach":["/bin/sh","-c","echo /dev/sdb; echo second","sh","{node}"],
-        "waitforattach":["/bin/echo","{device}"],
-        "isattached":["/bin/echo","true"],
-        "getvolumename":["/bin/echo","-n"],
-        "detach":["/bin/sh","-c","echo maybe; exit 1"]}}}"#;
-    let plugin = Plugin::new("example~share", "share", Some(commands));
-    let reply = plugin.call(["attach", "{}", "n"]).run().reply();
-    assert_eq!((reply.outcome(), reply.device.as_str()), (Outcome::Success, "/dev/sdb"));
-    assert_eq!(plugin.call(["waitforattach", "/dev/x", "{}"]).run().reply().device, "/dev/x");
-    assert!(plugin.call(["isattached", "{}", "n"]).run().reply().attached);
-    plugin.call(["getvolumename", "{}"]).run().success();
-    assert!(plugin.call(["detach", "v", "n"]).run().failure().contains("saying: maybe"));
-    assert_eq!(plugin.call(["expandfs", "x"]).run().outcome(), Outcome::NotSupported);
-}
-
-#[test]
-fn a_command_that_is_not_there() {
-    for program in ["/nonexistent/x", "relative", "/etc/passwd", "/bin", ""] {
-        let side = format!(r#"{{"driver":"exec","exec":{{"commands":{{"getvolumename":["{program}"]}}}}}}"#);
-        let plugin = Plugin::new("example~share", "share", Some(&side));
-        let failure = plugin.call(["getvolumename", "{}"]).run().failure();
-        assert!(failure.contains("is no executable file"), "{failure}");
     }
 }

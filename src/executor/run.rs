@@ -4,9 +4,12 @@ use super::node::{Node, Undo, denied, open_place};
 use super::unmount;
 use crate::failure::{Code, Failure, one_line};
 use crate::plan::{Answer, Run, Word};
+use crate::protocol::TargetPath;
 use crate::secret::Secret;
 use crate::sys::helper::{Helper, Outcome, last_words};
+use crate::sys::mount::{self, Way};
 use crate::sys::place::Look;
+use crate::sys::process;
 use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,31 +20,45 @@ use std::io::{Seek, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 
+/// No path is longer.
+const LONGEST_ANSWER: usize = 4096;
+
 pub(super) fn run(node: &mut Node<'_>, run: &Run) -> Result<Option<Undo>> {
     if let Some(target) = &run.unmounts {
         return unmount_by_command(node, run, target);
     }
-    match command(node, run) {
-        Ok(output) => {
-            answer(node, run.answer, &output)?;
+    match command(node, run).and_then(|printed| restrict(run).map(|()| printed)) {
+        Ok(printed) => {
+            answer(node, run.answer, &printed)?;
             Ok(run.mounts.clone().map(Undo::Unmount))
         }
-        Err(error) => {
-            // A command that mounts and then fails would be taken for a success by kubelet's next look.
-            if let Some(target) = &run.mounts {
-                unmount::take_off(&open_place(target)?)?;
-            }
-            Err(error)
-        }
+        Err(error) => Err(run.mounts.iter().fold(error, failed)),
+    }
+}
+
+/// A command that mounts and then fails would be taken for a success by kubelet's next look. Its own error is the one to
+/// know; a mount that stays is told besides.
+fn failed(error: anyhow::Error, target: &TargetPath) -> anyhow::Error {
+    // First of all: what it left running could mount again, or hold the mount.
+    process::end_children();
+    match open_place(target).and_then(|place| unmount::take_off(&place)) {
+        Ok(()) => error,
+        Err(left) => Failure::from(error).with_residue(format!("a mount at {target} ({left:#})")).into(),
+    }
+}
+
+/// No flag of the command's own choice lets a tenant become root. What is not there or dead, the second look complains about.
+fn restrict(run: &Run) -> Result<()> {
+    let (Some(target), Some(flags)) = (&run.mounts, run.flags) else { return Ok(()) };
+    let place = open_place(target)?;
+    match place.look()? {
+        Look::Mount(_) => mount::restrict(&place, flags, Way::Detached),
+        _ => Ok(()),
     }
 }
 
 /// Its failure is forgiven: the step after it unmounts whatever is left, and says so if it cannot.
-fn unmount_by_command(
-    node: &mut Node<'_>,
-    run: &Run,
-    target: &crate::protocol::TargetPath,
-) -> Result<Option<Undo>> {
+fn unmount_by_command(node: &mut Node<'_>, run: &Run, target: &TargetPath) -> Result<Option<Undo>> {
     if !node.is_ours(target) {
         return Err(denied(format!("{target} is not a volume of this driver: use umount if you mean it")));
     }
@@ -51,6 +68,7 @@ fn unmount_by_command(
     Ok(None)
 }
 
+/// What it printed, if that is an answer.
 fn command(node: &Node<'_>, run: &Run) -> Result<String> {
     let Some((Word::Text(program), words)) = run.argv.split_first() else {
         return Err(denied("a command must begin with the absolute path of a program".into()));
@@ -67,12 +85,16 @@ fn command(node: &Node<'_>, run: &Run) -> Result<String> {
     if run.mounts.is_some() {
         helper = helper.daemon();
     }
+    if run.answer != Answer::Nothing {
+        helper = helper.answering();
+    }
     let outcome = helper.run(&node.deadline)?;
-    if outcome.success() { Ok(outcome.output) } else { Err(complaint(program, &outcome)) }
+    if outcome.success() { Ok(outcome.answer) } else { Err(complaint(program, &outcome)) }
 }
 
 fn complaint(program: &str, outcome: &Outcome) -> anyhow::Error {
-    let said = last_words(&outcome.output);
+    // A script says why on either.
+    let said = last_words(&format!("{}{}", outcome.answer, outcome.output));
     let said = if said.is_empty() { "without a word".into() } else { format!("saying: {said}") };
     Failure::new(Code::Internal, format!("{program} failed ({}) {said}", outcome.status)).into()
 }
@@ -106,19 +128,36 @@ fn as_json(secrets: &BTreeMap<String, Secret>) -> Result<Secret> {
     Ok(Secret::new(serde_json::to_vec(&encoded)?))
 }
 
-fn answer(node: &mut Node<'_>, answer: Answer, output: &str) -> Result<()> {
-    let line = output.lines().next().unwrap_or_default().trim();
-    let bad = || {
-        Failure::new(
-            Code::Internal,
-            format!("the command answered {:?}: it must print true or false", one_line(line, 40)),
-        )
-    };
+fn answer(node: &mut Node<'_>, answer: Answer, printed: &str) -> Result<()> {
     match answer {
         Answer::Nothing => {}
-        Answer::Device => node.fields.device = Some(line.to_owned()),
-        Answer::VolumeName => node.fields.volume_name = Some(line.to_owned()),
-        Answer::Attached => node.fields.attached = Some(line.parse().map_err(|_| bad())?),
+        Answer::Device => node.fields.device = Some(one_answer(printed, "the device")?),
+        Answer::VolumeName => node.fields.volume_name = Some(one_answer(printed, "the volume's name")?),
+        Answer::Attached => {
+            let wanted = "true or false";
+            let line = one_answer(printed, wanted)?;
+            node.fields.attached = Some(line.parse().map_err(|_| no_answer(printed, wanted))?);
+        }
     }
     Ok(())
+}
+
+/// The one line that is not empty. Whatever else a command prints may be a warning: no device to format.
+fn one_answer(printed: &str, wanted: &str) -> Result<String> {
+    let mut lines = printed.lines().map(str::trim).filter(|line| !line.is_empty());
+    match (lines.next(), lines.next()) {
+        (Some(line), None) if line.len() <= LONGEST_ANSWER => Ok(line.to_owned()),
+        _ => Err(no_answer(printed, wanted)),
+    }
+}
+
+fn no_answer(printed: &str, wanted: &str) -> anyhow::Error {
+    let printed = match one_line(printed, 200) {
+        line if line.is_empty() => "nothing".to_owned(),
+        line => format!("{line:?}, which is no answer"),
+    };
+    let text = format!(
+        "the command printed {printed}: let it print {wanted} on one line, and anything else on standard error"
+    );
+    Failure::new(Code::Internal, text).into()
 }

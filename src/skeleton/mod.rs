@@ -5,7 +5,7 @@
 //! 1. [`ReplyPipe::take`](crate::sys::reply_pipe::ReplyPipe::take): fd 1 is moved to a close-on-exec descriptor, 0, 1 and 2 become /dev/null and every
 //!    other inherited descriptor is closed. kubelet reads stdout and stderr as one pipe up to its end, so a stray byte voids
 //!    the answer, and a child that keeps the pipe hangs kubelet for ever.
-//! 2. A panic hook that replies; the side file; umask 077 and working directory `/`.
+//! 2. A panic hook that replies, and handlers for the signals that mean stop; the side file; umask 077 and working directory `/`.
 //! 3. Which verb? One the driver does not have is `Not supported` whatever its arguments, because kubelet remembers that
 //!    answer; `init` is answered on the spot. Both need no file, no /proc and no second process.
 //! 4. Everything else runs in a worker, a fork of this process, which parses, plans and executes. This process waits: if the
@@ -41,7 +41,9 @@ pub struct Personality {
 pub fn main(identify: impl FnOnce() -> Result<Personality>, arguments: &[OsString]) -> ExitCode {
     let pipe = ReplyPipe::take();
     pipe.reply_on_panic();
-    let personality = identify();
+    // Before anything that takes time: without a handler, kubelet's stop would end this process without a word.
+    let told = signal::install().map_err(Failure::from);
+    let personality = told.and_then(|()| identify());
     process::detach_from_caller();
     process::adopt_orphans();
     let reply = match personality {
@@ -91,9 +93,7 @@ fn work(personality: &Personality, call: &Call, deadline: Deadline) -> Reply {
         directory: personality.directory.as_deref(),
         settings: &personality.settings,
     };
-    let result =
-        signal::install().map_err(Failure::from).and_then(|()| executor::execute(&subject, call, deadline));
-    match result {
+    match executor::execute(&subject, call, deadline) {
         Ok(fields) => Reply::Success(fields),
         Err(failure) => Reply::Failure(redacted(call, &failure)),
     }

@@ -6,6 +6,7 @@
 //!
 //! The worker ends with this process (`PR_SET_PDEATHSIG`, SIGTERM): it stops at the next step and undoes what it did.
 
+use super::redacted;
 use crate::executor::{self, Left, Worker};
 use crate::failure::{Code, Failure};
 use crate::protocol::{Call, Reply, TargetPath, Verb};
@@ -34,11 +35,16 @@ pub(super) fn supervise(
             Some(reply) => return reply,
             None => (broken("replied half"), Worker::Gone),
         },
+        // Not told by the worker, which cannot undo any more, but cleaned up after like one that was killed.
+        Ok(Ended::Panicked(text)) => {
+            (Failure::new(Code::Internal, redacted(call, &process::bug(&text))), Worker::Gone)
+        }
         Ok(Ended::Died(how)) => (broken(&how), Worker::Gone),
         Ok(Ended::Stuck(None)) => (late(allowed), Worker::Gone),
         Ok(Ended::Stuck(Some(pid))) => {
             (late(allowed).with_residue(format!("process {pid}, until the kernel lets it go")), Worker::Stuck)
         }
+        // Nothing has begun.
         Err(error) => return Failure::from(error).into(),
     };
     // First of all: a command that lives on could still mount.
@@ -50,7 +56,12 @@ pub(super) fn supervise(
 }
 
 fn run(work: impl FnOnce() -> Reply, allowed: Duration) -> anyhow::Result<Ended> {
+    // The worker inherits the handlers, and the flag of a signal that has come by then.
     signal::install()?;
+    if signal::interrupted() {
+        let text = "told to stop before the work began: kubelet tries again";
+        return Err(Failure::new(Code::Timeout, text).into());
+    }
     Ok(process::Worker::start(|| work().to_line())?.wait(allowed))
 }
 
@@ -92,4 +103,34 @@ fn carried_out(work: impl FnOnce() -> anyhow::Result<()>) -> bool {
     let reply = || work().map_or_else(|error| Failure::from(error).into(), |()| Reply::success());
     let ended = process::Worker::start(|| reply().to_line()).map(|worker| worker.wait(CLEAN_UP));
     matches!(ended, Ok(Ended::Replied(line)) if matches!(Reply::from_line(&line), Some(Reply::Success(_))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::namespace;
+    use std::ffi::OsString;
+
+    /// In a thread of its own, because the namespace is the thread's.
+    #[test]
+    fn a_panic_is_cleaned_up_after() {
+        if namespace::enter().and_then(|()| namespace::cover_run()).is_err() {
+            return println!("SKIP a_panic_is_cleaned_up_after: needs root for a mount namespace");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("v");
+        std::fs::create_dir(&path).unwrap();
+        let arguments = [path.clone().into_os_string(), OsString::from("{}")];
+        let call = Call::parse(Verb::Mount, &arguments).unwrap();
+        executor::record::prepare().unwrap();
+        let work = || {
+            sys_mount::Mount::builder().fstype("tmpfs").mount("x", &path).unwrap();
+            panic!("boom")
+        };
+        let Reply::Failure(message) = supervise(&call, ("tmpfs", None), Duration::from_secs(5), work) else {
+            panic!()
+        };
+        assert!(message.starts_with("this is a bug of flexvol, please report it: boom at "), "{message}");
+        assert_eq!(executor::mount_at(target(&call).unwrap()), None, "{message}");
+    }
 }

@@ -166,7 +166,11 @@ fn refused(kind: FileSystem, tool: &str, outcome: &Outcome) -> anyhow::Error {
     }
     // mkfs.xfs shows its whole usage after the one line that matters.
     let output = outcome.output.split("Usage:").next().unwrap_or_default().to_owned();
-    Failure::new(Code::Internal, Outcome { status: outcome.status, output }.describe(tool)).into()
+    Failure::new(
+        Code::Internal,
+        Outcome { status: outcome.status, output, answer: String::new() }.describe(tool),
+    )
+    .into()
 }
 
 /// Exit status of e2fsck(8): a sum of bits.
@@ -361,7 +365,11 @@ mod tests {
     #[test]
     fn e2fsck_status_bits() {
         let result = |code: i32| {
-            let outcome = Outcome { status: ExitStatus::from_raw(code << 8), output: "words".into() };
+            let outcome = Outcome {
+                status: ExitStatus::from_raw(code << 8),
+                output: "words".into(),
+                answer: String::new(),
+            };
             e2fsck_result(&outcome).map_err(Failure::from)
         };
         assert_eq!((result(0), result(1)), (Ok(Checked::Clean), Ok(Checked::Mended)));

@@ -35,6 +35,7 @@ pub struct Helper {
     masked: Vec<Secret>,
     kept: Vec<OwnedFd>,
     daemon: bool,
+    answering: bool,
 }
 
 /// How a helper ended.
@@ -42,8 +43,11 @@ pub struct Helper {
 pub struct Outcome {
     /// Exit status or signal.
     pub status: ExitStatus,
-    /// The last 4 KiB of standard output and standard error together, without the secrets it was given.
+    /// The last 4 KiB of standard output and standard error together, without the secrets it was given. Of an
+    /// [answering](Helper::answering) helper standard error alone.
     pub output: String,
+    /// The first 64 KiB of the standard output of an [answering](Helper::answering) helper, without secrets; else empty.
+    pub answer: String,
 }
 
 impl Helper {
@@ -72,7 +76,17 @@ impl Helper {
 
     fn new(name: &str, program: PathBuf) -> Self {
         let (args, env, masked, kept) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { name: name.to_owned(), program, args, env, stdin: None, masked, kept, daemon: false }
+        Self {
+            name: name.to_owned(),
+            program,
+            args,
+            env,
+            stdin: None,
+            masked,
+            kept,
+            daemon: false,
+            answering: false,
+        }
     }
 
     /// Adds arguments. Never a secret: everybody on the node can read them.
@@ -129,6 +143,13 @@ impl Helper {
         self
     }
 
+    /// What it prints on standard output is wanted, and a warning on standard error must not get into it.
+    #[must_use]
+    pub fn answering(mut self) -> Self {
+        self.answering = true;
+        self
+    }
+
     /// Runs it to its end; any exit status is `Ok`.
     ///
     /// Once `deadline` is over, or this process is told to stop, it and its process group get SIGTERM, two seconds
@@ -138,9 +159,9 @@ impl Helper {
         deadline.check(&format!("about to run {}", self.name))?;
         let mut running = self.start().with_context(|| format!("start {}", self.program.display()))?;
         let result = running.supervise(deadline, &self.name, self.daemon);
-        let output = running.output();
+        let (output, answer) = (running.output(), running.answer());
         match result.with_context(|| format!("run {}", self.name))? {
-            Ok(status) => Ok(Outcome { status, output }),
+            Ok(status) => Ok(Outcome { status, output, answer }),
             Err(failure) if output.trim().is_empty() => Err(failure.into()),
             Err(failure) => {
                 let said = format!("{failure}, its last words: {}", last_words(&output));
@@ -168,13 +189,19 @@ impl Helper {
                 (theirs.into(), Some((ours, secret.clone())))
             }
         };
+        let (stdout, answer) = if self.answering {
+            let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+            (theirs, Some(ours))
+        } else {
+            (writer.try_clone()?, None)
+        };
         let mut command = self.command();
-        command.stdin(input).stdout(writer.try_clone()?).stderr(writer);
+        command.stdin(input).stdout(stdout).stderr(writer);
         supervise::prepare(&mut command, std::mem::take(&mut self.kept));
         let child = command.spawn()?;
         // Only the helper may hold the other ends of the pipes: otherwise their end would never be seen.
         drop(command);
-        Running::new(child, reader, feed, Redactor::new(self.stdin.iter().chain(&self.masked)))
+        Running::new(child, (reader, answer), feed, Redactor::new(self.stdin.iter().chain(&self.masked)))
     }
 
     #[allow(clippy::disallowed_methods, reason = "the one place that starts programs")]
@@ -253,6 +280,21 @@ mod tests {
         assert_eq!(outcome.describe("sh"), "sh failed (exit 3): out; err");
         let error = shell("kill -9 $$").run_to_success(&within(10)).unwrap_err();
         assert_eq!(error.to_string(), "sh failed (signal 9) without a word");
+    }
+
+    #[test]
+    fn an_answer_is_standard_output_alone() {
+        let script = "echo warning >&2; echo /dev/x; echo more >&2";
+        let outcome = shell(script).answering().run(&within(10)).unwrap();
+        assert_eq!((outcome.answer.as_str(), outcome.output.as_str()), ("/dev/x\n", "warning\nmore\n"));
+        assert_eq!(shell(script).run(&within(10)).unwrap().answer, "");
+        let long = shell("head -c 3000000 /dev/zero; echo end >&2").answering().run(&within(30)).unwrap();
+        assert_eq!((long.answer.len(), long.output.as_str()), (64 << 10, "end\n"));
+        let secret = Secret::new(b"hunter2secret".to_vec());
+        assert_eq!(shell("cat").stdin(secret).answering().run(&within(10)).unwrap().answer, "***");
+        let (result, took) = timed(shell("sleep 60 & echo x").answering(), within(30));
+        assert_eq!(result.unwrap().answer, "x\n");
+        assert!(took < Duration::from_secs(2), "{took:?}");
     }
 
     #[test]

@@ -85,6 +85,50 @@ pub fn bind(bind: &BindMount<'_>, place: &Place, way: Way) -> Result<u64> {
     id_at(place)
 }
 
+/// Takes from a mount that somebody else made what `flags` do not grant: read-only, nosuid, nodev and noexec are set on the
+/// mount on top at `place` and those inside it, and none is lifted. Access times stay as they are.
+pub fn restrict(place: &Place, flags: MountFlags, way: Way) -> Result<()> {
+    let what = || format!("make {} {flags}", place.path().display());
+    match way {
+        Way::Classic => restrict_classic(place, flags).with_context(what),
+        Way::Detached => match restrict_all(place, flags) {
+            Err(error) if is_unknown_call(&error) => restrict(place, flags, Way::Classic),
+            restricted => restricted.with_context(what),
+        },
+    }
+}
+
+fn restrict_all(place: &Place, flags: MountFlags) -> Result<()> {
+    let (mount, _) = classic_target(place)?;
+    let set = attributes(flags)
+        .difference(MountAttrFlags::MOUNT_ATTR__ATIME | MountAttrFlags::MOUNT_ATTR_NODIRATIME);
+    let change =
+        raw::MountAttributes { set: u64::from(set.bits()), clear: 0, propagation: 0, user_namespace: 0 };
+    Ok(raw::set_mount_attributes(mount.as_fd(), true, &change)?)
+}
+
+/// A remount sets all flags, so what is there already is asked for again. Only of the mount on top: older kernels cannot reach
+/// those inside it at once.
+fn restrict_classic(place: &Place, flags: MountFlags) -> Result<()> {
+    let there = fstatvfs(classic_target(place)?.0)?.f_flag;
+    let has = |flag| there.contains(flag);
+    reflag(
+        place,
+        MountFlags {
+            read_only: flags.read_only || has(StatVfsMountFlags::RDONLY),
+            suid: flags.suid && !has(StatVfsMountFlags::NOSUID),
+            dev: flags.dev && !has(StatVfsMountFlags::NODEV),
+            exec: flags.exec && !has(StatVfsMountFlags::NOEXEC),
+            diratime: !has(StatVfsMountFlags::NODIRATIME),
+            atime: match (has(StatVfsMountFlags::NOATIME), has(StatVfsMountFlags::RELATIME)) {
+                (true, _) => Atime::Never,
+                (false, true) => Atime::Relative,
+                (false, false) => Atime::Strict,
+            },
+        },
+    )
+}
+
 /// Unmounts the mount on top at `place`, never following a symlink. `detach` is umount(8)'s `--lazy`.
 pub fn unmount(place: &Place, detach: bool) -> std::io::Result<()> {
     // Not sys-mount's: its NOFOLLOW is the number of O_NOFOLLOW, which umount2(2) refuses.

@@ -1,7 +1,7 @@
 //! This process and its fork.
 
 use super::{raw, signal};
-use crate::failure::{Code, Failure};
+use crate::failure::{Code, Failure, MESSAGE_LIMIT, one_line};
 use crate::protocol::Reply;
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
@@ -17,6 +17,10 @@ use std::time::{Duration, Instant};
 /// A reply is a few hundred bytes; more than this is not read.
 const LARGEST_REPLY: usize = 64 << 10;
 
+/// Begins the line of a worker that panicked. No reply, and nothing else a worker says, begins with it: who panicked has undone
+/// nothing, so it must not look like an answer.
+const PANICKED: char = '\0';
+
 /// How long a process killed with SIGKILL is waited for before it counts as stuck in the kernel.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
@@ -28,19 +32,28 @@ pub fn detach_from_caller() {
     let _ = rustix::process::chdir("/");
 }
 
+/// The signal flag is looked at this often while a worker is waited for: a signal just before poll(2) would not end it.
+const TICK: Duration = Duration::from_millis(100);
+
 /// From now on a panic writes a Failure to `pipe` and ends the process: kubelet must not see a backtrace or nothing.
 pub fn reply_on_panic(pipe: Arc<OwnedFd>) {
+    end_on_panic(pipe, |text| Reply::from(bug(text)).to_line());
+}
+
+/// What a panic is to people.
+pub fn bug(text: &str) -> Failure {
+    Failure::new(Code::Internal, format!("this is a bug of flexvol, please report it: {text}"))
+}
+
+/// A panic writes one `line` made of its text and place, and nothing else of the process runs any more.
+fn end_on_panic(pipe: Arc<OwnedFd>, line: impl Fn(&str) -> String + Send + Sync + 'static) {
     std::panic::set_hook(Box::new(move |panic| {
         let text = panic.payload_as_str().unwrap_or("unknown reason");
         let place = panic
             .location()
             .map(|place| format!(" at {}:{}", place.file(), place.line()))
             .unwrap_or_default();
-        let failure = Failure::new(
-            Code::Internal,
-            format!("this is a bug of flexvol, please report it: {text}{place}"),
-        );
-        let _ = rustix::io::write(&pipe, Reply::from(failure).to_line().as_bytes());
+        let _ = rustix::io::write(&pipe, line(&format!("{text}{place}")).as_bytes());
         raw::end()
     }));
 }
@@ -108,6 +121,8 @@ pub struct Worker {
 pub enum Ended {
     /// It wrote its line and ended.
     Replied(String),
+    /// It panicked; its words. Whatever it did up to then is not undone.
+    Panicked(String),
     /// It ended without one; how, for a message.
     Died(String),
     /// It did not end in time and was killed; its number, if not even that ended it.
@@ -129,7 +144,7 @@ impl Worker {
         end_with(parent);
         adopt_orphans();
         let writer = Arc::new(writer);
-        reply_on_panic(Arc::clone(&writer));
+        end_on_panic(Arc::clone(&writer), |text| format!("{PANICKED}{}\n", one_line(text, MESSAGE_LIMIT)));
         let line = work();
         let _ = rustix::io::write(&writer, line.as_bytes());
         raw::end()
@@ -149,7 +164,7 @@ impl Worker {
             if left.is_zero() {
                 return self.give_up();
             }
-            match self.read(&mut line, left) {
+            match self.read(&mut line, left.min(TICK)) {
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 // No memory to wait with: the worker goes on all the same.
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
@@ -179,8 +194,12 @@ impl Worker {
                 status => break status,
             }
         };
+        let text = String::from_utf8_lossy(line);
         match status {
-            _ if line.last() == Some(&b'\n') => Ended::Replied(String::from_utf8_lossy(line).into_owned()),
+            _ if text.ends_with('\n') => match text.strip_prefix(PANICKED) {
+                Some(text) => Ended::Panicked(text.trim_end().to_owned()),
+                None => Ended::Replied(text.into_owned()),
+            },
             Ok(WaitStatus::Signaled(_, signal, _)) => Ended::Died(format!("was killed by {signal}")),
             _ => Ended::Died("ended without a reply".into()),
         }
@@ -255,13 +274,11 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_a_reply() {
-        let line = match run(|| panic!("boom\nwith \"quotes\"")) {
-            Ended::Replied(line) => line,
-            ended => panic!("{ended:?}"),
-        };
-        let status = crate::protocol::DriverStatus::parse(line.as_bytes()).unwrap();
-        assert_eq!((status.status.as_str(), line.lines().count()), ("Failure", 1));
-        assert!(status.message.contains("boom"), "{}", status.message);
+    fn a_panic_is_no_reply() {
+        let ended = run(|| panic!("boom\nwith \"quotes\" {}", "x".repeat(100_000)));
+        let Ended::Panicked(text) = ended else { panic!("{ended:?}") };
+        assert!(text.starts_with("boom; with \"quotes\" xxx") && text.len() <= MESSAGE_LIMIT, "{text}");
+        let short = run(|| panic!("boom"));
+        assert!(matches!(&short, Ended::Panicked(text) if text.starts_with("boom at src/")), "{short:?}");
     }
 }

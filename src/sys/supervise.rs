@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 /// How much of the end of a helper's output is kept, in bytes.
 const OUTPUT_LIMIT: usize = 4096;
 
+/// How much of the beginning of an answer is kept, in bytes.
+const ANSWER_LIMIT: usize = 64 << 10;
+
 /// From SIGTERM to SIGKILL, and from there to giving up on a process that sits in the kernel.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -60,10 +63,12 @@ pub(super) struct Running {
     pid: Pid,
     ended: Option<OwnedFd>,
     output: Option<OwnedFd>,
+    answer: Option<OwnedFd>,
     input: Option<OwnedFd>,
     secret: Option<Secret>,
     written: usize,
     tail: Tail,
+    answered: Vec<u8>,
     masked: Redactor,
     reaped: bool,
 }
@@ -76,11 +81,11 @@ enum Stage {
 }
 
 impl Running {
-    /// Takes over the process, the reading end of its output and, if it gets input, the writing end of that. What is `masked`
-    /// never shows in its output.
+    /// Takes over the process, the reading ends of its output and, if it has one, of its answer, and if it gets input, the
+    /// writing end of that. What is `masked` never shows in its output.
     pub(super) fn new(
         child: Child,
-        output: OwnedFd,
+        (output, answer): (OwnedFd, Option<OwnedFd>),
         feed: Option<(OwnedFd, Secret)>,
         masked: Redactor,
     ) -> Result<Self> {
@@ -92,14 +97,16 @@ impl Running {
             pid,
             ended,
             output: Some(output),
+            answer,
             input,
             secret,
             written: 0,
             tail: Tail::new(masked.longest()),
+            answered: Vec::new(),
             masked,
             reaped: false,
         };
-        for fd in running.output.iter().chain(&running.input) {
+        for fd in running.output.iter().chain(&running.answer).chain(&running.input) {
             fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
         }
         Ok(running)
@@ -137,6 +144,11 @@ impl Running {
         self.tail.text(&self.masked)
     }
 
+    /// The beginning of its answer, secrets masked.
+    pub(super) fn answer(&self) -> String {
+        self.masked.clean(&String::from_utf8_lossy(&self.answered))
+    }
+
     /// The next stage, once it is time for it.
     fn press(&self, stage: Stage, deadline: &Deadline, name: &str) -> Stage {
         match stage {
@@ -172,7 +184,7 @@ impl Running {
         self.input = None;
         self.ended = None;
         let start = Instant::now();
-        while self.output.is_some() && start.elapsed() < DRAIN {
+        while (self.output.is_some() || self.answer.is_some()) && start.elapsed() < DRAIN {
             self.turn(DRAIN.saturating_sub(start.elapsed()))?;
         }
         Ok(())
@@ -193,7 +205,7 @@ impl Running {
     /// Waits for something to happen, at most for `wait`, then moves what can be moved.
     fn turn(&mut self, wait: Duration) -> io::Result<()> {
         let ended = self.ended.iter().map(|fd| PollFd::new(fd, PollFlags::IN));
-        let output = self.output.iter().map(|fd| PollFd::new(fd, PollFlags::IN));
+        let output = self.output.iter().chain(&self.answer).map(|fd| PollFd::new(fd, PollFlags::IN));
         let input = self.input.iter().map(|fd| PollFd::new(fd, PollFlags::OUT));
         let mut fds: Vec<_> = ended.chain(output).chain(input).collect();
         let wait = if self.ended.is_some() { wait } else { wait.min(BLIND_TICK) };
@@ -207,17 +219,12 @@ impl Running {
         Ok(())
     }
 
-    /// At most a mebibyte: a helper that writes for ever must not keep us from its deadline.
     fn read_some(&mut self) {
-        let mut buffer = [0; 1 << 14];
-        for _ in 0..64 {
-            let Some(output) = &self.output else { return };
-            match read(output, &mut buffer) {
-                Ok(count) if count > 0 => self.tail.push(&buffer[..count]),
-                Err(Errno::AGAIN | Errno::INTR) => return,
-                _ => self.output = None,
-            }
-        }
+        let (tail, answered) = (&mut self.tail, &mut self.answered);
+        read_from(&mut self.output, |bytes| tail.push(bytes));
+        read_from(&mut self.answer, |bytes| {
+            answered.extend_from_slice(&bytes[..bytes.len().min(ANSWER_LIMIT - answered.len())]);
+        });
     }
 
     /// Whatever goes in now. A helper that does not read its input is not at fault (`EPIPE`).
@@ -237,6 +244,19 @@ impl Drop for Running {
         if !self.reaped {
             self.signal(Signal::KILL);
             let _ = self.child.try_wait();
+        }
+    }
+}
+
+/// At most a mebibyte: a helper that writes for ever must not keep us from its deadline.
+fn read_from(pipe: &mut Option<OwnedFd>, mut take: impl FnMut(&[u8])) {
+    let mut buffer = [0; 1 << 14];
+    for _ in 0..64 {
+        let Some(fd) = pipe else { return };
+        match read(fd, &mut buffer) {
+            Ok(count) if count > 0 => take(&buffer[..count]),
+            Err(Errno::AGAIN | Errno::INTR) => return,
+            _ => *pipe = None,
         }
     }
 }

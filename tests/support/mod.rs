@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub(crate) mod namespace;
+pub(crate) mod scripts;
 
 /// No call of these tests may take longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -22,15 +22,23 @@
 //! verb never has a value for is found at the first `mount`, not when a pod is to be ended.
 //!
 //! A command succeeds by exiting with 0; what it prints is the reason when it does not. `attach` and `waitforattach`
-//! print the device, `isattached` prints `true` or `false`, `getvolumename` the name. `unmount` is optional: whatever the
+//! print the device, `isattached` prints `true` or `false`, `getvolumename` the name: one line of standard output and nothing else there. `unmount` is optional: whatever the
 //! command does, flexvol unmounts what is left at the target.
+//!
+//! What the command mounts gets nosuid and nodev, unless `policy.allowSuid` and `policy.allowDev` say otherwise, and is read-only
+//! if the volume is, whatever the command did about `{access}`; what it made stricter stays so.
+//!
+//! A daemon that the command starts and leaves running, as FUSE does, inherits none of kubelet's descriptors, but lives in
+//! kubelet's cgroup: a restart of kubelet's service ends it and its mount is dead, unless the command itself starts it with
+//! `systemd-run --scope`.
 
 mod template;
 
 use crate::driver::{Driver, Growth, Request};
 use crate::failure::{Failure, Result};
+use crate::mount_options::MountFlags;
 use crate::plan::{Answer, Goal, Plan, Run, Source, Step, View};
-use crate::protocol::{Call, Capabilities, Options, TargetPath, Verb, VerbSet};
+use crate::protocol::{Access, Call, Capabilities, Options, TargetPath, Verb, VerbSet};
 use crate::schema::{OptionSpec, did_you_mean};
 use crate::settings::{self, SIDE_FILE, Settings};
 use std::collections::BTreeMap;
@@ -104,11 +112,26 @@ impl Driver for Exec {
 }
 
 fn mounting(verb: Verb, target: &TargetPath, request: &Request<'_>, values: &Values<'_>) -> Result<Plan> {
-    let run = Run { mounts: Some(target.clone()), ..run(verb, request.settings, values)? };
+    let run = Run {
+        mounts: Some(target.clone()),
+        flags: Some(flags(request)),
+        ..run(verb, request.settings, values)?
+    };
     Ok(Plan {
         goal: Goal::Mounted { target: target.clone(), view: view(request)? },
         steps: vec![Step::PrepareTarget { target: target.clone() }, Step::Run(run)],
     })
+}
+
+/// The command is the admin's, and so are nosuid and nodev: the policy lifts them for all its volumes.
+fn flags(request: &Request<'_>) -> MountFlags {
+    let policy = &request.settings.policy;
+    MountFlags {
+        read_only: request.options.access() == Access::ReadOnly,
+        suid: policy.allow_suid,
+        dev: policy.allow_dev,
+        ..MountFlags::DEFAULT
+    }
 }
 
 /// The command is optional, and only the first word on the matter.
@@ -156,7 +179,8 @@ fn run(verb: Verb, settings: &Settings, values: &Values<'_>) -> Result<Run> {
         _ => Answer::Nothing,
     };
     let secrets = values.given.map(|options| options.secrets.clone()).unwrap_or_default();
-    Ok(Run { argv, secrets, secrets_on_stdin: config.secrets_on_stdin, mounts: None, unmounts: None, answer })
+    let secrets_on_stdin = config.secrets_on_stdin;
+    Ok(Run { argv, secrets, secrets_on_stdin, mounts: None, flags: None, unmounts: None, answer })
 }
 
 /// What the placeholders stand for in one call.
