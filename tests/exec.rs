@@ -22,7 +22,7 @@ fn the_answers_of_the_rarer_verbs() {
         "waitforattach":["/bin/echo","{device}"],
         "isattached":["/bin/echo","true"],
         "getvolumename":["/bin/echo"," name "],
-        "detach":["/bin/sh","-c","echo maybe; exit 1"]}}}"#;
+        "detach":["/bin/sh","-c","echo maybe; exit 1"]},"capabilities":{"attach":true}}}"#;
     let plugin = Plugin::new("example~share", "share", Some(commands));
     let reply = plugin.call(["attach", "{}", "n"]).run().reply();
     assert_eq!((reply.outcome(), reply.device.as_str()), (Outcome::Success, "/dev/sdb"));
@@ -44,8 +44,10 @@ fn what_is_no_answer_is_a_failure() {
         ("head -c 5000 /dev/zero | tr '\\0' x", r#""xxx"#),
     ] {
         for verb in ["attach", "getvolumename", "isattached"] {
+            let other = if verb == "attach" { "" } else { r#""attach":["/x"],"# };
             let side = format!(
-                r#"{{"driver":"exec","exec":{{"commands":{{"{verb}":["/bin/sh","-c",{script:?}]}}}}}}"#
+                r#"{{"driver":"exec","exec":{{"capabilities":{{"attach":true}},
+                "commands":{{{other}"{verb}":["/bin/sh","-c",{script:?}]}}}}}}"#
             );
             let plugin = Plugin::new("example~share", "share", Some(&side));
             let arguments = if verb == "getvolumename" { &[verb, "{}"][..] } else { &[verb, "{}", "n"] };
