@@ -103,8 +103,8 @@ fn a_mount_that_cannot_be_taken_off_hides_no_error() {
 fn flags_at(path: &Path) -> Vec<String> {
     let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
     let fields = table.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    let flags = fields.filter(|fields| Path::new(fields[4]) == path).map(|fields| fields[5].to_owned());
-    flags.last().expect("a mount").split(',').map(str::to_owned).collect()
+    let mut flags = fields.filter(|fields| Path::new(fields[4]) == path).map(|fields| fields[5].to_owned());
+    flags.next_back().expect("a mount").split(',').map(str::to_owned).collect()
 }
 
 #[test]
