@@ -75,6 +75,7 @@ fn personality(
 ) -> Result<Personality> {
     let settings = side_file?.map_or_else(|| Ok(Settings::default()), |text| Settings::parse(&text))?;
     let driver = which(settings.driver.as_deref().unwrap_or(name), &settings)?;
+    settings.check_driver(driver.name())?;
     Ok(Personality { driver, directory, settings })
 }
 
@@ -140,6 +141,9 @@ mod tests {
         assert_eq!(side(r#"{"driver":"image"}"#).unwrap().driver.name(), "image");
         let unknown = side("{}").err().unwrap().message();
         assert!(unknown.contains("no driver \"disk\"") && unknown.contains(SIDE_FILE), "{unknown}");
+        assert!(side(r#"{"driver":"exec","exec":{}}"#).is_ok());
+        let foreign = personality(None, "tmpfs", Ok(Some(r#"{"exec":{}}"#.to_owned())));
+        assert!(foreign.err().unwrap().message().contains("and this is tmpfs"));
         assert!(side("{").err().unwrap().message().contains(SIDE_FILE));
     }
 }

@@ -35,7 +35,7 @@ pub struct Settings {
     /// Which driver this is, when neither the directory nor the file name says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// The option dialect it speaks.
+    /// The option dialect it speaks: reserved, there is none yet, so it must be absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// Options a volume has unless it says otherwise.
@@ -140,18 +140,40 @@ impl Settings {
             return Err(Failure::options(format!("{SIDE_FILE} must be one JSON object: mend it")));
         }
         let settings: Self = serde_json::from_str(text).map_err(|error| malformed(&error))?;
-        match settings
-            .exec
-            .iter()
-            .flat_map(|exec| exec.commands.keys())
-            .find(|name| Verb::parse(name.as_ref()).is_none())
-        {
-            Some(name) => Err(Failure::options(format!(
-                "{SIDE_FILE}: exec.commands: {name:?} is not a verb of kubelet's"
-            ))),
-            None => Ok(settings),
-        }
+        settings.check()?;
+        Ok(settings)
     }
+
+    /// Words that would do nothing are refused: who wrote them believes that they do.
+    fn check(&self) -> Result<()> {
+        if self.profile.is_some() {
+            return Err(mistake("there are no profiles yet: leave \"profile\" out"));
+        }
+        self.driver.as_deref().map_or(Ok(()), |driver| self.check_driver(driver))?;
+        let mut names = self.exec.iter().flat_map(|exec| exec.commands.keys());
+        names.try_for_each(|name| match Verb::parse(name.as_ref()) {
+            None => Err(mistake(&format!("exec.commands: {name:?} is not a verb of kubelet's"))),
+            Some(Verb::Init) => Err(mistake(
+                "exec.commands: \"init\" is never run: say in exec.capabilities what it shall answer",
+            )),
+            Some(_) => Ok(()),
+        })
+    }
+
+    /// Whether the settings can be those of this driver, which may be named elsewhere.
+    pub fn check_driver(&self, driver: &str) -> Result<()> {
+        if self.exec.is_some() && driver != "exec" {
+            let text = format!(
+                "\"exec\" is for the driver exec, and this is {driver}: leave it out or name exec as \"driver\""
+            );
+            return Err(mistake(&text));
+        }
+        Ok(())
+    }
+}
+
+fn mistake(text: &str) -> Failure {
+    Failure::options(format!("{SIDE_FILE}: {text}"))
 }
 
 /// Of `invalid type: string "hunter2", expected u32 at line 1 column 9` only the end.
@@ -194,5 +216,18 @@ mod tests {
         }
         let verb = Settings::parse(r#"{"exec":{"commands":{"umount":["/bin/x"]}}}"#).unwrap_err();
         assert!(verb.message().contains("\"umount\" is not a verb"));
+    }
+    #[test]
+    fn words_that_do_nothing_are_refused() {
+        for (text, expected) in [
+            (r#"{"profile":"cifs"}"#, "there are no profiles yet"),
+            (r#"{"exec":{"commands":{"init":["/bin/x"]}}}"#, "\"init\" is never run"),
+            (r#"{"driver":"tmpfs","exec":{"commands":{"mount":["/bin/x"]}}}"#, "and this is tmpfs"),
+        ] {
+            let message = Settings::parse(text).unwrap_err().message();
+            assert!(message.starts_with(SIDE_FILE) && message.contains(expected), "{message}");
+        }
+        let settings = Settings::parse(r#"{"exec":{}}"#).unwrap();
+        assert!(settings.check_driver("exec").is_ok() && settings.check_driver("image").is_err());
     }
 }

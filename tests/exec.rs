@@ -22,7 +22,7 @@ fn the_answers_of_the_rarer_verbs() {
         "waitforattach":["/bin/echo","{device}"],
         "isattached":["/bin/echo","true"],
         "getvolumename":["/bin/echo"," name "],
-        "detach":["/bin/sh","-c","echo maybe; exit 1"]}}}"#;
+        "detach":["/bin/sh","-c","echo maybe; exit 1"]},"capabilities":{"attach":true}}}"#;
     let plugin = Plugin::new("example~share", "share", Some(commands));
     let reply = plugin.call(["attach", "{}", "n"]).run().reply();
     assert_eq!((reply.outcome(), reply.device.as_str()), (Outcome::Success, "/dev/sdb"));
@@ -44,8 +44,10 @@ fn what_is_no_answer_is_a_failure() {
         ("head -c 5000 /dev/zero | tr '\\0' x", r#""xxx"#),
     ] {
         for verb in ["attach", "getvolumename", "isattached"] {
+            let other = if verb == "attach" { "" } else { r#""attach":["/x"],"# };
             let side = format!(
-                r#"{{"driver":"exec","exec":{{"commands":{{"{verb}":["/bin/sh","-c",{script:?}]}}}}}}"#
+                r#"{{"driver":"exec","exec":{{"capabilities":{{"attach":true}},
+                "commands":{{{other}"{verb}":["/bin/sh","-c",{script:?}]}}}}}}"#
             );
             let plugin = Plugin::new("example~share", "share", Some(&side));
             let arguments = if verb == "getvolumename" { &[verb, "{}"][..] } else { &[verb, "{}", "n"] };
@@ -101,8 +103,8 @@ fn a_mount_that_cannot_be_taken_off_hides_no_error() {
 fn flags_at(path: &Path) -> Vec<String> {
     let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
     let fields = table.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    let flags = fields.filter(|fields| Path::new(fields[4]) == path).map(|fields| fields[5].to_owned());
-    flags.last().expect("a mount").split(',').map(str::to_owned).collect()
+    let mut flags = fields.filter(|fields| Path::new(fields[4]) == path).map(|fields| fields[5].to_owned());
+    flags.next_back().expect("a mount").split(',').map(str::to_owned).collect()
 }
 
 #[test]

@@ -30,7 +30,8 @@ pub(crate) const SHARE: &str = r#"{"exec":{"commands":{
     "unmountdevice":["/opt/unmountdevice","{target}"],
     "getvolumename":["/opt/name","{volume}"],
     "expandvolume":["/opt/expand","{target}","{newBytes}","{oldBytes}"]
-    },"options":["server","port","user","uid"],"secretsOnStdin":true,"fileSystem":"fuse.share"}}"#;
+    },"options":["server","port","user","uid"],"secretsOnStdin":true,"fileSystem":"fuse.share",
+    "capabilities":{"attach":true,"requiresFSResize":true}}}"#;
 
 pub(crate) const PLAIN: &str = r#"{"exec":{"commands":{"mount":["/opt/m","{target}"]}}}"#;
 

@@ -73,11 +73,12 @@ impl Driver for Exec {
 
     /// Every command is read: a slip in `unmount` must not wait for the end of the first pod.
     fn check(&self, settings: &Settings) -> Result<()> {
-        for (name, words) in &config(settings)?.commands {
+        let config = config(settings)?;
+        for (name, words) in &config.commands {
             let verb = Verb::parse(name.as_ref());
             verb.into_iter().try_for_each(|verb| template::check(verb, words))?;
         }
-        Ok(())
+        check_capabilities(config)
     }
 
     fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan> {
@@ -108,6 +109,36 @@ impl Driver for Exec {
             Call::UnmountDevice { target } => unmounting(Verb::UnmountDevice, target, settings),
             _ => Ok(performed(run(call.verb(), settings, &values)?)),
         }
+    }
+}
+
+/// The verbs that kubelet calls only of a driver that attaches.
+const ATTACHING: [Verb; 6] = [
+    Verb::Attach,
+    Verb::Detach,
+    Verb::WaitForAttach,
+    Verb::IsAttached,
+    Verb::MountDevice,
+    Verb::UnmountDevice,
+];
+
+/// What `init` promises, and no more, is there: kubelet calls no verb that is not promised, and waits for ever for one that is
+/// promised and not there.
+fn check_capabilities(config: &settings::Exec) -> Result<()> {
+    let has = |verb: Verb| config.commands.contains_key(verb.name());
+    let complain = |text: String| Err(Failure::options(format!("{SIDE_FILE}: {text}")));
+    let capabilities = config.capabilities;
+    match ATTACHING.into_iter().find(|verb| has(*verb)) {
+        Some(verb) if !capabilities.attach => complain(format!(
+            "exec.commands.{verb} is never run: set exec.capabilities.attach, or leave the command out"
+        )),
+        _ if capabilities.attach && !has(Verb::Attach) => {
+            complain("exec.capabilities.attach needs exec.commands.attach: add it".into())
+        }
+        _ if capabilities.requires_fs_resize && !has(Verb::ExpandFs) => {
+            complain("exec.capabilities.requiresFSResize needs exec.commands.expandfs: add it".into())
+        }
+        _ => Ok(()),
     }
 }
 
