@@ -90,7 +90,9 @@ fn hint(driver: &str) -> Option<String> {
         }
         "image" => format!(
             "Images lie below {IMAGE_ROOT} unless the admin names other directories in the side file .flexvol.json \
-            beside the executable: {{\"policy\": {{\"imageRoots\": [\"/srv/images\"]}}}}"
+            beside the executable: {{\"policy\": {{\"imageRoots\": [\"/srv/images\"]}}}}. Whoever may name an image \
+            file may name anybody's below the same directory: give tenants who must not see each other's data a \
+            driver and a directory each"
         ),
         "exec" => {
             "The admin's side file .flexvol.json beside the executable says which command serves which verb: \

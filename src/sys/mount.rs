@@ -2,8 +2,8 @@
 //!
 //! With the mount API of Linux 5.2 (and `mount_setattr(2)` of 5.12) a mount is made where nobody sees it, given all its flags
 //! and then moved onto the target. Until then it hangs on a descriptor: a kill leaves nothing. Every option is
-//! its own argument, so no comma can add another. Older kernels get mount(2) on the opened target; a bind is then visible for a
-//! moment before it has its flags, as with everybody's mount(8).
+//! its own argument, so no comma can add another. Older kernels get mount(2) on the opened target; a bind, before 5.12, is then visible
+//! for a moment before it has its flags, as with everybody's mount(8).
 
 use super::place::{Look, Place};
 use super::raw;
