@@ -1,9 +1,9 @@
 //! What went wrong, in the one form the rest of the world sees.
 //!
-//! Inside, code that touches the OS returns [`anyhow::Result`] and adds context (`mount tmpfs on /a/b`). Pure code
-//! returns [`Result`] with a [`Failure`] made on the spot. At the edge everything becomes a `Failure`: a [`Code`] for
-//! whoever branches on it (exit status of the admin commands, later gRPC status), one line of text for people and
-//! the pod's Event, and the residue an undo could not remove.
+//! Inside, code that touches the OS returns [`anyhow::Result`] and adds context (`mount tmpfs on /a/b`). Pure
+//! code returns [`Result`] with a [`Failure`] made on the spot. At the edge everything becomes a `Failure`: a
+//! [`Code`] for whoever branches on it (exit status of the admin commands, later gRPC status), one line of
+//! text for people and the pod's Event, and the residue an undo could not remove.
 //!
 //! Texts are one line, lower case, without a full stop, and name the next step. They never hold a secret: who
 //! builds one from a helper's output passes it through [`crate::secret::Redactor`] first.
@@ -83,7 +83,8 @@ impl Failure {
         &self.residue
     }
 
-    /// The whole text as people and the pod's Event see it: one line, printable, at most [`MESSAGE_LIMIT`] bytes.
+    /// The whole text as people and the pod's Event see it: one line, printable, at most [`MESSAGE_LIMIT`]
+    /// bytes.
     pub fn message(&self) -> String {
         let text = if self.residue.is_empty() {
             Cow::from(&self.message)
@@ -114,7 +115,8 @@ impl fmt::Display for Failure {
 impl Error for Failure {}
 
 impl From<anyhow::Error> for Failure {
-    /// Finds the code in the chain: a `Failure` made further down keeps its own, an errno gets the obvious one.
+    /// Finds the code in the chain: a `Failure` made further down keeps its own, an errno gets the obvious
+    /// one.
     fn from(error: anyhow::Error) -> Self {
         let message = format!("{error:#}");
         match error.downcast_ref::<Self>() {

@@ -1,8 +1,8 @@
 //! Every FlexVolume driver a Kubernetes node needs, in one static binary.
 //!
-//! FlexVolume is Kubernetes' exec-style volume plugin: kubelet runs `<plugin dir>/<vendor>~<driver>/<driver> <verb> …` and reads one
-//! JSON object. This crate is both sides of that wire, a set of drivers, and the machinery that lets each of them be a pure
-//! function.
+//! FlexVolume is Kubernetes' exec-style volume plugin: kubelet runs
+//! `<plugin dir>/<vendor>~<driver>/<driver> <verb> …` and reads one JSON object. This crate is both sides of
+//! that wire, a set of drivers, and the machinery that lets each of them be a pure function.
 //!
 //! # The tour
 //!
@@ -13,23 +13,28 @@
 //! ```
 //!
 //! 1. [`multicall`] decides from `argv[0]` whether this process is a driver or the admin's command line.
-//! 2. [`skeleton`] owns a driver's process: it takes the reply pipe away from everybody, lets a worker do the work, and replies
-//!    exactly once, whatever becomes of the worker.
-//! 3. [`protocol`] turns argv into a typed [`Call`](protocol::Call) and a [`Reply`](protocol::Reply) into a line, and, for kubelet's side, back.
-//! 4. A [`driver`] turns the call's options, declared once with [`options!`](crate::options!), into a [`plan`]. [`drivers`] has them all;
-//!    read [`drivers::tmpfs`] first.
-//! 5. [`policy`] is the admin's word on what a tenant may ask for, from the driver's side file ([`settings`]); it is checked on the finished plan.
-//! 6. [`executor`] makes the plan true: locked, idempotent, verified, within a deadline, and undone if a step fails.
+//! 2. [`skeleton`] owns a driver's process: it takes the reply pipe away from everybody, lets a worker do the
+//!    work, and replies exactly once, whatever becomes of the worker.
+//! 3. [`protocol`] turns argv into a typed [`Call`](protocol::Call) and a [`Reply`](protocol::Reply) into a
+//!    line, and, for kubelet's side, back.
+//! 4. A [`driver`] turns the call's options, declared once with [`options!`](crate::options!), into a
+//!    [`plan`]. [`drivers`] has them all; read [`drivers::tmpfs`] first.
+//! 5. [`policy`] is the admin's word on what a tenant may ask for, from the driver's side file
+//!    ([`settings`]); it is checked on the finished plan.
+//! 6. [`executor`] makes the plan true: locked, idempotent, verified, within a deadline, and undone if a step
+//!    fails.
 //! 7. [`sys`] is the only place that touches the operating system.
 //!
-//! Beside them: [`failure`] and [`secret`], the two types every layer shares; [`schema`], [`quantity`], [`mount_options`], [`file_system`],
-//! [`mkfs_options`] and [`volume_dir`], pure knowledge about words and paths; and [`cli`], thin adapters for people.
+//! Beside them: [`failure`] and [`secret`], the two types every layer shares; [`schema`], [`quantity`],
+//! [`mount_options`], [`file_system`], [`mkfs_options`] and [`volume_dir`], pure knowledge about words and
+//! paths; and [`cli`], thin adapters for people.
 //!
 //! # Invariants
 //!
-//! `protocol`, `driver`, `drivers`, `plan`, `policy` and the pure knowledge do no I/O. Nothing outside `sys` makes a system call that changes the
-//! node but through it. Nothing but the skeleton writes a reply, and nothing but `cli` prints for people. Nothing is global but the flag
-//! a signal sets. A [`Secret`](secret::Secret) shows itself to nobody.
+//! `protocol`, `driver`, `drivers`, `plan`, `policy` and the pure knowledge do no I/O. Nothing outside `sys`
+//! makes a system call that changes the node but through it. Nothing but the skeleton writes a reply, and
+//! nothing but `cli` prints for people. Nothing is global but the flag a signal sets. A
+//! [`Secret`](secret::Secret) shows itself to nobody.
 
 pub mod cli;
 pub mod driver;

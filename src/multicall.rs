@@ -1,15 +1,16 @@
 //! Who am I? One executable, many names.
 //!
-//! kubelet runs `<plugin dir>/<vendor>~<driver>/<driver>`, so the parent directory's name is the driver's full name, and the only
-//! thing that tells `fstab~cifs/cifs` from `juliohm~cifs/cifs`. The rule:
+//! kubelet runs `<plugin dir>/<vendor>~<driver>/<driver>`, so the parent directory's name is the driver's
+//! full name, and the only thing that tells `fstab~cifs/cifs` from `juliohm~cifs/cifs`. The rule:
 //!
 //! 1. The side file in that directory says which driver this is.
 //! 2. Else the file's own name does, matched exactly.
-//! 3. In a directory named `vendor~driver` it is a driver in any case: an unknown one answers with a Failure that says what to do.
+//! 3. In a directory named `vendor~driver` it is a driver in any case: an unknown one answers with a Failure
+//!    that says what to do.
 //! 4. Anything else is the admin's command line.
 //!
-//! Only `argv[0]` is looked at: it is what kubelet executed, there is no /proc in an empty chroot, and a symlinked executable
-//! keeps the directory it was called in.
+//! Only `argv[0]` is looked at: it is what kubelet executed, there is no /proc in an empty chroot, and a
+//! symlinked executable keeps the directory it was called in.
 
 use crate::driver::Driver;
 use crate::failure::{Code, Failure, Result};
@@ -58,8 +59,8 @@ fn face(program: &OsStr) -> Face {
     }
 }
 
-/// The text of the side file, if there is one. A program found through `PATH` has none: the working directory is
-/// anybody's, and what stands there may name commands.
+/// The text of the side file, if there is one. A program found through `PATH` has none: the working directory
+/// is anybody's, and what stands there may name commands.
 fn side_file(program: &Path) -> Result<Option<String>> {
     match program.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         Some(parent) => files::read_small(&parent.join(SIDE_FILE), SIZE_LIMIT).map_err(Failure::from),

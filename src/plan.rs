@@ -1,7 +1,7 @@
 //! What shall be true, and the steps that make it so: data, nothing else.
 //!
-//! A driver turns options into a [`Plan`] without looking at the machine; the [`executor`](crate::executor) makes it
-//! true. Because a plan is data it can be printed (`flexvol plan`), checked by the node's
+//! A driver turns options into a [`Plan`] without looking at the machine; the [`executor`](crate::executor)
+//! makes it true. Because a plan is data it can be printed (`flexvol plan`), checked by the node's
 //! [`policy`](crate::policy) before anything happens, compared with a golden file, and undone step by step.
 //!
 //! Serialised, a plan shows everything but secrets, which read `***`.
@@ -17,7 +17,8 @@ use std::path::PathBuf;
 /// A goal and the way there.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
-    /// Looked at before the first step (already true: nothing is done) and after the last (still false: undone).
+    /// Looked at before the first step (already true: nothing is done) and after the last (still false:
+    /// undone).
     pub goal: Goal,
     /// In order. Each is safe to repeat after a crash.
     pub steps: Vec<Step>,
@@ -259,8 +260,8 @@ pub struct Run {
     /// Per-mount flags that mount gets, whatever the command gave it: stricter ones of its own stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flags: Option<MountFlags>,
-    /// The target the command unmounts: not run unless something is mounted there, and its failure is forgiven,
-    /// because the unmount step that follows decides.
+    /// The target the command unmounts: not run unless something is mounted there, and its failure is
+    /// forgiven, because the unmount step that follows decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unmounts: Option<TargetPath>,
     /// What its output means.

@@ -1,8 +1,9 @@
 //! What the node's admin allows a tenant to ask for.
 //!
-//! Options come from whoever may create pods or PVs; the driver is root. The policy stands in the driver's side file
-//! and is checked on the finished [`Plan`], before its first step: a driver cannot forget it. Paths are checked here by
-//! their text and opened later below their root without following any symlink, so text and file cannot disagree.
+//! Options come from whoever may create pods or PVs; the driver is root. The policy stands in the driver's
+//! side file and is checked on the finished [`Plan`], before its first step: a driver cannot forget it. Paths
+//! are checked here by their text and opened later below their root without following any symlink, so text
+//! and file cannot disagree.
 
 use crate::failure::{Code, Failure, Result};
 use crate::mount_options::MountFlags;
@@ -18,7 +19,8 @@ pub const IMAGE_ROOT: &str = "/var/lib/flexvol/images";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Policy {
-    /// Directories of the node below which `bind` may take its source. None by default: a bind of `/` is the node.
+    /// Directories of the node below which `bind` may take its source. None by default: a bind of `/` is the
+    /// node.
     pub bind_roots: Vec<PathBuf>,
     /// Directories below which `image` may use and make files; a relative `file` is taken below the first.
     pub image_roots: Vec<PathBuf>,

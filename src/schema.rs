@@ -3,9 +3,9 @@
 //! [`options!`](crate::options!) turns a struct with doc comments into the struct, its parser, the table that
 //! `flexvol explain` prints, and the hint for a mistyped key. A driver never looks at raw strings.
 //!
-//! What every driver's options have in common: the empty string means absent; an alias is as good as the name, but not
-//! beside it; a key with a `/` in it is somebody else's annotation and left alone; any other unknown key is an error,
-//! because an option that is silently ignored loses data.
+//! What every driver's options have in common: the empty string means absent; an alias is as good as the
+//! name, but not beside it; a key with a `/` in it is somebody else's annotation and left alone; any other
+//! unknown key is an error, because an option that is silently ignored loses data.
 
 use crate::failure::{Failure, Result};
 use std::collections::BTreeMap;

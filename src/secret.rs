@@ -1,7 +1,7 @@
 //! Bytes that nobody may see.
 //!
-//! A [`Secret`] has no `Display` and no serialisation but `***`; its bytes are wiped when it is dropped. Who needs
-//! them says so with [`Secret::expose`], which is easy to find in a review.
+//! A [`Secret`] has no `Display` and no serialisation but `***`; its bytes are wiped when it is dropped. Who
+//! needs them says so with [`Secret::expose`], which is easy to find in a review.
 
 use crate::failure::one_line;
 use base64::Engine as _;
@@ -49,8 +49,8 @@ impl Serialize for Secret {
 
 /// Removes every given secret from texts that come from elsewhere, such as a helper's last words.
 ///
-/// Looks for the raw, the base64 and the percent-encoded form, for the raw one as it stands in a one-line message, and for
-/// each longer line of it.
+/// Looks for the raw, the base64 and the percent-encoded form, for the raw one as it stands in a one-line
+/// message, and for each longer line of it.
 #[derive(Default)]
 pub struct Redactor {
     needles: Vec<Zeroizing<String>>,

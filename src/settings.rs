@@ -1,8 +1,8 @@
 //! The side file: what the admin says about one installed driver.
 //!
-//! `.flexvol.json` lies beside the executable, because a controller-manager's container sees only that directory, and its
-//! name starts with a dot, because kubelet's prober ignores such names. It is written by whoever installs the driver
-//! and only ever read here.
+//! `.flexvol.json` lies beside the executable, because a controller-manager's container sees only that
+//! directory, and its name starts with a dot, because kubelet's prober ignores such names. It is written by
+//! whoever installs the driver and only ever read here.
 //!
 //! ```
 //! let settings = flexvol::settings::Settings::parse(r#"{
@@ -133,7 +133,8 @@ impl From<ExecCapabilities> for Capabilities {
 }
 
 impl Settings {
-    /// Reads a side file's text. The error names keys but repeats no value: old drivers take passwords as options.
+    /// Reads a side file's text. The error names keys but repeats no value: old drivers take passwords as
+    /// options.
     pub fn parse(text: &str) -> Result<Self> {
         // An array would be taken for the fields in their order.
         if text.trim_start().starts_with('[') {

@@ -1,9 +1,10 @@
 //! Whose directory a target is, told from its path alone.
 //!
 //! kubelet keeps pods' volumes in `<root>/pods/<uid>/volumes/<vendor>~<driver>/<name>` and device mounts in
-//! `<root>/plugins/kubernetes.io/flexvolume/<vendor>/<driver>/mounts/<name>` (pkg/volume/flexvolume, pkg/kubelet/config). The root differs
-//! from distribution to distribution and may lead through symlinks, which are the admin's; from `pods` or `plugins` on
-//! everything was made by kubelet, and a symlink there is an attack.
+//! `<root>/plugins/kubernetes.io/flexvolume/<vendor>/<driver>/mounts/<name>` (pkg/volume/flexvolume,
+//! pkg/kubelet/config). The root differs from distribution to distribution and may lead through symlinks,
+//! which are the admin's; from `pods` or `plugins` on everything was made by kubelet, and a symlink there is
+//! an attack.
 
 use crate::protocol::TargetPath;
 use std::ffi::OsStr;
@@ -16,7 +17,8 @@ pub struct VolumeDir {
     pub root: PathBuf,
     /// The rest: no symlink is followed here.
     pub below: PathBuf,
-    /// The driver directory's name (`vendor~driver`) that the path names; `None` for a path that is not kubelet's.
+    /// The driver directory's name (`vendor~driver`) that the path names; `None` for a path that is not
+    /// kubelet's.
     pub driver: Option<String>,
 }
 
@@ -31,7 +33,8 @@ impl VolumeDir {
         })
     }
 
-    /// Whether kubelet made this directory for the driver in `directory`, or for any driver if that is not known.
+    /// Whether kubelet made this directory for the driver in `directory`, or for any driver if that is not
+    /// known.
     pub fn belongs_to(&self, directory: Option<&str>) -> bool {
         self.driver.as_deref().is_some_and(|driver| directory.is_none_or(|directory| directory == driver))
     }

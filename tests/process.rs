@@ -1,4 +1,5 @@
-//! The process kubelet starts: whatever it is given and wherever it runs, one JSON object on one pipe and exit status 0.
+//! The process kubelet starts: whatever it is given and wherever it runs, one JSON object on one pipe and
+//! exit status 0.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "kubelet's side: programs are started plainly")]
 

@@ -72,8 +72,8 @@ fn every_recorded_answer_means_what_it_meant_to_kubelet() {
     }
 }
 
-/// Which verbs kubelet sent to a driver shows which capabilities it had read, defaults included: the driver of
-/// section H names none.
+/// Which verbs kubelet sent to a driver shows which capabilities it had read, defaults included: the driver
+/// of section H names none.
 #[test]
 fn only_drivers_that_attach_by_our_reading_got_the_verbs_of_attachment() {
     let calls = recorded();
@@ -328,7 +328,8 @@ proptest! {
         }
     }
 
-    /// Where Go and `serde_json` agree, so must we: on all text without surrogates, huge numbers and bad UTF-8.
+    /// Where Go and `serde_json` agree, so must we: on all text without surrogates, huge numbers and bad
+    /// UTF-8.
     #[test]
     fn plain_json_is_read_as_others_read_it(bytes in json_soup()) {
         let text = String::from_utf8_lossy(&bytes).replace("\\u", "").replace("e+", "");

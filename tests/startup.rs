@@ -1,6 +1,7 @@
 //! What `init` costs the node: kubelet runs it for every driver, under a lock, whenever a file changes.
 //!
-//! Counted are page faults and memory, which do not depend on the machine's speed; times are for `tests/bench`.
+//! Counted are page faults and memory, which do not depend on the machine's speed; times are for
+//! `tests/bench`.
 #![cfg(test)]
 #![expect(clippy::disallowed_methods, reason = "tests start programs")]
 
@@ -13,7 +14,8 @@ const FAULTS: u64 = 60;
 /// Kibibytes resident at most.
 const RESIDENT: u64 = 2560;
 
-/// The harness is C, because the memory of whoever starts a program counts as that program's until it is exec'd.
+/// The harness is C, because the memory of whoever starts a program counts as that program's until it is
+/// exec'd.
 fn harness(directory: &Path) -> PathBuf {
     let (source, program) =
         (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bench.c"), directory.join("bench"));

@@ -1,4 +1,5 @@
-//! Commands that hang, die, lie or talk too much, and processes that are killed: the reply comes, and nothing is left.
+//! Commands that hang, die, lie or talk too much, and processes that are killed: the reply comes, and nothing
+//! is left.
 //!
 //! The commands are small scripts of the `exec` driver; each test has a mount namespace of its own.
 #![cfg(test)]

@@ -128,9 +128,11 @@ fn crates_come_from_the_public_registry() {
     }
 }
 
-// --- the tree ----------------------------------------------------------------------------------------------------------------
+// --- the tree
+// ----------------------------------------------------------------------------------------------------------------
 
-/// One Rust file: `code` is its text up to the unit tests, comments and literals blanked, line by line as it was.
+/// One Rust file: `code` is its text up to the unit tests, comments and literals blanked, line by line as it
+/// was.
 struct Source {
     path: String,
     code: String,
@@ -203,7 +205,8 @@ fn complain(files: impl Iterator<Item = Source>, find: impl Fn(&Source) -> Vec<u
     assert!(places.is_empty(), "{}", places.join("\n"));
 }
 
-// --- reading Rust ------------------------------------------------------------------------------------------------------------
+// --- reading Rust
+// ------------------------------------------------------------------------------------------------------------
 
 /// The code with comments, strings and character literals as spaces; every line break stays.
 fn blank(text: &str) -> String {
@@ -288,7 +291,8 @@ fn functions(file: &Source) -> Vec<(String, usize)> {
     found
 }
 
-/// The length of the item `code` begins with up to its closing brace; 0 if it has none, as in a trait or a type.
+/// The length of the item `code` begins with up to its closing brace; 0 if it has none, as in a trait or a
+/// type.
 fn body(code: &str) -> usize {
     let (mut braces, mut others) = (0, 0);
     for (at, c) in code.char_indices() {
@@ -367,7 +371,8 @@ fn holds(path: &str, text: &str, module: &str, name: &str) -> bool {
     stem(path) == module && text.contains(&format!("fn {name}("))
 }
 
-// --- every rule can fail -----------------------------------------------------------------------------------------------------
+// --- every rule can fail
+// -----------------------------------------------------------------------------------------------------
 
 fn source(code: &str) -> Source {
     Source { path: "x.rs".into(), code: blank(code) }

@@ -55,7 +55,8 @@ spec:
     )
 }
 
-/// The body of a flexVolume. Every value is quoted: kubelet takes nothing but strings, and YAML reads `0755` and `yes` its way.
+/// The body of a flexVolume. Every value is quoted: kubelet takes nothing but strings, and YAML reads `0755`
+/// and `yes` its way.
 fn volume(driver: &dyn Driver, indent: usize) -> String {
     let examples: Vec<_> = driver.options().iter().filter(|option| !option.example.is_empty()).collect();
     let mut text = format!("{:indent$}driver: example.com/{}\n", "", driver.name());

@@ -1,8 +1,8 @@
 //! The admin's command line: one file a subcommand, each a thin adapter that calls the library and prints.
 //!
-//! Nothing else in the crate prints for people. Results go to standard output, as text or, with `--json`, as JSON; errors go
-//! to standard error as one line, with `--json` to standard output as `{"error": "…"}`. Exit status: 0 done, 1 failed, 2 wrong usage, and of `run` and `plan` 3 for a verb the
-//! driver does not have.
+//! Nothing else in the crate prints for people. Results go to standard output, as text or, with `--json`, as
+//! JSON; errors go to standard error as one line, with `--json` to standard output as `{"error": "…"}`. Exit
+//! status: 0 done, 1 failed, 2 wrong usage, and of `run` and `plan` 3 for a verb the driver does not have.
 
 mod call_arguments;
 mod capabilities;

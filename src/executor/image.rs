@@ -1,8 +1,8 @@
 //! The steps of image files: make, attach, format, check, grow.
 //!
-//! One flock on the image file covers all of them, so that two pods that start at once make, format and attach it once. It
-//! is taken on a descriptor of its own: the loop driver keeps the one it was given open as long as the device lives, and
-//! a lock on that would live as long.
+//! One flock on the image file covers all of them, so that two pods that start at once make, format and
+//! attach it once. It is taken on a descriptor of its own: the loop driver keeps the one it was given open as
+//! long as the device lives, and a lock on that would live as long.
 
 use super::node::{Node, Undo, denied, open_place};
 use crate::failure::{Code, Failure};
@@ -92,7 +92,8 @@ impl Node<'_> {
         }
     }
 
-    /// Whether it was made. If its size cannot be set there is none; if it cannot be locked, whoever holds the lock uses it.
+    /// Whether it was made. If its size cannot be set there is none; if it cannot be locked, whoever holds
+    /// the lock uses it.
     fn create_in_parent(&mut self, file: &Path, size: u64, allocation: Allocation) -> Result<bool> {
         let (parent, name) = self.image_parent(file)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -114,7 +115,8 @@ impl Node<'_> {
         sized.map(|()| made)
     }
 
-    /// Opens and locks the image, again if it was removed meanwhile: a lock on a file without a name guards nothing.
+    /// Opens and locks the image, again if it was removed meanwhile: a lock on a file without a name guards
+    /// nothing.
     fn lock_image(
         &self,
         parent: BorrowedFd<'_>,
@@ -205,8 +207,8 @@ impl Node<'_> {
         Ok(())
     }
 
-    /// A device that shows the image already. One without a file system is most likely just being let go, by a mkfs that
-    /// was killed with its call: it is waited for, so that the image can be formatted.
+    /// A device that shows the image already. One without a file system is most likely just being let go, by
+    /// a mkfs that was killed with its call: it is waited for, so that the image can be formatted.
     fn find_device(&self, file: BorrowedFd<'_>, window: &Window) -> Result<Option<LoopDevice>> {
         let patience = Deadline::for_undo(LETTING_GO);
         loop {
@@ -263,7 +265,8 @@ impl Node<'_> {
         Ok(())
     }
 
-    /// The undo of an mkfs that failed: the image was blank, and is again. Not while mkfs may still write to it.
+    /// The undo of an mkfs that failed: the image was blank, and is again. Not while mkfs may still write to
+    /// it.
     fn unmake(&self, file: BorrowedFd<'_>, error: anyhow::Error) -> anyhow::Error {
         let still_runs = error.downcast_ref().is_some_and(|failure: &Failure| !failure.residue().is_empty());
         if still_runs {

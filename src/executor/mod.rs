@@ -1,9 +1,9 @@
 //! Makes plans true.
 //!
-//! The order is always the same, and this file is all of it: look (is the goal reached already, or the target taken by
-//! something else?), perform each step, look again, and if anything failed take the performed steps back in reverse and
-//! say what could not be taken back. What a step means on a real node is [`node`]'s business; the tests put a
-//! world of their own in its place and let any step fail.
+//! The order is always the same, and this file is all of it: look (is the goal reached already, or the target
+//! taken by something else?), perform each step, look again, and if anything failed take the performed steps
+//! back in reverse and say what could not be taken back. What a step means on a real node is [`node`]'s
+//! business; the tests put a world of their own in its place and let any step fail.
 
 mod image;
 pub mod node;

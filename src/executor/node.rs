@@ -74,7 +74,8 @@ impl fmt::Display for Undo {
 }
 
 impl<'a> Node<'a> {
-    /// A view for one call. `asked` is the digest that would be recorded, to tell a repetition from a contradiction.
+    /// A view for one call. `asked` is the digest that would be recorded, to tell a repetition from a
+    /// contradiction.
     pub fn new(subject: &Subject<'a>, deadline: Deadline, asked: Option<String>) -> Self {
         Self {
             driver: subject.driver.name(),
@@ -117,7 +118,8 @@ impl<'a> Node<'a> {
         Ok(place.make_directory()?.then(|| Undo::RemoveTarget(target.clone())))
     }
 
-    /// kubelet's directories are taken as they are; any other must be empty, so that nobody hides /etc by a slip.
+    /// kubelet's directories are taken as they are; any other must be empty, so that nobody hides /etc by a
+    /// slip.
     fn refuse_used_directory(&self, target: &TargetPath, place: &Place) -> Result<()> {
         if self.is_ours(target) || place.entries()?.is_empty() {
             return Ok(());
@@ -132,8 +134,8 @@ impl<'a> Node<'a> {
         is_volume_of(self.driver, self.directory, target)
     }
 
-    /// The lock keeps every bind of this root out until the call has succeeded or removed the directory again: another pod
-    /// that showed it in between would be left with a directory that has no name.
+    /// The lock keeps every bind of this root out until the call has succeeded or removed the directory
+    /// again: another pod that showed it in between would be left with a directory that has no name.
     fn make_directory(&mut self, path: &Path, owner: Ownership) -> Result<Option<Undo>> {
         let Allowed { root, below } = self.settings.policy.bind_source(path)?;
         self.lock_sources(&root, Hold::Alone)?;
@@ -303,8 +305,8 @@ impl World for Node<'_> {
         }
     }
 
-    /// By the id of the mount that was made, which costs the same on a node with ten thousand mounts; a mount that somebody
-    /// else's command made has to be recognised in the mount table.
+    /// By the id of the mount that was made, which costs the same on a node with ten thousand mounts; a mount
+    /// that somebody else's command made has to be recognised in the mount table.
     fn confirm(&mut self, goal: &Goal) -> Result<()> {
         let Goal::Mounted { target, .. } = goal else { return Ok(()) };
         let place = open_place(target)?;
@@ -348,8 +350,9 @@ impl World for Node<'_> {
     }
 }
 
-/// Whether a target is a volume of `driver`, installed in `directory`: by its path, or by a record of this driver and of
-/// what is mounted there now. Without the latter a record that outlived its mount would give away the next one.
+/// Whether a target is a volume of `driver`, installed in `directory`: by its path, or by a record of this
+/// driver and of what is mounted there now. Without the latter a record that outlived its mount would give
+/// away the next one.
 pub fn is_volume_of(driver: &str, directory: Option<&str>, target: &TargetPath) -> bool {
     VolumeDir::of(target).belongs_to(directory)
         || Record::read(target).is_some_and(|record| {

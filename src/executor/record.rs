@@ -1,7 +1,8 @@
-//! What is remembered of a mounted volume: a small file in /run, without any secret, that may be lost at any time.
+//! What is remembered of a mounted volume: a small file in /run, without any secret, that may be lost at any
+//! time.
 //!
-//! The mount table decides what is mounted. A record only adds what the table cannot know: with which options it was asked for,
-//! and that a mount outside kubelet's tree is ours.
+//! The mount table decides what is mounted. A record only adds what the table cannot know: with which options
+//! it was asked for, and that a mount outside kubelet's tree is ours.
 
 use crate::protocol::{Call, Options, TargetPath};
 use anyhow::{Context, Result};
@@ -79,7 +80,8 @@ impl Record {
         serde_json::from_str(&text).ok().filter(|record: &Self| record.target == target.as_path())
     }
 
-    /// Writes it, in the lock's shelter. A write cut short leaves a record that cannot be read, which is a lost one.
+    /// Writes it, in the lock's shelter. A write cut short leaves a record that cannot be read, which is a
+    /// lost one.
     pub fn write(&self) -> Result<()> {
         let path = path_for("volumes", &self.target);
         let flags = nix::libc::O_NOFOLLOW;
@@ -132,8 +134,8 @@ fn file_name(target: &Path) -> String {
     format!("{plain}-{}", digest(&[target.as_os_str().as_bytes()]))
 }
 
-/// What a volume was asked for: all that decides how it is mounted, and nothing of the pod it is mounted for. Secrets
-/// are left out: a rotated password is no other volume.
+/// What a volume was asked for: all that decides how it is mounted, and nothing of the pod it is mounted for.
+/// Secrets are left out: a rotated password is no other volume.
 fn digest_of(options: &Options) -> String {
     let group = options.fs_group.as_ref().map(|group| group.gid.to_string()).unwrap_or_default();
     let mut parts = vec![options.access().word(), options.fs_type().unwrap_or_default(), group.as_str()];
@@ -143,8 +145,8 @@ fn digest_of(options: &Options) -> String {
 
 /// FNV-1a of 128 bits over the parts and their lengths.
 ///
-/// Two paths with the same digest would share a lock and overwrite each other's record, which is harmless; so no
-/// cryptographic hash is needed.
+/// Two paths with the same digest would share a lock and overwrite each other's record, which is harmless; so
+/// no cryptographic hash is needed.
 fn digest(parts: &[&[u8]]) -> String {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;

@@ -1,4 +1,5 @@
-//! The step of the `exec` driver: a command of the side file, its secrets in private files, its mount verified.
+//! The step of the `exec` driver: a command of the side file, its secrets in private files, its mount
+//! verified.
 
 use super::node::{Node, Undo, denied, open_place};
 use super::unmount;
@@ -36,8 +37,8 @@ pub(super) fn run(node: &mut Node<'_>, run: &Run) -> Result<Option<Undo>> {
     }
 }
 
-/// A command that mounts and then fails would be taken for a success by kubelet's next look. Its own error is the one to
-/// know; a mount that stays is told besides.
+/// A command that mounts and then fails would be taken for a success by kubelet's next look. Its own error is
+/// the one to know; a mount that stays is told besides.
 fn failed(error: anyhow::Error, target: &TargetPath) -> anyhow::Error {
     // First of all: what it left running could mount again, or hold the mount.
     process::end_children();
@@ -47,7 +48,8 @@ fn failed(error: anyhow::Error, target: &TargetPath) -> anyhow::Error {
     }
 }
 
-/// No flag of the command's own choice lets a tenant become root. What is not there or dead, the second look complains about.
+/// No flag of the command's own choice lets a tenant become root. What is not there or dead, the second look
+/// complains about.
 fn restrict(run: &Run) -> Result<()> {
     let (Some(target), Some(flags)) = (&run.mounts, run.flags) else { return Ok(()) };
     let place = open_place(target)?;

@@ -1,15 +1,16 @@
-//! Unmounting: whatever is at the target, it ends as an empty directory of the node, or gone, and no data is touched.
+//! Unmounting: whatever is at the target, it ends as an empty directory of the node, or gone, and no data is
+//! touched.
 //!
 //! * Not mounted, never mounted, missing: done.
 //! * Several mounts on top of each other: all are taken off.
-//! * Mounts below the target, made by others: they are unmounted first, innermost first. They hang inside the volume, and
-//!   unmounting loses nothing. A pod can rename the directories above them at any time, so they are looked up from the
-//!   volume's own root, which no rename leads out of, and known by their mount ids.
-//! * In use by a living process: waited for a moment, then a failure that names the processes; kubelet comes again. A
-//!   healthy mount is never detached lazily, because its user would go on writing to a volume that everybody believes
-//!   gone.
-//! * Dead (its daemon or server is gone): detached lazily if it is busy, because its users can do nothing with it and
-//!   nothing else would ever let it go.
+//! * Mounts below the target, made by others: they are unmounted first, innermost first. They hang inside the
+//!   volume, and unmounting loses nothing. A pod can rename the directories above them at any time, so they
+//!   are looked up from the volume's own root, which no rename leads out of, and known by their mount ids.
+//! * In use by a living process: waited for a moment, then a failure that names the processes; kubelet comes
+//!   again. A healthy mount is never detached lazily, because its user would go on writing to a volume that
+//!   everybody believes gone.
+//! * Dead (its daemon or server is gone): detached lazily if it is busy, because its users can do nothing
+//!   with it and nothing else would ever let it go.
 //! * Not ours (`/`, `/etc`, a mount outside kubelet's tree that no record names): refused.
 //! * Files in the directory that were written while nothing was mounted: left, and named.
 
@@ -91,8 +92,9 @@ pub enum Worker {
 
 /// For when a call was killed on its way: takes off what it left, waiting for nothing that may hang.
 ///
-/// Detached lazily is what no program uses yet, a mount that was only just made, and what has hung in the kernel already;
-/// an unmount whose worker merely died must not tear a living volume from its users. A mount with a record belongs to another call, one that succeeded, and is not taken for what a mount left.
+/// Detached lazily is what no program uses yet, a mount that was only just made, and what has hung in the
+/// kernel already; an unmount whose worker merely died must not tear a living volume from its users. A mount
+/// with a record belongs to another call, one that succeeded, and is not taken for what a mount left.
 pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
     let lock = || Lock::acquire(record::lock_path(target), &Deadline::for_undo(LOCK_PATIENCE));
     let _lock = (worker == Worker::Gone).then(lock).transpose()?;
@@ -198,8 +200,8 @@ fn unmount_children(place: &Place) -> Result<usize> {
     .into())
 }
 
-/// How many of them were where the table says, and are unmounted. What is not is left: the path may by now lead to another
-/// pod's volume.
+/// How many of them were where the table says, and are unmounted. What is not is left: the path may by now
+/// lead to another pod's volume.
 fn unmount_each(place: &Place, children: &[Entry]) -> Result<usize> {
     let mut count = 0;
     for child in children {

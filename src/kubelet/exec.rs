@@ -1,4 +1,5 @@
-//! One execution of a driver: one pipe for both outputs, read until every process that holds it has closed it.
+//! One execution of a driver: one pipe for both outputs, read until every process that holds it has closed
+//! it.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -215,7 +216,8 @@ impl Running {
         Ok(())
     }
 
-    /// Ends the whole group: a request, then force. What left the group is out of reach, but no longer waited for.
+    /// Ends the whole group: a request, then force. What left the group is out of reach, but no longer waited
+    /// for.
     fn stop(&mut self) -> io::Result<()> {
         let limit = self.output.len();
         for signal in [Signal::TERM, Signal::KILL] {

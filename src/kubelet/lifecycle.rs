@@ -27,7 +27,8 @@ pub struct PodVolume {
     pub driver: DriverName,
     /// The PV's name, or the volume's in the pod.
     pub name: String,
-    /// What the manifest says: options, access, fsType, fsGroup, secrets. What kubelet adds of its own is filled in.
+    /// What the manifest says: options, access, fsType, fsGroup, secrets. What kubelet adds of its own is
+    /// filled in.
     pub options: Options,
 }
 
@@ -61,8 +62,8 @@ impl PodVolume {
 
     /// What kubelet does before it starts the pod, and again after every failure and after its own restart.
     ///
-    /// A directory that is a mount already counts as set up, whatever is mounted there. After a failed `mount` the
-    /// directory is removed if that is possible; `unmount` is not called.
+    /// A directory that is a mount already counts as set up, whatever is mounted there. After a failed
+    /// `mount` the directory is removed if that is possible; `unmount` is not called.
     pub fn set_up(&self, caller: &mut Caller, capabilities: Capabilities) -> Journal {
         Journal::keep(|journal| {
             if self.prepare(journal)? {
@@ -120,7 +121,8 @@ impl PodVolume {
             return Ok(());
         }
         let target = self.target()?;
-        // One plain rmdir, whose error kubelet ignores: a mount left behind will pass for a success next time.
+        // One plain rmdir, whose error kubelet ignores: a mount left behind will pass for a success next
+        // time.
         let _ = journal.perform(Action::RemoveDirectory, || remove_directory(target.as_path()));
         Err(match verdict {
             Verdict::NotSupported => no_mount(),

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 /// A verb with its arguments.
 ///
-/// The driver's side parses one from argv, kubelet's side renders one to argv; `parse(render(call)) == call`. Its
-/// `Debug` masks the secrets.
+/// The driver's side parses one from argv, kubelet's side renders one to argv; `parse(render(call)) == call`.
+/// Its `Debug` masks the secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "Argument documents the fields")]
 pub enum Call {
@@ -41,8 +41,8 @@ pub enum Call {
 impl Call {
     /// Reads what follows the verb in argv. `init` takes and ignores anything, for kubelets to come.
     ///
-    /// A wrong number of arguments or an argument of the wrong shape is a [`Failure`] that names the argument and
-    /// never repeats it.
+    /// A wrong number of arguments or an argument of the wrong shape is a [`Failure`] that names the argument
+    /// and never repeats it.
     pub fn parse(verb: Verb, arguments: &[OsString]) -> Result<Self> {
         Ok(match (verb, arguments) {
             (Verb::Init, _) => Self::Init,
@@ -106,8 +106,8 @@ impl Call {
         }
     }
 
-    /// The options, of the verbs that have some. `unmount` and `unmountdevice` have none: what they need must have
-    /// been recorded.
+    /// The options, of the verbs that have some. `unmount` and `unmountdevice` have none: what they need must
+    /// have been recorded.
     pub fn options(&self) -> Option<&Options> {
         match self {
             Self::GetVolumeName { options }

@@ -1,11 +1,12 @@
 //! The FlexVolume wire: what kubelet puts into argv and how it reads the answer.
 //!
-//! A driver is an executable `<plugin directory>/<vendor>~<driver>/<driver>` ([`DriverName`]). Kubelet runs it with a
-//! [`Verb`] and its arguments; together they are a [`Call`]. Most carry the [`Options`] of the volume, some the
-//! directory to mount on, a [`TargetPath`]. The driver prints one [`Reply`], which kubelet reads as a
-//! [`DriverStatus`].
+//! A driver is an executable `<plugin directory>/<vendor>~<driver>/<driver>` ([`DriverName`]). Kubelet runs
+//! it with a [`Verb`] and its arguments; together they are a [`Call`]. Most carry the [`Options`] of the
+//! volume, some the directory to mount on, a [`TargetPath`]. The driver prints one [`Reply`], which kubelet
+//! reads as a [`DriverStatus`].
 //!
-//! The module serves both sides, the driver's and kubelet's, and does no I/O: what one side renders the other parses.
+//! The module serves both sides, the driver's and kubelet's, and does no I/O: what one side renders the other
+//! parses.
 //!
 //! ```
 //! # use std::ffi::OsString;

@@ -12,8 +12,8 @@ const DRIVER_LIMIT: usize = 63;
 
 /// The name of a driver as kubelet accepts it after `init`: a Kubernetes qualified name.
 ///
-/// Every value holds to these rules, so [`DriverName::directory`] and [`DriverName::executable`] are always plain
-/// file names without a slash or a leading dot.
+/// Every value holds to these rules, so [`DriverName::directory`] and [`DriverName::executable`] are always
+/// plain file names without a slash or a leading dot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DriverName {
     vendor: Option<String>,
@@ -50,7 +50,8 @@ impl DriverName {
         Self::parse(&directory.replace('~', "/"))
     }
 
-    /// The part before the slash. Without one, the controller-manager cannot recover attachments after a restart.
+    /// The part before the slash. Without one, the controller-manager cannot recover attachments after a
+    /// restart.
     pub fn vendor(&self) -> Option<&str> {
         self.vendor.as_deref()
     }

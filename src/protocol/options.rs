@@ -1,8 +1,9 @@
-//! The options of a volume: one JSON object of strings, in which kubelet's own keys begin with `kubernetes.io/`.
+//! The options of a volume: one JSON object of strings, in which kubelet's own keys begin with
+//! `kubernetes.io/`.
 //!
-//! Kubelet writes the user's keys over its own, and only API validation keeps users from `kubernetes.io/`. Whatever
-//! two parsers might read differently is therefore refused here, not guessed: duplicate keys, values that are no
-//! strings, anything around the object. No error repeats a value: it may be a secret.
+//! Kubelet writes the user's keys over its own, and only API validation keeps users from `kubernetes.io/`.
+//! Whatever two parsers might read differently is therefore refused here, not guessed: duplicate keys, values
+//! that are no strings, anything around the object. No error repeats a value: it may be a secret.
 
 use super::{decimal, go_json};
 use crate::failure::{Failure, Result};
@@ -30,8 +31,8 @@ const SERVICE_ACCOUNT: &str = "kubernetes.io/serviceAccount.name";
 const FS_GROUP: &str = "kubernetes.io/mounterArgs.FsGroup";
 const LEGACY_FS_GROUP: &str = "kubernetes.io/fsGroup";
 
-/// The options of one call. Every verb that has options sends `fs_type`, `access`, `volume_name` and `own`; only
-/// `mount` sends the rest.
+/// The options of one call. Every verb that has options sends `fs_type`, `access`, `volume_name` and `own`;
+/// only `mount` sends the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// `fsType` as it was sent: kubelet sends it always, mostly empty. Drivers ask [`Options::fs_type`].
@@ -113,7 +114,8 @@ impl Options {
         Ok(options)
     }
 
-    /// Renders the options byte for byte as kubelet does. Of two fields that claim one key the typed one wins.
+    /// Renders the options byte for byte as kubelet does. Of two fields that claim one key the typed one
+    /// wins.
     pub fn to_json(&self) -> String {
         let typed = [
             (FS_TYPE, self.fs_type.clone()),
@@ -172,7 +174,8 @@ impl Options {
         Ok(())
     }
 
-    /// Both spellings may come (a caller that serves old and new drivers), but must agree; the current one is kept.
+    /// Both spellings may come (a caller that serves old and new drivers), but must agree; the current one is
+    /// kept.
     fn set_fs_group(&mut self, spelling: FsGroupSpelling, text: &str) -> Result<()> {
         let gid = decimal(text).filter(|gid| *gid != u32::MAX).ok_or_else(|| {
             Failure::options(format!("option {:?} must be a group id from 0 to 4294967294", spelling.key()))

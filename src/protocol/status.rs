@@ -51,8 +51,8 @@ impl Default for DriverStatus {
 impl DriverStatus {
     /// Reads the whole combined output of a call.
     ///
-    /// Known keys are found in any case and the last of several wins, unknown ones are ignored, `null` leaves the
-    /// default. One known key with a value of the wrong type voids the whole answer, in any verb.
+    /// Known keys are found in any case and the last of several wins, unknown ones are ignored, `null` leaves
+    /// the default. One known key with a value of the wrong type voids the whole answer, in any verb.
     pub fn parse(output: &[u8]) -> Result<Self, Malformed> {
         let mut status = Self::default();
         match go_json::parse(output)? {
@@ -90,7 +90,8 @@ impl DriverStatus {
     }
 
     /// The only pointer of the struct: `null` empties it, an object is merged over what it points to, or over
-    /// nothing but `false` if a `null` came before. Go names this field with a capital, having no key of its own.
+    /// nothing but `false` if a `null` came before. Go names this field with a capital, having no key of its
+    /// own.
     fn set_capabilities(&mut self, value: Value) -> Result<(), Malformed> {
         match value {
             Value::Null => self.capabilities = None,

@@ -39,7 +39,8 @@ pub enum Argument {
     Options,
     /// The name of the Node object, which need not be the host name.
     Node,
-    /// The PV's name, or the pod volume's for an inline volume; never a device, whatever the official text says.
+    /// The PV's name, or the pod volume's for an inline volume; never a device, whatever the official text
+    /// says.
     Volume,
     /// What `attach` or `waitforattach` answered; may be empty.
     Device,
@@ -252,8 +253,8 @@ impl fmt::Display for Verb {
     }
 }
 
-/// Which verbs a driver implements. Made at compile time, so that `Not supported` cannot depend on the moment:
-/// kubelet never asks again.
+/// Which verbs a driver implements. Made at compile time, so that `Not supported` cannot depend on the
+/// moment: kubelet never asks again.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct VerbSet(u16);
 

@@ -2,15 +2,20 @@
 //!
 //! In this order:
 //!
-//! 1. [`ReplyPipe::take`](crate::sys::reply_pipe::ReplyPipe::take): fd 1 is moved to a close-on-exec descriptor, 0, 1 and 2 become /dev/null and every
-//!    other inherited descriptor is closed. kubelet reads stdout and stderr as one pipe up to its end, so a stray byte voids
-//!    the answer, and a child that keeps the pipe hangs kubelet for ever.
-//! 2. A panic hook that replies, and handlers for the signals that mean stop; the side file; umask 077 and working directory `/`.
-//! 3. Which verb? One the driver does not have is `Not supported` whatever its arguments, because kubelet remembers that
-//!    answer; `init` is answered on the spot. Both need no file, no /proc and no second process.
-//! 4. Everything else runs in a worker, a fork of this process, which parses, plans and executes. This process waits: if the
-//!    worker dies, hangs in the kernel past its deadline or is killed, it cleans up after it and replies all the same.
-//! 5. One reply, one write(2), exit 0, whatever the reply says: on any other status kubelet logs the whole argv, secrets and all.
+//! 1. [`ReplyPipe::take`](crate::sys::reply_pipe::ReplyPipe::take): fd 1 is moved to a close-on-exec
+//!    descriptor, 0, 1 and 2 become /dev/null and every other inherited descriptor is closed. kubelet reads
+//!    stdout and stderr as one pipe up to its end, so a stray byte voids the answer, and a child that keeps
+//!    the pipe hangs kubelet for ever.
+//! 2. A panic hook that replies, and handlers for the signals that mean stop; the side file; umask 077 and
+//!    working directory `/`.
+//! 3. Which verb? One the driver does not have is `Not supported` whatever its arguments, because kubelet
+//!    remembers that answer; `init` is answered on the spot. Both need no file, no /proc and no second
+//!    process.
+//! 4. Everything else runs in a worker, a fork of this process, which parses, plans and executes. This
+//!    process waits: if the worker dies, hangs in the kernel past its deadline or is killed, it cleans up
+//!    after it and replies all the same.
+//! 5. One reply, one write(2), exit 0, whatever the reply says: on any other status kubelet logs the whole
+//!    argv, secrets and all.
 
 mod supervise;
 
@@ -36,12 +41,13 @@ pub struct Personality {
     pub settings: Settings,
 }
 
-/// The whole life of a driver's process. `identify` is called once the reply pipe is safe, because it may fail, and before
-/// the working directory changes, because `argv[0]` may be relative to it.
+/// The whole life of a driver's process. `identify` is called once the reply pipe is safe, because it may
+/// fail, and before the working directory changes, because `argv[0]` may be relative to it.
 pub fn main(identify: impl FnOnce() -> Result<Personality>, arguments: &[OsString]) -> ExitCode {
     let pipe = ReplyPipe::take();
     pipe.reply_on_panic();
-    // Before anything that takes time: without a handler, kubelet's stop would end this process without a word.
+    // Before anything that takes time: without a handler, kubelet's stop would end this process without a
+    // word.
     let told = signal::install().map_err(Failure::from);
     let personality = told.and_then(|()| identify());
     process::detach_from_caller();
@@ -63,7 +69,8 @@ fn answer(personality: &Personality, arguments: &[OsString]) -> Reply {
     }
 }
 
-/// Runs one verb: at once if it is `init` or none of the driver's, else supervised in a worker. Never panics, never prints.
+/// Runs one verb: at once if it is `init` or none of the driver's, else supervised in a worker. Never panics,
+/// never prints.
 pub fn perform(personality: &Personality, verb: &OsStr, arguments: &[OsString]) -> Reply {
     let Personality { driver, settings, .. } = personality;
     match Verb::parse(verb) {

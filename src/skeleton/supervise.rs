@@ -1,10 +1,12 @@
 //! Waiting for a worker that may never come back.
 //!
-//! A mount of a dead server sits in the kernel where no signal handler runs; only another process can still answer kubelet. So
-//! the work is done in a fork, and the process kubelet knows waits for its reply, passes on what it is told (SIGTERM), and when
-//! time is up kills the worker, ends what its commands left running and detaches what it may have left at the target.
+//! A mount of a dead server sits in the kernel where no signal handler runs; only another process can still
+//! answer kubelet. So the work is done in a fork, and the process kubelet knows waits for its reply, passes
+//! on what it is told (SIGTERM), and when time is up kills the worker, ends what its commands left running
+//! and detaches what it may have left at the target.
 //!
-//! The worker ends with this process (`PR_SET_PDEATHSIG`, SIGTERM): it stops at the next step and undoes what it did.
+//! The worker ends with this process (`PR_SET_PDEATHSIG`, SIGTERM): it stops at the next step and undoes what
+//! it did.
 
 use super::redacted;
 use crate::executor::{self, Left, Worker};
@@ -14,15 +16,15 @@ use crate::sys::process::Ended;
 use crate::sys::{process, signal};
 use std::time::Duration;
 
-/// After the deadline the worker has this long to undo and reply before it is killed. With the 110 s of a mount it stays
-/// below the 123 s after which kubelet stops waiting.
+/// After the deadline the worker has this long to undo and reply before it is killed. With the 110 s of a
+/// mount it stays below the 123 s after which kubelet stops waiting.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// How long cleaning up after a killed worker may take.
 const CLEAN_UP: Duration = Duration::from_secs(2);
 
-/// Runs `work` in a fork and brings back its reply, or one of our own within `allowed` and a grace. `driver` and
-/// `directory` (`vendor~driver`) are the driver's names.
+/// Runs `work` in a fork and brings back its reply, or one of our own within `allowed` and a grace. `driver`
+/// and `directory` (`vendor~driver`) are the driver's names.
 pub(super) fn supervise(
     call: &Call,
     (driver, directory): (&str, Option<&str>),

@@ -17,10 +17,11 @@ const CHUNK: usize = 1 << 20;
 
 /// `Ok` if and only if every byte of the window of `fd`, a regular file or a block device, is zero.
 ///
-/// Fails with `Conflict` naming what is there: the signature, or else the offset of the first other byte within the
-/// window; with `Timeout` if it takes longer than `deadline`; and with the cause if something cannot be read. Holes of a
-/// file are skipped where the file system tells of them (lseek(2), `SEEK_DATA`). Reads everything else at the speed
-/// of the storage: who calls this must have checked the size against the deadline of kubelet.
+/// Fails with `Conflict` naming what is there: the signature, or else the offset of the first other byte
+/// within the window; with `Timeout` if it takes longer than `deadline`; and with the cause if something
+/// cannot be read. Holes of a file are skipped where the file system tells of them (lseek(2), `SEEK_DATA`).
+/// Reads everything else at the speed of the storage: who calls this must have checked the size against the
+/// deadline of kubelet.
 pub fn prove_blank(fd: BorrowedFd<'_>, window: &Window, deadline: &Deadline) -> Result<()> {
     let total = size_of(fd).context("learn the size")?;
     let (start, size) = window.within(total)?;

@@ -7,8 +7,8 @@ use std::os::fd::BorrowedFd;
 
 /// How many bytes there are: the length of a regular file, the capacity of a block device.
 ///
-/// A device's file position is moved to its end to learn this (lseek(2) is the one call that works on both kinds
-/// without an ioctl); nothing in this crate reads by position.
+/// A device's file position is moved to its end to learn this (lseek(2) is the one call that works on both
+/// kinds without an ioctl); nothing in this crate reads by position.
 pub fn size_of(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let stat = fstat(fd)?;
     match FileType::from_raw_mode(stat.st_mode) {

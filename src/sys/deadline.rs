@@ -33,8 +33,9 @@ impl Deadline {
         self.remaining().is_zero()
     }
 
-    /// Fails with `Timeout` once the time is over or the process was told to stop; called at least every 100 ms or
-    /// every mebibyte by whatever takes long. `doing` completes the sentence: `making an xfs file system`.
+    /// Fails with `Timeout` once the time is over or the process was told to stop; called at least every 100
+    /// ms or every mebibyte by whatever takes long. `doing` completes the sentence:
+    /// `making an xfs file system`.
     pub fn check(&self, doing: &str) -> Result<()> {
         self.check_signals(doing)?;
         if self.expired() {

@@ -1,7 +1,8 @@
 //! Helper programs: `mkfs.xfs`, `mount.nfs`, `e2fsck`.
 //!
-//! A helper is found in fixed directories only, gets an environment and a set of descriptors built from nothing, and
-//! is over when its deadline is: whatever it or its children do, [`Helper::run`] comes back. See `supervise`.
+//! A helper is found in fixed directories only, gets an environment and a set of descriptors built from
+//! nothing, and is over when its deadline is: whatever it or its children do, [`Helper::run`] comes back. See
+//! `supervise`.
 
 use super::deadline::Deadline;
 use super::packages::package_of;
@@ -46,15 +47,16 @@ pub struct Outcome {
     /// The last 4 KiB of standard output and standard error together, without the secrets it was given. Of an
     /// [answering](Helper::answering) helper standard error alone.
     pub output: String,
-    /// The first 64 KiB of the standard output of an [answering](Helper::answering) helper, without secrets; else empty.
+    /// The first 64 KiB of the standard output of an [answering](Helper::answering) helper, without secrets;
+    /// else empty.
     pub answer: String,
 }
 
 impl Helper {
     /// The program of this plain name in [`DIRECTORIES`].
     ///
-    /// Fails with `ToolMissing` and the package to install. `name` must come from this program, never from options:
-    /// a slash in it is refused all the same.
+    /// Fails with `ToolMissing` and the package to install. `name` must come from this program, never from
+    /// options: a slash in it is refused all the same.
     pub fn find(name: &str) -> Result<Self> {
         let place =
             if name.contains('/') { None } else { which::which_in(name, Some(DIRECTORIES), "/").ok() };
@@ -110,16 +112,16 @@ impl Helper {
         self
     }
 
-    /// Secrets it can get hold of otherwise: masked, too. Here and not by the caller, who sees only the end of the output, which
-    /// may begin in the middle of one.
+    /// Secrets it can get hold of otherwise: masked, too. Here and not by the caller, who sees only the end
+    /// of the output, which may begin in the middle of one.
     #[must_use]
     pub fn mask<'a>(mut self, secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
         self.masked.extend(secrets.into_iter().cloned());
         self
     }
 
-    /// Lets the helper and its children inherit a copy of `fd` and returns the path to give it as an argument,
-    /// `/proc/self/fd/12`: so it works on the file that was checked, whatever became of its name.
+    /// Lets the helper and its children inherit a copy of `fd` and returns the path to give it as an
+    /// argument, `/proc/self/fd/12`: so it works on the file that was checked, whatever became of its name.
     pub fn keep(&mut self, fd: BorrowedFd<'_>) -> Result<PathBuf> {
         // Above the three standard descriptors, which the child gets anew.
         let copy = fcntl_dupfd_cloexec(fd, 3).context("copy a descriptor for a helper")?;
@@ -128,15 +130,15 @@ impl Helper {
         Ok(path.into())
     }
 
-    /// Lets the helper hold a lock together with us: flock(2) ends with the last copy of its descriptor, so a helper that
-    /// outlives us for a moment still keeps others out.
+    /// Lets the helper hold a lock together with us: flock(2) ends with the last copy of its descriptor, so a
+    /// helper that outlives us for a moment still keeps others out.
     pub fn holding(mut self, lock: BorrowedFd<'_>) -> Result<Self> {
         self.keep(lock)?;
         Ok(self)
     }
 
-    /// What it leaves running is wanted, as with a FUSE daemon: without this, everything in its process group is
-    /// killed once it ended. Standard output must then be closed by the daemon; nobody reads it any more.
+    /// What it leaves running is wanted, as with a FUSE daemon: without this, everything in its process group
+    /// is killed once it ended. Standard output must then be closed by the daemon; nobody reads it any more.
     #[must_use]
     pub fn daemon(mut self) -> Self {
         self.daemon = true;
@@ -152,9 +154,9 @@ impl Helper {
 
     /// Runs it to its end; any exit status is `Ok`.
     ///
-    /// Once `deadline` is over, or this process is told to stop, it and its process group get SIGTERM, two seconds
-    /// later SIGKILL, and this fails with `Timeout`. Only for the main thread or one that outlives the call: the
-    /// kernel kills the helper when the thread that started it is gone (`PR_SET_PDEATHSIG`).
+    /// Once `deadline` is over, or this process is told to stop, it and its process group get SIGTERM, two
+    /// seconds later SIGKILL, and this fails with `Timeout`. Only for the main thread or one that outlives
+    /// the call: the kernel kills the helper when the thread that started it is gone (`PR_SET_PDEATHSIG`).
     pub fn run(mut self, deadline: &Deadline) -> Result<Outcome> {
         deadline.check(&format!("about to run {}", self.name))?;
         let mut running = self.start().with_context(|| format!("start {}", self.program.display()))?;

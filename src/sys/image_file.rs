@@ -1,4 +1,5 @@
-//! What is done to an image file as a file: its size, its blocks, and the note that a file system is being made in it.
+//! What is done to an image file as a file: its size, its blocks, and the note that a file system is being
+//! made in it.
 
 use super::bytes::size_of;
 use super::window::Window;
@@ -11,7 +12,8 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// On the file while mkfs runs; its value is when that began, in seconds since 1970. Only root can set a trusted attribute.
+/// On the file while mkfs runs; its value is when that began, in seconds since 1970. Only root can set a
+/// trusted attribute.
 const FORMATTING: &str = "trusted.flexvol.formatting";
 
 /// What the note on an image says.
@@ -19,7 +21,8 @@ const FORMATTING: &str = "trusted.flexvol.formatting";
 pub enum Formatting {
     /// There is none.
     Never,
-    /// A file system was begun and never finished, and nothing else has happened to the file: what is in it is ours.
+    /// A file system was begun and never finished, and nothing else has happened to the file: what is in it
+    /// is ours.
     Interrupted,
     /// The same, but the file was changed long after that: what is in it now is somebody's.
     Overwritten,
@@ -42,15 +45,15 @@ pub fn resize(file: BorrowedFd<'_>, size: u64) -> Result<()> {
     ftruncate(file, size).context("set its size")
 }
 
-/// Notes that a file system is being made in a file that was just proven blank. False where the file system has no
-/// attributes: there an mkfs that is killed leaves an image that is refused.
+/// Notes that a file system is being made in a file that was just proven blank. False where the file system
+/// has no attributes: there an mkfs that is killed leaves an image that is refused.
 pub fn note_formatting(file: BorrowedFd<'_>) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
     fsetxattr(file, FORMATTING, now.to_string().as_bytes(), XattrFlags::empty()).is_ok()
 }
 
-/// What the note says. `allowed` is the longest time an mkfs may have run on after it was set: a change after that (the
-/// inode's, which nobody can set back) is not of its making.
+/// What the note says. `allowed` is the longest time an mkfs may have run on after it was set: a change after
+/// that (the inode's, which nobody can set back) is not of its making.
 pub fn formatting(file: BorrowedFd<'_>, allowed: Duration) -> Result<Formatting> {
     let mut buffer = [0; 20];
     let length = match fgetxattr(file, FORMATTING, &mut buffer[..]) {

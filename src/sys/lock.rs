@@ -1,7 +1,8 @@
 //! One lock a target: flock(2) on a small file in /run.
 //!
-//! The kernel frees the lock when its holder dies, however it dies. The file is removed by whoever holds it last, so that none
-//! stays behind; a holder therefore checks that the file it locked is still the one at that path.
+//! The kernel frees the lock when its holder dies, however it dies. The file is removed by whoever holds it
+//! last, so that none stays behind; a holder therefore checks that the file it locked is still the one at
+//! that path.
 
 use super::deadline::Deadline;
 use anyhow::{Context, Result};
@@ -57,7 +58,8 @@ pub enum Hold {
     Together,
 }
 
-/// Takes the flock of an open file. Short sleeps, not a blocking call: a deadline must end it without a signal.
+/// Takes the flock of an open file. Short sleeps, not a blocking call: a deadline must end it without a
+/// signal.
 pub fn wait(file: BorrowedFd<'_>, hold: Hold, deadline: &Deadline, doing: &str) -> Result<()> {
     let operation = match hold {
         Hold::Alone => FlockOperation::NonBlockingLockExclusive,

@@ -1,8 +1,8 @@
 //! Loop devices: a window of a file as a block device (loop(4), linux/loop.h).
 //!
-//! Every device is attached with `LO_FLAGS_AUTOCLEAR`: the kernel detaches it by itself once the last descriptor and
-//! the last mount of it are gone. So nothing ever has to detach one, and a process killed at any point leaks none.
-//! The price is that a [`LoopDevice`] must be kept until its mount exists.
+//! Every device is attached with `LO_FLAGS_AUTOCLEAR`: the kernel detaches it by itself once the last
+//! descriptor and the last mount of it are gone. So nothing ever has to detach one, and a process killed at
+//! any point leaks none. The price is that a [`LoopDevice`] must be kept until its mount exists.
 
 use super::bytes::size_of;
 pub use super::window::Window;
@@ -25,7 +25,8 @@ const AUTOCLEAR: u32 = 4;
 /// Major number of loop devices (Documentation/admin-guide/devices.txt).
 const MAJOR: u32 = 7;
 
-/// How often another process may take the free device before us, and how long to wait for udev to make a node.
+/// How often another process may take the free device before us, and how long to wait for udev to make a
+/// node.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -55,7 +56,8 @@ pub struct Backing {
     pub window: Window,
 }
 
-/// An attached loop device, held by an open descriptor: as long as this exists, it cannot become another file's.
+/// An attached loop device, held by an open descriptor: as long as this exists, it cannot become another
+/// file's.
 #[derive(Debug)]
 pub struct LoopDevice {
     fd: OwnedFd,
@@ -68,11 +70,12 @@ pub struct LoopDevice {
 impl LoopDevice {
     /// Attaches `window` of `file` to a free loop device.
     ///
-    /// `file` must be open for writing unless `read_only`. `file_name` is only what losetup(8) shows. `direct_io`
-    /// avoids caching everything twice; where the file system below cannot do it, the device works without.
+    /// `file` must be open for writing unless `read_only`. `file_name` is only what losetup(8) shows.
+    /// `direct_io` avoids caching everything twice; where the file system below cannot do it, the device
+    /// works without.
     ///
-    /// Fails with `BadOptions` if the window is not within the file, `ToolMissing` if the kernel has no loop devices,
-    /// `Busy` if others take every free one first.
+    /// Fails with `BadOptions` if the window is not within the file, `ToolMissing` if the kernel has no loop
+    /// devices, `Busy` if others take every free one first.
     pub fn attach(
         file: BorrowedFd<'_>,
         file_name: &Path,
@@ -95,14 +98,15 @@ impl LoopDevice {
         Ok(device)
     }
 
-    /// A device that already shows this window of this file, whoever attached it and however the window was named.
+    /// A device that already shows this window of this file, whoever attached it and however the window was
+    /// named.
     ///
     /// The comparison is made while the device is open, by inode: it cannot vanish afterwards, and what its
-    /// `lo_file_name` claims does not matter. The caller checks [`LoopDevice::is_read_only`]. A device someone else
-    /// attached may lack autoclear; it is left as it is.
+    /// `lo_file_name` claims does not matter. The caller checks [`LoopDevice::is_read_only`]. A device
+    /// someone else attached may lack autoclear; it is left as it is.
     ///
-    /// Fails with `Busy` if a device shows a part of the window or more than it: two devices cache the same bytes each for
-    /// itself, and two file systems on them would destroy each other.
+    /// Fails with `Busy` if a device shows a part of the window or more than it: two devices cache the same
+    /// bytes each for itself, and two file systems on them would destroy each other.
     pub fn find(file: BorrowedFd<'_>, window: &Window) -> Result<Option<Self>> {
         let inode = Inode::of(file).context("stat a file")?;
         let total = size_of(file).context("learn the size")?;
@@ -181,8 +185,8 @@ impl LoopDevice {
         }
     }
 
-    /// Opens an attached device, only for reading: closing a writable descriptor makes udev probe the device again. `None` if
-    /// it is gone or has no file.
+    /// Opens an attached device, only for reading: closing a writable descriptor makes udev probe the device
+    /// again. `None` if it is gone or has no file.
     fn open(number: u32) -> Result<Option<Self>> {
         let Some(fd) = open_node(number, OFlags::RDONLY)? else { return Ok(None) };
         let Some(info) = status(fd.as_fd())? else { return Ok(None) };
@@ -206,8 +210,8 @@ impl LoopDevice {
     }
 }
 
-/// What the loop device with this `st_dev` of a file in it, or `st_rdev` of its node, shows; `None` if it is no loop
-/// device or has no file. Tells whether what is mounted on a target is a certain image.
+/// What the loop device with this `st_dev` of a file in it, or `st_rdev` of its node, shows; `None` if it is
+/// no loop device or has no file. Tells whether what is mounted on a target is a certain image.
 pub fn backing_of(device: u64) -> Result<Option<Backing>> {
     if major(device) != MAJOR {
         return Ok(None);
@@ -239,7 +243,8 @@ fn info(file_name: &Path, window: &Window, read_only: bool) -> LoopInfo {
 }
 
 fn backing(info: &LoopInfo) -> Backing {
-    // The kernel's new_encode_dev(): 12 bits major in the middle, the minor's high bits above (linux/kdev_t.h).
+    // The kernel's new_encode_dev(): 12 bits major in the middle, the minor's high bits above
+    // (linux/kdev_t.h).
     let [major, minor] =
         [(info.device >> 8) & 0xfff, (info.device & 0xff) | ((info.device >> 12) & 0xf_ff00)]
             .map(|part| u32::try_from(part).unwrap_or(u32::MAX));
@@ -306,7 +311,8 @@ fn free_number(control: BorrowedFd<'_>) -> Result<u32> {
 fn configure(device: BorrowedFd<'_>, file: BorrowedFd<'_>, info: &LoopInfo) -> io::Result<()> {
     let fd = file.as_raw_fd().cast_unsigned();
     match raw::loop_configure(device, &LoopConfig { fd, block_size: 0, info: *info, reserved: [0; 8] }) {
-        // Kernels before 5.8 do not know the call. A new one may mean it: then the old calls fail the same way.
+        // Kernels before 5.8 do not know the call. A new one may mean it: then the old calls fail the same
+        // way.
         Err(error) if is(&error, &[Errno::INVAL, Errno::NOTTY, Errno::NOSYS]) => {
             configure_in_two_steps(device, file, info)
         }

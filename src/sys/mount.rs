@@ -1,9 +1,10 @@
 //! Mounting, so that a mount becomes visible in one step, complete, or not at all.
 //!
-//! With the mount API of Linux 5.2 (and `mount_setattr(2)` of 5.12) a mount is made where nobody sees it, given all its flags
-//! and then moved onto the target. Until then it hangs on a descriptor: a kill leaves nothing. Every option is
-//! its own argument, so no comma can add another. Older kernels get mount(2) on the opened target; a bind, before 5.12, is then visible
-//! for a moment before it has its flags, as with everybody's mount(8).
+//! With the mount API of Linux 5.2 (and `mount_setattr(2)` of 5.12) a mount is made where nobody sees it,
+//! given all its flags and then moved onto the target. Until then it hangs on a descriptor: a kill leaves
+//! nothing. Every option is its own argument, so no comma can add another. Older kernels get mount(2) on the
+//! opened target; a bind, before 5.12, is then visible for a moment before it has its flags, as with
+//! everybody's mount(8).
 
 use super::place::{Look, Place};
 use super::raw;
@@ -85,8 +86,9 @@ pub fn bind(bind: &BindMount<'_>, place: &Place, way: Way) -> Result<u64> {
     id_at(place)
 }
 
-/// Takes from a mount that somebody else made what `flags` do not grant: read-only, nosuid, nodev and noexec are set on the
-/// mount on top at `place` and those inside it, and none is lifted. Access times stay as they are.
+/// Takes from a mount that somebody else made what `flags` do not grant: read-only, nosuid, nodev and noexec
+/// are set on the mount on top at `place` and those inside it, and none is lifted. Access times stay as they
+/// are.
 pub fn restrict(place: &Place, flags: MountFlags, way: Way) -> Result<()> {
     let what = || format!("make {} {flags}", place.path().display());
     match way {
@@ -107,8 +109,8 @@ fn restrict_all(place: &Place, flags: MountFlags) -> Result<()> {
     Ok(raw::set_mount_attributes(mount.as_fd(), true, &change)?)
 }
 
-/// A remount sets all flags, so what is there already is asked for again. Only of the mount on top: older kernels cannot reach
-/// those inside it at once.
+/// A remount sets all flags, so what is there already is asked for again. Only of the mount on top: older
+/// kernels cannot reach those inside it at once.
 fn restrict_classic(place: &Place, flags: MountFlags) -> Result<()> {
     let there = fstatvfs(classic_target(place)?.0)?.f_flag;
     let has = |flag| there.contains(flag);
@@ -136,8 +138,8 @@ pub fn unmount(place: &Place, detach: bool) -> std::io::Result<()> {
     Ok(api::unmount(place.through_parent(), UnmountFlags::NOFOLLOW | lazily)?)
 }
 
-/// The mount must be on top of the target now; its id proves that it is the one that was made. What cannot be looked at is
-/// taken off again: the caller knows of no mount to undo.
+/// The mount must be on top of the target now; its id proves that it is the one that was made. What cannot be
+/// looked at is taken off again: the caller knows of no mount to undo.
 fn id_at(place: &Place) -> Result<u64> {
     mount_on(place).inspect_err(|_| drop(unmount(place, true)))
 }
@@ -289,8 +291,8 @@ fn mount_classic(new: &NewMount<'_>, place: &Place) -> Result<()> {
     }
     let words: Vec<_> = new.options.iter().map(ToString::to_string).collect();
     let data = words.join(",");
-    // mount(2) makes the superblock read-only along with the mount, and other views of the device with it. Only
-    // where that is meant; otherwise this mount alone is made so, on top.
+    // mount(2) makes the superblock read-only along with the mount, and other views of the device with it.
+    // Only where that is meant; otherwise this mount alone is made so, on top.
     let flags = classic_flags(MountFlags { read_only: new.superblock_read_only, ..new.flags });
     Mount::builder().fstype(new.file_system).flags(flags).data(&data).mount(new.source, &target)?;
     if new.flags.read_only && !new.superblock_read_only {
@@ -324,8 +326,8 @@ fn classic_flags(flags: MountFlags) -> sys_mount::MountFlags {
     wanted.into_iter().filter_map(|(set, flag)| set.then_some(flag)).fold(atime, |all, flag| all | flag)
 }
 
-/// The flags asked for and those of the source's mount: a remount replaces all, and what the admin forbade there would be
-/// allowed here.
+/// The flags asked for and those of the source's mount: a remount replaces all, and what the admin forbade
+/// there would be allowed here.
 fn inherited(bind: &BindMount<'_>) -> Result<MountFlags> {
     let there = fstatvfs(bind.source)?.f_flag;
     let forbidden = |flag| there.contains(flag);

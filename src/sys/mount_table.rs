@@ -1,7 +1,7 @@
 //! The mount table of this process, /proc/self/mountinfo (`proc_pid_mountinfo(5)`).
 //!
-//! Reading it costs time with every mount of the node, so the usual way of a verb does without: it is read only when a
-//! target is already mounted and has to be recognised, or will not be unmounted.
+//! Reading it costs time with every mount of the node, so the usual way of a verb does without: it is read
+//! only when a target is already mounted and has to be recognised, or will not be unmounted.
 
 use anyhow::{Context, Result};
 use std::ffi::{OsStr, OsString};
@@ -49,8 +49,8 @@ pub fn below(target: &Path) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// The mounts inside a mount, in an order in which they can be unmounted. What hangs in another mount at the same path, below
-/// or above this one, is not among them.
+/// The mounts inside a mount, in an order in which they can be unmounted. What hangs in another mount at the
+/// same path, below or above this one, is not among them.
 pub fn inside(mount: u64) -> Result<Vec<Entry>> {
     Ok(subtree(read()?, mount))
 }

@@ -8,8 +8,8 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use std::fs;
 use std::path::PathBuf;
 
-/// Gives this process and what it starts a mount table of their own: nothing they mount is seen outside, and the kernel
-/// unmounts it all when the last of them is gone.
+/// Gives this process and what it starts a mount table of their own: nothing they mount is seen outside, and
+/// the kernel unmounts it all when the last of them is gone.
 ///
 /// Fails with `Denied` without the right to do so.
 pub fn enter() -> Result<()> {
@@ -26,7 +26,8 @@ fn not_allowed() -> Failure {
     Failure::new(Code::Denied, text)
 }
 
-/// Covers /run, in the namespace of [`enter`], with an empty one of its own: what is left there then is known.
+/// Covers /run, in the namespace of [`enter`], with an empty one of its own: what is left there then is
+/// known.
 pub fn cover_run() -> Result<()> {
     match mount("tmpfs", "/run", "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=755,size=16m"))
     {
@@ -36,7 +37,8 @@ pub fn cover_run() -> Result<()> {
     }
 }
 
-/// The other processes that share our mount table, as `1234 (name)`. After [`enter`] all of them are our descendants.
+/// The other processes that share our mount table, as `1234 (name)`. After [`enter`] all of them are our
+/// descendants.
 pub fn companions() -> Result<Vec<String>> {
     let namespace = |process: PathBuf| fs::read_link(process.join("ns/mnt"));
     let ours = namespace("/proc/self".into()).context("read /proc/self/ns/mnt: is /proc mounted?")?;

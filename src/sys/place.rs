@@ -1,4 +1,5 @@
-//! The target as a name in an opened parent directory, so that no swap of a path component can lead us elsewhere.
+//! The target as a name in an opened parent directory, so that no swap of a path component can lead us
+//! elsewhere.
 
 use super::process::{Ended, Worker};
 use super::{below, mount_table};
@@ -53,8 +54,8 @@ impl Place {
         Ok(parent.map(|parent| Self { parent, name: name.into(), path: target.as_path().to_owned() }))
     }
 
-    /// The place of a mount inside the mount on top, at `target` in the mount table's spelling; `None` if nothing, or only
-    /// a symlink, leads there now.
+    /// The place of a mount inside the mount on top, at `target` in the mount table's spelling; `None` if
+    /// nothing, or only a symlink, leads there now.
     ///
     /// Looked up from the root of the mount on top: whatever is renamed in between, what is found is inside.
     pub fn inside(&self, target: &Path) -> Result<Option<Self>> {
@@ -103,8 +104,8 @@ impl Place {
         }
     }
 
-    /// The id of the mount on top that no other mount has before the next boot; `None` on a kernel before 6.8, where an id is
-    /// given away again once its mount is gone.
+    /// The id of the mount on top that no other mount has before the next boot; `None` on a kernel before
+    /// 6.8, where an id is given away again once its mount is gone.
     pub fn unique_mount_id(&self) -> Option<u64> {
         /// `STATX_MNT_ID_UNIQUE`.
         const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
@@ -113,8 +114,9 @@ impl Place {
         (stat.stx_mask & UNIQUE.bits() != 0).then_some(stat.stx_mnt_id)
     }
 
-    /// Whether the server or daemon behind it is gone. [`look`](Self::look) sees that only where the kernel has to ask:
-    /// this asks, in a process of its own, because that can hang; what does not answer within `wait` may still be alive.
+    /// Whether the server or daemon behind it is gone. [`look`](Self::look) sees that only where the kernel
+    /// has to ask: this asks, in a process of its own, because that can hang; what does not answer within
+    /// `wait` may still be alive.
     pub fn is_dead(&self, wait: Duration) -> bool {
         let ask = || {
             let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
@@ -192,7 +194,8 @@ impl Place {
             .with_context(|| format!("remove {}", self.path.display()))
     }
 
-    /// Removes what is left of [`turn_into_file`](Self::turn_into_file); a file with content is nobody's to remove.
+    /// Removes what is left of [`turn_into_file`](Self::turn_into_file); a file with content is nobody's to
+    /// remove.
     pub fn remove_file_if_empty(&self) -> Result<()> {
         let stat = fs::statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW)?;
         anyhow::ensure!(stat.st_size == 0, "{} is a file with content: move it away", self.path.display());

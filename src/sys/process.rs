@@ -17,25 +17,27 @@ use std::time::{Duration, Instant};
 /// A reply is a few hundred bytes; more than this is not read.
 const LARGEST_REPLY: usize = 64 << 10;
 
-/// Begins the line of a worker that panicked. No reply, and nothing else a worker says, begins with it: who panicked has undone
-/// nothing, so it must not look like an answer.
+/// Begins the line of a worker that panicked. No reply, and nothing else a worker says, begins with it: who
+/// panicked has undone nothing, so it must not look like an answer.
 const PANICKED: char = '\0';
 
 /// How long a process killed with SIGKILL is waited for before it counts as stuck in the kernel.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// Makes the process independent of whoever started it: files are private unless told otherwise, and no directory of the
-/// caller's is held or relied on.
+/// Makes the process independent of whoever started it: files are private unless told otherwise, and no
+/// directory of the caller's is held or relied on.
 pub fn detach_from_caller() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     // In a chroot or with a deleted working directory as well: `/` is always there.
     let _ = rustix::process::chdir("/");
 }
 
-/// The signal flag is looked at this often while a worker is waited for: a signal just before poll(2) would not end it.
+/// The signal flag is looked at this often while a worker is waited for: a signal just before poll(2) would
+/// not end it.
 const TICK: Duration = Duration::from_millis(100);
 
-/// From now on a panic writes a Failure to `pipe` and ends the process: kubelet must not see a backtrace or nothing.
+/// From now on a panic writes a Failure to `pipe` and ends the process: kubelet must not see a backtrace or
+/// nothing.
 pub fn reply_on_panic(pipe: Arc<OwnedFd>) {
     end_on_panic(pipe, |text| Reply::from(bug(text)).to_line());
 }
@@ -58,16 +60,19 @@ fn end_on_panic(pipe: Arc<OwnedFd>, line: impl Fn(&str) -> String + Send + Sync 
     }));
 }
 
-/// From now on the processes that our children leave behind become our own, so that [`end_children`] finds them.
+/// From now on the processes that our children leave behind become our own, so that [`end_children`] finds
+/// them.
 ///
 /// For a driver's processes only; in any other, children are not ours to end.
 pub fn adopt_orphans() {
     let _ = nix::sys::prctl::set_child_subreaper(true);
 }
 
-/// Ends every process that the commands of this call have started, in whatever session; for when the call has failed.
+/// Ends every process that the commands of this call have started, in whatever session; for when the call has
+/// failed.
 ///
-/// Does nothing in a process that did not [`adopt_orphans`]. What sits in the kernel is given up after half a second.
+/// Does nothing in a process that did not [`adopt_orphans`]. What sits in the kernel is given up after half a
+/// second.
 pub fn end_children() {
     let end = Instant::now() + LAST_WAIT;
     while nix::sys::prctl::get_child_subreaper() == Ok(true) && Instant::now() < end {
@@ -150,8 +155,8 @@ impl Worker {
         raw::end()
     }
 
-    /// Until it has replied or `allowed` is over. A signal to this process is passed on, and the worker then has its own time
-    /// to undo and reply.
+    /// Until it has replied or `allowed` is over. A signal to this process is passed on, and the worker then
+    /// has its own time to undo and reply.
     pub fn wait(self, allowed: Duration) -> Ended {
         let end = Instant::now().checked_add(allowed);
         let mut line = Vec::new();

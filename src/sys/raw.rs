@@ -92,7 +92,8 @@ pub(super) fn loop_set_status(device: BorrowedFd<'_>, info: &LoopInfo) -> io::Re
 /// `LOOP_GET_STATUS64`; `ENXIO` when the device has no backing file.
 pub(super) fn loop_status(device: BorrowedFd<'_>) -> io::Result<LoopInfo> {
     let mut info = LoopInfo::EMPTY;
-    // SAFETY: the kernel writes sizeof(struct loop_info64) bytes, and every bit pattern of them is a LoopInfo.
+    // SAFETY: the kernel writes sizeof(struct loop_info64) bytes, and every bit pattern of them is a
+    // LoopInfo.
     unsafe { ioctl(device, 0x4C05, ptr::from_mut(&mut info).cast()) }?;
     Ok(info)
 }
@@ -149,8 +150,8 @@ pub(super) fn set_mount_attributes(
 
 /// fork(2): the child's number in the parent, `None` in the child.
 ///
-/// Sound only in a process with one thread, which every process of the verb path is; the tests fork with others around and
-/// rely on the C library, whose allocator survives that.
+/// Sound only in a process with one thread, which every process of the verb path is; the tests fork with
+/// others around and rely on the C library, whose allocator survives that.
 pub(super) fn fork() -> nix::Result<Option<nix::unistd::Pid>> {
     // SAFETY: see above.
     match unsafe { nix::unistd::fork() }? {
@@ -214,7 +215,8 @@ pub(super) fn before_exec(
 
 /// Marks every descriptor from `first` on close-on-exec; `close_range` since Linux 5.11, one by one before.
 ///
-/// Safe between fork and exec. Not plain closing: the standard library reports a failed exec through one of them.
+/// Safe between fork and exec. Not plain closing: the standard library reports a failed exec through one of
+/// them.
 pub(super) fn close_on_exec_from(first: u32) {
     // SAFETY: three integers, no memory; the flag only changes what the next exec does.
     let done =
@@ -228,8 +230,8 @@ pub(super) fn close_on_exec_from(first: u32) {
     }
 }
 
-/// How far the slow ways look: no descriptor was opened above the limit, unless somebody lowered it since. At most 65,536, which
-/// are 20 ms of system calls.
+/// How far the slow ways look: no descriptor was opened above the limit, unless somebody lowered it since. At
+/// most 65,536, which are 20 ms of system calls.
 fn most_descriptors() -> i32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
     i32::try_from(limit.min(65_536)).unwrap_or(65_536)

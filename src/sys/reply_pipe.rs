@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 /// How long a reader that does not read is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The way back to kubelet. There is one per process, and [`send`](Self::send) consumes it: exactly one reply.
+/// The way back to kubelet. There is one per process, and [`send`](Self::send) consumes it: exactly one
+/// reply.
 #[derive(Debug)]
 pub struct ReplyPipe {
     /// `None` if fd 1 was closed: then nobody wants an answer, and the work is done all the same.
@@ -38,7 +39,8 @@ impl ReplyPipe {
         self.pipe.iter().cloned().for_each(reply_on_panic);
     }
 
-    /// Writes the reply. A closed pipe is no error, and a full one is waited for only so long: nobody reads it.
+    /// Writes the reply. A closed pipe is no error, and a full one is waited for only so long: nobody reads
+    /// it.
     pub fn send(self, line: &str) {
         let Some(pipe) = self.pipe else { return };
         let (mut rest, end) = (line.as_bytes(), Instant::now() + PATIENCE);
@@ -52,9 +54,9 @@ impl ReplyPipe {
     }
 }
 
-/// poll(2) promises room for `PIPE_BUF` bytes, 4096. A failure's line is bounded by that, so its one write does not block. A
-/// longer one, of a name or device that a command printed, can block on a pipe that is nearly full: kubelet's is
-/// new and empty.
+/// poll(2) promises room for `PIPE_BUF` bytes, 4096. A failure's line is bounded by that, so its one write
+/// does not block. A longer one, of a name or device that a command printed, can block on a pipe that is
+/// nearly full: kubelet's is new and empty.
 fn is_writable(pipe: &OwnedFd, end: Instant) -> bool {
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -64,7 +66,8 @@ fn is_writable(pipe: &OwnedFd, end: Instant) -> bool {
             Err(Errno::INTR) if !left.is_zero() => {}
             Ok(ready) => return ready > 0,
             Err(Errno::INTR) => return false,
-            // Nobody can say (no memory): most likely there is room, and a reply that is not tried is surely lost.
+            // Nobody can say (no memory): most likely there is room, and a reply that is not tried is surely
+            // lost.
             Err(_) => return true,
         }
     }

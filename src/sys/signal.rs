@@ -1,7 +1,7 @@
 //! Being told to stop.
 //!
-//! kubelet's stop ends the whole cgroup with SIGTERM, an admin with SIGINT; both mean: undo and reply now. The flag
-//! here is the crate's only global state, because a signal handler has nothing else it could reach.
+//! kubelet's stop ends the whole cgroup with SIGTERM, an admin with SIGINT; both mean: undo and reply now.
+//! The flag here is the crate's only global state, because a signal handler has nothing else it could reach.
 
 use super::raw;
 use anyhow::{Context, Result};
@@ -16,8 +16,9 @@ const STOPPING: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
 
 /// Called once at the start of the process, before anything is changed on the node.
 ///
-/// From then on SIGTERM, SIGINT and SIGHUP set the flag and end blocking calls with `EINTR` (no `SA_RESTART`);
-/// SIGPIPE is ignored, as nobody may be left to read the reply; and no signal is blocked, whatever was inherited.
+/// From then on SIGTERM, SIGINT and SIGHUP set the flag and end blocking calls with `EINTR` (no
+/// `SA_RESTART`); SIGPIPE is ignored, as nobody may be left to read the reply; and no signal is blocked,
+/// whatever was inherited.
 pub fn install() -> Result<()> {
     for signal in STOPPING {
         raw::set_disposition(signal, SigHandler::Handler(interrupt))
@@ -45,8 +46,8 @@ mod tests {
     use nix::sys::signal::raise;
     use std::time::{Duration, Instant};
 
-    /// The flag stays set for the process, so this test runs in one of its own: the test binary again, with only
-    /// this test and the variable set.
+    /// The flag stays set for the process, so this test runs in one of its own: the test binary again, with
+    /// only this test and the variable set.
     const ALONE: &str = "FLEXVOL_TEST_ALONE";
 
     #[test]

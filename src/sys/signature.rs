@@ -1,4 +1,5 @@
-//! What is on a disk, told by the magic numbers everybody leaves at fixed places (libblkid's superblocks list them).
+//! What is on a disk, told by the magic numbers everybody leaves at fixed places (libblkid's superblocks list
+//! them).
 //!
 //! Two users: the executor, which mounts an image as what it is and not as what a tenant says it is, and
 //! [`super::blank`], whose refusal should name what would be destroyed.
@@ -224,7 +225,8 @@ fn in_head(head: &[u8]) -> Option<Signature> {
 fn ext(head: &[u8]) -> Option<Signature> {
     const HAS_JOURNAL: u32 = 0x4;
     const JOURNAL_DEVICE: u32 = 0x8;
-    // filetype, needs_recovery, meta_bg; sparse_super, large_file, btree_dir: whatever else there is, is ext4's.
+    // filetype, needs_recovery, meta_bg; sparse_super, large_file, btree_dir: whatever else there is, is
+    // ext4's.
     const INCOMPATIBLE_OF_EXT3: u32 = 0x2 | 0x4 | 0x10;
     const READ_ONLY_OF_EXT3: u32 = 0x1 | 0x2 | 0x4;
     let word = |at: usize| head.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);

@@ -30,7 +30,8 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How long a helper's children may still write once it has ended.
 const DRAIN: Duration = Duration::from_millis(200);
 
-/// The loop looks at the deadline and the signal flag this often; a signal just before poll(2) would not end it.
+/// The loop looks at the deadline and the signal flag this often; a signal just before poll(2) would not end
+/// it.
 const TICK: Duration = Duration::from_millis(100);
 
 /// The same where the kernel cannot tell of the end of a process (`pidfd_open`, Linux 5.3).
@@ -81,8 +82,8 @@ enum Stage {
 }
 
 impl Running {
-    /// Takes over the process, the reading ends of its output and, if it has one, of its answer, and if it gets input, the
-    /// writing end of that. What is `masked` never shows in its output.
+    /// Takes over the process, the reading ends of its output and, if it has one, of its answer, and if it
+    /// gets input, the writing end of that. What is `masked` never shows in its output.
     pub(super) fn new(
         child: Child,
         (output, answer): (OwnedFd, Option<OwnedFd>),
@@ -269,8 +270,9 @@ struct Tail {
 }
 
 impl Tail {
-    /// `slack` is the length of the longest form of a secret in bytes: what is kept begins anywhere, also in the
-    /// middle of it, where it could not be recognised; so that much is kept before the text that is shown.
+    /// `slack` is the length of the longest form of a secret in bytes: what is kept begins anywhere, also in
+    /// the middle of it, where it could not be recognised; so that much is kept before the text that is
+    /// shown.
     fn new(slack: usize) -> Self {
         Self { bytes: Vec::new(), total: 0, slack }
     }

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// ` by nginx (pid 123), bash (pid 7)`, or nothing if nobody is found: another mount namespace can hold it unseen.
+/// ` by nginx (pid 123), bash (pid 7)`, or nothing if nobody is found: another mount namespace can hold it
+/// unseen.
 pub fn of(target: &Path) -> String {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

@@ -1,7 +1,7 @@
 //! System calls that fail: one reply, nothing left behind, and the next call works.
 //!
-//! strace makes the first, second, ... call of each kind in each process fail, until there is none of that number. By
-//! default each gets two of the errors in turn; with `FULL=1` in the environment all of them.
+//! strace makes the first, second, ... call of each kind in each process fail, until there is none of that
+//! number. By default each gets two of the errors in turn; with `FULL=1` in the environment all of them.
 
 use crate::support::{Answer, Node, eventually, has, isolated, mounts_at, processes, sh, skip};
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! Real mounts of the built binary, called as kubelet calls it; each test on a node of its own, see `support`.
+//! Real mounts of the built binary, called as kubelet calls it; each test on a node of its own, see
+//! `support`.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "tests start programs and write files as they need")]
 #![allow(unreachable_pub, reason = "`support` is a library for tests")]

@@ -1,4 +1,5 @@
-//! What the tests with real processes share: a driver as kubelet has it installed, and kubelet's way of running it.
+//! What the tests with real processes share: a driver as kubelet has it installed, and kubelet's way of
+//! running it.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use flexvol::protocol::{DriverStatus, Outcome};
@@ -40,8 +41,8 @@ pub(crate) struct Plugin {
 }
 
 impl Plugin {
-    /// `directory/name` below a fresh plugin directory, a symlink: a copy made in this process, which forks in other threads,
-    /// could be busy when it is executed.
+    /// `directory/name` below a fresh plugin directory, a symlink: a copy made in this process, which forks
+    /// in other threads, could be busy when it is executed.
     pub(crate) fn new(directory: impl AsRef<Path>, name: &str, side_file: Option<&str>) -> Self {
         let plugin = Self::empty(directory, name, side_file);
         symlink(BINARY, &plugin.executable).unwrap();

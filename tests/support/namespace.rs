@@ -6,7 +6,8 @@ use nix::sched::{CloneFlags, unshare};
 use std::fs;
 use std::path::Path;
 
-/// Gives this thread, and what it starts, a mount table of its own and an empty `/run`; says SKIP where that is not allowed.
+/// Gives this thread, and what it starts, a mount table of its own and an empty `/run`; says SKIP where that
+/// is not allowed.
 pub(crate) fn enter(name: &str) -> bool {
     match unshare(CloneFlags::CLONE_NEWNS).and_then(|()| seclude()) {
         Ok(()) => true,

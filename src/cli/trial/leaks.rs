@@ -55,7 +55,8 @@ fn loop_devices(root: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// What is on the stage and not expected there, and whatever is in flexvol's own directory in /run, which began empty.
+/// What is on the stage and not expected there, and whatever is in flexvol's own directory in /run, which
+/// began empty.
 fn files(stage: &Stage, drivers: &[&str]) -> Result<Vec<String>> {
     let expected = Stage::expected(drivers)?;
     let mut found = Vec::new();

@@ -1,4 +1,5 @@
-//! What happens to one driver: it is loaded, serves three pods one after the other, and is asked twice for everything.
+//! What happens to one driver: it is loaded, serves three pods one after the other, and is asked twice for
+//! everything.
 
 use super::report::{Report, Row};
 use super::stage::Stage;

@@ -1,7 +1,8 @@
 //! `exec`: any script as a safe driver.
 //!
-//! The side file says which command serves which verb; the deadline, the lock, the look at the mount table before and after, the undo
-//! and the reply are flexvol's. There is no shell, so no option can become a command:
+//! The side file says which command serves which verb; the deadline, the lock, the look at the mount table
+//! before and after, the undo and the reply are flexvol's. There is no shell, so no option can become a
+//! command:
 //!
 //! ```json
 //! {"driver": "exec", "exec": {
@@ -14,23 +15,25 @@
 //! * `{target}` `{device}` `{node}` `{newBytes}` `{oldBytes}`: the verb's own arguments;
 //! * `{volume}` `{fsType}` `{access}` (`ro` or `rw`), `{option.NAME}`: where kubelet sends options;
 //! * `{fsGroup}` `{pod.name}` `{pod.namespace}` `{pod.uid}` `{serviceAccount}`: in `mount` alone;
-//! * `{secret.KEY}`, in `mount` alone and at the end of an argument: the path of a file only the command can read and
-//!   that is gone with it.
+//! * `{secret.KEY}`, in `mount` alone and at the end of an argument: the path of a file only the command can
+//!   read and that is gone with it.
 //!
-//! A `?` before the brace (`{option.port?}`) drops the whole argument when there is no value. `{{` and `}}` are a brace. A
-//! value may not begin an argument with `-`, so that no tenant can add a flag. One without a `?` that a
-//! verb never has a value for is found at the first `mount`, not when a pod is to be ended.
+//! A `?` before the brace (`{option.port?}`) drops the whole argument when there is no value. `{{` and `}}`
+//! are a brace. A value may not begin an argument with `-`, so that no tenant can add a flag. One without a
+//! `?` that a verb never has a value for is found at the first `mount`, not when a pod is to be ended.
 //!
-//! A command succeeds by exiting with 0; what it prints is the reason when it does not. `attach` and `waitforattach`
-//! print the device, `isattached` prints `true` or `false`, `getvolumename` the name: one line of standard output and nothing else there. `unmount` is optional: whatever the
-//! command does, flexvol unmounts what is left at the target.
+//! A command succeeds by exiting with 0; what it prints is the reason when it does not. `attach` and
+//! `waitforattach` print the device, `isattached` prints `true` or `false`, `getvolumename` the name: one
+//! line of standard output and nothing else there. `unmount` is optional: whatever the command does, flexvol
+//! unmounts what is left at the target.
 //!
-//! What the command mounts gets nosuid and nodev, unless `policy.allowSuid` and `policy.allowDev` say otherwise, and is read-only
-//! if the volume is, whatever the command did about `{access}`; what it made stricter stays so.
+//! What the command mounts gets nosuid and nodev, unless `policy.allowSuid` and `policy.allowDev` say
+//! otherwise, and is read-only if the volume is, whatever the command did about `{access}`; what it made
+//! stricter stays so.
 //!
-//! A daemon that the command starts and leaves running, as FUSE does, inherits none of kubelet's descriptors, but lives in
-//! kubelet's cgroup: a restart of kubelet's service ends it and its mount is dead, unless the command itself starts it with
-//! `systemd-run --scope`.
+//! A daemon that the command starts and leaves running, as FUSE does, inherits none of kubelet's descriptors,
+//! but lives in kubelet's cgroup: a restart of kubelet's service ends it and its mount is dead, unless the
+//! command itself starts it with `systemd-run --scope`.
 
 mod template;
 
@@ -122,8 +125,8 @@ const ATTACHING: [Verb; 6] = [
     Verb::UnmountDevice,
 ];
 
-/// What `init` promises, and no more, is there: kubelet calls no verb that is not promised, and waits for ever for one that is
-/// promised and not there.
+/// What `init` promises, and no more, is there: kubelet calls no verb that is not promised, and waits for
+/// ever for one that is promised and not there.
 fn check_capabilities(config: &settings::Exec) -> Result<()> {
     let has = |verb: Verb| config.commands.contains_key(verb.name());
     let complain = |text: String| Err(Failure::options(format!("{SIDE_FILE}: {text}")));

@@ -1,4 +1,5 @@
-//! A node of its own for each test: mount and process namespace, an empty /run, kubelet's directories, installed drivers.
+//! A node of its own for each test: mount and process namespace, an empty /run, kubelet's directories,
+//! installed drivers.
 
 mod node;
 pub mod tracer;
@@ -17,8 +18,9 @@ const INSIDE: &str = "FLEXVOL_TEST_INSIDE";
 /// The longest a test may take, in seconds, before everything it started is killed.
 const LIMIT: &str = "240";
 
-/// Runs `body` in namespaces of its own and looks for leaks afterwards. `name` is the test's full name: the test binary is
-/// executed again for exactly that test. When it ends, however it does, the kernel ends all its processes and mounts.
+/// Runs `body` in namespaces of its own and looks for leaks afterwards. `name` is the test's full name: the
+/// test binary is executed again for exactly that test. When it ends, however it does, the kernel ends all
+/// its processes and mounts.
 pub fn isolated(name: &str, body: impl FnOnce(&Node)) {
     if std::env::var_os(INSIDE).is_some_and(|inside| inside == name) {
         let node = Node::new();

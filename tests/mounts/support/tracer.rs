@@ -1,7 +1,7 @@
 //! Kills a call between two of its system calls, with ptrace(2): exactly there, every time.
 //!
-//! A call is two processes, the one kubelet starts and its worker, which makes all changes; the worker's system calls are
-//! counted. Helpers such as mkfs run untraced.
+//! A call is two processes, the one kubelet starts and its worker, which makes all changes; the worker's
+//! system calls are counted. Helpers such as mkfs run untraced.
 
 use super::eventually;
 use nix::sys::ptrace::{self, Event, Options};
@@ -23,7 +23,8 @@ pub enum Victim {
     Supervisor,
 }
 
-/// Kills before the worker's system call number `point`, counted from 1, or never if it makes fewer. How many it began.
+/// Kills before the worker's system call number `point`, counted from 1, or never if it makes fewer. How many
+/// it began.
 pub fn kill_at(command: &Command, point: usize, victim: Victim) -> usize {
     let mut held = Command::new("sh");
     held.args(["-c", "kill -STOP $$; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
