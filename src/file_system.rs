@@ -1,7 +1,6 @@
 //! The disk file systems an image can hold, and what their tenants may ask of them.
 
 use crate::failure::{Failure, Result};
-use crate::mkfs_options;
 use crate::mount_options::{Rule, Value};
 use serde::Serialize;
 
@@ -134,11 +133,6 @@ const ISO9660: &[Rule] = &[
     Rule("mode", Value::Number),
     Rule("dmode", Value::Number),
 ];
-
-/// Refuses words for mkfs that could reach other files or devices; see [`mkfs_options`].
-pub fn check_mkfs_options(kind: FileSystem, words: &[String]) -> Result<()> {
-    mkfs_options::validate(kind, words)
-}
 
 #[cfg(test)]
 mod tests {

@@ -12,12 +12,12 @@ use super::{access, flags};
 use crate::driver::{Driver, Growth, Request};
 use crate::failure::{Failure, Result};
 use crate::file_system::FileSystem;
-use crate::mount_options;
 use crate::plan::{Allocation, Goal, MountFrom, Plan, Region, Source, Step, View};
 use crate::protocol::{Access, Capabilities, Options, TargetPath, Verb, VerbSet};
 use crate::quantity::Quantity;
 use crate::schema::{OptionSpec, OptionValue};
 use crate::settings::Settings;
+use crate::{mkfs_options, mount_options};
 use std::path::{Path, PathBuf};
 
 /// The driver.
@@ -217,7 +217,7 @@ impl Volume {
             .flat_map(|words| words.split_whitespace())
             .map(str::to_owned)
             .collect();
-        crate::file_system::check_mkfs_options(kind, &options)?;
+        mkfs_options::validate(kind, &options)?;
         let wanted = self.options.format.unwrap_or(default) == Format::IfBlank
             && !kind.read_only()
             && access == Access::ReadWrite;
