@@ -353,10 +353,7 @@ impl Node<'_> {
         let Look::Mount(mounted) = place.look()? else {
             bail!(Failure::new(Code::NotFound, format!("{target} is not mounted: mount it before it grows")));
         };
-        let entry = mount_table::read()?
-            .into_iter()
-            .find(|entry| entry.id == mounted.id)
-            .context("the mount is gone")?;
+        let entry = mount_table::by_id(mounted.id)?.context("the mount is gone")?;
         if entry.source != device.path().as_os_str() {
             bail!(Failure::new(
                 Code::Conflict,

@@ -21,7 +21,6 @@ use crate::protocol::{Call, Fields, TargetPath, Verb};
 use crate::settings::Settings;
 use crate::sys::deadline::Deadline;
 use crate::sys::lock::Lock;
-use crate::sys::place::Place;
 use anyhow::Result;
 use node::Node;
 use record::Record;
@@ -136,11 +135,10 @@ fn lock(target: &TargetPath, verb: Verb, deadline: &Deadline) -> Result<Option<L
 
 /// Records may be lost at any time, so not being able to write one is no failure.
 fn remember(goal: &Goal, applied: Applied, record: Option<Record>, node: &Node<'_>) {
-    match (goal, record, node.mount_id()) {
+    match (goal, record, node.mount_ids()) {
         (Goal::Unmounted { target }, ..) => record::forget(target),
-        (Goal::Mounted { target, .. }, Some(record), Some(mount_id)) if applied == Applied::Now => {
-            let unique = Place::open(target).ok().flatten().and_then(|place| place.unique_mount_id());
-            let _ = record.with_mount(mount_id, unique).write();
+        (Goal::Mounted { .. }, Some(record), Some((id, unique))) if applied == Applied::Now => {
+            let _ = record.with_mount(id, unique).write();
         }
         _ => {}
     }

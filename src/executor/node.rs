@@ -38,6 +38,7 @@ pub struct Node<'a> {
     pub(super) image: image::Workpiece,
     pub(super) fields: Fields,
     mount_id: Option<u64>,
+    unique_mount_id: Option<u64>,
     sources: Option<OwnedFd>,
 }
 
@@ -86,13 +87,14 @@ impl<'a> Node<'a> {
             image: image::Workpiece::default(),
             fields: Fields::default(),
             mount_id: None,
+            unique_mount_id: None,
             sources: None,
         }
     }
 
-    /// The mount this call made.
-    pub fn mount_id(&self) -> Option<u64> {
-        self.mount_id
+    /// The mount this call made: its id and, where the kernel has one, the id that is never used again.
+    pub fn mount_ids(&self) -> Option<(u64, Option<u64>)> {
+        Some((self.mount_id?, self.unique_mount_id))
     }
 
     /// What the reply says besides Success.
@@ -132,6 +134,14 @@ impl<'a> Node<'a> {
     /// Whether kubelet made the directory for this driver, or a record says that what is there is ours.
     pub(super) fn is_ours(&self, target: &TargetPath) -> bool {
         is_volume_of(self.driver, self.directory, target)
+    }
+
+    /// What an unmount asks first.
+    pub(super) fn refuse_foreign(&self, target: &TargetPath) -> Result<()> {
+        if self.is_ours(target) {
+            return Ok(());
+        }
+        Err(denied(format!("{target} is not a volume of this driver: use umount if you mean it")))
     }
 
     /// The lock keeps every bind of this root out until the call has succeeded or removed the directory
@@ -197,8 +207,7 @@ impl<'a> Node<'a> {
 
     /// How a mount that is already at the target stands to the one that is wanted.
     fn compare(&self, target: &TargetPath, mounted: Mounted, view: &View) -> Result<Standing> {
-        let table = mount_table::read()?;
-        let Some(entry) = table.into_iter().find(|entry| entry.id == mounted.id) else {
+        let Some(entry) = mount_table::by_id(mounted.id)? else {
             return Ok(Standing::Taken(format!("{target} is being mounted by somebody else: try again")));
         };
         if !self.shows(&entry, mounted, view)? {
@@ -310,6 +319,7 @@ impl World for Node<'_> {
     fn confirm(&mut self, goal: &Goal) -> Result<()> {
         let Goal::Mounted { target, .. } = goal else { return Ok(()) };
         let place = open_place(target)?;
+        self.unique_mount_id = place.unique_mount_id();
         match (place.look()?, self.mount_id) {
             (Look::Mount(mounted), Some(id)) if mounted.id == id => Ok(()),
             (Look::Mount(mounted), None) => match self.look(goal)? {

@@ -61,9 +61,7 @@ fn restrict(run: &Run) -> Result<()> {
 
 /// Its failure is forgiven: the step after it unmounts whatever is left, and says so if it cannot.
 fn unmount_by_command(node: &mut Node<'_>, run: &Run, target: &TargetPath) -> Result<Option<Undo>> {
-    if !node.is_ours(target) {
-        return Err(denied(format!("{target} is not a volume of this driver: use umount if you mean it")));
-    }
+    node.refuse_foreign(target)?;
     if matches!(open_place(target)?.look()?, Look::Mount(_) | Look::Dead(_)) {
         let _ = command(node, run);
     }

@@ -15,7 +15,7 @@
 //! * Files in the directory that were written while nothing was mounted: left, and named.
 
 use super::Standing;
-use super::node::{Node, denied};
+use super::node::Node;
 use super::record::{self, Record};
 use crate::failure::{Code, Failure};
 use crate::protocol::TargetPath;
@@ -52,9 +52,7 @@ pub(super) fn standing(target: &TargetPath) -> Result<Standing> {
 /// The step: everything off, and the directory empty.
 pub(super) fn unmount(node: &Node<'_>, target: &TargetPath) -> Result<()> {
     let Some(place) = Place::open(target)? else { return Ok(()) };
-    if !node.is_ours(target) {
-        return Err(denied(format!("{target} is not a volume of this driver: use umount if you mean it")));
-    }
+    node.refuse_foreign(target)?;
     peel(&place, &node.deadline)?;
     tidy(&place)
 }

@@ -38,6 +38,23 @@ pub enum Call {
     ExpandFs { options: Options, device: String, target: TargetPath, new_bytes: u64, old_bytes: u64 },
 }
 
+/// The options of the verbs that have some, as the borrow of the call allows.
+macro_rules! options_of {
+    ($call:expr) => {
+        match $call {
+            Self::GetVolumeName { options }
+            | Self::Attach { options, .. }
+            | Self::WaitForAttach { options, .. }
+            | Self::IsAttached { options, .. }
+            | Self::MountDevice { options, .. }
+            | Self::Mount { options, .. }
+            | Self::ExpandVolume { options, .. }
+            | Self::ExpandFs { options, .. } => Some(options),
+            Self::Init | Self::Detach { .. } | Self::UnmountDevice { .. } | Self::Unmount { .. } => None,
+        }
+    };
+}
+
 impl Call {
     /// Reads what follows the verb in argv. `init` takes and ignores anything, for kubelets to come.
     ///
@@ -109,32 +126,12 @@ impl Call {
     /// The options, of the verbs that have some. `unmount` and `unmountdevice` have none: what they need must
     /// have been recorded.
     pub fn options(&self) -> Option<&Options> {
-        match self {
-            Self::GetVolumeName { options }
-            | Self::Attach { options, .. }
-            | Self::WaitForAttach { options, .. }
-            | Self::IsAttached { options, .. }
-            | Self::MountDevice { options, .. }
-            | Self::Mount { options, .. }
-            | Self::ExpandVolume { options, .. }
-            | Self::ExpandFs { options, .. } => Some(options),
-            Self::Init | Self::Detach { .. } | Self::UnmountDevice { .. } | Self::Unmount { .. } => None,
-        }
+        options_of!(self)
     }
 
     /// [`options`](Self::options), for who lays defaults under them.
     pub fn options_mut(&mut self) -> Option<&mut Options> {
-        match self {
-            Self::GetVolumeName { options }
-            | Self::Attach { options, .. }
-            | Self::WaitForAttach { options, .. }
-            | Self::IsAttached { options, .. }
-            | Self::MountDevice { options, .. }
-            | Self::Mount { options, .. }
-            | Self::ExpandVolume { options, .. }
-            | Self::ExpandFs { options, .. } => Some(options),
-            Self::Init | Self::Detach { .. } | Self::UnmountDevice { .. } | Self::Unmount { .. } => None,
-        }
+        options_of!(self)
     }
 
     /// The directory, of the verbs that have one on this node; `expandvolume` runs elsewhere.

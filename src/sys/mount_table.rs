@@ -41,6 +41,11 @@ pub fn at(target: &Path) -> Result<Option<Entry>> {
     Ok(read()?.into_iter().rfind(|entry| entry.target == target))
 }
 
+/// The entry of a mount.
+pub fn by_id(id: u64) -> Result<Option<Entry>> {
+    Ok(read()?.into_iter().find(|entry| entry.id == id))
+}
+
 /// The entries at and below a path, deepest first, so that they can be unmounted in this order.
 pub fn below(target: &Path) -> Result<Vec<Entry>> {
     let mut entries: Vec<_> = read()?.into_iter().filter(|entry| entry.target.starts_with(target)).collect();
