@@ -47,6 +47,7 @@ pub mod mkfs_options;
 pub mod mount_options;
 pub mod multicall;
 pub mod plan;
+pub mod plugin_dir;
 pub mod policy;
 pub mod protocol;
 pub mod quantity;
@@ -56,6 +57,7 @@ pub mod settings;
 pub mod skeleton;
 pub mod sys;
 pub mod volume_dir;
+pub mod yaml;
 
 /// What `bin/flexvol.rs` calls.
 pub fn main() -> std::process::ExitCode {

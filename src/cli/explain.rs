@@ -3,7 +3,7 @@
 use super::call_arguments::parser;
 use super::drivers::summary;
 use super::screen::{Screen, wrap};
-use super::{capabilities, manifest};
+use super::{capabilities, example};
 use crate::driver::Driver;
 use crate::policy::IMAGE_ROOT;
 use crate::schema::OptionSpec;
@@ -61,7 +61,7 @@ fn print(screen: &mut Screen, driver: &dyn Driver) -> Result<()> {
         screen.line(&format!("  {name:<16} {value:<5}  {doc}"))?;
     }
     screen.heading("\nExample: a PV with its claim, and a pod that says it inline")?;
-    screen.text(&manifest::example(driver))
+    screen.text(&example::example(driver))
 }
 
 /// `size, optional, alias nr_inodes`.
@@ -119,6 +119,6 @@ fn json(driver: &dyn Driver) -> Value {
     let mut all = summary(driver);
     all["options"] = driver.options().iter().map(option).collect();
     all["hint"] = hint(driver.name()).into();
-    all["manifest"] = manifest::example(driver).into();
+    all["manifest"] = example::example(driver).into();
     all
 }

@@ -4,17 +4,27 @@
 //! JSON; errors go to standard error as one line, with `--json` to standard output as `{"error": "…"}`. Exit
 //! status: 0 done, 1 failed, 2 wrong usage, and of `run` and `plan` 3 for a verb the driver does not have.
 
+mod call;
 mod call_arguments;
 mod capabilities;
 mod completions;
+mod deploy;
 mod drivers;
+mod example;
 mod explain;
+mod install;
+mod list;
+mod locate;
 mod man;
 mod manifest;
 mod plan;
+mod pod;
+mod probe;
 mod run;
 mod screen;
 mod trial;
+mod uninstall;
+mod watch;
 
 use crate::failure::{Failure, one_line};
 use anyhow::Result;
@@ -73,6 +83,17 @@ enum Command {
     Explain(explain::Explain),
     Plan(plan::PlanCall),
     Run(run::RunCall),
+    Locate(locate::Locate),
+    Install(install::Install),
+    Uninstall(uninstall::Uninstall),
+    List(list::List),
+    Deploy(deploy::Deploy),
+    Manifest(manifest::Manifest),
+    Probe(probe::Probe),
+    Watch(watch::Watch),
+    #[command(name = "call")]
+    CallDriver(call::CallDriver),
+    Pod(pod::Pod),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -102,6 +123,16 @@ impl Command {
             Self::Explain(command) => command.run(screen),
             Self::Plan(command) => command.run(screen),
             Self::Run(command) => command.run(screen),
+            Self::Locate(command) => command.run(screen),
+            Self::Install(command) => command.run(screen),
+            Self::Uninstall(command) => command.run(screen),
+            Self::List(command) => command.run(screen),
+            Self::Deploy(command) => command.run(screen),
+            Self::Manifest(command) => command.run(screen),
+            Self::Probe(command) => command.run(screen),
+            Self::Watch(command) => command.run(screen),
+            Self::CallDriver(command) => command.run(screen),
+            Self::Pod(command) => command.run(screen),
             Self::Completions(command) => command.run(screen),
             Self::Man(command) => command.run(screen),
         }

@@ -12,6 +12,7 @@ mod exec;
 mod fs_group;
 mod journal;
 mod lifecycle;
+pub mod prober;
 mod verdict;
 
 pub use caller::{Caller, Exchange};

@@ -12,6 +12,7 @@ pub mod files;
 pub mod format;
 pub mod helper;
 pub mod image_file;
+pub mod inotify;
 pub mod lock;
 pub mod loop_device;
 pub mod mount;

@@ -1,0 +1,1 @@
+//! Which plugin directory does kubelet read, and how do we know?

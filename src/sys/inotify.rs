@@ -1,0 +1,1 @@
+//! Changes of directories, as the kernel tells them (inotify(7)).
