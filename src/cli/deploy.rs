@@ -11,7 +11,7 @@ use std::process::ExitCode;
 pub(super) struct Deploy {}
 
 impl Deploy {
-    #[expect(clippy::unused_self, clippy::needless_pass_by_ref_mut, reason = "to be built")]
+    #[expect(clippy::unused_self, reason = "to be built")]
     pub(super) fn run(&self, _screen: &mut Screen) -> Result<ExitCode> {
         Err(Failure::new(Code::Internal, "not built yet").into())
     }
