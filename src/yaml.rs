@@ -1,21 +1,409 @@
 //! YAML as Kubernetes reads it: every document a tree of JSON values.
 //!
 //! For files that Kubernetes reads too: kubelet's configuration, pods, volumes and secrets. Kubernetes turns
-//! them into JSON first (sigs.k8s.io/yaml), with the plain scalars of YAML 1.1: `yes`, `on` and `0755` are no
-//! strings there, and a driver's option that is no string is refused by the API server. So they are none here.
+//! them into JSON first (sigs.k8s.io/yaml), with the plain scalars of YAML 1.1: `yes`, `on`, `y` and `0755` are
+//! no strings there, and a driver's option that is no string is refused by the API server. So they are none
+//! here.
 //!
-//! ```ignore
-//! let documents = flexvol::yaml::parse("a: yes\n---\nb: [0755, '0755', 1e3, ~]\n").unwrap();
-//! assert_eq!(documents[0], serde_json::json!({"a": true}));
-//! assert_eq!(documents[1], serde_json::json!({"b": [493, "0755", 1000.0, null]}));
 //! ```
+//! let documents = flexvol::yaml::parse("a: yes\n---\nb: [0755, '0755', 1e3, 1.5, ~]\n").unwrap();
+//! assert_eq!(documents[0], serde_json::json!({"a": true}));
+//! assert_eq!(documents[1], serde_json::json!({"b": [493, "0755", 1000, 1.5, null]}));
+//! ```
+//!
+//! What follows from that:
+//!
+//! * a merge (`<<`) is carried out where it stands, over what stands before it;
+//! * a key that is a number or a boolean becomes its text, a key that is null or a list is an error;
+//! * dates stay strings; `.inf`, `.nan` and `!!binary` have no JSON and are errors.
+//!
+//! Stricter than Kubernetes in one point: a key that stands twice in a mapping is an error, where some of its
+//! programs take the last silently. And bounded: [`DEPTH`] levels, [`NODES`] nodes after all aliases.
+
+mod scalar;
 
 use crate::failure::{Failure, Result};
-use serde_json::Value;
+use saphyr_parser::{Event, Marker, Parser, ScanError};
+use serde_json::{Map, Value};
+use std::collections::{BTreeSet, HashMap};
+
+/// How deep lists and mappings may be nested; `serde_json` draws its line at the same place.
+pub const DEPTH: usize = 128;
+
+/// How many values a text may stand for, each alias counted as all it repeats.
+pub const NODES: usize = 100_000;
 
 /// Reads every document of a text; documents without content are left out.
 ///
-/// The error says where, and repeats nothing of the text: it may be a Secret.
-pub fn parse(_text: &str) -> Result<Vec<Value>> {
-    Err(Failure::options("cannot read YAML yet"))
+/// JSON is YAML. The error says where (line and column) and repeats nothing of the text: it may be a Secret.
+pub fn parse(text: &str) -> Result<Vec<Value>> {
+    let mut parser = Parser::new_from_str(text);
+    let mut tree = Tree::default();
+    while let Some(event) = parser.next_event() {
+        let (event, span) = event.map_err(|error| in_syntax(&error))?;
+        tree.take(event, At(span.start))?;
+    }
+    Ok(tree.documents)
+}
+
+fn in_syntax(error: &ScanError) -> Failure {
+    // What follows a colon is a character of the text.
+    let what = error.info().split(": ").next().unwrap_or_default();
+    At(*error.marker()).failure(what)
+}
+
+/// A place in the text.
+#[derive(Clone, Copy)]
+struct At(Marker);
+
+impl At {
+    fn failure(self, what: &str) -> Failure {
+        let (line, column) = (self.0.line(), self.0.col() + 1);
+        Failure::options(format!("not valid YAML: line {line}, column {column}: {what}"))
+    }
+}
+
+/// The documents so far, and the way from the root of the current one to where the parser is.
+#[derive(Default)]
+struct Tree {
+    documents: Vec<Value>,
+    open: Vec<Open>,
+    anchors: HashMap<usize, Value>,
+    nodes: usize,
+}
+
+/// A list or mapping whose end has not been read.
+struct Open {
+    node: Node,
+    anchor: usize,
+    at: At,
+}
+
+enum Node {
+    List(Vec<Value>),
+    Mapping { map: Map<String, Value>, key: Option<Key>, written: BTreeSet<String> },
+}
+
+/// What stands before the colon.
+enum Key {
+    Named(String),
+    Merge,
+}
+
+impl Tree {
+    fn take(&mut self, event: Event<'_>, at: At) -> Result<()> {
+        match event {
+            Event::SequenceStart(anchor, _) => self.enter(Node::List(Vec::new()), anchor, at),
+            Event::MappingStart(anchor, _) => {
+                let node = Node::Mapping { map: Map::new(), key: None, written: BTreeSet::new() };
+                self.enter(node, anchor, at)
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.leave(),
+            Event::Scalar(text, style, anchor, tag) => {
+                self.count(1, at)?;
+                if tag.is_none() && scalar::is_plain(style) && text == "<<" && self.wants_key() {
+                    return self.set_key(Key::Merge, at);
+                }
+                let value = scalar::resolve(&text, style, tag.as_deref()).map_err(|what| at.failure(what))?;
+                self.add(value, anchor, at)
+            }
+            Event::Alias(anchor) => {
+                let value = self.anchors.get(&anchor);
+                let value = value.ok_or_else(|| at.failure("the alias names what it is part of"))?.clone();
+                self.count_all(&value, self.open.len(), at)?;
+                self.add(value, 0, at)
+            }
+            Event::Nothing
+            | Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(_)
+            | Event::DocumentEnd => Ok(()),
+        }
+    }
+
+    fn enter(&mut self, node: Node, anchor: usize, at: At) -> Result<()> {
+        if self.wants_key() {
+            return Err(at.failure("a key is a list or a mapping: JSON knows only text"));
+        }
+        self.count(1, at)?;
+        self.open.push(Open { node, anchor, at });
+        if self.open.len() > DEPTH { Err(too_deep(at)) } else { Ok(()) }
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        let Some(Open { node, anchor, at }) = self.open.pop() else { return Ok(()) };
+        let value = match node {
+            Node::List(list) => Value::Array(list),
+            Node::Mapping { map, .. } => Value::Object(map),
+        };
+        self.add(value, anchor, at)
+    }
+
+    /// A finished value: a document, an entry, a key or the value of one.
+    fn add(&mut self, value: Value, anchor: usize, at: At) -> Result<()> {
+        if anchor > 0 {
+            self.anchors.insert(anchor, value.clone());
+        }
+        if self.wants_key() {
+            let name = scalar::key(&value).map_err(|what| at.failure(what))?;
+            return self.set_key(Key::Named(name), at);
+        }
+        match self.open.last_mut().map(|open| &mut open.node) {
+            None if value.is_null() => {}
+            None => self.documents.push(value),
+            Some(Node::List(list)) => list.push(value),
+            Some(Node::Mapping { map, key, .. }) => match key.take() {
+                Some(Key::Merge) => merge(map, value, at)?,
+                Some(Key::Named(name)) => drop(map.insert(name, value)),
+                None => {}
+            },
+        }
+        Ok(())
+    }
+
+    fn wants_key(&self) -> bool {
+        matches!(self.open.last(), Some(Open { node: Node::Mapping { key: None, .. }, .. }))
+    }
+
+    fn set_key(&mut self, new: Key, at: At) -> Result<()> {
+        let Some(Open { node: Node::Mapping { key, written, .. }, .. }) = self.open.last_mut() else {
+            return Ok(());
+        };
+        if let Key::Named(name) = &new
+            && !written.insert(name.clone())
+        {
+            return Err(at.failure("a key stands twice in one mapping: remove one"));
+        }
+        *key = Some(new);
+        Ok(())
+    }
+
+    fn count(&mut self, more: usize, at: At) -> Result<()> {
+        self.nodes += more;
+        if self.nodes > NODES {
+            return Err(at.failure(&format!("more than {NODES} values, those behind aliases included")));
+        }
+        Ok(())
+    }
+
+    /// Everything in a value that is about to be repeated `depth` levels down.
+    fn count_all(&mut self, value: &Value, depth: usize, at: At) -> Result<()> {
+        self.count(1, at)?;
+        match value {
+            Value::Array(_) | Value::Object(_) if depth >= DEPTH => Err(too_deep(at)),
+            Value::Array(list) => list.iter().try_for_each(|value| self.count_all(value, depth + 1, at)),
+            Value::Object(map) => map.values().try_for_each(|value| self.count_all(value, depth + 1, at)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn too_deep(at: At) -> Failure {
+    at.failure(&format!("more than {DEPTH} levels of lists and mappings"))
+}
+
+/// What `<<` names, a mapping or a list of them in which the first wins, over what is there.
+fn merge(map: &mut Map<String, Value>, value: Value, at: At) -> Result<()> {
+    let several = match value {
+        Value::Array(list) => list,
+        one => vec![one],
+    };
+    for one in several.into_iter().rev() {
+        let Value::Object(one) = one else {
+            return Err(at.failure("what << merges is no mapping"));
+        };
+        map.extend(one);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn one(text: &str) -> Value {
+        let mut documents = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(documents.len(), 1, "{text}");
+        documents.remove(0)
+    }
+
+    fn refused(text: &str) -> String {
+        match parse(text) {
+            Err(error) => error.message(),
+            Ok(value) => panic!("{text}: {value:?}"),
+        }
+    }
+
+    #[test]
+    fn plain_scalars_are_those_of_yaml_1_1() {
+        for (text, value) in [
+            ("y", json!(true)),
+            ("Yes", json!(true)),
+            ("ON", json!(true)),
+            ("true", json!(true)),
+            ("n", json!(false)),
+            ("off", json!(false)),
+            ("yEs", json!("yEs")),
+            ("~", json!(null)),
+            ("Null", json!(null)),
+            ("0755", json!(493)),
+            ("0o755", json!(493)),
+            ("0x1F", json!(31)),
+            ("-0x1F", json!(-31)),
+            ("0b101", json!(5)),
+            ("-0b101", json!(-5)),
+            ("+12", json!(12)),
+            ("-0", json!(0)),
+            ("1_000", json!(1000)),
+            ("08", json!(8)),
+            ("1e3", json!(1000)),
+            ("1.50", json!(1.5)),
+            (".5", json!(0.5)),
+            ("5.", json!(5)),
+            ("1_0.5", json!(10.5)),
+            ("18446744073709551615", json!(u64::MAX)),
+            ("-9223372036854775808", json!(i64::MIN)),
+            ("99999999999999999999", json!(99_999_999_999_999_999_999.0_f64)),
+            ("1e400", json!("1e400")),
+            ("1:30", json!("1:30")),
+            ("2001-12-14", json!("2001-12-14")),
+            ("2001-12-14t21:59:43.10-05:00", json!("2001-12-14t21:59:43.10-05:00")),
+            ("0x", json!("0x")),
+            ("0xg", json!("0xg")),
+            ("1e", json!("1e")),
+            ("--1", json!("--1")),
+            ("+", json!("+")),
+            (".", json!(".")),
+            ("1.2.3.4", json!("1.2.3.4")),
+            ("10Gi", json!("10Gi")),
+            ("<<", json!("<<")),
+        ] {
+            assert_eq!(one(&format!("- {text}"))[0], value, "{text}");
+            assert_eq!(one(&format!("- '{text}'"))[0], json!(text), "{text}");
+            assert_eq!(one(&format!("- \"{text}\""))[0], json!(text), "{text}");
+        }
+        assert_eq!(one("a:\nb: |\n  0755\n"), json!({"a": null, "b": "0755\n"}));
+    }
+
+    #[test]
+    fn tags_decide() {
+        let text =
+            "[!!str 5, !!int '5', !!float 5, !!bool 'yes', !!null '', ! 5, !mine 5, !!timestamp 2001-1-1]";
+        assert_eq!(one(text), json!(["5", 5, 5, true, null, "5", "5", "2001-1-1"]));
+        assert!(refused("!!int five").contains("line 1, column"), "{}", refused("!!int five"));
+        assert!(refused("!!binary aGk=").contains("!!binary"));
+        assert_eq!(one("!!map {a: !!seq [1]}"), json!({"a": [1]}));
+    }
+
+    #[test]
+    fn what_json_cannot_say_is_an_error() {
+        for text in ["a: .inf", "a: -.INF", "a: .nan", "~: 1", "? [a]\n: 1", "? {a: b}\n: 1", ".inf: 1"] {
+            assert!(refused(text).starts_with("not valid YAML: line 1, column "), "{text}");
+        }
+    }
+
+    #[test]
+    fn keys_become_text() {
+        let text = "1: a\n0755: b\nyes: c\n1.5: d\n1e3: e\n'': f\n";
+        assert_eq!(one(text), json!({"1": "a", "493": "b", "true": "c", "1.5": "d", "1000": "e", "": "f"}));
+    }
+
+    #[test]
+    fn a_key_stands_once() {
+        assert_eq!(
+            refused("a: 1\nb: 2\na: 3\n"),
+            "not valid YAML: line 3, column 1: a key stands twice in one mapping: remove one"
+        );
+        assert!(refused("{\"a\": 1, \"a\": 2}").contains("twice"));
+        assert!(refused("1: a\n'1': b\n").contains("twice"));
+        assert_eq!(one("- {a: 1}\n- {a: 2}\n"), json!([{"a": 1}, {"a": 2}]));
+    }
+
+    #[test]
+    fn a_merge_writes_over_what_stands_before_it() {
+        let text = "base: &b {a: 1, b: 2}\nother: &o {b: 3, c: 4}\nlate: {<<: *b, b: 9}\nearly: {b: 9, <<: *b}\n\
+                    list: {<<: [*b, *o]}\n";
+        let tree = one(text);
+        assert_eq!(tree["late"], json!({"a": 1, "b": 9}));
+        assert_eq!(tree["early"], json!({"a": 1, "b": 2}));
+        assert_eq!(tree["list"], json!({"a": 1, "b": 2, "c": 4}));
+        assert_eq!(one("'<<': 1"), json!({"<<": 1}));
+        assert!(refused("<<: 1").contains("no mapping"));
+        assert!(refused("<<: [{a: 1}, 2]").contains("no mapping"));
+    }
+
+    #[test]
+    fn documents_without_content_are_left_out() {
+        let text = "# only a remark\n---\n---\na: 1\n...\n---\n# nothing\n---\n- b\n---\n";
+        assert_eq!(parse(text).unwrap(), [json!({"a": 1}), json!(["b"])]);
+        assert!(parse("").unwrap().is_empty());
+        assert_eq!(parse("\u{feff}a: 1\r\nb: 2\r\n").unwrap(), [json!({"a": 1, "b": 2})]);
+    }
+
+    #[test]
+    fn json_is_yaml() {
+        let text = "{\n\t\"a\": [1, -2.5, true, null, \"x\\u0041\\/\\n\\\"\"],\n\t\"b\": {\"c\": \"\"}, \"d\":\"0755\"}\n";
+        assert_eq!(one(text), serde_json::from_str::<Value>(text).unwrap());
+    }
+
+    #[test]
+    fn an_alias_bomb_is_refused_at_once() {
+        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for n in 1..10 {
+            let list = vec![format!("*a{}", n - 1); 10].join(", ");
+            text = format!("{text}a{n}: &a{n} [{list}]\n");
+        }
+        assert!(refused(&text).contains("more than 100000 values"));
+        assert!(refused("a: &a [*a]").contains("the alias names what it is part of"));
+        assert!(refused("a: *b").contains("line 1, column"));
+    }
+
+    #[test]
+    fn depth_is_bounded_through_aliases_too() {
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        assert!(parse(&nested(DEPTH)).is_ok());
+        assert!(refused(&nested(DEPTH + 1)).contains("levels"));
+        assert!(refused(&nested(100_000)).starts_with("not valid YAML"));
+        assert!(refused(&"- ".repeat(100_000)).starts_with("not valid YAML"));
+        let joined = |inner| format!("a: &a {}\nb: {}*a{}\n", nested(inner), "[".repeat(60), "]".repeat(60));
+        assert!(parse(&joined(DEPTH - 61)).is_ok());
+        assert!(refused(&joined(DEPTH - 60)).contains("levels"));
+    }
+
+    #[test]
+    fn an_error_says_where_and_repeats_nothing() {
+        for text in [
+            "password: 'hunter2hunter2",
+            "a: hunter2: hunter2",
+            "a: [hunter2",
+            "hunter2: 1\nhunter2: 2",
+            "a: !!int hunter2",
+            "a: *hunter2",
+            "a: hunter2\n b: @hunter2",
+            "a: !!binary hunter2",
+            "a: \"\\hunter2\"",
+            "&hunter2 a: *hunter2 b",
+        ] {
+            let message = refused(text);
+            assert!(message.starts_with("not valid YAML: line "), "{message}");
+            assert!(!message.contains("hunter2"), "{message}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(text in "[-a0:{}\\[\\]&*!?|>'\"%@#,<~ \t\n.]{0,40}") {
+            let _ = parse(&text);
+        }
+
+        #[test]
+        fn every_json_text_is_read(text in "\\PC{0,20}", number: i64) {
+            let value = json!({"text": text, "list": [number, text, null, true], text.clone(): {}});
+            prop_assert_eq!(parse(&value.to_string()).unwrap(), vec![value.clone()]);
+            let pretty = serde_json::to_string_pretty(&value).unwrap();
+            prop_assert_eq!(parse(&pretty).unwrap(), vec![value]);
+        }
+    }
 }

@@ -1,0 +1,126 @@
+//! What a scalar means: the rules of go-yaml 2, which Kubernetes reads with.
+
+use saphyr_parser::{ScalarStyle, Tag};
+use serde_json::{Number, Value};
+
+/// Whether the text was neither quoted nor a block.
+pub(super) fn is_plain(style: ScalarStyle) -> bool {
+    style == ScalarStyle::Plain
+}
+
+/// The value of a scalar; the error is what is wrong with it, without its text.
+pub(super) fn resolve(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, &'static str> {
+    let quoted = || Ok(Value::String(text.to_owned()));
+    match tag {
+        None if is_plain(style) => plain(text),
+        None => quoted(),
+        Some(tag) if !tag.is_yaml_core_schema() => quoted(),
+        Some(tag) => tagged(text, &tag.suffix),
+    }
+}
+
+fn tagged(text: &str, tag: &str) -> Result<Value, &'static str> {
+    let is_of_tag = |value: &Value| match tag {
+        "bool" => value.is_boolean(),
+        "null" => value.is_null(),
+        "int" => value.is_i64() || value.is_u64(),
+        _ => value.is_number(),
+    };
+    match tag {
+        "bool" | "int" | "float" | "null" => {
+            plain(text).ok().filter(is_of_tag).ok_or("the value is not what its tag says")
+        }
+        "binary" => Err("!!binary is nothing Kubernetes reads: write the base64 text without the tag"),
+        _ => Ok(Value::String(text.to_owned())),
+    }
+}
+
+/// A scalar as it stands.
+fn plain(text: &str) -> Result<Value, &'static str> {
+    Ok(match text {
+        "" | "~" | "null" | "Null" | "NULL" => Value::Null,
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            Value::Bool(true)
+        }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            Value::Bool(false)
+        }
+        ".nan" | ".NaN" | ".NAN" => return Err("not-a-number has no JSON: quote it"),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" | "-.inf" | "-.Inf" | "-.INF" => {
+            return Err("infinity has no JSON: quote it");
+        }
+        _ => number(text).map_or_else(|| Value::String(text.to_owned()), Value::Number),
+    })
+}
+
+fn number(text: &str) -> Option<Number> {
+    match text.as_bytes().first()? {
+        b'.' => float(text),
+        // A date has a second dash and a time a colon, so neither is taken for a number.
+        b'0'..=b'9' | b'+' | b'-' => {
+            let digits = text.replace('_', "");
+            integer(&digits).or_else(|| float(&digits)).or_else(|| huge(&digits))
+        }
+        _ => None,
+    }
+}
+
+/// Sign, radix and digits as Go's `ParseInt` with base 0 takes them.
+fn split(text: &str) -> (bool, u32, &str) {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let lower = digits.get(..2).map(str::to_ascii_lowercase);
+    match lower.as_deref() {
+        Some("0x") => (negative, 16, &digits[2..]),
+        Some("0o") => (negative, 8, &digits[2..]),
+        Some("0b") => (negative, 2, &digits[2..]),
+        Some(two) if two.starts_with('0') => (negative, 8, &digits[1..]),
+        _ => (negative, 10, digits),
+    }
+}
+
+fn integer(text: &str) -> Option<Number> {
+    let (negative, radix, digits) = split(text);
+    // Rust's parser takes a second sign.
+    if digits.starts_with(['+', '-']) {
+        return None;
+    }
+    let magnitude = u64::from_str_radix(digits, radix).ok()?;
+    if negative { 0_i64.checked_sub_unsigned(magnitude).map(Number::from) } else { Some(magnitude.into()) }
+}
+
+/// Digits, at most one point, an exponent; no `inf`, no `nan`.
+fn float(text: &str) -> Option<Number> {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let shaped = unsigned.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte));
+    let value = text.parse::<f64>().ok().filter(|value| shaped && value.is_finite())?;
+    Some(shortest(value))
+}
+
+/// An integer of another radix beyond 64 bits: some number, and no string.
+fn huge(text: &str) -> Option<Number> {
+    let (negative, radix, digits) = split(text);
+    let fold = |sum: f64, digit: char| Some(sum * f64::from(radix) + f64::from(digit.to_digit(radix)?));
+    let value = digits.chars().try_fold(0.0, fold).filter(|_| !digits.is_empty())?;
+    Number::from_f64(if negative { -value } else { value })
+}
+
+/// Go writes a whole float below 10^21 without point or exponent, so whoever reads it sees an integer.
+fn shortest(value: f64) -> Number {
+    let whole = (value.fract() == 0.0 && value.abs() < 1e21).then(|| format!("{value:.0}"));
+    let integer = whole.filter(|text| text != "-0").and_then(|text| text.parse::<Number>().ok());
+    integer.or_else(|| Number::from_f64(value)).unwrap_or_else(|| 0.into())
+}
+
+/// A key: text, numbers and booleans as text.
+pub(super) fn key(value: &Value) -> Result<String, &'static str> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Bool(flag) => Ok(flag.to_string()),
+        Value::Number(number) => Ok(number.to_string()),
+        Value::Null => Err("a key is null: quote it"),
+        Value::Array(_) | Value::Object(_) => Err("a key is a list or a mapping: JSON knows only text"),
+    }
+}
