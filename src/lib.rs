@@ -38,6 +38,7 @@
 
 pub mod cli;
 pub mod driver;
+pub mod driver_log;
 pub mod drivers;
 pub mod executor;
 pub mod failure;

@@ -127,7 +127,7 @@ impl Reply {
     }
 
     /// The status in the spelling kubelet compares with.
-    fn status(&self) -> &'static str {
+    pub fn status(&self) -> &'static str {
         match self {
             Self::Success(_) => "Success",
             Self::Failure(_) => "Failure",

@@ -16,10 +16,12 @@
 //!    after it and replies all the same.
 //! 5. One reply, one write(2), exit 0, whatever the reply says: on any other status kubelet logs the whole
 //!    argv, secrets and all.
+//! 6. A line in the [drivers' log](crate::driver_log), now that nothing can delay or spoil the reply.
 
 mod supervise;
 
 use crate::driver::Driver;
+use crate::driver_log::Entry;
 use crate::executor::{self, Subject};
 use crate::failure::{Failure, Result};
 use crate::protocol::{Call, Reply, Verb};
@@ -30,6 +32,7 @@ use crate::sys::reply_pipe::ReplyPipe;
 use crate::sys::{process, signal};
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
+use std::time::Instant;
 
 /// Which driver this process is, and how the admin set it up.
 pub struct Personality {
@@ -39,6 +42,13 @@ pub struct Personality {
     pub directory: Option<String>,
     /// Its side file.
     pub settings: Settings,
+}
+
+impl Personality {
+    /// What the log calls it.
+    fn name(&self) -> &str {
+        self.directory.as_deref().unwrap_or(self.driver.name())
+    }
 }
 
 /// The whole life of a driver's process. `identify` is called once the reply pipe is safe, because it may
@@ -52,45 +62,57 @@ pub fn main(identify: impl FnOnce() -> Result<Personality>, arguments: &[OsStrin
     let personality = told.and_then(|()| identify());
     process::detach_from_caller();
     process::adopt_orphans();
-    let reply = match personality {
-        Ok(personality) => answer(&personality, arguments),
-        Err(failure) => failure.into(),
+    let (reply, carried_out) = match &personality {
+        Ok(personality) => answer(personality, arguments),
+        Err(failure) => (failure.clone().into(), None),
     };
     pipe.send(&reply.to_line());
+    if let (Ok(personality), Some((call, started))) = (personality, carried_out) {
+        Entry::of(personality.name(), &call, started, &reply).note();
+    }
     ExitCode::SUCCESS
 }
 
-fn answer(personality: &Personality, arguments: &[OsString]) -> Reply {
-    match arguments.split_first() {
-        Some((verb, arguments)) => perform(personality, verb, arguments),
-        None => {
-            Failure::call("no verb: kubelet calls a driver with init, mount, unmount and the like").into()
-        }
-    }
+/// A call that was worth carrying out, and when that began.
+type CarriedOut = (Call, Instant);
+
+fn answer(personality: &Personality, arguments: &[OsString]) -> (Reply, Option<CarriedOut>) {
+    let Some((verb, arguments)) = arguments.split_first() else {
+        let text = "no verb: kubelet calls a driver with init, mount, unmount and the like";
+        return (Failure::call(text).into(), None);
+    };
+    dispatch(personality, verb, arguments)
 }
 
 /// Runs one verb: at once if it is `init` or none of the driver's, else supervised in a worker. Never panics,
 /// never prints.
 pub fn perform(personality: &Personality, verb: &OsStr, arguments: &[OsString]) -> Reply {
+    dispatch(personality, verb, arguments).0
+}
+
+fn dispatch(personality: &Personality, verb: &OsStr, arguments: &[OsString]) -> (Reply, Option<CarriedOut>) {
     let Personality { driver, settings, .. } = personality;
     match Verb::parse(verb) {
         Some(verb) if driver.verbs(settings).contains(verb) => match verb {
-            Verb::Init => Reply::capabilities(driver.capabilities(settings)),
+            Verb::Init => (Reply::capabilities(driver.capabilities(settings)), None),
             verb => carry_out(personality, verb, arguments),
         },
-        _ => Reply::NotSupported,
+        _ => (Reply::NotSupported, None),
     }
 }
 
 /// Parsed here and not in the worker, so that a call that is merely wrong costs no fork.
-fn carry_out(personality: &Personality, verb: Verb, arguments: &[OsString]) -> Reply {
+fn carry_out(personality: &Personality, verb: Verb, arguments: &[OsString]) -> (Reply, Option<CarriedOut>) {
+    let started = Instant::now();
     let call = match Call::parse(verb, arguments) {
         Ok(call) => call,
-        Err(failure) => return failure.into(),
+        Err(failure) => return (failure.into(), None),
     };
     let allowed = personality.settings.deadlines.of(verb);
     let names = (personality.driver.name(), personality.directory.as_deref());
-    supervise::supervise(&call, names, allowed, || work(personality, &call, Deadline::after(allowed)))
+    let work = || work(personality, &call, Deadline::after(allowed));
+    let reply = supervise::supervise(&call, names, allowed, work);
+    (reply, Some((call, started)))
 }
 
 /// What the worker does. Whatever a helper or the kernel says, no secret of the call leaves in the reply.

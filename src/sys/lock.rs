@@ -44,7 +44,8 @@ fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
     fs::openat(CWD, path, flags, Mode::from_raw_mode(0o600))
 }
 
-fn is_still_at(file: &OwnedFd, path: &Path) -> bool {
+/// Whether the open file is the one at that path.
+pub(super) fn is_still_at(file: &OwnedFd, path: &Path) -> bool {
     let same = |a: fs::Stat, b: fs::Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
     matches!((fs::fstat(file), fs::lstat(path)), (Ok(a), Ok(b)) if same(a, b))
 }

@@ -4,6 +4,7 @@
 //! [`anyhow::Error`] with the action as context; where a caller has to branch, there is a
 //! [`crate::failure::Failure`] in the chain.
 
+pub mod append;
 pub mod below;
 pub mod blank;
 pub mod bytes;

@@ -2,6 +2,7 @@
 
 use super::report::{LEAKS, Report, Row};
 use super::stage::Stage;
+use crate::driver_log;
 use crate::executor::record::STATE;
 use crate::sys::{mount_table, namespace};
 use anyhow::{Context as _, Result, bail};
@@ -55,8 +56,8 @@ fn loop_devices(root: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// What is on the stage and not expected there, and whatever is in flexvol's own directory in /run, which
-/// began empty.
+/// What is on the stage and not expected there, and whatever but the log is in flexvol's own directory in
+/// /run, which began empty.
 fn files(stage: &Stage, drivers: &[&str]) -> Result<Vec<String>> {
     let expected = Stage::expected(drivers)?;
     let mut found = Vec::new();
@@ -66,7 +67,8 @@ fn files(stage: &Stage, drivers: &[&str]) -> Result<Vec<String>> {
     if Path::new(STATE).exists() {
         walk(Path::new(STATE), &mut remembered)?;
     }
-    found.extend(remembered.into_iter().filter(|path| !path.is_dir()));
+    let log = driver_log::path();
+    found.extend(remembered.into_iter().filter(|path| !path.is_dir() && *path != log));
     Ok(found.iter().map(|path| path.display().to_string()).collect())
 }
 
