@@ -5,9 +5,14 @@
 
 use super::raw;
 use anyhow::{Context, Result};
+use nix::errno::Errno;
 use nix::libc::c_int;
-use nix::sys::signal::{SigHandler, SigSet, Signal};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal};
+use nix::sys::time::TimeSpec;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -31,6 +36,27 @@ pub fn install() -> Result<()> {
 /// Whether one of them came since [`install`]; it never becomes false again.
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
+}
+
+/// Waits until there is something to read, the time is over (`None`: never), or the process was told to stop,
+/// be it before or meanwhile; says whether there is something to read.
+pub fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool> {
+    // Blocked but while waiting: a signal between the look at the flag and the wait would go unseen.
+    let mask = SigSet::from_iter(STOPPING).thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+    let ready = if interrupted() { Ok(0) } else { poll_with(fd, timeout, mask) };
+    mask.thread_set_mask()?;
+    match ready {
+        Ok(count) => Ok(count > 0),
+        Err(Errno::EINTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn poll_with(fd: BorrowedFd<'_>, timeout: Option<Duration>, mask: SigSet) -> nix::Result<i32> {
+    /// The kernel takes no time that its clock cannot hold.
+    const LONGEST: Duration = Duration::from_secs(1 << 30);
+    let timeout = timeout.map(|timeout| TimeSpec::from_duration(timeout.min(LONGEST)));
+    ppoll(&mut [PollFd::new(fd, PollFlags::POLLIN)], timeout, Some(mask))
 }
 
 extern "C" fn interrupt(_: c_int) {
