@@ -1,6 +1,7 @@
 //! One execution of a driver: one pipe for both outputs, read until every process that holds it has closed
 //! it.
 
+use crate::sys::signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
@@ -26,6 +27,9 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How often to look where the kernel cannot tell of the end of a process (`pidfd_open`, Linux 5.3).
 const BLIND_TICK: Duration = Duration::from_millis(10);
 
+/// How long a signal that comes just before we wait for the driver goes unseen.
+const SIGNAL_TICK: Duration = Duration::from_millis(100);
+
 /// How a driver is executed.
 #[derive(Clone, Debug)]
 pub struct Terms {
@@ -35,6 +39,8 @@ pub struct Terms {
     pub patience: Duration,
     /// How many bytes to read. Kubelet reads on until its memory is full.
     pub output_limit: usize,
+    /// Whether the driver is killed when this process is told to stop. Off, it is heard out.
+    pub heeds_signals: bool,
 }
 
 impl Default for Terms {
@@ -43,6 +49,7 @@ impl Default for Terms {
             environment: vec![("PATH".into(), PATH.into())],
             patience: Duration::from_secs(123),
             output_limit: 4 << 20,
+            heeds_signals: false,
         }
     }
 }
@@ -84,6 +91,8 @@ pub enum Stop {
     Patience,
     /// The output passed the limit.
     OutputLimit,
+    /// This process was told to stop.
+    Told,
 }
 
 impl fmt::Display for End {
@@ -167,12 +176,16 @@ impl Running {
                 () if self.is_over()? => break None,
                 () if self.output.len() > terms.output_limit => break Some(Stop::OutputLimit),
                 () if left.is_zero() => break Some(Stop::Patience),
+                () if terms.heeds_signals && signal::interrupted() => break Some(Stop::Told),
+                () if terms.heeds_signals => self.turn(left.min(SIGNAL_TICK))?,
                 () => self.turn(left)?,
             }
         };
         let (exited, closed) = (self.exited, self.closed);
-        if stopped.is_some() {
-            self.stop()?;
+        match stopped {
+            None => {}
+            Some(Stop::Told) => self.stop(&[Signal::KILL])?,
+            Some(_) => self.stop(&[Signal::TERM, Signal::KILL])?,
         }
         let end = if self.exited.is_some() { self.child.wait()?.into() } else { End::Immortal };
         Ok(Run { end, exited, closed, took: self.start.elapsed(), output: self.output, stopped })
@@ -216,13 +229,13 @@ impl Running {
         Ok(())
     }
 
-    /// Ends the whole group: a request, then force. What left the group is out of reach, but no longer waited
-    /// for.
-    fn stop(&mut self) -> io::Result<()> {
+    /// Ends the whole group: mostly a request, then force. What left the group is out of reach, but no longer
+    /// waited for.
+    fn stop(&mut self, signals: &[Signal]) -> io::Result<()> {
         let limit = self.output.len();
-        for signal in [Signal::TERM, Signal::KILL] {
+        for signal in signals {
             // Nobody left to get it is as good.
-            let _ = kill_process_group(self.pid, signal);
+            let _ = kill_process_group(self.pid, *signal);
             let since = Instant::now();
             while !self.is_over()? && since.elapsed() < GRACE {
                 self.turn(GRACE.saturating_sub(since.elapsed()))?;

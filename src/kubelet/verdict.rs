@@ -89,6 +89,7 @@ impl fmt::Display for Fault {
             Self::Stopped { why: Stop::OutputLimit, .. } => {
                 f.write_str("output without end: kubelet would read on until its memory is full")
             }
+            Self::Stopped { why: Stop::Told, .. } => f.write_str("told to stop before the driver had ended"),
             Self::Stopped { why: Stop::Patience, held: false } => {
                 f.write_str("no end within the time given: kubelet would wait for ever")
             }

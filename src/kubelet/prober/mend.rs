@@ -1,0 +1,82 @@
+//! What is wrong with a driver whose `init` failed, and what to do: kubelet says `unexpected end of JSON
+//! input` to most of it.
+
+use crate::failure::one_line;
+use crate::kubelet::{End, Exchange, Fault, Run, Verdict};
+use std::fs::{self, Metadata};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+/// The answer every driver owes to `init`.
+const WANTED: &str = r#"answer init with {"status":"Success","capabilities":{"attach":false}}"#;
+
+/// How much of a driver's output is shown, in bytes.
+const SHOWN: usize = 80;
+
+/// The mend, where it does not follow from what kubelet says. An `init` has no secrets, so its output may be
+/// shown.
+pub(super) fn of(executable: &Path, exchange: &Exchange) -> Option<String> {
+    let run = exchange.run.as_ref()?;
+    match (&run.end, &exchange.verdict) {
+        (End::NotStarted(reason), _) => Some(not_started(executable, reason)),
+        (End::Signaled(signal), Verdict::Failure(Fault::Malformed(_))) => {
+            Some(format!("it was killed by signal {signal} before it had answered"))
+        }
+        (_, Verdict::Failure(Fault::Malformed(_))) => Some(malformed(run)),
+        (_, Verdict::Failure(Fault::End(_))) => {
+            Some("it said Success and then failed: exit with 0".to_owned())
+        }
+        (_, Verdict::NotSupported) => Some(WANTED.to_owned()),
+        _ => None,
+    }
+}
+
+fn malformed(run: &Run) -> String {
+    if run.output.trim_ascii().is_empty() {
+        return format!("it printed nothing: {WANTED}");
+    }
+    let shown = &run.output[..run.output.len().min(4 * SHOWN)];
+    let text = one_line(&String::from_utf8_lossy(shown), SHOWN);
+    format!("it printed {text:?}: print one JSON object and nothing else, also not to standard error")
+}
+
+fn not_started(executable: &Path, reason: &str) -> String {
+    let name = executable.file_name().unwrap_or_default().display();
+    let path = executable.display();
+    match (fs::symlink_metadata(executable), fs::metadata(executable)) {
+        (Ok(link), Err(_)) if link.is_symlink() => {
+            format!("{path} is a symlink that leads nowhere: mend or replace it")
+        }
+        (_, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => format!(
+            "there is no file {name} in it: kubelet executes the file named like the part after the last ~"
+        ),
+        (_, Ok(found)) => unfit(executable, &found, reason),
+        _ => format!("{path} cannot be executed: {reason}"),
+    }
+}
+
+/// Of something that is there.
+fn unfit(path: &Path, found: &Metadata, reason: &str) -> String {
+    let path = path.display();
+    let is = |errno: i32| reason.contains(&format!("os error {errno})"));
+    match () {
+        () if found.is_dir() => format!("{path} is a directory: put the driver's executable there"),
+        () if !found.is_file() => format!("{path} is not a regular file: put the driver's executable there"),
+        () if found.permissions().mode() & 0o111 == 0 => {
+            format!("{path} is not executable: chmod 0755 {path}")
+        }
+        () if is(nix::libc::ENOENT) => format!(
+            "the interpreter in the first line of {path}, or its dynamic loader, is not on this node: install it, or take a static binary"
+        ),
+        () if is(nix::libc::ENOEXEC) => format!(
+            "{path} is not a program for this machine: build it for this architecture, or begin the script with #!"
+        ),
+        () if is(nix::libc::ETXTBSY) => {
+            format!("somebody has {path} open for writing: install drivers by rename, never in place")
+        }
+        () if is(nix::libc::EACCES) => format!(
+            "the kernel refuses to execute {path}: look for a noexec mount (mount -o remount,exec) or a security module's denial"
+        ),
+        () => format!("{path} cannot be executed: {reason}"),
+    }
+}

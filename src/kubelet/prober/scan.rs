@@ -1,0 +1,389 @@
+//! One look at a plugin directory: which driver directories are loaded, which not, and why.
+
+use super::mend;
+use crate::failure::{Code, Failure};
+use crate::kubelet::{Caller, Exchange, Terms};
+use crate::protocol::{Capabilities, DriverName};
+use crate::sys::directory::{self, Kind};
+use anyhow::{Context as _, Result};
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What one look at a plugin directory found.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    /// The plugin directory, as an absolute path.
+    pub plugin_dir: PathBuf,
+    /// Everything in it, in the order of the names' bytes, which is the order kubelet goes by.
+    pub found: Vec<Found>,
+}
+
+/// One name in the plugin directory, and what kubelet makes of it.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The name: of a driver directory, mostly `vendor~driver`.
+    pub directory: OsString,
+    /// What kubelet makes of it.
+    pub finding: Finding,
+}
+
+/// What kubelet makes of one name in the plugin directory.
+#[derive(Clone, Debug)]
+pub enum Finding {
+    /// A driver it will call.
+    Loaded(Loaded),
+    /// A driver it tried and will not call.
+    Failed(Failed),
+    /// Nothing it looks at when it starts.
+    Ignored(Ignored),
+}
+
+/// A driver that answered `init` well.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What a volume's `driver` must equal.
+    pub name: DriverName,
+    /// What kubelet executes.
+    pub executable: PathBuf,
+    /// What it said about itself, with kubelet's defaults for what it left out.
+    pub capabilities: Capabilities,
+    /// How long `init` took. Kubelet looks up no volume plugin meanwhile, of whatever kind.
+    pub took: Duration,
+}
+
+/// A driver that is not loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// How far it came.
+    pub stage: Stage,
+    /// What kubelet writes to its log, in its own words.
+    pub logged: String,
+    /// What is wrong and how it is mended, where that can be said.
+    pub mend: Option<String>,
+}
+
+/// How far a driver came that is not loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// `init` failed. Kubelet tries again, at every look-up while it runs.
+    Init,
+    /// `init` succeeded, but kubelet refuses the name. It does not try again.
+    Name,
+}
+
+/// Why kubelet passes over a name when it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ignored {
+    /// It begins with a dot.
+    DotName,
+    /// It is not a directory.
+    File,
+    /// It is a symlink, to a directory or not.
+    Symlink,
+}
+
+impl fmt::Display for Ignored {
+    /// Completes the sentence `ignored:`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DotName => "its name begins with a dot",
+            Self::File => "not a directory",
+            Self::Symlink => "a symlink, which kubelet skips when it starts: make it a real directory",
+        })
+    }
+}
+
+/// How drivers are asked here: as kubelet does, but with an end to patience.
+pub fn terms() -> Terms {
+    Terms { patience: Duration::from_secs(10), heeds_signals: true, ..Terms::default() }
+}
+
+/// Looks at everything in a plugin directory as kubelet does when it starts. Runs each driver's `init`, one
+/// after the other.
+///
+/// An empty directory is fine and has nothing in it; a missing one, which kubelet would create, is not.
+pub fn scan(plugin_dir: &Path, terms: &Terms) -> Result<Scan> {
+    let plugin_dir = std::path::absolute(plugin_dir).context("find the working directory")?;
+    let entries = directory::list(&plugin_dir).map_err(|error| unreadable(&plugin_dir, error))?;
+    let found = entries.into_iter().map(|entry| {
+        let finding = judge(&plugin_dir, &entry.name, entry.kind, terms);
+        Found { directory: entry.name, finding }
+    });
+    Ok(Scan { found: found.collect(), plugin_dir })
+}
+
+/// Looks at one name in a plugin directory, an absolute path, as [`scan`] does. `None` if it is not there.
+pub fn look(plugin_dir: &Path, name: &OsStr, terms: &Terms) -> Option<Finding> {
+    // What cannot be looked at is tried, and the reason found out that way.
+    let kind = directory::kind_of(&plugin_dir.join(name)).unwrap_or(Some(Kind::Directory))?;
+    Some(judge(plugin_dir, name, kind, terms))
+}
+
+/// Runs `init` in a driver directory, whatever its name and whatever it is: kubelet does that for each name
+/// that a change is told of. `plugin_dir` is an absolute path.
+pub fn init(plugin_dir: &Path, name: &OsStr, terms: &Terms) -> Result<Loaded, Failed> {
+    let executable = executable(plugin_dir, name);
+    let mut caller = Caller::new(executable.clone());
+    caller.terms = terms.clone();
+    let (exchange, capabilities) = caller.init();
+    let capabilities = capabilities.map_err(|failure| refusal(name, &executable, &exchange, &failure))?;
+    let name = DriverName::from_directory(name).map_err(|failure| misnomer(name, &failure))?;
+    Ok(Loaded { name, executable, capabilities, took: exchange.took() })
+}
+
+/// What kubelet executes for a directory of that name: the file named like the part after the last `~`.
+pub(super) fn executable(plugin_dir: &Path, name: &OsStr) -> PathBuf {
+    let last = name.as_encoded_bytes().rsplit(|byte| *byte == b'~').next().unwrap_or_default();
+    plugin_dir.join(name).join(OsStr::from_bytes(last))
+}
+
+/// Whether kubelet's watch and scan both pass over the name.
+pub(super) fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().first() == Some(&b'.')
+}
+
+/// Why there is no plugin directory to read.
+pub(super) fn unreadable(plugin_dir: &Path, error: anyhow::Error) -> anyhow::Error {
+    let path = plugin_dir.display();
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    let (code, text) = match kind {
+        Some(io::ErrorKind::NotFound) => {
+            let text = format!(
+                "plugin directory {path} does not exist: make it (mkdir -p {path}), or name the one kubelet reads"
+            );
+            (Code::NotFound, text)
+        }
+        Some(io::ErrorKind::NotADirectory) => {
+            let text = format!(
+                "{path} is not a directory, so kubelet finds no driver: move it away, or name the one kubelet reads"
+            );
+            (Code::Conflict, text)
+        }
+        Some(io::ErrorKind::PermissionDenied) => {
+            (Code::Denied, format!("plugin directory {path} may not be read: run this as root"))
+        }
+        _ => return error,
+    };
+    Failure::new(code, text).into()
+}
+
+fn judge(plugin_dir: &Path, name: &OsStr, kind: Kind, terms: &Terms) -> Finding {
+    match kind {
+        _ if is_hidden(name) => Finding::Ignored(Ignored::DotName),
+        Kind::Symlink => Finding::Ignored(Ignored::Symlink),
+        Kind::File => Finding::Ignored(Ignored::File),
+        Kind::Directory => init(plugin_dir, name, terms).map_or_else(Finding::Failed, Finding::Loaded),
+    }
+}
+
+fn refusal(name: &OsStr, executable: &Path, exchange: &Exchange, failure: &Failure) -> Failed {
+    let logged = format!(
+        "error creating Flexvolume plugin from directory {}, skipping. Error: {}",
+        name.display(),
+        failure.message()
+    );
+    Failed { stage: Stage::Init, logged, mend: mend::of(executable, exchange) }
+}
+
+fn misnomer(directory: &OsStr, failure: &Failure) -> Failed {
+    let name = directory.to_string_lossy().replace('~', "/");
+    let logged = format!(
+        "Error initializing dynamically probed plugin {name}; error: volume plugin has invalid name: {name:?}"
+    );
+    Failed { stage: Stage::Name, logged, mend: Some(failure.message()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use tempfile::TempDir;
+
+    const GOOD: &str = r#"echo '{"status":"Success","capabilities":{"attach":false}}'"#;
+
+    /// A plugin directory with drivers made of scripts. `sh` reads them, so none can be busy.
+    fn plugin_dir(drivers: &[(&str, &str)]) -> TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, body) in drivers {
+            let file = executable(dir.path(), OsStr::new(name));
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            write(&file, &format!("#!/bin/sh\n{body}\n"));
+        }
+        dir
+    }
+
+    /// By another process: a file this one writes could be busy when it is executed.
+    fn write(file: &Path, text: &str) {
+        let deadline = crate::sys::deadline::Deadline::after(Duration::from_secs(20));
+        let script = r#"printf %s "$2" >"$1" && chmod 755 "$1""#;
+        let helper = crate::sys::helper::Helper::find("sh").unwrap();
+        let run = helper.args(["-c", script, "sh", file.to_str().unwrap(), text]).run(&deadline).unwrap();
+        assert!(run.success(), "{}", run.output);
+    }
+
+    fn findings(dir: &Path) -> Vec<(String, String)> {
+        let scan = scan(dir, &terms()).unwrap();
+        let text = |found: Found| match found.finding {
+            Finding::Loaded(loaded) => format!("loaded {} {}", loaded.name, loaded.capabilities.attach),
+            Finding::Failed(failed) => format!("{} | {}", failed.logged, failed.mend.unwrap_or_default()),
+            Finding::Ignored(why) => format!("ignored {why}"),
+        };
+        scan.found
+            .into_iter()
+            .map(|each| (each.directory.to_string_lossy().into_owned(), text(each)))
+            .collect()
+    }
+
+    fn one(name: &str, body: &str) -> String {
+        findings(plugin_dir(&[(name, body)]).path()).remove(0).1
+    }
+
+    #[test]
+    fn real_directories_without_a_dot_are_drivers() {
+        let dir = plugin_dir(&[("b~two", GOOD), ("one", GOOD), (".a~x", GOOD), ("B~three", GOOD)]);
+        symlink(dir.path().join("one"), dir.path().join("c~one")).unwrap();
+        fs::File::create(dir.path().join("README")).unwrap();
+        let found = findings(dir.path());
+        let names: Vec<_> = found.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, [".a~x", "B~three", "README", "b~two", "c~one", "one"], "in the order of bytes");
+        assert_eq!(found[0].1, "ignored its name begins with a dot");
+        assert!(found[1].1.contains("invalid name: \"B/three\""), "{found:?}");
+        assert_eq!(found[2].1, "ignored not a directory");
+        assert_eq!(found[3].1, "loaded b/two false");
+        assert!(found[4].1.starts_with("ignored a symlink"));
+        assert_eq!(found[5].1, "loaded one false");
+    }
+
+    #[test]
+    fn a_symlinked_executable_is_fine() {
+        let dir = plugin_dir(&[("v~d", "exit 1")]);
+        write(&dir.path().join("elsewhere"), &format!("#!/bin/sh\n{GOOD}"));
+        let file = executable(dir.path(), OsStr::new("v~d"));
+        fs::remove_file(&file).unwrap();
+        symlink("../elsewhere", &file).unwrap();
+        assert_eq!(findings(dir.path())[1].1, "loaded v/d false");
+    }
+
+    #[test]
+    fn names_kubernetes_refuses_are_refused_after_init() {
+        let long = "v~".to_owned() + &"a".repeat(64);
+        for name in ["Foo~x", "a~b~c", "a_b~x", "v~x-", &long] {
+            let dir = plugin_dir(&[(name, &format!("echo x >>\"${{0%/*}}/called\"; {GOOD}"))]);
+            let said = findings(dir.path()).remove(0).1;
+            assert!(said.starts_with("Error initializing dynamically probed plugin"), "{said}");
+            assert!(
+                said.contains("volume plugin has invalid name") && said.contains(" | driver name"),
+                "{said}"
+            );
+            assert_eq!(fs::read_to_string(dir.path().join(name).join("called")).unwrap(), "x\n");
+        }
+        let fits = "v~".to_owned() + &"a".repeat(63);
+        assert!(one(&fits, GOOD).starts_with("loaded"));
+    }
+
+    #[test]
+    fn failures_are_in_kubelet_s_words_and_name_the_mend() {
+        let begin = "error creating Flexvolume plugin from directory v~d, skipping. Error: ";
+        for (body, words, mend) in [
+            (
+                "echo '{\"status\":\"Failure\",\"message\":\"m\"}'",
+                "init command failed, status: Failure, reason: m",
+                "",
+            ),
+            ("", "unexpected end of JSON input", "printed nothing"),
+            ("echo hello", "invalid character 'h' looking for beginning of value", "\"hello\""),
+            ("echo '{\"status\":\"Not supported\"}'", "Not supported", "answer init with"),
+            ("echo '{\"status\":\"Success\"}'; exit 3", "exit status 3", "exit with 0"),
+            ("echo '{\"status\":\"Success\",\"capabilities\":null}'", "capabilities are null", ""),
+        ] {
+            let said = one("v~d", body);
+            let (logged, mended) = said.split_once(" | ").unwrap();
+            assert!(logged.starts_with(&format!("{begin}{words}")), "{body}: {said}");
+            assert!(mended.contains(mend) && mended.is_empty() == mend.is_empty(), "{body}: {said}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_executed_says_why() {
+        type Spoil = fn(&Path);
+        let cases: [(Spoil, &str); 7] = [
+            (|file| fs::remove_file(file).unwrap(), "there is no file d in it"),
+            (|file| fs::set_permissions(file, Permissions::from_mode(0o644)).unwrap(), "chmod 0755"),
+            (|file| write(file, "#!/no/such/shell\n"), "interpreter"),
+            (|file| write(file, "\u{1}garbage"), "not a program for this machine"),
+            (
+                |file| {
+                    fs::remove_file(file).unwrap();
+                    symlink("nowhere", file).unwrap();
+                },
+                "leads nowhere",
+            ),
+            (
+                |file| {
+                    fs::remove_file(file).unwrap();
+                    fs::create_dir(file).unwrap();
+                },
+                "is a directory",
+            ),
+            (
+                |file| {
+                    fs::remove_file(file).unwrap();
+                    nix::unistd::mkfifo(file, nix::sys::stat::Mode::from_bits_truncate(0o755)).unwrap();
+                },
+                "not a regular file",
+            ),
+        ];
+        for (spoil, mend) in cases {
+            let dir = plugin_dir(&[("v~d", GOOD)]);
+            spoil(&executable(dir.path(), OsStr::new("v~d")));
+            let said = findings(dir.path()).remove(0).1;
+            assert!(said.contains("skipping. Error: unexpected end of JSON input | "), "{said}");
+            assert!(said.contains(mend), "{mend}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_hanging_driver_does_not_hold_up_the_others() {
+        let dir = plugin_dir(&[("a~hangs", "exec sleep 60"), ("b~fine", GOOD)]);
+        let terms = Terms { patience: Duration::from_millis(300), ..terms() };
+        let scan = scan(dir.path(), &terms).unwrap();
+        let Finding::Failed(failed) = &scan.found[0].finding else { panic!("{scan:?}") };
+        assert!(failed.logged.contains("kubelet would wait for ever"), "{failed:?}");
+        assert!(matches!(scan.found[1].finding, Finding::Loaded(_)));
+    }
+
+    #[test]
+    fn without_a_plugin_directory_there_is_one_clear_error() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(scan(dir.path(), &terms()).unwrap().found.is_empty());
+        let file = dir.path().join("file");
+        fs::File::create(&file).unwrap();
+        for (path, code, mend) in [
+            (dir.path().join("none"), Code::NotFound, "mkdir -p"),
+            (file.clone(), Code::Conflict, "move it away"),
+            (file.join("below"), Code::Conflict, "move it away"),
+        ] {
+            let failure = Failure::from(scan(&path, &terms()).unwrap_err());
+            assert_eq!(failure.code(), code, "{failure}");
+            assert!(failure.message().contains(mend), "{failure}");
+        }
+    }
+
+    #[test]
+    fn one_name_is_looked_at_as_the_scan_does() {
+        let dir = plugin_dir(&[("v~d", GOOD)]);
+        let look = |name: &str| look(dir.path(), OsStr::new(name), &terms());
+        assert!(matches!(look("v~d"), Some(Finding::Loaded(_))));
+        assert!(look("v~e").is_none());
+        symlink("v~d", dir.path().join("v~l")).unwrap();
+        assert!(matches!(look("v~l"), Some(Finding::Ignored(Ignored::Symlink))));
+        // An event makes kubelet run it all the same.
+        let linked = init(dir.path(), OsStr::new("v~l"), &terms());
+        assert!(linked.is_err_and(|failed| failed.mend.is_some_and(|mend| mend.contains("no file l in it"))));
+    }
+}
