@@ -30,6 +30,8 @@ pub struct PodVolume {
     /// What the manifest says: options, access, fsType, fsGroup, secrets. What kubelet adds of its own is
     /// filled in.
     pub options: Options,
+    /// The size of a PV as far as it is known, in bytes; `None` for an inline volume, which cannot grow.
+    pub capacity: Option<u64>,
 }
 
 impl PodVolume {
@@ -199,6 +201,7 @@ mod tests {
             driver: DriverName::parse("example.com/d").unwrap(),
             name: "data".into(),
             options: Options::default(),
+            capacity: None,
         };
         (volume, script)
     }

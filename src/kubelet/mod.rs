@@ -12,6 +12,7 @@ mod exec;
 mod fs_group;
 mod journal;
 mod lifecycle;
+mod objects;
 pub mod prober;
 mod verdict;
 
@@ -19,4 +20,5 @@ pub use caller::{Caller, Exchange};
 pub use exec::{End, Run, Stop, Terms};
 pub use journal::{Action, Journal, Record};
 pub use lifecycle::PodVolume;
+pub use objects::{Objects, Secrets};
 pub use verdict::{Fault, Verdict};

@@ -88,6 +88,7 @@ impl Stage {
             driver: name.clone(),
             name: "data".to_owned(),
             options: Options { own: part.options.clone(), ..options },
+            capacity: None,
         }
     }
 

@@ -1,0 +1,508 @@
+//! What kubelet reads of a cluster's objects, from the YAML they are written in: pods, the claims and volumes
+//! behind them, secrets.
+//!
+//! ```text
+//! Pod ── spec.volumes[].flexVolume ───────────────────────────┐
+//!  │                                                          ├─▶ PodVolume: what a driver is called with
+//!  └─ spec.volumes[].persistentVolumeClaim ─▶ claim ─▶ PV ────┘
+//!                                        Secret ──────────────┘
+//! ```
+//!
+//! Only the fields that matter to a FlexVolume are read. In those the rules are the API server's (a volume's
+//! option is a string, `kubernetes.io/` is nobody's prefix) and kubelet's (a Secret's type is the driver's
+//! name, a PV's own `readOnly` is never read, mount options are an error). Where a cluster would bind a claim
+//! to a volume, the same choice is made here.
+//!
+//! Pure: texts in, volumes out. No error repeats a value: it may be a secret.
+
+mod binding;
+mod fields;
+mod flex;
+mod pod;
+mod secret;
+mod volume;
+
+use super::lifecycle::PodVolume;
+use crate::failure::{Failure, Result};
+use crate::protocol::{Access, FsGroup, FsGroupSpelling, Options};
+use crate::secret::Secret;
+use crate::yaml;
+use fields::{Field, Identity};
+use flex::FlexVolume;
+use pod::{Pod, Source};
+use secret::SecretObject;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use volume::{Claim, PersistentVolume};
+
+/// Name in a namespace.
+type Key = (String, String);
+
+/// The objects of one or more files.
+#[derive(Debug, Default)]
+pub struct Objects {
+    pods: BTreeMap<Key, Pod>,
+    claims: BTreeMap<Key, Claim>,
+    volumes: BTreeMap<String, PersistentVolume>,
+    secrets: BTreeMap<Key, SecretObject>,
+}
+
+/// Whether the secrets of volumes are looked up: kubelet needs them to mount and for nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Secrets {
+    /// Each that a volume names must be there, and be of the driver's type.
+    Wanted,
+    /// They are not looked at.
+    Unneeded,
+}
+
+impl Objects {
+    /// Adds the objects of one YAML or JSON text. Kinds without volumes are left out.
+    pub fn add(&mut self, text: &str) -> Result<()> {
+        yaml::parse(text)?.iter().try_for_each(|document| self.add_object(document))
+    }
+
+    fn add_object(&mut self, object: &Value) -> Result<()> {
+        let field = Field::of_object(object)?;
+        let kind = field.get("kind")?.text()?.unwrap_or_default();
+        if kind.is_empty() {
+            return Err(Failure::options("an object has no kind: it is no Kubernetes object"));
+        }
+        let items = field.get("items")?;
+        if kind.ends_with("List") && !items.is_absent() {
+            let Value::Array(items) = items.value() else { return Err(items.error("must be a list")) };
+            return items.iter().try_for_each(|item| self.add_object(item));
+        }
+        let field = field.of_kind(kind)?;
+        match kind {
+            "PersistentVolume" => {
+                let volume = PersistentVolume::read(&field)?;
+                once(&mut self.volumes, volume.name.clone(), volume, &field)
+            }
+            "PersistentVolumeClaim" => {
+                let claim = Claim::read(&field)?;
+                once(&mut self.claims, claim.key.clone(), claim, &field)
+            }
+            "Secret" => {
+                let identity = Identity::read(&field)?;
+                once(&mut self.secrets, identity.key(), SecretObject::read(&field)?, &field)
+            }
+            _ => match Pod::read(kind, &field)? {
+                Some(pod) => once(&mut self.pods, pod.key(), pod, &field),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Every `FlexVolume` of every pod, in the order of their names. Where there is no pod at all, one is made
+    /// up for each `PersistentVolume`.
+    pub fn pod_volumes(&self, kubelet_root: &Path, secrets: Secrets) -> Result<Vec<PodVolume>> {
+        let made_up = self.made_up_pods();
+        let pods: Vec<&Pod> = self.pods.values().chain(&made_up).collect();
+        let mut found = Vec::new();
+        for pod in pods {
+            for (name, source) in &pod.sources {
+                if let Some(wanted) = self.resolve(pod, name, source)? {
+                    let secrets = self.secrets_of(pod, &wanted, secrets)?;
+                    found.push(wanted.volume(kubelet_root, pod, secrets));
+                }
+            }
+        }
+        if found.is_empty() {
+            return Err(Failure::options(
+                "no FlexVolume in it: give a Pod with one, or a PersistentVolume, or both with the claim between them",
+            ));
+        }
+        Ok(found)
+    }
+
+    fn made_up_pods(&self) -> Vec<Pod> {
+        if !self.pods.is_empty() {
+            return Vec::new();
+        }
+        let flex = self.volumes.values().filter(|volume| volume.flex.is_some());
+        flex.map(|volume| Pod::made_up_for(volume, self.claim_of(volume))).collect()
+    }
+
+    /// What kubelet's volume manager makes of one entry of `spec.volumes`; `None` if it is no `FlexVolume`.
+    fn resolve<'a>(&'a self, pod: &Pod, name: &'a str, source: &'a Source) -> Result<Option<Wanted<'a>>> {
+        match source {
+            Source::Flex(flex) => {
+                let namespace = pod.identity.namespace.clone();
+                Ok(Some(Wanted { flex, name, read_only: flex.read_only, namespace, capacity: None }))
+            }
+            Source::Claim { claim, read_only } => self.resolve_claim(pod, claim, *read_only),
+            Source::Volume(volume) => match self.volumes.get(volume) {
+                Some(volume) => Self::resolve_volume(volume, &pod.identity.namespace, false),
+                None => Ok(None),
+            },
+        }
+    }
+
+    fn resolve_claim(&self, pod: &Pod, claim: &str, read_only: bool) -> Result<Option<Wanted<'_>>> {
+        let key = (pod.identity.namespace.clone(), claim.to_owned());
+        Self::resolve_volume(self.bound_to(&key, pod)?, &key.0, read_only)
+    }
+
+    fn resolve_volume<'a>(
+        volume: &'a PersistentVolume,
+        pod_namespace: &str,
+        read_only: bool,
+    ) -> Result<Option<Wanted<'a>>> {
+        let Some(flex) = &volume.flex else { return Ok(None) };
+        volume.check()?;
+        let namespace = flex.secret.as_ref().and_then(|secret| secret.namespace.as_deref());
+        let namespace = namespace.unwrap_or(pod_namespace).to_owned();
+        Ok(Some(Wanted { flex, name: &volume.name, read_only, namespace, capacity: volume.capacity }))
+    }
+
+    fn secrets_of(
+        &self,
+        pod: &Pod,
+        wanted: &Wanted<'_>,
+        secrets: Secrets,
+    ) -> Result<BTreeMap<String, Secret>> {
+        let Some(reference) = wanted.flex.secret.as_ref().filter(|_| secrets == Secrets::Wanted) else {
+            return Ok(BTreeMap::new());
+        };
+        let key = (wanted.namespace.clone(), reference.name.clone());
+        let Some(secret) = self.secrets.get(&key) else {
+            let text = format!(
+                "{}, volume {}: there is no Secret {}/{}: add its file with -f",
+                pod.title(),
+                wanted.name,
+                key.0,
+                key.1
+            );
+            return Err(Failure::options(text));
+        };
+        secret.for_driver(&key, &wanted.flex.driver)
+    }
+}
+
+/// One volume of a pod, with all that decides its options.
+struct Wanted<'a> {
+    flex: &'a FlexVolume,
+    /// The PV's name or the pod volume's.
+    name: &'a str,
+    read_only: bool,
+    /// Where its Secret is.
+    namespace: String,
+    /// Of a PV.
+    capacity: Option<u64>,
+}
+
+impl Wanted<'_> {
+    fn volume(&self, kubelet_root: &Path, pod: &Pod, secrets: BTreeMap<String, Secret>) -> PodVolume {
+        let options = Options {
+            fs_type: Some(self.flex.fs_type.clone()),
+            access: Some(if self.read_only { Access::ReadOnly } else { Access::ReadWrite }),
+            volume_name: Some(self.name.to_owned()),
+            pod: pod.reference(),
+            fs_group: pod.fs_group.map(|gid| FsGroup { gid, spelling: FsGroupSpelling::Current }),
+            secrets,
+            own: self.flex.options.clone(),
+            ..Options::default()
+        };
+        PodVolume {
+            kubelet_root: kubelet_root.to_owned(),
+            pod_uid: pod.uid.clone(),
+            driver: self.flex.driver.clone(),
+            name: self.name.to_owned(),
+            options,
+            capacity: self.capacity,
+        }
+    }
+}
+
+/// Two objects of one name are a mistake: a cluster would keep the last.
+fn once<K: Ord, V>(all: &mut BTreeMap<K, V>, key: K, value: V, field: &Field<'_>) -> Result<()> {
+    match all.insert(key, value) {
+        None => Ok(()),
+        Some(_) => Err(field.error("is there twice: remove one")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volumes(texts: &[&str]) -> Result<Vec<PodVolume>> {
+        let mut objects = Objects::default();
+        texts.iter().try_for_each(|text| objects.add(text))?;
+        objects.pod_volumes(Path::new("/k"), Secrets::Wanted)
+    }
+
+    fn found(texts: &[&str]) -> Vec<PodVolume> {
+        volumes(texts).unwrap_or_else(|error| panic!("{texts:?}: {error}"))
+    }
+
+    fn refused(texts: &[&str]) -> String {
+        match volumes(texts) {
+            Err(error) => error.message(),
+            Ok(volumes) => panic!("{texts:?}: {volumes:?}"),
+        }
+    }
+
+    /// A pod with this `flexVolume`, in flow style.
+    fn pod(flex: &str) -> String {
+        format!("{{kind: Pod, metadata: {{name: p}}, spec: {{volumes: [{{name: v, flexVolume: {flex}}}]}}}}")
+    }
+
+    const PV: &str = "kind: PersistentVolume\nmetadata: {name: pv}\nspec:\n  capacity: {storage: 1Gi}\n  \
+                      accessModes: [ReadWriteMany]\n  flexVolume: {driver: a/b, readOnly: true, secretRef: {name: s}}\n";
+    const CLAIM: &str = "kind: PersistentVolumeClaim\nmetadata: {name: c, namespace: ns}\nspec:\n  \
+                         accessModes: [ReadWriteMany]\n  resources: {requests: {storage: 500M}}\n";
+    const POD: &str = "kind: Pod\nmetadata: {name: p, namespace: ns}\nspec:\n  volumes:\n  - name: v\n    \
+                       persistentVolumeClaim: {claimName: c}\n";
+    const SECRET: &str = "kind: Secret\nmetadata: {name: s, namespace: ns}\ntype: a/b\ndata: {k: aGk=, l: aGk=}\n\
+                          stringData: {l: plain}\n";
+
+    #[test]
+    fn an_inline_volume_has_the_pod_s_word() {
+        let volume =
+            &found(&[&pod("{driver: a/b, fsType: xfs, readOnly: true, options: {o: 'yes', e: ''}}")])[0];
+        assert_eq!((volume.name.as_str(), volume.capacity), ("v", None));
+        assert_eq!((volume.options.access(), volume.options.fs_type()), (Access::ReadOnly, Some("xfs")));
+        assert_eq!(volume.options.own.iter().collect::<Vec<_>>().len(), 2);
+    }
+
+    #[test]
+    fn a_claim_leads_to_its_volume_and_decides_the_access() {
+        let volume = &found(&[POD, CLAIM, PV, SECRET])[0];
+        assert_eq!((volume.name.as_str(), volume.capacity), ("pv", Some(1 << 30)));
+        // The PV's own readOnly means nothing.
+        assert_eq!(volume.options.access(), Access::ReadWrite);
+        assert_eq!(volume.options.secrets["k"].expose(), b"hi");
+        assert_eq!(volume.options.secrets["l"].expose(), b"plain");
+        let read_only = POD.replace("claimName: c", "claimName: c, readOnly: true");
+        assert_eq!(found(&[&read_only, CLAIM, PV, SECRET])[0].options.access(), Access::ReadOnly);
+    }
+
+    #[test]
+    fn the_smallest_volume_that_fits_is_bound() {
+        let other = |name: &str, size: &str, more: &str| {
+            PV.replace("name: pv", &format!("name: {name}")).replace("1Gi", size) + more
+        };
+        let small = other("a-small", "100M", "");
+        let fits = other("fits", "600M", "");
+        let reserved = other("reserved", "500M", "  claimRef: {name: x}\n");
+        let classed = other("classed", "500M", "  storageClassName: fast\n");
+        let all = [POD, CLAIM, PV, SECRET, &small, &fits, &reserved, &classed];
+        assert_eq!(found(&all)[0].name, "fits");
+        let mine = other("mine", "10Gi", "  claimRef: {name: c, namespace: ns}\n");
+        assert_eq!(found(&[&all[..], &[&mine]].concat())[0].name, "mine");
+        let named = format!("{CLAIM}  volumeName: pv\n");
+        assert_eq!(found(&[POD, &named, SECRET, PV, &fits])[0].name, "pv");
+        assert_eq!(found(&[POD, SECRET, &mine])[0].name, "mine", "a claimRef needs no claim");
+    }
+
+    #[test]
+    fn without_a_pod_one_is_made_up() {
+        let volume = &found(&[CLAIM, PV, SECRET])[0];
+        assert_eq!(volume.options.pod.namespace.as_deref(), Some("ns"));
+        let again = &found(&[PV, SECRET, CLAIM])[0];
+        assert_eq!((&volume.pod_uid, volume.pod_uid.len()), (&again.pod_uid, 36));
+    }
+
+    #[test]
+    fn templates_are_pods() {
+        let spec = "spec: {containers: [], volumes: [{name: v, flexVolume: {driver: a/b}}]}";
+        for kind in ["Deployment", "DaemonSet", "Job", "ReplicaSet", "DeploymentConfig"] {
+            let text = format!("{{kind: {kind}, metadata: {{name: x}}, spec: {{template: {{{spec}}}}}}}");
+            assert_eq!(found(&[&text])[0].options.pod.name.as_deref(), Some("x"), "{kind}");
+        }
+        let text = format!(
+            "{{kind: CronJob, metadata: {{name: x}}, spec: {{jobTemplate: {{spec: {{template: {{{spec}}}}}}}}}}}"
+        );
+        assert_eq!(found(&[&text]).len(), 1);
+        let claim = CLAIM.replace("name: c", "name: data-db-0");
+        let set = "kind: StatefulSet\nmetadata: {name: db, namespace: ns}\nspec:\n  template: {spec: {containers: []}}\n  \
+                   volumeClaimTemplates: [{metadata: {name: data}}]\n";
+        assert_eq!(found(&[set, &claim, PV, SECRET])[0].options.pod.name.as_deref(), Some("db-0"));
+        let list = format!("{{kind: List, items: [{}]}}", pod("{driver: a/b}"));
+        assert_eq!(found(&[&list]).len(), 1);
+    }
+
+    #[test]
+    fn what_has_nothing_to_do_with_it_is_left_out() {
+        let other = "kind: Service\nmetadata: {name: x}\nspec: {template: 5}\n---\nkind: PersistentVolume\n\
+                     metadata: {name: other}\nspec: {nfs: {server: x}, mountOptions: [hard]}\n---\n";
+        assert_eq!(found(&[other, &pod("{driver: a/b}")]).len(), 1);
+        let claims_nfs = "{kind: Pod, metadata: {name: q}, spec: {volumes: [{name: v, persistentVolumeClaim: {claimName: c}},\
+                          {name: w, emptyDir: {}}]}}\n---\n{kind: PersistentVolumeClaim, metadata: {name: c}, spec: {volumeName: other}}";
+        assert_eq!(found(&[other, claims_nfs, &pod("{driver: a/b}")]).len(), 1);
+    }
+
+    #[test]
+    fn the_uid_is_the_pod_s_or_of_its_name() {
+        let own = pod("{driver: a/b}").replace("name: p}", "name: p, uid: 03923e36-9e6f}");
+        assert_eq!(found(&[&own])[0].pod_uid, "03923e36-9e6f");
+        assert_eq!(found(&[&pod("{driver: a/b}")])[0].pod_uid, "9b12a56b-1da0-8680-8cc1-420966c5099a");
+    }
+
+    #[test]
+    fn for_unmount_no_secret_is_needed() {
+        let mut objects = Objects::default();
+        [POD, CLAIM, PV].iter().for_each(|text| objects.add(text).unwrap());
+        assert!(objects.pod_volumes(Path::new("/k"), Secrets::Wanted).is_err());
+        assert_eq!(objects.pod_volumes(Path::new("/k"), Secrets::Unneeded).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_pod_s_own_mistakes_are_named_with_the_mend() {
+        for (flex, expected) in [
+            (
+                "{driver: a/b, options: {size: 64}}",
+                "options[\"size\"] must be a string and is a number: quote it",
+            ),
+            (
+                "{driver: a/b, options: {on: yes}}",
+                "options[\"true\"] must be a string and is true or false for YAML: quote it",
+            ),
+            (
+                "{driver: a/b, options: {l: [a]}}",
+                "options[\"l\"] must be a string and is a list: write one text in quotes",
+            ),
+            ("{driver: a/b, options: {m: {a: b}}}", "options[\"m\"] must be a string and is a mapping"),
+            ("{driver: a/b, options: [a]}", "flexVolume.options must be a mapping"),
+            (
+                "{driver: a/b, options: {kubernetes.io/x: z}}",
+                "kubernetes.io and k8s.io are Kubernetes' own: rename it",
+            ),
+            ("{options: {}}", "flexVolume.driver is missing: it is required"),
+            ("{driver: a/b/c}", "has more than one slash: write vendor/driver"),
+            ("{driver: 5}", "flexVolume.driver must be a string and is a number"),
+            ("{driver: a/b, readOnly: 'true'}", "flexVolume.readOnly must be true or false, without quotes"),
+            ("{driver: a/b, fstype: ext4}", "flexVolume.fstype is no field: write fsType"),
+            (
+                "{driver: a/b, source: x}",
+                "flexVolume.source is no field: remove it, there are driver, fsType",
+            ),
+            ("{driver: a/b, secretRef: s}", "flexVolume.secretRef must be a mapping"),
+            ("{driver: a/b, secretRef: {name: s, namespace: ns}}", "secretRef.namespace is no field"),
+            (
+                "{driver: a/b, secretRef: {name: s}}",
+                "pod default/p, volume v: there is no Secret default/s: add its file with -f",
+            ),
+            ("{driver: a/b, driver: a/b}", "line 1, column"),
+            ("5", "spec.volumes[0].flexVolume must be a mapping"),
+        ] {
+            let message = refused(&[&pod(flex)]);
+            assert!(message.contains(expected), "{flex}: {message}");
+            assert!(
+                message.contains("od p: spec.volumes[0].flexVolume")
+                    || message.contains("default/p")
+                    || message.contains("YAML: line"),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_mistakes_are_named_with_the_mend() {
+        let with = |from: &str, to: &str, text: &str| {
+            assert!(text.contains(from), "{from}");
+            text.replace(from, to)
+        };
+        for (texts, expected) in [
+            (
+                vec![POD.to_owned()],
+                "pod ns/p: claim ns/c is in no file: add the PersistentVolumeClaim's file with -f",
+            ),
+            (vec![POD.into(), CLAIM.into()], "claim ns/c fits no PersistentVolume: set its volumeName"),
+            (
+                vec![POD.into(), format!("{CLAIM}  volumeName: x\n")],
+                "names the PersistentVolume x, which is in no file",
+            ),
+            (
+                vec![
+                    POD.into(),
+                    format!("{CLAIM}  volumeName: pv\n"),
+                    format!("{PV}  claimRef: {{name: x}}\n"),
+                ],
+                "names the PersistentVolume pv, which is bound to default/x: mend one of them",
+            ),
+            (
+                vec![POD.into(), CLAIM.into(), format!("{PV}  mountOptions: [hard]\n"), SECRET.into()],
+                "does not support mountOptions",
+            ),
+            (
+                vec![with(
+                    "name: pv}",
+                    "name: pv, annotations: {volume.beta.kubernetes.io/mount-options: ro}}",
+                    PV,
+                )],
+                "mountOptions",
+            ),
+            (
+                vec![PV.into(), with("a/b", "Opaque", SECRET).replace("namespace: ns", "namespace: default")],
+                "is of type \"Opaque\", and kubelet gives a/b only secrets of its own type: make it again with type: a/b",
+            ),
+            (
+                vec![with("aGk=, l", "hunter2!, l", SECRET)],
+                "Secret s: data has the key \"k\" that is not base64: encode it, or use stringData",
+            ),
+            (vec![with("l: plain", "'a b': plain", SECRET)], "has the key \"a b\""),
+            (vec![with("l: plain", "l: 5", SECRET)], "stringData[\"l\"] must be a string and is a number"),
+            (vec![with("1Gi", "lots", PV)], "spec.capacity.storage is not a size: write it like"),
+            (vec![with("1Gi", "1000m", PV)], "is not a size"),
+            (vec![PV.into(), PV.into()], "PersistentVolume pv is there twice: remove one"),
+            (vec!["a: b".into()], "an object has no kind"),
+            (vec!["- a".into()], "a document must be a mapping"),
+            (vec!["kind: Pod\nspec: {}\n".into()], "a Pod: metadata.name is missing"),
+            (
+                vec!["kind: Pod\nmetadata: {name: ../x}\n".into()],
+                "metadata.name must be at most 253 lower-case letters",
+            ),
+            (
+                vec!["kind: Pod\nmetadata: {name: x, namespace: a.b}\n".into()],
+                "metadata.namespace must be at most 63",
+            ),
+            (vec!["kind: Pod\nmetadata: {name: x, uid: ../y}\n".into()], "metadata.uid must be a UUID"),
+            (
+                vec!["kind: Pod\nmetadata: {name: x}\nspec: {volumes: [{name: A}]}\n".into()],
+                "volumes[0].name must be at most 63",
+            ),
+            (
+                vec!["kind: Pod\nmetadata: {name: x}\nspec: {volumes: [{name: a}, {name: a}]}\n".into()],
+                "volumes[1].name names two volumes",
+            ),
+            (
+                vec!["kind: Pod\nmetadata: {name: x}\nspec: {securityContext: {fsGroup: '5'}}\n".into()],
+                "fsGroup must be a number",
+            ),
+            (
+                vec![
+                    "kind: Pod\nmetadata: {name: x}\nspec: {securityContext: {fsGroup: 4294967295}}\n".into(),
+                ],
+                "fsGroup must be a number",
+            ),
+            (vec!["kind: Pod\nmetadata: {name: x}\n".into()], "no FlexVolume in it: give a Pod with one"),
+            (vec![String::new()], "no FlexVolume in it"),
+            (vec!["a: &a [*a]".into()], "not valid YAML"),
+        ] {
+            let message = refused(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+            assert!(message.contains(expected) && !message.contains("hunter2"), "{texts:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn base64_is_as_go_reads_it() {
+        let read = |text: &str| {
+            SecretObject::read(&Field::of_object(&serde_json::json!({"data": {"k": text}}))?).map(drop)
+        };
+        for (text, good) in [
+            ("aGk=", true),
+            ("aG\nk=\r\n", true),
+            ("aGl=", true),
+            ("", true),
+            ("aGk", false),
+            ("a Gk=", false),
+            ("_-8=", false),
+        ] {
+            assert_eq!(read(text).is_ok(), good, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Which volume a claim has, as the cluster's binder would decide: by name, by the volume's own word, and else
+//! the smallest that fits.
+
+use super::pod::Pod;
+use super::volume::{Claim, PersistentVolume};
+use super::{Key, Objects};
+use crate::failure::{Failure, Result};
+
+impl Objects {
+    /// The volume behind a claim of a pod.
+    pub(super) fn bound_to(&self, key: &Key, pod: &Pod) -> Result<&PersistentVolume> {
+        let title = format!("{}: claim {}/{}", pod.title(), key.0, key.1);
+        let reserved = self.volumes.values().find(|volume| volume.claim.as_ref() == Some(key));
+        let Some(claim) = self.claims.get(key) else {
+            return reserved.ok_or_else(|| {
+                let mend = "add the PersistentVolumeClaim's file with -f";
+                Failure::options(format!("{title} is in no file: {mend}"))
+            });
+        };
+        match &claim.volume {
+            Some(name) => self.named(name, key, &title),
+            None => reserved.or_else(|| self.best_for(claim)).ok_or_else(|| {
+                let mend = "set its volumeName, or add the PersistentVolume's file with -f";
+                Failure::options(format!("{title} fits no PersistentVolume: {mend}"))
+            }),
+        }
+    }
+
+    /// The claim of a volume, if it has one among these objects.
+    pub(super) fn claim_of(&self, volume: &PersistentVolume) -> Option<&Claim> {
+        let names_it = |claim: &&Claim| claim.volume.as_ref() == Some(&volume.name);
+        volume.claim.as_ref().and_then(|key| self.claims.get(key)).or_else(|| {
+            let gets_it = |claim: &&Claim| self.best_for(claim).is_some_and(|best| best.name == volume.name);
+            self.claims.values().find(names_it).or_else(|| self.claims.values().find(gets_it))
+        })
+    }
+
+    fn named(&self, name: &str, key: &Key, title: &str) -> Result<&PersistentVolume> {
+        let Some(volume) = self.volumes.get(name) else {
+            let text =
+                format!("{title} names the PersistentVolume {name}, which is in no file: add it with -f");
+            return Err(Failure::options(text));
+        };
+        match &volume.claim {
+            Some(other) if other != key => Err(Failure::options(format!(
+                "{title} names the PersistentVolume {name}, which is bound to {}/{}: mend one of them",
+                other.0, other.1
+            ))),
+            _ => Ok(volume),
+        }
+    }
+
+    fn best_for(&self, claim: &Claim) -> Option<&PersistentVolume> {
+        let taken = |volume: &PersistentVolume| {
+            volume.claim.is_some()
+                || self.claims.values().any(|other| other.volume.as_ref() == Some(&volume.name))
+        };
+        let fitting = self.volumes.values().filter(|volume| fits(volume, claim) && !taken(volume));
+        fitting.min_by_key(|volume| (volume.capacity, &volume.name))
+    }
+}
+
+fn fits(volume: &PersistentVolume, claim: &Claim) -> bool {
+    let labelled = claim.labels.iter().all(|(key, value)| volume.labels.get(key) == Some(value));
+    let large = volume.capacity.unwrap_or_default() >= claim.request;
+    volume.class == claim.class && claim.modes.is_subset(&volume.modes) && labelled && large
+}

@@ -1,0 +1,220 @@
+//! Reading a tree of values with errors that name the object and the field, and never a value.
+
+use crate::failure::{Failure, Result};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// What an absent field reads as, in Go and here.
+static ABSENT: Value = Value::Null;
+
+/// One value and the way to it.
+#[derive(Clone, Debug)]
+pub(super) struct Field<'a> {
+    value: &'a Value,
+    /// Kind and name of the object.
+    object: Cow<'a, str>,
+    /// Such as `spec.volumes[0].name`; empty for the object itself.
+    path: String,
+}
+
+impl<'a> Field<'a> {
+    /// A document, which must be a mapping.
+    pub(super) fn of_object(value: &'a Value) -> Result<Self> {
+        let field = Self { value, object: "a document".into(), path: String::new() };
+        field.members().map(|_| field.clone())
+    }
+
+    /// The same, named by its kind and name from now on.
+    pub(super) fn of_kind(self, kind: &str) -> Result<Self> {
+        let name = self.get("metadata")?.get("name")?.text()?.unwrap_or_default();
+        let object = if name.is_empty() { format!("a {kind}") } else { format!("{kind} {name}") };
+        Ok(Self { object: object.into(), ..self })
+    }
+
+    pub(super) fn value(&self) -> &'a Value {
+        self.value
+    }
+
+    /// A member; absent where there is none.
+    pub(super) fn get(&self, key: &str) -> Result<Self> {
+        let value = self.members()?.and_then(|map| map.get(key)).unwrap_or(&ABSENT);
+        let dot = if self.path.is_empty() { "" } else { "." };
+        Ok(Self { value, object: self.object.clone(), path: format!("{}{dot}{key}", self.path) })
+    }
+
+    /// The same through several mappings.
+    pub(super) fn at(&self, keys: &[&str]) -> Result<Self> {
+        keys.iter().try_fold(self.clone(), |field, key| field.get(key))
+    }
+
+    pub(super) fn is_absent(&self) -> bool {
+        self.value.is_null()
+    }
+
+    /// The entries of a list.
+    pub(super) fn list(&self) -> Result<Vec<Self>> {
+        let entries = match self.value {
+            Value::Null => return Ok(Vec::new()),
+            Value::Array(entries) => entries,
+            _ => return Err(self.error("must be a list")),
+        };
+        let entry = |(index, value)| {
+            let path = format!("{}[{index}]", self.path);
+            Self { value, object: self.object.clone(), path }
+        };
+        Ok(entries.iter().enumerate().map(entry).collect())
+    }
+
+    fn members(&self) -> Result<Option<&'a Map<String, Value>>> {
+        match self.value {
+            Value::Null => Ok(None),
+            Value::Object(map) => Ok(Some(map)),
+            _ => Err(self.error("must be a mapping")),
+        }
+    }
+
+    pub(super) fn text(&self) -> Result<Option<&'a str>> {
+        match self.value {
+            Value::Null => Ok(None),
+            Value::String(text) => Ok(Some(text)),
+            other => Err(self.error(&not_a_string(other))),
+        }
+    }
+
+    /// Text that must be there.
+    pub(super) fn required(&self) -> Result<&'a str> {
+        self.text()?.filter(|text| !text.is_empty()).ok_or_else(|| self.error("is missing: it is required"))
+    }
+
+    /// A boolean, false where there is none.
+    pub(super) fn flag(&self) -> Result<bool> {
+        match self.value {
+            Value::Null => Ok(false),
+            Value::Bool(flag) => Ok(*flag),
+            _ => Err(self.error("must be true or false, without quotes")),
+        }
+    }
+
+    /// A group's number as the API server takes it.
+    pub(super) fn group(&self) -> Result<Option<u32>> {
+        match self.value {
+            Value::Null => Ok(None),
+            value => {
+                let gid = value.as_u64().and_then(|gid| i32::try_from(gid).ok()).map(i32::cast_unsigned);
+                gid.map(Some)
+                    .ok_or_else(|| self.error("must be a number from 0 to 2147483647, without quotes"))
+            }
+        }
+    }
+
+    /// A mapping of strings.
+    pub(super) fn texts(&self) -> Result<BTreeMap<String, String>> {
+        let entries = self.members()?.into_iter().flatten();
+        let entry = |(key, value): (&String, &Value)| match value {
+            Value::String(text) => Ok((key.clone(), text.clone())),
+            // Go reads null into a string as nothing.
+            Value::Null => Ok((key.clone(), String::new())),
+            other => Err(Failure::options(format!("{}[{key:?}] {}", self.place(), not_a_string(other)))),
+        };
+        entries.map(entry).collect()
+    }
+
+    /// A list of strings.
+    pub(super) fn words(&self) -> Result<Vec<String>> {
+        self.list()?.iter().map(|entry| entry.required().map(str::to_owned)).collect()
+    }
+
+    /// Refuses members that are not `known`, as `kubectl apply` does.
+    pub(super) fn only(&self, known: &[&str]) -> Result<()> {
+        let Some(stranger) =
+            self.members()?.and_then(|map| map.keys().find(|key| !known.contains(&key.as_str())))
+        else {
+            return Ok(());
+        };
+        let near = known.iter().map(|key| (strsim::damerau_levenshtein(key, stranger), key));
+        let mend = match near.min().filter(|(distance, _)| *distance <= 2) {
+            Some((_, key)) => format!("write {key}"),
+            None => format!("remove it, there are {}", known.join(", ")),
+        };
+        Err(self.get(stranger)?.error(&format!("is no field: {mend}")))
+    }
+
+    /// What is wrong here.
+    pub(super) fn error(&self, what: &str) -> Failure {
+        Failure::options(format!("{} {what}", self.place()))
+    }
+
+    fn place(&self) -> String {
+        if self.path.is_empty() { self.object.to_string() } else { format!("{}: {}", self.object, self.path) }
+    }
+}
+
+fn not_a_string(value: &Value) -> String {
+    let (what, mend) = match value {
+        Value::Number(_) => ("a number", "quote it"),
+        Value::Bool(_) => ("true or false for YAML", "quote it"),
+        Value::Array(_) => ("a list", "write one text in quotes"),
+        _ => ("a mapping", "write one text in quotes"),
+    };
+    format!("must be a string and is {what}: {mend}")
+}
+
+/// Name and namespace.
+#[derive(Clone, Debug)]
+pub(super) struct Identity {
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl Identity {
+    /// Of an object in a namespace.
+    pub(super) fn read(field: &Field<'_>) -> Result<Self> {
+        let metadata = field.get("metadata")?;
+        let name = metadata.get("name")?;
+        is_subdomain(&name)?;
+        Ok(Self { namespace: namespace(&metadata.get("namespace")?)?, name: name.required()?.to_owned() })
+    }
+
+    pub(super) fn key(&self) -> (String, String) {
+        (self.namespace.clone(), self.name.clone())
+    }
+}
+
+/// A namespace's name, `default` where there is none.
+pub(super) fn namespace(field: &Field<'_>) -> Result<String> {
+    if field.text()?.is_none_or(str::is_empty) {
+        return Ok("default".to_owned());
+    }
+    is_label(field)?;
+    field.required().map(str::to_owned)
+}
+
+/// One part of a DNS name, RFC 1123: the name of a pod's volume or of a namespace.
+pub(super) fn is_label(field: &Field<'_>) -> Result<()> {
+    let name = field.required()?;
+    if name.len() <= 63 && label(name) {
+        return Ok(());
+    }
+    Err(field
+        .error("must be at most 63 lower-case letters, digits and '-', a letter or digit first and last"))
+}
+
+/// A DNS name: that of most objects.
+pub(super) fn is_subdomain(field: &Field<'_>) -> Result<()> {
+    let name = field.required()?;
+    if name.len() <= 253 && name.split('.').all(label) {
+        return Ok(());
+    }
+    Err(field.error(
+        "must be at most 253 lower-case letters, digits, '-' and '.', a letter or digit first and last",
+    ))
+}
+
+fn label(text: &str) -> bool {
+    let edge = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(edge)
+        && bytes.last().is_some_and(edge)
+        && bytes.iter().all(|byte| edge(byte) || *byte == b'-')
+}

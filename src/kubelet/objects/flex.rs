@@ -1,0 +1,99 @@
+//! `flexVolume`, the same in a pod and in a PV but for the namespace of its Secret.
+
+use super::fields::{Field, is_subdomain, namespace};
+use crate::failure::Result;
+use crate::protocol::DriverName;
+use std::collections::BTreeMap;
+
+/// Who writes `flexVolume`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    Pod,
+    Volume,
+}
+
+/// What `flexVolume` says.
+#[derive(Clone, Debug)]
+pub(super) struct FlexVolume {
+    pub(super) driver: DriverName,
+    /// Mostly empty.
+    pub(super) fs_type: String,
+    /// In a PV it means nothing.
+    pub(super) read_only: bool,
+    pub(super) options: BTreeMap<String, String>,
+    pub(super) secret: Option<SecretReference>,
+}
+
+/// A Secret by name.
+#[derive(Clone, Debug)]
+pub(super) struct SecretReference {
+    /// In a PV only; otherwise the pod's.
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+}
+
+impl FlexVolume {
+    /// `None` if the field is absent.
+    pub(super) fn read(field: &Field<'_>, owner: Owner) -> Result<Option<Self>> {
+        if field.is_absent() {
+            return Ok(None);
+        }
+        field.only(&["driver", "fsType", "options", "readOnly", "secretRef"])?;
+        let driver = field.get("driver")?;
+        Ok(Some(Self {
+            driver: DriverName::parse(driver.required()?).map_err(|why| driver.error(&why.message()))?,
+            fs_type: field.get("fsType")?.text()?.unwrap_or_default().to_owned(),
+            read_only: field.get("readOnly")?.flag()?,
+            options: options(&field.get("options")?)?,
+            secret: SecretReference::read(&field.get("secretRef")?, owner)?,
+        }))
+    }
+}
+
+impl SecretReference {
+    fn read(field: &Field<'_>, owner: Owner) -> Result<Option<Self>> {
+        let known: &[&str] = if owner == Owner::Pod { &["name"] } else { &["name", "namespace"] };
+        field.only(known)?;
+        let name = field.get("name")?;
+        // A reference without a name is none to kubelet.
+        if name.text()?.is_none_or(str::is_empty) {
+            return Ok(None);
+        }
+        is_subdomain(&name)?;
+        let space = field.get("namespace")?;
+        let space = if space.is_absent() { None } else { Some(namespace(&space)?) };
+        Ok(Some(Self { namespace: space, name: name.required()?.to_owned() }))
+    }
+}
+
+fn options(field: &Field<'_>) -> Result<BTreeMap<String, String>> {
+    let options = field.texts()?;
+    match options.keys().find(|key| is_reserved(key)) {
+        None => Ok(options),
+        Some(key) => Err(field.error(&format!(
+            "has the key {key:?}, and kubernetes.io and k8s.io are Kubernetes' own: rename it"
+        ))),
+    }
+}
+
+/// As the API server decides, whatever the case.
+fn is_reserved(key: &str) -> bool {
+    let domain = key.split('/').next().unwrap_or_default().to_ascii_lowercase();
+    let of = |own: &str| domain == own || domain.strip_suffix(own).is_some_and(|rest| rest.ends_with('.'));
+    of("kubernetes.io") || of("k8s.io")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubernetes_keeps_its_domains_to_itself() {
+        for key in ["kubernetes.io/x", "Kubernetes.IO", "a.kubernetes.io/x/y", "k8s.io/x", "storage.k8s.io"] {
+            assert!(is_reserved(key), "{key}");
+        }
+        for key in ["kubernetes.io.example/x", "xkubernetes.io/x", "x/kubernetes.io", "k8s", "", "/k8s.io"] {
+            assert!(!is_reserved(key), "{key}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Pods, and the templates of what makes pods.
+
+use super::fields::{Field, Identity, is_label, is_subdomain};
+use super::flex::{FlexVolume, Owner};
+use super::volume::{Claim, PersistentVolume};
+use crate::failure::Result;
+use crate::protocol::PodRef;
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeSet;
+
+/// Where a kind keeps its pod, for all kinds but Pod itself.
+const TEMPLATES: [&[&str]; 2] = [&["spec", "template"], &["spec", "jobTemplate", "spec", "template"]];
+
+/// Set by kubelet on the pods it reads from files: they have no service account.
+const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
+
+/// What matters of a pod.
+#[derive(Clone, Debug)]
+pub(super) struct Pod {
+    pub(super) identity: Identity,
+    pub(super) uid: String,
+    service_account: String,
+    pub(super) fs_group: Option<u32>,
+    /// Volume name and source, in the pod's order; other kinds of volumes are left out.
+    pub(super) sources: Vec<(String, Source)>,
+}
+
+/// Where a volume comes from.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    Flex(FlexVolume),
+    Claim {
+        claim: String,
+        read_only: bool,
+    },
+    /// Of a made-up pod: the PV itself.
+    Volume(String),
+}
+
+impl Pod {
+    /// A pod, or the one a template would make; `None` for a kind without pods.
+    pub(super) fn read(kind: &str, object: &Field<'_>) -> Result<Option<Self>> {
+        let Some(template) = template(kind, object)? else { return Ok(None) };
+        let (mut identity, spec) = (Identity::read(object)?, template.get("spec")?);
+        let mut sources = sources(&spec.get("volumes")?)?;
+        if kind == "StatefulSet" {
+            identity.name += "-0";
+            sources.extend(templates_of_claims(object, &identity.name)?);
+        }
+        let uid = object.at(&["metadata", "uid"])?;
+        let uid = if kind == "Pod" && !uid.is_absent() { given_uid(&uid)? } else { made_up_uid(&identity) };
+        Ok(Some(Self {
+            uid,
+            service_account: service_account(object, &spec)?,
+            fs_group: spec.at(&["securityContext", "fsGroup"])?.group()?,
+            sources,
+            identity,
+        }))
+    }
+
+    /// A pod that uses one PV and nothing else.
+    pub(super) fn made_up_for(volume: &PersistentVolume, claim: Option<&Claim>) -> Self {
+        let namespace =
+            claim.map(|claim| &claim.key.0).or(volume.claim.as_ref().map(|(namespace, _)| namespace));
+        let namespace = namespace.map_or("default", String::as_str).to_owned();
+        let identity = Identity { namespace, name: volume.name.clone() };
+        let source = Source::Volume(volume.name.clone());
+        Self {
+            uid: made_up_uid(&identity),
+            service_account: "default".to_owned(),
+            fs_group: None,
+            sources: vec![(volume.name.clone(), source)],
+            identity,
+        }
+    }
+
+    pub(super) fn key(&self) -> (String, String) {
+        self.identity.key()
+    }
+
+    /// For messages.
+    pub(super) fn title(&self) -> String {
+        format!("pod {}/{}", self.identity.namespace, self.identity.name)
+    }
+
+    /// What `mount` is told of it.
+    pub(super) fn reference(&self) -> PodRef {
+        PodRef {
+            name: Some(self.identity.name.clone()),
+            namespace: Some(self.identity.namespace.clone()),
+            uid: Some(self.uid.clone()),
+            service_account: Some(self.service_account.clone()),
+        }
+    }
+}
+
+/// The pod itself or the template of one. Other kinds may use the words for anything.
+fn template<'a>(kind: &str, object: &Field<'a>) -> Result<Option<Field<'a>>> {
+    if kind == "Pod" {
+        return Ok(Some(object.clone()));
+    }
+    for path in TEMPLATES {
+        let template = path.iter().try_fold(object.value(), |value, key| value.get(key));
+        if template.is_some_and(|template| template.pointer("/spec/containers").is_some()) {
+            return object.at(path).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+fn service_account(object: &Field<'_>, spec: &Field<'_>) -> Result<String> {
+    let given = spec.get("serviceAccountName")?.text()?.or(spec.get("serviceAccount")?.text()?);
+    let is_static = object.at(&["metadata", "annotations"])?.get(CONFIG_SOURCE)?.text()? == Some("file");
+    let otherwise = if is_static { "" } else { "default" };
+    Ok(given.filter(|name| !name.is_empty()).unwrap_or(otherwise).to_owned())
+}
+
+fn sources(volumes: &Field<'_>) -> Result<Vec<(String, Source)>> {
+    let (mut found, mut names) = (Vec::new(), BTreeSet::new());
+    for volume in volumes.list()? {
+        let name = volume.get("name")?;
+        is_label(&name)?;
+        if !names.insert(name.required()?) {
+            return Err(name.error("names two volumes: rename one"));
+        }
+        if let Some(source) = source(&volume)? {
+            found.push((name.required()?.to_owned(), source));
+        }
+    }
+    Ok(found)
+}
+
+fn source(volume: &Field<'_>) -> Result<Option<Source>> {
+    if let Some(flex) = FlexVolume::read(&volume.get("flexVolume")?, Owner::Pod)? {
+        return Ok(Some(Source::Flex(flex)));
+    }
+    let claim = volume.get("persistentVolumeClaim")?;
+    if claim.is_absent() {
+        return Ok(None);
+    }
+    claim.only(&["claimName", "readOnly"])?;
+    let name = claim.get("claimName")?;
+    is_subdomain(&name)?;
+    let read_only = claim.get("readOnly")?.flag()?;
+    Ok(Some(Source::Claim { claim: name.required()?.to_owned(), read_only }))
+}
+
+/// The claims a `StatefulSet` makes for its first pod.
+fn templates_of_claims(object: &Field<'_>, pod: &str) -> Result<Vec<(String, Source)>> {
+    let templates = object.at(&["spec", "volumeClaimTemplates"])?.list()?;
+    let source = |template: &Field<'_>| {
+        let name = template.at(&["metadata", "name"])?;
+        is_label(&name)?;
+        let name = name.required()?;
+        Ok((name.to_owned(), Source::Claim { claim: format!("{name}-{pod}"), read_only: false }))
+    };
+    templates.iter().map(source).collect()
+}
+
+/// It becomes a directory's name.
+fn given_uid(field: &Field<'_>) -> Result<String> {
+    let uid = field.required()?;
+    let plain = uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if plain && uid.len() <= 64 {
+        return Ok(uid.to_owned());
+    }
+    Err(field.error("must be a UUID: remove it, and one is made from the pod's name"))
+}
+
+/// The same for the same pod, so that `down` finds what `up` made. In the form of a UUID of version 8.
+fn made_up_uid(identity: &Identity) -> String {
+    let digest = Sha256::digest(format!("{}/{}", identity.namespace, identity.name));
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    bytes[6] = bytes[6] & 0x0f | 0x80;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
