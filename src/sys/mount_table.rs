@@ -33,7 +33,12 @@ pub struct Entry {
 pub fn read() -> Result<Vec<Entry>> {
     let text =
         std::fs::read("/proc/self/mountinfo").context("read /proc/self/mountinfo: is /proc mounted?")?;
-    Ok(text.split(|byte| *byte == b'\n').filter_map(parse).collect())
+    Ok(parse_all(&text))
+}
+
+/// The entries of a table's text, for one that is not this process's.
+pub fn parse_all(text: &[u8]) -> Vec<Entry> {
+    text.split(|byte| *byte == b'\n').filter_map(parse).collect()
 }
 
 /// The entry on top at exactly this path.

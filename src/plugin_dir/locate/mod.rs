@@ -1,1 +1,68 @@
 //! Which plugin directory does kubelet read, and how do we know?
+//!
+//! ```text
+//! /proc, files ─▶ node ─▶ claims ─▶ choose (pure) ─▶ Located: candidates, of which some are chosen
+//!                  │ interpret (pure): flags, configuration files, embedded kubelets
+//!                  │ trust (pure): whose word counts
+//! ```
+//!
+//! In the order of what counts more: `--plugin-dir`; the environment; a running kubelet; what kubelet's
+//! configuration says while none runs; the controller-manager; the platform table; kubelet's default. Of the
+//! first of these that says anything every directory is chosen: a node can have two kubelets. All the others
+//! are shown, with the reason why not.
+//!
+//! argv is anybody's word: only a process of root's in our own pid namespace that may mount is taken for a
+//! kubelet ([`trust`]). A kubelet in a container is read through its own root directory, and what it calls its
+//! plugin directory is translated to where the same directory is for us ([`node`]).
+
+pub mod choose;
+pub mod command_line;
+pub mod configuration;
+pub mod interpret;
+mod node;
+mod translate;
+pub mod trust;
+
+pub use choose::{Candidate, Located, Origin, Verdict};
+
+use anyhow::Result;
+use std::path::PathBuf;
+
+/// The variable that names plugin directories, with colons in between.
+pub const ENVIRONMENT: &str = "FLEXVOL_PLUGIN_DIR";
+
+/// What is asked.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// The directories of `--plugin-dir`; with a root, as seen inside of it.
+    pub explicit: Vec<PathBuf>,
+    /// Another root directory: an image's, or that of the node, mounted into a container. No process is
+    /// looked at unless its `proc` is the node's.
+    pub root: Option<PathBuf>,
+}
+
+/// A running kubelet whose word counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubeletProcess {
+    /// Its number in /proc.
+    pub pid: u32,
+    /// What it calls its plugin directory; `None` if that cannot be found out.
+    pub inside: Option<PathBuf>,
+    /// The same directory as this process sees it.
+    pub directory: Option<PathBuf>,
+    /// What it calls its own directory, below which the pods are.
+    pub root_dir: PathBuf,
+}
+
+/// Looks around and chooses. For `locate`, and for every command that was not told a directory.
+///
+/// Fails only if the other root cannot be opened or `/proc` cannot be listed. That nothing can be chosen is no
+/// error: see [`Located::chosen`].
+pub fn locate(request: &Request) -> Result<Located> {
+    node::Node::open(request.root.as_deref())?.locate(&request.explicit, std::env::var_os(ENVIRONMENT))
+}
+
+/// The kubelets that run in our pid namespace. For who waits for one, or looks at its mounts.
+pub fn kubelets() -> Result<Vec<KubeletProcess>> {
+    node::Node::open(None)?.kubelets()
+}
