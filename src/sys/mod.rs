@@ -8,6 +8,7 @@ pub mod below;
 pub mod blank;
 pub mod bytes;
 pub mod deadline;
+pub mod directory;
 pub mod files;
 pub mod format;
 pub mod helper;
