@@ -13,5 +13,9 @@
 //!
 //! Who works on a plugin directory holds its flock(2): two installers in two containers share nothing else.
 
+pub mod fingerprint;
+pub mod found;
+pub mod install;
 pub mod locate;
 pub mod platform;
+pub mod refusal;

@@ -174,8 +174,8 @@ pub(super) fn unreadable(plugin_dir: &Path, error: anyhow::Error) -> anyhow::Err
 fn judge(plugin_dir: &Path, name: &OsStr, kind: Kind, terms: &Terms) -> Finding {
     match kind {
         _ if is_hidden(name) => Finding::Ignored(Ignored::DotName),
-        Kind::Symlink => Finding::Ignored(Ignored::Symlink),
-        Kind::File => Finding::Ignored(Ignored::File),
+        Kind::Link => Finding::Ignored(Ignored::Symlink),
+        Kind::File | Kind::Other => Finding::Ignored(Ignored::File),
         Kind::Directory => init(plugin_dir, name, terms).map_or_else(Finding::Failed, Finding::Loaded),
     }
 }

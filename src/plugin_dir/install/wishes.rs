@@ -1,0 +1,220 @@
+//! The side file a driver shall have: what is there, and what the admin asked for over it.
+
+use crate::drivers;
+use crate::failure::{Failure, Result};
+use crate::plugin_dir::fingerprint::Fingerprint;
+use crate::protocol::DriverName;
+use crate::settings::Settings;
+use serde_json::{Map, Value, json};
+
+/// What the admin asked for. The default of each is to leave what is there.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// Which driver it shall be, by `vendor/name=DRIVER`.
+    pub driver: Option<String>,
+    /// A whole side file in place of the one that is there.
+    pub settings: Option<Value>,
+    /// A `policy` in place of the one that is there.
+    pub policy: Option<Value>,
+    /// Single values by their keys: an option, or a path of keys such as `deadlines.mount`.
+    pub set: Vec<(String, String)>,
+}
+
+/// The keys of a side file that a path of keys may begin with. All else is an option.
+const ROOTS: [&str; 4] = ["options", "policy", "deadlines", "exec"];
+
+impl Wishes {
+    /// Reads `KEY=VALUE`.
+    pub fn parse_set(text: &str) -> Result<(String, String)> {
+        let (key, value) = text
+            .split_once('=')
+            .filter(|(key, _)| !key.is_empty())
+            .ok_or_else(|| Failure::options(format!("{text:?} is not KEY=VALUE: write it so")))?;
+        Ok((key.to_owned(), value.to_owned()))
+    }
+
+    /// The settings the driver shall have. `own` says whether the program is this flexvol, whose drivers are
+    /// known; of another program nothing is known, but a driver that bears the name of one is taken for it.
+    pub fn settle(
+        &self,
+        name: &DriverName,
+        existing: Option<&Settings>,
+        program: &Fingerprint,
+        own: bool,
+    ) -> Result<Settings> {
+        let mut value = match (&self.settings, existing) {
+            (Some(given), _) => given.clone(),
+            (None, existing) => serde_json::to_value(existing.cloned().unwrap_or_default())
+                .map_err(|error| Failure::options(error.to_string()))?,
+        };
+        if let Some(policy) = &self.policy {
+            // An array would be taken for the fields in their order.
+            if !policy.is_object() {
+                return Err(Failure::options("the policy must be one JSON object: mend it"));
+            }
+            put(&mut value, &["policy"], policy.clone())?;
+        }
+        for (key, text) in &self.set {
+            lay(&mut value, key, text)?;
+        }
+        let mut settings = Settings::parse(&value.to_string())?;
+        settings.driver = self.driver.clone().or(settings.driver).or_else(|| implied(name));
+        settings.version.clone_from(&program.version);
+        settings.hash = Some(program.hash.clone());
+        if own {
+            known(name, settings.driver.as_deref())?;
+        }
+        settings.driver.as_deref().map_or(Ok(()), |driver| settings.check_driver(driver))?;
+        Ok(settings)
+    }
+}
+
+fn implied(name: &DriverName) -> Option<String> {
+    drivers::find(name.driver()).map(|driver| driver.name().to_owned())
+}
+
+fn known(name: &DriverName, driver: Option<&str>) -> Result<()> {
+    if driver.is_some_and(|driver| drivers::find(driver).is_some()) {
+        return Ok(());
+    }
+    let all = drivers::ALL.iter().map(|driver| driver.name()).collect::<Vec<_>>().join(", ");
+    let wrong = driver.unwrap_or(name.driver());
+    Err(Failure::options(format!("flexvol has no driver {wrong:?}: write {name}=DRIVER with one of {all}")))
+}
+
+/// Lays one `KEY=VALUE` over a side file. An option is always a text; elsewhere a value that is JSON is taken
+/// as such.
+fn lay(side_file: &mut Value, key: &str, text: &str) -> Result<()> {
+    let root = key.split_once('.').filter(|(root, _)| ROOTS.contains(root));
+    match root {
+        None => put(side_file, &["options", key], json!(text)),
+        Some(("options", option)) => put(side_file, &["options", option], json!(text)),
+        Some(_) => {
+            let path: Vec<_> = key.split('.').collect();
+            put(side_file, &path, serde_json::from_str(text).unwrap_or_else(|_| json!(text)))
+        }
+    }
+}
+
+fn put(value: &mut Value, path: &[&str], new: Value) -> Result<()> {
+    let Some((first, rest)) = path.split_first() else {
+        *value = new;
+        return Ok(());
+    };
+    match value {
+        Value::Object(members) => put(members.entry(*first).or_insert_with(|| json!({})), rest, new),
+        _ => Err(Failure::options(format!("{first:?} has no place in the side file: see flexvol explain"))),
+    }
+}
+
+/// The text of a side file: only what is not the default, so that a later version's defaults hold.
+pub fn render(settings: &Settings) -> Result<String> {
+    let value = |settings: &Settings| {
+        serde_json::to_value(settings).map_err(|error| Failure::options(error.to_string()))
+    };
+    let mut own = value(settings)?;
+    remove_equal(&mut own, &value(&Settings::default())?);
+    Ok(format!("{own:#}\n"))
+}
+
+fn remove_equal(value: &mut Value, default: &Value) {
+    let (Value::Object(members), Value::Object(defaults)) = (value, default) else { return };
+    let old = std::mem::replace(members, Map::new());
+    for (key, mut member) in old {
+        match defaults.get(&key) {
+            Some(default) if *default == member => {}
+            default => {
+                remove_equal(&mut member, default.unwrap_or(&Value::Null));
+                members.insert(key, member);
+            }
+        }
+    }
+}
+
+/// The permissions of the side file: a default option may be a password, and who reads the file must be root
+/// then; else anybody may, such as a controller-manager that is not root.
+pub fn side_file_mode(settings: &Settings) -> u32 {
+    if settings.options.is_empty() && settings.exec.is_none() { 0o644 } else { 0o600 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program() -> Fingerprint {
+        Fingerprint::of(&b"program"[..]).unwrap()
+    }
+
+    fn settled(wishes: &Wishes, existing: &str) -> Result<Settings> {
+        let existing = Settings::parse(existing).unwrap();
+        wishes.settle(&DriverName::parse("v/tmpfs").unwrap(), Some(&existing), &program(), true)
+    }
+
+    fn set(pairs: &[&str]) -> Wishes {
+        let set = pairs.iter().map(|pair| Wishes::parse_set(pair).unwrap()).collect();
+        Wishes { set, ..Wishes::default() }
+    }
+
+    #[test]
+    fn what_nobody_asked_to_change_stays() {
+        let text = r#"{"options":{"size":"1Mi"},"deadlines":{"mount":9},"policy":{"allowSuid":true}}"#;
+        let kept = settled(&Wishes::default(), text).unwrap();
+        assert_eq!(kept.driver.as_deref(), Some("tmpfs"));
+        assert_eq!(kept.hash, Some(program().hash));
+        assert_eq!((kept.options["size"].as_str(), kept.deadlines.mount), ("1Mi", 9));
+        let laid = settled(&set(&["mode=0700", "deadlines.unmount=5", "options.a.b=1"]), text).unwrap();
+        assert_eq!(laid.options.len(), 3);
+        assert_eq!((laid.options["a.b"].as_str(), laid.options["mode"].as_str()), ("1", "0700"));
+        assert_eq!((laid.deadlines.mount, laid.deadlines.unmount), (9, 5));
+        assert!(laid.policy.allow_suid);
+    }
+
+    #[test]
+    fn whole_files_replace() {
+        let text = r#"{"driver":"image","options":{"size":"1Mi"},"policy":{"allowSuid":true}}"#;
+        let policy = Wishes { policy: Some(json!({"allowDev": true})), ..Wishes::default() };
+        let settings = settled(&policy, text).unwrap();
+        assert!(settings.policy.allow_dev && !settings.policy.allow_suid && !settings.options.is_empty());
+        assert_eq!(settings.driver.as_deref(), Some("image"));
+        let whole = Wishes { settings: Some(json!({"options": {"a": "b"}})), ..Wishes::default() };
+        let settings = settled(&whole, text).unwrap();
+        assert_eq!((settings.driver.as_deref(), settings.options.len()), (Some("tmpfs"), 1));
+        let asked = Wishes { driver: Some("bind".into()), ..Wishes::default() };
+        assert_eq!(settled(&asked, text).unwrap().driver.as_deref(), Some("bind"));
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        for (wishes, mend) in [
+            (set(&["deadlines.mount=soon"]), "expected u32"),
+            (set(&["policy.alowSuid=true"]), "alowSuid"),
+            (set(&["deadlines.mount.x=1"]), "no place"),
+            (Wishes { driver: Some("tmpsf".into()), ..Wishes::default() }, "v/tmpfs=DRIVER"),
+            (Wishes { policy: Some(json!([])), ..Wishes::default() }, "one JSON object"),
+            (Wishes { settings: Some(json!([])), ..Wishes::default() }, "one JSON object"),
+            (set(&["exec.commands.mount=[\"/bin/x\"]"]), "for the driver exec"),
+        ] {
+            let message = settled(&wishes, "{}").unwrap_err().message();
+            assert!(message.contains(mend), "{message}");
+        }
+        assert!(Wishes::parse_set("size").is_err() && Wishes::parse_set("=x").is_err());
+    }
+
+    #[test]
+    fn another_program_may_be_any_driver() {
+        let name = DriverName::parse("v/frob").unwrap();
+        let settle = |own| Wishes::default().settle(&name, None, &program(), own);
+        assert!(settle(true).unwrap_err().message().contains("v/frob=DRIVER"));
+        assert_eq!(settle(false).unwrap().driver, None);
+    }
+
+    #[test]
+    fn the_text_has_what_is_not_default_and_reads_back() {
+        let settings =
+            settled(&set(&["size=1Mi", "deadlines.mount=9", "policy.bindRoots=[\"/srv\"]"]), "{}").unwrap();
+        let text = render(&settings).unwrap();
+        assert_eq!(Settings::parse(&text).unwrap(), settings);
+        assert!(!text.contains("imageRoots") && !text.contains("unmount"), "{text}");
+        assert_eq!((side_file_mode(&settings), side_file_mode(&Settings::default())), (0o600, 0o644));
+    }
+}
