@@ -59,6 +59,8 @@ impl Interest {
     pub const OPENED: Self = Self(WatchFlags::OPEN);
     /// Something that was open for writing is closed.
     pub const WRITTEN: Self = Self(WatchFlags::CLOSE_WRITE);
+    /// Nothing but directories is watched: of anything else, it is an error.
+    pub(super) const DIRECTORY: Self = Self(WatchFlags::ONLYDIR);
 
     /// Both.
     #[must_use]

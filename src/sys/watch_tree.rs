@@ -8,6 +8,7 @@
 
 use super::directory::{self, Kind};
 use super::inotify::{Inotify, Interest, Notice, Watch, What};
+use crate::failure::{Code, Failure};
 use anyhow::{Context as _, Result};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
@@ -59,6 +60,9 @@ pub enum Change {
     RootMoved,
 }
 
+/// What is told of each directory.
+const INTEREST: Interest = Interest::ENTRIES.and(Interest::WRITTEN);
+
 /// What happened to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
@@ -70,13 +74,22 @@ pub enum How {
     MovedAway,
     /// Content, mode, owner or the like.
     Altered,
+    /// Closed by somebody who could write: from now on it can be executed.
+    Written,
 }
 
 impl Tree {
-    /// Watches the root and all below it. Fails if the root cannot be watched; what fails further down shows
-    /// in [`unwatched`](Self::unwatched).
+    /// Watches the root and all below it. Fails if the root is not there; that the kernel's limit of watches
+    /// is reached, or what fails further down, shows in [`unwatched`](Self::unwatched).
     pub fn new(root: &Path, hidden: Hidden) -> Result<Self> {
-        let mut tree = Self {
+        let mut tree = Self::asleep(root, hidden)?;
+        tree.begin()?;
+        Ok(tree)
+    }
+
+    /// Watches nothing until it is [renewed](Self::renew).
+    pub fn asleep(root: &Path, hidden: Hidden) -> Result<Self> {
+        Ok(Self {
             root: root.to_owned(),
             hidden,
             inotify: Inotify::new()?,
@@ -84,9 +97,7 @@ impl Tree {
             paths: HashMap::new(),
             line: Vec::new(),
             unwatched: None,
-        };
-        tree.begin()?;
-        Ok(tree)
+        })
     }
 
     /// Begins anew with whatever the root's path names now; all that was queued is forgotten.
@@ -122,20 +133,27 @@ impl Tree {
     }
 
     fn begin(&mut self) -> Result<()> {
-        let watch = self.inotify.watch(&self.root, Interest::ENTRIES.and(Interest::ITSELF))?;
+        let watch =
+            match self.inotify.watch(&self.root, INTEREST.and(Interest::ITSELF).and(Interest::DIRECTORY)) {
+                Err(error) if is_limit(&error) => {
+                    self.unwatched = Some(format!("{error:#}"));
+                    return Ok(());
+                }
+                watch => watch?,
+            };
         self.remember(PathBuf::new(), watch);
         let above = self.root.canonicalize().with_context(|| format!("find {}", self.root.display()))?;
         let above = above.ancestors().skip(1);
         // Without a right to look at one of them nothing is lost but the news of its renaming.
         self.line = above.filter_map(|each| self.inotify.watch(each, Interest::MOVED).ok()).collect();
         self.line.push(watch);
-        self.watch_below(PathBuf::new());
+        self.watch_below(Path::new(""));
         Ok(())
     }
 
     /// Watches every directory below one that is watched.
-    fn watch_below(&mut self, path: PathBuf) {
-        let mut todo = vec![path];
+    fn watch_below(&mut self, path: &Path) {
+        let mut todo = vec![path.to_owned()];
         while let Some(path) = todo.pop() {
             // It may be gone by now, and then there is nothing in it.
             let entries = directory::list(&self.root.join(&path)).unwrap_or_default();
@@ -148,7 +166,7 @@ impl Tree {
 
     /// Watches one directory; says whether there is one.
     fn watch(&mut self, path: &Path) -> bool {
-        match self.inotify.watch_directory(&self.root.join(path), Interest::ENTRIES) {
+        match self.inotify.watch_directory(&self.root.join(path), INTEREST) {
             Ok(watch) => {
                 self.remember(path.to_owned(), watch);
                 true
@@ -191,7 +209,7 @@ impl Tree {
         }
         let hidden = path.file_name().is_some_and(is_hidden);
         if !hidden && self.watch(path) {
-            self.watch_below(path.to_owned());
+            self.watch_below(path);
         }
     }
 
@@ -208,9 +226,10 @@ impl Tree {
             What::Created | What::MovedIn => How::Appeared,
             What::Removed => How::Removed,
             What::MovedOut => How::MovedAway,
+            What::Written => How::Written,
             _ => How::Altered,
         };
-        if notice.directory && how != How::Altered {
+        if notice.directory && matches!(how, How::Appeared | How::Removed | How::MovedAway) {
             self.rewatch(&path);
         }
         Some(Change::At { path, how })
@@ -237,6 +256,10 @@ impl AsFd for Tree {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inotify.as_fd()
     }
+}
+
+fn is_limit(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Failure>().is_some_and(|failure| failure.code() == Code::Busy)
 }
 
 fn is_hidden(name: &OsStr) -> bool {
@@ -286,7 +309,7 @@ mod tests {
         for each in expected {
             let path = Path::new(each).join("probe");
             let file = dir.path().join("root").join(&path);
-            File::create(&file).unwrap();
+            drop(File::create(&file).unwrap());
             fs::remove_file(&file).unwrap();
             let [made, gone] = ["Appeared", "Removed"].map(|how| format!("{how} {}", path.display()));
             let told = told(tree);
