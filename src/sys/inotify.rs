@@ -1,6 +1,7 @@
 //! Changes of directories, as the kernel tells them (inotify(7)).
 //!
 //! [`Inotify`] is the kernel's interface and nothing more: a watch is on one directory, not on what is below.
+//! Who wants a whole tree takes a [`Tree`](super::watch_tree::Tree).
 //!
 //! The kernel queues what happens until it is read, at most `fs.inotify.max_queued_events`; then it says
 //! [`What::Overflow`], and what was lost in between nobody knows: look at everything again.
@@ -58,6 +59,8 @@ impl Interest {
     pub const OPENED: Self = Self(WatchFlags::OPEN);
     /// Something that was open for writing is closed.
     pub const WRITTEN: Self = Self(WatchFlags::CLOSE_WRITE);
+    /// Nothing but directories is watched: of anything else, it is an error.
+    pub(super) const DIRECTORY: Self = Self(WatchFlags::ONLYDIR);
 
     /// Both.
     #[must_use]
@@ -127,7 +130,7 @@ impl Inotify {
 
     /// Watches a real directory; fails with `NOTDIR` or `LOOP` for anything else, symlinks included, and with
     /// `NOSPC` when the kernel's limit is reached.
-    pub fn watch_directory(&self, path: &Path, interest: Interest) -> rustix::io::Result<Watch> {
+    pub(super) fn watch_directory(&self, path: &Path, interest: Interest) -> rustix::io::Result<Watch> {
         self.add(path, interest, WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW)
     }
 
@@ -171,7 +174,7 @@ impl AsFd for Inotify {
 }
 
 /// The kernel's limits with their mend, everything else as it is.
-fn refused(errno: Errno) -> anyhow::Error {
+pub(super) fn refused(errno: Errno) -> anyhow::Error {
     let limit = match errno {
         Errno::NOSPC => "of watches is reached: raise it with sysctl -w fs.inotify.max_user_watches",
         Errno::MFILE => {

@@ -33,4 +33,5 @@ pub mod signature;
 pub mod site;
 mod supervise;
 pub mod users;
+pub mod watch_tree;
 pub mod window;

@@ -1,0 +1,100 @@
+//! Whose prober: that of the design, or that of a release of Kubernetes.
+
+use crate::failure::{Failure, Result};
+use crate::sys::watch_tree::Hidden;
+use std::str::FromStr;
+
+/// How a prober follows its plugin directory.
+///
+/// | | design | 1.23 to 1.36 | 1.10 to 1.22 | 1.8 and 1.9 |
+/// |---|---|---|---|---|
+/// | probes | when signalled, at most once a second | at each look-up of a volume plugin | so too | so too |
+/// | runs again | the drivers that changed | so too | so too | all |
+/// | passes over | every path with a dot name in it | a dot name at the end of the path | so too | so too |
+/// | `init` fails | the driver is out | its old version stays, `init` runs at each look-up | so too | nothing changes at all |
+/// | another's fails | no matter | no matter | what was found in that probe is forgotten | so too |
+/// | changes lost | everything is probed | never noticed | so too | so too |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behaviour {
+    /// As the dynamic prober was designed, and as none was built.
+    Design,
+    /// Kubernetes 1.23 to 1.36.
+    Kubelet136,
+    /// Kubernetes 1.10 to 1.22.
+    Kubelet122,
+    /// Kubernetes 1.8 and 1.9.
+    Kubelet18,
+}
+
+impl Behaviour {
+    /// The releases whose prober this is; `None` for the design.
+    pub fn releases(self) -> Option<&'static str> {
+        match self {
+            Self::Design => None,
+            Self::Kubelet136 => Some("kubelet 1.23 to 1.36"),
+            Self::Kubelet122 => Some("kubelet 1.10 to 1.22"),
+            Self::Kubelet18 => Some("kubelet 1.8 and 1.9"),
+        }
+    }
+
+    /// Which directories are watched.
+    pub(super) fn hidden(self) -> Hidden {
+        match self {
+            Self::Design => Hidden::Skipped,
+            _ => Hidden::KeptIfThere,
+        }
+    }
+
+    /// Whether one driver that fails costs the others what the same probe found of them.
+    pub(super) fn is_all_or_nothing(self) -> bool {
+        matches!(self, Self::Kubelet122 | Self::Kubelet18)
+    }
+}
+
+impl FromStr for Behaviour {
+    type Err = Failure;
+
+    /// Reads a release of Kubernetes, `1.22`, also `v1.22.6`.
+    fn from_str(release: &str) -> Result<Self> {
+        let mut parts = release.strip_prefix('v').unwrap_or(release).split('.');
+        let minor = match (parts.next(), parts.next().map(str::parse::<u16>)) {
+            (Some("1"), Some(Ok(minor))) => minor,
+            _ => {
+                return Err(Failure::options(format!(
+                    "{release:?} is not a release of Kubernetes: write 1.36"
+                )));
+            }
+        };
+        match minor {
+            0..8 => Err(Failure::options(format!(
+                "kubelet 1.{minor} looks at its drivers when it starts and never again: there is nothing to watch"
+            ))),
+            8..10 => Ok(Self::Kubelet18),
+            10..23 => Ok(Self::Kubelet122),
+            _ => Ok(Self::Kubelet136),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_have_the_behaviour_of_their_time() {
+        for (release, behaviour) in [
+            ("1.8", Behaviour::Kubelet18),
+            ("v1.9.11", Behaviour::Kubelet18),
+            ("1.10", Behaviour::Kubelet122),
+            ("1.22.6", Behaviour::Kubelet122),
+            ("1.23", Behaviour::Kubelet136),
+            ("v1.36.2", Behaviour::Kubelet136),
+        ] {
+            assert_eq!(release.parse(), Ok(behaviour), "{release}");
+        }
+        assert!("1.7".parse::<Behaviour>().unwrap_err().message().contains("nothing to watch"));
+        for wrong in ["", "1", "2.1", "one", "1.x", "136"] {
+            assert!(wrong.parse::<Behaviour>().unwrap_err().message().contains("write 1.36"), "{wrong}");
+        }
+    }
+}

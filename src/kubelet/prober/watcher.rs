@@ -1,0 +1,324 @@
+//! The prober at work: changes from the kernel in, `init` runs out, one thread.
+
+use super::behaviour::Behaviour;
+use super::event::{Event, Known};
+use super::model::{Model, Step};
+use super::scan::{self, Finding, Loaded};
+use crate::kubelet::Terms;
+use crate::sys::directory::{self, Kind};
+use crate::sys::signal;
+use crate::sys::watch_tree::{Change, Tree};
+use anyhow::{Context as _, Result};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a plugin directory may be away before it is made again: whoever replaces it with another one in
+/// two renames must not find ours in between.
+const ABSENCE: Duration = Duration::from_secs(1);
+
+/// How often to look whether it is back.
+const ABSENCE_TICK: Duration = Duration::from_millis(200);
+
+/// How often everything is probed while the kernel cannot watch it.
+const RESCAN: Duration = Duration::from_secs(10);
+
+/// How long events of a probe under way may be held back.
+const HELD_BACK: Duration = Duration::from_millis(250);
+
+/// How a [`Watcher`] goes about it.
+#[derive(Clone, Debug)]
+pub struct Habits {
+    /// Whose prober it is.
+    pub behaviour: Behaviour,
+    /// Of the design, the shortest time between two signals; of a kubelet, the time from one look-up of a
+    /// volume plugin to the next.
+    pub period: Duration,
+    /// How drivers are executed.
+    pub terms: Terms,
+    /// Whether a missing plugin directory is made at the start, as kubelet does; else it is an error. One
+    /// that disappears later is made again in any case.
+    pub create: bool,
+}
+
+impl Habits {
+    /// A signal or look-up a second, and [`scan::terms`].
+    pub fn of(behaviour: Behaviour) -> Self {
+        Self { behaviour, period: Duration::from_secs(1), terms: scan::terms(), create: false }
+    }
+}
+
+/// A plugin directory under watch, and the drivers in it.
+#[derive(Debug)]
+pub struct Watcher {
+    plugin_dir: PathBuf,
+    habits: Habits,
+    tree: Tree,
+    model: Model,
+    /// When the plugin directory went, while it is away.
+    away: Option<Instant>,
+    /// It was said why it cannot be made again.
+    absence_noted: bool,
+    /// It was said that the kernel cannot watch everything.
+    limited: bool,
+    /// When everything is probed next because of that.
+    rescan: Option<Instant>,
+    stats: Stats,
+}
+
+/// What was done since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Changes the kernel told of.
+    pub changes: u64,
+    /// Probes, each for a signal, or a look-up that had something to probe.
+    pub probes: u64,
+    /// Driver directories looked at, mostly by running `init` there.
+    pub looks: u64,
+    /// How often the kernel's queue was full.
+    pub overflows: u64,
+}
+
+impl Watcher {
+    /// Watches a plugin directory; the drivers in it are told of by the first [`next`](Self::next).
+    pub fn new(plugin_dir: &Path, behaviour: Behaviour) -> Result<Self> {
+        Self::with(plugin_dir, Habits::of(behaviour))
+    }
+
+    /// The same with other habits.
+    pub fn with(plugin_dir: &Path, habits: Habits) -> Result<Self> {
+        let plugin_dir = std::path::absolute(plugin_dir).context("find the working directory")?;
+        if habits.create && directory::kind_of(&plugin_dir)?.is_none() {
+            directory::create(&plugin_dir)?;
+        }
+        // Whatever else is wrong with it shows here.
+        directory::list(&plugin_dir).map_err(|error| scan::unreadable(&plugin_dir, error))?;
+        let hidden = habits.behaviour.hidden();
+        let kind = directory::kind_of(&plugin_dir)?;
+        let blind = habits.behaviour != Behaviour::Design && kind == Some(Kind::Symlink);
+        let now = Instant::now();
+        let mut watcher = Self {
+            tree: if blind { Tree::asleep(&plugin_dir, hidden) } else { Tree::new(&plugin_dir, hidden) }?,
+            model: Model::new(habits.behaviour, habits.period, now),
+            plugin_dir,
+            habits,
+            away: None,
+            absence_noted: false,
+            limited: false,
+            rescan: None,
+            stats: Stats::default(),
+        };
+        if blind {
+            watcher.go_blind("the plugin directory is a symlink, which kubelet does not follow")?;
+        }
+        watcher.mind_the_limit(now);
+        Ok(watcher)
+    }
+
+    /// What became true: waits until something has, at most for `timeout`, or until the process is told to
+    /// stop. Runs `init` meanwhile, so it may take as long as one driver more.
+    pub fn next(&mut self, timeout: Duration) -> Result<Vec<Event>> {
+        let start = Instant::now();
+        while !signal::interrupted() {
+            self.follow()?;
+            let waited = start.elapsed();
+            match self.model.step(Instant::now()) {
+                Step::Rest(_) if self.model.has_events() || waited >= timeout => break,
+                Step::Rest(wait) => self.rest(wait.unwrap_or(timeout).min(timeout.saturating_sub(waited)))?,
+                Step::List => self.list(),
+                Step::Look(name) => self.look(name, scan::look),
+                Step::Init(name) => self.look(name, initialized),
+            }
+            let waited = start.elapsed();
+            if waited >= timeout || waited >= HELD_BACK && self.model.has_events() {
+                break;
+            }
+        }
+        Ok(self.model.take_events())
+    }
+
+    /// The drivers in service, by the name of their directory: the cached list, which no call of a driver is
+    /// needed for.
+    pub fn loaded(&self) -> impl Iterator<Item = &Loaded> {
+        self.table().values().filter_map(|known| known.loaded.as_ref())
+    }
+
+    /// All that is known of each driver directory, by its name.
+    pub fn table(&self) -> &BTreeMap<OsString, Known> {
+        self.model.table()
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> Stats {
+        Stats { probes: self.model.probes(), ..self.stats }
+    }
+
+    /// The plugin directory, as an absolute path.
+    pub fn plugin_dir(&self) -> &Path {
+        &self.plugin_dir
+    }
+
+    fn list(&mut self) {
+        let entries = directory::list(&self.plugin_dir).unwrap_or_else(|error| {
+            if self.away.is_none() {
+                self.note(format!("error reading the Flexvolume directory: {error:#}"));
+            }
+            Vec::new()
+        });
+        self.model.listed(entries);
+    }
+
+    fn look(&mut self, name: OsString, look: impl FnOnce(&Path, &OsStr, &Terms) -> Option<Finding>) {
+        self.stats.looks += 1;
+        let finding = look(&self.plugin_dir, &name, &self.habits.terms);
+        // Told to stop, we stopped the driver: that says nothing about it.
+        if !signal::interrupted() {
+            self.model.looked(name, finding);
+        }
+    }
+
+    fn rest(&self, wait: Duration) -> Result<()> {
+        let rescan = self.rescan.map(|next| next.saturating_duration_since(Instant::now()));
+        let absence = self.away.map(|_| ABSENCE_TICK);
+        let wait = rescan.into_iter().chain(absence).fold(wait, Duration::min);
+        self.tree.wait(Some(wait)).map(drop)
+    }
+
+    /// Takes in what has changed.
+    fn follow(&mut self) -> Result<()> {
+        let now = Instant::now();
+        for change in self.tree.changes()? {
+            self.stats.changes += 1;
+            match change {
+                Change::At { path, how } => self.model.changed(now, &path, how),
+                Change::Overflow => self.overflowed(now)?,
+                Change::RootRemoved => self.went(now),
+                Change::RootMoved if self.is_design() => self.went(now),
+                Change::RootMoved => self.go_blind("the plugin directory was renamed")?,
+            }
+        }
+        if self.rescan.is_some_and(|next| next <= now) {
+            self.begin_anew(now)?;
+        }
+        self.mind_the_limit(now);
+        self.mind_the_absence(now)
+    }
+
+    fn overflowed(&mut self, now: Instant) -> Result<()> {
+        self.stats.overflows += 1;
+        if self.is_design() {
+            self.note("the kernel's queue was full and changes are lost: everything is probed again");
+            return self.begin_anew(now);
+        }
+        self.note("the kernel's queue was full and changes are lost: kubelet logs that and does nothing");
+        Ok(())
+    }
+
+    /// From here on nothing that happened before matters.
+    fn begin_anew(&mut self, now: Instant) -> Result<()> {
+        self.rescan = None;
+        self.model.lost(now);
+        match self.tree.renew() {
+            Err(error) if is_missing(&error) => self.away = self.away.or(Some(now)),
+            renewed => renewed?,
+        }
+        Ok(())
+    }
+
+    /// The plugin directory went.
+    fn went(&mut self, now: Instant) {
+        if self.away.is_none() {
+            self.note("the plugin directory is gone");
+            self.away = Some(now);
+        }
+        if self.is_design() {
+            self.model.lost(now);
+        }
+    }
+
+    /// Makes the plugin directory again, unless somebody else does.
+    fn mind_the_absence(&mut self, now: Instant) -> Result<()> {
+        let Some(since) = self.away else { return Ok(()) };
+        let back = directory::kind_of(&self.plugin_dir)?.is_some();
+        let patience = if self.is_design() { ABSENCE } else { Duration::ZERO };
+        if !back && now.saturating_duration_since(since) < patience {
+            return Ok(());
+        }
+        match directory::create(&self.plugin_dir).and_then(|()| self.tree.renew()) {
+            Ok(()) => self.is_back(now, if back { "there again" } else { "made again" }),
+            Err(error) if self.is_design() => self.note_absence(&error),
+            Err(error) => self.go_blind(&format!("error (re-)creating driver directory: {error:#}"))?,
+        }
+        Ok(())
+    }
+
+    fn is_back(&mut self, now: Instant, how: &str) {
+        (self.away, self.absence_noted) = (None, false);
+        self.note(format!("the plugin directory is {how}, and watched"));
+        // Kubelet looks at nothing but what happens in it from now on.
+        if self.is_design() {
+            self.model.lost(now);
+        }
+    }
+
+    fn note_absence(&mut self, error: &anyhow::Error) {
+        if !std::mem::replace(&mut self.absence_noted, true) {
+            self.note(format!("{error:#}: make it, or let it be made"));
+        }
+    }
+
+    /// Nothing will ever be told again.
+    fn go_blind(&mut self, why: &str) -> Result<()> {
+        self.note(format!("{why}: kubelet sees no change until it is restarted"));
+        self.tree = Tree::asleep(&self.plugin_dir, self.habits.behaviour.hidden())?;
+        self.away = None;
+        Ok(())
+    }
+
+    /// What the kernel does not watch has to be looked at.
+    fn mind_the_limit(&mut self, now: Instant) {
+        let unwatched = self.tree.unwatched().map(str::to_owned);
+        if unwatched.is_some() != self.limited {
+            self.limited = unwatched.is_some();
+            self.note(match (&unwatched, self.is_design()) {
+                (Some(why), true) => {
+                    format!("{why}; until then everything is probed every {} s", RESCAN.as_secs())
+                }
+                (Some(why), false) => {
+                    format!("Error recursively adding watch: {why}; kubelet sees no change there")
+                }
+                (None, _) => "the kernel watches everything again".to_owned(),
+            });
+        }
+        if self.limited && self.is_design() {
+            self.rescan = self.rescan.or(Some(now + RESCAN));
+        }
+    }
+
+    fn is_design(&self) -> bool {
+        self.habits.behaviour == Behaviour::Design
+    }
+
+    fn note(&mut self, reason: impl Into<String>) {
+        self.model.note(Event::note(&self.plugin_dir, reason));
+    }
+}
+
+impl AsFd for Watcher {
+    /// For who waits for other things too: readable when something has happened. A signal that is due shows
+    /// only in [`next`](Watcher::next).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.tree.as_fd()
+    }
+}
+
+fn initialized(plugin_dir: &Path, name: &OsStr, terms: &Terms) -> Option<Finding> {
+    Some(scan::init(plugin_dir, name, terms).map_or_else(Finding::Failed, Finding::Loaded))
+}
+
+fn is_missing(error: &anyhow::Error) -> bool {
+    let errno = error.downcast_ref::<rustix::io::Errno>();
+    matches!(errno, Some(&rustix::io::Errno::NOENT | &rustix::io::Errno::NOTDIR))
+}
