@@ -44,6 +44,7 @@ pub mod executor;
 pub mod failure;
 pub mod file_system;
 pub mod kubelet;
+pub mod manifest;
 pub mod mkfs_options;
 pub mod mount_options;
 pub mod multicall;

@@ -19,6 +19,7 @@ const PURE: &[&str] = &[
     "src/profiles/",
     "src/plan.rs",
     "src/policy.rs",
+    "src/manifest/",
     "src/schema.rs",
     "src/quantity.rs",
     "src/mount_options.rs",
