@@ -8,7 +8,7 @@ use super::behaviour::Behaviour;
 use super::event::{Event, Kind, Known};
 use super::pace::Pace;
 use super::scan::{Failed, Finding, Loaded, Stage, executable, is_hidden};
-use crate::sys::directory::{self, Entry};
+use crate::sys::directory::{self, Named};
 use crate::sys::watch_tree::How;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -129,7 +129,7 @@ impl Model {
     }
 
     /// What the plugin directory holds.
-    pub(super) fn listed(&mut self, entries: Vec<Entry>) {
+    pub(super) fn listed(&mut self, entries: Vec<Named>) {
         let there = entries.into_iter().filter(|entry| entry.kind == directory::Kind::Directory);
         let mut names: BTreeSet<_> = there.map(|entry| entry.name).filter(|name| !is_hidden(name)).collect();
         if self.behaviour == Behaviour::Design {

@@ -91,13 +91,13 @@ impl Watcher {
     pub fn with(plugin_dir: &Path, habits: Habits) -> Result<Self> {
         let plugin_dir = std::path::absolute(plugin_dir).context("find the working directory")?;
         if habits.create && directory::kind_of(&plugin_dir)?.is_none() {
-            directory::create(&plugin_dir)?;
+            directory::make_all(&plugin_dir)?;
         }
         // Whatever else is wrong with it shows here.
         directory::list(&plugin_dir).map_err(|error| scan::unreadable(&plugin_dir, error))?;
         let hidden = habits.behaviour.hidden();
         let kind = directory::kind_of(&plugin_dir)?;
-        let blind = habits.behaviour != Behaviour::Design && kind == Some(Kind::Symlink);
+        let blind = habits.behaviour != Behaviour::Design && kind == Some(Kind::Link);
         let now = Instant::now();
         let mut watcher = Self {
             tree: if blind { Tree::asleep(&plugin_dir, hidden) } else { Tree::new(&plugin_dir, hidden) }?,
@@ -246,7 +246,7 @@ impl Watcher {
         if !back && now.saturating_duration_since(since) < patience {
             return Ok(());
         }
-        match directory::create(&self.plugin_dir).and_then(|()| self.tree.renew()) {
+        match directory::make_all(&self.plugin_dir).and_then(|()| self.tree.renew()) {
             Ok(()) => self.is_back(now, if back { "there again" } else { "made again" }),
             Err(error) if self.is_design() => self.note_absence(&error),
             Err(error) => self.go_blind(&format!("error (re-)creating driver directory: {error:#}"))?,
