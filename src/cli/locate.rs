@@ -2,7 +2,7 @@
 
 use super::say;
 use super::screen::{Screen, Tone};
-use crate::plugin_dir::locate::{Candidate, Located, Request, Verdict, locate};
+use crate::plugin_dir::locate::{Candidate, Located, Origin, Request, Verdict, locate};
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
@@ -58,7 +58,9 @@ impl Locate {
             show(&located, screen)?;
         }
         if !screen.wants_json() {
-            problems.iter().for_each(|problem| say(problem, false));
+            for problem in &problems {
+                say(problem, false);
+            }
         }
         Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -84,16 +86,19 @@ fn show(located: &Located, screen: &mut Screen) -> Result<()> {
         let painted = screen.paint(Tone::Warning, "note:");
         screen.line(&format!("{painted} {warning}"))?;
     }
-    match located.chosen().as_slice() {
-        [] => Ok(()),
-        [one] => screen.line(&format!(
-            "kubelet reads {}: flexvol install DRIVER puts drivers there, flexvol list shows them",
-            text(one.inside())
-        )),
-        several => {
-            screen.line(&format!("{} directories are read: a driver is needed in each", several.len()))
-        }
-    }
+    located.chosen().iter().try_for_each(|candidate| screen.line(&next(candidate)))
+}
+
+/// How sure it is, and what to do with it.
+fn next(candidate: &Candidate) -> String {
+    let directory = text(candidate.inside());
+    let sure = match candidate.origin {
+        Origin::Explicit | Origin::Environment => format!("{directory} is taken as you say"),
+        Origin::Kubelet => format!("kubelet reads {directory}"),
+        _ => format!("no running kubelet says so, but {directory} is likely"),
+    };
+    let ours = text(candidate.directory());
+    format!("{sure}: put drivers there with flexvol install --plugin-dir {ours} DRIVER")
 }
 
 fn row(candidate: &Candidate) -> [String; 5] {
@@ -133,8 +138,8 @@ fn candidate_as_json(candidate: &Candidate, located: &Located) -> Value {
         Verdict::Refused(reason) => ("refused", Some(reason.clone())),
     };
     json!({
-        "directory": candidate.directory(),
-        "directoryOfKubelet": candidate.inside(),
+        "directory": candidate.directory().map(Path::to_string_lossy),
+        "directoryOfKubelet": candidate.inside().map(Path::to_string_lossy),
         "origin": candidate.origin.name(),
         "evidence": candidate.evidence,
         "verdict": verdict,
@@ -143,7 +148,7 @@ fn candidate_as_json(candidate: &Candidate, located: &Located) -> Value {
         "state": candidate.condition.as_ref().map(|condition| json!({
             "text": candidate.state(),
             "exists": condition.is_there(),
-            "symlinkTo": condition.leads_to(),
+            "symlinkTo": condition.leads_to().map(Path::to_string_lossy),
             "writable": condition.may_write && !condition.read_only,
             "readOnly": condition.read_only,
             "noexec": condition.no_exec,

@@ -51,7 +51,7 @@ impl Root {
     /// Walks as far as the path leads.
     pub fn reach(&self, path: &Path) -> Result<Reached> {
         Walk::new(&self.0)
-            .and_then(|walk| walk.to_end(path))
+            .and_then(|walk| walk.go(path))
             .with_context(|| format!("look up {}", path.display()))
     }
 
@@ -133,7 +133,7 @@ impl Walk {
         Ok(Self { entered: Vec::new(), root, ahead: Vec::new(), links: LINKS })
     }
 
-    fn to_end(mut self, path: &Path) -> rustix::io::Result<Reached> {
+    fn go(mut self, path: &Path) -> rustix::io::Result<Reached> {
         self.put_ahead(path);
         while let Some(name) = self.ahead.pop() {
             match self.step(name.clone()) {

@@ -13,7 +13,7 @@ pub enum Program {
     /// k3s, which has kubelet inside: its flags are `kubelet-arg`, on its own command line or in its
     /// configuration.
     K3s,
-    /// kubelite of MicroK8s, which reads kubelet's flags from a file.
+    /// kubelite of `MicroK8s`, which reads kubelet's flags from a file.
     Kubelite,
     /// `MicroShift`, with kubelet inside.
     MicroShift,

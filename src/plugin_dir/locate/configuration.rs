@@ -96,7 +96,7 @@ fn below(directory: &Path, files: &dyn Files, depth: usize) -> Result<Vec<PathBu
         let path = directory.join(&name);
         if is_directory && depth > 0 {
             found.extend(below(&path, files, depth - 1)?);
-        } else if !is_directory && name.ends_with(".conf") {
+        } else if !is_directory && ends_in(&name, "conf") {
             found.push(path);
         }
         if found.len() > FILES {
@@ -105,6 +105,11 @@ fn below(directory: &Path, files: &dyn Files, depth: usize) -> Result<Vec<PathBu
         }
     }
     Ok(found)
+}
+
+/// As Go's `filepath.Ext` has it: `.conf` is all ending.
+fn ends_in(name: &str, ending: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, found)| found == ending)
 }
 
 fn setting(document: &Value) -> Option<String> {
@@ -148,7 +153,7 @@ fn configuration(path: &str, files: &dyn Files) -> Result<Vec<Flag>> {
 /// A file, or the `*.conf` of a directory.
 fn flags_in(path: &str, files: &dyn Files) -> Result<Vec<Flag>> {
     let names = files.list(Path::new(path))?;
-    let confs = names.into_iter().filter(|(name, is_directory)| !is_directory && name.ends_with(".conf"));
+    let confs = names.into_iter().filter(|(name, is_directory)| !is_directory && ends_in(name, "conf"));
     let mut paths: Vec<_> = confs.map(|(name, _)| Path::new(path).join(name)).take(FILES).collect();
     paths.push(path.into());
     let mut flags = Vec::new();
@@ -167,7 +172,7 @@ fn flags_in(path: &str, files: &dyn Files) -> Result<Vec<Flag>> {
 pub fn rancher(directory: &Path, name: &str, files: &dyn Files) -> Result<Vec<Flag>> {
     let extra = directory.join("config.yaml.d");
     let names = files.list(&extra)?.into_iter().map(|(name, _)| name);
-    let yaml = |name: &String| name.ends_with(".yaml") || name.ends_with(".yml");
+    let yaml = |name: &String| ends_in(name, "yaml") || ends_in(name, "yml");
     let paths = names.filter(yaml).take(FILES).map(|name| extra.join(name));
     let (mut flags, mut data) = (Vec::new(), "/var/lib/rancher/k3s".to_owned());
     for path in std::iter::once(directory.join("config.yaml")).chain(paths) {

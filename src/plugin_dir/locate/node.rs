@@ -12,7 +12,7 @@ use crate::sys::process_table::{Process, ProcessTable};
 use crate::sys::root::{Root, is_same, mount_id};
 use crate::sys::site;
 use anyhow::{Context as _, Result, bail};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -62,7 +62,7 @@ impl Node {
 
     pub(super) fn locate(&self, explicit: &[PathBuf], environment: Option<OsString>) -> Result<Located> {
         let mut claims = self.explicit(explicit)?;
-        claims.extend(self.environment(environment.unwrap_or_default()));
+        claims.extend(self.environment(&environment.unwrap_or_default()));
         for (process, program, words) in self.programs()? {
             claims.extend(self.running(&process, program, &words));
         }
@@ -117,9 +117,9 @@ impl Node {
         directories.iter().map(one).collect()
     }
 
-    fn environment(&self, value: OsString) -> Vec<Claim> {
+    fn environment(&self, value: &OsStr) -> Vec<Claim> {
         let one = |path: &[u8]| {
-            let path = PathBuf::from(std::ffi::OsStr::from_bytes(path));
+            let path = PathBuf::from(OsStr::from_bytes(path));
             let is_whole = path.is_absolute();
             let place = is_whole.then_some(path).ok_or_else(|| "it is not an absolute path".to_owned());
             self.claim(Origin::Environment, super::ENVIRONMENT, place)
@@ -230,13 +230,10 @@ impl Node {
     fn sight(&self, process: &Process) -> Sight {
         let reference = if self.prefix.is_some() { "1" } else { "self" };
         let node = self.table.as_ref().and_then(|table| table.mount_namespace(reference));
-        match (process.mount_namespace(), node, process.root()) {
-            (Some(theirs), Some(node), Ok(root)) if theirs == node && is_same(&root, &self.root) => {
-                Sight::Node
-            }
-            (Some(_), Some(_), Ok(root)) => Sight::Own(root),
-            _ => Sight::Unknown,
-        }
+        let Ok(root) = process.root() else { return Sight::Unknown };
+        // Of another's /proc even the first process may be out of sight: then the roots decide.
+        let is_elsewhere = node.is_some() && process.mount_namespace() != node;
+        if is_elsewhere || !is_same(&root, &self.root) { Sight::Own(root) } else { Sight::Node }
     }
 
     fn files<'a>(&'a self, sight: &'a Sight) -> &'a dyn Files {
