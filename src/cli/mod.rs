@@ -20,6 +20,7 @@ mod manifest;
 mod plan;
 mod pod;
 mod probe;
+mod probing;
 mod run;
 mod screen;
 mod trial;

@@ -141,7 +141,7 @@ impl Tree {
                 }
                 watch => watch?,
             };
-        self.remember(PathBuf::new(), watch);
+        self.remember(Path::new(""), watch);
         let above = self.root.canonicalize().with_context(|| format!("find {}", self.root.display()))?;
         let above = above.ancestors().skip(1);
         // Without a right to look at one of them nothing is lost but the news of its renaming.
@@ -168,7 +168,7 @@ impl Tree {
     fn watch(&mut self, path: &Path) -> bool {
         match self.inotify.watch_directory(&self.root.join(path), INTEREST) {
             Ok(watch) => {
-                self.remember(path.to_owned(), watch);
+                self.remember(path, watch);
                 true
             }
             // Gone, or something else, by now.
@@ -182,12 +182,12 @@ impl Tree {
         }
     }
 
-    fn remember(&mut self, path: PathBuf, watch: Watch) {
-        self.paths.insert(watch, path.clone());
-        if let Some(old) = self.watches.insert(path.clone(), watch)
+    fn remember(&mut self, path: &Path, watch: Watch) {
+        self.paths.insert(watch, path.to_owned());
+        if let Some(old) = self.watches.insert(path.to_owned(), watch)
             && old != watch
         {
-            self.end(old, &path);
+            self.end(old, path);
         }
     }
 

@@ -57,13 +57,8 @@ impl FromStr for Behaviour {
     /// Reads a release of Kubernetes, `1.22`, also `v1.22.6`.
     fn from_str(release: &str) -> Result<Self> {
         let mut parts = release.strip_prefix('v').unwrap_or(release).split('.');
-        let minor = match (parts.next(), parts.next().map(str::parse::<u16>)) {
-            (Some("1"), Some(Ok(minor))) => minor,
-            _ => {
-                return Err(Failure::options(format!(
-                    "{release:?} is not a release of Kubernetes: write 1.36"
-                )));
-            }
+        let (Some("1"), Some(Ok(minor))) = (parts.next(), parts.next().map(str::parse::<u16>)) else {
+            return Err(Failure::options(format!("{release:?} is not a release of Kubernetes: write 1.36")));
         };
         match minor {
             0..8 => Err(Failure::options(format!(

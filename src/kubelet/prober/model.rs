@@ -97,7 +97,9 @@ impl Model {
         // A probe of everything is due anyway.
         let Some(first) = path.iter().next().filter(|_| !self.everything) else { return };
         let operation = self.operation(path, how);
-        self.want(now, |model| drop(model.pending.insert(first.to_owned(), operation)));
+        self.want(now, |model| {
+            model.pending.insert(first.to_owned(), operation);
+        });
     }
 
     /// Changes were lost, or the plugin directory is another one.
@@ -305,4 +307,449 @@ pub(super) fn dropped(what: &str, culprit: &OsStr) -> Failed {
         culprit.display()
     );
     Failed { stage: Stage::Init, logged, mend: Some(format!("mend or remove {}", culprit.display())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Capabilities, DriverName};
+    use crate::sys::directory::Kind as Entity;
+    use Behaviour::{Design, Kubelet18, Kubelet122, Kubelet136};
+
+    const KUBELETS: [Behaviour; 3] = [Kubelet136, Kubelet122, Kubelet18];
+
+    /// A plugin directory without a file system, and a prober of it.
+    struct World {
+        model: Model,
+        now: Instant,
+        there: Vec<Named>,
+        failing: Vec<&'static str>,
+        /// What was executed or looked at since the last probe was asked for.
+        looks: Vec<String>,
+    }
+
+    fn loaded(name: &OsStr) -> Option<Finding> {
+        let (capabilities, took) = (Capabilities::KUBELET_DEFAULT, Duration::ZERO);
+        let executable = executable(Path::new("/p"), name);
+        let name = DriverName::from_directory(name).ok()?;
+        Some(Finding::Loaded(Loaded { name, executable, capabilities, took }))
+    }
+
+    fn failed(stage: Stage) -> Finding {
+        Finding::Failed(Failed { stage, logged: "why".into(), mend: None })
+    }
+
+    impl World {
+        /// With drivers that were there before the prober began; it has probed once.
+        fn new(behaviour: Behaviour, drivers: &[&'static str]) -> Self {
+            let now = Instant::now();
+            let model = Model::new(behaviour, Duration::from_secs(1), now);
+            let mut world = Self { model, now, there: Vec::new(), failing: Vec::new(), looks: Vec::new() };
+            for name in drivers {
+                world.put(name, Entity::Directory);
+            }
+            world
+        }
+
+        fn probed(behaviour: Behaviour, drivers: &[&'static str]) -> Self {
+            let mut world = Self::new(behaviour, drivers);
+            world.probe();
+            world.pass(10_000);
+            world
+        }
+
+        fn put(&mut self, name: &str, kind: Entity) {
+            self.take(name);
+            self.there.push(Named { name: name.into(), kind });
+        }
+
+        fn take(&mut self, name: &str) {
+            self.there.retain(|entry| entry.name != name);
+        }
+
+        fn pass(&mut self, milliseconds: u64) {
+            self.now += Duration::from_millis(milliseconds);
+        }
+
+        fn tell(&mut self, path: &str, how: How) {
+            self.model.changed(self.now, Path::new(path), how);
+        }
+
+        /// Does all steps until there is rest; says what was told, and for how long there is rest.
+        fn go(&mut self) -> (Vec<String>, Option<Duration>) {
+            self.looks.clear();
+            let rest = loop {
+                match self.model.step(self.now) {
+                    Step::Rest(rest) => break rest,
+                    Step::List => self.model.listed(self.there.clone()),
+                    Step::Look(name) => self.look(name, true),
+                    Step::Init(name) => self.look(name, false),
+                }
+            };
+            let told = self.model.take_events().into_iter().map(|event| {
+                let kept =
+                    if event.kind == Kind::Failed && event.capabilities.is_some() { " kept" } else { "" };
+                format!("{} {}{kept}", event.kind.name(), event.driver.unwrap())
+            });
+            (told.collect(), rest)
+        }
+
+        fn probe(&mut self) -> Vec<String> {
+            self.go().0
+        }
+
+        fn look(&mut self, name: OsString, as_scan: bool) {
+            let text = name.to_str().unwrap().to_owned();
+            let kind = self.there.iter().find(|entry| entry.name == name).map(|entry| entry.kind);
+            let finding = match kind {
+                None | Some(Entity::Link | Entity::File) if as_scan => None,
+                None | Some(Entity::File) => Some(failed(Stage::Init)),
+                _ if self.failing.iter().any(|failing| *failing == text) => Some(failed(Stage::Init)),
+                _ => Some(loaded(&name).unwrap_or_else(|| failed(Stage::Name))),
+            };
+            self.looks.push(text);
+            self.model.looked(name, finding);
+        }
+
+        fn in_service(&self) -> Vec<&str> {
+            let known = self.model.table().iter().filter(|(_, known)| known.loaded.is_some());
+            known.map(|(name, _)| name.to_str().unwrap()).collect()
+        }
+    }
+
+    #[test]
+    fn the_first_probe_is_of_every_real_directory_without_a_dot() {
+        for behaviour in [Design, Kubelet136, Kubelet122, Kubelet18] {
+            let mut world = World::new(behaviour, &["v~b", "v~a", ".v~c"]);
+            world.put("link", Entity::Link);
+            world.put("README", Entity::File);
+            assert_eq!(world.probe(), ["added v/a", "added v/b"], "{behaviour:?}");
+            assert_eq!(world.looks, ["v~a", "v~b"]);
+            world.pass(5000);
+            assert_eq!(world.go(), (vec![], None), "{behaviour:?}: a cached list from then on");
+            assert_eq!((world.looks.len(), world.model.probes()), (0, 1));
+        }
+    }
+
+    #[test]
+    fn a_signal_comes_at_once_and_then_at_most_once_a_second() {
+        let mut world = World::probed(Design, &["v~a"]);
+        for (milliseconds, wait) in [(0, None), (1, Some(999)), (500, Some(499)), (498, Some(1))] {
+            world.pass(milliseconds);
+            world.tell("v~a/a", How::Altered);
+            let (told, rest) = world.go();
+            assert_eq!((told.len(), rest), (usize::from(wait.is_none()), wait.map(Duration::from_millis)));
+        }
+        world.pass(1);
+        assert_eq!(world.go(), (vec!["updated v/a".to_owned()], None), "many changes, one probe");
+        assert_eq!(world.model.probes(), 3);
+    }
+
+    #[test]
+    fn a_storm_is_one_probe_a_second_of_what_changed() {
+        let mut world = World::probed(Design, &["v~a", "v~b", "v~c"]);
+        let before = world.model.probes();
+        for _ in 0..10_000 {
+            world.tell("v~a/a", How::Altered);
+            world.tell("v~c/x", How::Appeared);
+            world.probe();
+            assert!(world.looks.is_empty() || world.looks == ["v~a"] || world.looks == ["v~a", "v~c"]);
+            world.pass(1);
+        }
+        assert_eq!(world.model.probes() - before, 10);
+    }
+
+    #[test]
+    fn changes_during_a_probe_count_for_the_next() {
+        for behaviour in [Design, Kubelet136] {
+            let mut world = World::probed(behaviour, &["v~a", "v~b"]);
+            world.tell("v~a", How::Altered);
+            world.tell("v~b", How::Altered);
+            world.pass(1000);
+            let (Step::Look(first) | Step::Init(first)) = world.model.step(world.now) else { panic!() };
+            world.tell("v~a", How::Altered);
+            world.look(first, true);
+            assert_eq!(world.probe(), ["updated v/a", "updated v/b"]);
+            world.pass(1000);
+            assert_eq!(world.probe(), ["updated v/a"]);
+        }
+    }
+
+    #[test]
+    fn the_design_ignores_every_dot_and_the_plugin_directory_itself() {
+        let mut world = World::probed(Design, &["v~a"]);
+        for path in [".x", ".x/x", "v~a/.a", "v~a/.tmp/a", ""] {
+            world.tell(path, How::Altered);
+            world.tell(path, How::Appeared);
+            assert_eq!(world.go(), (vec![], None), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_design_believes_what_is_there_and_not_what_was_told() {
+        let mut world = World::probed(Design, &["v~a"]);
+        for path in ["v~a", "v~a/a"] {
+            world.tell(path, How::Removed);
+            assert_eq!(world.probe(), ["updated v/a"], "it is still there, or again");
+            world.pass(1000);
+        }
+        world.put("v~a", Entity::Link);
+        world.tell("v~a", How::Appeared);
+        assert_eq!(world.probe(), ["removed v/a"], "as the next start would have it");
+        world.pass(1000);
+        world.put("v~a", Entity::Directory);
+        world.tell("v~a", How::Appeared);
+        assert_eq!(world.probe(), ["added v/a"]);
+        world.pass(1000);
+        world.take("v~a");
+        world.tell("v~a", How::MovedAway);
+        assert_eq!(world.probe(), ["removed v/a"]);
+        world.pass(1000);
+        world.tell("README", How::Appeared);
+        assert_eq!(world.probe(), [""; 0]);
+    }
+
+    #[test]
+    fn the_design_does_not_use_an_old_version_silently() {
+        let mut world = World::probed(Design, &["v~a", "v~b"]);
+        world.failing = vec!["v~a"];
+        world.tell("v~a/a", How::Appeared);
+        assert_eq!(world.probe(), ["failed v/a"]);
+        assert_eq!(world.in_service(), ["v~b"]);
+        world.pass(10_000);
+        assert_eq!(world.go(), (vec![], None), "nobody asks again until it changes");
+        world.failing.clear();
+        world.tell("v~a/a", How::Written);
+        assert_eq!(world.probe(), ["added v/a"]);
+        world.failing = vec!["v~a"];
+        world.pass(1000);
+        world.tell("v~a/a", How::Altered);
+        assert_eq!(world.probe(), ["failed v/a"]);
+        world.pass(1000);
+        world.take("v~a");
+        world.tell("v~a", How::Removed);
+        assert_eq!(world.probe(), ["removed v/a"]);
+    }
+
+    #[test]
+    fn after_lost_changes_the_design_probes_everything() {
+        let mut world = World::probed(Design, &["v~a", "v~b"]);
+        world.take("v~a");
+        world.put("v~c", Entity::Directory);
+        world.model.lost(world.now);
+        assert_eq!(world.probe(), ["removed v/a", "updated v/b", "added v/c"]);
+        world.there.clear();
+        world.pass(1000);
+        world.model.lost(world.now);
+        assert_eq!(world.probe(), ["removed v/b", "removed v/c"]);
+    }
+
+    #[test]
+    fn kubelet_probes_at_look_ups_which_come_by_the_clock() {
+        let mut world = World::probed(Kubelet136, &["v~a"]);
+        world.pass(300);
+        world.tell("v~a/a", How::Altered);
+        assert_eq!(world.go(), (vec![], Some(Duration::from_millis(700))));
+        world.pass(700);
+        assert_eq!(world.probe(), ["updated v/a"]);
+        world.pass(3000);
+        world.tell("v~a/a", How::Altered);
+        assert_eq!(world.go(), (vec![], Some(Duration::from_secs(1))), "the look-up just now came before it");
+    }
+
+    #[test]
+    fn kubelet_ignores_a_dot_at_the_end_of_a_path_only() {
+        let mut world = World::probed(Kubelet136, &["v~a"]);
+        for path in [".x", "v~a/.a", "v~a/x/.y", ""] {
+            world.tell(path, How::Appeared);
+            assert_eq!(world.go(), (vec![], None), "{path}");
+        }
+        world.tell(".x/y", How::Appeared);
+        world.tell("README", How::Appeared);
+        world.pass(1000);
+        assert_eq!(world.probe(), ["failed ./x", "failed README"].map(|text| text.replace("./", ".")));
+        assert_eq!(world.looks, [".x", "README"], "it executes .x/.x and README/README");
+        assert_eq!(executable(Path::new("/p"), OsStr::new(".x")), Path::new("/p/.x/.x"));
+    }
+
+    #[test]
+    fn kubelet_does_not_hear_that_a_file_was_closed() {
+        for behaviour in KUBELETS {
+            let mut world = World::probed(behaviour, &["v~a"]);
+            world.tell("v~a/a", How::Written);
+            assert_eq!(world.go(), (vec![], None), "{behaviour:?}");
+        }
+    }
+
+    #[test]
+    fn kubelet_removes_when_the_executable_or_the_directory_is_removed() {
+        for path in ["v~a", "v~a/a"] {
+            let mut world = World::probed(Kubelet136, &["v~a"]);
+            world.tell(path, How::Removed);
+            world.pass(1000);
+            assert_eq!(world.probe(), ["removed v/a"], "{path}");
+            assert!(world.looks.is_empty());
+        }
+        let mut world = World::probed(Kubelet136, &["v~a"]);
+        for path in ["v~a/b", "v~a/v~a", "v~a/a/a"] {
+            world.tell(path, How::Removed);
+            world.pass(1000);
+            assert_eq!(world.probe(), ["updated v/a"], "{path}");
+        }
+    }
+
+    #[test]
+    fn kubelet_takes_a_driver_moved_away_for_a_failing_update() {
+        let mut world = World::probed(Kubelet136, &["v~a"]);
+        world.take("v~a");
+        world.tell("v~a", How::MovedAway);
+        for _ in 0..3 {
+            world.pass(1000);
+            assert_eq!(world.probe(), ["failed v/a kept"]);
+        }
+        assert_eq!(world.in_service(), ["v~a"]);
+    }
+
+    #[test]
+    fn the_last_change_wins() {
+        let mut world = World::probed(Kubelet136, &["v~a"]);
+        world.tell("v~a", How::Removed);
+        world.tell("v~a", How::Appeared);
+        world.pass(1000);
+        assert_eq!(world.probe(), ["updated v/a"]);
+        world.tell("v~a", How::Appeared);
+        world.tell("v~a", How::Removed);
+        world.pass(1000);
+        assert_eq!(world.probe(), ["removed v/a"]);
+    }
+
+    #[test]
+    fn kubelet_keeps_the_old_version_and_runs_init_at_every_look_up() {
+        for behaviour in [Kubelet136, Kubelet122] {
+            let mut world = World::probed(behaviour, &["v~a"]);
+            world.failing = vec!["v~a"];
+            world.tell("v~a/a", How::Appeared);
+            for _ in 0..5 {
+                world.pass(1000);
+                assert_eq!(world.probe(), ["failed v/a kept"]);
+            }
+            assert_eq!(world.in_service(), ["v~a"]);
+            world.failing.clear();
+            world.pass(1000);
+            assert_eq!(world.probe(), ["updated v/a"]);
+            world.pass(1000);
+            assert_eq!(world.go(), (vec![], None));
+        }
+    }
+
+    #[test]
+    fn a_remove_ends_the_repetition() {
+        let mut world = World::probed(Kubelet136, &["v~a"]);
+        world.failing = vec!["v~a"];
+        world.tell("v~a/a", How::Altered);
+        world.pass(1000);
+        assert_eq!(world.probe(), ["failed v/a kept"]);
+        world.tell("v~a", How::Removed);
+        world.pass(1000);
+        assert_eq!(world.probe(), ["removed v/a"]);
+        world.pass(1000);
+        assert_eq!(world.go(), (vec![], None));
+    }
+
+    #[test]
+    fn what_fails_when_kubelet_starts_is_not_tried_again() {
+        let mut world = World::new(Kubelet136, &["v~a", "v~b"]);
+        world.failing = vec!["v~a"];
+        assert_eq!(world.probe(), ["failed v/a", "added v/b"]);
+        world.pass(1000);
+        assert_eq!(world.go(), (vec![], None));
+    }
+
+    #[test]
+    fn a_name_kubernetes_refuses_is_not_tried_again() {
+        let mut world = World::probed(Kubelet136, &[]);
+        world.put("Foo~x", Entity::Directory);
+        world.tell("Foo~x", How::Appeared);
+        world.pass(1000);
+        assert_eq!(world.probe(), ["failed Foo/x"]);
+        world.pass(1000);
+        assert_eq!(world.go(), (vec![], None));
+    }
+
+    #[test]
+    fn kubelet_loads_a_symlinked_directory_until_it_is_restarted() {
+        let mut world = World::probed(Kubelet136, &[]);
+        world.put("v~a", Entity::Link);
+        world.tell("v~a", How::Appeared);
+        world.pass(1000);
+        assert_eq!(world.probe(), ["added v/a"]);
+        let mut restarted = World::new(Kubelet136, &[]);
+        restarted.put("v~a", Entity::Link);
+        assert_eq!(restarted.probe(), [""; 0]);
+    }
+
+    #[test]
+    fn before_1_23_one_failing_driver_costs_the_others_their_news() {
+        let mut world = World::probed(Kubelet122, &["v~a", "v~old"]);
+        world.failing = vec!["v~bad"];
+        for name in ["v~bad", "v~new"] {
+            world.put(name, Entity::Directory);
+            world.tell(name, How::Appeared);
+        }
+        world.tell("v~old", How::Removed);
+        world.pass(1000);
+        assert_eq!(world.probe(), ["failed v/bad", "failed v/new", "failed v/old kept"]);
+        assert_eq!(world.in_service(), ["v~a", "v~old"]);
+        world.pass(1000);
+        assert_eq!(world.probe(), ["failed v/bad"], "and the others are forgotten");
+        world.failing.clear();
+        world.pass(1000);
+        assert_eq!(world.probe(), ["added v/bad"]);
+        assert_eq!(world.in_service(), ["v~a", "v~bad", "v~old"]);
+        world.tell("v~new/new", How::Altered);
+        world.pass(1000);
+        assert_eq!(world.probe(), ["added v/new"], "until something changes there");
+        let later = |behaviour| {
+            let mut world = World::new(behaviour, &["v~a", "v~bad"]);
+            world.failing = vec!["v~bad"];
+            world.probe();
+            world.in_service().len()
+        };
+        assert_eq!([Kubelet18, Kubelet122, Kubelet136, Design].map(later), [0, 0, 1, 1]);
+    }
+
+    #[test]
+    fn in_1_8_any_change_runs_every_init() {
+        let mut world = World::probed(Kubelet18, &["v~a", "v~b", "v~c"]);
+        world.take("v~b");
+        world.tell("v~b", How::Removed);
+        world.pass(1000);
+        assert_eq!(world.probe(), ["removed v/b", "updated v/a", "updated v/c"]);
+        assert_eq!(world.looks, ["v~a", "v~c"]);
+        world.failing = vec!["v~a"];
+        world.tell("", How::Altered);
+        world.pass(1000);
+        assert_eq!(world.probe(), ["failed v/a kept", "failed v/c kept"]);
+        world.pass(1000);
+        assert_eq!(world.go(), (vec![], None), "no second try");
+    }
+
+    #[test]
+    fn in_1_8_twenty_changes_are_heard_in_five_seconds() {
+        let mut world = World::probed(Kubelet18, &["v~a"]);
+        let mut heard = 0;
+        for _ in 0..30 {
+            world.tell("v~a/a", How::Altered);
+            heard += usize::from(world.model.is_wanted());
+            world.model.everything = false;
+        }
+        assert_eq!(heard, 20);
+        world.pass(5000);
+        world.tell("v~a/a", How::Altered);
+        assert_eq!(world.go(), (vec![], None), "the driver stays as it was");
+        world.pass(1);
+        world.tell("v~a/a", How::Altered);
+        world.pass(1000);
+        assert_eq!(world.probe(), ["updated v/a"]);
+    }
 }

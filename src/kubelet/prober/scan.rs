@@ -1,6 +1,8 @@
 //! One look at a plugin directory: which driver directories are loaded, which not, and why.
 
+use super::behaviour::Behaviour;
 use super::mend;
+use super::model::dropped;
 use crate::failure::{Code, Failure};
 use crate::kubelet::{Caller, Exchange, Terms};
 use crate::protocol::{Capabilities, DriverName};
@@ -29,6 +31,24 @@ pub struct Found {
     pub directory: OsString,
     /// What kubelet makes of it.
     pub finding: Finding,
+}
+
+impl Scan {
+    /// What a kubelet has of it that behaves like that: before 1.23, one driver whose `init` fails costs all
+    /// the others too.
+    #[must_use]
+    pub fn under(mut self, behaviour: Behaviour) -> Self {
+        let fails =
+            |found: &&Found| matches!(&found.finding, Finding::Failed(failed) if failed.stage == Stage::Init);
+        let culprit = self.found.iter().find(fails).map(|found| found.directory.clone());
+        let Some(culprit) = culprit.filter(|_| behaviour.is_all_or_nothing()) else { return self };
+        for found in &mut self.found {
+            if matches!(found.finding, Finding::Loaded(_)) {
+                found.finding = Finding::Failed(dropped("its init succeeded", &culprit));
+            }
+        }
+        self
+    }
 }
 
 /// What kubelet makes of one name in the plugin directory.
@@ -344,6 +364,21 @@ mod tests {
             let said = findings(dir.path()).remove(0).1;
             assert!(said.contains("skipping. Error: unexpected end of JSON input | "), "{said}");
             assert!(said.contains(mend), "{mend}: {said}");
+        }
+    }
+
+    #[test]
+    fn before_1_23_one_that_fails_costs_all_others() {
+        let dir = plugin_dir(&[("v~bad", "exit 1"), ("v~good", GOOD)]);
+        for (behaviour, expected) in [
+            (Behaviour::Design, 1),
+            (Behaviour::Kubelet136, 1),
+            (Behaviour::Kubelet122, 0),
+            (Behaviour::Kubelet18, 0),
+        ] {
+            let scan = scan(dir.path(), &terms()).unwrap().under(behaviour);
+            let loaded = scan.found.iter().filter(|found| matches!(found.finding, Finding::Loaded(_)));
+            assert_eq!(loaded.count(), expected, "{behaviour:?}");
         }
     }
 

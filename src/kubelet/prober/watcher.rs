@@ -129,7 +129,7 @@ impl Watcher {
                 Step::Rest(wait) => self.rest(wait.unwrap_or(timeout).min(timeout.saturating_sub(waited)))?,
                 Step::List => self.list(),
                 Step::Look(name) => self.look(name, scan::look),
-                Step::Init(name) => self.look(name, initialized),
+                Step::Init(name) => self.look(name, |dir, name, terms| Some(initialized(dir, name, terms))),
             }
             let waited = start.elapsed();
             if waited >= timeout || waited >= HELD_BACK && self.model.has_events() {
@@ -314,8 +314,8 @@ impl AsFd for Watcher {
     }
 }
 
-fn initialized(plugin_dir: &Path, name: &OsStr, terms: &Terms) -> Option<Finding> {
-    Some(scan::init(plugin_dir, name, terms).map_or_else(Finding::Failed, Finding::Loaded))
+fn initialized(plugin_dir: &Path, name: &OsStr, terms: &Terms) -> Finding {
+    scan::init(plugin_dir, name, terms).map_or_else(Finding::Failed, Finding::Loaded)
 }
 
 fn is_missing(error: &anyhow::Error) -> bool {

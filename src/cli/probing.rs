@@ -1,0 +1,81 @@
+//! What `probe` and `watch` have in common: which directory, and how findings are shown.
+
+use super::capabilities;
+use crate::failure::{Code, Failure, one_line};
+use crate::kubelet::prober::{Behaviour, Failed, Loaded};
+use crate::plugin_dir::locate::{Request, locate};
+use anyhow::Result;
+use clap::Args;
+use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+/// Which directory, and whose prober.
+#[derive(Args)]
+pub(super) struct Probing {
+    /// The plugin directory [default: the one flexvol locate finds]
+    #[arg(long, value_name = "DIR")]
+    plugin_dir: Option<PathBuf>,
+    /// Do what the kubelet of that release of Kubernetes does: 1.36, 1.22, 1.8 or any other
+    #[arg(long, value_name = "RELEASE")]
+    as_kubelet: Option<Behaviour>,
+}
+
+impl Probing {
+    pub(super) fn plugin_dir(&self) -> Result<PathBuf> {
+        if let Some(named) = &self.plugin_dir {
+            return Ok(named.clone());
+        }
+        let located = locate(&Request::default())?;
+        let chosen: Vec<_> = located.chosen().into_iter().filter_map(|each| each.directory()).collect();
+        let text = match chosen[..] {
+            [one] => return Ok(one.to_owned()),
+            [] => {
+                "no plugin directory is known: name it with --plugin-dir, flexvol locate says why".to_owned()
+            }
+            _ => {
+                let all: Vec<_> = chosen.iter().map(|each| each.display().to_string()).collect();
+                format!(
+                    "several plugin directories are read: name one of {} with --plugin-dir",
+                    all.join(", ")
+                )
+            }
+        };
+        Err(Failure::new(Code::NotFound, text).into())
+    }
+
+    pub(super) fn behaviour(&self) -> Behaviour {
+        self.as_kubelet.unwrap_or(Behaviour::Design)
+    }
+}
+
+/// A name on disk, which may hold anything, for a terminal.
+pub(super) fn plain(name: &OsStr) -> String {
+    printable(&name.to_string_lossy())
+}
+
+/// Text that was made of such names.
+pub(super) fn printable(text: &str) -> String {
+    one_line(text, usize::MAX)
+}
+
+/// What a loaded driver can do, in one line.
+pub(super) fn in_service(loaded: &Loaded) -> String {
+    capabilities::names(loaded.capabilities)
+}
+
+/// What kubelet says of a driver, and how it is mended, each in one line.
+pub(super) fn why(failed: &Failed) -> Vec<String> {
+    let mend = failed.mend.iter().map(|mend| format!("mend: {mend}"));
+    std::iter::once(failed.logged.clone()).chain(mend).map(|line| printable(&line)).collect()
+}
+
+/// The members of a loaded driver.
+pub(super) fn loaded_as_json(loaded: &Loaded) -> Value {
+    json!({
+        "driver": loaded.name.to_string(),
+        "executable": loaded.executable.to_string_lossy(),
+        "capabilities": capabilities::json(loaded.capabilities),
+        "initMilliseconds": u64::try_from(loaded.took.as_millis()).unwrap_or(u64::MAX),
+    })
+}
