@@ -26,6 +26,8 @@ const PURE: &[&str] = &[
     "src/file_system.rs",
     "src/settings.rs",
     "src/volume_dir.rs",
+    "src/kubelet/objects.rs",
+    "src/kubelet/objects/",
     "src/yaml.rs",
     "src/yaml/",
 ];

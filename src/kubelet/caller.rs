@@ -39,7 +39,7 @@ impl Caller {
 
     /// Calls the driver, unless it once said that it lacks the verb.
     pub fn call(&mut self, call: &Call) -> Exchange {
-        let (verb, arguments) = (call.verb(), shown(call));
+        let (verb, arguments) = (call.verb(), masked(call));
         if self.unsupported.contains(&verb) {
             return Exchange { arguments, run: None, verdict: Verdict::NotSupported };
         }
@@ -113,18 +113,18 @@ fn internal(message: &str) -> Failure {
     Failure::new(Code::Internal, message)
 }
 
-/// argv for people: the value of every secret is masked.
-fn shown(call: &Call) -> Vec<String> {
+/// argv from the verb on for people: the value of every secret is masked.
+pub fn masked(call: &Call) -> Vec<String> {
     let plain = call.options().map(Options::to_json);
-    let masked = call.options().map(|options| masked(options).to_json());
-    let show = |word: OsString| match (&plain, &masked) {
-        (Some(plain), Some(masked)) if word == plain.as_str() => masked.clone(),
+    let without = call.options().map(|options| without_secrets(options).to_json());
+    let show = |word: OsString| match (&plain, &without) {
+        (Some(plain), Some(without)) if word == plain.as_str() => without.clone(),
         _ => word.to_string_lossy().into_owned(),
     };
     call.to_arguments().into_iter().map(show).collect()
 }
 
-fn masked(options: &Options) -> Options {
+fn without_secrets(options: &Options) -> Options {
     let mut masked = options.clone();
     for key in std::mem::take(&mut masked.secrets).into_keys() {
         masked.reserved.insert(format!("kubernetes.io/secret/{key}"), MASK.to_owned());

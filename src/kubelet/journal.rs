@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// All steps of one operation on a volume.
 #[derive(Clone, Debug, Default)]
 pub struct Journal {
+    /// What kubelet calls the operation, or the part of it that was under way at the end; begins the pod's
+    /// Event.
+    pub stage: &'static str,
     /// In order.
     pub records: Vec<Record>,
     /// Why the operation failed, if it did: what the pod's Event would say.
@@ -49,6 +52,28 @@ pub enum Action {
     RemoveDirectory,
     /// Removes the empty directories above it.
     RemovePod,
+    /// Looks at the node's global directory.
+    LookGlobal,
+    /// Found the device mounted on the node, and so does not call the driver.
+    FindStaged,
+    /// Found the volume attached to the node already.
+    FindAttached,
+    /// Makes the node's global directory and those above it.
+    MakeGlobal,
+    /// Formats the device if it is blank and mounts it by itself, for a driver that lacks `mountdevice`.
+    MountDevice,
+    /// Binds the global directory to the pod's by itself, for a driver that lacks `mount`.
+    Bind,
+    /// Grows the file system by itself, for a driver that lacks `expandfs`.
+    Grow,
+    /// Unmounts the global directory by itself, for a driver that lacks `unmountdevice`.
+    UnmountGlobal,
+    /// Removes the global directory, which must be empty and unmounted.
+    RemoveGlobal,
+    /// Looks whether anybody holds the device open.
+    LookDevice,
+    /// Keeps or drops the note that the volume is attached.
+    Note,
 }
 
 impl fmt::Display for Action {
@@ -62,14 +87,25 @@ impl fmt::Display for Action {
             Self::Unmount => "unmount without driver",
             Self::RemoveDirectory => "remove directory",
             Self::RemovePod => "remove pod directories",
+            Self::LookGlobal => "look at global directory",
+            Self::FindStaged => "device mounted, no call",
+            Self::FindAttached => "already attached, no call",
+            Self::MakeGlobal => "make global directory",
+            Self::MountDevice => "mount device without driver",
+            Self::Bind => "bind without driver",
+            Self::Grow => "grow without driver",
+            Self::UnmountGlobal => "unmount device without driver",
+            Self::RemoveGlobal => "remove global directory",
+            Self::LookDevice => "look at device",
+            Self::Note => "note attachment",
         })
     }
 }
 
 impl Journal {
     /// Runs an operation that writes its own journal.
-    pub(super) fn keep(operation: impl FnOnce(&mut Self) -> Result<()>) -> Self {
-        let mut journal = Self::default();
+    pub(super) fn keep(stage: &'static str, operation: impl FnOnce(&mut Self) -> Result<()>) -> Self {
+        let mut journal = Self { stage, ..Self::default() };
         journal.failure = operation(&mut journal).err().map(Failure::from);
         journal
     }
@@ -85,14 +121,14 @@ impl Journal {
             exchange: Some(exchange),
             error,
         };
-        (Self { records: vec![record], failure }, capabilities.ok())
+        (Self { stage: "", records: vec![record], failure }, capabilities.ok())
     }
 
     /// One call outside any operation, as when an answer was lost.
     pub fn of_call(caller: &mut Caller, call: &Call) -> Self {
-        Self::keep(|journal| match journal.call(caller, call) {
+        Self::keep("", |journal| match journal.call(caller, call) {
             Verdict::Success(_) => Ok(()),
-            other => Err(Failure::new(Code::Internal, other.to_string()).into()),
+            other => Err(failed(&other)),
         })
     }
 
@@ -118,8 +154,19 @@ impl Journal {
         verdict
     }
 
+    /// What the pod's Event would say, if the operation failed.
+    pub fn event(&self, volume: &str) -> Option<String> {
+        let failure = self.failure.as_ref()?.message();
+        Some(format!("{} failed for volume {volume:?} : {failure}", self.stage))
+    }
+
     /// Whether the operation succeeded.
     pub fn is_success(&self) -> bool {
         self.failure.is_none()
     }
+}
+
+/// An answer that ends the operation.
+pub(super) fn failed(verdict: &Verdict) -> anyhow::Error {
+    Failure::new(Code::Internal, verdict.to_string()).into()
 }

@@ -2,8 +2,9 @@
 //! (pkg/volume/flexvolume/mounter.go and unmounter.go).
 
 use super::caller::Caller;
+use super::device;
 use super::fs_group::change_group;
-use super::journal::{Action, Journal};
+use super::journal::{Action, Journal, failed};
 use super::verdict::Verdict;
 use crate::failure::{Code, Failure};
 use crate::protocol::{Access, Call, Capabilities, DriverName, Options, PodRef, TargetPath};
@@ -15,6 +16,9 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+
+/// Kubelet's word for the part that calls `mount`.
+pub(super) const SET_UP: &str = "MountVolume.SetUp";
 
 /// A volume as a pod asks for it.
 #[derive(Clone, Debug)]
@@ -42,24 +46,60 @@ impl PodVolume {
         TargetPath::parse(path.as_os_str())
     }
 
+    /// The directory the device of a volume that attaches is mounted on, once for the node.
+    pub fn global(&self) -> crate::failure::Result<TargetPath> {
+        let plugin = self.kubelet_root.join("plugins/kubernetes.io/flexvolume").join(self.driver.to_string());
+        TargetPath::parse(plugin.join("mounts").join(&self.name).as_os_str())
+    }
+
+    /// The options of every verb but `mount`.
+    pub fn device_options(&self) -> Options {
+        let given = &self.options;
+        Options {
+            fs_type: Some(given.fs_type.clone().unwrap_or_default()),
+            access: Some(given.access()),
+            volume_name: Some(given.volume_name.clone().unwrap_or_else(|| self.name.clone())),
+            own: given.own.clone(),
+            ..Options::default()
+        }
+    }
+
     /// What `mount` is called with.
     pub fn mount_call(&self) -> crate::failure::Result<Call> {
         let given = &self.options;
         let or =
             |given: &Option<String>, otherwise: &str| given.clone().or_else(|| Some(otherwise.to_owned()));
         let options = Options {
-            fs_type: or(&given.fs_type, ""),
-            access: Some(given.access()),
-            volume_name: or(&given.volume_name, &self.name),
             pod: PodRef {
                 name: or(&given.pod.name, "pod"),
                 namespace: or(&given.pod.namespace, "default"),
                 uid: or(&given.pod.uid, &self.pod_uid),
                 service_account: or(&given.pod.service_account, "default"),
             },
-            ..given.clone()
+            fs_group: given.fs_group,
+            secrets: given.secrets.clone(),
+            reserved: given.reserved.clone(),
+            ..self.device_options()
         };
         Ok(Call::Mount { target: self.target()?, device: None, options })
+    }
+
+    /// Every call in the life of the volume, in order; whether it comes only for a driver that attaches is
+    /// said with each. What `attach` would answer is `device`.
+    pub fn calls(&self, node: &str, device: &str) -> crate::failure::Result<Vec<(Call, bool)>> {
+        let (options, node) = (self.device_options(), node.to_owned());
+        let (device, target, global) = (device.to_owned(), self.target()?, self.global()?);
+        Ok(vec![
+            (Call::GetVolumeName { options: options.clone() }, true),
+            (Call::Attach { options: options.clone(), node: node.clone() }, true),
+            (Call::WaitForAttach { device: device.clone(), options: options.clone() }, true),
+            (Call::MountDevice { target: global.clone(), device, options: options.clone() }, true),
+            (self.mount_call()?, false),
+            (Call::IsAttached { options, node: node.clone() }, true),
+            (Call::Unmount { target }, false),
+            (Call::UnmountDevice { target: global }, true),
+            (Call::Detach { volume: self.name.clone(), node }, true),
+        ])
     }
 
     /// What kubelet does before it starts the pod, and again after every failure and after its own restart.
@@ -67,18 +107,25 @@ impl PodVolume {
     /// A directory that is a mount already counts as set up, whatever is mounted there. After a failed
     /// `mount` the directory is removed if that is possible; `unmount` is not called.
     pub fn set_up(&self, caller: &mut Caller, capabilities: Capabilities) -> Journal {
-        Journal::keep(|journal| {
-            if self.prepare(journal)? {
-                self.mount(journal, caller)?;
-                self.change_group(journal, capabilities);
-            }
-            Ok(())
-        })
+        Journal::keep(SET_UP, |journal| self.set_up_in(journal, caller, capabilities))
+    }
+
+    pub(super) fn set_up_in(
+        &self,
+        journal: &mut Journal,
+        caller: &mut Caller,
+        capabilities: Capabilities,
+    ) -> Result<()> {
+        if self.prepare(journal)? {
+            self.mount(journal, caller, capabilities)?;
+            self.change_group(journal, capabilities);
+        }
+        Ok(())
     }
 
     /// What kubelet does when the pod is gone, whether the volume was ever mounted or not, until it succeeds.
     pub fn tear_down(&self, caller: &mut Caller) -> Journal {
-        Journal::keep(|journal| {
+        Journal::keep("UnmountVolume.TearDown", |journal| {
             let target = self.target()?;
             // A mount that does not answer is none of kubelet's excuses: the driver is called.
             if journal.perform(Action::Look, || look(&target))? == Look::Missing {
@@ -95,7 +142,7 @@ impl PodVolume {
 
     /// What kubelet's housekeeping does after the last volume: removes directories, never a file.
     pub fn clean_up(&self) -> Journal {
-        Journal::keep(|journal| {
+        Journal::keep("", |journal| {
             let target = self.target()?;
             let mut above = target.as_path().ancestors().skip(1).take(3);
             journal.perform(Action::RemovePod, || above.try_for_each(remove_directory))
@@ -117,19 +164,37 @@ impl PodVolume {
         Ok(true)
     }
 
-    fn mount(&self, journal: &mut Journal, caller: &mut Caller) -> Result<()> {
-        let verdict = journal.call(caller, &self.mount_call()?);
-        if verdict.is_success() {
-            return Ok(());
-        }
+    fn mount(&self, journal: &mut Journal, caller: &mut Caller, capabilities: Capabilities) -> Result<()> {
+        let mounted = match journal.call(caller, &self.mount_call()?) {
+            Verdict::Success(_) => return Ok(()),
+            Verdict::NotSupported => self.bind(journal, caller, capabilities),
+            failure @ Verdict::Failure(_) => Err(failed(&failure)),
+        };
         let target = self.target()?;
         // One plain rmdir, whose error kubelet ignores: a mount left behind will pass for a success next
         // time.
-        let _ = journal.perform(Action::RemoveDirectory, || remove_directory(target.as_path()));
-        Err(match verdict {
-            Verdict::NotSupported => no_mount(),
-            other => failed(&other),
-        })
+        if mounted.is_err() {
+            let _ = journal.perform(Action::RemoveDirectory, || remove_directory(target.as_path()));
+        }
+        mounted
+    }
+
+    /// Kubelet's own `mount`: the global directory, whose name it asks the driver for first.
+    fn bind(&self, journal: &mut Journal, caller: &mut Caller, capabilities: Capabilities) -> Result<()> {
+        self.ask_name(journal, caller)?;
+        if !capabilities.attach {
+            return Err(no_mount());
+        }
+        let (global, target) = (self.global()?, self.target()?);
+        journal.perform(Action::Bind, || device::bind(&global, &target))
+    }
+
+    /// The name is dropped, but a failure is one.
+    pub(super) fn ask_name(&self, journal: &mut Journal, caller: &mut Caller) -> Result<()> {
+        match journal.call(caller, &Call::GetVolumeName { options: self.device_options() }) {
+            Verdict::Success(_) | Verdict::NotSupported => Ok(()),
+            failure @ Verdict::Failure(_) => Err(failed(&failure)),
+        }
     }
 
     fn change_group(&self, journal: &mut Journal, capabilities: Capabilities) {
@@ -143,16 +208,16 @@ impl PodVolume {
     }
 }
 
-fn look(target: &TargetPath) -> Result<Look> {
+pub(super) fn look(target: &TargetPath) -> Result<Look> {
     Place::open(target)?.map_or(Ok(Look::Missing), |place| place.look())
 }
 
-fn make_directory(path: &Path) -> Result<()> {
+pub(super) fn make_directory(path: &Path) -> Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o750).create(path);
     made.with_context(|| format!("make {}", path.display()))
 }
 
-fn remove_directory(path: &Path) -> Result<()> {
+pub(super) fn remove_directory(path: &Path) -> Result<()> {
     match fs::remove_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed.with_context(|| format!("remove {}", path.display())),
@@ -160,7 +225,7 @@ fn remove_directory(path: &Path) -> Result<()> {
 }
 
 /// What is not mounted need not be unmounted.
-fn unmount(target: &TargetPath) -> Result<()> {
+pub(super) fn unmount(target: &TargetPath) -> Result<()> {
     let Some(place) = Place::open(target)? else { return Ok(()) };
     match place.look()? {
         Look::Missing | Look::Plain(_) => Ok(()),
@@ -180,10 +245,6 @@ fn dead(target: &TargetPath, errno: Errno) -> Failure {
 fn no_mount() -> anyhow::Error {
     let text = "mount is not supported: kubelet would bind the node's global directory, which only drivers that attach have";
     Failure::new(Code::Internal, text).into()
-}
-
-fn failed(verdict: &Verdict) -> anyhow::Error {
-    Failure::new(Code::Internal, verdict.to_string()).into()
 }
 
 #[cfg(test)]

@@ -2,23 +2,28 @@
 //! any language.
 //!
 //! [`Caller`] executes a driver once and judges the answer exactly as kubelet does; [`PodVolume`] is the
-//! sequence of calls and checks that brings a volume into a pod and out again. Everything is recorded,
-//! nothing is printed.
+//! sequence of calls and checks that brings a volume into a pod and out again, [`NodeDriver`] the same with
+//! all that comes before and after it for a driver that attaches. [`Objects`] reads the volumes of pods from
+//! the YAML a cluster gets. Everything is recorded, nothing is printed.
 //!
 //! Followed is pkg/volume/flexvolume of Kubernetes 1.13 to 1.36, which do not differ here.
 
+mod attachment;
 mod caller;
+mod device;
 mod exec;
 mod fs_group;
 mod journal;
 mod lifecycle;
+mod node;
 mod objects;
 pub mod prober;
 mod verdict;
 
-pub use caller::{Caller, Exchange};
+pub use caller::{Caller, Exchange, masked};
 pub use exec::{End, Run, Stop, Terms};
 pub use journal::{Action, Journal, Record};
 pub use lifecycle::PodVolume;
+pub use node::{Backoff, NodeDriver, clean_up, is_down};
 pub use objects::{Objects, Secrets};
 pub use verdict::{Fault, Verdict};

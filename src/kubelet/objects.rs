@@ -345,7 +345,9 @@ mod tests {
     #[test]
     fn for_unmount_no_secret_is_needed() {
         let mut objects = Objects::default();
-        [POD, CLAIM, PV].iter().for_each(|text| objects.add(text).unwrap());
+        for text in [POD, CLAIM, PV] {
+            objects.add(text).unwrap();
+        }
         assert!(objects.pod_volumes(Path::new("/k"), Secrets::Wanted).is_err());
         assert_eq!(objects.pod_volumes(Path::new("/k"), Secrets::Unneeded).unwrap().len(), 1);
     }
@@ -448,6 +450,15 @@ mod tests {
             (vec![with("l: plain", "l: 5", SECRET)], "stringData[\"l\"] must be a string and is a number"),
             (vec![with("1Gi", "lots", PV)], "spec.capacity.storage is not a size: write it like"),
             (vec![with("1Gi", "1000m", PV)], "is not a size"),
+        ] {
+            let message = refused(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+            assert!(message.contains(expected) && !message.contains("hunter2"), "{texts:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_good_object_is_named_with_the_mend() {
+        for (texts, expected) in [
             (vec![PV.into(), PV.into()], "PersistentVolume pv is there twice: remove one"),
             (vec!["a: b".into()], "an object has no kind"),
             (vec!["- a".into()], "a document must be a mapping"),

@@ -1,7 +1,8 @@
 //! What a trial left behind: looked for, not assumed.
 
-use super::report::{LEAKS, Report, Row};
+use super::LEAKS;
 use super::stage::Stage;
+use crate::cli::report::{Outcome, Report, Row};
 use crate::driver_log;
 use crate::executor::record::STATE;
 use crate::sys::{mount_table, namespace};
@@ -20,7 +21,16 @@ pub(super) fn look(stage: &Stage, report: &mut Report<'_>) -> Result<()> {
     report.row(row("mounts", || mounts(root)))?;
     report.row(row("loop devices", || loop_devices(root)))?;
     report.row(row("processes", namespace::companions))?;
-    report.row(row("files", || files(stage, &report.parts())))
+    let tried = drivers(report);
+    report.row(row("files", || files(stage, &tried.iter().map(String::as_str).collect::<Vec<_>>())))
+}
+
+/// The drivers that were tried, not skipped.
+fn drivers(report: &Report<'_>) -> Vec<String> {
+    let tried = report.results().filter(|(part, result)| *result != Outcome::Skipped && *part != LEAKS);
+    let mut parts: Vec<_> = tried.map(|(part, _)| part.to_owned()).collect();
+    parts.dedup();
+    parts
 }
 
 /// None, or none after a moment.

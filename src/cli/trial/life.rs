@@ -1,9 +1,9 @@
 //! What happens to one driver: it is loaded, serves three pods one after the other, and is asked twice for
 //! everything.
 
-use super::report::{Report, Row};
 use super::stage::Stage;
 use crate::cli::capabilities;
+use crate::cli::report::{Report, Row};
 use crate::kubelet::{Caller, Journal, PodVolume};
 use crate::protocol::{Access, Call, Capabilities, DriverName, FsGroup, FsGroupSpelling, Options};
 use crate::settings::Settings;

@@ -7,18 +7,21 @@
 
 mod leaks;
 mod life;
-mod report;
 mod stage;
 
+use super::report::{Outcome, Report, Row};
 use super::screen::Screen;
 use crate::settings::Settings;
 use crate::sys::{namespace, signal};
 use anyhow::Result;
 use clap::Args;
 use life::Part;
-use report::{LEAKS, Report, Row};
+use serde_json::json;
 use stage::Stage;
 use std::process::ExitCode;
+
+/// The part of the table that is no driver's.
+const LEAKS: &str = "leaks";
 
 /// Try the drivers on this machine, as kubelet would use them, without a cluster
 #[derive(Args)]
@@ -38,15 +41,29 @@ impl Trial {
         signal::install()?;
         namespace::cover_run()?;
         let stage = Stage::set()?;
-        let mut report = Report::begin(screen)?;
+        let version = env!("CARGO_PKG_VERSION");
+        let intro = format!(
+            "flexvol {version}: what kubelet does to a driver, done to its own, in a mount namespace of its own"
+        );
+        let mut report = Report::begin(screen, &intro, "DRIVER", 7)?;
         for part in parts(&stage) {
             life::live(&stage, &part, &mut report)?;
         }
         leaks::look(&stage, &mut report)?;
         let struck = stage.strike();
         report.row(Row::of(LEAKS, "remove the directory", struck))?;
-        report.end()
+        end(report)
     }
+}
+
+fn end(report: Report<'_>) -> Result<ExitCode> {
+    let (totals, clean) =
+        (report.totals(), report.results().all(|(part, result)| part != LEAKS || result == Outcome::Ok));
+    let skipped = if totals.skipped == 0 { String::new() } else { format!(", {} skipped", totals.skipped) };
+    let left = if clean { "nothing left behind" } else { "something left behind, see above" };
+    let line = format!("{} calls, {} failures{skipped}, {left}", totals.calls, totals.failures);
+    report.end(totals.failures == 0, &line, json!({"clean": clean}))?;
+    Ok(if totals.failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The drivers that need nothing but this machine.

@@ -172,8 +172,7 @@ fn made_up_uid(identity: &Identity) -> String {
     let digest = Sha256::digest(format!("{}/{}", identity.namespace, identity.name));
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&digest[..16]);
-    bytes[6] = bytes[6] & 0x0f | 0x80;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let versioned = u128::from_be_bytes(bytes) & !(0xf << 76 | 0x3 << 62) | 0x8 << 76 | 0x2 << 62;
+    let hex = format!("{versioned:032x}");
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }

@@ -1,0 +1,124 @@
+//! What kubelet does with devices by itself, for drivers that lack the verb
+//! (pkg/volume/flexvolume/*-defaults.go).
+//!
+//! In one thing it is done more carefully than kubelet does it: a device without a known signature is
+//! formatted only if every byte of it is zero.
+
+use crate::failure::{Code, Failure};
+use crate::file_system::FileSystem;
+use crate::mount_options::MountFlags;
+use crate::plan::Propagation;
+use crate::protocol::TargetPath;
+use crate::sys::deadline::Deadline;
+use crate::sys::mount::{BindMount, NewMount, Way};
+use crate::sys::place::Place;
+use crate::sys::window::Window;
+use crate::sys::{blank, format, mount, mount_table, signature};
+use anyhow::{Context as _, Result, ensure};
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags, fstatvfs, open, openat};
+use rustix::io::Errno;
+use std::fs::File;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+/// A bind keeps the flags of what it shows; more is not asked for.
+const ALL_ALLOWED: MountFlags = MountFlags { suid: true, dev: true, exec: true, ..MountFlags::DEFAULT };
+
+/// For formatting, checking and growing. Kubelet sets none.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+/// Shows the node's global directory at the pod's.
+pub(super) fn bind(global: &TargetPath, target: &TargetPath) -> Result<()> {
+    let source = open_directory(global)?;
+    let read_only = fstatvfs(&source)?.f_flag.contains(StatVfsMountFlags::RDONLY);
+    let bind = BindMount {
+        source: source.as_fd(),
+        recursive: false,
+        flags: MountFlags { read_only, ..ALL_ALLOWED },
+        propagation: Propagation::Private,
+    };
+    mount::bind(&bind, &place(target)?, Way::Detached).map(drop)
+}
+
+fn open_directory(path: &TargetPath) -> Result<OwnedFd> {
+    let place = place(path)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(place.parent(), place.name(), flags, Mode::empty()).with_context(|| format!("open {path}"))
+}
+
+fn place(path: &TargetPath) -> Result<Place> {
+    Place::open(path)?.with_context(|| format!("the directory above {path} is gone"))
+}
+
+/// Mounts a device on the global directory, with a new file system if it is blank.
+pub(super) fn mount_device(device: &str, global: &TargetPath, fs_type: &str, read_only: bool) -> Result<()> {
+    let (path, deadline) = (Path::new(device), Deadline::after(PATIENCE));
+    let opened = open_device(path)?;
+    let kind = FileSystem::parse(if fs_type.is_empty() { "ext4" } else { fs_type })?;
+    match signature::identify(opened.as_fd(), &Window::default())? {
+        None if read_only => {
+            let text = format!("{device} holds no file system, and for reading only it is not formatted");
+            return Err(Failure::new(Code::Conflict, text).into());
+        }
+        None => {
+            blank::prove_blank(opened.as_fd(), &Window::default(), &deadline)
+                .with_context(|| device.to_owned())?;
+            format::make_file_system(kind, path, &[], opened.as_fd(), &deadline)?;
+        }
+        Some(_) if read_only => {}
+        Some(_) => drop(format::check_file_system(kind, path, opened.as_fd(), &deadline)?),
+    }
+    let new = NewMount {
+        file_system: kind.name(),
+        source: device,
+        flags: MountFlags { read_only, ..MountFlags::DEFAULT },
+        superblock_read_only: read_only,
+        options: &[],
+    };
+    mount::mount(&new, &place(global)?, Way::Detached).map(drop)
+}
+
+fn open_device(path: &Path) -> Result<File> {
+    let what = || format!("open the device {}", path.display());
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(open(path, flags, Mode::empty()).with_context(what)?);
+    let is_block = file.metadata().with_context(what)?.file_type().is_block_device();
+    ensure!(is_block, "{} is no block device: attach and waitforattach must name one", path.display());
+    Ok(file)
+}
+
+/// Lets the file system at a directory take all of its device.
+pub(super) fn grow(device: &str, target: &TargetPath) -> Result<()> {
+    let path = Path::new(device);
+    let opened = open_device(path)?;
+    let found = signature::identify(opened.as_fd(), &Window::default())?;
+    let name = found.map_or("nothing", signature::Signature::name);
+    format::grow_file_system(FileSystem::parse(name)?, path, target.as_path(), &Deadline::after(PATIENCE))
+}
+
+/// Where else the file system that is mounted at a directory shows the same root: as long as it does, kubelet
+/// does not unmount the device.
+pub(super) fn other_mounts(global: &TargetPath) -> Result<Vec<String>> {
+    let (global, table) = (place(global)?.resolved()?, mount_table::read()?);
+    let Some(ours) = table.iter().rfind(|entry| entry.target == global) else { return Ok(Vec::new()) };
+    let same = |entry: &&mount_table::Entry| {
+        entry.device == ours.device && entry.root == ours.root && entry.target != global
+    };
+    Ok(table.iter().filter(same).map(|entry| entry.target.display().to_string()).collect())
+}
+
+/// Fails while somebody holds the device.
+pub(super) fn is_free(device: &Path) -> Result<()> {
+    if !device.metadata().is_ok_and(|about| about.file_type().is_block_device()) {
+        return Ok(());
+    }
+    match open(device, OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::BUSY) => {
+            let text = format!("the device {} is still open: the driver must let go of it", device.display());
+            Err(Failure::new(Code::Busy, text).into())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,334 @@
+//! One driver as a node's kubelet and the cluster's controller know it, and what the two do with its volumes.
+//!
+//! Both load the driver for themselves and remember for themselves what it lacks. For one that attaches, a
+//! volume's life is
+//!
+//! ```text
+//! controller  attach          getvolumename, attach; isattached, if it was attached before
+//! kubelet     mount           getvolumename, waitforattach, mountdevice, mount
+//!             expand          expandfs
+//!             unmount         unmount
+//!             unmount_device  getvolumename, unmountdevice        after the last pod
+//! controller  detach          getvolumename, detach
+//! ```
+//!
+//! and for any other `mount`, `expand`, `unmount`. Each operation ends at its first failure and is repeated as
+//! a whole, after the times of a [`Backoff`].
+
+use super::attachment::Attachment;
+use super::caller::Caller;
+use super::device;
+use super::exec::Terms;
+use super::journal::{Action, Journal, failed};
+use super::lifecycle::{PodVolume, SET_UP, look, make_directory, remove_directory, unmount};
+use super::verdict::Verdict;
+use crate::failure::{Code, Failure};
+use crate::protocol::{Access, Call, Capabilities, TargetPath};
+use crate::sys::place::Look;
+use anyhow::Result;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long kubelet waits before it repeats an operation: half a second, twice as long each time, at most two
+/// minutes and two seconds.
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    next: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { next: Duration::from_millis(500) }
+    }
+}
+
+impl Iterator for Backoff {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let now = self.next.min(Duration::from_secs(122));
+        self.next = now * 2;
+        Some(now)
+    }
+}
+
+/// A loaded driver on one node.
+#[derive(Debug)]
+pub struct NodeDriver {
+    node: String,
+    kubelet: Caller,
+    controller: Caller,
+    capabilities: Capabilities,
+    /// Devices by volume, since `waitforattach`.
+    devices: BTreeMap<String, String>,
+    /// Volumes whose device counts as mounted.
+    staged: BTreeSet<String>,
+}
+
+impl NodeDriver {
+    /// Loads a driver by its `init`, for a driver that attaches once more for the controller. `None` if it
+    /// fails: then no volume of the driver can be mounted, and none unmounted.
+    pub fn load(executable: PathBuf, terms: Terms, node: &str) -> (Journal, Option<Self>) {
+        let mut kubelet = Caller::new(executable);
+        kubelet.terms = terms;
+        let mut controller = kubelet.clone();
+        let (mut journal, capabilities) = Journal::init(&mut kubelet);
+        let Some(capabilities) = capabilities else { return (journal, None) };
+        if capabilities.attach {
+            let (second, loaded) = Journal::init(&mut controller);
+            journal.records.extend(second.records);
+            journal.failure = second.failure;
+            if loaded.is_none() {
+                return (journal, None);
+            }
+        }
+        let (devices, staged) = (BTreeMap::new(), BTreeSet::new());
+        (journal, Some(Self { node: node.to_owned(), kubelet, controller, capabilities, devices, staged }))
+    }
+
+    /// What the driver can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    /// Attaches the volume to the node, unless it is known to be attached. Nothing for a driver that does not.
+    pub fn attach(&mut self, volume: &PodVolume) -> Journal {
+        Journal::keep("AttachVolume.Attach", |journal| {
+            if !self.capabilities.attach || self.is_attached(journal, volume)? {
+                return Ok(());
+            }
+            volume.ask_name(journal, &mut self.controller)?;
+            let mut attachment = Attachment { node: self.node.clone(), device: None };
+            journal.perform(Action::Note, || attachment.keep(volume))?;
+            let call = Call::Attach { options: volume.device_options(), node: self.node.clone() };
+            attachment.device = match journal.call(&mut self.controller, &call) {
+                Verdict::Success(status) => Some(status.device),
+                Verdict::NotSupported => Some(String::new()),
+                failure @ Verdict::Failure(_) => return Err(failed(&failure)),
+            };
+            journal.perform(Action::Note, || attachment.keep(volume))
+        })
+    }
+
+    /// The controller asks every minute; a failure is no answer, a missing `attached` means no.
+    fn is_attached(&mut self, journal: &mut Journal, volume: &PodVolume) -> Result<bool> {
+        let Some(Attachment { device: Some(_), node }) = Attachment::of(volume)? else { return Ok(false) };
+        if node != self.node {
+            let text = format!("{} is attached to node {node}: take it down there first", volume.name);
+            return Err(Failure::new(Code::Conflict, text).into());
+        }
+        let call = Call::IsAttached { options: volume.device_options(), node };
+        match journal.call(&mut self.controller, &call) {
+            Verdict::Success(status) if !status.attached => {
+                journal.perform(Action::Note, || Attachment::forget(volume)).map(|()| false)
+            }
+            _ => journal.perform(Action::FindAttached, || Ok(true)),
+        }
+    }
+
+    /// Brings the volume to the pod: the device to the node first, where there is one.
+    pub fn mount(&mut self, volume: &PodVolume) -> Journal {
+        Journal::keep(SET_UP, |journal| {
+            if self.capabilities.attach {
+                self.wait_for_device(journal, volume)?;
+                self.mount_device(journal, volume)?;
+            }
+            journal.stage = SET_UP;
+            volume.set_up_in(journal, &mut self.kubelet, self.capabilities)
+        })
+    }
+
+    fn wait_for_device(&mut self, journal: &mut Journal, volume: &PodVolume) -> Result<()> {
+        journal.stage = "MountVolume.WaitForAttach";
+        volume.ask_name(journal, &mut self.kubelet)?;
+        let device = Attachment::of(volume)?.and_then(|attachment| attachment.device).unwrap_or_default();
+        let call = Call::WaitForAttach { device: device.clone(), options: volume.device_options() };
+        let device = match journal.call(&mut self.kubelet, &call) {
+            // A driver that leaves the device out has none from now on.
+            Verdict::Success(status) => status.device,
+            Verdict::NotSupported => device,
+            failure @ Verdict::Failure(_) => return Err(failed(&failure)),
+        };
+        self.devices.insert(volume.name.clone(), device);
+        Ok(())
+    }
+
+    fn mount_device(&mut self, journal: &mut Journal, volume: &PodVolume) -> Result<()> {
+        if self.staged.contains(&volume.name) {
+            return Ok(());
+        }
+        journal.stage = "MountVolume.MountDevice";
+        volume.ask_name(journal, &mut self.kubelet)?;
+        let global = volume.global()?;
+        match journal.perform(Action::LookGlobal, || look(&global))? {
+            Look::Missing => journal.perform(Action::MakeGlobal, || make_directory(global.as_path()))?,
+            Look::Plain(_) => {}
+            Look::Mount(_) => {
+                self.staged.insert(volume.name.clone());
+                return journal.perform(Action::FindStaged, || Ok(()));
+            }
+            Look::Dead(errno) => {
+                let text = format!("the mount at {global} does not answer ({errno}): unmount it");
+                return Err(Failure::new(Code::Busy, text).into());
+            }
+        }
+        self.call_mount_device(journal, volume, &global)?;
+        self.staged.insert(volume.name.clone());
+        Ok(())
+    }
+
+    /// After a failure kubelet cleans up nothing.
+    fn call_mount_device(
+        &mut self,
+        journal: &mut Journal,
+        volume: &PodVolume,
+        global: &TargetPath,
+    ) -> Result<()> {
+        let device = self.device(volume);
+        let options = volume.device_options();
+        let (fs_type, read_only) =
+            (options.fs_type.clone().unwrap_or_default(), options.access() == Access::ReadOnly);
+        let call = Call::MountDevice { target: global.clone(), device: device.clone(), options };
+        match journal.call(&mut self.kubelet, &call) {
+            Verdict::Success(_) => Ok(()),
+            Verdict::NotSupported if device.is_empty() => Ok(()),
+            Verdict::NotSupported => journal
+                .perform(Action::MountDevice, || device::mount_device(&device, global, &fs_type, read_only)),
+            failure @ Verdict::Failure(_) => Err(failed(&failure)),
+        }
+    }
+
+    /// Tells the driver that the PV has grown to so many bytes. Only of a volume that is mounted; nothing for
+    /// a driver that wants no such call and for read-only use.
+    pub fn expand(&mut self, volume: &PodVolume, new_bytes: u64) -> Journal {
+        Journal::keep("MountVolume.NodeExpandVolume", |journal| {
+            let Some(old_bytes) = volume.capacity else {
+                let text = format!("{} is an inline volume: only a PersistentVolume can grow", volume.name);
+                return Err(Failure::options(text).into());
+            };
+            if !self.capabilities.requires_fs_resize || volume.options.access() == Access::ReadOnly {
+                return Ok(());
+            }
+            let (device, target) = (self.device(volume), volume.target()?);
+            let options = volume.device_options();
+            let call = Call::ExpandFs {
+                options,
+                device: device.clone(),
+                target: target.clone(),
+                new_bytes,
+                old_bytes,
+            };
+            match journal.call(&mut self.kubelet, &call) {
+                Verdict::Success(_) => Ok(()),
+                Verdict::NotSupported => journal.perform(Action::Grow, || device::grow(&device, &target)),
+                failure @ Verdict::Failure(_) => Err(failed(&failure)),
+            }
+        })
+    }
+
+    fn device(&self, volume: &PodVolume) -> String {
+        self.devices.get(&volume.name).cloned().unwrap_or_default()
+    }
+
+    /// Takes the volume from the pod.
+    pub fn unmount(&mut self, volume: &PodVolume) -> Journal {
+        volume.tear_down(&mut self.kubelet)
+    }
+
+    /// Takes the device from the node, if no pod has the volume any more.
+    pub fn unmount_device(&mut self, volume: &PodVolume) -> Journal {
+        Journal::keep("UnmountDevice", |journal| {
+            if !self.capabilities.attach || is_used(volume)? {
+                return Ok(());
+            }
+            let global = volume.global()?;
+            let found = journal.perform(Action::LookGlobal, || look(&global))?;
+            if found == Look::Missing {
+                return Ok(());
+            }
+            volume.ask_name(journal, &mut self.kubelet)?;
+            if !matches!(found, Look::Plain(_)) {
+                self.call_unmount_device(journal, &global)?;
+            }
+            self.staged.remove(&volume.name);
+            journal.perform(Action::RemoveGlobal, || remove_directory(global.as_path()))?;
+            let device = Attachment::of(volume)?.and_then(|attachment| attachment.device);
+            match device.filter(|device| !device.is_empty()) {
+                Some(device) => journal.perform(Action::LookDevice, || device::is_free(Path::new(&device))),
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn call_unmount_device(&mut self, journal: &mut Journal, global: &TargetPath) -> Result<()> {
+        let others = device::other_mounts(global)?;
+        if !others.is_empty() {
+            let text = format!("the device mounted at {global} is also mounted at {}", others.join(", "));
+            return Err(Failure::new(Code::Busy, text).into());
+        }
+        match journal.call(&mut self.kubelet, &Call::UnmountDevice { target: global.clone() }) {
+            Verdict::Success(_) => Ok(()),
+            Verdict::NotSupported => journal.perform(Action::UnmountGlobal, || unmount(global)),
+            failure @ Verdict::Failure(_) => Err(failed(&failure)),
+        }
+    }
+
+    /// Detaches the volume from the node, if it is or may be attached and no pod has it any more.
+    pub fn detach(&mut self, volume: &PodVolume) -> Journal {
+        Journal::keep("DetachVolume.Detach", |journal| {
+            if !self.capabilities.attach || is_used(volume)? {
+                return Ok(());
+            }
+            let Some(Attachment { node, .. }) = Attachment::of(volume)? else { return Ok(()) };
+            volume.ask_name(journal, &mut self.controller)?;
+            let call = Call::Detach { volume: volume.name.clone(), node };
+            match journal.call(&mut self.controller, &call) {
+                Verdict::Success(_) | Verdict::NotSupported => {
+                    journal.perform(Action::Note, || Attachment::forget(volume))
+                }
+                failure @ Verdict::Failure(_) => Err(failed(&failure)),
+            }
+        })
+    }
+}
+
+/// Whether nothing of the volume is on the node: not in the pod, not mounted for the node, not attached. Then
+/// there is nothing to take down, and no driver is needed for that.
+pub fn is_down(volume: &PodVolume) -> Result<bool> {
+    let in_pod = look(&volume.target()?)? != Look::Missing;
+    let on_node = look(&volume.global()?)? != Look::Missing || Attachment::of(volume)?.is_some();
+    Ok(!in_pod && (!on_node || is_used(volume)?))
+}
+
+/// Removes the directories of pods whose volumes are all down, as kubelet's housekeeping does; never a file.
+pub fn clean_up(volumes: &[PodVolume]) -> Journal {
+    Journal::keep("", |journal| {
+        let mut directories = BTreeSet::new();
+        for volume in volumes {
+            let target = volume.target()?;
+            directories.extend(target.as_path().ancestors().skip(1).take(3).map(Path::to_owned));
+        }
+        // From the innermost to the pods' own: a directory sorts before what is in it.
+        let there: Vec<_> = directories.into_iter().rev().filter(|directory| directory.exists()).collect();
+        if there.is_empty() {
+            return Ok(());
+        }
+        journal.perform(Action::RemovePod, || there.iter().try_for_each(|each| remove_directory(each)))
+    })
+}
+
+/// Whether a pod on the node still has a directory of the volume.
+fn is_used(volume: &PodVolume) -> Result<bool> {
+    let Ok(pods) = fs::read_dir(volume.kubelet_root.join("pods")) else { return Ok(false) };
+    for pod in pods {
+        let directory = pod?.path().join("volumes").join(volume.driver.directory()).join(&volume.name);
+        // What cannot be looked at, such as a dead mount, is there.
+        if !matches!(directory.symlink_metadata(), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
