@@ -17,5 +17,6 @@ pub mod fingerprint;
 pub mod found;
 pub mod install;
 pub mod locate;
+pub mod opened;
 pub mod platform;
 pub mod refusal;
