@@ -1,10 +1,10 @@
 //! `flexvol install`: drivers into plugin directories.
 
-use super::placing::{self, Placing};
-use super::screen::{Screen, Tone};
+use super::placing::{self, Placing, Shown};
+use super::screen::Screen;
 use crate::failure::{Code, Failure};
 use crate::plugin_dir::fingerprint::short;
-use crate::plugin_dir::install::{self, Allowed, Report, Request, Source, Wishes};
+use crate::plugin_dir::install::{self, Allowed, Report, Request, RolledBack, Source, Step, Wishes};
 use crate::plugin_dir::opened::Place;
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use crate::protocol::DriverName;
@@ -25,6 +25,7 @@ Examples:
   sudo flexvol install image --set size=1Gi --set deadlines.mount=90 --set policy.maxSize=20Gi
   sudo flexvol install example.com/gluster --binary ./gluster.sh
   sudo flexvol install fstab/cifs=exec --take-over --settings cifs.json
+  sudo flexvol install --roll-back fstab/cifs         put back what was taken over
   flexvol install image --dry-run                     only say what would be done
 
 kubelet sees one event for a new or changed driver and none when nothing changes, so it is safe to run this again and
@@ -35,6 +36,7 @@ again; what was killed midway is mended and cleaned by the next run. Settings st
 Exit status: 0 done or nothing to do, 1 failed, 2 wrong usage, 4 somebody else's driver is in the way, 5 a newer
 version is installed, 7 the node or the directory is not fit for it, 8 the driver fails its own init,
 10 another installer holds the directory. Of several drivers all are tried, and the highest status counts.")]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(super) struct Install {
     /// What to install: [VENDOR/]NAME, or [VENDOR/]NAME=DRIVER for a driver under another name
     #[arg(required = true, value_name = "DRIVER", value_parser = Choice::parse)]
@@ -56,6 +58,9 @@ pub(super) struct Install {
     /// Replace a driver of the same name that flexvol did not install; it is kept in the state directory
     #[arg(long)]
     take_over: bool,
+    /// Put back the driver that was replaced last
+    #[arg(long, conflicts_with_all = ["take_over", "set", "policy", "settings", "binary"])]
+    roll_back: bool,
     /// Replace a newer version
     #[arg(long)]
     allow_downgrade: bool,
@@ -83,18 +88,26 @@ impl Choice {
 
 impl Install {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
-        let wishes = self.wishes()?;
-        let source = self.source()?;
-        let places = self.placing.places();
+        let (wishes, source) = (self.wishes()?, self.source()?);
+        let places = self.placing.places(screen)?;
         let mut done = Vec::new();
-        for place in &places {
-            for choice in &self.drivers {
-                let request = self.request(choice, place, &wishes);
-                done.push((request.name.clone(), place.clone(), install::install(&request, &source)));
-            }
+        for (place, choice) in
+            places.iter().flat_map(|place| self.drivers.iter().map(move |choice| (place, choice)))
+        {
+            let request = self.request(choice, place, &wishes);
+            let result = self.perform(&request, &source);
+            done.push((request.name, request.place, result));
         }
-        let described = |report: &Report| self.describe(report);
-        placing::conclude(screen, &done, &|report| self.json(report), &described)
+        placing::conclude(screen, &done)
+    }
+
+    fn perform(&self, request: &Request, source: &Source) -> Result<Outcome> {
+        let (name, dry_run) = (request.name.clone(), self.dry_run);
+        Ok(if self.roll_back {
+            Outcome { name, dry_run, what: What::RolledBack(install::roll_back(request)?) }
+        } else {
+            Outcome { name, dry_run, what: What::Installed(Box::new(install::install(request, source)?)) }
+        })
     }
 
     fn wishes(&self) -> Result<Wishes> {
@@ -119,31 +132,74 @@ impl Install {
             ..Request::new(choice.name.clone(), place.clone())
         }
     }
+}
 
-    fn json(&self, report: &Report) -> Value {
-        let steps: Vec<_> = report.plan.steps.iter().map(|step| step.describe()).collect();
-        json!({
-            "action": report.plan.outcome.word(),
-            "dryRun": self.dry_run,
-            "steps": steps,
-            "version": report.settings.version,
-            "hash": report.settings.hash,
-            "warnings": report.warnings,
-        })
+/// What came of one driver.
+struct Outcome {
+    name: DriverName,
+    dry_run: bool,
+    what: What,
+}
+
+enum What {
+    Installed(Box<Report>),
+    RolledBack(RolledBack),
+}
+
+impl Outcome {
+    fn word(&self) -> &'static str {
+        match &self.what {
+            What::Installed(report) => report.plan.outcome.word(),
+            What::RolledBack(RolledBack { steps, .. }) if steps.is_empty() => "unchanged",
+            What::RolledBack(_) => "rolled back",
+        }
     }
 
+    fn steps(&self) -> &[Step] {
+        match &self.what {
+            What::Installed(report) => &report.plan.steps,
+            What::RolledBack(back) => &back.steps,
+        }
+    }
+}
+
+impl Shown for Outcome {
     /// One line, and with a dry run one for each step.
-    fn describe(&self, report: &Report) -> (Tone, String) {
-        let version = report.settings.version.as_deref().unwrap_or("of unknown version");
-        let hash = short(report.settings.hash.as_deref().unwrap_or_default());
+    fn text(&self) -> String {
+        let detail = match &self.what {
+            What::Installed(report) => {
+                let version = report.settings.version.as_deref().unwrap_or("of unknown version");
+                format!("{version}, {}", short(report.settings.hash.as_deref().unwrap_or_default()))
+            }
+            What::RolledBack(back) => format!("from {}", back.copy.display()),
+        };
         let would = if self.dry_run { "would be " } else { "" };
-        let outcome = report.plan.outcome.word();
-        let text = format!("{} {would}{outcome} ({version}, {hash})", report.name);
-        let steps = report.plan.steps.iter().filter(|_| self.dry_run).map(|step| {
+        let text = format!("{} {would}{} ({detail})", self.name, self.word());
+        let steps = self.steps().iter().filter(|_| self.dry_run).map(|step| {
             let seen = if step.is_visible() { ": kubelet sees it" } else { "" };
             format!("\n  {}{seen}", step.describe())
         });
-        (Tone::Good, text + &steps.collect::<String>())
+        text + &steps.collect::<String>()
+    }
+
+    fn json(&self) -> Value {
+        let steps: Vec<_> = self.steps().iter().map(|step| step.describe()).collect();
+        let mut value = json!({"action": self.word(), "dryRun": self.dry_run, "steps": steps});
+        match &self.what {
+            What::Installed(report) => {
+                value["version"] = json!(report.settings.version);
+                value["hash"] = json!(report.settings.hash);
+            }
+            What::RolledBack(back) => value["copy"] = json!(back.copy),
+        }
+        value
+    }
+
+    fn warnings(&self) -> &[String] {
+        match &self.what {
+            What::Installed(report) => &report.warnings,
+            What::RolledBack(_) => &[],
+        }
     }
 }
 

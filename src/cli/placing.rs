@@ -2,8 +2,9 @@
 
 use super::say;
 use super::screen::{Screen, Tone};
-use crate::failure::{Failure, one_line};
+use crate::failure::{Code, Failure, one_line};
 use crate::plugin_dir::install;
+use crate::plugin_dir::locate::{self, locate};
 use crate::plugin_dir::opened::Place;
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use crate::protocol::DriverName;
@@ -16,9 +17,6 @@ use std::time::Duration;
 
 /// The vendor of a driver that is named without one.
 const VENDOR: &str = "flexvol";
-
-/// Where kubelet looks if it is not told otherwise.
-const DEFAULT: &str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec";
 
 /// Where.
 #[derive(Args)]
@@ -38,14 +36,31 @@ pub(super) struct Placing {
 }
 
 impl Placing {
-    /// Every plugin directory that is meant.
-    pub(super) fn places(&self) -> Vec<Place> {
-        let default = [PathBuf::from(DEFAULT)];
-        let directories = if self.plugin_dir.is_empty() { &default[..] } else { &self.plugin_dir };
+    /// Every plugin directory that is meant. If none was named, says which were found and why.
+    pub(super) fn places(&self, screen: &Screen) -> Result<Vec<Place>> {
+        let directories =
+            if self.plugin_dir.is_empty() { self.located(screen)? } else { self.plugin_dir.clone() };
         let patience = Duration::from_secs(self.lock_timeout);
-        let place =
-            |directory: &PathBuf| Place { root: self.root.clone(), patience, ..Place::new(directory) };
-        directories.iter().map(place).collect()
+        let place = |directory| Place { root: self.root.clone(), patience, ..Place::new(directory) };
+        Ok(directories.into_iter().map(place).collect())
+    }
+
+    fn located(&self, screen: &Screen) -> Result<Vec<PathBuf>> {
+        let located = locate(&locate::Request { explicit: Vec::new(), root: self.root.clone() })?;
+        let mut directories = Vec::new();
+        for candidate in located.chosen() {
+            let seen = if self.root.is_some() { candidate.inside() } else { candidate.directory() };
+            let Some(directory) = seen else { continue };
+            directories.push(directory.to_owned());
+            if !screen.wants_json() {
+                say(&format!("plugin directory {}: {}", directory.display(), candidate.evidence), false);
+            }
+        }
+        if directories.is_empty() {
+            let text = "no plugin directory was found: name it with --plugin-dir, flexvol locate says why";
+            return Err(Failure::new(Code::NotFound, text).into());
+        }
+        Ok(directories)
     }
 }
 
@@ -73,48 +88,56 @@ fn status(error: &anyhow::Error) -> u8 {
     }
 }
 
+/// What was done with one driver in one directory, to be printed.
+pub(super) trait Shown {
+    /// For people.
+    fn text(&self) -> String;
+    /// For programs: an object.
+    fn json(&self) -> Value;
+    /// What an admin should know besides.
+    fn warnings(&self) -> &[String];
+}
+
 /// One driver in one directory, and what came of it.
 pub(super) type Done<T> = (DriverName, Place, Result<T>);
 
 /// Prints what came of each, good or bad; the worst status.
-pub(super) fn conclude<T>(
-    screen: &mut Screen,
-    done: &[Done<T>],
-    to_json: &dyn Fn(&T) -> Value,
-    describe: &dyn Fn(&T) -> (Tone, String),
-) -> Result<ExitCode> {
+pub(super) fn conclude<T: Shown>(screen: &mut Screen, done: &[Done<T>]) -> Result<ExitCode> {
     if screen.wants_json() {
-        let all: Vec<_> = done.iter().map(|each| one(each, to_json)).collect();
-        screen.json(&all)?;
+        screen.json(&done.iter().map(json_of).collect::<Vec<_>>())?;
     } else {
-        for (_, place, result) in done {
-            match result {
-                Ok(report) => {
-                    let (tone, text) = describe(report);
-                    let warnings = to_json(report)["warnings"].clone();
-                    let text = screen.paint(tone, &text);
-                    screen.line(&format!("{}: {text}", place.directory.display()))?;
-                    for warning in warnings.as_array().into_iter().flatten().filter_map(Value::as_str) {
-                        let warning = screen.paint(Tone::Warning, &format!("  warning: {warning}"));
-                        screen.line(&warning)?;
-                    }
-                }
-                Err(error) => say(&message(error), false),
-            }
-        }
+        done.iter().try_for_each(|each| show(screen, each))?;
     }
     let worst = done.iter().filter_map(|(.., result)| result.as_ref().err()).map(status).max();
     Ok(ExitCode::from(worst.unwrap_or(0)))
 }
 
-fn one<T>((name, place, result): &Done<T>, to_json: &dyn Fn(&T) -> Value) -> Value {
+fn show<T: Shown>(screen: &mut Screen, (_, place, result): &Done<T>) -> Result<()> {
+    let report = match result {
+        Ok(report) => report,
+        Err(error) => {
+            say(&message(error), false);
+            return Ok(());
+        }
+    };
+    screen.line(&format!("{}: {}", place.directory.display(), report.text()))?;
+    report.warnings().iter().try_for_each(|warning| {
+        let line = screen.paint(Tone::Warning, &format!("  warning: {warning}"));
+        screen.line(&line)
+    })
+}
+
+fn json_of<T: Shown>((name, place, result): &Done<T>) -> Value {
     let mut value = match result {
-        Ok(report) => to_json(report),
+        Ok(report) => report.json(),
         Err(error) => json!({
             "error": message(error),
             "reason": Refusal::reason_of(error).map_or("failed", Reason::word),
         }),
     };
+    if let Ok(report) = result {
+        value["warnings"] = json!(report.warnings());
+    }
     value["driver"] = json!(name.to_string());
     value["pluginDir"] = json!(place.directory);
     value

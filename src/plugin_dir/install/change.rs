@@ -9,7 +9,7 @@ use crate::sys::directory::{Directory, Kind};
 use anyhow::{Context as _, Result};
 
 /// The permissions of a driver's directory.
-const DIRECTORY_MODE: u32 = 0o755;
+pub(super) const DIRECTORY_MODE: u32 = 0o755;
 
 /// What a change has at hand.
 pub(super) struct Changing<'a> {

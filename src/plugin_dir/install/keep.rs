@@ -13,6 +13,7 @@ use crate::sys::directory::{self, Directory, Kind};
 use anyhow::{Context as _, Result};
 use sha2::{Digest as _, Sha256};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
@@ -58,6 +59,12 @@ pub(crate) fn kept(state: &Path) -> Result<Vec<Directory>> {
     Ok(dated.into_iter().map(|(_, copy)| copy).collect())
 }
 
+/// Copies one name with all that is in it to another name; nothing may have that yet.
+pub(super) fn restore(from: &Directory, name: &OsStr, to: &Directory, new: &str) -> Result<()> {
+    let mut copy = Copy { hash: Sha256::new(), bytes: BYTES, files: FILES };
+    copy.entry(from, name, to, new.as_ref())
+}
+
 /// A copy under way.
 struct Copy {
     hash: Sha256,
@@ -72,26 +79,25 @@ impl Copy {
                 continue;
             }
             self.files = self.files.checked_sub(1).with_context(|| too_much(from))?;
-            self.entry(from, to, &name)?;
+            self.entry(from, &name, to, &name)?;
         }
         to.sync()
     }
 
-    fn entry(&mut self, from: &Directory, to: &Directory, name: &OsStr) -> Result<()> {
+    fn entry(&mut self, from: &Directory, name: &OsStr, to: &Directory, new: &OsStr) -> Result<()> {
         let Some(entry) = from.look(name)? else { return Ok(()) };
         self.note(name.as_encoded_bytes());
         self.note(&entry.mode.to_le_bytes());
         match entry.kind {
-            Kind::File => self.file(from, to, name, entry.mode),
+            Kind::File => self.file(from, name, &to.create(new, entry.mode)?),
             Kind::Link => {
                 let target = from.link(name)?;
                 self.note(target.as_os_str().as_encoded_bytes());
-                to.create_link(name, &target)
+                to.create_link(new, &target)
             }
             Kind::Directory => {
-                let inner =
-                    from.child(name)?.with_context(|| format!("{} is gone", from.path_of(name).display()))?;
-                self.directory(&inner, &to.create_directory(name, entry.mode)?)?;
+                let inner = from.child(name)?.with_context(|| gone(from, name))?;
+                self.directory(&inner, &to.create_directory(new, entry.mode)?)?;
                 self.note(b"/");
                 Ok(())
             }
@@ -100,14 +106,15 @@ impl Copy {
         }
     }
 
-    fn file(&mut self, from: &Directory, to: &Directory, name: &OsStr, mode: u32) -> Result<()> {
-        let file = from.file(name)?.with_context(|| format!("{} is gone", from.path_of(name).display()))?;
-        let target = to.create(name, mode)?;
-        let fingerprint = copy(file.take(self.bytes + 1), &target)
-            .with_context(|| format!("copy {}", from.path_of(name).display()))?;
+    fn file(&mut self, from: &Directory, name: &OsStr, target: &File) -> Result<()> {
+        let file = from.file(name)?.with_context(|| gone(from, name))?;
+        let path = from.path_of(name);
+        let fingerprint = copy(file.take(self.bytes + 1), target)
+            .and_then(|copied| target.sync_all().map(|()| copied))
+            .with_context(|| format!("copy {}", path.display()))?;
         self.bytes = self.bytes.checked_sub(fingerprint.size).with_context(|| too_much(from))?;
         self.note(fingerprint.hash.as_bytes());
-        target.sync_all().with_context(|| format!("write {} to disk", to.path_of(name).display()))
+        Ok(())
     }
 
     /// With its length, so that no two lists of names and contents are the same.
@@ -115,6 +122,10 @@ impl Copy {
         self.hash.update(bytes.len().to_le_bytes());
         self.hash.update(bytes);
     }
+}
+
+fn gone(from: &Directory, name: &OsStr) -> String {
+    format!("{} was removed meanwhile: try again", from.path_of(name).display())
 }
 
 fn too_much(from: &Directory) -> String {

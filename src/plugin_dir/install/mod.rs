@@ -18,11 +18,13 @@ mod check;
 pub(crate) mod keep;
 pub mod plan;
 mod preflight;
+mod roll_back;
 mod source;
-mod stage;
+pub(super) mod stage;
 pub mod wishes;
 
 pub use plan::{Allowed, Outcome, Plan, Step};
+pub use roll_back::{RolledBack, roll_back};
 pub use source::Source;
 pub use wishes::Wishes;
 
@@ -102,7 +104,7 @@ pub fn install_marked(request: &Request, source: &Source, mark: Mark<'_>) -> Res
     let installer = |plugins| Installer { request, source, plugins };
     let opened = Opened::open(&request.place)?;
     if opened.is_none() {
-        preflight::creatable(&request.place.path()?)?;
+        preflight::creatable(&request.place.path()?, request.place.root())?;
     }
     if request.dry_run {
         return installer(opened.as_ref().map(|plugins| &plugins.directory)).perform(mark);

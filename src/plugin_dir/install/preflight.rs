@@ -3,6 +3,8 @@
 
 use super::source::Source;
 use crate::plugin_dir::fingerprint::{Fingerprint, Format, machine_name, machine_number};
+use crate::plugin_dir::locate::{Request, locate};
+use crate::plugin_dir::platform::{ObstacleKind, Platform};
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use crate::quantity::Quantity;
 use crate::sys::directory::{self, Directory, FileSystem};
@@ -48,7 +50,9 @@ impl Findings {
         let Subject { plugins, root, source, copies } = subject;
         let need = source.fingerprint().size.saturating_mul(*copies) + EXTRA;
         let place = plugins.path().display().to_string();
-        findings.errors.extend(unfit(&place, plugins.file_system()?, plugins.is_writable(), need));
+        let file_system = plugins.file_system()?;
+        let mend = Mend::known(file_system, plugins.path(), root);
+        findings.errors.extend(unfit(&place, file_system, plugins.is_writable(), need, &mend));
         findings.warnings.extend(odd(plugins.path(), &place)?);
         findings.program(source.fingerprint(), root);
         Ok(findings)
@@ -90,18 +94,49 @@ fn missing(root: &Path, interpreter: &str) -> Option<String> {
     })
 }
 
+/// What helps on this platform.
+struct Mend {
+    read_only: String,
+    no_exec: String,
+}
+
+impl Default for Mend {
+    fn default() -> Self {
+        let no_exec = format!("mount -o remount,exec its file system, or {ELSEWHERE}");
+        Self { read_only: ELSEWHERE.into(), no_exec }
+    }
+}
+
+impl Mend {
+    /// Looks at the platform only if there is something to mend.
+    fn known(fs: FileSystem, place: &Path, root: &Path) -> Self {
+        let needed = fs.read_only || fs.no_exec;
+        let platform = if needed { Self::platform(place, root) } else { None };
+        platform.map_or_else(Self::default, |platform| {
+            let known = |kind| platform.obstacle.filter(|known| known.kind == kind).map(|known| known.mend);
+            let read_only = known(ObstacleKind::ReadOnly).unwrap_or(platform.set).to_owned();
+            let no_exec = known(ObstacleKind::NoExec).map(str::to_owned);
+            Self { read_only, no_exec: no_exec.unwrap_or_else(|| Self::default().no_exec) }
+        })
+    }
+
+    fn platform(place: &Path, root: &Path) -> Option<&'static Platform> {
+        let root = (root != Path::new("/")).then(|| root.to_owned());
+        locate(&Request { explicit: vec![place.to_owned()], root }).ok()?.platform
+    }
+}
+
 /// What hinders on the file system.
-fn unfit(place: &str, fs: FileSystem, writable: bool, need: u64) -> Vec<String> {
+fn unfit(place: &str, fs: FileSystem, writable: bool, need: u64, mend: &Mend) -> Vec<String> {
     let mut errors = Vec::new();
     if fs.read_only {
-        errors.push(format!("{place} is on a read-only file system: {ELSEWHERE}"));
+        errors.push(format!("{place} is on a read-only file system: {}", mend.read_only));
     } else if !writable {
         errors.push(format!("{place} cannot be written: run this as root"));
     }
     if fs.no_exec {
-        errors.push(format!(
-            "{place} is mounted noexec, so kubelet cannot execute drivers there: mount -o remount,exec its file system, or {ELSEWHERE}"
-        ));
+        let mend = &mend.no_exec;
+        errors.push(format!("{place} is mounted noexec, so kubelet cannot execute drivers there: {mend}"));
     }
     if !fs.read_only && fs.free < need {
         errors.push(format!(
@@ -137,7 +172,7 @@ fn odd(path: &Path, place: &str) -> Result<Vec<String>> {
 }
 
 /// A plugin directory that does not exist: whether it can be made.
-pub(super) fn creatable(path: &Path) -> Result<(), Refusal> {
+pub(super) fn creatable(path: &Path, root: &Path) -> Result<(), Refusal> {
     let refuse = |text: String| Err(Refusal::new(Reason::Preflight, text));
     let above = path.ancestors().skip(1).find(|ancestor| ancestor.symlink_metadata().is_ok());
     let Some(above) = above else { return Ok(()) };
@@ -146,9 +181,10 @@ pub(super) fn creatable(path: &Path) -> Result<(), Refusal> {
     };
     match opened.file_system() {
         Ok(fs) if fs.read_only => refuse(format!(
-            "{} does not exist, and {} is on a read-only file system: {ELSEWHERE}",
+            "{} does not exist, and {} is on a read-only file system: {}",
             path.display(),
-            above.display()
+            above.display(),
+            Mend::known(fs, path, root).read_only
         )),
         _ if !opened.is_writable() => refuse(format!(
             "{} does not exist, and {} cannot be written: run this as root",
@@ -188,12 +224,13 @@ mod tests {
 
     #[test]
     fn everything_that_hinders_is_told_at_once() {
-        assert!(unfit("/p", FIT, true, 1).is_empty());
-        let all = unfit("/p", FileSystem { no_exec: true, free_files: Some(0), ..FIT }, false, 1 << 30);
+        let unfit = |fs, writable, need| unfit("/p", fs, writable, need, &Mend::default());
+        assert!(unfit(FIT, true, 1).is_empty());
+        let all = unfit(FileSystem { no_exec: true, free_files: Some(0), ..FIT }, false, 1 << 30);
         assert_eq!(all.len(), 4, "{all:?}");
         assert!(all[0].contains("run this as root") && all[1].contains("remount,exec"));
         assert!(all[2].contains("10Mi free and 1Gi are needed"), "{}", all[2]);
-        let read_only = unfit("/p", FileSystem { read_only: true, free: 0, ..FIT }, false, 1);
+        let read_only = unfit(FileSystem { read_only: true, free: 0, ..FIT }, false, 1);
         assert!(read_only.len() == 1 && read_only[0].contains("--volume-plugin-dir"));
     }
 

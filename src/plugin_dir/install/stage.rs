@@ -115,6 +115,14 @@ impl<'a> Stage<'a> {
         self.note(set);
     }
 
+    /// The label of what was staged by somebody else.
+    pub(super) fn label_name(&mut self, name: &str) {
+        if let Ok(Some(file)) = self.home.file(name) {
+            let label = self.labels.program.as_deref();
+            self.label(&file, label);
+        }
+    }
+
     fn note(&mut self, set: Result<()>) {
         if let Err(error) = set {
             let text = format!("{error:#}: if kubelet may not execute the driver, run restorecon on it");
@@ -124,7 +132,7 @@ impl<'a> Stage<'a> {
 }
 
 /// Removes what killed installers left. The caller holds the lock, so nobody needs it.
-pub(super) fn clean(home: &Directory) -> Result<()> {
+pub(crate) fn clean(home: &Directory) -> Result<()> {
     for name in leftovers(home)? {
         home.remove_tree(name)?;
     }
