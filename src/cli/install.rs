@@ -1,18 +1,214 @@
-//! `flexvol install`.
+//! `flexvol install`: drivers into plugin directories.
 
+use super::placing::{self, Placing, Shown};
 use super::screen::Screen;
 use crate::failure::{Code, Failure};
-use anyhow::Result;
+use crate::plugin_dir::fingerprint::short;
+use crate::plugin_dir::install::{self, Allowed, Report, Request, RolledBack, Source, Step, Wishes};
+use crate::plugin_dir::opened::Place;
+use crate::plugin_dir::refusal::{Reason, Refusal};
+use crate::protocol::DriverName;
+use crate::settings::SIZE_LIMIT;
+use crate::sys::files;
+use anyhow::{Context as _, Result};
 use clap::Args;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Install drivers so that kubelet never sees half of one
 #[derive(Args)]
-pub(super) struct Install {}
+#[command(after_help = "\
+Examples:
+  sudo flexvol install tmpfs image                    as flexvol/tmpfs and flexvol/image
+  sudo flexvol install example.com/scratch=tmpfs      the driver tmpfs under another name
+  sudo flexvol install image --set size=1Gi --set deadlines.mount=90 --set policy.maxSize=20Gi
+  sudo flexvol install example.com/gluster --binary ./gluster.sh
+  sudo flexvol install fstab/cifs=exec --take-over --settings cifs.json
+  sudo flexvol install --roll-back fstab/cifs         put back what was taken over
+  flexvol install image --dry-run                     only say what would be done
+
+kubelet sees one event for a new or changed driver and none when nothing changes, so it is safe to run this again and
+again; what was killed midway is mended and cleaned by the next run. Settings stay as they are unless asked for here:
+--settings replaces all of them, --policy the policy, --set single ones. A secret belongs into --settings, not into
+--set: a command line is seen by everybody.
+
+Exit status: 0 done or nothing to do, 1 failed, 2 wrong usage, 4 somebody else's driver is in the way, 5 a newer
+version is installed, 7 the node or the directory is not fit for it, 8 the driver fails its own init,
+10 another installer holds the directory. Of several drivers all are tried, and the highest status counts.")]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
+pub(super) struct Install {
+    /// What to install: [VENDOR/]NAME, or [VENDOR/]NAME=DRIVER for a driver under another name
+    #[arg(required = true, value_name = "DRIVER", value_parser = Choice::parse)]
+    drivers: Vec<Choice>,
+    #[command(flatten)]
+    placing: Placing,
+    /// Lay one value over the side file: an option, or a path such as deadlines.mount; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = Wishes::parse_set)]
+    set: Vec<(String, String)>,
+    /// Replace the policy by this JSON object
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Replace the whole side file by this JSON object
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+    /// Install this executable instead of flexvol itself: another build, or any driver in any language
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Replace a driver of the same name that flexvol did not install; it is kept in the state directory
+    #[arg(long)]
+    take_over: bool,
+    /// Put back the driver that was replaced last
+    #[arg(long, conflicts_with_all = ["take_over", "set", "policy", "settings", "binary"])]
+    roll_back: bool,
+    /// Replace a newer version
+    #[arg(long)]
+    allow_downgrade: bool,
+    /// Change nothing, print what would be done
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// One driver of the command line.
+#[derive(Clone)]
+struct Choice {
+    name: DriverName,
+    driver: Option<String>,
+}
+
+impl Choice {
+    fn parse(text: &str) -> Result<Self, Failure> {
+        let (name, driver) = match text.split_once('=') {
+            Some((name, driver)) => (name, Some(driver.to_owned())),
+            None => (text, None),
+        };
+        Ok(Self { name: placing::name(name)?, driver })
+    }
+}
 
 impl Install {
-    #[expect(clippy::unused_self, reason = "to be built")]
-    pub(super) fn run(&self, _screen: &mut Screen) -> Result<ExitCode> {
-        Err(Failure::new(Code::Internal, "not built yet").into())
+    pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
+        let (wishes, source) = (self.wishes()?, self.source()?);
+        let places = self.placing.places(screen)?;
+        let mut done = Vec::new();
+        for (place, choice) in
+            places.iter().flat_map(|place| self.drivers.iter().map(move |choice| (place, choice)))
+        {
+            let request = self.request(choice, place, &wishes);
+            let result = self.perform(&request, &source);
+            done.push((request.name, request.place, result));
+        }
+        placing::conclude(screen, &done)
     }
+
+    fn perform(&self, request: &Request, source: &Source) -> Result<Outcome> {
+        let (name, dry_run) = (request.name.clone(), self.dry_run);
+        Ok(if self.roll_back {
+            Outcome { name, dry_run, what: What::RolledBack(install::roll_back(request)?) }
+        } else {
+            Outcome { name, dry_run, what: What::Installed(Box::new(install::install(request, source)?)) }
+        })
+    }
+
+    fn wishes(&self) -> Result<Wishes> {
+        Ok(Wishes {
+            driver: None,
+            settings: self.settings.as_deref().map(read_json).transpose()?,
+            policy: self.policy.as_deref().map(read_json).transpose()?,
+            set: self.set.clone(),
+        })
+    }
+
+    fn source(&self) -> Result<Source> {
+        self.binary.as_deref().map_or_else(Source::own, Source::at)
+    }
+
+    fn request(&self, choice: &Choice, place: &Place, wishes: &Wishes) -> Request {
+        Request {
+            state: self.placing.state.clone(),
+            wishes: Wishes { driver: choice.driver.clone(), ..wishes.clone() },
+            allowed: Allowed { take_over: self.take_over, downgrade: self.allow_downgrade },
+            dry_run: self.dry_run,
+            ..Request::new(choice.name.clone(), place.clone())
+        }
+    }
+}
+
+/// What came of one driver.
+struct Outcome {
+    name: DriverName,
+    dry_run: bool,
+    what: What,
+}
+
+enum What {
+    Installed(Box<Report>),
+    RolledBack(RolledBack),
+}
+
+impl Outcome {
+    fn word(&self) -> &'static str {
+        match &self.what {
+            What::Installed(report) => report.plan.outcome.word(),
+            What::RolledBack(RolledBack { steps, .. }) if steps.is_empty() => "unchanged",
+            What::RolledBack(_) => "rolled back",
+        }
+    }
+
+    fn steps(&self) -> &[Step] {
+        match &self.what {
+            What::Installed(report) => &report.plan.steps,
+            What::RolledBack(back) => &back.steps,
+        }
+    }
+}
+
+impl Shown for Outcome {
+    /// One line, and with a dry run one for each step.
+    fn text(&self) -> String {
+        let detail = match &self.what {
+            What::Installed(report) => {
+                let version = report.settings.version.as_deref().unwrap_or("of unknown version");
+                format!("{version}, {}", short(report.settings.hash.as_deref().unwrap_or_default()))
+            }
+            What::RolledBack(back) => format!("from {}", back.copy.display()),
+        };
+        let would = if self.dry_run { "would be " } else { "" };
+        let text = format!("{} {would}{} ({detail})", self.name, self.word());
+        let steps = self.steps().iter().filter(|_| self.dry_run).map(|step| {
+            let seen = if step.is_visible() { ": kubelet sees it" } else { "" };
+            format!("\n  {}{seen}", step.describe())
+        });
+        text + &steps.collect::<String>()
+    }
+
+    fn json(&self) -> Value {
+        let steps: Vec<_> = self.steps().iter().map(|step| step.describe()).collect();
+        let mut value = json!({"action": self.word(), "dryRun": self.dry_run, "steps": steps});
+        match &self.what {
+            What::Installed(report) => {
+                value["version"] = json!(report.settings.version);
+                value["hash"] = json!(report.settings.hash);
+            }
+            What::RolledBack(back) => value["copy"] = json!(back.copy),
+        }
+        value
+    }
+
+    fn warnings(&self) -> &[String] {
+        match &self.what {
+            What::Installed(report) => &report.warnings,
+            What::RolledBack(_) => &[],
+        }
+    }
+}
+
+/// A file of the admin's with one JSON value.
+fn read_json(path: &Path) -> Result<Value> {
+    let text = files::read_small(path, SIZE_LIMIT)?;
+    let missing = || Failure::new(Code::NotFound, format!("there is no file {}", path.display()));
+    let text = text.ok_or_else(missing)?;
+    // The parser's own words may repeat a value.
+    let malformed = || Refusal::new(Reason::Usage, format!("{} is not JSON: mend it", path.display()));
+    serde_json::from_str(&text).ok().with_context(malformed)
 }

@@ -17,6 +17,7 @@ mod list;
 mod locate;
 mod man;
 mod manifest;
+mod placing;
 mod plan;
 mod pod;
 mod probe;

@@ -33,6 +33,9 @@ const SIGNAL_TICK: Duration = Duration::from_millis(100);
 /// How a driver is executed.
 #[derive(Clone, Debug)]
 pub struct Terms {
+    /// What the program is told that it is called, in place of its path: for one that is not yet where kubelet
+    /// will find it.
+    pub name: Option<OsString>,
     /// All of it: kubelet hands its own on unchanged.
     pub environment: Vec<(OsString, OsString)>,
     /// How long to wait. Kubelet itself waits for ever, but gives the pod up for the moment after 123 s.
@@ -46,6 +49,7 @@ pub struct Terms {
 impl Default for Terms {
     fn default() -> Self {
         Self {
+            name: None,
             environment: vec![("PATH".into(), PATH.into())],
             patience: Duration::from_secs(123),
             output_limit: 4 << 20,
@@ -139,6 +143,9 @@ pub(super) fn run(program: &Path, arguments: &[OsString], terms: &Terms) -> Run 
 fn spawn(program: &Path, arguments: &[OsString], terms: &Terms) -> io::Result<(Child, OwnedFd)> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     let mut command = Command::new(program);
+    if let Some(name) = &terms.name {
+        command.arg0(name);
+    }
     command.args(arguments).env_clear().envs(terms.environment.iter().map(|(name, value)| (name, value)));
     command.current_dir("/").process_group(0);
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);

@@ -116,7 +116,8 @@ impl Found {
         }
     }
 
-    fn inside(home: &Directory, executable: &str) -> Result<Self> {
+    /// Looks into an opened directory of a driver, wherever it is.
+    pub(super) fn inside(home: &Directory, executable: &str) -> Result<Self> {
         let names: Vec<String> =
             home.names()?.iter().map(|name| name.to_string_lossy().into_owned()).collect();
         let is_other =

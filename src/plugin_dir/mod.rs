@@ -15,7 +15,10 @@
 
 pub mod fingerprint;
 pub mod found;
+pub mod in_use;
 pub mod install;
 pub mod locate;
+pub mod opened;
 pub mod platform;
 pub mod refusal;
+pub mod uninstall;

@@ -5,7 +5,9 @@
 use super::deadline::Deadline;
 use super::lock::{self, Hold};
 use anyhow::{Context, Result};
-use rustix::fs::{self, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, StatVfs, Timespec};
+use rustix::fs::{
+    self, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, StatVfsMountFlags, Timespec,
+};
 use rustix::fs::{Timestamps, XattrFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -62,6 +64,19 @@ pub enum Kind {
     Link,
     /// A device, socket or fifo.
     Other,
+}
+
+/// What the kernel knows of a mounted file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSystem {
+    /// Nothing can be written, by whomever.
+    pub read_only: bool,
+    /// Nothing on it can be executed.
+    pub no_exec: bool,
+    /// How many bytes can still be written.
+    pub free: u64,
+    /// How many files can still be made; `None` if there is no limit.
+    pub free_files: Option<u64>,
 }
 
 impl Entry {
@@ -122,8 +137,15 @@ impl Directory {
     }
 
     /// What the kernel knows of its file system.
-    pub fn file_system(&self) -> Result<StatVfs> {
-        fs::fstatvfs(&self.fd).with_context(|| format!("look at the file system of {}", self.path.display()))
+    pub fn file_system(&self) -> Result<FileSystem> {
+        let what = || format!("look at the file system of {}", self.path.display());
+        let stat = fs::fstatvfs(&self.fd).with_context(what)?;
+        Ok(FileSystem {
+            read_only: stat.f_flag.contains(StatVfsMountFlags::RDONLY),
+            no_exec: stat.f_flag.contains(StatVfsMountFlags::NOEXEC),
+            free: stat.f_bavail.saturating_mul(stat.f_frsize),
+            free_files: (stat.f_files > 0).then_some(stat.f_favail),
+        })
     }
 
     /// Takes its flock(2), which is held as long as this value lives. Nothing is written for it.
@@ -284,6 +306,12 @@ impl Directory {
         }
     }
 
+    /// When its names last changed, in seconds and nanoseconds.
+    pub fn changed(&self) -> Result<(i64, u64)> {
+        let stat = fs::fstat(&self.fd).with_context(|| format!("look at {}", self.path.display()))?;
+        Ok((stat.st_mtime, stat.st_mtime_nsec))
+    }
+
     /// Makes this the newest of several by its time stamp.
     pub fn touch(&self) -> Result<()> {
         let now = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW };
@@ -294,12 +322,12 @@ impl Directory {
     /// The SELinux label of a name in it that is no symlink; `None` without one.
     pub fn label_of(&self, name: impl AsRef<OsStr>) -> Option<Vec<u8>> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        label(fs::openat(&self.fd, name.as_ref(), flags, Mode::empty()).ok()?.as_fd())
+        label_of(fs::openat(&self.fd, name.as_ref(), flags, Mode::empty()).ok()?.as_fd())
     }
 
     /// Its own SELinux label.
     pub fn label(&self) -> Option<Vec<u8>> {
-        label(self.fd.as_fd())
+        label_of(self.fd.as_fd())
     }
 
     /// Gives itself a label; the same for a file is [`set_label`].
@@ -308,15 +336,18 @@ impl Directory {
     }
 }
 
-fn label(fd: BorrowedFd<'_>) -> Option<Vec<u8>> {
+fn label_of(fd: BorrowedFd<'_>) -> Option<Vec<u8>> {
     let mut buffer = vec![0; LABEL_LIMIT];
     let length = fs::fgetxattr(fd, LABEL, buffer.as_mut_slice()).ok()?;
     buffer.truncate(length);
     Some(buffer).filter(|label| !label.is_empty())
 }
 
-/// Gives an open file or directory a SELinux label.
+/// Gives an open file or directory a SELinux label, unless it has that one.
 pub fn set_label(fd: BorrowedFd<'_>, label: &[u8]) -> Result<()> {
+    if label_of(fd).is_some_and(|present| present == label) {
+        return Ok(());
+    }
     let shown = || String::from_utf8_lossy(label).trim_end_matches('\0').to_owned();
     fs::fsetxattr(fd, LABEL, label, XattrFlags::empty()).with_context(|| format!("set the label {}", shown()))
 }

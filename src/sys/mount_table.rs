@@ -4,9 +4,17 @@
 //! only when a target is already mounted and has to be recognised, or will not be unmounted.
 
 use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The table of this process.
+const OWN: &str = "/proc/self/mountinfo";
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +39,7 @@ pub struct Entry {
 
 /// All entries, in the kernel's order: of several at one target the last is on top.
 pub fn read() -> Result<Vec<Entry>> {
-    let text =
-        std::fs::read("/proc/self/mountinfo").context("read /proc/self/mountinfo: is /proc mounted?")?;
+    let text = std::fs::read(OWN).context("read /proc/self/mountinfo: is /proc mounted?")?;
     Ok(parse_all(&text))
 }
 
@@ -63,6 +70,43 @@ pub fn below(target: &Path) -> Result<Vec<Entry>> {
 /// same path, below or above this one, is not among them.
 pub fn inside(mount: u64) -> Result<Vec<Entry>> {
     Ok(subtree(read()?, mount))
+}
+
+/// The mount tables of several processes, held open to wait for their changes.
+#[derive(Debug)]
+pub struct Tables(Vec<File>);
+
+impl Tables {
+    /// Those of this process, of pid 1 and of `others`. One that cannot be opened is left out, but for our own.
+    pub fn open(others: impl Iterator<Item = u32>) -> Result<Self> {
+        let own = File::open(OWN).context("read /proc/self/mountinfo: is /proc mounted?")?;
+        let others = [1].into_iter().chain(others);
+        let others = others.filter_map(|pid| File::open(format!("/proc/{pid}/mountinfo")).ok());
+        Ok(Self([own].into_iter().chain(others).collect()))
+    }
+
+    /// All entries of all of them. A process that ended has none.
+    pub fn read(&mut self) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        self.0.retain_mut(|file| {
+            let mut text = Vec::new();
+            let read = file.rewind().and_then(|()| file.read_to_end(&mut text));
+            entries.extend(text.split(|byte| *byte == b'\n').filter_map(parse));
+            read.is_ok()
+        });
+        anyhow::ensure!(!self.0.is_empty(), "no mount table can be read: is /proc mounted?");
+        Ok(entries)
+    }
+
+    /// Waits until one of them changes after it was read, at most so long.
+    pub fn wait(&self, patience: Duration) -> Result<()> {
+        let mut fds: Vec<_> = self.0.iter().map(|file| PollFd::new(file, PollFlags::PRI)).collect();
+        let timeout = Timespec::try_from(patience).context("a time out of range")?;
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno).context("wait for a change of the mounts"),
+        }
+    }
 }
 
 fn subtree(mut table: Vec<Entry>, mount: u64) -> Vec<Entry> {

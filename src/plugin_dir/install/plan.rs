@@ -22,10 +22,21 @@ pub struct Wanted<'a> {
     pub program: &'a Fingerprint,
     /// The side file.
     pub settings: &'a Settings,
-    /// Whether kubelet would hear another answer to `init` with this side file than with the one that is there.
-    pub init_differs: bool,
+    /// What the program makes of the side file that is there.
+    pub with_old_side_file: Init,
     /// Whether an installer was killed in the driver's directory: kubelet may not have heard of its last change.
     pub interrupted: bool,
+}
+
+/// What a program answers to `init` with an older side file, compared to the new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Init {
+    /// The same.
+    Same,
+    /// Something else: kubelet must ask again once the new side file is there.
+    Other,
+    /// Nothing good: it must not see the older side file.
+    Failure,
 }
 
 /// What an admin has to ask for.
@@ -110,7 +121,7 @@ impl Outcome {
     }
 }
 
-/// Whether the plan depends on [`Wanted::init_differs`]: else nobody has to run the program for it.
+/// Whether the plan depends on [`Wanted::with_old_side_file`]: else nobody has to run the program for it.
 pub fn asks_init(found: &Found, settings: &Settings) -> bool {
     matches!(found, Found::Ours(ours) if without_stamp(&ours.settings) != without_stamp(settings))
 }
@@ -148,7 +159,8 @@ impl Plan {
             return Err(newer(wanted, &ours.settings));
         }
         let change = Change::between(ours, wanted);
-        let steps = change.steps(wanted, order == Ordering::Less || ours.program.is_none());
+        let older_must_see_it = order == Ordering::Less || wanted.with_old_side_file == Init::Failure;
+        let steps = change.steps(wanted, older_must_see_it || ours.program.is_none());
         let installed_before = ours.settings.hash.as_ref() == Some(&wanted.program.hash);
         let outcome = match order {
             _ if steps.is_empty() => Outcome::Unchanged,
@@ -178,12 +190,12 @@ impl Change {
         Self { program: !program_equal, side_file: !side_file_equal }
     }
 
-    /// `side_file_first` if the program that is there understands the new side file, or is none.
+    /// `side_file_first` if the new program shall not meet the old side file.
     fn steps(self, wanted: &Wanted<'_>, side_file_first: bool) -> Vec<Step> {
         let side_file = self.side_file.then_some(Step::WriteSideFile);
         let replace = self.program.then_some(Step::ReplaceProgram);
-        let again =
-            (self.side_file && wanted.init_differs || wanted.interrupted).then_some(Step::ReplaceProgram);
+        let again = self.side_file && wanted.with_old_side_file != Init::Same;
+        let again = (again || wanted.interrupted).then_some(Step::ReplaceProgram);
         let steps = match (self.program, side_file_first) {
             (false, _) => [side_file, again, None],
             (true, true) => [side_file, replace, None],
@@ -272,7 +284,7 @@ mod tests {
         found: Found,
         version: &'static str,
         text: &'static str,
-        init_differs: bool,
+        with_old_side_file: Init,
         interrupted: bool,
         allowed: Allowed,
     }
@@ -280,7 +292,8 @@ mod tests {
     impl Case {
         fn new(found: Found) -> Self {
             let allowed = Allowed::default();
-            Self { found, version: "1.0.0", text: "{}", init_differs: false, interrupted: false, allowed }
+            let with_old_side_file = Init::Same;
+            Self { found, version: "1.0.0", text: "{}", with_old_side_file, interrupted: false, allowed }
         }
 
         fn plan(&self) -> Result<(Outcome, Vec<Step>), Refusal> {
@@ -289,7 +302,7 @@ mod tests {
                 name: &name,
                 program: &program,
                 settings: &settings(self.version, self.text),
-                init_differs: self.init_differs,
+                with_old_side_file: self.with_old_side_file,
                 interrupted: self.interrupted,
             };
             Plan::new(&self.found, &wanted, self.allowed).map(|plan| (plan.outcome, plan.steps))
@@ -310,10 +323,12 @@ mod tests {
 
     #[test]
     fn the_program_is_never_older_than_its_side_file() {
-        let upgrade = |init_differs| Case { init_differs, ..Case::new(Found::Ours(ours("0.9"))) };
-        let plan = upgrade(false).plan().unwrap();
+        let upgrade = |with_old_side_file| Case { with_old_side_file, ..Case::new(Found::Ours(ours("0.9"))) };
+        let plan = upgrade(Init::Same).plan().unwrap();
         assert_eq!(plan, (Outcome::Upgraded, vec![ReplaceProgram, WriteSideFile]));
-        let plan = upgrade(true).plan().unwrap();
+        let plan = upgrade(Init::Failure).plan().unwrap();
+        assert_eq!(plan.1, [WriteSideFile, ReplaceProgram]);
+        let plan = upgrade(Init::Other).plan().unwrap();
         assert_eq!(plan.1, [ReplaceProgram, WriteSideFile, ReplaceProgram]);
         let mut downgrade = Case::new(Found::Ours(ours("1.1")));
         let refusal = downgrade.plan().unwrap_err();
@@ -326,9 +341,13 @@ mod tests {
     #[test]
     fn kubelet_hears_of_a_side_file_that_matters() {
         let text = r#"{"options":{"size":"1Mi"}}"#;
-        let case = |init_differs| Case { text, init_differs, ..Case::new(Found::Ours(ours("1.0.0"))) };
-        assert_eq!(case(false).plan().unwrap(), (Outcome::Configured, vec![WriteSideFile]));
-        assert_eq!(case(true).plan().unwrap(), (Outcome::Configured, vec![WriteSideFile, ReplaceProgram]));
+        let case =
+            |with_old_side_file| Case { text, with_old_side_file, ..Case::new(Found::Ours(ours("1.0.0"))) };
+        assert_eq!(case(Init::Same).plan().unwrap(), (Outcome::Configured, vec![WriteSideFile]));
+        for init in [Init::Other, Init::Failure] {
+            let plan = case(init).plan().unwrap();
+            assert_eq!(plan, (Outcome::Configured, vec![WriteSideFile, ReplaceProgram]));
+        }
         let interrupted = Case { interrupted: true, ..Case::new(Found::Ours(ours("1.0.0"))) };
         assert_eq!(interrupted.plan().unwrap(), (Outcome::Repaired, vec![ReplaceProgram]));
     }

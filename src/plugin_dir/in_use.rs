@@ -1,0 +1,101 @@
+//! Which volumes of a driver are mounted right now: without their driver nobody could unmount them.
+//!
+//! The mount tables of this process, of pid 1 and of every kubelet are read, as far as they can be: kubelet
+//! may have one of its own. Volumes are known by kubelet's names for their targets, under any root.
+
+use super::locate;
+use crate::protocol::{DriverName, TargetPath};
+use crate::sys::mount_table::{self, Tables};
+use crate::volume_dir::VolumeDir;
+use anyhow::Result;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// One mounted volume.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Volume {
+    /// Where, as the process with that mount table sees it.
+    pub target: PathBuf,
+    /// The pod's uid; `None` for a device's own mount.
+    pub pod: Option<String>,
+}
+
+/// Every mounted volume of a driver, by its target.
+pub fn volumes(name: &DriverName) -> Result<Vec<Volume>> {
+    volumes_in(&mut tables()?, name)
+}
+
+/// Waits until no volume of the driver is mounted, at most so long; those that are left.
+pub fn wait_until_idle(name: &DriverName, patience: Duration) -> Result<Vec<Volume>> {
+    let (mut tables, start) = (tables()?, Instant::now());
+    loop {
+        let volumes = volumes_in(&mut tables, name)?;
+        let left = patience.saturating_sub(start.elapsed());
+        if volumes.is_empty() || left.is_zero() {
+            return Ok(volumes);
+        }
+        tables.wait(left)?;
+    }
+}
+
+/// For people: how many, and where.
+pub fn describe(volumes: &[Volume]) -> String {
+    /// How many are named.
+    const NAMED: usize = 5;
+    let shown = volumes.iter().take(NAMED).map(|volume| match &volume.pod {
+        Some(pod) => format!("{} (pod {pod})", volume.target.display()),
+        None => volume.target.display().to_string(),
+    });
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match volumes.len().saturating_sub(NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+fn tables() -> Result<Tables> {
+    let kubelets = locate::kubelets().unwrap_or_default();
+    Tables::open(kubelets.into_iter().map(|kubelet| kubelet.pid))
+}
+
+fn volumes_in(tables: &mut Tables, name: &DriverName) -> Result<Vec<Volume>> {
+    let directory = name.directory();
+    let targets = tables.read()?.into_iter().map(|entry: mount_table::Entry| entry.target);
+    let volumes: BTreeSet<_> = targets.filter_map(|target| volume(&target, &directory)).collect();
+    Ok(volumes.into_iter().collect())
+}
+
+fn volume(target: &Path, directory: &str) -> Option<Volume> {
+    let dir = VolumeDir::of(&TargetPath::parse(target.as_os_str()).ok()?);
+    if dir.driver.as_deref() != Some(directory) {
+        return None;
+    }
+    let mut parts = dir.below.components().map(|part| part.as_os_str().to_string_lossy().into_owned());
+    let pod = parts.next().filter(|first| first == "pods").and_then(|_| parts.next());
+    Some(Volume { target: target.to_owned(), pod })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_are_known_under_any_root() {
+        let volume = |target: &str| volume(target.as_ref(), "v~d").map(|volume| volume.pod);
+        assert_eq!(volume("/var/lib/kubelet/pods/7/volumes/v~d/data"), Some(Some("7".into())));
+        assert_eq!(volume("/host/k/pods/8/volumes/v~d/a b"), Some(Some("8".into())));
+        assert_eq!(volume("/k/plugins/kubernetes.io/flexvolume/v/d/mounts/pv"), Some(None));
+        for other in ["/var/lib/kubelet/pods/7/volumes/v~e/data", "/v~d/data", "/"] {
+            assert_eq!(volume(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn many_are_counted() {
+        let volumes: Vec<_> =
+            (0..7).map(|n| Volume { target: format!("/{n}").into(), pod: Some(n.to_string()) }).collect();
+        let text = describe(&volumes);
+        assert!(text.starts_with("/0 (pod 0), ") && text.ends_with(" and 2 more"), "{text}");
+    }
+}

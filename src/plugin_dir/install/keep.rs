@@ -1,0 +1,136 @@
+//! The drivers of others that were replaced: kept outside the plugin directory, to be put back.
+//!
+//! ```text
+//! <state>/replaced/vendor~driver/<content>/…      the driver's directory as it was
+//! ```
+//!
+//! A copy appears whole, by one rename, and is named after its content: the same driver is kept once.
+
+use super::source::copy;
+use crate::plugin_dir::fingerprint::{hexadecimal, short};
+use crate::plugin_dir::found::LEFTOVER;
+use crate::sys::directory::{self, Directory, Kind};
+use anyhow::{Context as _, Result};
+use sha2::{Digest as _, Sha256};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+/// The most that is kept of one driver, in bytes and in files: some bring their helpers along.
+const BYTES: u64 = 1 << 30;
+const FILES: u64 = 10_000;
+
+/// The name a copy has until it is complete.
+const PARTIAL: &str = ".partial";
+
+/// Copies the driver in `home` into `state`, unless that copy is there, and makes it the newest.
+pub(super) fn keep(state: &Path, home: &Directory) -> Result<()> {
+    directory::make_all(state)?;
+    let state = Directory::open(state)?.with_context(|| format!("{} is gone", state.display()))?;
+    // An installer was killed here.
+    state.remove_tree(PARTIAL)?;
+    let partial = state.create_directory(PARTIAL, 0o700)?;
+    let mut copy = Copy { hash: Sha256::new(), bytes: BYTES, files: FILES };
+    copy.directory(home, &partial)?;
+    let name = short(&hexadecimal(&copy.hash.finalize())).to_owned();
+    partial.sync()?;
+    match state.child(&name)? {
+        Some(kept) => {
+            kept.touch()?;
+            state.remove_tree(PARTIAL)?;
+        }
+        None => state.rename_new(PARTIAL, &state, &name)?,
+    }
+    state.sync()
+}
+
+/// The copies of a driver, the newest last.
+pub(crate) fn kept(state: &Path) -> Result<Vec<Directory>> {
+    let Some(state) = Directory::open(state)? else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    for name in state.names()?.iter().filter(|name| *name != PARTIAL) {
+        if state.look(name)?.is_some_and(|entry| entry.kind == Kind::Directory) {
+            found.extend(state.child(name)?);
+        }
+    }
+    let mut dated = found.into_iter().map(|copy| Ok((copy.changed()?, copy))).collect::<Result<Vec<_>>>()?;
+    dated.sort_by_key(|(time, _)| *time);
+    Ok(dated.into_iter().map(|(_, copy)| copy).collect())
+}
+
+/// Copies one name with all that is in it to another name; nothing may have that yet.
+pub(super) fn restore(from: &Directory, name: &OsStr, to: &Directory, new: &str) -> Result<()> {
+    let mut copy = Copy { hash: Sha256::new(), bytes: BYTES, files: FILES };
+    copy.entry(from, name, to, new.as_ref())
+}
+
+/// A copy under way.
+struct Copy {
+    hash: Sha256,
+    bytes: u64,
+    files: u64,
+}
+
+impl Copy {
+    fn directory(&mut self, from: &Directory, to: &Directory) -> Result<()> {
+        for name in from.names()? {
+            if name.as_encoded_bytes().starts_with(LEFTOVER.as_bytes()) {
+                continue;
+            }
+            self.files = self.files.checked_sub(1).with_context(|| too_much(from))?;
+            self.entry(from, &name, to, &name)?;
+        }
+        to.sync()
+    }
+
+    fn entry(&mut self, from: &Directory, name: &OsStr, to: &Directory, new: &OsStr) -> Result<()> {
+        let Some(entry) = from.look(name)? else { return Ok(()) };
+        self.note(name.as_encoded_bytes());
+        self.note(&entry.mode.to_le_bytes());
+        match entry.kind {
+            Kind::File => self.file(from, name, &to.create(new, entry.mode)?),
+            Kind::Link => {
+                let target = from.link(name)?;
+                self.note(target.as_os_str().as_encoded_bytes());
+                to.create_link(new, &target)
+            }
+            Kind::Directory => {
+                let inner = from.child(name)?.with_context(|| gone(from, name))?;
+                self.directory(&inner, &to.create_directory(new, entry.mode)?)?;
+                self.note(b"/");
+                Ok(())
+            }
+            // A socket or fifo is made by whoever uses it.
+            Kind::Other => Ok(()),
+        }
+    }
+
+    fn file(&mut self, from: &Directory, name: &OsStr, target: &File) -> Result<()> {
+        let file = from.file(name)?.with_context(|| gone(from, name))?;
+        let path = from.path_of(name);
+        let fingerprint = copy(file.take(self.bytes + 1), target)
+            .and_then(|copied| target.sync_all().map(|()| copied))
+            .with_context(|| format!("copy {}", path.display()))?;
+        self.bytes = self.bytes.checked_sub(fingerprint.size).with_context(|| too_much(from))?;
+        self.note(fingerprint.hash.as_bytes());
+        Ok(())
+    }
+
+    /// With its length, so that no two lists of names and contents are the same.
+    fn note(&mut self, bytes: &[u8]) {
+        self.hash.update(bytes.len().to_le_bytes());
+        self.hash.update(bytes);
+    }
+}
+
+fn gone(from: &Directory, name: &OsStr) -> String {
+    format!("{} was removed meanwhile: try again", from.path_of(name).display())
+}
+
+fn too_much(from: &Directory) -> String {
+    format!(
+        "{} holds too much to be kept (1 GiB, 10,000 files): move its data elsewhere",
+        from.path().display()
+    )
+}

@@ -1,0 +1,183 @@
+//! Taking a driver out of the plugin directory: unlink, then rmdir.
+//!
+//! The executable goes first: for kubelet that is the clean end of a driver. The side file goes last, because
+//! it says that the directory is ours, and a killed uninstall must be able to go on. Nothing is removed that
+//! flexvol did not put there or keep a copy of.
+
+use super::found::{Broken, Found, Ours};
+use super::in_use::{self, Volume};
+use super::install::{self, keep, stage};
+use super::opened::{Opened, Place};
+use super::refusal::{Reason, Refusal};
+use crate::protocol::DriverName;
+use crate::settings::SIDE_FILE;
+use crate::sys::directory::Directory;
+use anyhow::{Context as _, Result};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// What an admin asks for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The driver.
+    pub name: DriverName,
+    /// Where.
+    pub place: Place,
+    /// Where replaced drivers are kept, as the node calls it.
+    pub state: PathBuf,
+    /// What to do while volumes are mounted.
+    pub busy: Busy,
+}
+
+/// What to do while volumes of the driver are mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Busy {
+    /// Refuse.
+    Refuse,
+    /// Wait until none is, so long; then refuse.
+    Wait(Duration),
+    /// Remove the driver all the same: pods with such volumes will not terminate until it is back.
+    Ignore,
+}
+
+/// What was done.
+#[derive(Clone, Debug)]
+pub struct Removed {
+    /// Whether anything was there.
+    pub was_there: bool,
+    /// What an admin should know.
+    pub warnings: Vec<String>,
+}
+
+/// Removes one driver from one plugin directory. An error that is a [`Refusal`] says why not.
+pub fn uninstall(request: &Request) -> Result<Removed> {
+    let start = Instant::now();
+    loop {
+        let patience = match request.busy {
+            Busy::Wait(patience) => patience.saturating_sub(start.elapsed()),
+            Busy::Refuse | Busy::Ignore => Duration::ZERO,
+        };
+        // Without the lock: others may install meanwhile.
+        if request.busy != Busy::Ignore && is_ours(request)? {
+            in_use::wait_until_idle(&request.name, patience)?;
+        }
+        match attempt(request) {
+            Err(error) if is_busy(&error) && !patience.is_zero() => {}
+            done => return done,
+        }
+    }
+}
+
+fn is_busy(error: &anyhow::Error) -> bool {
+    Refusal::reason_of(error) == Some(Reason::InUse)
+}
+
+/// Whether it is worth waiting at all.
+fn is_ours(request: &Request) -> Result<bool> {
+    let plugins = Opened::open(&request.place)?;
+    let found =
+        plugins.map_or(Ok(Found::Absent), |plugins| Found::look(&plugins.directory, &request.name))?;
+    Ok(matches!(found, Found::Ours(_)))
+}
+
+fn attempt(request: &Request) -> Result<Removed> {
+    let Some(plugins) = Opened::open(&request.place)? else {
+        return Ok(Removed { was_there: false, warnings: Vec::new() });
+    };
+    let plugins = plugins.lock(&request.place)?.directory;
+    stage::clean(&plugins)?;
+    let name = &request.name;
+    match Found::look(&plugins, name)? {
+        Found::Absent => Ok(Removed { was_there: false, warnings: Vec::new() }),
+        Found::Broken(Broken::Empty) => {
+            remove_directory(&plugins, name)?;
+            Ok(Removed { was_there: true, warnings: Vec::new() })
+        }
+        Found::Broken(_) | Found::Foreign(_) => Err(not_ours(name, "the driver").into()),
+        Found::Ours(ours) => remove(request, &plugins, &ours),
+    }
+}
+
+fn remove(request: &Request, plugins: &Directory, ours: &Ours) -> Result<Removed> {
+    let name = &request.name;
+    let kept = keep::kept(&kept_in(request)?)?;
+    check_content(name, ours, &kept)?;
+    let busy = in_use::volumes(name)?;
+    if !busy.is_empty() && request.busy != Busy::Ignore {
+        return Err(in_use_refusal(name, &busy).into());
+    }
+    let home = plugins.child(name.directory())?.context("the driver's directory was removed meanwhile")?;
+    home.remove(name.executable())?;
+    for other in &ours.others {
+        home.remove_tree(other)?;
+    }
+    stage::clean(&home)?;
+    home.remove(SIDE_FILE)?;
+    remove_directory(plugins, name)?;
+    let mut warnings = Vec::new();
+    let busy = in_use::volumes(name)?;
+    if !busy.is_empty() {
+        warnings.push(format!(
+            "volumes of {name} are still mounted: {}: install it again, or their pods cannot end",
+            in_use::describe(&busy)
+        ));
+    }
+    if let Some(copy) = kept.last() {
+        warnings.push(format!(
+            "the driver that was there before is kept in {}: flexvol install --roll-back {name} restores it",
+            copy.path().display()
+        ));
+    }
+    Ok(Removed { was_there: true, warnings })
+}
+
+fn remove_directory(plugins: &Directory, name: &DriverName) -> Result<()> {
+    if let Some(home) = install::home(plugins, name)? {
+        stage::clean(&home)?;
+    }
+    plugins.remove_directory(name.directory())?;
+    plugins.sync()
+}
+
+fn kept_in(request: &Request) -> Result<PathBuf> {
+    let Request { name, place, state, .. } = request;
+    install::Request { state: state.clone(), ..install::Request::new(name.clone(), place.clone()) }.kept_in()
+}
+
+/// Every file must be ours, or one that there is a copy of.
+fn check_content(name: &DriverName, ours: &Ours, kept: &[Directory]) -> Result<()> {
+    let is_kept = |other: &String| kept.iter().any(|copy| matches!(copy.look(other), Ok(Some(_))));
+    if let Some(stranger) = ours.others.iter().find(|other| !is_kept(other)) {
+        return Err(not_ours(name, stranger).into());
+    }
+    match &ours.program {
+        Some(program) if Some(&program.fingerprint.hash) != ours.settings.hash.as_ref() => {
+            let ours = program.fingerprint.version.is_some();
+            let is_kept = || {
+                kept.iter().any(|copy| {
+                    let found = Found::inside(copy, name.executable());
+                    found.is_ok_and(|found| {
+                        found.program().is_some_and(|kept| kept.fingerprint == program.fingerprint)
+                    })
+                })
+            };
+            if ours || is_kept() { Ok(()) } else { Err(not_ours(name, name.executable()).into()) }
+        }
+        _ => Ok(()),
+    }
+}
+
+fn not_ours(name: &DriverName, what: &str) -> Refusal {
+    let text =
+        format!("{} holds {what}, which flexvol did not put there: move it away yourself", name.directory());
+    Refusal::new(Reason::Foreign, text)
+}
+
+fn in_use_refusal(name: &DriverName, busy: &[Volume]) -> Refusal {
+    let text = format!(
+        "{name} has {} mounted, which nobody could unmount without it: {}: end those pods, or add --when-idle to wait",
+        if busy.len() == 1 { "a volume".to_owned() } else { format!("{} volumes", busy.len()) },
+        in_use::describe(busy)
+    );
+    Refusal::new(Reason::InUse, text)
+}
