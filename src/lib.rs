@@ -37,6 +37,7 @@
 //! [`Secret`](secret::Secret) shows itself to nobody.
 
 pub mod cli;
+pub mod deploy;
 pub mod driver;
 pub mod driver_log;
 pub mod drivers;

@@ -1,16 +1,18 @@
 //! Small files, read and written whole.
 
 use anyhow::{Context, Result, ensure};
-use std::fs::File;
+use nix::libc;
+use rustix::fs::{self, AtFlags, StatxAttributes, StatxFlags};
+use std::fs::{DirBuilder, File, Permissions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// The text of a file of at most `limit` bytes; `None` if there is no such file.
 pub fn read_small(path: &Path, limit: usize) -> Result<Option<String>> {
     let what = || format!("read {}", path.display());
     // Not blocking: a fifo of that name must not hold anybody up.
-    let file = match File::options().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path) {
+    let file = match File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(None);
         }
@@ -20,6 +22,42 @@ pub fn read_small(path: &Path, limit: usize) -> Result<Option<String>> {
     file.take(limit as u64 + 1).read_to_string(&mut text).with_context(what)?;
     ensure!(text.len() <= limit, "{} is larger than {limit} bytes", path.display());
     Ok(Some(text))
+}
+
+/// Puts a file in place of the one of that name, whole or not at all; for its owner alone.
+pub fn replace(path: &Path, text: &str) -> Result<()> {
+    let write = || {
+        let mut file = tempfile::Builder::new().prefix(".").tempfile_in(path.parent().unwrap_or(path))?;
+        file.write_all(text.as_bytes())?;
+        file.persist(path).map_err(|error| error.error)
+    };
+    write().map(drop).with_context(|| format!("write {}", path.display()))
+}
+
+/// Makes a directory that is nobody's but its owner's, and every one above it that is missing. One that is
+/// there and open to others is closed to them.
+pub fn make_private(path: &Path) -> Result<()> {
+    let make = || {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        let directory =
+            File::options().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(path)?;
+        if directory.metadata()?.permissions().mode() & 0o077 != 0 {
+            directory.set_permissions(Permissions::from_mode(0o700))?;
+        }
+        Ok::<_, std::io::Error>(())
+    };
+    make().with_context(|| format!("make {} and close it to others", path.display()))
+}
+
+/// Whether a directory that we still reach, through a mount, has been removed.
+pub fn is_removed(directory: &Path) -> bool {
+    directory.metadata().is_ok_and(|stat| stat.nlink() == 0)
+}
+
+/// Whether a mount begins here. False on a kernel before 5.8, which cannot say.
+pub fn is_mount_root(path: &Path) -> bool {
+    let stat = fs::statx(fs::CWD, path, AtFlags::empty(), StatxFlags::TYPE);
+    stat.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 /// Makes a file that is not there yet, and its directory; for everybody to read, as the umask allows.
@@ -43,6 +81,32 @@ mod tests {
         File::create(&path).unwrap().set_len(3).unwrap();
         assert_eq!(read_small(&path, 3).unwrap().unwrap().len(), 3);
         assert!(read_small(&path, 2).is_err());
+    }
+
+    #[test]
+    fn a_replaced_file_is_private_and_leaves_nothing_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        replace(&path, "first").unwrap();
+        replace(&path, "second").unwrap();
+        assert_eq!(read_small(&path, 9).unwrap().unwrap(), "second");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
+        assert_eq!(dir.path().read_dir().unwrap().count(), 1);
+        assert!(replace(&dir.path().join("none/a"), "").is_err());
+    }
+
+    #[test]
+    fn a_directory_is_closed_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b");
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
+        make_private(&path).unwrap();
+        assert_eq!((mode(&path), mode(&dir.path().join("a"))), (0o700, 0o700));
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        make_private(&path).unwrap();
+        assert_eq!(mode(&path), 0o700);
+        std::os::unix::fs::symlink(&path, dir.path().join("link")).unwrap();
+        assert!(make_private(&dir.path().join("link")).is_err());
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub mod place;
 pub mod process;
 pub mod process_table;
 mod raw;
+pub mod reaper;
 pub mod reply_pipe;
 pub mod root;
 pub mod signal;

@@ -100,10 +100,21 @@ fn children() -> Vec<Pid> {
 }
 
 fn parent_of(pid: i32) -> Option<Pid> {
+    stat_field(pid, 4).map(Pid::from_raw)
+}
+
+/// When a process was started, in ticks since the boot: no two processes of one number have the same. `None`
+/// if there is none of that number, or no /proc.
+pub fn started(pid: i32) -> Option<u64> {
+    stat_field(pid, 22)
+}
+
+/// One number of /proc/PID/stat, counted as proc(5) does; the name, which may hold anything, comes second.
+fn stat_field<T: std::str::FromStr>(pid: i32, number: usize) -> Option<T> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let after_name = stat.rsplit(|byte| *byte == b')').next()?;
-    let parent = after_name.split(|byte| *byte == b' ').nth(2)?;
-    std::str::from_utf8(parent).ok()?.parse().ok().map(Pid::from_raw)
+    let field = after_name.split(|byte| *byte == b' ').nth(number - 2)?;
+    std::str::from_utf8(field).ok()?.parse().ok()
 }
 
 /// SIGTERM when the parent ends, however it does; at once if it has ended already.

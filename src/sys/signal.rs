@@ -41,9 +41,26 @@ pub fn interrupted() -> bool {
 /// Waits until there is something to read, the time is over (`None`: never), or the process was told to stop,
 /// be it before or meanwhile; says whether there is something to read.
 pub fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool> {
+    wait_any(&mut [PollFd::new(fd, PollFlags::POLLIN)], timeout)
+}
+
+/// The same for several at once; says whether there is something to read in any of them.
+pub fn wait_any_readable<const N: usize>(
+    fds: [BorrowedFd<'_>; N],
+    timeout: Option<Duration>,
+) -> Result<bool> {
+    wait_any(&mut fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)), timeout)
+}
+
+/// The same for room to write.
+pub fn wait_writable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool> {
+    wait_any(&mut [PollFd::new(fd, PollFlags::POLLOUT)], timeout)
+}
+
+fn wait_any(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<bool> {
     // Blocked but while waiting: a signal between the look at the flag and the wait would go unseen.
     let mask = SigSet::from_iter(STOPPING).thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
-    let ready = if interrupted() { Ok(0) } else { poll_with(fd, timeout, mask) };
+    let ready = if interrupted() { Ok(0) } else { poll_with(fds, timeout, mask) };
     mask.thread_set_mask()?;
     match ready {
         Ok(count) => Ok(count > 0),
@@ -52,11 +69,11 @@ pub fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bo
     }
 }
 
-fn poll_with(fd: BorrowedFd<'_>, timeout: Option<Duration>, mask: SigSet) -> nix::Result<i32> {
+fn poll_with(fds: &mut [PollFd<'_>], timeout: Option<Duration>, mask: SigSet) -> nix::Result<i32> {
     /// The kernel takes no time that its clock cannot hold.
     const LONGEST: Duration = Duration::from_secs(1 << 30);
     let timeout = timeout.map(|timeout| TimeSpec::from_duration(timeout.min(LONGEST)));
-    ppoll(&mut [PollFd::new(fd, PollFlags::POLLIN)], timeout, Some(mask))
+    ppoll(fds, timeout, Some(mask))
 }
 
 extern "C" fn interrupt(_: c_int) {
