@@ -103,15 +103,21 @@ impl Ours {
 impl Found {
     /// Looks at a driver's directory in an opened plugin directory.
     pub fn look(plugins: &Directory, name: &DriverName) -> Result<Self> {
-        let directory = name.directory();
-        let Some(entry) = plugins.look(&directory)? else { return Ok(Self::Absent) };
+        Self::at(plugins, &name.directory())
+    }
+
+    /// Looks at a directory of any name, even one that Kubernetes refuses: kubelet executes the file in it that
+    /// is named like the part after the last `~`.
+    pub fn at(plugins: &Directory, directory: &str) -> Result<Self> {
+        let executable = directory.rsplit('~').next().unwrap_or(directory);
+        let Some(entry) = plugins.look(directory)? else { return Ok(Self::Absent) };
         match entry.kind {
             Kind::Directory => {}
-            Kind::Link => return Ok(Self::Broken(Broken::Link(plugins.link(&directory)?))),
+            Kind::Link => return Ok(Self::Broken(Broken::Link(plugins.link(directory)?))),
             _ => return Ok(Self::Broken(Broken::NotADirectory)),
         }
-        match plugins.child(&directory)? {
-            Some(opened) => Self::inside(&opened, name.executable()),
+        match plugins.child(directory)? {
+            Some(opened) => Self::inside(&opened, executable),
             None => Ok(Self::Absent),
         }
     }

@@ -8,7 +8,7 @@ use crate::protocol::{DriverName, TargetPath};
 use crate::sys::mount_table::{self, Tables};
 use crate::volume_dir::VolumeDir;
 use anyhow::Result;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,17 @@ pub struct Volume {
 /// Every mounted volume of a driver, by its target.
 pub fn volumes(name: &DriverName) -> Result<Vec<Volume>> {
     volumes_in(&mut tables()?, name)
+}
+
+/// Every mounted volume of every driver, by the name of the driver's directory.
+pub fn by_driver() -> Result<BTreeMap<String, Vec<Volume>>> {
+    let entries = tables()?.read()?.into_iter();
+    let found: BTreeSet<_> = entries.filter_map(|entry: mount_table::Entry| volume(&entry.target)).collect();
+    let mut volumes: BTreeMap<String, Vec<Volume>> = BTreeMap::new();
+    for (directory, volume) in found {
+        volumes.entry(directory).or_default().push(volume);
+    }
+    Ok(volumes)
 }
 
 /// Waits until no volume of the driver is mounted, at most so long; those that are left.
@@ -62,18 +73,16 @@ fn tables() -> Result<Tables> {
 fn volumes_in(tables: &mut Tables, name: &DriverName) -> Result<Vec<Volume>> {
     let directory = name.directory();
     let targets = tables.read()?.into_iter().map(|entry: mount_table::Entry| entry.target);
-    let volumes: BTreeSet<_> = targets.filter_map(|target| volume(&target, &directory)).collect();
-    Ok(volumes.into_iter().collect())
+    let volumes: BTreeSet<_> = targets.filter_map(|target| volume(&target)).collect();
+    Ok(volumes.into_iter().filter(|(of, _)| *of == directory).map(|(_, volume)| volume).collect())
 }
 
-fn volume(target: &Path, directory: &str) -> Option<Volume> {
+/// The volume at a target, and the name of the directory of the driver it belongs to.
+fn volume(target: &Path) -> Option<(String, Volume)> {
     let dir = VolumeDir::of(&TargetPath::parse(target.as_os_str()).ok()?);
-    if dir.driver.as_deref() != Some(directory) {
-        return None;
-    }
     let mut parts = dir.below.components().map(|part| part.as_os_str().to_string_lossy().into_owned());
     let pod = parts.next().filter(|first| first == "pods").and_then(|_| parts.next());
-    Some(Volume { target: target.to_owned(), pod })
+    Some((dir.driver?, Volume { target: target.to_owned(), pod }))
 }
 
 #[cfg(test)]
@@ -82,12 +91,13 @@ mod tests {
 
     #[test]
     fn volumes_are_known_under_any_root() {
-        let volume = |target: &str| volume(target.as_ref(), "v~d").map(|volume| volume.pod);
-        assert_eq!(volume("/var/lib/kubelet/pods/7/volumes/v~d/data"), Some(Some("7".into())));
-        assert_eq!(volume("/host/k/pods/8/volumes/v~d/a b"), Some(Some("8".into())));
-        assert_eq!(volume("/k/plugins/kubernetes.io/flexvolume/v/d/mounts/pv"), Some(None));
-        for other in ["/var/lib/kubelet/pods/7/volumes/v~e/data", "/v~d/data", "/"] {
-            assert_eq!(volume(other), None, "{other}");
+        let of = |target: &str| volume(target.as_ref()).map(|(directory, volume)| (directory, volume.pod));
+        let pod = |uid: &str| Some(("v~d".to_owned(), Some(uid.to_owned())));
+        assert_eq!(of("/var/lib/kubelet/pods/7/volumes/v~d/data"), pod("7"));
+        assert_eq!(of("/host/k/pods/8/volumes/v~d/a b"), pod("8"));
+        assert_eq!(of("/k/plugins/kubernetes.io/flexvolume/v/d/mounts/pv"), Some(("v~d".into(), None)));
+        for other in ["/v~d/data", "/"] {
+            assert_eq!(of(other), None, "{other}");
         }
     }
 

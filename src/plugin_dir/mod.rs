@@ -17,6 +17,7 @@ pub mod fingerprint;
 pub mod found;
 pub mod in_use;
 pub mod install;
+pub mod list;
 pub mod locate;
 pub mod opened;
 pub mod platform;

@@ -92,12 +92,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("driver");
         let write = |bytes: &[u8]| File::create(&path).unwrap().write_all(bytes).unwrap();
-        write(&[7; 200_000]);
+        let content = vec![7; 200_000];
+        write(&content);
         let source = Source::at(&path).unwrap();
         for _ in 0..2 {
             let mut copy = Vec::new();
             source.copy_to(&mut copy).unwrap();
-            assert_eq!(copy, [7; 200_000]);
+            assert_eq!(copy, content);
         }
         write(b"other");
         assert!(source.copy_to(Vec::new()).unwrap_err().to_string().contains("changed while"));
