@@ -7,6 +7,7 @@ use crate::plugin_dir::fingerprint::short;
 use crate::plugin_dir::install::{self, Allowed, Report, Request, RolledBack, Source, Step, Wishes};
 use crate::plugin_dir::opened::Place;
 use crate::plugin_dir::refusal::{Reason, Refusal};
+use crate::plugin_dir::witness::{Witness, prove};
 use crate::protocol::DriverName;
 use crate::settings::SIZE_LIMIT;
 use crate::sys::files;
@@ -15,6 +16,10 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// How long `--wait` waits if it is not told, in seconds.
+const PATIENCE: &str = "60";
 
 /// Install drivers so that kubelet never sees half of one
 #[derive(Args)]
@@ -26,16 +31,19 @@ Examples:
   sudo flexvol install example.com/gluster --binary ./gluster.sh
   sudo flexvol install fstab/cifs=exec --take-over --settings cifs.json
   sudo flexvol install --roll-back fstab/cifs         put back what was taken over
+  sudo flexvol install image --wait                   and prove that kubelet has called it
   flexvol install image --dry-run                     only say what would be done
 
 kubelet sees one event for a new or changed driver and none when nothing changes, so it is safe to run this again and
 again; what was killed midway is mended and cleaned by the next run. Settings stay as they are unless asked for here:
 --settings replaces all of them, --policy the policy, --set single ones. A secret belongs into --settings, not into
 --set: a command line is seen by everybody.
+--wait proves that it worked: a kubelet watches the directory, and its child has executed the new file. kubelet does
+that when it next works on a pod with volumes, so start one.
 
 Exit status: 0 done or nothing to do, 1 failed, 2 wrong usage, 4 somebody else's driver is in the way, 5 a newer
-version is installed, 7 the node or the directory is not fit for it, 8 the driver fails its own init,
-10 another installer holds the directory. Of several drivers all are tried, and the highest status counts.")]
+version is installed, 7 the node or the directory is not fit for it, 8 the driver fails its own init, 9 installed, but
+kubelet does not read the directory or did not call it in time, 10 another installer holds the directory. Of several drivers all are tried, and the highest status counts.")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(super) struct Install {
     /// What to install: [VENDOR/]NAME, or [VENDOR/]NAME=DRIVER for a driver under another name
@@ -64,6 +72,10 @@ pub(super) struct Install {
     /// Replace a newer version
     #[arg(long)]
     allow_downgrade: bool,
+    /// Wait until kubelet itself has called the driver, so many seconds
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = PATIENCE)]
+    #[arg(conflicts_with = "roll_back")]
+    wait: Option<u64>,
     /// Change nothing, print what would be done
     #[arg(long)]
     dry_run: bool,
@@ -90,24 +102,45 @@ impl Install {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
         let (wishes, source) = (self.wishes()?, self.source()?);
         let places = self.placing.places(screen)?;
-        let mut done = Vec::new();
+        let mut started = Vec::new();
         for (place, choice) in
             places.iter().flat_map(|place| self.drivers.iter().map(move |choice| (place, choice)))
         {
             let request = self.request(choice, place, &wishes);
             let result = self.perform(&request, &source);
-            done.push((request.name, request.place, result));
+            started.push((request.name, request.place, result));
         }
+        // One time for all: kubelet calls them one after the other.
+        let deadline = Instant::now() + Duration::from_secs(self.wait.unwrap_or_default());
+        let done: Vec<_> = started
+            .into_iter()
+            .map(|(name, place, result)| {
+                (name, place, result.and_then(|outcome| self.proven(outcome, deadline)))
+            })
+            .collect();
         placing::conclude(screen, &done)
     }
 
+    fn proven(&self, mut outcome: Outcome, deadline: Instant) -> Result<Outcome> {
+        if let (What::Installed(report), true) = (&outcome.what, self.wait.is_some() && !self.dry_run) {
+            let patience = deadline.saturating_duration_since(Instant::now());
+            outcome.proof = Some(prove(report, outcome.witness.take(), patience)?);
+        }
+        Ok(outcome)
+    }
+
     fn perform(&self, request: &Request, source: &Source) -> Result<Outcome> {
-        let (name, dry_run) = (request.name.clone(), self.dry_run);
-        Ok(if self.roll_back {
-            Outcome { name, dry_run, what: What::RolledBack(install::roll_back(request)?) }
+        let mut witness = None;
+        let what = if self.roll_back {
+            What::RolledBack(install::roll_back(request)?)
         } else {
-            Outcome { name, dry_run, what: What::Installed(Box::new(install::install(request, source)?)) }
-        })
+            let mut mark = |hidden: &Path| {
+                witness = self.wait.map(|_| Witness::of(hidden));
+                Ok(())
+            };
+            What::Installed(Box::new(install::install_marked(request, source, &mut mark)?))
+        };
+        Ok(Outcome { name: request.name.clone(), dry_run: self.dry_run, what, witness, proof: None })
     }
 
     fn wishes(&self) -> Result<Wishes> {
@@ -139,6 +172,9 @@ struct Outcome {
     name: DriverName,
     dry_run: bool,
     what: What,
+    witness: Option<Witness>,
+    /// How it is known that kubelet called it.
+    proof: Option<String>,
 }
 
 enum What {
@@ -179,7 +215,8 @@ impl Shown for Outcome {
             let seen = if step.is_visible() { ": kubelet sees it" } else { "" };
             format!("\n  {}{seen}", step.describe())
         });
-        text + &steps.collect::<String>()
+        let proof = self.proof.iter().map(|proof| format!("\n  {proof}"));
+        text + &steps.chain(proof).collect::<String>()
     }
 
     fn json(&self) -> Value {
@@ -191,6 +228,9 @@ impl Shown for Outcome {
                 value["hash"] = json!(report.settings.hash);
             }
             What::RolledBack(back) => value["copy"] = json!(back.copy),
+        }
+        if let Some(proof) = &self.proof {
+            value["proof"] = json!(proof);
         }
         value
     }

@@ -19,7 +19,7 @@ const IDLE: &str = "600";
 Examples:
   sudo flexvol uninstall tmpfs                      flexvol/tmpfs
   sudo flexvol uninstall example.com/scratch --when-idle
-  sudo flexvol uninstall example.com/scratch --when-idle 60
+  sudo flexvol uninstall example.com/scratch --when-idle=60
 
 Without its driver no volume can be unmounted, and its pod never ends: so this refuses while one is mounted. Only what
 flexvol put there is removed, and nothing of it is left; a driver of somebody else stays. One that is not there is fine.
@@ -33,7 +33,7 @@ pub(super) struct Uninstall {
     #[command(flatten)]
     placing: Placing,
     /// Wait until no volume of it is mounted, so many seconds
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = IDLE, conflicts_with = "force")]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = IDLE, conflicts_with = "force")]
     when_idle: Option<u64>,
     /// Remove it although volumes are mounted: their pods cannot end until it is back
     #[arg(long)]

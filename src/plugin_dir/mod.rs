@@ -23,3 +23,4 @@ pub mod opened;
 pub mod platform;
 pub mod refusal;
 pub mod uninstall;
+pub mod witness;

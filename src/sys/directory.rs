@@ -352,6 +352,11 @@ pub fn set_label(fd: BorrowedFd<'_>, label: &[u8]) -> Result<()> {
     fs::fsetxattr(fd, LABEL, label, XattrFlags::empty()).with_context(|| format!("set the label {}", shown()))
 }
 
+/// Major and minor number of a device.
+pub fn device_numbers(device: u64) -> (u32, u32) {
+    (fs::major(device), fs::minor(device))
+}
+
 /// Makes a directory and the missing ones above it, each with mode 0755, as kubelet does.
 pub fn make_all(path: &Path) -> Result<()> {
     let mut built = PathBuf::new();

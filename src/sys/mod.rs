@@ -10,6 +10,7 @@ pub mod blank;
 pub mod bytes;
 pub mod deadline;
 pub mod directory;
+pub mod executions;
 pub mod files;
 pub mod format;
 pub mod helper;

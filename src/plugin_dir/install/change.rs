@@ -61,7 +61,8 @@ impl Changing<'_> {
         mark: Mark<'_>,
     ) -> Result<Changed> {
         let mut staged = self.stage(stage)?;
-        let path = staged.programs.last().map(|program| stage.home().path_of(program));
+        // The last one that becomes visible, and stays.
+        let path = staged.programs.first().map(|program| stage.home().path_of(program));
         let capabilities = self.check(path.as_deref().unwrap_or(self.source.path()))?;
         path.map_or(Ok(()), |path| mark(&path))?;
         for step in &self.decision.plan.steps {
