@@ -372,6 +372,23 @@ pub fn make_all(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Makes a directory that nobody but us may look into, if it is missing; its parent must be there. One that
+/// belongs to somebody else is refused.
+pub fn make_private(path: &Path) -> Result<()> {
+    match fs::mkdir(path, Mode::from_raw_mode(0o700)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno).with_context(|| format!("make {}", path.display())),
+    }
+    let stat = fs::lstat(path).with_context(|| format!("look at {}", path.display()))?;
+    let ours = stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_mode & 0o022 == 0;
+    anyhow::ensure!(
+        ours && FileType::from_raw_mode(stat.st_mode).is_dir(),
+        "{} is not a directory of our own: remove it",
+        path.display()
+    );
+    Ok(())
+}
+
 /// The path below `root` that a process with that root would reach by `path`: absolute symlinks start again at
 /// `root`, `..` ends there. What does not exist is taken by its name.
 pub fn resolve(root: &Path, path: &Path) -> Result<PathBuf> {

@@ -4,49 +4,99 @@ use crate::kubelet::{Caller, Terms};
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use crate::protocol::{Capabilities, DriverName};
 use crate::settings::SIDE_FILE;
-use crate::sys::directory::Directory;
+use crate::sys::deadline::Deadline;
+use crate::sys::directory::{self, Directory};
 use anyhow::{Context as _, Result};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// How long `init` may take. It is pure: this is for a node that swaps.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Where a private directory is made, in this order: an image without anything has no /tmp.
-const PLACES: [&str; 2] = ["/run/flexvol", "/"];
+/// Where the private directories of all installers are, each locked by its own. Root's alone.
+const ALL: [&str; 2] = ["/run/flexvol", "check"];
+
+/// A directory of our own, removed when dropped. Nobody but us may read it: a side file may hold default options
+/// that are secret.
+#[derive(Debug)]
+pub(super) enum Scratch {
+    /// Under [`ALL`]. If we are killed, the next installer removes it.
+    Swept { all: Directory, own: Directory, name: String },
+    /// Anywhere else, for who may not write there.
+    Temporary(tempfile::TempDir),
+}
+
+impl Scratch {
+    pub(super) fn new() -> Result<Self> {
+        if let Ok(swept) = Self::swept() {
+            return Ok(swept);
+        }
+        let made = tempfile::Builder::new().prefix("flexvol-").tempdir();
+        Ok(Self::Temporary(made.context("make a temporary directory: set TMPDIR to a writable one")?))
+    }
+
+    fn swept() -> Result<Self> {
+        let [run, name] = ALL;
+        directory::make_private(Path::new(run))?;
+        let run = Directory::open(Path::new(run))?.context("/run/flexvol is gone")?;
+        let all = run.child_or_new(name, 0o700)?;
+        // Held until our own is locked, so that nobody takes that for a left one.
+        let sweeping = run.child(name)?.context("/run/flexvol/check is gone")?;
+        sweeping.lock(&Deadline::after(PATIENCE))?;
+        for left in all.names()? {
+            let killed =
+                all.child(&left)?.is_some_and(|left| left.lock(&Deadline::after(Duration::ZERO)).is_ok());
+            if killed {
+                all.remove_tree(left)?;
+            }
+        }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let name = format!("{}-{}", std::process::id(), now.as_nanos());
+        let own = all.create_directory(&name, 0o700)?;
+        own.lock(&Deadline::after(PATIENCE))?;
+        Ok(Self::Swept { all, own, name })
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Swept { own, .. } => own.path(),
+            Self::Temporary(directory) => directory.path(),
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Self::Swept { all, name, .. } = self {
+            // The next installer would find it.
+            let _ = all.remove_tree(name);
+        }
+    }
+}
 
 /// A directory `vendor~driver` of our own with a side file: an executable that is told that it is called so
 /// reads that side file, wherever it is itself.
+#[derive(Debug)]
 pub(super) struct Guise {
-    _temporary: tempfile::TempDir,
     name: PathBuf,
+    _scratch: Scratch,
 }
 
 impl Guise {
     /// The guise of a driver with this side file.
     pub(super) fn new(name: &DriverName, side_file: &str) -> Result<Self> {
-        let temporary = temporary().context("make a temporary directory: set TMPDIR to a writable one")?;
-        let home = Directory::open(temporary.path())?.context("the temporary directory is gone")?;
+        let scratch = Scratch::new()?;
+        let home = Directory::open(scratch.path())?.context("the temporary directory is gone")?;
         let home = home.create_directory(name.directory(), 0o700)?;
         home.create(SIDE_FILE, 0o600)?.write_all(side_file.as_bytes()).context("write a side file")?;
-        Ok(Self { name: home.path_of(name.executable()), _temporary: temporary })
+        Ok(Self { name: home.path_of(name.executable()), _scratch: scratch })
     }
 
     /// Asks `program` for its capabilities under this guise.
     pub(super) fn init(&self, program: &Path) -> Result<Capabilities, String> {
         init(program, Some(&self.name))
     }
-}
-
-/// Nobody but us may read it: the side file may hold default options that are secret.
-fn temporary() -> std::io::Result<tempfile::TempDir> {
-    let mut builder = tempfile::Builder::new();
-    let named = builder.prefix("flexvol-");
-    let first = named.tempdir();
-    PLACES
-        .iter()
-        .fold(first, |found, place| found.or_else(|error| named.tempdir_in(place).map_err(|_| error)))
 }
 
 /// Asks an executable for its capabilities as kubelet does, but under a bare environment.
