@@ -42,9 +42,8 @@ fn probe_shows_what_is_loaded_failed_and_ignored() {
     assert!(out.contains("FAILED   v~b        error creating Flexvolume plugin from directory v~b"), "{out}");
     let (status, out, _) = probe(&dir.path, &["--json"]);
     let found: Value = serde_json::from_str(&out).unwrap();
-    let states: Vec<_> =
-        found["found"].as_array().unwrap().iter().map(|each| each["state"].as_str()).collect();
-    assert_eq!((status, states), (1, ["ignored", "loaded", "failed"].map(Some).to_vec()));
+    let all: Vec<_> = found["found"].as_array().unwrap().iter().map(|each| each["state"].as_str()).collect();
+    assert_eq!((status, all), (1, ["ignored", "loaded", "failed"].map(Some).to_vec()));
     assert_eq!(found["found"][1]["driver"], "v/a");
     assert_eq!(found["found"][1]["capabilities"]["attach"], false);
     let (_, out, _) = probe(&dir.path, &["--json", "--as-kubelet", "1.22"]);

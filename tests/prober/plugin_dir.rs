@@ -36,7 +36,9 @@ impl PluginDir {
     /// With good drivers in it.
     pub(crate) fn with(drivers: &[&str]) -> Self {
         let dir = Self::new();
-        drivers.iter().for_each(|name| dir.install(name, "good"));
+        for name in drivers {
+            dir.install(name, "good");
+        }
         dir
     }
 

@@ -70,7 +70,7 @@ fn rage(dir: &PluginDir, made: &AtomicU64) {
         let due = A_SECOND * u64::try_from(start.elapsed().as_millis()).unwrap() / 1000;
         while made.load(Ordering::Relaxed) < due {
             let count = made.fetch_add(1, Ordering::Relaxed);
-            if count % 50 == 0 { change(dir, &mut dice) } else { noise(dir, &mut dice) }
+            if count.is_multiple_of(50) { change(dir, &mut dice) } else { noise(dir, &mut dice) }
         }
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -160,6 +160,11 @@ impl Watcher {
         &self.plugin_dir
     }
 
+    /// Whose prober this is.
+    pub fn behaviour(&self) -> Behaviour {
+        self.habits.behaviour
+    }
+
     fn list(&mut self) {
         let entries = directory::list(&self.plugin_dir).unwrap_or_else(|error| {
             if self.away.is_none() {
