@@ -95,6 +95,7 @@ impl View {
         match self {
             Self::Json => events.iter().try_for_each(|event| screen.line(&as_json(event, &time).to_string())),
             Self::Lines => events.iter().try_for_each(|event| screen.line(&line(event, &time))),
+            Self::Table(_) if events.is_empty() => Ok(()),
             Self::Table(last) => {
                 last.extend(events.iter().map(|event| line(event, &time)));
                 last.drain(..last.len().saturating_sub(LAST));
@@ -109,8 +110,9 @@ fn table(watcher: &Watcher, last: &VecDeque<String>, screen: &mut Screen) -> Res
     let stats = watcher.stats();
     screen.text("\x1b[H\x1b[2J")?;
     screen.line(&format!(
-        "{}: {} in service, {} changes, {} probes, {} looks, {} overflows",
+        "{}{}: {} in service, {} changes, {} probes, {} looks, {} overflows",
         watcher.plugin_dir().display(),
+        watcher.behaviour().releases().map_or(String::new(), |releases| format!(" as {releases}")),
         watcher.loaded().count(),
         stats.changes,
         stats.probes,

@@ -22,9 +22,6 @@ const ABSENCE: Duration = Duration::from_secs(1);
 /// How often to look whether it is back.
 const ABSENCE_TICK: Duration = Duration::from_millis(200);
 
-/// How often everything is probed while the kernel cannot watch it.
-const RESCAN: Duration = Duration::from_secs(10);
-
 /// How long events of a probe under way may be held back.
 const HELD_BACK: Duration = Duration::from_millis(250);
 
@@ -38,6 +35,8 @@ pub struct Habits {
     pub period: Duration,
     /// How drivers are executed.
     pub terms: Terms,
+    /// How often everything is probed while the kernel cannot watch it all. No kubelet does that.
+    pub rescan: Duration,
     /// Whether a missing plugin directory is made at the start, as kubelet does; else it is an error. One
     /// that disappears later is made again in any case.
     pub create: bool,
@@ -46,7 +45,8 @@ pub struct Habits {
 impl Habits {
     /// A signal or look-up a second, and [`scan::terms`].
     pub fn of(behaviour: Behaviour) -> Self {
-        Self { behaviour, period: Duration::from_secs(1), terms: scan::terms(), create: false }
+        let (period, rescan) = (Duration::from_secs(1), Duration::from_secs(10));
+        Self { behaviour, period, terms: scan::terms(), rescan, create: false }
     }
 }
 
@@ -160,6 +160,11 @@ impl Watcher {
         &self.plugin_dir
     }
 
+    /// Whose prober this is.
+    pub fn behaviour(&self) -> Behaviour {
+        self.habits.behaviour
+    }
+
     fn list(&mut self) {
         let entries = directory::list(&self.plugin_dir).unwrap_or_else(|error| {
             if self.away.is_none() {
@@ -265,7 +270,7 @@ impl Watcher {
 
     fn note_absence(&mut self, error: &anyhow::Error) {
         if !std::mem::replace(&mut self.absence_noted, true) {
-            self.note(format!("{error:#}: make it, or let it be made"));
+            self.note(format!("the plugin directory cannot be made again: {error:#}; make way for it"));
         }
     }
 
@@ -284,7 +289,7 @@ impl Watcher {
             self.limited = unwatched.is_some();
             self.note(match (&unwatched, self.is_design()) {
                 (Some(why), true) => {
-                    format!("{why}; until then everything is probed every {} s", RESCAN.as_secs())
+                    format!("{why}; until then everything is probed every {} s", self.habits.rescan.as_secs())
                 }
                 (Some(why), false) => {
                     format!("Error recursively adding watch: {why}; kubelet sees no change there")
@@ -293,7 +298,7 @@ impl Watcher {
             });
         }
         if self.limited && self.is_design() {
-            self.rescan = self.rescan.or(Some(now + RESCAN));
+            self.rescan = self.rescan.or(Some(now + self.habits.rescan));
         }
     }
 
