@@ -1,18 +1,125 @@
-//! `flexvol call`.
+//! `flexvol call`: any driver, called as kubelet does.
 
+mod shown;
+
+use super::call_arguments::VolumeArguments;
 use super::screen::Screen;
-use crate::failure::{Code, Failure};
-use anyhow::Result;
+use super::{NOT_SUPPORTED, driver_dir};
+use crate::kubelet::{Asked, Caller, Diagnosis, Run, Verdict};
+use crate::protocol::{DriverName, PodRef, TargetPath};
+use crate::volume_dir::VolumeDir;
+use anyhow::{Context as _, Result};
 use clap::Args;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Call any driver as kubelet does, and say what kubelet would make of it
 #[derive(Args)]
-pub(super) struct CallDriver {}
+#[command(after_help = "\
+The driver is executed with kubelet's environment, in /, standard output and error on one pipe
+that is read until everybody who holds it has closed it. What comes back is judged as kubelet
+judges it, and shown with what kubelet would log, what the pod's Event would say, whether a secret
+would be in either, and what to mend.
+
+Examples:
+  sudo flexvol call ./mydriver init
+  sudo flexvol call ./mydriver mount /mnt -o server=10.0.0.1 --secret password=@/root/password
+  sudo flexvol call example.com/nfs unmount /var/lib/kubelet/pods/7/volumes/example.com~nfs/data
+  sudo flexvol call ./mydriver waitforattach /dev/sdb '{}' --json | jq .findings
+  sudo flexvol call ./mydriver mount /mnt --kubelet-log       only the lines in kubelet's log
+
+Exit status: 0 Success, 1 Failure, 2 wrong usage, 3 Not supported.")]
+pub(super) struct CallDriver {
+    /// An executable (/path or ./path), or vendor/driver in the plugin directory
+    driver: OsString,
+    /// What kubelet would ask for: init, mount, unmount, attach, …; anything is passed on
+    verb: OsString,
+    /// The verb's arguments, in kubelet's order; the options JSON may be left out, and -- be set
+    /// before one that begins with a dash
+    arguments: Vec<OsString>,
+    /// The plugin directory; the one kubelet reads if left out (flexvol locate)
+    #[arg(long, visible_alias = "driver-dir", value_name = "DIR")]
+    plugin_dir: Option<PathBuf>,
+    /// How long to wait; kubelet itself waits for ever
+    #[arg(long, value_name = "SECONDS", default_value_t = 123)]
+    timeout: u64,
+    /// Print only what kubelet would log
+    #[arg(long)]
+    kubelet_log: bool,
+    #[command(flatten)]
+    volume: VolumeArguments,
+}
+
+/// A call and all that is to be said about it.
+struct Called {
+    executable: PathBuf,
+    asked: Asked,
+    environment: Vec<(OsString, OsString)>,
+    run: Run,
+    verdict: Verdict,
+    diagnosis: Diagnosis,
+}
 
 impl CallDriver {
-    #[expect(clippy::unused_self, reason = "to be built")]
-    pub(super) fn run(&self, _screen: &mut Screen) -> Result<ExitCode> {
-        Err(Failure::new(Code::Internal, "not built yet").into())
+    pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
+        let executable = self.executable()?;
+        let mut arguments = self.volume.complete(&self.verb, &self.arguments, self.pod())?;
+        arguments.insert(0, self.verb.clone());
+        let asked = Asked::new(arguments);
+        let mut caller = Caller::new(executable.clone());
+        caller.terms.patience = Duration::from_secs(self.timeout);
+        let exchange = caller.execute(&asked.arguments);
+        let run = exchange.run.context("the driver was not executed")?;
+        let diagnosis = Diagnosis::of(&executable, &asked, &run, &exchange.verdict);
+        let environment = caller.terms.environment;
+        let result = Called { executable, asked, environment, run, verdict: exchange.verdict, diagnosis };
+        if self.kubelet_log {
+            result.print_log(screen)?;
+        } else {
+            result.print(screen)?;
+        }
+        Ok(result.status())
+    }
+
+    /// What begins with `/` or `.` is a path, anything else a driver's name.
+    fn executable(&self) -> Result<PathBuf> {
+        let path = Path::new(&self.driver);
+        if path.is_absolute() || path.starts_with(".") || path.starts_with("..") {
+            return std::path::absolute(path).context("find the executable");
+        }
+        let text = self.driver.to_string_lossy();
+        let named = if text.contains('~') {
+            DriverName::from_directory(&self.driver)
+        } else {
+            DriverName::parse(&text)
+        };
+        let name = named.context("for an executable of that name write ./ before it")?;
+        driver_dir::executable(&driver_dir::find(self.plugin_dir.as_deref())?, &name)
+    }
+
+    /// The pod whose directory is named, or any.
+    fn pod(&self) -> PodRef {
+        let target = self.arguments.first().and_then(|target| TargetPath::parse(target).ok());
+        let uid = target.map(|target| VolumeDir::of(&target)).filter(|dir| dir.driver.is_some());
+        let uid = uid.and_then(|dir| dir.below.iter().nth(1).map(OsStr::to_owned));
+        let text = |text: &str| Some(text.to_owned());
+        PodRef {
+            name: text("pod"),
+            namespace: text("default"),
+            uid: uid.map_or_else(|| text("0"), |uid| text(&uid.to_string_lossy())),
+            service_account: text("default"),
+        }
+    }
+}
+
+impl Called {
+    fn status(&self) -> ExitCode {
+        match self.verdict {
+            Verdict::Success(_) => ExitCode::SUCCESS,
+            Verdict::Failure(_) => ExitCode::FAILURE,
+            Verdict::NotSupported => ExitCode::from(NOT_SUPPORTED),
+        }
     }
 }

@@ -3,7 +3,7 @@
 use crate::driver::Driver;
 use crate::drivers;
 use crate::failure::{Code, Failure, Result};
-use crate::protocol::{Access, Argument, DriverName, FsGroup, FsGroupSpelling, Options, Verb};
+use crate::protocol::{Access, Argument, DriverName, FsGroup, FsGroupSpelling, Options, PodRef, Verb};
 use crate::secret::Secret;
 use crate::settings::{SIZE_LIMIT, Settings};
 use crate::skeleton::Personality;
@@ -37,7 +37,7 @@ pub(super) struct CallArguments {
 /// What a PV or pod says about a volume.
 #[derive(Args)]
 #[command(next_help_heading = "Options of the volume, instead of the options JSON")]
-struct VolumeArguments {
+pub(super) struct VolumeArguments {
     /// One of flexVolume.options; may be repeated
     #[arg(short = 'o', long = "option", value_name = "KEY=VALUE", value_parser = pair)]
     options: Vec<(String, String)>,
@@ -88,18 +88,7 @@ impl CallArguments {
 
     /// What follows the verb, the options JSON included: built here unless it was typed.
     pub(super) fn arguments(&self) -> Result<Vec<OsString>> {
-        let mut arguments = self.arguments.clone();
-        match Verb::parse(&self.verb).and_then(|verb| missing_options(verb, arguments.len())) {
-            Some(place) => {
-                let target = arguments.iter().map(Path::new).find(|argument| argument.is_absolute());
-                let name = target.and_then(Path::file_name);
-                let json = self.volume.to_options(name)?.to_json();
-                arguments.insert(place, json.into());
-            }
-            None if self.volume.is_given() => return Err(twice(&self.verb)),
-            None => {}
-        }
-        Ok(arguments)
+        self.volume.complete(&self.verb, &self.arguments, PodRef::default())
     }
 }
 
@@ -122,6 +111,25 @@ fn read_settings(path: &Path) -> Result<Settings> {
 }
 
 impl VolumeArguments {
+    /// The arguments of a verb, with the options JSON in its place unless it was typed. A `mount` is told of
+    /// the pod.
+    pub(super) fn complete(&self, verb: &OsStr, given: &[OsString], pod: PodRef) -> Result<Vec<OsString>> {
+        let mut arguments = given.to_vec();
+        let known = Verb::parse(verb);
+        match known.and_then(|verb| missing_options(verb, arguments.len())) {
+            Some(place) => {
+                let target = arguments.iter().map(Path::new).find(|argument| argument.is_absolute());
+                let name = target.and_then(Path::file_name);
+                let pod = if known == Some(Verb::Mount) { pod } else { PodRef::default() };
+                let json = Options { pod, ..self.to_options(name)? }.to_json();
+                arguments.insert(place, json.into());
+            }
+            None if self.is_given() => return Err(twice(verb)),
+            None => {}
+        }
+        Ok(arguments)
+    }
+
     fn is_given(&self) -> bool {
         let words = !self.options.is_empty() || !self.secrets.is_empty() || self.fs_type.is_some();
         words || self.ro || self.fs_group.is_some()

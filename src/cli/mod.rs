@@ -9,6 +9,7 @@ mod call_arguments;
 mod capabilities;
 mod completions;
 mod deploy;
+mod driver_dir;
 mod drivers;
 mod example;
 mod explain;

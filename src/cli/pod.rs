@@ -3,10 +3,12 @@
 mod life;
 mod rehearsal;
 
+use super::driver_dir;
 use super::report::Report;
 use super::screen::Screen;
 use crate::failure::{Code, Failure};
 use crate::kubelet::{Objects, PodVolume, Secrets, Terms};
+use crate::plugin_dir::locate;
 use crate::quantity::Quantity;
 use crate::sys::{files, signal};
 use anyhow::{Context as _, Result};
@@ -15,9 +17,6 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-
-/// Kubelet's own default.
-const DRIVER_DIRECTORY: &str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec";
 
 /// Instead of kubelet's own, which it keeps clean.
 const ROOT: &str = "/var/lib/flexvol/kubelet";
@@ -44,10 +43,10 @@ enum Action {
 /// Mount every FlexVolume of the pods, as kubelet would before it starts their containers
 #[derive(Args)]
 #[command(after_help = "\
-Reads what kubectl applies: Pod (or what has a pod template), PersistentVolumeClaim, PersistentVolume,
-Secret, List; other kinds are left out. Without a pod, one is made up for each PersistentVolume. Drivers are
-called exactly as kubelet and the controller-manager call them, attach and retries included; done a second
-time, it finds the volumes mounted.
+Reads what kubectl applies: Pod (or what has a pod template), PersistentVolumeClaim,
+PersistentVolume, Secret, List; other kinds are left out. Without a pod, one is made up for each
+PersistentVolume. Drivers are called exactly as kubelet and the controller-manager call them,
+attach and retries included; done a second time, it finds the volumes mounted.
 
 Examples:
   sudo flexvol pod up -f pod.yaml
@@ -68,9 +67,9 @@ struct Up {
 /// Unmount every FlexVolume of the pods, as kubelet would after their containers ended
 #[derive(Args)]
 #[command(after_help = "\
-Takes down what `pod up` with the same files and --root brought up, also after it failed halfway. A device is
-unmounted and detached after its last pod. What is down already needs nothing, not even the driver. Secrets
-are not needed.
+Takes down what `pod up` with the same files and --root brought up, also after it failed halfway.
+A device is unmounted and detached after its last pod. What is down already needs nothing, not
+even the driver. Secrets are not needed.
 
 Examples:
   sudo flexvol pod down -f pod.yaml
@@ -87,9 +86,9 @@ struct Common {
     /// YAML or JSON; may be repeated, - for standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// The plugin directory
-    #[arg(long, visible_alias = "plugin-dir", value_name = "DIR", default_value = DRIVER_DIRECTORY)]
-    driver_dir: PathBuf,
+    /// The plugin directory; the one kubelet reads if left out (flexvol locate)
+    #[arg(long, visible_alias = "plugin-dir", value_name = "DIR")]
+    driver_dir: Option<PathBuf>,
     /// What stands for kubelet's --root-dir: mounts appear in <DIR>/pods/<uid>/volumes
     #[arg(long, value_name = "DIR", default_value = ROOT)]
     root: PathBuf,
@@ -113,13 +112,14 @@ impl Pod {
             Action::Up(up) => (&up.common, Secrets::Wanted),
             Action::Down(down) => (&down.common, Secrets::Unneeded),
         };
-        let (root, driver_dir) = (common.root()?, common.driver_dir()?);
+        let root = common.root()?;
         let volumes = common.objects()?.pod_volumes(&root, secrets)?;
         let node = common.node_name()?;
         if common.dry_run {
             return rehearsal::print(screen, &volumes, &node, matches!(self.action, Action::Up(_)));
         }
         signal::install()?;
+        let driver_dir = driver_dir::find(common.driver_dir.as_deref())?;
         let width = volumes.iter().map(|volume| title(volume).chars().count() + 2).max().unwrap_or(0).max(8);
         let intro = format!(
             "flexvol {}: what kubelet does to volumes, below {}\n\
@@ -142,6 +142,11 @@ impl Common {
     /// A symlink in it is the admin's. A kubelet at work there would take our pods for orphans.
     fn root(&self) -> Result<PathBuf> {
         let root = std::path::absolute(&self.root).context("find the directory of --root")?;
+        if locate::kubelets()?.iter().any(|kubelet| kubelet.root_dir == root) {
+            let text =
+                format!("{} belongs to the kubelet that runs here: name another with --root", root.display());
+            return Err(Failure::new(Code::Denied, text).into());
+        }
         if let Some(sign) = OF_KUBELET.iter().find(|name| root.join(name).exists()) {
             let text = format!(
                 "{} is a kubelet's own directory, it has {sign}: name another with --root",
@@ -150,11 +155,6 @@ impl Common {
             return Err(Failure::new(Code::Denied, text).into());
         }
         Ok(root)
-    }
-
-    /// Drivers are executed in `/`.
-    fn driver_dir(&self) -> Result<PathBuf> {
-        std::path::absolute(&self.driver_dir).context("find the directory of --driver-dir")
     }
 
     fn objects(&self) -> Result<Objects> {

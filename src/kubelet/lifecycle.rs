@@ -84,6 +84,16 @@ impl PodVolume {
         Ok(Call::Mount { target: self.target()?, device: None, options })
     }
 
+    /// What `expandfs` is called with once the PV has grown; an inline volume cannot.
+    pub fn expand_call(&self, device: &str, new_bytes: u64) -> crate::failure::Result<Call> {
+        let old_bytes = self.capacity.ok_or_else(|| {
+            let text = format!("{} is an inline volume: only a PersistentVolume can grow", self.name);
+            Failure::options(text)
+        })?;
+        let (options, device, target) = (self.device_options(), device.to_owned(), self.target()?);
+        Ok(Call::ExpandFs { options, device, target, new_bytes, old_bytes })
+    }
+
     /// Every call in the life of the volume, in order; whether it comes only for a driver that attaches is
     /// said with each. What `attach` would answer is `device`.
     pub fn calls(&self, node: &str, device: &str) -> crate::failure::Result<Vec<(Call, bool)>> {

@@ -8,9 +8,11 @@
 //!
 //! Followed is pkg/volume/flexvolume of Kubernetes 1.13 to 1.36, which do not differ here.
 
+mod asked;
 mod attachment;
 mod caller;
 mod device;
+mod diagnosis;
 mod exec;
 mod fs_group;
 mod journal;
@@ -20,7 +22,9 @@ mod objects;
 pub mod prober;
 mod verdict;
 
+pub use asked::Asked;
 pub use caller::{Caller, Exchange, masked};
+pub use diagnosis::{Diagnosis, Finding, Leak, Place};
 pub use exec::{End, Run, Stop, Terms};
 pub use journal::{Action, Journal, Record};
 pub use lifecycle::PodVolume;

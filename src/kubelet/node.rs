@@ -204,22 +204,11 @@ impl NodeDriver {
     /// a driver that wants no such call and for read-only use.
     pub fn expand(&mut self, volume: &PodVolume, new_bytes: u64) -> Journal {
         Journal::keep("MountVolume.NodeExpandVolume", |journal| {
-            let Some(old_bytes) = volume.capacity else {
-                let text = format!("{} is an inline volume: only a PersistentVolume can grow", volume.name);
-                return Err(Failure::options(text).into());
-            };
+            let (device, target) = (self.device(volume), volume.target()?);
+            let call = volume.expand_call(&device, new_bytes)?;
             if !self.capabilities.requires_fs_resize || volume.options.access() == Access::ReadOnly {
                 return Ok(());
             }
-            let (device, target) = (self.device(volume), volume.target()?);
-            let options = volume.device_options();
-            let call = Call::ExpandFs {
-                options,
-                device: device.clone(),
-                target: target.clone(),
-                new_bytes,
-                old_bytes,
-            };
             match journal.call(&mut self.kubelet, &call) {
                 Verdict::Success(_) => Ok(()),
                 Verdict::NotSupported => journal.perform(Action::Grow, || device::grow(&device, &target)),

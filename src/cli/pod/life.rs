@@ -1,9 +1,8 @@
 //! `up` and `down`: every operation of every volume, repeated where that was asked for.
 
 use super::title;
-use crate::cli::capabilities;
 use crate::cli::report::{Report, Row};
-use crate::failure::{Code, Failure};
+use crate::cli::{capabilities, driver_dir};
 use crate::kubelet::{Backoff, Journal, NodeDriver, PodVolume, Terms, clean_up, is_down};
 use crate::protocol::DriverName;
 use crate::quantity::Quantity;
@@ -113,13 +112,13 @@ impl<'a> Life<'a> {
 
     fn load_now(&mut self, volume: &PodVolume) -> Result<Option<NodeDriver>> {
         let (name, part) = (&volume.driver, title(volume));
-        let executable = self.driver_dir.join(name.directory()).join(name.executable());
-        if !executable.exists() {
-            let text = format!("there is no {}: install {name}, or give --driver-dir", executable.display());
-            let missing = Failure::new(Code::NotFound, text);
-            self.report.row(Row::noted(&part, "find driver", Err(missing.into())))?;
-            return Ok(None);
-        }
+        let executable = match driver_dir::executable(&self.driver_dir, name) {
+            Ok(executable) => executable,
+            Err(missing) => {
+                self.report.row(Row::noted(&part, "find driver", Err(missing)))?;
+                return Ok(None);
+            }
+        };
         let (journal, driver) = NodeDriver::load(executable, self.terms.clone(), &self.node);
         let note = driver.as_ref().map(|driver| capabilities::names(driver.capabilities()));
         self.report.journal(&part, &journal, &note.unwrap_or_default())?;

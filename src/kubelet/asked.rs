@@ -1,0 +1,87 @@
+//! Any arguments at all, and the secrets in them: what a person wants a driver to be called with.
+
+use crate::protocol::Options;
+use crate::secret::{MASK, Redactor, Secret};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+/// The key of each secret begins with it.
+const PREFIX: &str = "kubernetes.io/secret/";
+
+/// The arguments of one call, verb first, that need not be right.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// As the driver gets them.
+    pub arguments: Vec<OsString>,
+    /// The secrets in them by their keys, as far as they can be told.
+    pub secrets: BTreeMap<String, Secret>,
+    /// For people, the secrets masked.
+    pub shown: Vec<String>,
+}
+
+impl Asked {
+    /// Looks for secrets in the arguments. One that may hold some and cannot be read is masked as a whole.
+    pub fn new(arguments: Vec<OsString>) -> Self {
+        let (mut secrets, mut shown) = (BTreeMap::new(), Vec::new());
+        for argument in &arguments {
+            let text = argument.to_string_lossy();
+            shown.push(if text.contains(PREFIX) {
+                mask(&text, &mut secrets).unwrap_or_else(|| MASK.to_owned())
+            } else {
+                text.into_owned()
+            });
+        }
+        Self { arguments, secrets, shown }
+    }
+
+    /// The verb; empty if there is none.
+    pub fn verb(&self) -> &str {
+        self.shown.first().map_or("", String::as_str)
+    }
+
+    /// Takes the secrets out of what the driver says.
+    pub fn redactor(&self) -> Redactor {
+        Redactor::new(self.secrets.values())
+    }
+
+    /// The options, if there are any that a driver could read.
+    pub fn options(&self) -> Option<Options> {
+        self.arguments.iter().skip(1).find_map(|argument| Options::parse(argument).ok())
+    }
+}
+
+/// The JSON object with its secrets masked; `None` if it is none.
+fn mask(text: &str, secrets: &mut BTreeMap<String, Secret>) -> Option<String> {
+    let mut object: Map<String, Value> = serde_json::from_str(text).ok()?;
+    for (key, value) in &mut object {
+        if let Some(key) = key.strip_prefix(PREFIX) {
+            let raw = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let bytes = STANDARD.decode(&raw).unwrap_or_else(|_| raw.into_bytes());
+            secrets.insert(key.to_owned(), Secret::new(bytes));
+            *value = Value::String(MASK.to_owned());
+        }
+    }
+    Some(Value::Object(object).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_found_and_masked_in_whatever_form() {
+        let asked = |text: &str| Asked::new(vec!["mount".into(), text.into()]);
+        let good = asked(r#"{"a":"b","kubernetes.io/secret/k":"aHVudGVyMg=="}"#);
+        assert_eq!(good.shown, ["mount", r#"{"a":"b","kubernetes.io/secret/k":"***"}"#]);
+        assert_eq!(good.secrets["k"].expose(), b"hunter2");
+        let plain = asked(r#"{"kubernetes.io/secret/k":"hunter2","a":1}"#);
+        assert_eq!(plain.secrets["k"].expose(), b"hunter2");
+        assert!(plain.options().is_none() && good.options().is_some());
+        assert_eq!(asked(r#"{"kubernetes.io/secret/k":"hunter2""#).shown, ["mount", "***"]);
+        assert_eq!(asked("x").shown, ["mount", "x"]);
+        assert_eq!(Asked::new(Vec::new()).verb(), "");
+    }
+}

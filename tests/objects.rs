@@ -1,0 +1,124 @@
+//! From YAML to argv: against the calls of a live kubelet, and for the volumes of other drivers' documentation.
+//!
+//! `UPDATE=1 cargo test --test objects` writes `data/peers-calls.tsv` anew; the diff is what a reviewer reads.
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, reason = "the test writes its golden file")]
+
+use flexvol::kubelet::{Objects, PodVolume, Secrets};
+use flexvol::protocol::{Call, Verb};
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+const ROOT: &str = "/var/lib/kubelet";
+
+/// The sections whose objects are in `data/recorded-objects.yaml`.
+const SECTIONS: [&str; 5] = ["0", "A", "B", "C", "H"];
+
+/// One line of `data/kubelet-calls.jsonl`.
+#[derive(Deserialize)]
+struct Recorded {
+    section: String,
+    argv: Vec<String>,
+}
+
+fn volumes(text: &str) -> Vec<PodVolume> {
+    let mut objects = Objects::default();
+    objects.add(text).unwrap();
+    objects.pod_volumes(Path::new(ROOT), Secrets::Wanted).unwrap()
+}
+
+fn words(call: &Call) -> Vec<String> {
+    let text = |word: OsString| word.into_string().unwrap();
+    call.to_arguments().into_iter().map(text).collect()
+}
+
+/// Driver directory and arguments of every call in a volume's life, growth to the recorded size included.
+fn rendered() -> BTreeSet<(String, Vec<String>)> {
+    let volumes = volumes(include_str!("data/recorded-objects.yaml"));
+    assert_eq!(volumes.len(), 8);
+    let mut all = BTreeSet::new();
+    for volume in &volumes {
+        let device = if volume.driver.driver() == "bare" { "" } else { "/dev/loop0" };
+        let mut calls: Vec<_> =
+            volume.calls("vm", device).unwrap().into_iter().map(|(call, _)| call).collect();
+        calls.extend(volume.expand_call(device, 50_331_648));
+        all.extend(calls.iter().map(|call| (volume.driver.directory(), words(call))));
+    }
+    all
+}
+
+#[test]
+fn recorded_calls_are_rendered_byte_for_byte() {
+    let (rendered, mut compared) = (rendered(), BTreeSet::new());
+    for line in include_str!("data/kubelet-calls.jsonl").lines() {
+        let Recorded { section, argv } = serde_json::from_str(line).unwrap();
+        let executable = PathBuf::from(&argv[0]);
+        let directory = executable.parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+        let ours = SECTIONS.contains(&section.as_str()) || section == "I" && directory == "example~dummy";
+        if argv[1] == "init" || !ours {
+            continue;
+        }
+        let (verb, call) = (argv[1].clone(), (directory, argv[1..].to_vec()));
+        assert!(rendered.contains(&call), "{section}: {call:?} is not among\n{rendered:#?}");
+        compared.insert(verb);
+    }
+    let never_sent = BTreeSet::from(["init", "expandvolume"].map(str::to_owned));
+    let all: BTreeSet<_> = Verb::ALL.iter().map(|verb| verb.name().to_owned()).collect();
+    assert_eq!(compared, all.difference(&never_sent).cloned().collect::<BTreeSet<_>>());
+}
+
+/// Pod, driver and the `mount` call of every volume.
+fn peers() -> String {
+    let line = |volume: &PodVolume| {
+        let call = words(&volume.mount_call().unwrap());
+        let pod = volume.options.pod.name.clone().unwrap();
+        format!("{pod}\t{}\t{}\t{}\n", volume.driver, call[1], call[2])
+    };
+    volumes(include_str!("data/peers.yaml")).iter().map(line).collect()
+}
+
+#[test]
+fn other_drivers_volumes_are_rendered_as_ever() {
+    let (text, path) = (peers(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/peers-calls.tsv"));
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap();
+    assert!(golden == text, "not as in tests/data/peers-calls.tsv (UPDATE=1 accepts):\n{text}");
+    assert!(text.lines().count() > 30, "{text}");
+}
+
+/// What is easily got wrong, said by hand.
+#[test]
+fn other_drivers_volumes_mean_what_they_say() {
+    let text = peers();
+    let json = |pod: &str| {
+        let line = text.lines().find(|line| line.split('\t').next() == Some(pod)).unwrap();
+        line.rsplit('\t').next().unwrap().to_owned()
+    };
+    for (pod, part) in [
+        // A final newline is part of the secret; a driver may take it off.
+        ("c02", r#""kubernetes.io/secret/password":"c2VjcmV0Cg==""#),
+        ("c02", r#""mountOptions":"""#),
+        ("c04", r#""kubernetes.io/pvOrVolumeName":"c04""#),
+        ("c06", r#""kubernetes.io/fsType":"""#),
+        ("c06", r#""kubernetes.io/secret/password":"YSxiKWMkZCFcZQ==""#),
+        ("c08", r#""kubernetes.io/mounterArgs.FsGroup":"333""#),
+        ("c10", r#""opts":"domain=…,rw,file_mode=0770,dir_mode=0770""#),
+        ("c13", r#""kubernetes.io/secret/debug":"dHJ1ZQ==""#),
+        ("c18", r#""kubernetes.io/readwrite":"ro""#),
+        // Of a PV only the claim's word counts.
+        ("b10", r#""kubernetes.io/readwrite":"ro""#),
+        ("b07", r#""doNotPlaceWithRegex":".*","encryptVolumes":"yes""#),
+        ("f04", r#""akId":"","akSecret":"""#),
+        ("f07", r#""kubernetes.io/pvOrVolumeName":"f07","kubernetes.io/readwrite":"rw""#),
+        ("f09", r#""dir":"00/01""#),
+        ("n05", r#""vers":"4.0""#),
+        ("o06", r#""volume-mode":"0750""#),
+        ("o08", r#""keyvaultobjectnames":"testsecret;testkey""#),
+    ] {
+        assert!(json(pod).contains(part), "{pod}: {part} is not in {}", json(pod));
+    }
+}
