@@ -143,6 +143,16 @@ impl Install {
         Ok(Outcome { name: request.name.clone(), dry_run: self.dry_run, what, witness, proof: None })
     }
 
+    /// One request for each driver and plugin directory, and what is to be installed: for `deploy`.
+    pub(super) fn requests(&self) -> Result<(Source, Vec<Request>)> {
+        let wishes = self.wishes()?;
+        let places = self.placing.places();
+        let each = |place| self.drivers.iter().map(move |choice| (choice, place));
+        let requests =
+            places.iter().flat_map(each).map(|(choice, place)| self.request(choice, place, &wishes));
+        Ok((self.source()?, requests.collect()))
+    }
+
     fn wishes(&self) -> Result<Wishes> {
         Ok(Wishes {
             driver: None,

@@ -7,11 +7,13 @@
 //!
 //! * [`schedule`] says when a driver is looked at again, and keeps two deployments that want different things
 //!   from outdoing each other.
+//! * [`keeper`] installs.
 //! * [`watches`] turns changes of directories into the numbers of drivers.
 //! * [`tail`] follows the drivers' log, so that the pod's log is the drivers'.
 //! * [`ready`] is the file that a readiness probe asks for.
 
 pub mod event;
+pub mod keeper;
 pub mod ready;
 pub mod schedule;
 pub mod tail;
@@ -49,10 +51,21 @@ impl Home {
     }
 }
 
+/// What putting a driver in its place came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Put {
+    /// Whether anything had to be done.
+    pub changed: bool,
+    /// What, in a word.
+    pub word: &'static str,
+    /// Which version, and what an admin should know.
+    pub message: String,
+}
+
 /// Who changes plugin directories.
 pub trait Keeper {
-    /// Puts a driver in its place; what had to be done for it, in a word, or `None` if nothing had.
-    fn put(&mut self, home: &Home) -> Result<Option<&'static str>>;
+    /// Puts a driver in its place, if it is not there as it should be.
+    fn put(&mut self, home: &Home) -> Result<Put>;
 
     /// Takes it out; refuses while its volumes are mounted.
     fn remove(&mut self, home: &Home) -> Result<()>;
@@ -160,27 +173,29 @@ impl<'a> Deployment<'a> {
             // An error now is the signal's.
             return Ok(());
         }
-        let ended = match &put {
-            Ok(None) => Ended::Well,
-            Ok(Some(_)) => Ended::Mended,
-            Err(_) => Ended::Failed,
-        };
         if put.is_err() && files::is_removed(&home.plugin_dir) {
             return Err(lost(&home.plugin_dir).into());
         }
-        let standing = put.as_ref().map(drop).map_err(|error| format!("{error:#}"));
-        let line = match (&put, &standing) {
-            (Ok(Some(word)), _) => Some(Event::new(word).about(home).to_line()),
-            (_, Err(why)) if self.posts[number].standing.as_ref() != Some(&standing) => {
-                Some(Event::new("failed").about(home).saying(why).to_line())
+        let post = &mut self.posts[number];
+        let (ended, standing) = match &put {
+            Ok(Put { changed: false, .. }) => (Ended::Well, Ok(())),
+            Ok(_) => (Ended::Mended, Ok(())),
+            Err(error) => (Ended::Failed, Err(format!("{error:#}"))),
+        };
+        let event = match (&put, &standing) {
+            (Ok(put), _) if put.changed || post.standing.is_none() => {
+                Some(Event::new(put.word).saying(&put.message))
+            }
+            // What keeps failing in the same way is said once.
+            (_, Err(why)) if post.standing.as_ref() != Some(&standing) => {
+                Some(Event::new("failed").saying(why))
             }
             _ => None,
         };
-        let post = &mut self.posts[number];
         post.schedule.ended(Instant::now(), ended);
         post.standing = Some(standing);
-        if let Some(line) = line {
-            (self.output)(&line);
+        if let Some(event) = event {
+            (self.output)(&event.about(home).to_line());
         }
         Ok(())
     }
@@ -197,22 +212,30 @@ impl<'a> Deployment<'a> {
         for change in self.watches.changes(&self.homes)? {
             match change {
                 Change::Log(Some(name)) if !self.tail.concerns(&name) => {}
-                Change::Log(Some(_)) => self.tail.read(&mut *self.output)?,
+                Change::Log(Some(_)) => self.follow_log(Ok(())),
                 Change::Log(None) => {
-                    files::make_private(&self.log)?;
+                    let made = files::make_private(&self.log);
                     self.watches.renew(&self.homes, &self.log);
-                    self.tail.read(&mut *self.output)?;
+                    self.follow_log(made);
                 }
                 Change::Driver(number) => self.posts[number].schedule.changed(Instant::now()),
                 Change::PluginDir(path) if files::is_mount_root(&path) => return Err(lost(&path).into()),
                 Change::PluginDir(path) => self.changed(|home| home.plugin_dir == path),
                 Change::Anything => {
                     self.changed(|_| true);
-                    self.tail.read(&mut *self.output)?;
+                    self.follow_log(Ok(()));
                 }
             }
         }
         Ok(())
+    }
+
+    /// A log that cannot be read is no reason to leave drivers alone.
+    fn follow_log(&mut self, before: Result<()>) {
+        let read = self.tail.read(&mut *self.output);
+        if let Err(error) = before.and(read) {
+            self.say(&Event::new("log lost").saying(&format!("{error:#}")));
+        }
     }
 
     fn changed(&mut self, which: impl Fn(&Home) -> bool) {

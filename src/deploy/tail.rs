@@ -41,13 +41,28 @@ impl Tail {
         for part in [&mut self.previous, &mut self.current].into_iter().flatten() {
             part.read(&mut line).with_context(|| format!("read {}", self.path.display()))?;
         }
-        if self.current.as_ref().map(|part| part.identity) != identity(&self.path) {
+        let there = identity(&self.path);
+        if there.or(identity(&append::previous(&self.path))).is_none() {
+            // Removed, not put aside. The kernel tells of a removed directory once no file of it is open.
+            (self.previous, self.current) = (None, None);
+        } else if self.current.as_ref().map(|part| part.identity) != there {
             // Read to its end just now, and again from the next time on.
             self.previous = self.current.take().or(self.previous.take());
-            self.current = Part::open(&self.path)?;
-            if let Some(part) = &mut self.current {
-                part.read(&mut line).with_context(|| format!("read {}", self.path.display()))?;
-            }
+            self.catch_up(&mut line)?;
+        }
+        Ok(())
+    }
+
+    /// The log has been put aside, perhaps twice: then there is a part that was never looked at.
+    fn catch_up(&mut self, line: &mut impl FnMut(&str)) -> Result<()> {
+        let known = self.previous.as_ref().map(|part| part.identity);
+        let aside = append::previous(&self.path);
+        if identity(&aside) != known {
+            self.previous = Part::open(&aside)?.or(self.previous.take());
+        }
+        self.current = Part::open(&self.path)?;
+        for part in [&mut self.previous, &mut self.current].into_iter().flatten() {
+            part.read(line).with_context(|| format!("read {}", self.path.display()))?;
         }
         Ok(())
     }
@@ -165,6 +180,19 @@ mod tests {
         lines.extend(new(&mut tail));
         let expected: Vec<_> = (0..500).map(|number| number.to_string()).collect();
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_part_that_came_and_went_between_two_looks_is_told_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        append::line(&path, "0\n", 2).unwrap();
+        let mut tail = Tail::from_now(path.clone()).unwrap();
+        append::line(&path, "1\n", 99).unwrap();
+        append::line(&path, "2\n", 2).unwrap();
+        append::line(&path, "3\n", 2).unwrap();
+        assert_eq!(new(&mut tail), ["1", "2", "3"]);
+        assert_eq!(new(&mut tail), [""; 0]);
     }
 
     #[test]

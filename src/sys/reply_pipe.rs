@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, memfd_create, openat};
 use rustix::io::{Errno, write};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ impl ReplyPipe {
     pub fn send(self, line: &str) {
         let Some(pipe) = self.pipe else { return };
         let (mut rest, end) = (line.as_bytes(), Instant::now() + PATIENCE);
-        while !rest.is_empty() && is_writable(&pipe, end) {
+        while !rest.is_empty() && is_writable(&*pipe, end) {
             match write(&pipe, rest) {
                 Ok(count) => rest = &rest[count..],
                 Err(Errno::INTR | Errno::AGAIN) => {}
@@ -54,15 +54,17 @@ impl ReplyPipe {
     }
 }
 
+/// Whether there is room to write before `end`, also for a process that was told to stop.
+///
 /// poll(2) promises room for `PIPE_BUF` bytes, 4096. A failure's line is bounded by that, so its one write
 /// does not block. A longer one, of a name or device that a command printed, can block on a pipe that is
 /// nearly full: kubelet's is new and empty.
-fn is_writable(pipe: &OwnedFd, end: Instant) -> bool {
+pub fn is_writable(pipe: impl AsFd, end: Instant) -> bool {
     loop {
         let left = end.saturating_duration_since(Instant::now());
         let timeout =
             Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) };
-        match poll(&mut [PollFd::new(pipe, PollFlags::OUT)], Some(&timeout)) {
+        match poll(&mut [PollFd::new(&pipe, PollFlags::OUT)], Some(&timeout)) {
             Err(Errno::INTR) if !left.is_zero() => {}
             Ok(ready) => return ready > 0,
             Err(Errno::INTR) => return false,

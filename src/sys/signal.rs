@@ -52,11 +52,6 @@ pub fn wait_any_readable<const N: usize>(
     wait_any(&mut fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)), timeout)
 }
 
-/// The same for room to write.
-pub fn wait_writable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool> {
-    wait_any(&mut [PollFd::new(fd, PollFlags::POLLOUT)], timeout)
-}
-
 fn wait_any(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<bool> {
     // Blocked but while waiting: a signal between the look at the flag and the wait would go unseen.
     let mask = SigSet::from_iter(STOPPING).thread_swap_mask(SigmaskHow::SIG_BLOCK)?;

@@ -1,0 +1,68 @@
+//! Installing as what keeps a driver in place: what is as it should be is not touched.
+
+use super::{Home, Keeper, Put};
+use crate::plugin_dir::fingerprint::short;
+use crate::plugin_dir::install::{Outcome, Report, Request, Source, install};
+use crate::settings::SIDE_FILE;
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+/// Installs the same drivers again and again.
+///
+/// A driver that was removed comes back with the settings it had, whoever set them: an admin's edits of the side
+/// file are no damage.
+#[derive(Debug)]
+pub struct Installs {
+    source: Source,
+    kept: Vec<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    home: Home,
+    request: Request,
+    settings: Option<Value>,
+}
+
+impl Installs {
+    /// One request for each driver and plugin directory.
+    pub fn new(source: Source, requests: Vec<Request>) -> Result<Self> {
+        let kept = requests.into_iter().map(|request| {
+            let home = Home { name: request.name.clone(), plugin_dir: request.place.path()? };
+            Ok(Kept { home, request, settings: None })
+        });
+        Ok(Self { source, kept: kept.collect::<Result<_>>()? })
+    }
+
+    /// Where the drivers belong.
+    pub fn homes(&self) -> Vec<Home> {
+        self.kept.iter().map(|kept| kept.home.clone()).collect()
+    }
+}
+
+impl Keeper for Installs {
+    fn put(&mut self, home: &Home) -> Result<Put> {
+        let kept = self.kept.iter_mut().find(|kept| kept.home == *home);
+        let kept = kept.context("a driver that was not asked for")?;
+        let mut request = kept.request.clone();
+        if !home.directory().join(SIDE_FILE).exists() {
+            request.wishes.settings = kept.settings.clone().or(request.wishes.settings);
+        }
+        let report = install(&request, &self.source)?;
+        kept.settings = serde_json::to_value(&report.settings).ok();
+        Ok(told(&report))
+    }
+
+    fn remove(&mut self, _home: &Home) -> Result<()> {
+        anyhow::bail!("not built yet")
+    }
+}
+
+fn told(report: &Report) -> Put {
+    let outcome = report.plan.outcome;
+    let version = report.settings.version.as_deref().unwrap_or("of unknown version");
+    let hash = short(report.settings.hash.as_deref().unwrap_or_default());
+    let words = std::iter::once(format!("{version}, {hash}")).chain(report.warnings.iter().cloned());
+    let message = words.collect::<Vec<_>>().join("; ");
+    Put { changed: outcome != Outcome::Unchanged, word: outcome.word(), message }
+}

@@ -1,0 +1,373 @@
+//! A deployment that keeps real drivers in real directories, in a mount namespace of its own.
+#![cfg(test)]
+#![expect(clippy::disallowed_methods, reason = "tests start programs and write files as they need")]
+
+use flexvol::driver_log;
+use flexvol::sys::append;
+use nix::mount::{MsFlags, mount};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+mod support;
+
+use support::namespace::enter;
+use support::{BINARY, Call, children, release, skip};
+
+const READY: &str = "/run/flexvol/deploy/ready";
+
+/// How long anything may take with a binary that is not optimised: it hashes itself slowly.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// The release if there is one: what is timed here is the release.
+fn program() -> PathBuf {
+    release().filter(|path| path.exists()).unwrap_or(BINARY.into())
+}
+
+fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !so() {
+        assert!(start.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A node with one plugin directory.
+struct Node {
+    root: TempDir,
+    plugins: PathBuf,
+}
+
+impl Node {
+    /// `None` where a namespace cannot be had.
+    fn new(name: &str) -> Option<Self> {
+        let root = enter(name).then(|| tempfile::tempdir().unwrap())?;
+        Some(Self { plugins: root.path().join("plugins"), root })
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program());
+        command.arg("deploy").args(arguments).arg("--plugin-dir").arg(&self.plugins);
+        command.arg("--state-dir").arg(self.root.path().join("state")).stdin(Stdio::null());
+        command
+    }
+
+    fn deploy(&self, arguments: &[&str]) -> Deployment {
+        self.start(self.command(arguments))
+    }
+
+    fn start(&self, mut command: Command) -> Deployment {
+        let number = fs::read_dir(self.root.path()).unwrap().count();
+        let output = self.root.path().join(format!("output-{number}"));
+        let child = command.stdout(File::create(&output).unwrap()).spawn().unwrap();
+        Deployment { child, output }
+    }
+
+    fn driver(&self) -> PathBuf {
+        self.plugins.join("example~tmpfs/tmpfs")
+    }
+
+    /// Whether kubelet would get an answer.
+    fn answers(&self) -> bool {
+        let output = Command::new(self.driver()).arg("init").output();
+        output.is_ok_and(|output| output.stdout.starts_with(b"{\"status\":\"Success\""))
+    }
+}
+
+struct Deployment {
+    child: Child,
+    output: PathBuf,
+}
+
+impl Deployment {
+    fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    fn lines(&self) -> Vec<Value> {
+        let text = fs::read_to_string(&self.output).unwrap();
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    fn events(&self) -> Vec<String> {
+        self.lines().iter().filter_map(|line| Some(line["event"].as_str()?.to_owned())).collect()
+    }
+
+    fn says(&self, event: &str) {
+        eventually(event, || self.events().iter().any(|said| said == event));
+    }
+
+    fn stop(&mut self, signal: Signal) -> (ExitStatus, Duration) {
+        let start = Instant::now();
+        kill(Pid::from_raw(self.pid()), signal).unwrap();
+        (self.child.wait().unwrap(), start.elapsed())
+    }
+}
+
+impl Drop for Deployment {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn what_is_removed_or_altered_comes_back() {
+    let Some(node) = Node::new("what_is_removed_or_altered_comes_back") else { return };
+    let deployment = node.deploy(&["example/tmpfs"]);
+    deployment.says("ready");
+    let whole = fs::metadata(node.driver()).unwrap().len();
+    let is_whole = || fs::metadata(node.driver()).is_ok_and(|file| file.len() == whole) && node.answers();
+    assert!(is_whole());
+    let directory = node.plugins.join("example~tmpfs");
+    let damages: [(&str, &dyn Fn()); 6] = [
+        ("executable removed", &|| fs::remove_file(node.driver()).unwrap()),
+        ("directory removed", &|| fs::remove_dir_all(&directory).unwrap()),
+        ("directory renamed", &|| fs::rename(&directory, node.root.path().join("elsewhere")).unwrap()),
+        ("cut short", &|| {
+            fs::remove_file(node.driver()).unwrap();
+            fs::write(node.driver(), "#!/bin/sh\n").unwrap();
+        }),
+        ("mode", &|| fs::set_permissions(node.driver(), PermissionsExt::from_mode(0o600)).unwrap()),
+        ("plugin directory removed", &|| fs::remove_dir_all(&node.plugins).unwrap()),
+    ];
+    for (damage, damaged) in damages {
+        damaged();
+        assert!(!is_whole(), "{damage}");
+        eventually(damage, is_whole);
+    }
+    eventually("ready", || Path::new(READY).exists());
+}
+
+#[test]
+fn an_admin_s_settings_come_back_with_the_driver() {
+    let Some(node) = Node::new("an_admin_s_settings_come_back_with_the_driver") else { return };
+    let deployment = node.deploy(&["example/tmpfs"]);
+    deployment.says("ready");
+    let side_file = node.plugins.join("example~tmpfs/.flexvol.json");
+    let mut settings: Value = serde_json::from_slice(&fs::read(&side_file).unwrap()).unwrap();
+    settings["deadlines"]["mount"] = 77.into();
+    let edited = node.root.path().join("edited");
+    fs::write(&edited, settings.to_string()).unwrap();
+    fs::rename(&edited, &side_file).unwrap();
+    let mount = || {
+        let text = fs::read(&side_file).unwrap_or_default();
+        serde_json::from_slice::<Value>(&text).unwrap_or_default()["deadlines"]["mount"].clone()
+    };
+    assert_eq!(mount(), 77);
+    // Somebody looks at it again, also at the settings.
+    fs::remove_file(node.driver()).unwrap();
+    deployment.says("repaired");
+    fs::remove_dir_all(side_file.parent().unwrap()).unwrap();
+    eventually("the driver is back", || node.answers());
+    assert_eq!(mount(), 77);
+}
+
+#[test]
+fn every_call_on_the_node_is_told_across_rotations_of_the_log() {
+    let Some(node) = Node::new("every_call_on_the_node_is_told_across_rotations_of_the_log") else { return };
+    let earlier = driver_log::path();
+    append::line(&earlier, "{\"verb\":\"before\"}\n", 1 << 20).unwrap();
+    let deployment = node.deploy(&["example/tmpfs"]);
+    deployment.says("ready");
+    let target = node.root.path().join("pods/1/volumes/example~tmpfs/v");
+    fs::create_dir_all(&target).unwrap();
+    let target = target.to_str().unwrap();
+    Call::new(&node.driver(), ["mount", target, r#"{"size":"1Mi"}"#]).run().success();
+    Call::new(&node.driver(), ["unmount", target]).run().success();
+    let told = || -> Vec<String> {
+        deployment.lines().iter().filter_map(|line| Some(line["verb"].as_str()?.to_owned())).collect()
+    };
+    for number in 0..300 {
+        if number % 40 == 0 {
+            // As fast as it can be read: two files of 9000 bytes are all that is kept.
+            let last = format!("x{}", number - 1);
+            eventually(&last, || number == 0 || told().contains(&last));
+        }
+        let line = format!("{{\"verb\":\"x{number}\",\"filler\":\"{}\"}}\n", "x".repeat(200));
+        append::line(&driver_log::path(), &line, 9000).unwrap();
+    }
+    eventually("the last line", || told().last().is_some_and(|last| last == "x299"));
+    let expected =
+        ["mount", "unmount"].map(str::to_owned).into_iter().chain((0..300).map(|n| format!("x{n}")));
+    assert_eq!(told(), expected.collect::<Vec<_>>());
+
+    // Also when somebody clears it away whole.
+    fs::remove_dir_all("/run/flexvol/log").unwrap();
+    eventually("the directory", || Path::new("/run/flexvol/log").exists());
+    append::line(&driver_log::path(), "{\"verb\":\"after\"}\n", 1 << 20).unwrap();
+    eventually("a line of the new log", || told().last().is_some_and(|last| last == "after"));
+}
+
+#[test]
+fn told_to_stop_it_leaves_at_once_and_is_ready_no_more() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let Some(node) = Node::new("told_to_stop_it_leaves_at_once_and_is_ready_no_more") else { return };
+        let mut deployment = node.deploy(&["example/tmpfs"]);
+        deployment.says("ready");
+        assert!(Path::new(READY).exists());
+        let (status, took) = deployment.stop(signal);
+        assert_eq!(status.code(), Some(0));
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        assert!(!Path::new(READY).exists() && node.answers());
+        assert_eq!(deployment.events().last().unwrap(), "leaving");
+    }
+}
+
+#[test]
+fn it_is_ready_when_all_is_in_place_and_not_before() {
+    let Some(node) = Node::new("it_is_ready_when_all_is_in_place_and_not_before") else { return };
+    let is_ready = || {
+        let output = Command::new(program()).args(["deploy", "--is-ready"]).output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert!(is_ready().1.contains("not all in place yet"));
+    fs::create_dir(&node.plugins).unwrap();
+    let flags = |more| mount(Some("tmpfs"), &node.plugins, Some("tmpfs"), more, None::<&str>).unwrap();
+    flags(MsFlags::MS_RDONLY);
+    let mut deployment = node.deploy(&["example/tmpfs", "example/scratch=tmpfs"]);
+    deployment.says("failed");
+    assert_eq!(is_ready().0, 1);
+    let message =
+        deployment.lines().iter().find(|line| line["event"] == "failed").unwrap()["message"].clone();
+    assert!(message.as_str().unwrap().contains("read-only"), "{message}");
+    flags(MsFlags::MS_REMOUNT);
+    deployment.says("ready");
+    assert_eq!(is_ready().0, 0);
+    // Said once for each driver, however often it was tried.
+    assert_eq!(deployment.events().iter().filter(|event| *event == "failed").count(), 2);
+    // Whoever is killed cannot clear up behind itself.
+    deployment.stop(Signal::SIGKILL);
+    assert!(Path::new(READY).exists());
+    let (status, error) = is_ready();
+    assert!(status == 1 && error.contains("has ended"), "{error}");
+}
+
+#[test]
+fn two_that_disagree_do_not_outdo_each_other() {
+    let Some(node) = Node::new("two_that_disagree_do_not_outdo_each_other") else { return };
+    let ready = node.root.path().join("ready");
+    let other = ["example/tmpfs", "--set", "size=2Mi", "--ready-file", ready.to_str().unwrap()];
+    let both = [node.deploy(&["example/tmpfs", "--set", "size=1Mi"]), node.deploy(&other)];
+    let changes = || both.iter().flat_map(Deployment::events).filter(|event| event == "configured").count();
+    eventually("the quarrel", || changes() >= 4);
+    let (start, before) = (Instant::now(), changes());
+    while start.elapsed() < Duration::from_secs(6) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // Pauses of 1, 2, 4, 8 seconds for each of the two.
+    assert!(changes() - before <= 4, "{} in 6 seconds", changes() - before);
+}
+
+#[test]
+fn at_rest_it_neither_wakes_nor_grows() {
+    let name = "at_rest_it_neither_wakes_nor_grows";
+    let Some(program) = release() else { return skip(name, "FLEXVOL_RELEASE is not set: use tests/run") };
+    assert!(program.exists(), "{}", program.display());
+    let Some(node) = Node::new(name) else { return };
+    let deployment = node.deploy(&["example/tmpfs", "example/scratch=tmpfs"]);
+    deployment.says("ready");
+    let field = |name: &str| -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", deployment.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    // After its own changes have been looked at it does not wake for two seconds.
+    let mut switches = (field("voluntary_ctxt_switches:"), Instant::now());
+    eventually("rest", || {
+        let now = field("voluntary_ctxt_switches:");
+        if now != switches.0 {
+            switches = (now, Instant::now());
+        }
+        switches.1.elapsed() > Duration::from_secs(2)
+    });
+    let kibibytes = field("VmRSS:");
+    println!("{kibibytes} KiB at rest");
+    assert!(kibibytes <= 4096, "{kibibytes} KiB");
+}
+
+#[test]
+fn once_is_install() {
+    let Some(node) = Node::new("once_is_install") else { return };
+    let once = |arguments: &[&str]| {
+        let output = node.command(arguments).arg("--once").output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (status, text) = once(&["example/tmpfs"]);
+    assert!(status == 0 && text.contains("installed") && node.answers(), "{status} {text}");
+    assert!(!Path::new(READY).exists());
+    let foreign = node.plugins.join("example~bind");
+    fs::create_dir(&foreign).unwrap();
+    fs::copy("/bin/true", foreign.join("bind")).unwrap();
+    assert_eq!(once(&["example/bind"]).0, 4);
+}
+
+#[test]
+fn a_directory_replaced_behind_the_container_s_mount_ends_it() {
+    let name = "a_directory_replaced_behind_the_container_s_mount_ends_it";
+    let Some(node) = Node::new(name) else { return };
+    let host = node.root.path().join("host");
+    fs::create_dir(&host).unwrap();
+    fs::create_dir(&node.plugins).unwrap();
+    mount(Some(&host), &node.plugins, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    let mut deployment = node.deploy(&["example/tmpfs"]);
+    deployment.says("ready");
+    fs::rename(&host, node.root.path().join("old")).unwrap();
+    eventually("the end", || deployment.child.try_wait().unwrap().is_some());
+    assert_eq!(deployment.child.wait().unwrap().code(), Some(1));
+    let last = deployment.lines().pop().unwrap();
+    assert!(last["message"].as_str().unwrap().contains("restart the container"), "{last}");
+    assert!(!Path::new(READY).exists());
+}
+
+/// Whoever loses its parent becomes a child of process 1, which has to take it away when it ends.
+#[test]
+fn process_1_reaps() {
+    let Some(node) = Node::new("process_1_reaps") else { return };
+    let deploy = node.command(&["example/tmpfs"]);
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+    command.arg(deploy.get_program()).args(deploy.get_args());
+    let deployment = node.start(command);
+    deployment.says("ready");
+    let first = children(deployment.pid())[0].to_string();
+    let orphans = "for i in 1 2 3; do (sleep 0.1; exit 3) & done; exit 0";
+    let entered =
+        Command::new("nsenter").args(["-t", &first, "-p", "-m", "sh", "-c", orphans]).status().unwrap();
+    assert!(entered.success());
+    eventually("they came", || !children(first.parse().unwrap()).is_empty());
+    eventually("they are taken away", || children(first.parse().unwrap()).is_empty());
+    let status = fs::read_to_string(format!("/proc/{first}/status")).unwrap();
+    assert!(
+        status.contains("NSpid:")
+            && status.lines().any(|line| line.starts_with("NSpid:") && line.ends_with("\t1"))
+    );
+}
+
+#[test]
+fn it_keeps_drivers_although_nobody_reads_what_it_says() {
+    let Some(node) = Node::new("it_keeps_drivers_although_nobody_reads_what_it_says") else { return };
+    let mut full = Deployment {
+        child: node.command(&["example/tmpfs"]).stdout(Stdio::piped()).spawn().unwrap(),
+        output: PathBuf::new(),
+    };
+    eventually("ready", || Path::new(READY).exists());
+    // More than a pipe holds.
+    for number in 0..2000 {
+        append::line(&driver_log::path(), &format!("{{\"verb\":\"{number:0200}\"}}\n"), 1 << 20).unwrap();
+    }
+    fs::remove_file(node.driver()).unwrap();
+    eventually("the driver is back", || node.answers());
+    drop(full.child.stdout.take());
+    fs::remove_file(node.driver()).unwrap();
+    eventually("the driver is back without a reader", || node.answers());
+    let (status, took) = full.stop(Signal::SIGTERM);
+    assert!(status.code() == Some(0) && took < Duration::from_secs(1), "{status} {took:?}");
+}
