@@ -65,7 +65,7 @@ impl Deploy {
     }
 
     fn stay(&self, screen: &mut Screen) -> Result<()> {
-        let (source, requests) = self.install.requests()?;
+        let (source, requests) = self.install.requests(screen)?;
         let mut keeper = Installs::new(source, requests)?;
         let wanted = Wanted {
             homes: keeper.homes(),

@@ -144,9 +144,9 @@ impl Install {
     }
 
     /// One request for each driver and plugin directory, and what is to be installed: for `deploy`.
-    pub(super) fn requests(&self) -> Result<(Source, Vec<Request>)> {
+    pub(super) fn requests(&self, screen: &Screen) -> Result<(Source, Vec<Request>)> {
         let wishes = self.wishes()?;
-        let places = self.placing.places();
+        let places = self.placing.places(screen)?;
         let each = |place| self.drivers.iter().map(move |choice| (choice, place));
         let requests =
             places.iter().flat_map(each).map(|(choice, place)| self.request(choice, place, &wishes));
