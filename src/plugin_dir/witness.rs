@@ -44,7 +44,7 @@ pub fn prove(report: &Report, witness: Option<Witness>, patience: Duration) -> R
         Some(Witness(Some(executions))) => executed(&executions, &kubelets, patience)?,
         Some(Witness(None)) => opened(&program(report), patience)?,
     };
-    called.ok_or_else(|| not_called(report, *kubelet, patience).into())
+    called.ok_or_else(|| not_called(report, *kubelet).into())
 }
 
 fn program(report: &Report) -> PathBuf {
@@ -124,12 +124,11 @@ fn not_watched(report: &Report, kubelets: &[u32]) -> Refusal {
     Refusal::new(Reason::NotCalled, text)
 }
 
-fn not_called(report: &Report, kubelet: u32, patience: Duration) -> Refusal {
+fn not_called(report: &Report, kubelet: u32) -> Refusal {
     let text = format!(
-        "{} is in {}, which kubelet (pid {kubelet}) watches, but it has not called it within {} s: it does when it next works on a pod with volumes, so start one",
+        "{} is in {}, which kubelet (pid {kubelet}) watches, but it has not called it in time: it does when it next works on a pod with volumes, so start one",
         report.name,
         report.directory.display(),
-        patience.as_secs()
     );
     Refusal::new(Reason::NotCalled, text)
 }

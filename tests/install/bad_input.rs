@@ -1,0 +1,235 @@
+//! Whatever is wrong with the plugin directory or the driver: one line with the mend, and nothing is touched.
+
+use super::node::{Node, answer, command, script};
+use super::support::skip;
+use nix::mount::{MsFlags, mount};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+/// A tmpfs over the plugin directory.
+fn file_system(node: &Node, flags: MsFlags, data: &str) {
+    mount(Some("tmpfs"), &node.plugins(), Some("tmpfs"), flags, Some(data)).unwrap();
+}
+
+#[test]
+fn a_missing_directory_is_made_and_an_empty_one_is_fine() {
+    let Some(node) = Node::new("bad_input::a_missing_directory_is_made_and_an_empty_one_is_fine") else {
+        return;
+    };
+    fs::remove_dir(node.plugins()).unwrap();
+    assert_eq!(node.uninstall(&["tmpfs"]).action(), "not there");
+    assert_eq!(node.install(&["tmpfs"]).action(), "installed");
+    fs::create_dir(node.plugins().join("flexvol~bind")).unwrap();
+    assert_eq!(node.install(&["bind"]).action(), "installed");
+    fs::create_dir(node.plugins().join("flexvol~image")).unwrap();
+    assert_eq!(node.uninstall(&["image"]).action(), "removed");
+}
+
+#[test]
+fn a_file_or_symlink_in_the_way_stays() {
+    let Some(node) = Node::new("bad_input::a_file_or_symlink_in_the_way_stays") else { return };
+    node.file("plugins/flexvol~tmpfs", "file");
+    assert!(node.install(&["tmpfs"]).error(7).contains("flexvol~tmpfs is not a directory: remove it"));
+    assert!(node.uninstall(&["tmpfs"]).error(4).contains("did not put there"));
+    fs::create_dir(node.path("home")).unwrap();
+    symlink(node.path("home"), node.plugins().join("flexvol~bind")).unwrap();
+    assert!(
+        node.install(&["bind"]).error(7).contains("which kubelet skips when it starts: remove the symlink")
+    );
+    assert!(fs::read_dir(node.path("home")).unwrap().next().is_none());
+    fs::remove_dir_all(node.plugins()).unwrap();
+    node.file("plugins", "file");
+    assert!(node.install(&["tmpfs"]).error(7).contains("is not a directory"));
+    fs::remove_file(node.plugins()).unwrap();
+    symlink(node.path("home"), node.plugins()).unwrap();
+    let warned = node.install(&["tmpfs"]);
+    assert_eq!(warned.action(), "installed");
+    assert!(
+        warned.json["warnings"][0].as_str().unwrap().contains("is a symlink, which kubelet does not watch")
+    );
+}
+
+#[test]
+fn names_that_kubernetes_refuses_are_wrong_usage() {
+    let Some(node) = Node::new("bad_input::names_that_kubernetes_refuses_are_wrong_usage") else { return };
+    let long = format!("v/{}", "a".repeat(64));
+    for name in ["Foo~x", "Foo/x", "a~b~c", "a/b/c", &long, "v/.x", "../x", "v/"] {
+        let output = node.flexvol("install", &[name]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{name}: {output:?}");
+    }
+    assert!(node.install(&["v/frob"]).error(2).contains("write v/frob=DRIVER with one of tmpfs"));
+    assert!(node.install(&["tmpfs", "--set", "deadlines.mount=soon"]).error(2).contains("expected u32"));
+    assert_eq!(node.listing(), [""; 0]);
+}
+
+#[test]
+fn a_driver_that_fails_its_own_init_is_never_seen() {
+    let Some(node) = Node::new("bad_input::a_driver_that_fails_its_own_init_is_never_seen") else { return };
+    let good = node.file("good", &script("\"attach\":false"));
+    let install = |path: &Path| node.install(&["v/d", "--binary", path.to_str().unwrap()]);
+    for (name, text, told) in [
+        ("silent", "#!/bin/sh\n", "unexpected end of JSON input"),
+        ("failing", "#!/bin/sh\necho '{\"status\":\"Failure\",\"message\":\"no disk\"}'\n", "no disk"),
+        ("crashing", "#!/bin/sh\nkill -9 $$\n", "signal 9"),
+        ("null", "#!/bin/sh\necho '{\"status\":\"Success\",\"capabilities\":null}'\n", "kubelet crashes"),
+    ] {
+        let bad = node.file(name, text);
+        let before = node.listing();
+        assert!(install(&bad).error(8).contains(told), "{name}");
+        assert_eq!((node.listing(), node.litter()), (before, vec![]), "{name}");
+        assert!(matches!(install(&good).action(), "installed" | "unchanged"));
+    }
+    for (name, text, told) in [
+        ("lost", "#!/nowhere/sh\n", "is a script for /nowhere/sh, which the node lacks"),
+        ("text", "echo\n", "neither a Linux program nor a script"),
+    ] {
+        let bad = node.file(name, text);
+        assert!(install(&bad).error(7).contains(told), "{name}");
+    }
+    node.init("v/d");
+}
+
+#[test]
+fn a_program_for_another_machine_is_refused() {
+    let Some(node) = Node::new("bad_input::a_program_for_another_machine_is_refused") else { return };
+    let path = node.path("foreign");
+    let mut bytes = fs::read(command()).unwrap();
+    // e_machine: s390x.
+    bytes[18] = 22;
+    fs::write(&path, bytes).unwrap();
+    let refused = node.install(&["tmpfs", "--binary", path.to_str().unwrap()]);
+    assert!(refused.error(7).contains("the executable is for s390x, the node is"), "{refused:?}");
+    assert_eq!(node.listing(), [""; 0]);
+}
+
+#[test]
+fn an_unreadable_side_file_is_told_and_kept() {
+    let Some(node) = Node::new("bad_input::an_unreadable_side_file_is_told_and_kept") else { return };
+    node.install(&["tmpfs"]);
+    let side_file = node.plugins().join("flexvol~tmpfs/.flexvol.json");
+    fs::write(&side_file, "{\"options\":{\"password\":[\"hunter2\"]}}").unwrap();
+    let refused = node.install(&["tmpfs"]);
+    assert!(refused.error(4).contains("side file cannot be read") && !refused.error(4).contains("hunter2"));
+    fs::remove_file(&side_file).unwrap();
+    nix::unistd::mkfifo(&side_file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert!(node.install(&["tmpfs"]).error(4).contains("not a regular file"));
+    assert_eq!(node.install(&["tmpfs", "--take-over"]).action(), "taken over");
+}
+
+#[test]
+fn a_directory_that_kubelet_cannot_use_is_refused_with_the_mend() {
+    let name = "bad_input::a_directory_that_kubelet_cannot_use_is_refused_with_the_mend";
+    let Some(node) = Node::new(name) else { return };
+    file_system(&node, MsFlags::MS_NOEXEC, "");
+    let refused = node.install(&["tmpfs"]);
+    assert!(
+        refused.error(7).contains("is mounted noexec") && refused.error(7).contains("exec"),
+        "{refused:?}"
+    );
+    assert_eq!(node.listing(), [""; 0]);
+    file_system(&node, MsFlags::MS_RDONLY | MsFlags::MS_NOEXEC, "");
+    let refused = node.install(&["tmpfs"]);
+    let message = refused.error(7);
+    assert!(
+        message.contains("read-only file system") && message.contains("noexec"),
+        "all at once: {message}"
+    );
+    nix::mount::umount(&node.plugins()).unwrap();
+    nix::mount::umount(&node.plugins()).unwrap();
+    fs::remove_dir(node.plugins()).unwrap();
+    let above = node.path(".");
+    mount(Some(&above), &above, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+    mount(None::<&str>, &above, None::<&str>, flags, None::<&str>).unwrap();
+    let refused = node.install(&["tmpfs"]);
+    assert!(refused.error(7).contains("does not exist, and"), "{refused:?}");
+    nix::mount::umount(&above).unwrap();
+}
+
+#[test]
+fn a_full_disk_leaves_what_is_installed() {
+    let Some(node) = Node::new("bad_input::a_full_disk_leaves_what_is_installed") else { return };
+    file_system(&node, MsFlags::empty(), "size=64k");
+    let binary = node.file("driver", &script(""));
+    let refused = node.install(&["v/d", "--binary", binary.to_str().unwrap()]);
+    assert!(refused.error(7).contains("free and") && refused.error(7).contains("make room"), "{refused:?}");
+    file_system(&node, MsFlags::empty(), "size=8m,nr_inodes=8");
+    assert_eq!(node.install(&["v/d", "--binary", binary.to_str().unwrap()]).action(), "installed");
+    for count in 0..8 {
+        let _ = fs::create_dir(node.plugins().join(format!(".{count}")));
+    }
+    let before = node.listing();
+    let newer = node.file("newer", &script("\"attach\":false"));
+    let refused = node.install(&["v/d", "--binary", newer.to_str().unwrap()]);
+    assert!(refused.error(7).contains("no inodes left"), "{refused:?}");
+    assert_eq!(node.listing(), before);
+    node.init("v/d");
+}
+
+#[test]
+fn a_disk_that_fills_up_meanwhile_leaves_nothing_behind() {
+    let name = "bad_input::a_disk_that_fills_up_meanwhile_leaves_nothing_behind";
+    let Some(node) = Node::new(name) else { return };
+    if !Path::new("/usr/bin/strace").exists() {
+        return skip(name, "needs strace");
+    }
+    let (old, new) = (node.file("old", &script("")), node.file("new", &script("\"attach\":false")));
+    node.install(&["v/d", "--binary", old.to_str().unwrap()]);
+    let before = node.listing();
+    for call in ["fsync", "fchmod", "renameat", "write"] {
+        let mut strace = Command::new("strace");
+        strace.args(["-qq", "-o", "/dev/null", "-e", &format!("inject={call}:error=ENOSPC:when=1")]);
+        let install = node.flexvol("install", &["v/d", "--binary", new.to_str().unwrap()]);
+        strace.arg(install.get_program()).args(install.get_args());
+        let failed = answer(&mut strace);
+        assert!(failed.error(1).contains("No space left"), "{call}: {failed:?}");
+        assert_eq!((node.listing(), node.litter()), (before.clone(), vec![]), "{call}");
+        assert_eq!(fs::read_to_string(node.plugins().join("v~d/d")).unwrap(), script(""));
+    }
+}
+
+#[test]
+fn who_is_not_root_is_told_so() {
+    let Some(node) = Node::new("bad_input::who_is_not_root_is_told_so") else { return };
+    let install = node.flexvol("install", &["tmpfs"]);
+    fs::set_permissions(node.path("."), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut nobody = Command::new("setpriv");
+    nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    nobody.arg(install.get_program()).args(install.get_args());
+    if !nobody.output().is_ok_and(|output| !output.stdout.is_empty()) {
+        return skip(
+            "bad_input::who_is_not_root_is_told_so",
+            "needs setpriv and a binary that nobody may run",
+        );
+    }
+    assert!(answer(&mut nobody).error(7).contains("cannot be written: run this as root"));
+}
+
+#[test]
+fn labels_of_siblings_are_copied() {
+    let Some(node) = Node::new("bad_input::labels_of_siblings_are_copied") else { return };
+    let set = |path: &Path, label: &str| {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(path, "security.selinux", label.as_bytes(), flags)
+    };
+    let label = |path: &Path| {
+        let mut buffer = [0; 200];
+        let length = rustix::fs::lgetxattr(path, "security.selinux", buffer.as_mut_slice()).unwrap_or(0);
+        String::from_utf8(buffer[..length].to_vec()).unwrap()
+    };
+    let sibling = node.file("plugins/a~sibling/sibling", &script(""));
+    if let Err(errno) = set(&sibling, "system_u:object_r:bin_t:s0") {
+        return skip(
+            "bad_input::labels_of_siblings_are_copied",
+            &format!("security.selinux cannot be set ({errno})"),
+        );
+    }
+    set(sibling.parent().unwrap(), "system_u:object_r:usr_t:s0").unwrap();
+    node.install(&["tmpfs"]);
+    let home = node.plugins().join("flexvol~tmpfs");
+    assert_eq!(label(&home.join("tmpfs")), "system_u:object_r:bin_t:s0");
+    assert_eq!(label(&home), "system_u:object_r:usr_t:s0");
+    assert_eq!(label(&home.join(".flexvol.json")), "system_u:object_r:usr_t:s0");
+}

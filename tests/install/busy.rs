@@ -1,0 +1,83 @@
+//! A driver stays while volumes need it.
+
+use super::node::Node;
+use super::support::eventually;
+use nix::mount::{MsFlags, mount, umount};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+/// A mounted volume of a driver, as kubelet would have it.
+fn volume(node: &Node, directory: &str) -> PathBuf {
+    let target = node.path(&format!("kubelet/pods/uid-7/volumes/{directory}/data"));
+    fs::create_dir_all(&target).unwrap();
+    mount(Some("tmpfs"), &target, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+    target
+}
+
+#[test]
+fn a_driver_with_a_mounted_volume_is_not_removed() {
+    let Some(node) = Node::new("busy::a_driver_with_a_mounted_volume_is_not_removed") else { return };
+    node.install(&["busy/tmpfs"]);
+    node.install(&["idle/tmpfs"]);
+    let target = volume(&node, "busy~tmpfs");
+    let before = node.listing();
+    let refused = node.uninstall(&["busy/tmpfs"]);
+    let message = refused.error(6);
+    assert!(message.contains("(pod uid-7)") && message.contains("--when-idle"), "{message}");
+    assert!(message.contains(target.to_str().unwrap()), "{message}");
+    assert_eq!(node.listing(), before);
+    assert_eq!(node.uninstall(&["idle/tmpfs"]).action(), "removed");
+    assert!(node.uninstall(&["busy/tmpfs", "--when-idle=0"]).error(6).contains("pod uid-7"));
+    let forced = node.uninstall(&["busy/tmpfs", "--force"]);
+    assert_eq!(forced.action(), "removed");
+    assert!(forced.json["warnings"][0].as_str().unwrap().contains("still mounted"), "{forced:?}");
+    assert_eq!(node.listing(), [""; 0]);
+}
+
+#[test]
+fn a_device_s_mount_counts_too() {
+    let Some(node) = Node::new("busy::a_device_s_mount_counts_too") else { return };
+    node.install(&["busy2/tmpfs"]);
+    let target = node.path("kubelet/plugins/kubernetes.io/flexvolume/busy2/tmpfs/mounts/pv");
+    fs::create_dir_all(&target).unwrap();
+    mount(Some("tmpfs"), &target, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+    assert!(node.uninstall(&["busy2/tmpfs"]).error(6).contains("mounts/pv"));
+}
+
+#[test]
+fn when_idle_waits_for_the_last_volume() {
+    let Some(node) = Node::new("busy::when_idle_waits_for_the_last_volume") else { return };
+    node.install(&["busy3/tmpfs"]);
+    let target = volume(&node, "busy3~tmpfs");
+    let mut uninstall = node.flexvol("uninstall", &["busy3/tmpfs", "--when-idle=60"]);
+    let mut waiting = uninstall.stdout(Stdio::piped()).spawn().unwrap();
+    // It sleeps in poll(2), for which x86_64 and aarch64 have these numbers.
+    let syscall = format!("/proc/{}/syscall", waiting.id());
+    let sleeps = || {
+        fs::read_to_string(&syscall)
+            .is_ok_and(|text| ["7 ", "271 ", "73 "].iter().any(|number| text.starts_with(number)))
+    };
+    eventually("it waits", sleeps);
+    assert!(waiting.try_wait().unwrap().is_none() && node.plugins().join("busy3~tmpfs/tmpfs").exists());
+    umount(&target).unwrap();
+    let output = waiting.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(node.listing(), [""; 0]);
+}
+
+#[test]
+fn what_flexvol_did_not_put_there_stays() {
+    let Some(node) = Node::new("busy::what_flexvol_did_not_put_there_stays") else { return };
+    node.install(&["v/tmpfs"]);
+    node.file("plugins/v~tmpfs/notes", "mine");
+    let before = node.listing();
+    for more in [&[][..], &["--force"]] {
+        let refused = node.uninstall(&[&["v/tmpfs"], more].concat());
+        assert!(refused.error(4).contains("holds notes, which flexvol did not put there"), "{refused:?}");
+    }
+    assert_eq!(node.listing(), before);
+    fs::remove_file(node.plugins().join("v~tmpfs/notes")).unwrap();
+    node.file("plugins/v~tmpfs/tmpfs", "#!/bin/sh\n");
+    assert!(node.uninstall(&["v/tmpfs"]).error(4).contains("holds tmpfs"));
+}

@@ -1,0 +1,81 @@
+//! Many at once: kubelet calling while installers upgrade, and installers against each other.
+
+use super::node::{Node, answer, command, init, script};
+use flexvol::sys::deadline::Deadline;
+use flexvol::sys::directory::Directory;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How often the driver is called, at least, and how often it is upgraded meanwhile.
+const CALLS: usize = 1000;
+const UPGRADES: usize = 200;
+
+#[test]
+fn calls_never_meet_half_an_upgrade() {
+    let Some(node) = Node::new("crowd::calls_never_meet_half_an_upgrade") else { return };
+    let other = node.path("other");
+    let append = "cp \"$1\" \"$2\" && printf x >> \"$2\"";
+    let mut copy = Command::new("sh");
+    copy.args(["-c", append, "sh"]).arg(command()).arg(&other);
+    assert!(copy.status().unwrap().success());
+    let install = |binary: &Path| node.install(&["v/tmpfs", "--binary", binary.to_str().unwrap()]);
+    assert_eq!(install(command()).action(), "installed");
+    let (executable, over) = (node.plugins().join("v~tmpfs/tmpfs"), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let calls = scope.spawn(|| {
+            let mut calls = 0;
+            while calls < CALLS || !over.load(Ordering::Relaxed) {
+                init(&executable);
+                calls += 1;
+            }
+            calls
+        });
+        for upgrade in 0..UPGRADES {
+            let binary = if upgrade % 2 == 0 { &other } else { command() };
+            assert_eq!(install(binary).action(), "upgraded");
+        }
+        over.store(true, Ordering::Relaxed);
+        println!("{} calls during {UPGRADES} upgrades", calls.join().unwrap());
+    });
+    assert_eq!(node.litter(), [""; 0]);
+}
+
+#[test]
+fn installers_take_turns() {
+    let Some(node) = Node::new("crowd::installers_take_turns") else { return };
+    let binaries: Vec<_> =
+        (0..8).map(|n| node.file(&format!("driver{n}"), &(script("") + &format!("# {n}\n")))).collect();
+    let start = |binary: &Path| {
+        let mut command = node.flexvol("install", &["v/d", "--binary", binary.to_str().unwrap()]);
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let all: Vec<_> = binaries.iter().map(|binary| start(binary)).collect();
+    let mut first = 0;
+    for installer in all {
+        let output = installer.wait_with_output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{text}");
+        first += usize::from(text.contains("\"installed\""));
+    }
+    assert_eq!(first, 1);
+    node.init("v/d");
+    assert_eq!(
+        (node.listing(), node.litter()),
+        (vec!["v~d".into(), "v~d/.flexvol.json".into(), "v~d/d".into()], vec![])
+    );
+}
+
+#[test]
+fn who_waits_too_long_for_another_is_told() {
+    let Some(node) = Node::new("crowd::who_waits_too_long_for_another_is_told") else { return };
+    let held = Directory::open(&node.plugins()).unwrap().unwrap();
+    held.lock(&Deadline::after(Duration::from_secs(5))).unwrap();
+    for command in ["install", "uninstall"] {
+        let refused = answer(&mut node.flexvol(command, &["tmpfs", "--lock-timeout", "0"]));
+        assert!(refused.error(10).contains("another installer holds"), "{refused:?}");
+    }
+    drop(held);
+    assert_eq!(node.install(&["tmpfs"]).action(), "installed");
+}

@@ -1,0 +1,187 @@
+//! Install, upgrade, configure, take over, roll back, uninstall.
+
+use super::node::{Node, command, script};
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+#[test]
+fn a_driver_comes_changes_and_goes() {
+    let Some(node) = Node::new("life::a_driver_comes_changes_and_goes") else { return };
+    assert_eq!(node.install(&["tmpfs"]).action(), "installed");
+    assert_eq!(node.listing(), ["flexvol~tmpfs", "flexvol~tmpfs/.flexvol.json", "flexvol~tmpfs/tmpfs"]);
+    let mode = |name: &str| fs::metadata(node.plugins().join(name)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode("flexvol~tmpfs"), mode("flexvol~tmpfs/tmpfs")), (0o755, 0o755));
+    assert_eq!(mode("flexvol~tmpfs/.flexvol.json"), 0o644);
+    node.init("flexvol/tmpfs");
+    assert_eq!(node.install(&["tmpfs"]).action(), "unchanged");
+    assert_eq!(node.install(&["tmpfs", "--set", "size=1Mi"]).action(), "configured");
+    assert_eq!(mode("flexvol~tmpfs/.flexvol.json"), 0o600);
+    assert_eq!(node.install(&["tmpfs"]).action(), "unchanged");
+    let text = fs::read_to_string(node.plugins().join("flexvol~tmpfs/.flexvol.json")).unwrap();
+    assert!(text.contains("\"size\": \"1Mi\"") && text.contains("\"hash\""), "{text}");
+    assert_eq!(node.uninstall(&["tmpfs"]).action(), "removed");
+    assert_eq!(node.uninstall(&["tmpfs"]).action(), "not there");
+    assert_eq!(node.listing(), [""; 0]);
+    assert_eq!(node.litter(), [""; 0]);
+}
+
+#[test]
+fn an_admin_s_own_spelling_of_the_side_file_is_no_change() {
+    let Some(node) = Node::new("life::an_admin_s_own_spelling_of_the_side_file_is_no_change") else { return };
+    node.install(&["tmpfs"]);
+    let side_file = node.plugins().join("flexvol~tmpfs/.flexvol.json");
+    let text = fs::read_to_string(&side_file).unwrap().replace('\n', " ").replace('}', ",\"deadlines\":{}}");
+    fs::write(&side_file, &text).unwrap();
+    assert_eq!(node.install(&["tmpfs"]).action(), "unchanged");
+    assert_eq!(fs::read_to_string(&side_file).unwrap(), text);
+}
+
+#[test]
+fn versions_go_up_unasked_and_down_when_asked() {
+    let Some(node) = Node::new("life::versions_go_up_unasked_and_down_when_asked") else { return };
+    let build = |version: &str| {
+        let path = node.path(version);
+        let append = "cp \"$1\" \"$2\" && printf 'flexvol-build-version=%s;' \"$3\" >> \"$2\"";
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", append, "sh"]).arg(command()).arg(&path).arg(version);
+        assert!(shell.status().unwrap().success());
+        path.to_str().unwrap().to_owned()
+    };
+    let (old, new) = (build("7.9.9"), build("7.10.0"));
+    let install =
+        |binary: &str, more: &[&str]| node.install(&[&["tmpfs", "--binary", binary], more].concat());
+    assert_eq!(install(&old, &[]).action(), "installed");
+    assert_eq!(install(&new, &[]).action(), "upgraded");
+    let refused = install(&old, &[]);
+    assert!(refused.error(5).contains("7.10.0, newer than 7.9.9"), "{refused:?}");
+    assert_eq!(install(&new, &[]).action(), "unchanged");
+    assert_eq!(install(&old, &["--allow-downgrade"]).action(), "downgraded");
+    node.init("flexvol/tmpfs");
+}
+
+#[test]
+fn damage_is_repaired() {
+    let Some(node) = Node::new("life::damage_is_repaired") else { return };
+    let binary = node.file("driver", &script(""));
+    let words = ["v/d", "--binary", binary.to_str().unwrap()];
+    assert_eq!(node.install(&words).action(), "installed");
+    let (home, program) = (node.plugins().join("v~d"), node.plugins().join("v~d/d"));
+    fs::remove_file(&program).unwrap();
+    assert_eq!(node.install(&words).action(), "repaired");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(node.install(&words).action(), "repaired");
+    fs::write(&program, "other").unwrap();
+    assert_eq!(node.install(&words).action(), "repaired");
+    fs::remove_file(home.join(".flexvol.json")).unwrap();
+    assert!(node.install(&words).error(4).contains("--take-over"));
+    fs::remove_file(&program).unwrap();
+    assert_eq!(node.install(&words).action(), "installed");
+    node.init("v/d");
+}
+
+#[test]
+fn a_foreign_driver_is_kept_and_put_back() {
+    let Some(node) = Node::new("life::a_foreign_driver_is_kept_and_put_back") else { return };
+    let foreign = script("\"attach\":true");
+    node.file("plugins/v~tmpfs/tmpfs", &foreign);
+    node.file("plugins/v~tmpfs/.bin/jq", "helper");
+    symlink("tmpfs", node.plugins().join("v~tmpfs/alias")).unwrap();
+    let before = node.listing();
+    assert!(node.install(&["v/tmpfs"]).error(4).contains("--take-over"));
+    assert!(node.uninstall(&["v/tmpfs"]).error(4).contains("did not put there"));
+    assert_eq!(node.listing(), before);
+    for _ in 0..2 {
+        assert_eq!(node.install(&["v/tmpfs", "--take-over"]).action(), "taken over");
+        assert!(node.listing().contains(&"v~tmpfs/.bin/jq".to_owned()), "a call may still need it");
+        assert!(!node.init("v/tmpfs").capabilities.unwrap().attach);
+        assert_eq!(node.install(&["v/tmpfs"]).action(), "unchanged");
+        assert_eq!(node.install(&["v/tmpfs", "--roll-back"]).action(), "rolled back");
+        assert_eq!(node.install(&["v/tmpfs", "--roll-back"]).action(), "unchanged");
+        assert_eq!(node.listing(), before);
+        assert!(node.init("v/tmpfs").capabilities.unwrap().attach);
+    }
+    assert_eq!(fs::read_dir(node.state().join("replaced/v~tmpfs")).unwrap().count(), 1);
+    node.install(&["v/tmpfs", "--take-over"]);
+    let removed = node.uninstall(&["v/tmpfs"]);
+    assert!(
+        removed.action() == "removed"
+            && removed.json["warnings"][0].as_str().unwrap().contains("--roll-back")
+    );
+    assert_eq!(node.listing(), [""; 0]);
+    assert_eq!(node.install(&["v/tmpfs", "--roll-back"]).action(), "rolled back");
+    assert_eq!(node.listing(), before);
+    assert_eq!(node.litter(), [""; 0]);
+}
+
+#[test]
+fn a_symlinked_executable_is_a_foreign_one_and_comes_back_as_it_was() {
+    let name = "life::a_symlinked_executable_is_a_foreign_one_and_comes_back_as_it_was";
+    let Some(node) = Node::new(name) else { return };
+    let target = node.file("elsewhere", &script(""));
+    fs::create_dir(node.plugins().join("v~tmpfs")).unwrap();
+    symlink(&target, node.plugins().join("v~tmpfs/tmpfs")).unwrap();
+    assert!(node.install(&["v/tmpfs"]).error(4).contains("a symlink to"));
+    assert_eq!(node.install(&["v/tmpfs", "--take-over"]).action(), "taken over");
+    assert_eq!(fs::read_to_string(&target).unwrap(), script(""));
+    assert_eq!(node.install(&["v/tmpfs", "--roll-back"]).action(), "rolled back");
+    assert_eq!(fs::read_link(node.plugins().join("v~tmpfs/tmpfs")).unwrap(), target);
+}
+
+#[test]
+fn settings_of_a_driver_installed_by_hand_are_taken_over() {
+    let Some(node) = Node::new("life::settings_of_a_driver_installed_by_hand_are_taken_over") else { return };
+    node.file("plugins/v~scratch/scratch", "#!/bin/sh\n");
+    node.file("plugins/v~scratch/.flexvol.json", r#"{"driver":"tmpfs","options":{"size":"3Mi"}}"#);
+    assert_eq!(node.install(&["v/scratch", "--take-over"]).action(), "taken over");
+    let text = fs::read_to_string(node.plugins().join("v~scratch/.flexvol.json")).unwrap();
+    assert!(text.contains("3Mi") && text.contains("tmpfs") && text.contains("hash"), "{text}");
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_done_and_does_nothing() {
+    let Some(node) = Node::new("life::a_dry_run_says_what_would_be_done_and_does_nothing") else { return };
+    fs::remove_dir(node.plugins()).unwrap();
+    let told = node.install(&["tmpfs", "--dry-run"]);
+    assert_eq!((told.action(), told.json["steps"].as_array().unwrap().len()), ("installed", 1));
+    assert!(!node.plugins().exists());
+    node.install(&["tmpfs"]);
+    let (before, home) = (node.listing(), node.plugins().join("flexvol~tmpfs"));
+    let changed = fs::metadata(&home).unwrap().ctime_nsec();
+    let told = node.install(&["tmpfs", "--dry-run", "--set", "size=2Mi"]);
+    assert_eq!(told.json["steps"][0], "rename the new side file over the old one");
+    assert_eq!((node.listing(), fs::metadata(&home).unwrap().ctime_nsec()), (before, changed));
+}
+
+#[test]
+fn another_root_is_worked_on_and_never_left() {
+    let Some(node) = Node::new("life::another_root_is_worked_on_and_never_left") else { return };
+    let root = node.path("root");
+    fs::create_dir_all(root.join("data/plugins")).unwrap();
+    fs::create_dir_all(root.join("usr")).unwrap();
+    symlink("/data", root.join("usr/libexec")).unwrap();
+    let root_text = root.to_str().unwrap().to_owned();
+    let mut command = std::process::Command::new(command());
+    command.args([
+        "install",
+        "--json",
+        "--root",
+        &root_text,
+        "--plugin-dir",
+        "/usr/libexec/plugins",
+        "tmpfs",
+    ]);
+    let installed = super::node::answer(&mut command);
+    assert_eq!(installed.action(), "installed");
+    super::node::init(&root.join("data/plugins/flexvol~tmpfs/tmpfs"));
+}
+
+#[test]
+fn several_drivers_are_all_tried_and_the_worst_counts() {
+    let Some(node) = Node::new("life::several_drivers_are_all_tried_and_the_worst_counts") else { return };
+    node.file("plugins/v~bind/bind", "#!/bin/sh\n");
+    let output = node.flexvol("install", &["v/frob", "v/bind", "v/tmpfs"]).output().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let reasons = [0, 1, 2].map(|index| json[index]["reason"].as_str().unwrap_or("none").to_owned());
+    assert_eq!(reasons, ["usage", "foreign", "none"]);
+    assert_eq!((output.status.code(), json[2]["action"].as_str()), (Some(4), Some("installed")));
+}

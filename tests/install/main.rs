@@ -1,0 +1,14 @@
+//! Installing and removing drivers: the built command on real directories, watched, killed and crowded.
+#![cfg(test)]
+#![expect(clippy::disallowed_methods, reason = "tests start programs")]
+
+mod bad_input;
+mod busy;
+mod crash;
+mod crowd;
+mod events;
+mod life;
+mod node;
+mod proof;
+#[path = "../support/mod.rs"]
+mod support;
