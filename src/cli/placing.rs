@@ -8,6 +8,7 @@ use crate::plugin_dir::locate::{self, locate};
 use crate::plugin_dir::opened::Place;
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use crate::protocol::DriverName;
+use crate::sys::directory;
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
@@ -144,5 +145,6 @@ fn json_of<T: Shown>((name, place, result): &Done<T>) -> Value {
 }
 
 fn message(error: &anyhow::Error) -> String {
-    one_line(&format!("{error:#}"), usize::MAX)
+    let mend = if directory::is_forbidden(error) { ": run this as root" } else { "" };
+    one_line(&format!("{error:#}{mend}"), usize::MAX)
 }

@@ -352,6 +352,12 @@ pub fn set_label(fd: BorrowedFd<'_>, label: &[u8]) -> Result<()> {
     fs::fsetxattr(fd, LABEL, label, XattrFlags::empty()).with_context(|| format!("set the label {}", shown()))
 }
 
+/// Whether something failed for want of rights.
+pub fn is_forbidden(error: &anyhow::Error) -> bool {
+    let errnos = error.chain().filter_map(|cause| cause.downcast_ref::<Errno>());
+    errnos.into_iter().any(|errno| matches!(*errno, Errno::ACCESS | Errno::PERM))
+}
+
 /// Major and minor number of a device.
 pub fn device_numbers(device: u64) -> (u32, u32) {
     (fs::major(device), fs::minor(device))

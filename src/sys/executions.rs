@@ -38,8 +38,9 @@ impl Executions {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "a file is executed")]
 mod tests {
+    #![expect(clippy::disallowed_methods, reason = "a file is executed")]
+
     use super::*;
     use std::process::Command;
 

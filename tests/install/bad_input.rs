@@ -205,6 +205,10 @@ fn who_is_not_root_is_told_so() {
         );
     }
     assert!(answer(&mut nobody).error(7).contains("cannot be written: run this as root"));
+    node.install(&["tmpfs"]);
+    let home = node.plugins().join("flexvol~tmpfs");
+    fs::set_permissions(&home, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    assert!(answer(&mut nobody).error(1).ends_with("run this as root"));
 }
 
 #[test]

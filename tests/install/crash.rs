@@ -219,12 +219,12 @@ fn a_killed_take_over_shows_old_or_new_and_can_be_rolled_back() {
     };
     let killed = scenario.run();
     assert!(killed > 15, "{killed}");
-    let taken_over = || {
+    let replaced = || {
         before();
         assert_eq!(node.install(&take_over).action(), "taken over");
     };
     let words = ["v/d", "--roll-back"];
-    let scenario = Scenario { before: &taken_over, words: &words, after: Some(&old.0), ..scenario };
+    let scenario = Scenario { before: &replaced, words: &words, after: Some(&old.0), ..scenario };
     let rolled_back = scenario.run();
     assert!(rolled_back > 3, "{rolled_back}");
     println!("killed at {killed} and {rolled_back} calls");

@@ -200,6 +200,7 @@ impl Installer<'_> {
         }
         changed.warnings.splice(0..0, findings.warnings);
         changed.warnings.extend(attaching(&request.name, changed.capabilities));
+        changed.warnings.extend(ambiguous(&request.name));
         Ok(changed)
     }
 }
@@ -208,6 +209,15 @@ impl Installer<'_> {
 pub(super) fn home(plugins: &Directory, name: &DriverName) -> Result<Option<Directory>> {
     let is_directory = change::is_directory(plugins, &name.directory())?;
     if is_directory { plugins.child(name.directory()) } else { Ok(None) }
+}
+
+/// kubelet's own plugins have such names.
+fn ambiguous(name: &DriverName) -> Option<String> {
+    (name.vendor() == Some("kubernetes.io")).then(|| {
+        format!(
+            "{name} may be taken for one of kubelet's own plugins: choose another vendor than kubernetes.io"
+        )
+    })
 }
 
 fn attaching(name: &DriverName, capabilities: Option<Capabilities>) -> Option<String> {
