@@ -185,8 +185,8 @@ fn findings(asked: &Asked, verb: Option<Verb>, run: &Run, verdict: &Verdict) -> 
     if verb.is_none() {
         all.push(found("no kubelet calls such a verb", "see flexvol explain for those there are"));
     }
-    let refused = matches!(verdict, Verdict::Failure(Fault::Status { .. }));
-    if refused && run.end != End::Exited(0) {
+    let answered_badly = matches!(verdict, Verdict::Failure(Fault::Status { .. } | Fault::Malformed(_)));
+    if answered_badly && !matches!(run.end, End::Exited(0) | End::NotStarted(_)) {
         let what = if asked.secrets.is_empty() { "all arguments" } else { "all arguments, the secrets too" };
         let problem = format!("because of its {} kubelet logs {what}", run.end);
         all.push(found(&problem, "exit 0 whenever an answer was printed, Failure included"));

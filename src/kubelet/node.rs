@@ -321,3 +321,104 @@ fn is_used(volume: &PodVolume) -> Result<bool> {
     }
     Ok(false)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::caller::tests::script;
+    use super::*;
+    use crate::protocol::{DriverName, Options};
+
+    fn volume(root: &Path) -> PodVolume {
+        PodVolume {
+            kubelet_root: root.to_owned(),
+            pod_uid: "1".into(),
+            driver: DriverName::parse("example.com/d").unwrap(),
+            name: "data".into(),
+            options: Options::default(),
+            capacity: Some(5),
+        }
+    }
+
+    /// A driver that logs its verbs beside itself.
+    fn driver(cases: &str) -> (NodeDriver, PodVolume, impl Fn() -> String + use<>) {
+        let body = format!(
+            "echo \"$*\" >> \"${{0%/*}}/log\"\ncase $1 in\ninit) echo '{{\"status\":\"Success\"}}';;\n{cases}\nesac"
+        );
+        let script = script(&body);
+        let volume = volume(&script.dir.path().join("kubelet"));
+        let (journal, driver) =
+            NodeDriver::load(script.caller.executable.clone(), script.caller.terms.clone(), "vm");
+        assert!(journal.is_success(), "{:?}", journal.failure);
+        let dir = script.dir;
+        let log = move || fs::read_to_string(dir.path().join("log")).unwrap_or_default();
+        (driver.unwrap(), volume, log)
+    }
+
+    const OK: &str = "*) echo '{\"status\":\"Success\",\"device\":\"/dev/a\"}';;";
+
+    #[test]
+    fn kubelet_waits_twice_as_long_each_time_up_to_two_minutes() {
+        let waits: Vec<_> = Backoff::default().map(|wait| wait.as_millis()).take(10).collect();
+        assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 122_000, 122_000]);
+    }
+
+    #[test]
+    fn a_volume_the_driver_calls_detached_is_attached_anew() {
+        let (mut driver, volume, log) = driver(OK);
+        assert!(driver.attach(&volume).is_success() && driver.attach(&volume).is_success());
+        // Success without "attached".
+        let log = log();
+        let verbs: Vec<_> = log.lines().filter_map(|line| line.split(' ').next()).collect();
+        let once = ["getvolumename", "attach"];
+        assert_eq!(verbs[2..], [&once[..], &["isattached"], &once].concat());
+        let attachment = Attachment::of(&volume).unwrap().unwrap();
+        assert_eq!((attachment.device.as_deref(), attachment.node.as_str()), (Some("/dev/a"), "vm"));
+    }
+
+    #[test]
+    fn a_volume_is_attached_to_one_node() {
+        let (mut driver, volume, log) = driver(OK);
+        Attachment { node: "other".into(), device: Some(String::new()) }.keep(&volume).unwrap();
+        let failure = driver.attach(&volume).failure.unwrap().message();
+        assert!(failure.contains("is attached to node other: take it down there first"), "{failure}");
+        assert!(!log().contains("attach"));
+    }
+
+    #[test]
+    fn a_failed_name_stops_everything() {
+        let (mut driver, volume, log) = driver("getvolumename) echo '{\"status\":\"Failure\"}';;");
+        for journal in [driver.attach(&volume), driver.mount(&volume)] {
+            assert!(journal.failure.unwrap().message().starts_with("getvolumename command failed"));
+        }
+        assert!(!log().contains("attach") && !log().contains("mount"));
+    }
+
+    #[test]
+    fn the_stage_that_failed_begins_the_event() {
+        for (cases, stage) in [
+            ("waitforattach) echo no;;", "MountVolume.WaitForAttach"),
+            ("mountdevice) echo no;;", "MountVolume.MountDevice"),
+            ("mount) echo no;;", "MountVolume.SetUp"),
+        ] {
+            let (mut driver, volume, _log) = driver(&format!("{cases}\n{OK}"));
+            let event = driver.mount(&volume).event("data").unwrap();
+            assert!(
+                event.starts_with(&format!("{stage} failed for volume \"data\" : invalid character")),
+                "{event}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_forgotten_is_gone() {
+        let (mut driver, volume, log) = driver(
+            "waitforattach|mount) echo '{\"status\":\"Success\"}';;\n*) echo '{\"status\":\"Not supported\"}';;",
+        );
+        Attachment { node: "vm".into(), device: Some("/dev/a".into()) }.keep(&volume).unwrap();
+        // Without a device nothing is mounted for the node, and that is a success.
+        let journal = driver.mount(&volume);
+        assert!(journal.is_success(), "{:?}", journal.failure);
+        assert!(log().contains("waitforattach /dev/a {"), "{}", log());
+        assert!(log().contains(&format!("mountdevice {}  {{", volume.global().unwrap())), "{}", log());
+    }
+}

@@ -17,6 +17,7 @@ use tempfile::TempDir;
 
 pub(crate) mod namespace;
 pub(crate) mod scripts;
+pub(crate) mod stand_in;
 
 /// No call of these tests may take longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
