@@ -12,6 +12,7 @@ use super::refusal::{Reason, Refusal};
 use crate::protocol::DriverName;
 use crate::settings::SIDE_FILE;
 use crate::sys::directory::Directory;
+use crate::sys::mount_table;
 use anyhow::{Context as _, Result};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -107,6 +108,7 @@ fn remove(request: &Request, plugins: &Directory, ours: &Ours) -> Result<Removed
         return Err(in_use_refusal(name, &busy).into());
     }
     let home = plugins.child(name.directory())?.context("the driver's directory was removed meanwhile")?;
+    check_mounts(&home)?;
     home.remove(name.executable())?;
     for other in &ours.others {
         home.remove_tree(other)?;
@@ -129,6 +131,18 @@ fn remove(request: &Request, plugins: &Directory, ours: &Ours) -> Result<Removed
         ));
     }
     Ok(Removed { was_there: true, warnings })
+}
+
+/// Some drivers mount what their volumes share in their own directory: removing that would empty it.
+fn check_mounts(home: &Directory) -> Result<()> {
+    let path = std::fs::canonicalize(home.path())?;
+    match mount_table::below(&path)?.first() {
+        None => Ok(()),
+        Some(entry) => {
+            let text = format!("something is mounted on {}: unmount it first", entry.target.display());
+            Err(Refusal::new(Reason::InUse, text).into())
+        }
+    }
 }
 
 fn remove_directory(plugins: &Directory, name: &DriverName) -> Result<()> {

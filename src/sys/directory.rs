@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use rustix::fs::{
     self, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, StatVfsMountFlags, Timespec,
 };
-use rustix::fs::{Timestamps, XattrFlags};
+use rustix::fs::{StatxAttributes, StatxFlags, Timestamps, XattrFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -112,6 +112,21 @@ impl Directory {
             Err(Errno::NOENT) => Ok(None),
             fd => Ok(Some(Self { fd: fd.with_context(|| format!("open {}", path.display()))?, path })),
         }
+    }
+
+    /// [`child`](Self::child), to copy or remove all that is in it. A mount is refused: what is in it is somebody's
+    /// data, however it came to lie here.
+    pub fn child_not_mounted(&self, name: impl AsRef<OsStr>) -> Result<Option<Self>> {
+        let Some(child) = self.child(name)? else { return Ok(None) };
+        let stat = fs::statx(&child.fd, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE);
+        let known = stat.is_ok_and(|stat| stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT));
+        let mounted = match stat {
+            Ok(stat) if known => stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+            // Before Linux 5.8 a bind of the same file system is not told from a directory.
+            _ => child.identity()?.0 != self.identity()?.0,
+        };
+        anyhow::ensure!(!mounted, "something is mounted on {}: unmount it first", child.path.display());
+        Ok(Some(child))
     }
 
     /// How it was reached: for messages, and to execute what is in it.
@@ -282,13 +297,13 @@ impl Directory {
         }
     }
 
-    /// Removes whatever has the name, with all that is in it.
+    /// Removes whatever has the name, with all that is in it; stops at a mount.
     pub fn remove_tree(&self, name: impl AsRef<OsStr>) -> Result<()> {
         let name = name.as_ref();
         match self.look(name)? {
             None => Ok(()),
             Some(entry) if entry.kind == Kind::Directory => {
-                if let Some(child) = self.child(name)? {
+                if let Some(child) = self.child_not_mounted(name)? {
                     child.names()?.iter().try_for_each(|inner| child.remove_tree(inner))?;
                 }
                 self.remove_directory(name)

@@ -1,6 +1,6 @@
 //! A driver stays while volumes need it.
 
-use super::node::Node;
+use super::node::{Node, script};
 use super::support::eventually;
 use nix::mount::{MsFlags, mount, umount};
 use std::fs;
@@ -80,4 +80,33 @@ fn what_flexvol_did_not_put_there_stays() {
     fs::remove_file(node.plugins().join("v~tmpfs/notes")).unwrap();
     node.file("plugins/v~tmpfs/tmpfs", "#!/bin/sh\n");
     assert!(node.uninstall(&["v/tmpfs"]).error(4).contains("holds tmpfs"));
+}
+
+/// Some drivers mount what their volumes share in a directory of their own.
+#[test]
+fn what_is_mounted_in_a_driver_s_directory_is_neither_copied_nor_removed() {
+    let name = "busy::what_is_mounted_in_a_driver_s_directory_is_neither_copied_nor_removed";
+    let Some(node) = Node::new(name) else { return };
+    node.file("plugins/v~tmpfs/tmpfs", &script("\"attach\":false"));
+    let shared = node.plugins().join("v~tmpfs/shared/data");
+    fs::create_dir_all(&shared).unwrap();
+    let data = node.path("data");
+    fs::create_dir(&data).unwrap();
+    // The same file system: only the mount table tells it from a directory.
+    let bind = || mount(Some(&data), &shared, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    bind();
+    node.file("data/precious", "x");
+    let refused = node.install(&["v/tmpfs", "--take-over"]);
+    assert!(refused.error(1).contains("something is mounted on"), "{refused:?}");
+    umount(&shared).unwrap();
+    assert_eq!(node.install(&["v/tmpfs", "--take-over"]).action(), "taken over");
+    bind();
+    for more in [&[][..], &["--force"]] {
+        let refused = node.uninstall(&[&["v/tmpfs"], more].concat());
+        assert!(refused.error(6).contains("something is mounted on"), "{refused:?}");
+    }
+    assert!(data.join("precious").exists() && node.listing().contains(&"v~tmpfs/tmpfs".to_owned()));
+    umount(&shared).unwrap();
+    assert_eq!(node.uninstall(&["v/tmpfs"]).action(), "removed");
+    assert!(data.join("precious").exists());
 }

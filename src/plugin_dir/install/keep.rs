@@ -96,7 +96,7 @@ impl Copy {
                 to.create_link(new, &target)
             }
             Kind::Directory => {
-                let inner = from.child(name)?.with_context(|| gone(from, name))?;
+                let inner = from.child_not_mounted(name)?.with_context(|| gone(from, name))?;
                 self.directory(&inner, &to.create_directory(new, entry.mode)?)?;
                 self.note(b"/");
                 Ok(())
