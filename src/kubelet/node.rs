@@ -54,6 +54,9 @@ impl Iterator for Backoff {
     }
 }
 
+/// The one verb that kubelet gives a time. Shorter only if somebody asked for less than the usual.
+const WAIT_FOR_ATTACH: Duration = Duration::from_mins(10);
+
 /// A loaded driver on one node.
 #[derive(Debug)]
 pub struct NodeDriver {
@@ -145,7 +148,13 @@ impl NodeDriver {
         volume.ask_name(journal, &mut self.kubelet)?;
         let device = Attachment::of(volume)?.and_then(|attachment| attachment.device).unwrap_or_default();
         let call = Call::WaitForAttach { device: device.clone(), options: volume.device_options() };
-        let device = match journal.call(&mut self.kubelet, &call) {
+        let ours = self.kubelet.terms.patience;
+        if ours == Terms::default().patience {
+            self.kubelet.terms.patience = WAIT_FOR_ATTACH;
+        }
+        let verdict = journal.call(&mut self.kubelet, &call);
+        self.kubelet.terms.patience = ours;
+        let device = match verdict {
             // A driver that leaves the device out has none from now on.
             Verdict::Success(status) => status.device,
             Verdict::NotSupported => device,
