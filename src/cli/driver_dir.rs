@@ -12,12 +12,16 @@ pub(super) fn find(given: Option<&Path>) -> Result<PathBuf> {
         return std::path::absolute(given).context("find the plugin directory");
     }
     let located = locate(&Request::default())?;
-    let chosen = located.chosen();
-    let directory = chosen.first().and_then(|candidate| candidate.directory());
-    directory.map(Path::to_owned).ok_or_else(|| {
-        let text = "no plugin directory is known here: name it (flexvol locate says why)";
-        Failure::new(Code::NotFound, text).into()
-    })
+    let chosen: Vec<_> = located.chosen().into_iter().filter_map(|each| each.directory()).collect();
+    let text = match chosen[..] {
+        [one] => return Ok(one.to_owned()),
+        [] => "no plugin directory is known here: name it (flexvol locate says why)".to_owned(),
+        _ => {
+            let all: Vec<_> = chosen.iter().map(|each| each.display().to_string()).collect();
+            format!("several plugin directories are read: name one of {}", all.join(", "))
+        }
+    };
+    Err(Failure::new(Code::NotFound, text).into())
 }
 
 /// What kubelet executes for a driver.

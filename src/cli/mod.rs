@@ -3,7 +3,7 @@
 //! Nothing else in the crate prints for people. Results go to standard output, as text or, with `--json`, as
 //! JSON; errors go to standard error as one line, with `--json` to standard output as `{"error": "…"}`. Exit
 //! status: 0 done, 1 failed, 2 wrong usage, and of `run` and `plan` 3 for a verb the driver does not have. Of the
-//! commands that change plugin directories ([`placing`]): 4 somebody else's driver is in the way, 5 a newer version
+//! commands that change plugin directories (`placing`): 4 somebody else's driver is in the way, 5 a newer version
 //! is installed, 6 volumes are mounted, 7 the node is not fit for it, 8 the driver fails its own `init`, 9 kubelet
 //! did not call it in time, 10 another installer holds the directory.
 
@@ -58,7 +58,19 @@ Try these first:
   flexvol drivers                                 what there is
   flexvol explain tmpfs                           its options, and a PV and a pod to copy
   flexvol plan tmpfs mount /mnt -o size=16Mi      what would be done, and how it is undone
-  sudo flexvol run tmpfs mount /mnt -o size=16Mi  do it, as kubelet would
+
+On a node:
+  sudo flexvol locate                             which directory kubelet reads drivers from, and why
+  sudo flexvol install tmpfs                      put a driver there; kubelet finds it while it runs
+  sudo flexvol list                               what is there, whose it is, and what is wrong with it
+  sudo flexvol watch                              see drivers come and go as kubelet does
+
+On every node of a cluster:
+  flexvol manifest daemonset tmpfs | kubectl apply -f -
+
+A driver of your own, in any language:
+  flexvol call ./my-driver init                   what kubelet makes of its answer
+  sudo flexvol pod up -f pod.yaml                 a pod's volumes, brought up without a cluster
 
 flexvol --help lists every command, flexvol <command> --help explains one.
 ";
@@ -67,10 +79,11 @@ const EXAMPLES: &str = "\
 Examples:
   sudo flexvol try
   flexvol explain image
-  flexvol plan bind mount /mnt -o source=/srv/web --settings /srv/side-file.json
-  sudo flexvol run tmpfs mount /mnt -o size=16Mi && sudo flexvol run tmpfs unmount /mnt
+  sudo flexvol install image --set policy.maxSize=20Gi --wait
+  flexvol list --json | jq -r '.[].drivers[] | select(.problems != []) | .directory'
+  flexvol manifest daemonset --platform cos tmpfs image > flexvol.yaml
 
-Exit status: 0 done, 1 failed, 2 wrong usage, 3 the driver does not have the verb (run, plan).";
+Exit status: 0 done, 1 failed, 2 wrong usage; others of single commands say their --help.";
 
 /// Every FlexVolume driver a Kubernetes node needs, in one static binary.
 #[derive(Parser)]

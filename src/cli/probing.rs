@@ -1,9 +1,8 @@
 //! What `probe` and `watch` have in common: which directory, and how findings are shown.
 
-use super::capabilities;
-use crate::failure::{Code, Failure, one_line};
+use super::{capabilities, driver_dir};
+use crate::failure::one_line;
 use crate::kubelet::prober::{Behaviour, Failed, Loaded};
-use crate::plugin_dir::locate::{Request, locate};
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
@@ -23,25 +22,7 @@ pub(super) struct Probing {
 
 impl Probing {
     pub(super) fn plugin_dir(&self) -> Result<PathBuf> {
-        if let Some(named) = &self.plugin_dir {
-            return Ok(named.clone());
-        }
-        let located = locate(&Request::default())?;
-        let chosen: Vec<_> = located.chosen().into_iter().filter_map(|each| each.directory()).collect();
-        let text = match chosen[..] {
-            [one] => return Ok(one.to_owned()),
-            [] => {
-                "no plugin directory is known: name it with --plugin-dir, flexvol locate says why".to_owned()
-            }
-            _ => {
-                let all: Vec<_> = chosen.iter().map(|each| each.display().to_string()).collect();
-                format!(
-                    "several plugin directories are read: name one of {} with --plugin-dir",
-                    all.join(", ")
-                )
-            }
-        };
-        Err(Failure::new(Code::NotFound, text).into())
+        driver_dir::find(self.plugin_dir.as_deref())
     }
 
     pub(super) fn behaviour(&self) -> Behaviour {

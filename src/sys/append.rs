@@ -24,7 +24,7 @@ pub fn line(path: &Path, line: &str, limit: u64) -> Result<()> {
     Ok(())
 }
 
-/// Where [`line`] keeps what was written before.
+/// Where [`line()`] keeps what was written before.
 pub fn previous(path: &Path) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(".1");

@@ -42,7 +42,7 @@ impl Program {
 
 /// What a process is, and the words after its name; `None` for all others.
 ///
-/// By argv[0] or, where a wrapper has changed that, by the executable. Anybody can call themselves so:
+/// By `argv[0]` or, where a wrapper has changed that, by the executable. Anybody can call themselves so:
 /// [`trust`](super::trust) says who is believed.
 pub fn recognise(words: &[String], executable: Option<&Path>) -> Option<(Program, Vec<String>)> {
     let words = untitled(words);

@@ -13,7 +13,7 @@
 //!
 //! argv is anybody's word: only a process of root's in our own pid namespace that may mount is taken for a
 //! kubelet ([`trust`]). A kubelet in a container is read through its own root directory, and what it calls its
-//! plugin directory is translated to where the same directory is for us ([`node`]).
+//! plugin directory is translated to where the same directory is for us (`node`).
 
 pub mod choose;
 pub mod command_line;
