@@ -58,6 +58,7 @@ Try these first:
   flexvol drivers                                 what there is
   flexvol explain tmpfs                           its options, and a PV and a pod to copy
   flexvol plan tmpfs mount /mnt -o size=16Mi      what would be done, and how it is undone
+  sudo flexvol run tmpfs mount /mnt -o size=16Mi  do it, as kubelet would
 
 On a node:
   sudo flexvol locate                             which directory kubelet reads drivers from, and why
