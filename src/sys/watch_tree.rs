@@ -360,6 +360,15 @@ mod tests {
     }
 
     #[test]
+    fn one_that_was_found_before_its_move_was_told_is_kept() {
+        let (dir, mut tree) = tree(Hidden::Skipped, &["a/x/y"]);
+        let root = dir.path().join("root");
+        fs::create_dir(root.join("b")).unwrap();
+        fs::rename(root.join("a/x"), root.join("b/x")).unwrap();
+        hears(&dir, &mut tree, &["", "a", "b", "b/x", "b/x/y"]);
+    }
+
+    #[test]
     fn swapped_directories_speak_under_each_other_s_path() {
         let (dir, mut tree) = tree(Hidden::Skipped, &["a/x", "b/y"]);
         let path = |name: &str| dir.path().join("root").join(name);

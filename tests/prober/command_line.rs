@@ -6,7 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs::{self, File, Permissions};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -106,7 +106,7 @@ struct Watching {
 impl Watching {
     fn of(dir: &Path, more: &[&str]) -> Self {
         let mut command = Command::new(BINARY);
-        command.args(["watch", "--json", "--plugin-dir"]).arg(dir).args(more);
+        command.args(["watch", "--json", "--for", "60", "--plugin-dir"]).arg(dir).args(more);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         Self { child, lines }
@@ -118,12 +118,28 @@ impl Watching {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
     }
 
-    /// Told to stop: how long that took.
+    /// Told to stop: how long that took. It has nothing more to say.
     fn stop(mut self) -> Duration {
         let start = Instant::now();
         kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).unwrap();
-        assert_eq!(self.child.wait().unwrap().code(), Some(0));
-        start.elapsed()
+        let mut status = None;
+        eventually("it leaves", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        let took = start.elapsed();
+        let mut rest = String::new();
+        self.lines.read_to_string(&mut rest).unwrap();
+        assert_eq!((status.unwrap().code(), rest.as_str()), (Some(0), ""));
+        took
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        // After a failure; else it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
