@@ -4,7 +4,7 @@
 
 use flexvol::driver_log;
 use flexvol::sys::append;
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -310,6 +310,22 @@ fn once_is_install() {
 }
 
 #[test]
+fn what_was_asked_for_wrongly_ends_at_once() {
+    let Some(node) = Node::new("what_was_asked_for_wrongly_ends_at_once") else { return };
+    for (arguments, status, word) in [
+        (&["example/tmpsf"][..], 1, "no driver \"tmpsf\""),
+        (&["example/tmpfs", "--set", "deadlines.mount=soon"], 1, "expected u32"),
+        (&["example/tmpfs", "--dry-run"], 2, "--once"),
+        (&["example/tmpfs", "--once", "--uninstall-on-exit"], 2, "--once"),
+    ] {
+        let output = node.command(arguments).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(status) && error.contains(word), "{arguments:?}: {error}");
+    }
+    assert!(!node.driver().exists());
+}
+
+#[test]
 fn a_directory_replaced_behind_the_container_s_mount_ends_it() {
     let name = "a_directory_replaced_behind_the_container_s_mount_ends_it";
     let Some(node) = Node::new(name) else { return };
@@ -325,6 +341,75 @@ fn a_directory_replaced_behind_the_container_s_mount_ends_it() {
     let last = deployment.lines().pop().unwrap();
     assert!(last["message"].as_str().unwrap().contains("restart the container"), "{last}");
     assert!(!Path::new(READY).exists());
+}
+
+#[test]
+fn uninstalled_on_exit_unless_a_volume_is_mounted() {
+    let Some(node) = Node::new("uninstalled_on_exit_unless_a_volume_is_mounted") else { return };
+    let leave = || {
+        let mut deployment = node.deploy(&["example/tmpfs", "--uninstall-on-exit"]);
+        deployment.says("ready");
+        let (status, took) = deployment.stop(Signal::SIGTERM);
+        assert!(status.code() == Some(0) && took < Duration::from_secs(1), "{status} {took:?}");
+        deployment.lines().pop().unwrap()
+    };
+    let target = node.root.path().join("pods/1/volumes/example~tmpfs/v");
+    fs::create_dir_all(&target).unwrap();
+    mount(Some("tmpfs"), &target, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+    let last = leave();
+    assert!(
+        last["event"] == "not removed" && last["message"].as_str().unwrap().contains("mounted"),
+        "{last}"
+    );
+    assert!(node.answers());
+    umount(&target).unwrap();
+    assert_eq!(leave()["event"], "removed");
+    assert_eq!(fs::read_dir(&node.plugins).unwrap().count(), 0);
+}
+
+/// In a pod: its own mount table has no volume of the node's, whatever is mounted there.
+#[test]
+fn who_sees_no_kubelet_does_not_uninstall() {
+    let Some(node) = Node::new("who_sees_no_kubelet_does_not_uninstall") else { return };
+    fs::create_dir(&node.plugins).unwrap();
+    let plugins = &node.plugins;
+    mount(Some(plugins), plugins, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    let leave = |beside: &str| {
+        let deploy = node.command(&["example/tmpfs", "--uninstall-on-exit"]);
+        let mut command = Command::new("unshare");
+        // Without any capability.
+        let script = format!("{beside} exec setpriv --bounding-set=-all --inh-caps=-all \"$@\"");
+        command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c", &script, "bash"]);
+        command.arg(deploy.get_program()).args(deploy.get_args());
+        let mut deployment = node.start(command);
+        deployment.says("ready");
+        let first = Pid::from_raw(children(deployment.pid())[0]);
+        kill(first, Signal::SIGTERM).unwrap();
+        deployment.child.wait().unwrap();
+        deployment.lines().pop().unwrap()
+    };
+    let last = leave("");
+    assert!(
+        last["event"] == "not removed" && last["message"].as_str().unwrap().contains("hostPID"),
+        "{last}"
+    );
+    assert!(node.answers());
+    // It has a mount table of its own, with a volume in it.
+    let volume = node.root.path().join("pods/1/volumes/example~tmpfs/v");
+    fs::create_dir_all(&volume).unwrap();
+    let mounts = format!("mount -t tmpfs x {};", volume.display());
+    let kubelet = |mounts: &str| {
+        let ready = node.root.path().join("kubelet-is-up");
+        let _ = fs::remove_file(&ready);
+        let script = format!("{mounts} touch {}; exec -a kubelet sleep 600", ready.display());
+        format!("unshare --mount bash -c {script:?} & until [ -e {} ]; do sleep 0.01; done;", ready.display())
+    };
+    let last = leave(&kubelet(&mounts));
+    assert!(
+        last["event"] == "not removed" && last["message"].as_str().unwrap().contains("a volume"),
+        "{last}"
+    );
+    assert_eq!(leave(&kubelet(""))["event"], "removed");
 }
 
 /// Whoever loses its parent becomes a child of process 1, which has to take it away when it ends.

@@ -2,6 +2,7 @@
 
 use super::install::Install;
 use super::screen::Screen;
+use super::{USAGE, say};
 use crate::deploy::keeper::Installs;
 use crate::deploy::{self, Wanted, ready};
 use crate::sys::reply_pipe::is_writable;
@@ -19,22 +20,24 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Install drivers and keep them in place: the entry point of the image
 #[derive(Args)]
 #[command(after_help = "\
-Stays until it is told to stop (SIGTERM, SIGINT). A driver that is removed or altered is put back at once; where two
-deployments want different things, ever less often, up to once a minute. What cannot be done now (no plugin directory,
-a read-only one, somebody else's driver in the way) is tried again, and said when it changes.
+Stays until it is told to stop (SIGTERM, SIGINT). A driver that is removed or altered is put back
+at once; where two deployments want different things, ever less often, up to once a minute. What
+cannot be done now (no plugin directory, a read-only one, somebody else's driver in the way) is
+tried again, and said when it changes.
 
-Standard output has one line of JSON for everything: what this process did (event: started, installed, failed, ready,
-not ready, leaving) and, from now on, every call of the drivers on this node (verb, target, outcome, message), the log
-in /run/flexvol/log.
+Standard output has one line of JSON for everything: what this process did (event: started,
+installed, repaired, failed, ready, not ready, leaving) and, from now on, every call of the drivers
+on this node (verb, target, outcome, message), which is the log in /run/flexvol/log.
 
 Examples:
   flexvol deploy example/tmpfs --plugin-dir /usr/libexec/kubernetes/kubelet-plugins/volume/exec
-  flexvol deploy --once example/tmpfs             as an init container: install, and end as flexvol install does
-  flexvol deploy --is-ready                       as a readiness probe
+  flexvol deploy --once example/tmpfs      as an init container: install, and be done
+  flexvol deploy --is-ready                as a readiness probe
 
 flexvol manifest prints whole deployments.
-Exit status: 0 told to stop (--is-ready: every driver is in place), 1 failed (--is-ready: not yet), 2 wrong usage.
-With --once that of flexvol install.")]
+
+Exit status: 0 told to stop (--is-ready: every driver is in place), 1 failed (--is-ready: not yet),
+2 wrong usage; with --once that of flexvol install.")]
 pub(super) struct Deploy {
     #[command(flatten)]
     install: Install,
@@ -58,6 +61,10 @@ impl Deploy {
             ready::check(&self.ready_file)?;
         } else if self.once {
             return self.install.run(screen);
+        } else if self.install.is_once_only() {
+            let text = "--dry-run, --roll-back and --wait are for one installation: add --once";
+            say(text, screen.wants_json());
+            return Ok(ExitCode::from(USAGE));
         } else {
             self.stay(screen)?;
         }

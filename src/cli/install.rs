@@ -143,14 +143,19 @@ impl Install {
         Ok(Outcome { name: request.name.clone(), dry_run: self.dry_run, what, witness, proof: None })
     }
 
+    /// Whether a flag was given that makes sense once, not again and again.
+    pub(super) fn is_once_only(&self) -> bool {
+        self.dry_run || self.roll_back || self.wait.is_some()
+    }
+
     /// One request for each driver and plugin directory, and what is to be installed: for `deploy`.
     pub(super) fn requests(&self, screen: &Screen) -> Result<(Source, Vec<Request>)> {
         let wishes = self.wishes()?;
-        let places = self.placing.places(screen)?;
-        let each = |place| self.drivers.iter().map(move |choice| (choice, place));
-        let requests =
-            places.iter().flat_map(each).map(|(choice, place)| self.request(choice, place, &wishes));
-        Ok((self.source()?, requests.collect()))
+        let mut requests = Vec::new();
+        for place in self.placing.places(screen)? {
+            requests.extend(self.drivers.iter().map(|choice| self.request(choice, &place, &wishes)));
+        }
+        Ok((self.source()?, requests))
     }
 
     fn wishes(&self) -> Result<Wishes> {

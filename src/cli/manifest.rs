@@ -25,13 +25,15 @@ cloud-init      user data that installs that unit
 
 Examples:
   flexvol manifest daemonset --image registry.example/flexvol:1 example/tmpfs | kubectl apply -f -
-  flexvol manifest daemonset --platform openshift --policy policy.json example/bind example/scratch=tmpfs
+  flexvol manifest daemonset --platform openshift --policy policy.json example/bind
   flexvol manifest kustomize --platform cos --output base example/image && kubectl apply -k base
-  flexvol manifest init-container example/tmpfs > patch.yaml && kubectl patch ds mine --patch-file patch.yaml
+  flexvol manifest init-container example/tmpfs > patch.yaml
+  kubectl patch daemonset mine --patch-file patch.yaml
   flexvol manifest systemd example/tmpfs > /etc/systemd/system/flexvol.service
 
-What a value of --set says can be read by everybody who may read pods: it is no place for a secret.
+Whoever may read pods reads what stands behind --set: it is no place for a secret.
 With --json objects come as one List, which kubectl takes as well.
+
 Exit status: 0 done, 1 the request cannot be met (the reason is printed), 2 wrong usage.")]
 pub(super) struct Manifest {
     /// What to print

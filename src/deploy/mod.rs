@@ -22,6 +22,7 @@ pub mod watches;
 use crate::driver_log;
 use crate::executor::record::STATE;
 use crate::failure::{Code, Failure};
+use crate::plugin_dir::refusal::{Reason, Refusal};
 use crate::protocol::DriverName;
 use crate::sys::reaper::Reaper;
 use crate::sys::{files, signal};
@@ -177,6 +178,12 @@ impl<'a> Deployment<'a> {
             return Err(lost(&home.plugin_dir).into());
         }
         let post = &mut self.posts[number];
+        if let (Err(error), None) = (&put, &post.standing)
+            && Refusal::reason_of(error) == Some(Reason::Usage)
+        {
+            // What was asked for wrongly does not get better.
+            return put.map(drop);
+        }
         let (ended, standing) = match &put {
             Ok(Put { changed: false, .. }) => (Ended::Well, Ok(())),
             Ok(_) => (Ended::Mended, Ok(())),

@@ -1,6 +1,6 @@
 //! The objects around the DaemonSet.
 
-use super::daemon_set::{capabilities, daemon_set, init_container as container, labels, volumes};
+use super::daemon_set::{daemon_set, init_container as container, labels, volumes};
 use super::{Deployment, Manifest, emit};
 use crate::plugin_dir::platform::Need;
 use serde_json::{Value, json};
@@ -159,7 +159,7 @@ fn constraints(deployment: &Deployment<'_>) -> Value {
         "allowHostPorts": false,
         "allowPrivilegeEscalation": false,
         "allowPrivilegedContainer": false,
-        "allowedCapabilities": capabilities(request),
+        "allowedCapabilities": [],
         "defaultAddCapabilities": [],
         "requiredDropCapabilities": [],
         "readOnlyRootFilesystem": true,

@@ -65,7 +65,7 @@ fn pod(deployment: &Deployment<'_>, policy_map: Option<&str>) -> Value {
         "volumes": volumes(deployment, policy_map),
     });
     if request.uninstall_on_exit {
-        // Whether a volume is in use is seen in the mount table of a process of the host.
+        // Whether a volume is in use is seen in kubelet's mount table, which everybody may read who sees kubelet.
         pod["hostPID"] = true.into();
     }
     pod
@@ -115,19 +115,10 @@ fn security(deployment: &Deployment<'_>) -> Value {
         "capabilities": {"drop": ["ALL"]},
         "seccompProfile": {"type": "RuntimeDefault"},
     });
-    let added = capabilities(deployment.request);
-    if !added.is_empty() {
-        security["capabilities"]["add"] = added.into();
-    }
     if deployment.needs(Need::SELinuxType) {
         security["seLinuxOptions"] = json!({"type": "spc_t"});
     }
     security
-}
-
-/// What user 0 lacks without them: the mount table of a process with more rights than its own.
-pub(super) fn capabilities(request: &Request) -> Vec<&'static str> {
-    if request.uninstall_on_exit { vec!["SYS_PTRACE"] } else { Vec::new() }
 }
 
 /// Name, path on the host and in the pod: the same, so that messages name what the admin finds.

@@ -35,7 +35,7 @@ RestartSec=5
 TimeoutStopSec=10
 MemoryMax=32M
 UMask=0077
-CapabilityBoundingSet={capabilities}
+CapabilityBoundingSet=
 NoNewPrivileges=yes
 LockPersonality=yes
 MemoryDenyWriteExecute=yes
@@ -48,7 +48,6 @@ WantedBy=multi-user.target
 ",
         directory = word(deployment.directory),
         command = words.join(" "),
-        capabilities = if request.uninstall_on_exit { "CAP_SYS_PTRACE" } else { "" },
     );
     unit
 }
