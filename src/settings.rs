@@ -18,8 +18,12 @@
 use crate::failure::{Failure, Result};
 use crate::policy::Policy;
 use crate::protocol::{Capabilities, Verb};
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 /// The side file's name.
@@ -41,11 +45,13 @@ pub struct Settings {
     /// Options a volume has unless it says otherwise.
     pub options: BTreeMap<String, String>,
     /// What tenants may ask for.
+    #[serde(deserialize_with = "object")]
     pub policy: Policy,
     /// How long a verb may take.
+    #[serde(deserialize_with = "object")]
     pub deadlines: Deadlines,
     /// The commands of the `exec` driver.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "object_or_null")]
     pub exec: Option<Exec>,
     /// The version that was installed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,6 +105,7 @@ pub struct Exec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_system: Option<String>,
     /// What `init` answers.
+    #[serde(deserialize_with = "object")]
     pub capabilities: ExecCapabilities,
 }
 
@@ -136,11 +143,7 @@ impl Settings {
     /// Reads a side file's text. The error names keys but repeats no value: old drivers take passwords as
     /// options.
     pub fn parse(text: &str) -> Result<Self> {
-        // An array would be taken for the fields in their order.
-        if text.trim_start().starts_with('[') {
-            return Err(Failure::options(format!("{SIDE_FILE} must be one JSON object: mend it")));
-        }
-        let settings: Self = serde_json::from_str(text).map_err(|error| malformed(&error))?;
+        let Object(settings): Object<Self> = serde_json::from_str(text).map_err(|error| malformed(&error))?;
         settings.check()?;
         Ok(settings)
     }
@@ -173,6 +176,37 @@ impl Settings {
     }
 }
 
+/// A JSON object and nothing else: serde would take an array for the fields in their order.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(Members(PhantomData))
+    }
+}
+
+fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Object::deserialize(deserializer).map(|Object(value)| value)
+}
+
+fn object_or_null<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    Option::deserialize(deserializer).map(|value| value.map(|Object(value)| value))
+}
+
 fn mistake(text: &str) -> Failure {
     Failure::options(format!("{SIDE_FILE}: {text}"))
 }
@@ -201,7 +235,13 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         assert!(Settings::parse(r#"{"polcy":{}}"#).unwrap_err().message().contains("polcy"));
-        for text in ["", "[]", " [\"image\"]", "null", "1"] {
+        let arrays = [
+            r#"{"policy":[]}"#,
+            r#"{"deadlines":[1]}"#,
+            r#"{"exec":[]}"#,
+            r#"{"exec":{"capabilities":[true]}}"#,
+        ];
+        for text in ["", "[]", " [\"image\"]", "null", "1"].into_iter().chain(arrays) {
             assert!(Settings::parse(text).unwrap_err().message().contains(SIDE_FILE), "{text}");
         }
         for text in [

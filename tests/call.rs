@@ -160,8 +160,8 @@ fn what_cannot_be_executed_is_named_with_the_mend() {
     }
     for (driver, mend) in [
         ("example/missing", "install example/missing, or name another plugin directory"),
-        ("Foo/x", "write ./ before it"),
-        ("a/b/c", "write ./ before it"),
+        ("Foo/x", "there is no such file"),
+        ("a/b/c", "there is no such file"),
     ] {
         let told = site.flexvol(&["call", driver, "init", "--plugin-dir", "plugins"]);
         assert!(told.complaint().contains(mend), "{driver}: {told:?}");

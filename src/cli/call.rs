@@ -83,10 +83,10 @@ impl CallDriver {
         Ok(result.status())
     }
 
-    /// What begins with `/` or `.` is a path, anything else a driver's name.
+    /// What begins with `/` or `.`, or is a file, is a path; anything else a driver's name.
     fn executable(&self) -> Result<PathBuf> {
         let path = Path::new(&self.driver);
-        if path.is_absolute() || path.starts_with(".") || path.starts_with("..") {
+        if path.is_absolute() || path.starts_with(".") || path.starts_with("..") || path.is_file() {
             return std::path::absolute(path).context("find the executable");
         }
         let text = self.driver.to_string_lossy();
@@ -95,7 +95,7 @@ impl CallDriver {
         } else {
             DriverName::parse(&text)
         };
-        let name = named.context("for an executable of that name write ./ before it")?;
+        let name = named.context("there is no such file, and no driver has such a name")?;
         driver_dir::executable(&driver_dir::find(self.plugin_dir.as_deref())?, &name)
     }
 
