@@ -25,9 +25,16 @@
 //!    fails.
 //! 7. [`sys`] is the only place that touches the operating system.
 //!
+//! And the other side of the wire:
+//!
+//! 8. [`plugin_dir`] finds the directory kubelet reads, and puts drivers there so that it never sees half of
+//!    one; [`deploy`] keeps them there, and [`manifest`] prints what brings that to a cluster.
+//! 9. [`kubelet`] does to any driver what kubelet does: calls it and judges the answer, takes a volume into a
+//!    pod and out again, scans and watches a plugin directory.
+//!
 //! Beside them: [`failure`] and [`secret`], the two types every layer shares; [`schema`], [`quantity`],
-//! [`mount_options`], [`file_system`], [`mkfs_options`] and [`volume_dir`], pure knowledge about words and
-//! paths; and [`cli`], thin adapters for people.
+//! [`mount_options`], [`file_system`], [`mkfs_options`], [`volume_dir`] and [`yaml`], pure knowledge about
+//! words and paths; [`driver_log`], what the verbs leave for people; and [`cli`], thin adapters for people.
 //!
 //! # Invariants
 //!
