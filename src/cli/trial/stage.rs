@@ -3,6 +3,8 @@
 use super::life::Part;
 use crate::failure::Result as Answer;
 use crate::kubelet::{Caller, PodVolume};
+use crate::plugin_dir::install::{self, Request, Source, Wishes};
+use crate::plugin_dir::opened;
 use crate::policy::Policy;
 use crate::protocol::{DriverName, Options, TargetPath};
 use crate::settings::{SIDE_FILE, Settings};
@@ -10,9 +12,8 @@ use crate::sys::place::Place;
 use crate::sys::{mount, mount_table};
 use anyhow::{Context as _, Result};
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, Permissions};
-use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -68,16 +69,13 @@ impl Stage {
         Policy { bind_roots: vec![self.shared()], image_roots, ..Policy::default() }
     }
 
-    /// Installs this executable as a driver, the side file first, as an installation does.
+    /// Installs this executable as a driver.
     pub(super) fn install(&self, name: &DriverName, settings: &Settings) -> Result<Caller> {
-        let directory = self.path().join("plugins").join(name.directory());
-        make_directory(&directory)?;
-        let side_file = serde_json::to_string_pretty(settings)?;
-        File::create(directory.join(SIDE_FILE))?.write_all(side_file.as_bytes())?;
-        let executable = directory.join(name.executable());
-        fs::copy("/proc/self/exe", &executable).context("copy this executable: is /proc mounted?")?;
-        fs::set_permissions(&executable, Permissions::from_mode(0o755))?;
-        Ok(Caller::new(executable))
+        let plugins = self.path().join("plugins");
+        let wishes = Wishes { settings: Some(serde_json::to_value(settings)?), ..Wishes::default() };
+        let request = Request { wishes, ..Request::new(name.clone(), opened::Place::new(&plugins)) };
+        install::install(&request, &Source::own()?)?;
+        Ok(Caller::new(plugins.join(name.directory()).join(name.executable())))
     }
 
     /// A volume of one pod.
