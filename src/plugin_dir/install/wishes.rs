@@ -48,10 +48,6 @@ impl Wishes {
                 .map_err(|error| Failure::options(error.to_string()))?,
         };
         if let Some(policy) = &self.policy {
-            // An array would be taken for the fields in their order.
-            if !policy.is_object() {
-                return Err(Failure::options("the policy must be one JSON object: mend it"));
-            }
             put(&mut value, &["policy"], policy.clone())?;
         }
         for (key, text) in &self.set {
@@ -190,8 +186,8 @@ mod tests {
             (set(&["policy.alowSuid=true"]), "alowSuid"),
             (set(&["deadlines.mount.x=1"]), "no place"),
             (Wishes { driver: Some("tmpsf".into()), ..Wishes::default() }, "v/tmpfs=DRIVER"),
-            (Wishes { policy: Some(json!([])), ..Wishes::default() }, "one JSON object"),
-            (Wishes { settings: Some(json!([])), ..Wishes::default() }, "one JSON object"),
+            (Wishes { policy: Some(json!([])), ..Wishes::default() }, "expected an object"),
+            (Wishes { settings: Some(json!([])), ..Wishes::default() }, "expected an object"),
             (set(&["exec.commands.mount=[\"/bin/x\"]"]), "for the driver exec"),
         ] {
             let message = settled(&wishes, "{}").unwrap_err().message();
