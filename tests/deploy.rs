@@ -30,6 +30,11 @@ fn program() -> PathBuf {
     release().filter(|path| path.exists()).unwrap_or(BINARY.into())
 }
 
+/// What "at once" is; a binary that is not optimised takes its time to hash itself.
+fn is_at_once(took: Duration) -> bool {
+    took < if release().is_some() { Duration::from_secs(1) } else { PATIENCE }
+}
+
 fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
@@ -121,11 +126,8 @@ impl Drop for Deployment {
 #[test]
 fn what_is_removed_or_altered_comes_back() {
     let Some(node) = Node::new("what_is_removed_or_altered_comes_back") else { return };
-    let deployment = node.deploy(&["example/tmpfs"]);
-    deployment.says("ready");
-    let whole = fs::metadata(node.driver()).unwrap().len();
+    let whole = fs::metadata(program()).unwrap().len();
     let is_whole = || fs::metadata(node.driver()).is_ok_and(|file| file.len() == whole) && node.answers();
-    assert!(is_whole());
     let directory = node.plugins.join("example~tmpfs");
     let damages: [(&str, &dyn Fn()); 6] = [
         ("executable removed", &|| fs::remove_file(node.driver()).unwrap()),
@@ -139,11 +141,14 @@ fn what_is_removed_or_altered_comes_back() {
         ("plugin directory removed", &|| fs::remove_dir_all(&node.plugins).unwrap()),
     ];
     for (damage, damaged) in damages {
+        // One each: what has to be mended again and again is mended ever later.
+        let deployment = node.deploy(&["example/tmpfs"]);
+        deployment.says("ready");
+        assert!(is_whole());
         damaged();
-        assert!(!is_whole(), "{damage}");
         eventually(damage, is_whole);
+        eventually("ready", || Path::new(READY).exists());
     }
-    eventually("ready", || Path::new(READY).exists());
 }
 
 #[test]
@@ -215,7 +220,7 @@ fn told_to_stop_it_leaves_at_once_and_is_ready_no_more() {
         assert!(Path::new(READY).exists());
         let (status, took) = deployment.stop(signal);
         assert_eq!(status.code(), Some(0));
-        assert!(took < Duration::from_secs(1), "{took:?}");
+        assert!(is_at_once(took), "{took:?}");
         assert!(!Path::new(READY).exists() && node.answers());
         assert_eq!(deployment.events().last().unwrap(), "leaving");
     }
@@ -350,7 +355,7 @@ fn uninstalled_on_exit_unless_a_volume_is_mounted() {
         let mut deployment = node.deploy(&["example/tmpfs", "--uninstall-on-exit"]);
         deployment.says("ready");
         let (status, took) = deployment.stop(Signal::SIGTERM);
-        assert!(status.code() == Some(0) && took < Duration::from_secs(1), "{status} {took:?}");
+        assert!(status.code() == Some(0) && is_at_once(took), "{status} {took:?}");
         deployment.lines().pop().unwrap()
     };
     let target = node.root.path().join("pods/1/volumes/example~tmpfs/v");
@@ -454,5 +459,5 @@ fn it_keeps_drivers_although_nobody_reads_what_it_says() {
     fs::remove_file(node.driver()).unwrap();
     eventually("the driver is back without a reader", || node.answers());
     let (status, took) = full.stop(Signal::SIGTERM);
-    assert!(status.code() == Some(0) && took < Duration::from_secs(1), "{status} {took:?}");
+    assert!(status.code() == Some(0) && is_at_once(took), "{status} {took:?}");
 }

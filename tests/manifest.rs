@@ -289,6 +289,40 @@ fn the_command_prints_or_writes_it() {
     assert!(status == 1 && error.contains("kustomization.yaml"), "{error}");
 }
 
+/// What a pod is told to run, run here as far as it can be: a misspelt flag would be a pod that never starts.
+#[test]
+fn the_program_understands_what_a_pod_tells_it() {
+    let node = tempfile::tempdir().unwrap();
+    let place = |name: &str| node.path().join(name).to_str().unwrap().to_owned();
+    fs::write(place("policy.json"), "{}").unwrap();
+    let request = request(platform::find("default").unwrap());
+    let patch = objects(Kind::InitContainer, &request);
+    let container = &patch[0]["spec"]["template"]["spec"]["initContainers"][0];
+    let words = |key: &str| -> Vec<String> { serde_json::from_value(container[key].clone()).unwrap() };
+    let here = |word: String| match word.split_once('=') {
+        Some(("--plugin-dir", _)) => format!("--plugin-dir={}", place("plugins")),
+        Some(("--policy", _)) => format!("--policy={}", place("policy.json")),
+        _ => word,
+    };
+    let arguments = words("command").into_iter().skip(1).chain(["--dry-run".to_owned()]);
+    let arguments: Vec<_> = arguments.chain(words("args").into_iter().map(here)).collect();
+    let (status, out, error) = flexvol(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(status == 0 && out.matches("would be installed").count() == 2, "{arguments:?}: {out}{error}");
+
+    let objects = objects(Kind::DaemonSet, &Request { uninstall_on_exit: true, ..request });
+    let container = &of_kind(&objects, "DaemonSet").unwrap()["spec"]["template"]["spec"]["containers"][0];
+    let probe: Vec<String> =
+        serde_json::from_value(container["readinessProbe"]["exec"]["command"].clone()).unwrap();
+    let (status, _, error) = flexvol(&probe[1..].iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(status == 1 && error.contains("/run/flexvol/deploy/drivers: not there"), "{error}");
+    let known = flexvol(&["deploy", "--help"]).1;
+    let arguments: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
+    for flag in arguments.iter().take_while(|word| *word != "--") {
+        let flag = flag.split('=').next().unwrap();
+        assert!(known.contains(&format!("{flag} ")), "{flag}");
+    }
+}
+
 #[test]
 fn a_policy_is_checked_before_it_is_deployed() {
     let directory = tempfile::tempdir().unwrap();

@@ -3,6 +3,7 @@
 use super::screen::Screen;
 use crate::failure::{Failure, Result as Checked};
 use crate::manifest::{self, Fetch, Manifest as Text, NAME, PROGRAM, Request};
+use crate::plugin_dir::install::Wishes;
 use crate::plugin_dir::platform::{self, Platform};
 use crate::policy::Policy;
 use crate::settings::SIZE_LIMIT;
@@ -61,8 +62,8 @@ pub(super) struct Manifest {
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// A setting for every driver, as install takes it; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[arg(long, value_name = "KEY=VALUE", value_parser = Wishes::parse_set)]
+    set: Vec<(String, String)>,
     /// Take over drivers of these names that flexvol did not install
     #[arg(long)]
     take_over: bool,
@@ -137,7 +138,8 @@ impl Manifest {
 
     fn request(&self) -> Result<Request> {
         let fetch = self.fetch.clone().zip(self.sha256.clone());
-        let mut arguments: Vec<_> = self.set.iter().map(|pair| format!("--set={pair}")).collect();
+        let mut arguments: Vec<_> =
+            self.set.iter().map(|(key, value)| format!("--set={key}={value}")).collect();
         let flags = [(self.take_over, "--take-over"), (self.allow_downgrade, "--allow-downgrade")];
         arguments.extend(flags.iter().filter(|(given, _)| *given).map(|(_, flag)| (*flag).to_owned()));
         Ok(Request {
