@@ -60,8 +60,10 @@ fn names_that_kubernetes_refuses_are_wrong_usage() {
         assert_eq!(output.status.code(), Some(2), "{name}: {output:?}");
     }
     assert!(node.install(&["v/frob"]).error(2).contains("write v/frob=DRIVER with one of tmpfs"));
-    assert!(node.install(&["tmpfs", "--set", "deadlines.mount=soon"]).error(2).contains("expected u32"));
     assert_eq!(node.listing(), [""; 0]);
+    fs::remove_dir(node.plugins()).unwrap();
+    assert!(node.install(&["tmpfs", "--set", "deadlines.mount=soon"]).error(2).contains("expected u32"));
+    assert!(!node.plugins().exists());
 }
 
 #[test]

@@ -105,6 +105,8 @@ pub fn install_marked(request: &Request, source: &Source, mark: Mark<'_>) -> Res
     let opened = Opened::open(&request.place)?;
     if opened.is_none() {
         preflight::creatable(&request.place.path()?, request.place.root())?;
+        // What is asked for wrongly makes no directory.
+        installer(None).decide(None)?;
     }
     if request.dry_run {
         return installer(opened.as_ref().map(|plugins| &plugins.directory)).perform(mark);
