@@ -101,6 +101,13 @@ pub trait Driver: Sync {
     /// mounted.
     fn capabilities(&self, settings: &Settings) -> Capabilities;
 
+    /// The programs of the node that it may run for some volume or other, each a plain name, or an absolute path
+    /// where the side file gives one: for `install`, which warns of those that the node lacks. The default is
+    /// none, right for every driver that asks nobody but the kernel.
+    fn programs<'a>(&self, _settings: &'a Settings) -> Vec<&'a str> {
+        Vec::new()
+    }
+
     /// Mistakes of the side file that show without any volume: called before anything is attached, mounted or
     /// grown, so that a slip in the command for `unmount` shows with the first `mount`. Not before `init`,
     /// which must not fail.

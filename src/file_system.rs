@@ -54,6 +54,16 @@ impl FileSystem {
         matches!(self, Self::Squashfs | Self::Erofs | Self::Iso9660)
     }
 
+    /// The programs that make, check and grow it. The kernel needs none to mount it.
+    pub fn programs(self) -> &'static [&'static str] {
+        match self {
+            Self::Ext4 => &["mkfs.ext4", "e2fsck", "resize2fs"],
+            Self::Xfs => &["mkfs.xfs", "xfs_growfs"],
+            Self::Btrfs => &["mkfs.btrfs", "btrfs"],
+            Self::Squashfs | Self::Erofs | Self::Iso9660 => &[],
+        }
+    }
+
     /// The mount options a tenant may give it. What could harm the node (`errors=panic`), reach other devices
     /// (external journals, further devices) or read other paths is not among them.
     pub fn rules(self) -> &'static [Rule] {

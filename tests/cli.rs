@@ -59,6 +59,8 @@ fn drivers_are_listed_and_explained() {
     let listed = json(&["drivers", "--json"]);
     assert_eq!(listed[0]["driver"], "tmpfs");
     assert_eq!(listed[0]["capabilities"]["attach"], false);
+    assert_eq!(listed[0]["programs"], serde_json::json!([]));
+    assert!(listed[2]["programs"].as_array().unwrap().iter().any(|program| program == "mkfs.xfs"));
     for driver in DRIVERS {
         let text = ok(&["explain", driver]);
         assert!(text.contains(&format!("driver: example.com/{driver}")), "{text}");

@@ -47,6 +47,7 @@ pub(super) fn summary(driver: &dyn Driver) -> Value {
         "driver": driver.name(),
         "summary": driver.summary(),
         "verbs": verbs(driver),
+        "programs": driver.programs(&Settings::default()),
         "capabilities": capabilities::json(driver.capabilities(&Settings::default())),
     })
 }

@@ -116,6 +116,10 @@ impl Driver for Image {
         }
     }
 
+    fn programs<'a>(&self, _: &'a Settings) -> Vec<&'a str> {
+        FileSystem::ALL.into_iter().flat_map(FileSystem::programs).copied().collect()
+    }
+
     fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan> {
         let volume = Volume::new(request)?;
         let (flags, mut options) = volume.mount_options(request.options)?;

@@ -20,6 +20,7 @@ mod lifecycle;
 mod node;
 mod objects;
 pub mod prober;
+pub mod release;
 mod verdict;
 
 pub use asked::Asked;

@@ -230,17 +230,24 @@ mod tests {
     }
 
     fn installed(kind: FileSystem) -> bool {
-        let tools: &[&str] = match kind {
-            FileSystem::Ext4 => &["mkfs.ext4", "resize2fs", "e2fsck"],
-            FileSystem::Xfs => &["mkfs.xfs", "xfs_growfs"],
-            _ => &["mkfs.btrfs", "btrfs"],
-        };
+        let tools = kind.programs();
         let kernel = std::fs::read_to_string("/proc/filesystems").unwrap();
         let there = tools.iter().all(|tool| Helper::find(tool).is_ok()) && kernel.contains(kind.name());
         if !there {
             println!("SKIP {}: needs {tools:?} and the kernel's support", kind.name());
         }
         there
+    }
+
+    #[test]
+    fn who_makes_a_file_system_is_among_its_programs() {
+        for kind in FileSystem::ALL {
+            let maker = maker(kind).ok().map(|(tool, _)| tool);
+            assert_eq!(kind.programs().first().copied(), maker, "{}", kind.name());
+            let unknown =
+                kind.programs().iter().find(|tool| crate::sys::packages::package_of(tool).is_none());
+            assert_eq!(unknown, None, "{} names no package to install", kind.name());
+        }
     }
 
     /// Mounts in a namespace of this test's thread; the helpers it starts are in it, too.

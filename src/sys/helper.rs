@@ -5,6 +5,7 @@
 //! `supervise`.
 
 use super::deadline::Deadline;
+use super::directory::resolve;
 use super::packages::package_of;
 use super::supervise::{self, Running};
 use crate::failure::{Code, Failure, one_line};
@@ -35,6 +36,8 @@ pub struct Helper {
     stdin: Option<Secret>,
     masked: Vec<Secret>,
     kept: Vec<OwnedFd>,
+    /// What `program` names, if it names a descriptor of ours; the helper does not inherit it.
+    held: Option<OwnedFd>,
     daemon: bool,
     answering: bool,
 }
@@ -76,6 +79,14 @@ impl Helper {
         Err(Failure::new(Code::ToolMissing, text).into())
     }
 
+    /// The program that was opened, whatever has its name now. Fails with `ToolMissing` if it is no executable
+    /// regular file.
+    pub fn opened(program: OwnedFd) -> Result<Self> {
+        let mut helper = Self::at(Path::new(&format!("/proc/self/fd/{}", program.as_raw_fd())))?;
+        helper.held = Some(program);
+        Ok(helper)
+    }
+
     fn new(name: &str, program: PathBuf) -> Self {
         let (args, env, masked, kept) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self {
@@ -86,6 +97,7 @@ impl Helper {
             stdin: None,
             masked,
             kept,
+            held: None,
             daemon: false,
             answering: false,
         }
@@ -245,11 +257,32 @@ pub fn last_words(output: &str) -> String {
 }
 
 fn missing(name: &str) -> Failure {
-    let mend = match package_of(name) {
+    Failure::new(Code::ToolMissing, format!("{name} is not on this node: {}", mend(name)))
+}
+
+fn mend(name: &str) -> String {
+    match package_of(name) {
         Some(package) => format!("install {package}"),
         None => format!("install what brings it into one of {DIRECTORIES}"),
+    }
+}
+
+/// What to do so that a node has a program, `install xfsprogs`; `None` if it has it. `root` is where the node's
+/// file system begins; the program is a plain name, as [`Helper::find`] takes it, or an absolute path, as
+/// [`Helper::at`] does.
+pub fn lacks(root: &Path, program: &str) -> Option<String> {
+    let runs = |path: &Path| {
+        let file = resolve(root, path).ok().and_then(|path| path.metadata().ok());
+        file.is_some_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
     };
-    Failure::new(Code::ToolMissing, format!("{name} is not on this node: {mend}"))
+    if program.contains('/') {
+        let is_there = program.starts_with('/') && runs(Path::new(program));
+        let brings = Path::new(program).file_name().and_then(|name| package_of(name.to_str()?));
+        return (!is_there)
+            .then(|| brings.map_or("put it there".to_owned(), |package| format!("install {package}")));
+    }
+    let is_there = DIRECTORIES.split(':').any(|directory| runs(&Path::new(directory).join(program)));
+    (!is_there).then(|| mend(program))
 }
 
 #[cfg(test)]
@@ -305,6 +338,55 @@ mod tests {
         assert_eq!(failure.code(), Code::ToolMissing);
         assert!(missing("mkfs.xfs").message().ends_with("not on this node: install xfsprogs"));
         assert!(Helper::find("../bin/sh").is_err());
+    }
+
+    #[test]
+    fn what_a_node_lacks_is_looked_for_below_its_root() {
+        let root = tempfile::tempdir().unwrap();
+        let make = |path: &str, mode| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let mut file = std::fs::File::create(&path).unwrap();
+            file.write_all(b"#!/bin/sh\n").unwrap();
+            file.set_permissions(std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let lacks = |program: &str| lacks(root.path(), program).unwrap_or_default();
+        assert_eq!(lacks("mkfs.xfs"), "install xfsprogs");
+        make("usr/sbin/mkfs.xfs", 0o644);
+        assert_eq!(lacks("mkfs.xfs"), "install xfsprogs", "it cannot be executed");
+        make("usr/sbin/mkfs.xfs", 0o755);
+        assert_eq!((lacks("mkfs.xfs"), lacks("/usr/sbin/mkfs.xfs")), (String::new(), String::new()));
+        // An absolute symlink is one of the node's.
+        make("opt/tools/resize2fs", 0o755);
+        std::os::unix::fs::symlink("/opt/tools/resize2fs", root.path().join("usr/sbin/resize2fs")).unwrap();
+        assert_eq!(lacks("resize2fs"), "");
+        assert_eq!(lacks("/bin/sh"), "put it there", "ours is not the node's");
+        assert_eq!(
+            (lacks("/sbin/mount.nfs"), lacks("usr/sbin/mkfs.xfs")),
+            (
+                "install nfs-common (debian, ubuntu), nfs-utils (alpine, fedora, rhel) or nfs-client (suse)"
+                    .into(),
+                "install xfsprogs".into()
+            )
+        );
+        assert!(lacks("frob").starts_with("install what brings it"));
+    }
+
+    #[test]
+    fn an_opened_program_runs_whatever_has_its_name_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sh");
+        // By another process: a file this one writes could be busy when it is executed.
+        Helper::find("cp").unwrap().args([Path::new("/bin/sh"), &path]).run_to_success(&within(10)).unwrap();
+        let program = rustix::fs::open(&path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let helper = Helper::opened(program).unwrap().args(["-c", "echo it; ls /proc/self/fd"]);
+        let outcome = helper.run(&within(10)).unwrap();
+        assert!(
+            outcome.output.starts_with("it\n0\n1\n2\n") && outcome.output.lines().count() <= 5,
+            "{outcome:?}"
+        );
+        assert!(Helper::opened(std::fs::File::open(dir.path()).unwrap().into()).is_err());
     }
 
     #[test]

@@ -111,6 +111,11 @@ impl Process {
         root::link(self.directory.as_fd(), "root")
     }
 
+    /// The very file it executes, whatever has that name now; `None` if it ended or that may not be seen.
+    pub fn open_executable(&self) -> Option<OwnedFd> {
+        openat(&self.directory, "exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
+    }
+
     /// Its root directory.
     pub fn root(&self) -> Result<Root> {
         Root::open_at(self.directory.as_fd(), "root").with_context(|| format!("of process {}", self.pid))

@@ -2,6 +2,7 @@
 #![cfg(test)]
 #![expect(clippy::disallowed_methods, reason = "tests start programs")]
 
+mod advice;
 mod bad_input;
 mod busy;
 mod crash;

@@ -44,7 +44,7 @@ use crate::plan::{Answer, Goal, Plan, Run, Source, Step, View};
 use crate::protocol::{Access, Call, Capabilities, Options, TargetPath, Verb, VerbSet};
 use crate::schema::{OptionSpec, did_you_mean};
 use crate::settings::{self, SIDE_FILE, Settings};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The driver.
 pub struct Exec;
@@ -72,6 +72,14 @@ impl Driver for Exec {
 
     fn capabilities(&self, settings: &Settings) -> Capabilities {
         settings.exec.as_ref().map(|exec| exec.capabilities).unwrap_or_default().into()
+    }
+
+    /// The first word of every command.
+    fn programs<'a>(&self, settings: &'a Settings) -> Vec<&'a str> {
+        let commands = settings.exec.iter().flat_map(|exec| exec.commands.values());
+        let programs: BTreeSet<_> = commands.filter_map(|words| words.first()).map(String::as_str).collect();
+        // One that a volume completes is known with the volume.
+        programs.into_iter().filter(|program| !program.contains(['{', '}'])).collect()
     }
 
     /// Every command is read: a slip in `unmount` must not wait for the end of the first pod.

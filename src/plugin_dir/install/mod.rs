@@ -13,6 +13,7 @@
 //! *starts* while a hidden directory exists would watch inside it, and take a change in there for a driver's;
 //! so that directory exists for two renames only, and files are staged outside it.
 
+mod advice;
 mod change;
 mod check;
 pub(crate) mod keep;
@@ -201,7 +202,7 @@ impl Installer<'_> {
             changed = Changing { request, source, plugins, decision, runs_here }.change(mark)?;
         }
         changed.warnings.splice(0..0, findings.warnings);
-        changed.warnings.extend(attaching(&request.name, changed.capabilities));
+        changed.warnings.extend(advice::gather(self, plugins, &decision.settings, changed.capabilities));
         changed.warnings.extend(ambiguous(&request.name));
         Ok(changed)
     }
@@ -218,14 +219,6 @@ fn ambiguous(name: &DriverName) -> Option<String> {
     (name.vendor() == Some("kubernetes.io")).then(|| {
         format!(
             "{name} may be taken for one of kubelet's own plugins: choose another vendor than kubernetes.io"
-        )
-    })
-}
-
-fn attaching(name: &DriverName, capabilities: Option<Capabilities>) -> Option<String> {
-    capabilities.filter(|capabilities| capabilities.attach).map(|_| {
-        format!(
-            "{name} attaches volumes: kube-controller-manager needs it in its --flex-volume-plugin-dir, too"
         )
     })
 }

@@ -40,6 +40,22 @@ impl Program {
     }
 }
 
+impl Program {
+    /// The words that make this executable print the release of Kubernetes and end; none where no words are
+    /// known, or where what it prints is a version of its own.
+    pub fn release_words(self, executable: Option<&Path>) -> Option<&'static [&'static str]> {
+        let name = executable.and_then(Path::file_name).map(|name| name.to_string_lossy());
+        match self {
+            Self::Kubelet if name.is_some_and(|name| name.starts_with("hyperkube")) => {
+                Some(&["kubelet", "--version"])
+            }
+            Self::Kubelet | Self::K3s => Some(&["--version"]),
+            Self::Origin => Some(&["version"]),
+            Self::Kubelite | Self::MicroShift | Self::EdgeCore | Self::ControllerManager => None,
+        }
+    }
+}
+
 /// What a process is, and the words after its name; `None` for all others.
 ///
 /// By `argv[0]` or, where a wrapper has changed that, by the executable. Anybody can call themselves so:
@@ -209,6 +225,18 @@ mod tests {
             assert_eq!(found.map(|(program, _)| program), program, "{line}");
         }
         assert_eq!(recognise(&[], None), None);
+    }
+
+    #[test]
+    fn a_program_of_many_is_asked_for_its_kubelet() {
+        let words = |program: Program, path: &str| program.release_words(Some(Path::new(path)));
+        let plain: &[&str] = &["--version"];
+        assert_eq!(words(Program::Kubelet, "/usr/bin/kubelet (deleted)"), Some(plain));
+        assert_eq!(Program::Kubelet.release_words(None), Some(plain));
+        let inner: &[&str] = &["kubelet", "--version"];
+        assert_eq!(words(Program::Kubelet, "/hyperkube"), Some(inner));
+        assert_eq!(words(Program::Kubelet, "/hyperkube (deleted)"), Some(inner));
+        assert_eq!(words(Program::EdgeCore, "/usr/local/bin/edgecore"), None);
     }
 
     #[test]

@@ -16,6 +16,11 @@ const DEPTH: usize = 8;
 /// How many files of one directory are read.
 const FILES: usize = 256;
 
+/// Whether kube-controller-manager attaches, in kubelet's configuration.
+const ATTACHING: &str = "enableControllerAttachDetach";
+/// The same as a flag.
+const ATTACHING_FLAG: &str = "enable-controller-attach-detach";
+
 /// The files of a node as a certain process sees them.
 pub trait Files {
     /// The text of a file of a configuration's size; `None` if there is none.
@@ -42,16 +47,40 @@ pub fn plugin_dir(flags: &[Flag], cwd: &Path, files: &dyn Files) -> Result<Told>
     if let Some(flag) = given(flags, "volume-plugin-dir") {
         return Ok(told(cwd.join(&flag.value), format!("{}: --volume-plugin-dir", flag.from)));
     }
-    if let Some((value, file)) = from_drop_ins(flags, cwd, files)? {
+    let drop_ins = from_drop_ins(flags, cwd, files)?.into_iter();
+    // The last one counts, also one that sets nothing: then it is kubelet's default.
+    if let Some((value, file)) =
+        drop_ins.filter_map(|(document, file)| Some((setting(&document)?, file))).next_back()
+    {
+        let value = if value.is_empty() { DEFAULT_PLUGIN_DIR.to_owned() } else { value };
         // kubelet resolves relative paths in its first file only.
         return Ok(told(cwd.join(value), format!("{}: volumePluginDir", file.display())));
     }
-    if let Some((value, file)) = from_file(flags, cwd, files)? {
+    let file = from_file(flags, cwd, files)?;
+    let set = file.and_then(|(document, file)| Some((setting(&document)?, file)));
+    if let Some((value, file)) = set.filter(|(value, _)| !value.is_empty()) {
         let base = file.parent().unwrap_or(cwd);
         return Ok(told(base.join(value), format!("{}: volumePluginDir", file.display())));
     }
     let by = "kubelet's default, nothing else being set".to_owned();
     Ok(Told { directory: DEFAULT_PLUGIN_DIR.into(), by, is_default: true })
+}
+
+/// Whether a kubelet with these flags, started in `cwd`, calls `attach` and `detach` itself. By default it
+/// leaves that to kube-controller-manager.
+pub fn attaches(flags: &[Flag], cwd: &Path, files: &dyn Files) -> Result<bool> {
+    if let Some(flag) = given(flags, ATTACHING_FLAG) {
+        return Ok(is_no(&flag.value));
+    }
+    let file = from_file(flags, cwd, files)?.into_iter();
+    let documents = file.chain(from_drop_ins(flags, cwd, files)?);
+    let said = documents.filter_map(|(document, _)| document.get(ATTACHING)?.as_bool()).next_back();
+    Ok(said == Some(false))
+}
+
+/// As Go's `strconv.ParseBool` has it.
+fn is_no(text: &str) -> bool {
+    ["0", "f", "F", "false", "False", "FALSE"].contains(&text)
 }
 
 /// kubelet's own directory.
@@ -63,7 +92,8 @@ fn given<'a>(flags: &'a [Flag], name: &str) -> Option<&'a Flag> {
     last(flags, name).filter(|flag| !flag.value.is_empty())
 }
 
-fn from_file(flags: &[Flag], cwd: &Path, files: &dyn Files) -> Result<Option<(String, PathBuf)>> {
+/// The file of `--config`.
+fn from_file(flags: &[Flag], cwd: &Path, files: &dyn Files) -> Result<Option<(Value, PathBuf)>> {
     let Some(flag) = given(flags, "config") else { return Ok(None) };
     let path = cwd.join(&flag.value);
     let Some(document) = document(&path, files)? else {
@@ -73,18 +103,15 @@ fn from_file(flags: &[Flag], cwd: &Path, files: &dyn Files) -> Result<Option<(St
         );
         return Err(Failure::new(Code::NotFound, text));
     };
-    Ok(setting(&document).filter(|value| !value.is_empty()).map(|value| (value, path)))
+    Ok(Some((document, path)))
 }
 
-/// The last drop-in counts, also one that sets nothing: then it is kubelet's default.
-fn from_drop_ins(flags: &[Flag], cwd: &Path, files: &dyn Files) -> Result<Option<(String, PathBuf)>> {
-    let Some(flag) = given(flags, "config-dir") else { return Ok(None) };
-    let mut found = None;
+/// The drop-ins of `--config-dir`: later ones count more.
+fn from_drop_ins(flags: &[Flag], cwd: &Path, files: &dyn Files) -> Result<Vec<(Value, PathBuf)>> {
+    let Some(flag) = given(flags, "config-dir") else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
     for path in below(&cwd.join(&flag.value), files, DEPTH)? {
-        let value = document(&path, files)?.and_then(|document| setting(&document));
-        if let Some(value) = value {
-            found = Some((if value.is_empty() { DEFAULT_PLUGIN_DIR.to_owned() } else { value }, path));
-        }
+        found.extend(document(&path, files)?.map(|document| (document, path)));
     }
     Ok(found)
 }
@@ -225,16 +252,19 @@ fn expand(line: &str, path: &Path) -> String {
 }
 
 /// A configuration whose member is kubelet's: `volumePluginDir`, or `volume-plugin-dir: [X]` as OpenShift 3
-/// has it.
+/// has it, and so with who attaches.
 fn within(path: &str, members: &[&str], files: &dyn Files) -> Result<Vec<Flag>> {
     let Some(document) = document(Path::new(path), files)? else { return Ok(Vec::new()) };
     let Some(inside) = members.iter().try_fold(&document, |value, member| value.get(member)) else {
         return Ok(Vec::new());
     };
     let list = |value: &Value| value.as_array().and_then(|list| list.last()?.as_str().map(str::to_owned));
-    let value = setting(inside).or_else(|| list(inside.get("volume-plugin-dir")?));
+    let directory = setting(inside).or_else(|| list(inside.get("volume-plugin-dir")?));
+    let attaching = inside.get(ATTACHING).and_then(Value::as_bool).map(|said| said.to_string());
+    let attaching = attaching.or_else(|| list(inside.get(ATTACHING_FLAG)?));
     let from = format!("{path}: {}", members.join("."));
-    Ok(value.map(|value| Flag::new("volume-plugin-dir", &value, &from)).into_iter().collect())
+    let said = [("volume-plugin-dir", directory), (ATTACHING_FLAG, attaching)].into_iter();
+    Ok(said.filter_map(|(name, value)| Some(Flag::new(name, &value?, &from))).collect())
 }
 
 /// Where the static pod of a controller-manager is described.

@@ -2,7 +2,8 @@
 
 use super::command_line::{Flag, Program, flags, last};
 use super::configuration::{
-    Files, MANIFESTS, Told, arguments, flex_volume_plugin_dir, k3s, kept, manifest, plugin_dir, root_dir,
+    Files, MANIFESTS, Told, arguments, attaches, flex_volume_plugin_dir, k3s, kept, manifest, plugin_dir,
+    root_dir,
 };
 use crate::failure::Result;
 use crate::plugin_dir::platform::{self, Platform};
@@ -15,6 +16,8 @@ pub struct Kubelet {
     pub plugin_dir: Told,
     /// kubelet's own directory.
     pub root_dir: PathBuf,
+    /// Whether it calls `attach` and `detach` itself; also `false` if that cannot be read.
+    pub attaches: bool,
 }
 
 /// What a running program with kubelet in it was told, by the words after its name.
@@ -31,7 +34,8 @@ pub fn kubelet(program: Program, words: &[String], cwd: &Path, files: &dyn Files
         Some(platform) if !has_flag => platform.kubelet_root.into(),
         _ => root_dir(&flags, cwd),
     };
-    Ok(Kubelet { plugin_dir: told, root_dir })
+    let attaches = attaches(&flags, cwd, files).unwrap_or_default();
+    Ok(Kubelet { plugin_dir: told, root_dir, attaches })
 }
 
 fn kubelet_flags(program: Program, words: &[String], cwd: &Path, files: &dyn Files) -> Result<Vec<Flag>> {
@@ -147,6 +151,48 @@ mod tests {
         let told = kubelet(file, &list);
         assert_eq!(told, ("/file".into(), "/etc/k.yaml: volumePluginDir".into()));
         assert_eq!(kubelet("", &list).0, DEFAULT);
+    }
+
+    #[test]
+    fn who_attaches_is_told_by_the_flag_the_drop_ins_or_the_file() {
+        let off = "enableControllerAttachDetach: false";
+        let on = "enableControllerAttachDetach: true";
+        let list = [
+            ("/off", off),
+            ("/on", on),
+            ("/null", "enableControllerAttachDetach: null"),
+            ("/d/1.conf", off),
+            ("/d/2.conf", "maxPods: 5"),
+            ("/e/1.conf", off),
+            ("/e/2.conf", on),
+            ("/broken", "a: ["),
+        ];
+        let of = |program, line: &str, list: &[(&str, &str)]| {
+            kubelet(program, &words(line), Path::new("/"), &files(list)).unwrap().attaches
+        };
+        for (line, attaches) in [
+            ("", false),
+            ("--enable-controller-attach-detach", false),
+            ("--enable-controller-attach-detach=true", false),
+            ("--enable-controller-attach-detach=false", true),
+            ("--enable_controller_attach_detach=F --v=2", true),
+            ("--config=/off", true),
+            ("--config=/off --enable-controller-attach-detach=true", false),
+            ("--config=/on --enable-controller-attach-detach=0", true),
+            ("--config=/null", false),
+            ("--config=/on --config-dir=/d", true),
+            ("--config=/off --config-dir=/e", false),
+            ("--volume-plugin-dir=/a --config=/broken", false),
+            ("--volume-plugin-dir=/a --config=/none", false),
+        ] {
+            assert_eq!(of(Program::Kubelet, line, &list), attaches, "{line}");
+        }
+        let handed = "--kubelet-arg=enable-controller-attach-detach=false";
+        assert!(of(Program::K3s, handed, &[]) && !of(Program::K3s, "", &[]));
+        let origin = "kubeletArguments: {enable-controller-attach-detach: ['false']}";
+        assert!(of(Program::Origin, "", &[("/etc/origin/node/node-config.yaml", origin)]));
+        let edge = "modules: {edged: {tailoredKubeletConfig: {enableControllerAttachDetach: false}}}";
+        assert!(of(Program::EdgeCore, "", &[("/etc/kubeedge/config/edgecore.yaml", edge)]));
     }
 
     #[test]

@@ -25,7 +25,12 @@ pub mod trust;
 
 pub use choose::{Candidate, Located, Origin, Verdict};
 
+use crate::kubelet::release::Release;
+use crate::sys::deadline::Deadline;
+use crate::sys::helper::{Helper, Outcome};
+use crate::sys::process_table::Process;
 use anyhow::Result;
+use command_line::Program;
 use std::path::PathBuf;
 
 /// The variable that names plugin directories, with colons in between.
@@ -42,7 +47,7 @@ pub struct Request {
 }
 
 /// A running kubelet whose word counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct KubeletProcess {
     /// Its number in /proc.
     pub pid: u32,
@@ -52,6 +57,24 @@ pub struct KubeletProcess {
     pub directory: Option<PathBuf>,
     /// What it calls its own directory, below which the pods are.
     pub root_dir: PathBuf,
+    /// Whether it calls `attach` and `detach` itself; otherwise, also if that cannot be found out, it leaves
+    /// that to kube-controller-manager.
+    pub attaches: bool,
+    program: Program,
+    process: Process,
+}
+
+impl KubeletProcess {
+    /// Its release, as its own executable says when it is run; `None` if it cannot be run here, if it does not
+    /// say, or not in time.
+    pub fn release(&self, deadline: &Deadline) -> Option<Release> {
+        let words = self.program.release_words(self.process.executable.as_deref())?;
+        // What it executes and not what is called so now: that may be another release, or another's program.
+        let executable = self.process.open_executable()?;
+        let helper = Helper::opened(executable).ok()?.args(words).answering();
+        let outcome = helper.run(deadline).ok().filter(Outcome::success)?;
+        Release::told(&outcome.answer)
+    }
 }
 
 /// Looks around and chooses. For `locate`, and for every command that was not told a directory.
@@ -62,7 +85,8 @@ pub fn locate(request: &Request) -> Result<Located> {
     node::Node::open(request.root.as_deref())?.locate(&request.explicit, std::env::var_os(ENVIRONMENT))
 }
 
-/// The kubelets that run in our pid namespace. For who waits for one, or looks at its mounts.
+/// The kubelets that run in our pid namespace. For who waits for one, looks at its mounts, or wants to know
+/// what it is.
 pub fn kubelets() -> Result<Vec<KubeletProcess>> {
     node::Node::open(None)?.kubelets()
 }

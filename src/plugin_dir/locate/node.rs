@@ -85,12 +85,15 @@ impl Node {
             let sight = self.sight(&process);
             let said = interpret::kubelet(program, &words, cwd(&process), self.files(&sight)).ok();
             let place = said.as_ref().map(|said| self.place_of(&process, &sight, &said.plugin_dir.directory));
-            let place = place.map(|(place, _)| place);
+            let (inside, directory) = place.map(|(place, _)| (place.inside, place.directory)).unzip();
             found.push(KubeletProcess {
                 pid: process.pid,
-                inside: place.as_ref().map(|place| place.inside.clone()),
-                directory: place.map(|place| place.directory),
+                inside,
+                directory,
+                attaches: said.as_ref().is_some_and(|said| said.attaches),
                 root_dir: said.map_or_else(|| platform::DEFAULT_KUBELET_ROOT.into(), |said| said.root_dir),
+                program,
+                process,
             });
         }
         Ok(found)
