@@ -43,6 +43,8 @@ struct Probe {
     /// Of the whole directory.
     whole: bool,
     todo: VecDeque<(OsString, Operation)>,
+    /// The executable or the directory that is looked at was removed a moment ago.
+    vanishing: bool,
     done: Vec<(OsString, Outcome)>,
 }
 
@@ -96,7 +98,7 @@ impl Model {
         }
         // A probe of everything is due anyway.
         let Some(first) = path.iter().next().filter(|_| !self.everything) else { return };
-        let operation = self.operation(path, how);
+        let operation = Self::operation(path, how);
         self.want(now, |model| {
             model.pending.insert(first.to_owned(), operation);
         });
@@ -121,10 +123,11 @@ impl Model {
             let Some(probe) = &mut self.probe else { return self.begin(now) };
             match probe.todo.pop_front() {
                 None => self.end(),
-                Some((name, Operation::Remove)) => self.found(name, Outcome::Gone),
-                Some((name, Operation::AddOrUpdate)) if self.behaviour == Behaviour::Design => {
+                Some((name, operation)) if self.behaviour == Behaviour::Design => {
+                    probe.vanishing = operation == Operation::Remove;
                     return Step::Look(name);
                 }
+                Some((name, Operation::Remove)) => self.found(name, Outcome::Gone),
                 Some((name, Operation::AddOrUpdate)) => return Step::Init(name),
             }
         }
@@ -138,7 +141,7 @@ impl Model {
             names.extend(self.table.keys().cloned());
         }
         let todo = names.into_iter().map(|name| (name, Operation::AddOrUpdate)).collect();
-        self.probe = Some(Probe { whole: true, todo, done: Vec::new() });
+        self.probe = Some(Probe { whole: true, todo, ..Probe::default() });
     }
 
     /// What is at one name of the plugin directory; `None` if nothing.
@@ -182,12 +185,11 @@ impl Model {
         }
     }
 
-    fn operation(&self, path: &Path, how: How) -> Operation {
+    fn operation(path: &Path, how: How) -> Operation {
         let mut parts = path.iter();
         let first = parts.next().unwrap_or_default();
         let is_driver = parts.next().is_none() || path == executable(Path::new(""), first);
-        let removed = how == How::Removed && is_driver && self.behaviour != Behaviour::Design;
-        if removed { Operation::Remove } else { Operation::AddOrUpdate }
+        if how == How::Removed && is_driver { Operation::Remove } else { Operation::AddOrUpdate }
     }
 
     fn want(&mut self, now: Instant, add: impl FnOnce(&mut Self)) {
@@ -221,6 +223,15 @@ impl Model {
 
     fn found(&mut self, name: OsString, outcome: Outcome) {
         let Some(probe) = &mut self.probe else { return };
+        // Who removes a driver takes the executable first and the directory a moment later. If that stays, the
+        // next signal says that there is no executable in it.
+        let outcome = match outcome {
+            Outcome::Failed(failed) if probe.vanishing && failed.stage == Stage::Init => {
+                self.pending.entry(name.clone()).or_insert(Operation::AddOrUpdate);
+                Outcome::Gone
+            }
+            outcome => outcome,
+        };
         // Kubelet has what fails in its queue until it succeeds or is removed; of a whole directory, it has
         // none.
         let again =
@@ -473,6 +484,21 @@ mod tests {
             world.pass(1000);
             assert_eq!(world.probe(), ["updated v/a"]);
         }
+    }
+
+    #[test]
+    fn a_driver_that_is_being_removed_has_not_failed() {
+        let mut world = World::probed(Design, &["v~a", "v~b"]);
+        world.failing = vec!["v~a", "v~b"];
+        world.tell("v~a/a", How::Removed);
+        world.tell("v~b/b", How::Removed);
+        assert_eq!(world.probe(), ["removed v/a", "removed v/b"]);
+        world.take("v~a");
+        world.tell("v~a", How::Removed);
+        world.pass(1000);
+        assert_eq!(world.probe(), ["failed v/b"], "a directory without an executable stayed");
+        world.pass(1000);
+        assert_eq!(world.go(), (vec![], None));
     }
 
     #[test]
