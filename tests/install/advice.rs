@@ -209,5 +209,6 @@ fn programs_are_looked_for_on_the_node_itself() {
     let settings = node.file("settings", settings);
     node.file("root/opt/un", "#!/bin/sh\n");
     let exec = ["v/d=exec", "--settings", settings.to_str().unwrap()];
-    assert!(install(&exec)[0].ends_with("lacks: /opt/mount (put it there)"));
+    let told = install(&exec);
+    assert!(told[0].ends_with("lacks: /opt/mount (put it there)"), "{told:?}");
 }

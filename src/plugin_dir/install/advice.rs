@@ -11,6 +11,7 @@ use crate::protocol::{Capabilities, DriverName};
 use crate::settings::Settings;
 use crate::sys::deadline::Deadline;
 use crate::sys::directory::Directory;
+use crate::sys::files;
 use crate::sys::helper::lacks;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -46,7 +47,10 @@ pub(super) fn gather(
         advice.extend(attaching(name, &readers));
     }
     let programs = driver.map(|driver| driver.programs(settings)).unwrap_or_default();
-    advice.extend(lacking(name, &programs, installer.request.place.root()));
+    // In a pod, whose plugin directory is a mount, the node's programs are not seen.
+    if !files::is_mount_root(plugins.path()) {
+        advice.extend(lacking(name, &programs, installer.request.place.root()));
+    }
     advice
 }
 
