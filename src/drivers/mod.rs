@@ -53,6 +53,16 @@ mod tests {
     }
 
     #[test]
+    fn the_programs_of_exec_are_its_commands() {
+        let commands =
+            r#"{"mount":["/b","x"],"unmount":["/a"],"attach":["/b"],"detach":["/{node}"],"expandfs":[]}"#;
+        let settings = format!(r#"{{"driver":"exec","exec":{{"commands":{commands}}}}}"#);
+        let settings = Settings::parse(&settings).unwrap();
+        assert_eq!(exec::Exec.programs(&settings), ["/a", "/b"]);
+        assert_eq!(exec::Exec.programs(&Settings::default()), [""; 0]);
+    }
+
+    #[test]
     fn every_option_is_documented() {
         for spec in ALL.iter().flat_map(|driver| driver.options()) {
             assert!(!spec.doc.is_empty() && spec.doc[0].trim().len() > 10, "{}", spec.name);

@@ -271,18 +271,22 @@ fn mend(name: &str) -> String {
 /// file system begins; the program is a plain name, as [`Helper::find`] takes it, or an absolute path, as
 /// [`Helper::at`] does.
 pub fn lacks(root: &Path, program: &str) -> Option<String> {
-    let runs = |path: &Path| {
-        let file = resolve(root, path).ok().and_then(|path| path.metadata().ok());
-        file.is_some_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
-    };
-    if program.contains('/') {
-        let is_there = program.starts_with('/') && runs(Path::new(program));
-        let brings = Path::new(program).file_name().and_then(|name| package_of(name.to_str()?));
-        return (!is_there)
-            .then(|| brings.map_or("put it there".to_owned(), |package| format!("install {package}")));
+    let path = Path::new(program);
+    let mut directories = DIRECTORIES.split(':').map(Path::new);
+    if !program.contains('/') {
+        return (!directories.any(|directory| runs(root, &directory.join(path)))).then(|| mend(program));
     }
-    let is_there = DIRECTORIES.split(':').any(|directory| runs(&Path::new(directory).join(program)));
-    (!is_there).then(|| mend(program))
+    // Elsewhere a program of a known name is somebody's own.
+    let name =
+        path.file_name().and_then(OsStr::to_str).filter(|_| directories.any(|it| Some(it) == path.parent()));
+    let known = name.and_then(package_of).map(|package| format!("install {package}"));
+    (!path.is_absolute() || !runs(root, path)).then(|| known.unwrap_or_else(|| "put it there".to_owned()))
+}
+
+/// Whether a node can execute a file.
+fn runs(root: &Path, path: &Path) -> bool {
+    let file = resolve(root, path).ok().and_then(|path| path.metadata().ok());
+    file.is_some_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]
@@ -362,12 +366,13 @@ mod tests {
         assert_eq!(lacks("resize2fs"), "");
         assert_eq!(lacks("/bin/sh"), "put it there", "ours is not the node's");
         assert_eq!(
-            (lacks("/sbin/mount.nfs"), lacks("usr/sbin/mkfs.xfs")),
-            (
-                "install nfs-common (debian, ubuntu), nfs-utils (alpine, fedora, rhel) or nfs-client (suse)"
-                    .into(),
-                "install xfsprogs".into()
-            )
+            (lacks("/sbin/mkfs.btrfs"), lacks("/opt/mount")),
+            (mend("mkfs.btrfs"), "put it there".into())
+        );
+        assert_eq!(
+            lacks("usr/sbin/mkfs.xfs"),
+            "put it there",
+            "nothing is looked for in a working directory"
         );
         assert!(lacks("frob").starts_with("install what brings it"));
     }
