@@ -58,7 +58,7 @@
 use crate::failure::{Failure, Result};
 use crate::plan::Plan;
 use crate::protocol::{Call, Capabilities, Options, TargetPath, Verb, VerbSet};
-use crate::schema::OptionSpec;
+use crate::schema::{self, OptionSpec};
 use crate::settings::Settings;
 
 /// What a verb with options is planned from.
@@ -156,6 +156,14 @@ pub fn plan(driver: &dyn Driver, call: &Call, settings: &Settings) -> Result<Pla
         }
         _ => driver.other(call, settings),
     }
+}
+
+/// Mistakes of a side file that would show with the first volume: for who writes one.
+pub fn check_side_file(driver: &dyn Driver, settings: &Settings) -> Result<()> {
+    driver.check(settings)?;
+    // One without options of its own has those of the side file, and has checked them.
+    let specs = driver.options();
+    if specs.is_empty() { Ok(()) } else { schema::check_defaults(&settings.options, specs) }
 }
 
 /// A volume says otherwise with any spelling of the option; with the empty string it says nothing.

@@ -25,6 +25,8 @@ pub struct OptionSpec {
     pub optional: bool,
     /// A value for the example YAML; empty when the example does without.
     pub example: &'static str,
+    /// Whether a value can be read; the error follows the option's name in a message.
+    pub check: fn(&str) -> Result<(), String>,
     /// The doc comment, its lines joined.
     pub doc: &'static [&'static str],
 }
@@ -155,9 +157,7 @@ pub fn find<'a>(own: &'a BTreeMap<String, String>, spec: &OptionSpec) -> Result<
 /// The value of one option: given, else its default, else absent.
 pub fn value<T: OptionValue>(own: &BTreeMap<String, String>, spec: &OptionSpec) -> Result<T> {
     match find(own, spec)?.or(spec.default) {
-        Some(text) => {
-            T::parse(text).map_err(|why| Failure::options(format!("option {:?}: {why}", spec.name)))
-        }
+        Some(text) => T::parse(text).map_err(|why| malformed(spec, &why)),
         None => T::absent().ok_or_else(|| {
             Failure::options(format!(
                 "option {:?} is missing: add it to flexVolume.options, e.g. {}: {:?}",
@@ -165,6 +165,19 @@ pub fn value<T: OptionValue>(own: &BTreeMap<String, String>, spec: &OptionSpec) 
             ))
         }),
     }
+}
+
+/// Refuses defaults of the admin's that no volume could use. One that is left out is none.
+pub fn check_defaults(own: &BTreeMap<String, String>, specs: &[OptionSpec]) -> Result<()> {
+    refuse_unknown(own, specs)?;
+    specs.iter().try_for_each(|spec| match find(own, spec)? {
+        None => Ok(()),
+        Some(text) => (spec.check)(text).map_err(|why| malformed(spec, &why)),
+    })
+}
+
+fn malformed(spec: &OptionSpec, why: &str) -> Failure {
+    Failure::options(format!("option {:?}: {why}", spec.name))
 }
 
 /// Refuses keys no option has, with the nearest one as a hint.
@@ -241,6 +254,7 @@ macro_rules! options {
                 default: $crate::options!(@default $($attributes)*),
                 optional: <$type as $crate::schema::OptionValue>::OPTIONAL,
                 example: $crate::options!(@example $($attributes)*),
+                check: |text| <$type as $crate::schema::OptionValue>::parse(text).map(drop),
                 doc: &[$($doc),*],
             }),*];
 
@@ -284,6 +298,17 @@ mod tests {
             Sample::parse(&own(&[("path", "/a"), ("size", ""), ("example.com/owner", "me"), ("", "x")]))
                 .unwrap();
         assert_eq!((sample.source.as_str(), sample.mode, sample.size), ("/a", Mode(0o755), None));
+    }
+
+    #[test]
+    fn defaults_are_checked_and_may_be_left_out() {
+        let check = |pairs: &[(&str, &str)]| check_defaults(&own(pairs), Sample::SPECS);
+        assert!(check(&[]).is_ok(), "what is required, a volume may say");
+        assert!(check(&[("size", "1Gi"), ("hostPath", "/a")]).is_ok());
+        let refused = |pairs: &[(&str, &str)]| check(pairs).unwrap_err().message();
+        assert!(refused(&[("sise", "1")]).contains("did you mean \"size\"?"));
+        assert!(refused(&[("size", "much")]).contains("option \"size\": \"much\""));
+        assert!(refused(&[("source", "a"), ("path", "b")]).contains("keep one of them"));
     }
 
     #[test]

@@ -67,6 +67,29 @@ fn names_that_kubernetes_refuses_are_wrong_usage() {
 }
 
 #[test]
+fn settings_no_volume_could_use_are_wrong_usage() {
+    let Some(node) = Node::new("bad_input::settings_no_volume_could_use_are_wrong_usage") else { return };
+    assert_eq!(node.install(&["tmpfs", "--set", "size=1Mi"]).action(), "installed");
+    let side_file = node.plugins().join("flexvol~tmpfs/.flexvol.json");
+    let before = fs::read(&side_file).unwrap();
+    for (set, told) in [
+        ("sise=2Mi", "did you mean \"size\"?"),
+        ("size=much", "option \"size\""),
+        ("policy.maxSise=1Gi", "maxSize"),
+        ("policy.maxSize=much", "mend --set policy.maxSize"),
+    ] {
+        let refused = node.install(&["tmpfs", "--set", set]);
+        assert!(refused.error(2).contains(told), "{refused:?}");
+        assert_eq!(fs::read(&side_file).unwrap(), before);
+    }
+    assert!(node.install(&["v/x=exec"]).error(2).contains("exec"));
+    // What is wrong already does not keep a repair from being made.
+    fs::write(&side_file, String::from_utf8(before).unwrap().replace("size", "sise")).unwrap();
+    fs::remove_file(node.plugins().join("flexvol~tmpfs/tmpfs")).unwrap();
+    assert_eq!(node.install(&["tmpfs"]).action(), "repaired");
+}
+
+#[test]
 fn a_driver_that_fails_its_own_init_is_never_seen() {
     let Some(node) = Node::new("bad_input::a_driver_that_fails_its_own_init_is_never_seen") else { return };
     let good = node.file("good", &script("\"attach\":false"));

@@ -89,6 +89,7 @@ impl Driver for Exec {
             let verb = Verb::parse(name.as_ref());
             verb.into_iter().try_for_each(|verb| template::check(verb, words))?;
         }
+        refuse_unknown(settings.options.keys(), config)?;
         check_capabilities(config)
     }
 
@@ -132,6 +133,15 @@ const ATTACHING: [Verb; 6] = [
     Verb::MountDevice,
     Verb::UnmountDevice,
 ];
+
+fn refuse_unknown<'a>(keys: impl IntoIterator<Item = &'a String>, config: &settings::Exec) -> Result<()> {
+    let known = |key: &String| key.is_empty() || key.contains('/') || config.options.contains(key);
+    let Some(key) = keys.into_iter().find(|key| !known(key)) else { return Ok(()) };
+    let near = did_you_mean(key, config.options.iter().map(String::as_str));
+    let hint = near.map(|near| format!("did you mean {near:?}?"));
+    let hint = hint.unwrap_or_else(|| format!("{SIDE_FILE} lists the known ones in exec.options"));
+    Err(Failure::options(format!("unknown option {key:?}: {hint}")))
+}
 
 /// What `init` promises, and no more, is there: kubelet calls no verb that is not promised, and waits for
 /// ever for one that is promised and not there.
@@ -284,18 +294,7 @@ impl<'a> Values<'a> {
     }
 
     fn refuse_unknown(&self, config: &settings::Exec) -> Result<()> {
-        let own = self.given.iter().flat_map(|options| options.own.keys());
-        let known = |key: &String| key.is_empty() || key.contains('/') || config.options.contains(key);
-        match own.into_iter().find(|key| !known(key)) {
-            Some(key) => {
-                let near = did_you_mean(key, config.options.iter().map(String::as_str));
-                let hint = near.map(|near| format!("did you mean {near:?}?"));
-                let hint =
-                    hint.unwrap_or_else(|| format!("{SIDE_FILE} lists the known ones in exec.options"));
-                Err(Failure::options(format!("unknown option {key:?}: {hint}")))
-            }
-            None => Ok(()),
-        }
+        refuse_unknown(self.given.iter().flat_map(|options| options.own.keys()), config)
     }
 
     /// The value of a placeholder; none if the call has none.

@@ -1,5 +1,6 @@
 //! The side file a driver shall have: what is there, and what the admin asked for over it.
 
+use crate::driver::{Driver, check_side_file};
 use crate::drivers;
 use crate::failure::{Failure, Result};
 use crate::plugin_dir::fingerprint::Fingerprint;
@@ -19,6 +20,9 @@ pub struct Wishes {
     /// Single values by their keys: an option, or a path of keys such as `deadlines.mount`.
     pub set: Vec<(String, String)>,
 }
+
+/// How a message ends about a side file that is there.
+const OTHER_MEND: &str = ": mend it or install the driver again";
 
 /// The keys of a side file that a path of keys may begin with. All else is an option.
 const ROOTS: [&str; 4] = ["options", "policy", "deadlines", "exec"];
@@ -53,15 +57,33 @@ impl Wishes {
         for (key, text) in &self.set {
             lay(&mut value, key, text)?;
         }
-        let mut settings = Settings::parse(&value.to_string())?;
+        let mut settings = Settings::parse(&value.to_string()).map_err(|failure| self.blamed(&failure))?;
         settings.driver = self.driver.clone().or(settings.driver).or_else(|| implied(name));
         settings.version.clone_from(&program.version);
         settings.hash = Some(program.hash.clone());
-        if own {
-            known(name, settings.driver.as_deref())?;
-        }
+        let ours = if own { Some(known(name, settings.driver.as_deref())?) } else { None };
         settings.driver.as_deref().map_or(Ok(()), |driver| settings.check_driver(driver))?;
+        // What was there before may be wrong, and an upgrade that mends the driver must not wait for that.
+        if let Some(driver) = ours.filter(|_| self.says_something()) {
+            check_side_file(driver, &settings)?;
+        }
         Ok(settings)
+    }
+
+    /// The side file that is there is not to be mended if it is what was asked for that is wrong.
+    fn blamed(&self, failure: &Failure) -> Failure {
+        let message = failure.message();
+        let why = message.trim_start_matches(".flexvol.json: ").trim_end_matches(OTHER_MEND);
+        // Where in a text that nobody has seen.
+        let why = why.split(" at line ").next().unwrap_or(why);
+        let asked = self.set.iter().map(|(key, _)| format!("--set {key}"));
+        let asked = asked.chain(self.policy.iter().map(|_| "--policy".to_owned()));
+        let asked: Vec<_> = asked.chain(self.settings.iter().map(|_| "--settings".to_owned())).collect();
+        Failure::options(format!("the side file would be wrong: {why}: mend {}", asked.join(", ")))
+    }
+
+    fn says_something(&self) -> bool {
+        self.driver.is_some() || self.settings.is_some() || self.policy.is_some() || !self.set.is_empty()
     }
 }
 
@@ -69,9 +91,9 @@ fn implied(name: &DriverName) -> Option<String> {
     drivers::find(name.driver()).map(|driver| driver.name().to_owned())
 }
 
-fn known(name: &DriverName, driver: Option<&str>) -> Result<()> {
-    if driver.is_some_and(|driver| drivers::find(driver).is_some()) {
-        return Ok(());
+fn known(name: &DriverName, driver: Option<&str>) -> Result<&'static dyn Driver> {
+    if let Some(driver) = driver.and_then(drivers::find) {
+        return Ok(driver);
     }
     let all = drivers::ALL.iter().map(|driver| driver.name()).collect::<Vec<_>>().join(", ");
     let wrong = driver.unwrap_or(name.driver());
@@ -158,9 +180,9 @@ mod tests {
         assert_eq!(kept.driver.as_deref(), Some("tmpfs"));
         assert_eq!(kept.hash, Some(program().hash));
         assert_eq!((kept.options["size"].as_str(), kept.deadlines.mount), ("1Mi", 9));
-        let laid = settled(&set(&["mode=0700", "deadlines.unmount=5", "options.a.b=1"]), text).unwrap();
+        let laid = settled(&set(&["mode=0700", "deadlines.unmount=5", "options.a/b.c=1"]), text).unwrap();
         assert_eq!(laid.options.len(), 3);
-        assert_eq!((laid.options["a.b"].as_str(), laid.options["mode"].as_str()), ("1", "0700"));
+        assert_eq!((laid.options["a/b.c"].as_str(), laid.options["mode"].as_str()), ("1", "0700"));
         assert_eq!((laid.deadlines.mount, laid.deadlines.unmount), (9, 5));
         assert!(laid.policy.allow_suid);
     }
@@ -172,22 +194,28 @@ mod tests {
         let settings = settled(&policy, text).unwrap();
         assert!(settings.policy.allow_dev && !settings.policy.allow_suid && !settings.options.is_empty());
         assert_eq!(settings.driver.as_deref(), Some("image"));
-        let whole = Wishes { settings: Some(json!({"options": {"a": "b"}})), ..Wishes::default() };
+        let whole = Wishes { settings: Some(json!({"options": {"size": "2Mi"}})), ..Wishes::default() };
         let settings = settled(&whole, text).unwrap();
         assert_eq!((settings.driver.as_deref(), settings.options.len()), (Some("tmpfs"), 1));
         let asked = Wishes { driver: Some("bind".into()), ..Wishes::default() };
-        assert_eq!(settled(&asked, text).unwrap().driver.as_deref(), Some("bind"));
+        assert!(settled(&asked, text).unwrap_err().message().contains("unknown option \"size\""));
+        assert_eq!(settled(&asked, "{}").unwrap().driver.as_deref(), Some("bind"));
     }
 
     #[test]
     fn mistakes_are_refused() {
         for (wishes, mend) in [
-            (set(&["deadlines.mount=soon"]), "expected u32"),
+            (set(&["deadlines.mount=soon"]), "expected u32: mend --set deadlines.mount"),
+            (set(&["sise=1Mi"]), "did you mean \"size\"?"),
+            (set(&["size=much"]), "option \"size\": \"much\""),
             (set(&["policy.alowSuid=true"]), "alowSuid"),
             (set(&["deadlines.mount.x=1"]), "no place"),
             (Wishes { driver: Some("tmpsf".into()), ..Wishes::default() }, "v/tmpfs=DRIVER"),
             (Wishes { policy: Some(json!([])), ..Wishes::default() }, "expected an object"),
-            (Wishes { settings: Some(json!([])), ..Wishes::default() }, "expected an object"),
+            (
+                Wishes { settings: Some(json!([])), ..Wishes::default() },
+                "expected an object: mend --settings",
+            ),
             (set(&["exec.commands.mount=[\"/bin/x\"]"]), "for the driver exec"),
         ] {
             let message = settled(&wishes, "{}").unwrap_err().message();
