@@ -176,7 +176,6 @@ impl Install {
             state: self.placing.state.clone(),
             wishes: Wishes { driver: choice.driver.clone(), ..wishes.clone() },
             allowed: Allowed { take_over: self.take_over, downgrade: self.allow_downgrade },
-            alone: self.wait.is_some(),
             dry_run: self.dry_run,
             ..Request::new(choice.name.clone(), place.clone())
         }

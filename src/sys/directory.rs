@@ -89,11 +89,6 @@ impl Entry {
         };
         Self { kind, mode: stat.st_mode & 0o7777, owner: stat.st_uid }
     }
-
-    /// Whether it belongs to who we are.
-    pub fn is_own(&self) -> bool {
-        self.owner == rustix::process::geteuid().as_raw()
-    }
 }
 
 impl Directory {
@@ -241,12 +236,6 @@ impl Directory {
         let fd = fs::openat(&self.fd, name.as_ref(), flags, Mode::from_raw_mode(0o600)).with_context(what)?;
         fs::fchmod(&fd, Mode::from_raw_mode(mode)).with_context(what)?;
         Ok(fd.into())
-    }
-
-    /// Gives a file a second name, which must not exist yet. A symlink is not followed.
-    pub fn hard_link(&self, name: impl AsRef<OsStr>, to: &Self, new: impl AsRef<OsStr>) -> Result<()> {
-        let what = || format!("link {} to {}", self.path_of(&name).display(), to.path_of(&new).display());
-        fs::linkat(&self.fd, name.as_ref(), &to.fd, new.as_ref(), AtFlags::empty()).with_context(what)
     }
 
     /// Makes a symlink that must not exist yet.

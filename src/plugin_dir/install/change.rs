@@ -76,17 +76,13 @@ impl Changing<'_> {
     }
 
     fn stage(&self, stage: &mut Stage<'_>) -> Result<Staged> {
-        let Decision { plan, settings, side_file, may_link } = self.decision;
+        let Decision { plan, settings, side_file } = self.decision;
         let wants_side_file =
             plan.steps.iter().any(|step| matches!(step, Step::Appear | Step::WriteSideFile));
         let mode = wishes::side_file_mode(settings);
         let side_file = if wants_side_file { Some(stage.side_file(side_file, mode)?) } else { None };
-        let linked =
-            if *may_link { stage.linked_program(self.plugins, self.source.fingerprint()) } else { None };
-        let programs = match linked {
-            Some(program) => vec![program],
-            None => (0..plan.copies()).map(|_| stage.program(self.source)).collect::<Result<_>>()?,
-        };
+        let copies = plan.steps.iter().filter(|step| step.is_visible());
+        let programs = copies.map(|_| stage.program(self.source)).collect::<Result<_>>()?;
         Ok(Staged { side_file, programs })
     }
 

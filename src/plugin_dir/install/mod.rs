@@ -22,7 +22,6 @@ mod preflight;
 mod roll_back;
 mod source;
 pub(super) mod stage;
-mod twin;
 pub mod wishes;
 
 pub use plan::{Allowed, Outcome, Plan, Step};
@@ -59,8 +58,6 @@ pub struct Request {
     pub wishes: Wishes,
     /// What may be replaced.
     pub allowed: Allowed,
-    /// Have a file of its own even if another driver is the same program: for who watches who executes it.
-    pub alone: bool,
     /// Change nothing, only say what would be done.
     pub dry_run: bool,
 }
@@ -89,7 +86,7 @@ impl Request {
     /// A driver with its own name, with nothing special about it.
     pub fn new(name: DriverName, place: Place) -> Self {
         let (wishes, allowed) = (Wishes::default(), Allowed::default());
-        Self { name, place, state: STATE.into(), wishes, allowed, alone: false, dry_run: false }
+        Self { name, place, state: STATE.into(), wishes, allowed, dry_run: false }
     }
 
     /// Where replaced drivers of this name are kept, as we reach it.
@@ -132,8 +129,6 @@ struct Decision {
     plan: Plan,
     settings: Settings,
     side_file: String,
-    /// The executable may be a link to another driver's.
-    may_link: bool,
 }
 
 impl Installer<'_> {
@@ -174,11 +169,7 @@ impl Installer<'_> {
             interrupted,
         };
         let plan = Plan::new(&found, &wanted, *allowed)?;
-        // Renaming one name of a file over another does nothing, and kubelet would hear of nothing.
-        let present = found.program().map(|program| &program.fingerprint.hash);
-        let differs = present != Some(&self.source.fingerprint().hash);
-        let may_link = differs && plan.copies() == 1 && !self.request.alone;
-        Ok(Decision { plan, settings, side_file, may_link })
+        Ok(Decision { plan, settings, side_file })
     }
 
     /// What the program makes of the side file that is there. It is run from where it is now.
@@ -199,7 +190,7 @@ impl Installer<'_> {
     /// Looks whether the node is fit for it, and makes it so unless it is a dry run.
     fn change(&self, plugins: &Directory, decision: &Decision, mark: Mark<'_>) -> Result<Changed> {
         let (request, source) = (self.request, self.source);
-        let copies = decision.plan.copies() as u64;
+        let copies = decision.plan.steps.iter().filter(|step| step.is_visible()).count() as u64;
         let root = request.place.root();
         let findings = Findings::gather(&Subject { plugins, root, source, copies })?.into_result()?;
         let mut changed = Changed::default();

@@ -152,11 +152,6 @@ impl Plan {
         }
     }
 
-    /// How often the executable is renamed into place.
-    pub fn copies(&self) -> usize {
-        self.steps.iter().filter(|step| step.is_visible()).count()
-    }
-
     /// Over a driver of ours.
     fn over(ours: &Ours, wanted: &Wanted<'_>, allowed: Allowed) -> Result<Self, Refusal> {
         let order = age(ours.settings.version.as_deref(), wanted.program.version.as_deref());

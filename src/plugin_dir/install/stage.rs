@@ -2,8 +2,6 @@
 //! are renamed to where they belong.
 
 use super::source::Source;
-use super::twin;
-use crate::plugin_dir::fingerprint::Fingerprint;
 use crate::plugin_dir::found::{LEFTOVER, PROGRAM_MODE};
 use crate::protocol::DriverName;
 use crate::sys::directory::{self, Directory, Kind};
@@ -88,12 +86,6 @@ impl<'a> Stage<'a> {
         source.copy_to(&file)?;
         self.finish(&file, &name)?;
         Ok(name)
-    }
-
-    /// The same, as a link to another driver's executable if there is one like it.
-    pub(super) fn linked_program(&mut self, plugins: &Directory, program: &Fingerprint) -> Option<String> {
-        let name = self.name();
-        twin::link(plugins, self.home, &name, program, self.labels).then_some(name)
     }
 
     /// The side file, complete; its hidden name.
