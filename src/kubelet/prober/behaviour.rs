@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 /// How a prober follows its plugin directory.
 ///
-/// | | design | 1.23 to 1.36 | 1.10 to 1.22 | 1.8 and 1.9 |
+/// | | design | 1.24 to 1.36 | 1.10 to 1.23 | 1.8 and 1.9 |
 /// |---|---|---|---|---|
 /// | probes | when signalled, at most once a second | at each look-up of a volume plugin | so too | so too |
 /// | runs again | the drivers that changed | so too | so too | all |
@@ -18,9 +18,9 @@ use std::str::FromStr;
 pub enum Behaviour {
     /// As the dynamic prober was designed, and as none was built.
     Design,
-    /// Kubernetes 1.23 to 1.36.
+    /// Kubernetes 1.24 to 1.36.
     Kubelet136,
-    /// Kubernetes 1.10 to 1.22.
+    /// Kubernetes 1.10 to 1.23.
     Kubelet122,
     /// Kubernetes 1.8 and 1.9.
     Kubelet18,
@@ -31,8 +31,8 @@ impl Behaviour {
     pub fn releases(self) -> Option<&'static str> {
         match self {
             Self::Design => None,
-            Self::Kubelet136 => Some("kubelet 1.23 to 1.36"),
-            Self::Kubelet122 => Some("kubelet 1.10 to 1.22"),
+            Self::Kubelet136 => Some("kubelet 1.24 to 1.36"),
+            Self::Kubelet122 => Some("kubelet 1.10 to 1.23"),
             Self::Kubelet18 => Some("kubelet 1.8 and 1.9"),
         }
     }
@@ -65,7 +65,7 @@ impl FromStr for Behaviour {
                 "kubelet 1.{minor} looks at its drivers when it starts and never again: there is nothing to watch"
             ))),
             8..10 => Ok(Self::Kubelet18),
-            10..23 => Ok(Self::Kubelet122),
+            10..24 => Ok(Self::Kubelet122),
             _ => Ok(Self::Kubelet136),
         }
     }
@@ -82,7 +82,8 @@ mod tests {
             ("v1.9.11", Behaviour::Kubelet18),
             ("1.10", Behaviour::Kubelet122),
             ("1.22.6", Behaviour::Kubelet122),
-            ("1.23", Behaviour::Kubelet136),
+            ("1.23", Behaviour::Kubelet122),
+            ("1.24", Behaviour::Kubelet136),
             ("v1.36.2", Behaviour::Kubelet136),
         ] {
             assert_eq!(release.parse(), Ok(behaviour), "{release}");

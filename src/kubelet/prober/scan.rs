@@ -34,7 +34,7 @@ pub struct Found {
 }
 
 impl Scan {
-    /// What a kubelet has of it that behaves like that: before 1.23, one driver whose `init` fails costs all
+    /// What a kubelet has of it that behaves like that: before 1.24, one driver whose `init` fails costs all
     /// the others too.
     #[must_use]
     pub fn under(mut self, behaviour: Behaviour) -> Self {
