@@ -1,6 +1,6 @@
 //! Install, upgrade, configure, take over, roll back, uninstall.
 
-use super::node::{Node, command, script};
+use super::node::{self, Node, command, script};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
@@ -84,6 +84,27 @@ fn equal_programs_are_one_file_and_stay_apart() {
     assert_eq!(node.uninstall(&["v/a"]).action(), "removed");
     assert!(!node.init("v/b").capabilities.unwrap().attach);
     assert_eq!(node.litter(), [""; 0]);
+}
+
+#[test]
+fn another_root_has_the_directory_that_locate_finds_there() {
+    let Some(node) = Node::new("life::another_root_has_the_directory_that_locate_finds_there") else {
+        return;
+    };
+    // kubelet's container sees it as /var/lib/kubelet/volumeplugins.
+    fs::create_dir_all(node.path("host/opt/rke")).unwrap();
+    node.file("host/etc/os-release", "ID=rancheros\n");
+    let run = |words: &[&str]| {
+        let mut command = std::process::Command::new(command());
+        let output = command.args(words).arg("--root").arg(node.path("host")).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run(&["install", "tmpfs"]);
+    let located = run(&["locate", "-q"]);
+    assert!(located.trim().ends_with("host/opt/rke/var/lib/kubelet/volumeplugins"), "{located}");
+    node::init(&std::path::Path::new(located.trim()).join("flexvol~tmpfs/tmpfs"));
+    assert!(run(&["list"]).contains("flexvol~tmpfs"));
 }
 
 #[test]
@@ -197,9 +218,9 @@ fn another_root_is_worked_on_and_never_left() {
         "/usr/libexec/plugins",
         "tmpfs",
     ]);
-    let installed = super::node::answer(&mut command);
+    let installed = node::answer(&mut command);
     assert_eq!(installed.action(), "installed");
-    super::node::init(&root.join("data/plugins/flexvol~tmpfs/tmpfs"));
+    node::init(&root.join("data/plugins/flexvol~tmpfs/tmpfs"));
 }
 
 #[test]
