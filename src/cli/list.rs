@@ -1,10 +1,9 @@
 //! `flexvol list`: what is in plugin directories.
 
-use super::placing::Placing;
+use super::placing::{self, Placing};
 use super::probing::{self, plain, printable};
 use super::screen::{Screen, Tone};
 use super::{capabilities, say};
-use crate::failure::Failure;
 use crate::kubelet::prober::{self, Finding};
 use crate::plugin_dir::list::{Item, Owner, list};
 use crate::plugin_dir::opened::Place;
@@ -49,10 +48,10 @@ impl List {
                 Ok(items) if screen.wants_json() => whole.push(as_json(&place, &items)),
                 Ok(items) => show(&place, &items, screen)?,
                 Err(error) if screen.wants_json() => {
-                    let error = Failure::from(error).message();
+                    let error = placing::message(&error);
                     whole.push(json!({"pluginDir": place.directory, "error": error}));
                 }
-                Err(error) => say(&Failure::from(error).message(), false),
+                Err(error) => say(&placing::message(&error), false),
             }
         }
         if screen.wants_json() {
@@ -105,6 +104,7 @@ fn whose(owner: &Owner) -> &'static str {
         Owner::ByHand => "by hand",
         Owner::Foreign => "foreign",
         Owner::Nobody(_) => "-",
+        Owner::Unknown(_) => "unknown",
     }
 }
 

@@ -46,6 +46,7 @@ pub(super) struct Locate {
 
 impl Locate {
     pub(super) fn run(self, screen: &mut Screen) -> Result<ExitCode> {
+        let root = self.root.clone();
         let located = locate(&Request { explicit: self.plugin_dir, root: self.root })?;
         let problems = problems(&located);
         if screen.wants_json() {
@@ -55,7 +56,7 @@ impl Locate {
                 screen.line(&text(candidate.directory()))?;
             }
         } else {
-            show(&located, screen)?;
+            show(&located, root.as_deref(), screen)?;
         }
         if !screen.wants_json() {
             for problem in &problems {
@@ -78,7 +79,7 @@ fn problems(located: &Located) -> Vec<String> {
     located.problems()
 }
 
-fn show(located: &Located, screen: &mut Screen) -> Result<()> {
+fn show(located: &Located, root: Option<&Path>, screen: &mut Screen) -> Result<()> {
     let heading = ["", "DIRECTORY", "KNOWN FROM", "STATE", "HOW"].map(str::to_owned);
     let rows: Vec<_> = std::iter::once(heading).chain(located.candidates.iter().map(row)).collect();
     screen.table(&rows)?;
@@ -86,19 +87,23 @@ fn show(located: &Located, screen: &mut Screen) -> Result<()> {
         let painted = screen.paint(Tone::Warning, "note:");
         screen.line(&format!("{painted} {warning}"))?;
     }
-    located.chosen().iter().try_for_each(|candidate| screen.line(&next(candidate)))
+    let usable = located.chosen().into_iter().filter(|found| found.problem(located.platform).is_none());
+    usable.into_iter().try_for_each(|candidate| screen.line(&next(candidate, root)))
 }
 
 /// How sure it is, and what to do with it.
-fn next(candidate: &Candidate) -> String {
+fn next(candidate: &Candidate, root: Option<&Path>) -> String {
     let directory = text(candidate.inside());
     let sure = match candidate.origin {
         Origin::Explicit | Origin::Environment => format!("{directory} is taken as you say"),
         Origin::Kubelet => format!("kubelet reads {directory}"),
         _ => format!("no running kubelet says so, but {directory} is likely"),
     };
-    let ours = text(candidate.directory());
-    format!("{sure}: put drivers there with flexvol install --plugin-dir {ours} DRIVER")
+    let place = match root {
+        Some(root) => format!("--root {}", root.display()),
+        None => format!("--plugin-dir {}", text(candidate.directory())),
+    };
+    format!("{sure}: put drivers there with flexvol install {place} DRIVER")
 }
 
 fn row(candidate: &Candidate) -> [String; 5] {

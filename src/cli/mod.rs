@@ -183,7 +183,10 @@ fn usage(error: &clap::Error, json: bool) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let text = error.render().to_string();
-    say(text.strip_prefix("error: ").unwrap_or(&text), json);
+    // A value that is refused comes with its mend.
+    let complete = error.kind() == ErrorKind::ValueValidation;
+    let text = text.split("\n\n").next().filter(|_| complete).unwrap_or(&text);
+    say(text.strip_prefix("error: ").unwrap_or(text), json);
     ExitCode::from(USAGE)
 }
 
@@ -192,8 +195,9 @@ fn complain(error: anyhow::Error, json: bool) -> ExitCode {
     if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
     }
+    let status = placing::status(&error);
     say(&one_line(&Failure::from(error).message(), usize::MAX), json);
-    ExitCode::FAILURE
+    ExitCode::from(status)
 }
 
 /// Prints an error. Nothing can be done about a closed terminal here either.

@@ -5,14 +5,14 @@ use super::screen::{Screen, Tone};
 use crate::failure::{Code, Failure, one_line};
 use crate::plugin_dir::install;
 use crate::plugin_dir::locate::{self, locate};
-use crate::plugin_dir::opened::Place;
+use crate::plugin_dir::opened::{Place, check_root};
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use crate::protocol::DriverName;
 use crate::sys::directory;
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -39,6 +39,7 @@ pub(super) struct Placing {
 impl Placing {
     /// Every plugin directory that is meant. If none was named, says which were found and why.
     pub(super) fn places(&self, screen: &Screen) -> Result<Vec<Place>> {
+        check_root(self.root.as_deref())?;
         let directories =
             if self.plugin_dir.is_empty() { self.located(screen)? } else { self.plugin_dir.clone() };
         let patience = Duration::from_secs(self.lock_timeout);
@@ -50,12 +51,15 @@ impl Placing {
         let located = locate(&locate::Request { explicit: Vec::new(), root: self.root.clone() })?;
         let mut directories = Vec::new();
         for candidate in located.chosen() {
-            let seen = if self.root.is_some() { candidate.inside() } else { candidate.directory() };
+            let seen = match &self.root {
+                Some(root) => candidate.below(&std::path::absolute(root)?),
+                None => candidate.directory().map(Path::to_owned),
+            };
             let Some(directory) = seen else { continue };
-            directories.push(directory.to_owned());
             if !screen.wants_json() {
                 say(&format!("plugin directory {}: {}", directory.display(), candidate.evidence), false);
             }
+            directories.push(directory);
         }
         if directories.is_empty() {
             let text = "no plugin directory was found: name it with --plugin-dir, flexvol locate says why";
@@ -75,7 +79,7 @@ pub(super) fn name(text: &str) -> Result<DriverName, Failure> {
 }
 
 /// The exit status for each reason.
-fn status(error: &anyhow::Error) -> u8 {
+pub(super) fn status(error: &anyhow::Error) -> u8 {
     match Refusal::reason_of(error) {
         None => 1,
         Some(Reason::Usage) => 2,
@@ -144,7 +148,7 @@ fn json_of<T: Shown>((name, place, result): &Done<T>) -> Value {
     value
 }
 
-fn message(error: &anyhow::Error) -> String {
+pub(super) fn message(error: &anyhow::Error) -> String {
     let mend = if directory::is_forbidden(error) { ": run this as root" } else { "" };
     one_line(&format!("{error:#}{mend}"), usize::MAX)
 }

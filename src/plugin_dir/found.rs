@@ -7,7 +7,7 @@ use super::fingerprint::Fingerprint;
 use crate::failure::Failure;
 use crate::protocol::DriverName;
 use crate::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
-use crate::sys::directory::{Directory, Kind};
+use crate::sys::directory::{self, Directory, Kind};
 use anyhow::{Context as _, Result};
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -178,15 +178,21 @@ fn executable_of(home: &Directory, name: &OsStr) -> Result<Executable> {
     })
 }
 
+fn parsed(content: Vec<u8>) -> Result<Settings, String> {
+    let text = String::from_utf8(content).map_err(|error| error.to_string())?;
+    Settings::parse(&text).map_err(|failure: Failure| failure.message())
+}
+
 /// The side file with its permissions, if there is one; what is wrong with it, if it cannot be read.
 fn side_file(home: &Directory) -> Result<Option<(Result<Settings, String>, u32)>> {
     let Some(entry) = home.look(SIDE_FILE)? else { return Ok(None) };
-    let read = || {
-        let content = home.read(SIDE_FILE, SIZE_LIMIT).map_err(|error| format!("{error:#}"))?;
-        let text = String::from_utf8(content.unwrap_or_default()).map_err(|error| error.to_string())?;
-        Settings::parse(&text).map_err(|failure: Failure| failure.message())
+    let parsed = match home.read(SIDE_FILE, SIZE_LIMIT) {
+        // Not the file is wrong, but who asks.
+        Err(error) if directory::is_forbidden(&error) => return Err(error),
+        Err(error) => Err(format!("{error:#}")),
+        Ok(content) => parsed(content.unwrap_or_default()),
     };
-    Ok(Some((read(), entry.mode)))
+    Ok(Some((parsed, entry.mode)))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::failure::{Code, Failure};
 use crate::kubelet::Terms;
 use crate::kubelet::prober::{self, Finding, Ignored};
 use crate::settings::Settings;
-use crate::sys::directory::{Directory, Kind};
+use crate::sys::directory::{self, Directory, Kind};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -47,6 +47,8 @@ pub enum Owner {
     Foreign,
     /// Nobody: it is no driver; why.
     Nobody(String),
+    /// It may not be looked at; the mend.
+    Unknown(String),
 }
 
 /// Everything in a plugin directory, in the order of names. With `terms`, the `init` of each driver is run as
@@ -78,9 +80,16 @@ fn item(
         let (owner, finding) = (Owner::Nobody(why.to_string()), Some(Finding::Ignored(why)));
         return Ok(Item { directory: name, owner, program: None, driver: None, finding, volumes });
     }
-    let finding = terms.and_then(|terms| prober::look(plugins.path(), &name, terms));
     // Names of any bytes are possible; one that is no text is nobody's driver.
-    let found = Found::at(plugins, &text)?;
+    let found = match Found::at(plugins, &text) {
+        Err(error) if directory::is_forbidden(&error) => {
+            // Neither may its init be run: kubelet is root and may do more than we.
+            let owner = Owner::Unknown(format!("{error:#}: run this as root"));
+            return Ok(Item { directory: name, owner, program: None, driver: None, finding: None, volumes });
+        }
+        found => found?,
+    };
+    let finding = terms.and_then(|terms| prober::look(plugins.path(), &name, terms));
     Ok(Item {
         owner: owner(&found),
         driver: driver(&found, &text),
@@ -140,6 +149,7 @@ impl Item {
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         match &self.owner {
+            Owner::Unknown(why) => problems.push(why.clone()),
             Owner::Altered(what) => problems.push(format!("{what}: install it again")),
             Owner::Nobody(what) if !matches!(self.finding, Some(Finding::Ignored(_))) => {
                 problems.push(format!("{what}: remove it, or install a driver there"));

@@ -4,6 +4,7 @@ use super::refusal::{Reason, Refusal};
 use crate::failure::{Code, Failure};
 use crate::sys::deadline::Deadline;
 use crate::sys::directory::{self, Directory};
+use crate::sys::site;
 use anyhow::{Context as _, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +14,17 @@ pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// How often a directory is opened again that was replaced while its lock was waited for.
 const ATTEMPTS: usize = 5;
+
+/// Refuses a root that is not there: nothing shall be made below a mistake.
+pub fn check_root(root: Option<&Path>) -> Result<(), Refusal> {
+    let wrong = root.filter(|root| !root.is_dir());
+    wrong.map_or(Ok(()), |root| {
+        let root = root.display();
+        let text =
+            format!("there is no directory {root}: --root names where a node's file system is mounted");
+        Err(Refusal::new(Reason::Usage, text))
+    })
+}
 
 /// Where a plugin directory is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,11 +74,8 @@ impl Opened {
     /// Opens it; `None` if it does not exist. What is no directory is refused.
     pub fn open(place: &Place) -> Result<Option<Self>> {
         let path = place.path()?;
-        if path.exists() && !path.is_dir() {
-            let text = format!(
-                "{} is not a directory: remove it, or name kubelet's plugin directory with --plugin-dir",
-                path.display()
-            );
+        if let Some(in_the_way) = site::in_the_way(&path) {
+            let text = format!("{in_the_way}, or name kubelet's plugin directory with --plugin-dir");
             return Err(Refusal::new(Reason::Preflight, text).into());
         }
         Ok(Directory::open(&path)?.map(|directory| Self { directory }))

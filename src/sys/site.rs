@@ -1,6 +1,7 @@
 //! What a directory is like for who wants to put programs into it. Nothing is changed to find out.
 
 use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -16,10 +17,35 @@ pub enum Kind {
     SymlinkToDirectory(PathBuf),
     /// Nothing; the nearest directory above it that is there.
     Missing(PathBuf),
-    /// A file, device, or symlink to nowhere.
-    Other,
+    /// A file, device, or symlink to nowhere, there or on the way there.
+    Other(InTheWay),
     /// It cannot be seen; the kernel's reason.
     Unseen(String),
+}
+
+/// Where a directory should be and is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InTheWay {
+    /// What is there.
+    pub path: PathBuf,
+    /// Where it leads, if it is a symlink to nowhere.
+    pub leads_to: Option<PathBuf>,
+}
+
+impl fmt::Display for InTheWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.leads_to {
+            None => write!(f, "{path} is not a directory: move it away"),
+            Some(target) => {
+                let target = target.display();
+                write!(
+                    f,
+                    "{path} is a symlink to {target}, which is not there: make that, or remove the symlink"
+                )
+            }
+        }
+    }
 }
 
 /// What a directory is like. Of a missing one, what its nearest parent is like.
@@ -73,7 +99,7 @@ fn kind(path: &Path) -> Kind {
     let stat = match fs::symlink_metadata(path) {
         Ok(stat) => stat,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Kind::Missing(above(path)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Kind::Other,
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return other(path),
         Err(error) => return Kind::Unseen(error.to_string()),
     };
     if stat.is_dir() {
@@ -82,8 +108,23 @@ fn kind(path: &Path) -> Kind {
     let leads_to_directory = stat.is_symlink() && fs::metadata(path).is_ok_and(|stat| stat.is_dir());
     match fs::canonicalize(path) {
         Ok(target) if leads_to_directory => Kind::SymlinkToDirectory(target),
-        _ => Kind::Other,
+        _ => other(path),
     }
+}
+
+fn other(path: &Path) -> Kind {
+    let itself = || InTheWay { path: path.to_owned(), leads_to: None };
+    Kind::Other(in_the_way(path).unwrap_or_else(itself))
+}
+
+/// The first part of a path that is there and no directory.
+pub fn in_the_way(path: &Path) -> Option<InTheWay> {
+    let mut parts: Vec<_> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
+    parts.reverse();
+    let is_directory = |part: &Path| fs::metadata(part).is_ok_and(|stat| stat.is_dir());
+    let part = parts.into_iter().find(|part| part.symlink_metadata().is_ok() && !is_directory(part))?;
+    let leads_to = fs::read_link(part).ok().filter(|_| !part.exists());
+    Some(InTheWay { path: part.to_owned(), leads_to })
 }
 
 /// The nearest directory above that is there.
@@ -118,8 +159,13 @@ mod tests {
         let target = fs::canonicalize(path("plugins")).unwrap();
         assert_eq!(look(&path("link")).kind, Kind::SymlinkToDirectory(target));
         assert_eq!(look(&path("plugins/x/y")).kind, Kind::Missing(path("plugins")));
-        for other in ["file", "file/below", "dangling"] {
-            assert_eq!(look(&path(other)).kind, Kind::Other, "{other}");
+        for (other, first) in [("file", "file"), ("file/below", "file"), ("dangling", "dangling")] {
+            let leads_to = (other == "dangling").then(|| "none".into());
+            assert_eq!(
+                look(&path(other)).kind,
+                Kind::Other(InTheWay { path: path(first), leads_to }),
+                "{other}"
+            );
         }
     }
 }

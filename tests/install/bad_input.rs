@@ -67,6 +67,40 @@ fn names_that_kubernetes_refuses_are_wrong_usage() {
 }
 
 #[test]
+fn what_is_in_the_way_of_the_plugin_directory_is_named() {
+    let Some(node) = Node::new("bad_input::what_is_in_the_way_of_the_plugin_directory_is_named") else {
+        return;
+    };
+    fs::remove_dir(node.plugins()).unwrap();
+    symlink("nowhere", node.plugins()).unwrap();
+    assert!(
+        node.install(&["tmpfs"]).error(7).contains("plugins is a symlink to nowhere, which is not there")
+    );
+    fs::remove_file(node.plugins()).unwrap();
+    node.file("plugins", "");
+    let below = |name: &str| {
+        let mut command = Command::new(command());
+        command.args([name, "tmpfs", "--json", "--plugin-dir"]).arg(node.plugins().join("below"));
+        answer(&mut command)
+    };
+    for name in ["install", "uninstall"] {
+        assert!(below(name).error(7).contains("plugins is not a directory: move it away"));
+    }
+    fs::remove_file(node.plugins()).unwrap();
+    fs::create_dir(node.plugins()).unwrap();
+    // A directory that would have to be made is looked at beforehand, by where it would be.
+    file_system(&node, MsFlags::MS_NOEXEC, "");
+    let below = below("install");
+    assert!(
+        below.error(7).contains("below does not exist, and") && below.error(7).contains("noexec"),
+        "{below:?}"
+    );
+    assert_eq!(node.listing(), [""; 0]);
+    let missing = node.install(&["tmpfs", "--root", "/no/such/root"]);
+    assert!(missing.error(2).contains("there is no directory /no/such/root"));
+}
+
+#[test]
 fn settings_no_volume_could_use_are_wrong_usage() {
     let Some(node) = Node::new("bad_input::settings_no_volume_could_use_are_wrong_usage") else { return };
     assert_eq!(node.install(&["tmpfs", "--set", "size=1Mi"]).action(), "installed");
@@ -234,6 +268,16 @@ fn who_is_not_root_is_told_so() {
     let home = node.plugins().join("flexvol~tmpfs");
     fs::set_permissions(&home, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     assert!(answer(&mut nobody).error(1).ends_with("run this as root"));
+    // A side file with options is root's alone: that is no fault of the driver's.
+    fs::set_permissions(&home, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    node.install(&["tmpfs", "--set", "size=1Mi"]);
+    for words in [&["install", "tmpfs"][..], &["uninstall", "tmpfs"]] {
+        let full = node.flexvol(words[0], &words[1..]);
+        let mut nobody = Command::new("setpriv");
+        nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        nobody.arg(full.get_program()).args(full.get_args());
+        assert!(answer(&mut nobody).error(1).ends_with("run this as root"), "{words:?}");
+    }
 }
 
 #[test]

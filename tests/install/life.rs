@@ -1,6 +1,6 @@
 //! Install, upgrade, configure, take over, roll back, uninstall.
 
-use super::node::{Node, command, script};
+use super::node::{self, Node, command, script};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
@@ -60,6 +60,57 @@ fn versions_go_up_unasked_and_down_when_asked() {
 }
 
 #[test]
+<<<<<<< HEAD
+=======
+fn equal_programs_are_one_file_and_stay_apart() {
+    let Some(node) = Node::new("life::equal_programs_are_one_file_and_stay_apart") else { return };
+    let build = |name: &str, capabilities: &str| node.file(name, &script(capabilities));
+    let (old, new) = (build("old", ""), build("new", "\"attach\":false"));
+    let install = |driver: &str, binary: &std::path::Path| {
+        node.install(&[driver, "--binary", binary.to_str().unwrap()]).action().to_owned()
+    };
+    let file = |driver: &str| fs::metadata(node.plugins().join(driver)).unwrap();
+    assert_eq!((install("v/a", &old), install("v/b", &old)), ("installed".into(), "installed".into()));
+    assert_eq!(file("v~a/a").ino(), file("v~b/b").ino());
+    // An upgrade changes one of them, and what is done to both makes them one again.
+    assert_eq!(install("v/a", &new), "upgraded");
+    assert!(node.init("v/b").capabilities.unwrap().attach && !node.init("v/a").capabilities.unwrap().attach);
+    assert_eq!(install("v/b", &new), "upgraded");
+    assert_eq!((file("v~a/a").ino(), file("v~b/b").nlink()), (file("v~b/b").ino(), 2));
+    // Damage to the one file is mended under each name, by a file that is whole.
+    fs::write(node.plugins().join("v~a/a"), "damage").unwrap();
+    assert_eq!((install("v/a", &new), install("v/b", &new)), ("repaired".into(), "repaired".into()));
+    node.init("v/b");
+    fs::set_permissions(node.plugins().join("v~a/a"), fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!((install("v/a", &new), install("v/b", &new)), ("repaired".into(), "repaired".into()));
+    assert_eq!(node.uninstall(&["v/a"]).action(), "removed");
+    assert!(!node.init("v/b").capabilities.unwrap().attach);
+    assert_eq!(node.litter(), [""; 0]);
+}
+
+#[test]
+fn another_root_has_the_directory_that_locate_finds_there() {
+    let Some(node) = Node::new("life::another_root_has_the_directory_that_locate_finds_there") else {
+        return;
+    };
+    // kubelet's container sees it as /var/lib/kubelet/volumeplugins.
+    fs::create_dir_all(node.path("host/opt/rke")).unwrap();
+    node.file("host/etc/os-release", "ID=rancheros\n");
+    let run = |words: &[&str]| {
+        let mut command = std::process::Command::new(command());
+        let output = command.args(words).arg("--root").arg(node.path("host")).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run(&["install", "tmpfs"]);
+    let located = run(&["locate", "-q"]);
+    assert!(located.trim().ends_with("host/opt/rke/var/lib/kubelet/volumeplugins"), "{located}");
+    node::init(&std::path::Path::new(located.trim()).join("flexvol~tmpfs/tmpfs"));
+    assert!(run(&["list"]).contains("flexvol~tmpfs"));
+}
+
+#[test]
+>>>>>>> rev-issue
 fn damage_is_repaired() {
     let Some(node) = Node::new("life::damage_is_repaired") else { return };
     let binary = node.file("driver", &script(""));
@@ -170,9 +221,9 @@ fn another_root_is_worked_on_and_never_left() {
         "/usr/libexec/plugins",
         "tmpfs",
     ]);
-    let installed = super::node::answer(&mut command);
+    let installed = node::answer(&mut command);
     assert_eq!(installed.action(), "installed");
-    super::node::init(&root.join("data/plugins/flexvol~tmpfs/tmpfs"));
+    node::init(&root.join("data/plugins/flexvol~tmpfs/tmpfs"));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::failure::{Code, Failure};
 use crate::kubelet::{Caller, Exchange, Terms};
 use crate::protocol::{Capabilities, DriverName};
 use crate::sys::directory::{self, Kind};
+use crate::sys::site;
 use anyhow::{Context as _, Result};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -168,20 +169,18 @@ pub(super) fn is_hidden(name: &OsStr) -> bool {
 
 /// Why there is no plugin directory to read.
 pub(super) fn unreadable(plugin_dir: &Path, error: anyhow::Error) -> anyhow::Error {
-    let path = plugin_dir.display();
+    let (path, in_the_way) = (plugin_dir.display(), site::in_the_way(plugin_dir));
     let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
     let (code, text) = match kind {
+        Some(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) if in_the_way.is_some() => {
+            let what = in_the_way.map_or_else(String::new, |in_the_way| in_the_way.to_string());
+            (Code::Conflict, format!("kubelet finds no driver: {what}, or name the one kubelet reads"))
+        }
         Some(io::ErrorKind::NotFound) => {
             let text = format!(
                 "plugin directory {path} does not exist: make it (mkdir -p {path}), or name the one kubelet reads"
             );
             (Code::NotFound, text)
-        }
-        Some(io::ErrorKind::NotADirectory) => {
-            let text = format!(
-                "{path} is not a directory, so kubelet finds no driver: move it away, or name the one kubelet reads"
-            );
-            (Code::Conflict, text)
         }
         Some(io::ErrorKind::PermissionDenied) => {
             (Code::Denied, format!("plugin directory {path} may not be read: run this as root"))

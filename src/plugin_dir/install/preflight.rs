@@ -139,10 +139,10 @@ fn unfit(place: &str, fs: FileSystem, writable: bool, need: u64, mend: &Mend) ->
         errors.push(format!("{place} is mounted noexec, so kubelet cannot execute drivers there: {mend}"));
     }
     if !fs.read_only && fs.free < need {
+        let whole = Quantity(need.next_multiple_of(EXTRA));
         errors.push(format!(
-            "{place} has {} free and {} are needed: make room on its file system",
+            "{place} has {} free and {whole} are needed: make room on its file system",
             Quantity(fs.free),
-            Quantity(need)
         ));
     }
     if !fs.read_only && fs.free_files.is_some_and(|free| free < FILES) {
@@ -171,28 +171,16 @@ fn odd(path: &Path, place: &str) -> Result<Vec<String>> {
     Ok(warnings)
 }
 
-/// A plugin directory that does not exist: whether it can be made.
-pub(super) fn creatable(path: &Path, root: &Path) -> Result<(), Refusal> {
-    let refuse = |text: String| Err(Refusal::new(Reason::Preflight, text));
+/// A plugin directory that does not exist: whether it can be made, and takes the driver then.
+pub(super) fn creatable(path: &Path, root: &Path, source: &Source) -> Result<(), Refusal> {
     let above = path.ancestors().skip(1).find(|ancestor| ancestor.symlink_metadata().is_ok());
     let Some(above) = above else { return Ok(()) };
-    let Ok(Some(opened)) = Directory::open(above) else {
-        return refuse(format!("{} is not a directory: remove it", above.display()));
-    };
-    match opened.file_system() {
-        Ok(fs) if fs.read_only => refuse(format!(
-            "{} does not exist, and {} is on a read-only file system: {}",
-            path.display(),
-            above.display(),
-            Mend::known(fs, path, root).read_only
-        )),
-        _ if !opened.is_writable() => refuse(format!(
-            "{} does not exist, and {} cannot be written: run this as root",
-            path.display(),
-            above.display()
-        )),
-        _ => Ok(()),
-    }
+    let Ok(Some(opened)) = Directory::open(above) else { return Ok(()) };
+    let Ok(fs) = opened.file_system() else { return Ok(()) };
+    let place = format!("{} does not exist, and {}", path.display(), above.display());
+    let need = source.fingerprint().size + EXTRA;
+    let errors = unfit(&place, fs, opened.is_writable(), need, &Mend::known(fs, path, root));
+    Findings { errors, ..Findings::default() }.into_result().map(drop)
 }
 
 /// uname's name for the machine we were built for, and therefore run on.

@@ -26,6 +26,7 @@ impl Source {
 
     /// Another build of flexvol, or any other driver.
     pub fn at(path: &Path) -> Result<Self> {
+        ensure!(path.exists(), "there is no file {}: name the executable", path.display());
         let path = path.canonicalize().with_context(|| format!("open {}", path.display()))?;
         ensure!(path.is_file(), "{} is not a file: name the executable", path.display());
         Self::open(&path)

@@ -173,6 +173,13 @@ impl Candidate {
         self.place.as_ref().map(|place| place.inside.as_path())
     }
 
+    /// The directory as the node whose root is here calls it: not what a kubelet in a container says. What can
+    /// only be reached through a process has no such name.
+    pub fn below(&self, root: &Path) -> Option<PathBuf> {
+        let below = Path::new("/").join(self.directory()?.strip_prefix(root).ok()?);
+        if below.starts_with("/proc") { self.inside().map(Path::to_owned) } else { Some(below) }
+    }
+
     /// Why nothing can be installed into the directory as it is, with the mend; `None` if it can, or if
     /// nobody looked.
     pub fn problem(&self, platform: Option<&Platform>) -> Option<String> {
@@ -182,7 +189,7 @@ impl Candidate {
             known.map(|known| known.mend)
         };
         match &condition.kind {
-            Kind::Other => Some(format!("{directory} is not a directory: move it away, kubelet needs one")),
+            Kind::Other(in_the_way) => Some(in_the_way.to_string()),
             Kind::Unseen(reason) => Some(format!("{directory} cannot be seen ({reason}): run as root")),
             _ if condition.read_only => {
                 let set =
@@ -207,7 +214,7 @@ impl Candidate {
                 format!("symlink to {}, {}", target.display(), drivers(condition.directories))
             }
             Kind::Missing(_) => "not there yet".to_owned(),
-            Kind::Other => "not a directory".to_owned(),
+            Kind::Other(_) => "not a directory".to_owned(),
             Kind::Unseen(reason) => format!("cannot be seen: {reason}"),
         };
         for (is_so, word) in [
@@ -246,6 +253,7 @@ fn drivers(count: usize) -> String {
 mod tests {
     use super::*;
     use crate::plugin_dir::platform::find;
+    use crate::sys::site::InTheWay;
 
     fn claim(origin: Origin, path: &str) -> Claim {
         let place = Place { directory: path.into(), inside: path.into() };
@@ -335,7 +343,8 @@ mod tests {
         assert!(problem(read_only.clone(), Some("k3s")).contains("kubelet-arg"));
         assert!(problem(read_only.clone(), Some("rke2")).contains("/etc/rancher/rke2/config.yaml"));
         assert!(problem(read_only, None).contains("--volume-plugin-dir"));
-        assert!(problem(Condition { kind: Kind::Other, ..fine.clone() }, None).contains("not a directory"));
+        let file = Kind::Other(InTheWay { path: "/a".into(), leads_to: None });
+        assert!(problem(Condition { kind: file, ..fine.clone() }, None).contains("not a directory"));
         assert!(problem(Condition { kind: Kind::Unseen("no".into()), ..fine }, None).contains("run as root"));
     }
 

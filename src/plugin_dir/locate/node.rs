@@ -6,6 +6,7 @@ use super::configuration::{Files, Told};
 use super::translate::{candidates, joined};
 use super::{KubeletProcess, interpret, trust};
 use crate::failure::{Failure, one_line};
+use crate::plugin_dir::opened::check_root;
 use crate::plugin_dir::platform::{self, DEFAULT_PLUGIN_DIR, Mark, ObstacleKind, Platform};
 use crate::sys::mount_table::{self, Entry};
 use crate::sys::process_table::{Process, ProcessTable};
@@ -55,6 +56,7 @@ enum Sight {
 
 impl Node {
     pub(super) fn open(root: Option<&Path>) -> Result<Self> {
+        check_root(root)?;
         let prefix = root.map(std::path::absolute).transpose().context("find the root directory")?;
         let at = prefix.clone().unwrap_or_else(|| "/".into());
         Ok(Self { root: Root::open(&at)?, table: ProcessTable::open(&at.join("proc"))?, prefix })
