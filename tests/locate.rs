@@ -414,10 +414,14 @@ fn a_table_for_people_and_one_line_for_scripts() {
     }
     assert!(out.contains("no running kubelet says so"), "{out}");
     let directory = root.path().join("var/lib/kubelet/volumeplugins");
+    assert!(out.contains(&format!("flexvol install --root {} DRIVER", root.path().display())), "{out}");
+    let (_, out, _) = run(&mut command(&["--plugin-dir", "/dev/null"]));
+    assert!(!out.contains("put drivers there"), "{out}");
     let (status, out, _) = run(command(&arguments).arg("--quiet"));
     assert_eq!((status, out), (0, format!("{}\n", directory.display())));
     let (status, _, error) = run(&mut command(&["--root", "/none"]));
-    assert!(status == 1 && error.lines().count() == 1, "{error}");
+    let told = error.contains("there is no directory /none");
+    assert!(status == 2 && told && error.lines().count() == 1, "{error}");
 }
 
 #[test]

@@ -34,15 +34,16 @@ Examples:
   sudo flexvol install image --wait                   and prove that kubelet has called it
   flexvol install image --dry-run                     only say what would be done
 
-kubelet sees one event for a new or changed driver and none when nothing changes, so it is safe to run this again and
-again; what was killed midway is mended and cleaned by the next run. Settings stay as they are unless asked for here:
---settings replaces all of them, --policy the policy, --set single ones. A secret belongs into --settings, not into
+kubelet sees one event for a new or changed driver and none when nothing changes, so it is safe to run this again and \
+again; what was killed midway is mended and cleaned by the next run. Settings stay as they are unless asked for here: \
+--settings replaces all of them, --policy the policy, --set single ones. A secret belongs into --settings, not into \
 --set: a command line is seen by everybody.
---wait proves that it worked: a kubelet watches the directory, and its child has executed the new file. kubelet does
+
+--wait proves that it worked: a kubelet watches the directory, and its child has executed the new file. kubelet does \
 that when it next works on a pod with volumes, so start one.
 
-Exit status: 0 done or nothing to do, 1 failed, 2 wrong usage, 4 somebody else's driver is in the way, 5 a newer
-version is installed, 7 the node or the directory is not fit for it, 8 the driver fails its own init, 9 installed, but
+Exit status: 0 done or nothing to do, 1 failed, 2 wrong usage, 4 somebody else's driver is in the way, 5 a newer \
+version is installed, 7 the node or the directory is not fit for it, 8 the driver fails its own init, 9 installed, but \
 kubelet does not read the directory or did not call it in time, 10 another installer holds the directory. Of several drivers all are tried, and the highest status counts.")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(super) struct Install {

@@ -22,8 +22,8 @@ Examples:
   flexvol list --no-init                  without running foreign programs
   flexvol list --json | jq -r '.[].drivers[] | select(.problems != []) | .directory'
 
-Whose a driver is: flexvol put it there and it is unchanged (flexvol) or not (altered), a flexvol was copied there by
-hand (by hand), or it is somebody else's (foreign). Its init is run as kubelet runs it, so that what kubelet would log
+Whose a driver is: flexvol put it there and it is unchanged (flexvol) or not (altered), a flexvol was copied there by \
+hand (by hand), it is somebody else's (foreign), or you may not look at it (unknown). Its init is run as kubelet runs it, so that what kubelet would log \
 can be shown. MOUNTED counts the volumes on this node that would have no driver without it.
 
 Exit status: 0 nothing to complain about, 1 a driver is broken or a directory cannot be read, 2 wrong usage.")]

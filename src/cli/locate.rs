@@ -15,13 +15,14 @@ use std::process::ExitCode;
 Who is asked, in the order of what counts more:
   1. --plugin-dir
   2. FLEXVOL_PLUGIN_DIR in the environment, several with colons in between
-  3. a running kubelet: its --volume-plugin-dir, its configuration file and drop-in directory, also inside
-     hyperkube, k3s, MicroK8s, MicroShift, KubeEdge and OpenShift 3, and through /proc/<pid>/root in a container
+  3. a running kubelet: its --volume-plugin-dir, its configuration file and drop-in directory,
+     also inside hyperkube, k3s, MicroK8s, MicroShift, KubeEdge and OpenShift 3, and through
+     /proc/<pid>/root in a container
   4. kubelet's configuration on this node, while no kubelet runs
   5. kube-controller-manager's --flex-volume-plugin-dir
   6. what is known of the platform
   7. /usr/libexec/kubernetes/kubelet-plugins/volume/exec
-Every directory that the first of them names is chosen: a node may have two kubelets. Only root sees all of a
+Every directory that the first of them names is chosen: a node may have two kubelets. Only root sees all of a \
 kubelet; a process that calls itself kubelet in a pod is not believed.
 
 Examples:
@@ -30,7 +31,7 @@ Examples:
   sudo flexvol locate --json | jq -r '.candidates[] | \"\\(.origin) \\(.directory) \\(.evidence)\"'
   flexvol locate --root /mnt/image        of an image, or of a node mounted into a container
 
-Exit status: 0 chosen and usable (a directory that is not there yet is made by kubelet, and by flexvol install),
+Exit status: 0 chosen and usable (a directory that is not there yet is made by kubelet, and by flexvol install), \
 1 nothing chosen, or nothing can be installed there as it is: the message says what to do, 2 wrong usage.")]
 pub(super) struct Locate {
     /// Take this directory; may be given several times

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 /// Say what kubelet would load from a plugin directory, what not, and why
 #[derive(Args)]
 #[command(after_help = "\
-Runs init of every driver in the directory, as kubelet does when it starts, and changes nothing. Of a driver that
+Runs init of every driver in the directory, as kubelet does when it starts, and changes nothing. Of a driver that \
 is not loaded it says what kubelet would write to its log, and how that is mended.
 
 Examples:

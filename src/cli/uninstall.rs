@@ -21,10 +21,10 @@ Examples:
   sudo flexvol uninstall example.com/scratch --when-idle
   sudo flexvol uninstall example.com/scratch --when-idle=60
 
-Without its driver no volume can be unmounted, and its pod never ends: so this refuses while one is mounted. Only what
+Without its driver no volume can be unmounted, and its pod never ends: so this refuses while one is mounted. Only what \
 flexvol put there is removed, and nothing of it is left; a driver of somebody else stays. One that is not there is fine.
 
-Exit status: 0 gone, 1 failed, 2 wrong usage, 4 somebody else's driver or file is there, 6 volumes are mounted,
+Exit status: 0 gone, 1 failed, 2 wrong usage, 4 somebody else's driver or file is there, 6 volumes are mounted, \
 10 another installer holds the directory. Of several drivers all are tried, and the highest status counts.")]
 pub(super) struct Uninstall {
     /// What to remove: [VENDOR/]NAME

@@ -22,14 +22,14 @@ const LAST: usize = 8;
 /// Watch a plugin directory and its drivers as kubelet does
 #[derive(Args)]
 #[command(after_help = "\
-Follows the directory by inotify and runs init of each driver that appears or changes, at most once a second. A
-driver whose new init fails is reported and out of service. On a terminal it shows the table of drivers as it is
-now; elsewhere, and with --json, one line an event: added, updated, removed, failed, or noted of the watch itself.
+Follows the directory by inotify and runs init of each driver that appears or changes, at most once a second. A \
+driver whose new init fails is reported and out of service. On a terminal it shows the table of drivers as it is \
+now; elsewhere, and with --json, one line an event: added, updated, removed, failed, or noted of the watch itself. \
 A plugin directory that disappears is made again, as kubelet does.
 
-With --as-kubelet it does what that release does, with one look-up of a volume plugin a second. From 1.24 on init
-runs at every look-up until it succeeds, while the old version stays in service; to 1.23 a driver that fails also
-costs the others the news of that moment; 1.8 and 1.9 run every init after any change, and hear twenty changes in
+With --as-kubelet it does what that release does, with one look-up of a volume plugin a second. From 1.24 on init \
+runs at every look-up until it succeeds, while the old version stays in service; to 1.23 a driver that fails also \
+costs the others the news of that moment; 1.8 and 1.9 run every init after any change, and hear twenty changes in \
 five seconds. None of them notices that changes were lost.
 
 Examples:

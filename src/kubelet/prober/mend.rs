@@ -3,12 +3,16 @@
 
 use crate::failure::one_line;
 use crate::kubelet::{End, Exchange, Fault, Run, Verdict};
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 /// The answer every driver owes to `init`.
 const WANTED: &str = r#"answer init with {"status":"Success","capabilities":{"attach":false}}"#;
+
+/// The longest first line of a script that the kernel reads, in bytes.
+const LINE: u64 = 256;
 
 /// How much of a driver's output is shown, in bytes.
 const SHOWN: usize = 80;
@@ -55,15 +59,27 @@ fn not_started(executable: &Path, reason: &str) -> String {
     }
 }
 
+/// As editors of Windows leave it: the kernel looks for an interpreter of that name.
+fn has_carriage_return(script: &Path) -> bool {
+    let mut start = Vec::new();
+    let read = File::open(script).and_then(|file| file.take(LINE).read_to_end(&mut start));
+    read.is_ok()
+        && start.starts_with(b"#!")
+        && start.split(|byte| *byte == b'\n').next().is_some_and(|line| line.ends_with(b"\r"))
+}
+
 /// Of something that is there.
-fn unfit(path: &Path, found: &Metadata, reason: &str) -> String {
-    let path = path.display();
+fn unfit(executable: &Path, found: &Metadata, reason: &str) -> String {
+    let path = executable.display();
     let is = |errno: i32| reason.contains(&format!("os error {errno})"));
     match () {
         () if found.is_dir() => format!("{path} is a directory: put the driver's executable there"),
         () if !found.is_file() => format!("{path} is not a regular file: put the driver's executable there"),
         () if found.permissions().mode() & 0o111 == 0 => {
             format!("{path} is not executable: chmod 0755 {path}")
+        }
+        () if is(nix::libc::ENOENT) && has_carriage_return(executable) => {
+            format!("the first line of {path} ends in a carriage return: sed -i 's/\\r$//' {path}")
         }
         () if is(nix::libc::ENOENT) => format!(
             "the interpreter in the first line of {path}, or its dynamic loader, is not on this node: install it, or take a static binary"

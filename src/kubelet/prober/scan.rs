@@ -330,10 +330,11 @@ mod tests {
     #[test]
     fn what_cannot_be_executed_says_why() {
         type Spoil = fn(&Path);
-        let cases: [(Spoil, &str); 7] = [
+        let cases: [(Spoil, &str); 8] = [
             (|file| fs::remove_file(file).unwrap(), "there is no file d in it"),
             (|file| fs::set_permissions(file, Permissions::from_mode(0o644)).unwrap(), "chmod 0755"),
             (|file| write(file, "#!/no/such/shell\n"), "interpreter"),
+            (|file| write(file, "#!/bin/sh\r\nexit\r\n"), "carriage return: sed -i"),
             (|file| write(file, "\u{1}garbage"), "not a program for this machine"),
             (
                 |file| {

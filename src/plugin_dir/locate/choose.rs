@@ -343,8 +343,8 @@ mod tests {
         assert!(problem(read_only.clone(), Some("k3s")).contains("kubelet-arg"));
         assert!(problem(read_only.clone(), Some("rke2")).contains("/etc/rancher/rke2/config.yaml"));
         assert!(problem(read_only, None).contains("--volume-plugin-dir"));
-        let file = Kind::Other(InTheWay { path: "/a".into(), leads_to: None });
-        assert!(problem(Condition { kind: file, ..fine.clone() }, None).contains("not a directory"));
+        let other = Kind::Other(InTheWay { path: "/a".into(), leads_to: None });
+        assert!(problem(Condition { kind: other, ..fine.clone() }, None).contains("not a directory"));
         assert!(problem(Condition { kind: Kind::Unseen("no".into()), ..fine }, None).contains("run as root"));
     }
 
