@@ -105,13 +105,9 @@ pub fn install_marked(request: &Request, source: &Source, mark: Mark<'_>) -> Res
     let installer = |plugins| Installer { request, source, plugins };
     let opened = Opened::open(&request.place)?;
     if opened.is_none() {
-<<<<<<< HEAD
-        preflight::creatable(&request.place.path()?, request.place.root())?;
+        preflight::creatable(&request.place.path()?, request.place.root(), source)?;
         // What is asked for wrongly makes no directory.
         installer(None).decide(None)?;
-=======
-        preflight::creatable(&request.place.path()?, request.place.root(), source)?;
->>>>>>> rev-issue
     }
     if request.dry_run {
         return installer(opened.as_ref().map(|plugins| &plugins.directory)).perform(mark);
