@@ -60,35 +60,6 @@ fn versions_go_up_unasked_and_down_when_asked() {
 }
 
 #[test]
-<<<<<<< HEAD
-=======
-fn equal_programs_are_one_file_and_stay_apart() {
-    let Some(node) = Node::new("life::equal_programs_are_one_file_and_stay_apart") else { return };
-    let build = |name: &str, capabilities: &str| node.file(name, &script(capabilities));
-    let (old, new) = (build("old", ""), build("new", "\"attach\":false"));
-    let install = |driver: &str, binary: &std::path::Path| {
-        node.install(&[driver, "--binary", binary.to_str().unwrap()]).action().to_owned()
-    };
-    let file = |driver: &str| fs::metadata(node.plugins().join(driver)).unwrap();
-    assert_eq!((install("v/a", &old), install("v/b", &old)), ("installed".into(), "installed".into()));
-    assert_eq!(file("v~a/a").ino(), file("v~b/b").ino());
-    // An upgrade changes one of them, and what is done to both makes them one again.
-    assert_eq!(install("v/a", &new), "upgraded");
-    assert!(node.init("v/b").capabilities.unwrap().attach && !node.init("v/a").capabilities.unwrap().attach);
-    assert_eq!(install("v/b", &new), "upgraded");
-    assert_eq!((file("v~a/a").ino(), file("v~b/b").nlink()), (file("v~b/b").ino(), 2));
-    // Damage to the one file is mended under each name, by a file that is whole.
-    fs::write(node.plugins().join("v~a/a"), "damage").unwrap();
-    assert_eq!((install("v/a", &new), install("v/b", &new)), ("repaired".into(), "repaired".into()));
-    node.init("v/b");
-    fs::set_permissions(node.plugins().join("v~a/a"), fs::Permissions::from_mode(0o600)).unwrap();
-    assert_eq!((install("v/a", &new), install("v/b", &new)), ("repaired".into(), "repaired".into()));
-    assert_eq!(node.uninstall(&["v/a"]).action(), "removed");
-    assert!(!node.init("v/b").capabilities.unwrap().attach);
-    assert_eq!(node.litter(), [""; 0]);
-}
-
-#[test]
 fn another_root_has_the_directory_that_locate_finds_there() {
     let Some(node) = Node::new("life::another_root_has_the_directory_that_locate_finds_there") else {
         return;
@@ -110,7 +81,6 @@ fn another_root_has_the_directory_that_locate_finds_there() {
 }
 
 #[test]
->>>>>>> rev-issue
 fn damage_is_repaired() {
     let Some(node) = Node::new("life::damage_is_repaired") else { return };
     let binary = node.file("driver", &script(""));
