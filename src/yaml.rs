@@ -33,6 +33,9 @@ pub const DEPTH: usize = 128;
 /// How many values a text may stand for, each alias counted as all it repeats.
 pub const NODES: usize = 100_000;
 
+/// So many bytes of a text that is repeated count as one value.
+const REPEATED: usize = 256;
+
 /// Reads every document of a text; documents without content are left out.
 ///
 /// JSON is YAML. The error says where (line and column) and repeats nothing of the text: it may be a Secret.
@@ -142,6 +145,8 @@ impl Tree {
     /// A finished value: a document, an entry, a key or the value of one.
     fn add(&mut self, value: Value, anchor: usize, at: At) -> Result<()> {
         if anchor > 0 {
+            // Kept once more for what may follow.
+            self.count_all(&value, 0, at)?;
             self.anchors.insert(anchor, value.clone());
         }
         if self.wants_key() {
@@ -188,7 +193,8 @@ impl Tree {
 
     /// Everything in a value that is about to be repeated `depth` levels down.
     fn count_all(&mut self, value: &Value, depth: usize, at: At) -> Result<()> {
-        self.count(1, at)?;
+        let length = value.as_str().map_or(0, str::len);
+        self.count(1 + length / REPEATED, at)?;
         match value {
             Value::Array(_) | Value::Object(_) if depth >= DEPTH => Err(too_deep(at)),
             Value::Array(list) => list.iter().try_for_each(|value| self.count_all(value, depth + 1, at)),

@@ -190,3 +190,14 @@ fn our_own_drivers_are_faultless() {
         assert_eq!(said["end"], "exit status 0");
     }
 }
+
+#[test]
+fn the_longest_patience_is_no_reason_not_to_start() {
+    let place = tempfile::tempdir().unwrap();
+    let driver = place.path().join("d");
+    std::fs::write(&driver, "#!/bin/sh\necho '{\"status\":\"Success\"}'\n").unwrap();
+    let call = "chmod 755 \"$2\" && exec \"$1\" call \"$2\" init --timeout 18446744073709551615";
+    let mut shell = std::process::Command::new("sh");
+    let output = shell.args(["-c", call, "sh", env!("CARGO_BIN_EXE_flexvol")]).arg(&driver).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}

@@ -439,3 +439,62 @@ fn who_is_not_root_is_told_what_cannot_be_seen() {
     assert_eq!((text(&found, "directory"), text(&found, "verdict")), ("/a", "chosen"));
     assert!(found["notes"].to_string().contains("run as root"), "{found}");
 }
+
+#[test]
+fn who_is_root_in_a_user_namespace_of_its_own_is_not_believed() {
+    if !is_root("who_is_root_in_a_user_namespace_of_its_own_is_not_believed") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let shell = place.path().join("kubelet");
+    symlink(fs::canonicalize("/bin/sh").unwrap(), &shell).unwrap();
+    let liar = Pretender::of(Command::new("unshare").args(["--user", "--map-root-user"]).arg(&shell).args([
+        "-c",
+        "read line",
+        "--volume-plugin-dir=/evil-root",
+    ]));
+    let line = format!("/proc/{}/cmdline", liar.pid());
+    let start = path(&shell).as_bytes();
+    eventually("the shell is kubelet", || fs::read(&line).is_ok_and(|line| line.starts_with(start)));
+    let found = liar.of_located(&locate(&[]));
+    assert_eq!((text(&found, "verdict"), &found["directory"]), ("refused", &Value::Null), "{found}");
+    assert!(text(&found, "reason").contains("user namespace"), "{found}");
+}
+
+#[test]
+fn a_kubelet_is_found_in_a_crowd_that_calls_itself_so() {
+    if !is_root("a_kubelet_is_found_in_a_crowd_that_calls_itself_so") {
+        return;
+    }
+    let one = |_| Pretender::of(Command::new("/bin/sh").arg0("kubelet").args(["-c", "read line"]).uid(1234));
+    let crowd: Vec<_> = (0..70).map(one).collect();
+    let kubelet = Pretender::start("kubelet", &["--volume-plugin-dir=/found-in-a-crowd"]);
+    // Few descriptors: each process that is looked at takes one.
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 96; exec \"$@\"", "sh", BINARY, "--json", "locate"]);
+    let found = kubelet.of_located(&json(&mut command));
+    assert_eq!(text(&found, "directory"), "/found-in-a-crowd", "{found}");
+    drop(crowd);
+}
+
+#[test]
+fn a_device_in_an_image_is_not_opened() {
+    if !is_root("a_device_in_an_image_is_not_opened") {
+        return;
+    }
+    let image = tree(&[("etc/empty", "")]);
+    // A number nobody has a driver for: opening it is an error of its own.
+    let made =
+        Command::new("mknod").arg(image.path().join("etc/os-release")).args(["c", "240", "0"]).status();
+    if !made.is_ok_and(|status| status.success()) {
+        return skip("a_device_in_an_image_is_not_opened", "no device can be made");
+    }
+    let opened = Command::new("strace")
+        .args(["-f", "-e", "trace=openat", BINARY, "locate", "--root"])
+        .arg(image.path())
+        .output();
+    let Ok(opened) = opened else { return skip("a_device_in_an_image_is_not_opened", "no strace") };
+    let trace = String::from_utf8_lossy(&opened.stderr);
+    assert!(trace.contains("os-release"), "{trace}");
+    assert!(!trace.contains("ENXIO"), "{trace}");
+}

@@ -122,3 +122,12 @@ fn other_drivers_volumes_mean_what_they_say() {
         assert!(json(pod).contains(part), "{pod}: {part} is not in {}", json(pod));
     }
 }
+
+#[test]
+fn a_long_text_is_not_repeated_without_end() {
+    let bomb = format!("a: &a \"{}\"\nb: [{}]\n", "x".repeat(100_000), "*a,".repeat(20_000));
+    let error = flexvol::yaml::parse(&bomb).unwrap_err().message();
+    assert!(error.contains("those behind aliases included"), "{error}");
+    let nested = format!("{}1{}", "[&a ".repeat(100), "]".repeat(100));
+    assert!(flexvol::yaml::parse(&nested).is_ok());
+}

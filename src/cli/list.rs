@@ -62,7 +62,7 @@ impl List {
 }
 
 fn show(place: &Place, items: &[Item], screen: &mut Screen) -> Result<()> {
-    screen.line(&format!("{}:", place.directory.display()))?;
+    screen.line(&format!("{}:", plain(place.directory.as_os_str())))?;
     if items.is_empty() {
         return screen.line("nothing: flexvol install puts a driver there");
     }

@@ -2,6 +2,7 @@
 
 use super::say;
 use super::screen::{Screen, Tone};
+use crate::failure::one_line;
 use crate::plugin_dir::locate::{Candidate, Located, Origin, Request, Verdict, locate};
 use anyhow::Result;
 use clap::Args;
@@ -86,10 +87,10 @@ fn show(located: &Located, root: Option<&Path>, screen: &mut Screen) -> Result<(
     screen.table(&rows)?;
     for warning in located.warnings() {
         let painted = screen.paint(Tone::Warning, "note:");
-        screen.line(&format!("{painted} {warning}"))?;
+        screen.line(&format!("{painted} {}", one_line(&warning, usize::MAX)))?;
     }
     let usable = located.chosen().into_iter().filter(|found| found.problem(located.platform).is_none());
-    usable.into_iter().try_for_each(|candidate| screen.line(&next(candidate, root)))
+    usable.into_iter().try_for_each(|candidate| screen.line(&one_line(&next(candidate, root), usize::MAX)))
 }
 
 /// How sure it is, and what to do with it.

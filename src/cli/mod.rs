@@ -205,7 +205,9 @@ fn say(message: &str, json: bool) {
     let _ = if json {
         writeln!(io::stdout(), "{}", json!({"error": one_line(message, usize::MAX)}))
     } else {
-        writeln!(io::stderr(), "flexvol: {}", message.trim_end())
+        // Names of files and words of others are in it, and this is a terminal.
+        let plain = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
+        writeln!(io::stderr(), "flexvol: {}", message.trim_end().chars().map(plain).collect::<String>())
     };
 }
 

@@ -1,5 +1,6 @@
 //! Where commands print: text in colour or not, tables, or JSON.
 
+use crate::failure::one_line;
 use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -77,9 +78,11 @@ impl Screen {
         self.line(&heading)
     }
 
-    /// Prints columns as wide as their widest cell; the first row is the heading.
+    /// Prints columns as wide as their widest cell; the first row is the heading. What a cell holds may be
+    /// anybody's words: no control character of it reaches a terminal.
     pub(super) fn table<const N: usize>(&mut self, rows: &[[String; N]]) -> Result<()> {
-        let widths = widths(rows);
+        let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(|cell| printable(cell))).collect();
+        let widths = widths(&rows);
         for (index, row) in rows.iter().enumerate() {
             let line = in_columns(row, &widths);
             match index {
@@ -89,6 +92,12 @@ impl Screen {
         }
         Ok(())
     }
+}
+
+/// A cell as it may be printed.
+fn printable(cell: &str) -> String {
+    // one_line would cut what blanks indent.
+    if cell.contains(char::is_control) { one_line(cell, usize::MAX) } else { cell.to_owned() }
 }
 
 fn widths<const N: usize>(rows: &[[String; N]]) -> [usize; N] {

@@ -30,6 +30,9 @@ const BLIND_TICK: Duration = Duration::from_millis(10);
 /// How long a signal that comes just before we wait for the driver goes unseen.
 const SIGNAL_TICK: Duration = Duration::from_millis(100);
 
+/// The longest wait the kernel is asked for: it takes no number that is too large.
+const LONGEST_WAIT: Duration = Duration::from_hours(1);
+
 /// How a driver is executed.
 #[derive(Clone, Debug)]
 pub struct Terms {
@@ -214,7 +217,8 @@ impl Running {
         let wait = if blind { wait.min(BLIND_TICK) } else { wait };
         let mut fds: Vec<_> =
             self.ended.iter().chain(&self.pipe).map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        let timeout = Timespec::try_from(wait).map_err(io::Error::other)?;
+        // Whoever is this patient waits again.
+        let timeout = Timespec::try_from(wait.min(LONGEST_WAIT)).map_err(io::Error::other)?;
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => self.read(),
             Err(errno) => Err(errno.into()),

@@ -8,8 +8,9 @@ use crate::failure::Failure;
 use crate::protocol::DriverName;
 use crate::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
 use crate::sys::directory::{self, Directory, Kind};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use std::ffi::OsStr;
+use std::io::Read as _;
 use std::path::PathBuf;
 
 /// How the names of all files begin that an installer makes and renames or removes before it ends. One that is
@@ -91,6 +92,9 @@ pub enum Broken {
 /// The permissions of every executable we install.
 pub const PROGRAM_MODE: u32 = 0o755;
 
+/// The largest executable that is read, in bytes: a file with holes can be of any size.
+const PROGRAM_LIMIT: u64 = 1 << 30;
+
 impl Ours {
     /// Whether the executable is what was installed, with the permissions it was installed with.
     pub fn is_intact(&self) -> bool {
@@ -170,8 +174,11 @@ fn executable_of(home: &Directory, name: &OsStr) -> Result<Executable> {
         Kind::Link => Executable::Link(home.link(name)?),
         Kind::File => {
             let Some(file) = home.file(name)? else { return Ok(Executable::Missing) };
-            let fingerprint =
-                Fingerprint::of(file).with_context(|| format!("read {}", home.path_of(name).display()))?;
+            let path = home.path_of(name);
+            let what = || format!("read {}", path.display());
+            let is_large = file.metadata().with_context(what)?.len() > PROGRAM_LIMIT;
+            ensure!(!is_large, "{} is larger than 1 GiB, and no driver: move it away", path.display());
+            let fingerprint = Fingerprint::of(file.take(PROGRAM_LIMIT)).with_context(what)?;
             Executable::File(Program { fingerprint, mode: entry.mode, owner: entry.owner })
         }
         _ => Executable::Other,

@@ -47,7 +47,7 @@ pub enum Owner {
     Foreign,
     /// Nobody: it is no driver; why.
     Nobody(String),
-    /// It may not be looked at; the mend.
+    /// It cannot be looked at; why, or the mend.
     Unknown(String),
 }
 
@@ -65,7 +65,7 @@ pub fn list(place: &Place, terms: Option<&Terms>) -> Result<Vec<Item>> {
     // What is mounted is worth knowing, but not having it is no reason to show nothing.
     let mut volumes = in_use::by_driver().unwrap_or_default();
     let names = plugins.names()?.into_iter();
-    names.map(|name| item(&plugins, name, terms, &mut volumes)).collect()
+    Ok(names.map(|name| item(&plugins, name, terms, &mut volumes)).collect())
 }
 
 fn item(
@@ -73,9 +73,21 @@ fn item(
     name: OsString,
     terms: Option<&Terms>,
     volumes: &mut BTreeMap<String, Vec<Volume>>,
+) -> Item {
+    let volumes = volumes.remove(&*name.to_string_lossy()).unwrap_or_default();
+    looked_at(plugins, name.clone(), terms, volumes.clone()).unwrap_or_else(|error| {
+        let owner = Owner::Unknown(Failure::from(error).message());
+        Item { directory: name, owner, program: None, driver: None, finding: None, volumes }
+    })
+}
+
+fn looked_at(
+    plugins: &Directory,
+    name: OsString,
+    terms: Option<&Terms>,
+    volumes: Vec<Volume>,
 ) -> Result<Item> {
     let text = name.to_string_lossy().into_owned();
-    let volumes = volumes.remove(&text).unwrap_or_default();
     if let Some(why) = ignored(plugins, &name)? {
         let (owner, finding) = (Owner::Nobody(why.to_string()), Some(Finding::Ignored(why)));
         return Ok(Item { directory: name, owner, program: None, driver: None, finding, volumes });

@@ -4,18 +4,23 @@
 //! it says that the directory is ours, and a killed uninstall must be able to go on. Nothing is removed that
 //! flexvol did not put there or keep a copy of.
 
-use super::found::{Broken, Found, Ours};
+use super::found::{Broken, Found, LEFTOVER, Ours};
 use super::in_use::{self, Volume};
 use super::install::{self, keep, stage};
 use super::opened::{Opened, Place};
 use super::refusal::{Reason, Refusal};
+use crate::failure::one_line;
 use crate::protocol::DriverName;
 use crate::settings::SIDE_FILE;
 use crate::sys::directory::Directory;
 use crate::sys::mount_table;
 use anyhow::{Context as _, Result};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+/// How much of a stranger's name is shown, in bytes.
+const NAME_LIMIT: usize = 255;
 
 /// What an admin asks for.
 #[derive(Clone, Debug)]
@@ -102,15 +107,16 @@ fn attempt(request: &Request) -> Result<Removed> {
 fn remove(request: &Request, plugins: &Directory, ours: &Ours) -> Result<Removed> {
     let name = &request.name;
     let kept = keep::kept(&kept_in(request)?)?;
-    check_content(name, ours, &kept)?;
+    let home = plugins.child(name.directory())?.context("the driver's directory was removed meanwhile")?;
+    let others = others(name, &home)?;
+    check_content(name, ours, (&home, &others), &kept)?;
     let busy = in_use::volumes(name)?;
     if !busy.is_empty() && request.busy != Busy::Ignore {
         return Err(in_use_refusal(name, &busy).into());
     }
-    let home = plugins.child(name.directory())?.context("the driver's directory was removed meanwhile")?;
     check_mounts(&home)?;
     home.remove(name.executable())?;
-    for other in &ours.others {
+    for other in &others {
         home.remove_tree(other)?;
     }
     stage::clean(&home)?;
@@ -158,11 +164,28 @@ fn kept_in(request: &Request) -> Result<PathBuf> {
     install::Request { state: state.clone(), ..install::Request::new(name.clone(), place.clone()) }.kept_in()
 }
 
-/// Every file must be ours, or one that there is a copy of.
-fn check_content(name: &DriverName, ours: &Ours, kept: &[Directory]) -> Result<()> {
-    let is_kept = |other: &String| kept.iter().any(|copy| matches!(copy.look(other), Ok(Some(_))));
-    if let Some(stranger) = ours.others.iter().find(|other| !is_kept(other)) {
-        return Err(not_ours(name, stranger).into());
+/// The names of all that an installer does not put there, in their very bytes.
+fn others(name: &DriverName, home: &Directory) -> Result<Vec<OsString>> {
+    let mut names = home.names()?;
+    names.retain(|other| {
+        let is_leftover = other.as_encoded_bytes().starts_with(LEFTOVER.as_bytes());
+        *other != name.executable() && *other != SIDE_FILE && !is_leftover
+    });
+    Ok(names)
+}
+
+/// Every file must be ours, or one that there is an equal copy of.
+fn check_content(
+    name: &DriverName,
+    ours: &Ours,
+    (home, others): (&Directory, &[OsString]),
+    kept: &[Directory],
+) -> Result<()> {
+    for other in others {
+        // What cannot be compared is not known to be the same.
+        if !kept.iter().any(|copy| keep::is_same(other, home, copy).unwrap_or(false)) {
+            return Err(not_ours(name, &one_line(&other.to_string_lossy(), NAME_LIMIT)).into());
+        }
     }
     match &ours.program {
         Some(program) if Some(&program.fingerprint.hash) != ours.settings.hash.as_ref() => {

@@ -48,6 +48,9 @@ pub struct Identity {
     pub is_nested: bool,
     /// Whether it has `CAP_SYS_ADMIN`, without which nothing can be mounted.
     pub may_mount: bool,
+    /// Whether it is in a user namespace other than ours: whoever makes one is root in it and may do anything,
+    /// in it.
+    pub is_root_of_its_own: bool,
 }
 
 impl ProcessTable {
@@ -60,14 +63,17 @@ impl ProcessTable {
     }
 
     /// The processes with a command line that is wanted, in the order of their numbers; those that end
-    /// meanwhile are left out.
-    pub fn matching(&self, wanted: impl Fn(&[String], Option<&Path>) -> bool) -> Result<Vec<Process>> {
+    /// meanwhile are left out. Each is opened when it is its turn: anybody can start many.
+    pub fn matching(
+        &self,
+        wanted: impl Fn(&[String], Option<&Path>) -> bool,
+    ) -> Result<impl Iterator<Item = Process>> {
         let again = openat(&self.0, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let names = fs::Dir::new(again.context("open /proc")?).context("list /proc")?;
         let mut pids: Vec<u32> =
             names.filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse().ok()).collect();
         pids.sort_unstable();
-        Ok(pids.into_iter().filter_map(|pid| self.process(pid, &wanted)).collect())
+        Ok(pids.into_iter().filter_map(move |pid| self.process(pid, &wanted)))
     }
 
     fn process(&self, pid: u32, wanted: impl Fn(&[String], Option<&Path>) -> bool) -> Option<Process> {
@@ -83,6 +89,7 @@ impl ProcessTable {
         if !status.contains("\nNSpid:") {
             identity.is_nested = self.is_elsewhere(&directory);
         }
+        identity.is_root_of_its_own = self.has_other_users(&directory);
         let cwd = root::link(directory.as_fd(), "cwd");
         Some(Process { pid, words, executable, cwd, identity, directory })
     }
@@ -92,6 +99,18 @@ impl ProcessTable {
     fn is_elsewhere(&self, directory: &OwnedFd) -> bool {
         let own = root::link(self.0.as_fd(), "self/ns/pid");
         own.is_none() || root::link(directory.as_fd(), "ns/pid") != own
+    }
+
+    /// Where the namespaces may not be seen, by what anybody may read: the users that are mapped.
+    fn has_other_users(&self, directory: &OwnedFd) -> bool {
+        let namespace = |of: &OwnedFd, name: &str| root::link(of.as_fd(), name);
+        match (namespace(directory, "ns/user"), namespace(&self.0, "self/ns/user")) {
+            (Some(its), Some(own)) => its != own,
+            _ => {
+                let its = read(directory, "uid_map", COMMAND_LINE);
+                its.is_some() && its != read(&self.0, "self/uid_map", COMMAND_LINE)
+            }
+        }
     }
 
     /// The mount namespace of another process of the table; `None` if it may not be seen.
@@ -152,6 +171,7 @@ fn identity(status: &str) -> Option<Identity> {
         users: (users.next()?, users.next()?),
         is_nested: field("NSpid:").is_some_and(|pids| pids.split_whitespace().count() > 1),
         may_mount: held & SYS_ADMIN != 0,
+        is_root_of_its_own: false,
     })
 }
 

@@ -106,6 +106,10 @@ impl Root {
         if !reached.missing.as_os_str().is_empty() {
             return Ok(None);
         }
+        let kind = FileType::from_raw_mode(fs::fstat(&reached.fd)?.st_mode);
+        let is_harmless = matches!(kind, FileType::RegularFile | FileType::Directory);
+        // To open a device may set something off already.
+        ensure!(is_harmless, "{} is not a file", path.display());
         // What O_PATH has found is opened by its descriptor: the name may be another's by now.
         let link = format!("/proc/self/fd/{}", reached.fd.as_raw_fd());
         let fd = openat(fs::CWD, &link, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty());

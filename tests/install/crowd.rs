@@ -79,3 +79,35 @@ fn who_waits_too_long_for_another_is_told() {
     drop(held);
     assert_eq!(node.install(&["tmpfs"]).action(), "installed");
 }
+
+#[test]
+fn drivers_of_one_name_in_two_directories_are_kept_whole() {
+    let name = "crowd::drivers_of_one_name_in_two_directories_are_kept_whole";
+    let Some(node) = Node::new(name) else { return };
+    let directories = ["one", "two"];
+    for round in 0..6 {
+        for directory in directories {
+            let binary = script("");
+            node.file(&format!("{directory}-{round}/v~d/d"), &binary);
+            for file in 0..200 {
+                node.file_quietly(&format!("{directory}-{round}/v~d/{directory}-{file}"), directory);
+            }
+        }
+        let start = |directory: &str| {
+            let mut command = Command::new(command());
+            command.args(["install", "--json", "v/d=tmpfs", "--take-over", "--plugin-dir"]);
+            command.arg(node.path(&format!("{directory}-{round}"))).arg("--state-dir").arg(node.state());
+            command.stdout(Stdio::piped()).spawn().unwrap()
+        };
+        for child in directories.map(start) {
+            let output = child.wait_with_output().unwrap();
+            assert!(output.status.success(), "{round}: {output:?}");
+        }
+        // As in each round but the first: the two copies and nothing else, each of one driver only.
+        let copies = std::fs::read_dir(node.state().join("replaced/v~d")).unwrap();
+        let counts: Vec<_> =
+            copies.map(|copy| std::fs::read_dir(copy.unwrap().path()).unwrap().count()).collect();
+        assert_eq!(counts, [201, 201], "{round}");
+        std::fs::remove_dir_all(node.state()).unwrap();
+    }
+}

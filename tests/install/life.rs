@@ -206,3 +206,91 @@ fn several_drivers_are_all_tried_and_the_worst_counts() {
     assert_eq!(reasons, ["usage", "foreign", "none"]);
     assert_eq!((output.status.code(), json[2]["action"].as_str()), (Some(4), Some("installed")));
 }
+
+/// A foreign driver with a file, a helper of somebody else and a directory beside it, taken over.
+fn taken_over(node: &Node) -> std::path::PathBuf {
+    node.file("plugins/v~d/d", &script(""));
+    node.file("plugins/v~d/data/one", "1");
+    node.file("plugins/v~d/settings", "old");
+    assert_eq!(node.install(&["v/d=tmpfs", "--take-over"]).action(), "taken over");
+    node.plugins().join("v~d")
+}
+
+#[test]
+fn what_was_written_after_a_take_over_is_not_removed() {
+    let Some(node) = Node::new("life::what_was_written_after_a_take_over_is_not_removed") else { return };
+    let home = taken_over(&node);
+    fs::write(home.join("settings"), "new").unwrap();
+    assert!(node.uninstall(&["v/d"]).error(4).contains("settings"));
+    assert_eq!(fs::read_to_string(home.join("settings")).unwrap(), "new");
+    fs::write(home.join("settings"), "old").unwrap();
+    fs::write(home.join("data/two"), "2").unwrap();
+    assert!(node.uninstall(&["v/d"]).error(4).contains("data"));
+    assert_eq!(fs::read_to_string(home.join("data/two")).unwrap(), "2");
+    node.init("v/d");
+    fs::remove_file(home.join("data/two")).unwrap();
+    assert_eq!(node.uninstall(&["v/d"]).action(), "removed");
+    assert_eq!(node.listing(), [""; 0]);
+}
+
+#[test]
+fn who_owned_a_file_owns_it_after_a_roll_back() {
+    let Some(node) = Node::new("life::who_owned_a_file_owns_it_after_a_roll_back") else { return };
+    let helper = node.file("plugins/v~d/helper", "#!/bin/sh\n");
+    std::os::unix::fs::chown(&helper, Some(1234), Some(2345)).unwrap();
+    fs::set_permissions(&helper, fs::Permissions::from_mode(0o6755)).unwrap();
+    let home = taken_over(&node);
+    assert_eq!(node.uninstall(&["v/d"]).action(), "removed");
+    assert!(!home.exists());
+    assert_eq!(node.install(&["v/d", "--roll-back"]).action(), "rolled back");
+    let found = fs::metadata(home.join("helper")).unwrap();
+    // Set-uid and somebody's own: as root's it would be root's.
+    assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (1234, 2345, 0o6755));
+}
+
+#[test]
+fn a_copy_that_fails_leaves_nothing() {
+    let Some(node) = Node::new("life::a_copy_that_fails_leaves_nothing") else { return };
+    node.file("plugins/v~d/d", &script(""));
+    let large = fs::File::create(node.plugins().join("v~d/large")).unwrap();
+    large.set_len((1 << 30) + 1).unwrap();
+    // Less than that may be written at all, so that it is over soon.
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -f 102400; trap '' XFSZ; exec \"$@\"", "sh"]).arg(command());
+    limited.args(["install", "--json", "v/d=tmpfs", "--take-over", "--plugin-dir"]).arg(node.plugins());
+    let answer = super::node::answer(limited.arg("--state-dir").arg(node.state()));
+    assert!(answer.error(1).contains("large"));
+    assert_eq!(node.litter(), [""; 0]);
+    assert_eq!(fs::read_dir(node.state().join("replaced/v~d")).unwrap().count(), 0);
+}
+
+#[test]
+fn one_bad_entry_does_not_hide_the_others_from_a_list() {
+    let Some(node) = Node::new("life::one_bad_entry_does_not_hide_the_others_from_a_list") else { return };
+    node.file("plugins/a~a/a", &script(""));
+    node.file("plugins/b~b/b", &script(""));
+    // Nobody can read to the end of it in time.
+    fs::File::create(node.plugins().join("a~a/a")).unwrap().set_len(1 << 42).unwrap();
+    let mut list = std::process::Command::new("timeout");
+    list.args(["--signal=KILL", "20"]).arg(command()).args(["list", "--json", "--no-init", "--plugin-dir"]);
+    let answer = super::node::answer(list.arg(node.plugins()));
+    let drivers = answer.json["drivers"].as_array().unwrap();
+    assert_eq!((answer.status, drivers.len()), (1, 2), "{answer:?}");
+    assert!(drivers[0]["problems"][0].as_str().unwrap().contains("larger than 1 GiB"), "{answer:?}");
+    assert_eq!(drivers[1]["owner"], "foreign");
+}
+
+#[test]
+fn a_side_file_does_not_speak_to_the_terminal() {
+    let Some(node) = Node::new("life::a_side_file_does_not_speak_to_the_terminal") else { return };
+    let home = node.plugins().join("v~d");
+    fs::create_dir(&home).unwrap();
+    let copied = std::process::Command::new("cp").arg(command()).arg(home.join("d")).status().unwrap();
+    assert!(copied.success());
+    fs::write(home.join(".flexvol.json"), r#"{"driver":"x\u001b]0;y\u0007\nz"}"#).unwrap();
+    let mut list = std::process::Command::new(command());
+    let output = list.args(["list", "--no-init", "--plugin-dir"]).arg(node.plugins()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("x?]0;y"), "{text:?}");
+    assert!(!text.contains(['\x1b', '\x07']), "{text:?}");
+}

@@ -92,6 +92,11 @@ impl Node {
         path
     }
 
+    /// A file that nobody executes.
+    pub(crate) fn file_quietly(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
     /// `flexvol <command> --plugin-dir … --state-dir … <words>`.
     pub(crate) fn flexvol(&self, command_name: &str, words: &[&str]) -> Command {
         let mut command = Command::new(command());

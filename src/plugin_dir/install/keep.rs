@@ -7,19 +7,25 @@
 //! A copy appears whole, by one rename, and is named after its content: the same driver is kept once.
 
 use super::source::copy;
-use crate::plugin_dir::fingerprint::{hexadecimal, short};
+use crate::plugin_dir::fingerprint::{Fingerprint, hexadecimal, short};
 use crate::plugin_dir::found::LEFTOVER;
-use crate::sys::directory::{self, Directory, Kind};
+use crate::sys::deadline::Deadline;
+use crate::sys::directory::{self, Directory, Entry, Kind};
 use anyhow::{Context as _, Result};
 use sha2::{Digest as _, Sha256};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read as _;
+use std::os::fd::AsFd as _;
 use std::path::Path;
+use std::time::Duration;
 
 /// The most that is kept of one driver, in bytes and in files: some bring their helpers along.
 const BYTES: u64 = 1 << 30;
 const FILES: u64 = 10_000;
+
+/// How long another installer may keep a driver of the same name.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The name a copy has until it is complete.
 const PARTIAL: &str = ".partial";
@@ -28,8 +34,19 @@ const PARTIAL: &str = ".partial";
 pub(super) fn keep(state: &Path, home: &Directory) -> Result<()> {
     directory::make_all(state)?;
     let state = Directory::open(state)?.with_context(|| format!("{} is gone", state.display()))?;
+    // One that works on another plugin directory may keep a driver of this name, too.
+    state.lock(&Deadline::after(PATIENCE))?;
     // An installer was killed here.
     state.remove_tree(PARTIAL)?;
+    let copied = keep_in(&state, home);
+    if copied.is_err() {
+        // That it could not be copied is what people shall hear of.
+        let _ = state.remove_tree(PARTIAL);
+    }
+    copied
+}
+
+fn keep_in(state: &Directory, home: &Directory) -> Result<()> {
     let partial = state.create_directory(PARTIAL, 0o700)?;
     let mut copy = Copy { hash: Sha256::new(), bytes: BYTES, files: FILES };
     copy.directory(home, &partial)?;
@@ -40,7 +57,7 @@ pub(super) fn keep(state: &Path, home: &Directory) -> Result<()> {
             kept.touch()?;
             state.remove_tree(PARTIAL)?;
         }
-        None => state.rename_new(PARTIAL, &state, &name)?,
+        None => state.rename_new(PARTIAL, state, &name)?,
     }
     state.sync()
 }
@@ -57,6 +74,30 @@ pub(crate) fn kept(state: &Path) -> Result<Vec<Directory>> {
     let mut dated = found.into_iter().map(|copy| Ok((copy.changed()?, copy))).collect::<Result<Vec<_>>>()?;
     dated.sort_by_key(|(time, _)| *time);
     Ok(dated.into_iter().map(|(_, copy)| copy).collect())
+}
+
+/// Whether a name stands for the same in a copy, with all that is in it: then nothing is lost without it.
+pub(crate) fn is_same(name: &OsStr, one: &Directory, copy: &Directory) -> Result<bool> {
+    let kind = |of: &Directory| Ok::<_, anyhow::Error>(of.look(name)?.map(|entry| entry.kind));
+    let content = |of: &Directory| -> Result<Option<Fingerprint>> {
+        let Some(file) = of.file(name)? else { return Ok(None) };
+        Ok(Some(Fingerprint::of(file.take(BYTES + 1))?))
+    };
+    match (kind(one)?, kind(copy)?) {
+        (Some(Kind::File), Some(Kind::File)) => Ok(content(one)? == content(copy)?),
+        (Some(Kind::Link), Some(Kind::Link)) => Ok(one.link(name)? == copy.link(name)?),
+        (Some(Kind::Directory), Some(Kind::Directory)) => {
+            let inside = one.child_not_mounted(name)?.zip(copy.child(name)?);
+            let (one, copy) = inside.with_context(|| gone(one, name))?;
+            for inner in one.names()? {
+                if !is_same(&inner, &one, &copy)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
 }
 
 /// Copies one name with all that is in it to another name; nothing may have that yet.
@@ -89,7 +130,7 @@ impl Copy {
         self.note(name.as_encoded_bytes());
         self.note(&entry.mode.to_le_bytes());
         match entry.kind {
-            Kind::File => self.file(from, name, &to.create(new, entry.mode)?),
+            Kind::File => self.file(from, name, &to.create(new, 0o600)?, entry),
             Kind::Link => {
                 let target = from.link(name)?;
                 self.note(target.as_os_str().as_encoded_bytes());
@@ -97,7 +138,9 @@ impl Copy {
             }
             Kind::Directory => {
                 let inner = from.child_not_mounted(name)?.with_context(|| gone(from, name))?;
-                self.directory(&inner, &to.create_directory(new, entry.mode)?)?;
+                let made = to.create_directory(new, 0o700)?;
+                self.directory(&inner, &made)?;
+                made.give_to(entry)?;
                 self.note(b"/");
                 Ok(())
             }
@@ -106,12 +149,13 @@ impl Copy {
         }
     }
 
-    fn file(&mut self, from: &Directory, name: &OsStr, target: &File) -> Result<()> {
+    fn file(&mut self, from: &Directory, name: &OsStr, target: &File, entry: Entry) -> Result<()> {
         let file = from.file(name)?.with_context(|| gone(from, name))?;
         let path = from.path_of(name);
-        let fingerprint = copy(file.take(self.bytes + 1), target)
-            .and_then(|copied| target.sync_all().map(|()| copied))
-            .with_context(|| format!("copy {}", path.display()))?;
+        let fingerprint =
+            copy(file.take(self.bytes + 1), target).with_context(|| format!("copy {}", path.display()))?;
+        directory::give(target.as_fd(), entry).with_context(|| format!("copy {}", path.display()))?;
+        target.sync_all().with_context(|| format!("copy {}", path.display()))?;
         self.bytes = self.bytes.checked_sub(fingerprint.size).with_context(|| too_much(from))?;
         self.note(fingerprint.hash.as_bytes());
         Ok(())

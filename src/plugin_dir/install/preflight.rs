@@ -197,7 +197,9 @@ fn own_machine() -> &'static str {
 fn machine_of(root: &Path) -> Option<u16> {
     TELLING.iter().find_map(|path| {
         let path = directory::resolve(root, path.as_ref()).ok()?;
-        match Fingerprint::of(File::open(path).ok()?).ok()?.format {
+        // A fifo would hold us up, and a device may do anything.
+        let file = path.is_file().then(|| File::open(path).ok()).flatten()?;
+        match Fingerprint::of(file).ok()?.format {
             Format::Elf(machine) => Some(machine),
             _ => None,
         }

@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 
 /// The largest configuration file that is read.
 const CONFIGURATION: usize = 1 << 20;
-/// More processes than this that call themselves kubelet are not looked at.
+/// More processes than this that call themselves kubelet are not looked at; of those that are believed and
+/// those that are not each, so that nobody can hide a kubelet in a crowd.
 const PROCESSES: usize = 64;
 /// The longest piece of somebody else's text in a line of ours.
 const WORDS: usize = 200;
@@ -104,11 +105,18 @@ impl Node {
     fn programs(&self) -> Result<Vec<(Process, Program, Vec<String>)>> {
         let Some(table) = &self.table else { return Ok(Vec::new()) };
         let processes = table.matching(|words, executable| recognise(words, executable).is_some())?;
-        let recognised = processes.into_iter().filter_map(|process| {
+        let recognised = processes.filter_map(|process| {
             let (program, words) = recognise(&process.words, process.executable.as_deref())?;
             Some((process, program, words))
         });
-        Ok(recognised.take(PROCESSES).collect())
+        let (mut believed, mut doubted) = (0, 0);
+        let is_wanted = |(process, program, _): &(Process, Program, Vec<String>)| {
+            let is_doubted = trust::distrust(*program, process.identity).is_some();
+            let count = if is_doubted { &mut doubted } else { &mut believed };
+            *count += 1;
+            *count <= PROCESSES
+        };
+        Ok(recognised.filter(is_wanted).collect())
     }
 
     // --- who says what

@@ -5,8 +5,8 @@ use crate::sys::process_table::Identity;
 
 /// Why a process that calls itself kubelet or kube-controller-manager is not believed; `None` if it is.
 ///
-/// A pod can run a process with any argv. It cannot be root in our pid namespace with `CAP_SYS_ADMIN` unless
-/// the node's admin let it, and then it needs no lie.
+/// A pod can run a process with any argv. It cannot be root in our pid and user namespace with `CAP_SYS_ADMIN`
+/// unless the node's admin let it, and then it needs no lie.
 pub fn distrust(program: Program, identity: Identity) -> Option<String> {
     let (real, effective) = identity.users;
     if identity.is_nested {
@@ -14,6 +14,9 @@ pub fn distrust(program: Program, identity: Identity) -> Option<String> {
     }
     if (real, effective) != (0, 0) {
         return Some(format!("it runs as user {}, not as root", if real == 0 { effective } else { real }));
+    }
+    if identity.is_root_of_its_own {
+        return Some("it runs in a user namespace of its own, where anybody can be root".to_owned());
     }
     let must_mount = program != Program::ControllerManager;
     (must_mount && !identity.may_mount).then(|| "it cannot mount: it has no CAP_SYS_ADMIN".to_owned())
