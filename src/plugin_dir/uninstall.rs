@@ -108,13 +108,13 @@ fn remove(request: &Request, plugins: &Directory, ours: &Ours) -> Result<Removed
     let name = &request.name;
     let kept = keep::kept(&kept_in(request)?)?;
     let home = plugins.child(name.directory())?.context("the driver's directory was removed meanwhile")?;
+    check_mounts(&home)?;
     let others = others(name, &home)?;
     check_content(name, ours, (&home, &others), &kept)?;
     let busy = in_use::volumes(name)?;
     if !busy.is_empty() && request.busy != Busy::Ignore {
         return Err(in_use_refusal(name, &busy).into());
     }
-    check_mounts(&home)?;
     home.remove(name.executable())?;
     for other in &others {
         home.remove_tree(other)?;

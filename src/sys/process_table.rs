@@ -104,13 +104,12 @@ impl ProcessTable {
     /// Where the namespaces may not be seen, by what anybody may read: the users that are mapped.
     fn has_other_users(&self, directory: &OwnedFd) -> bool {
         let namespace = |of: &OwnedFd, name: &str| root::link(of.as_fd(), name);
-        match (namespace(directory, "ns/user"), namespace(&self.0, "self/ns/user")) {
-            (Some(its), Some(own)) => its != own,
-            _ => {
-                let its = read(directory, "uid_map", COMMAND_LINE);
-                its.is_some() && its != read(&self.0, "self/uid_map", COMMAND_LINE)
-            }
+        if let (Some(its), Some(own)) = (namespace(directory, "ns/user"), namespace(&self.0, "self/ns/user"))
+        {
+            return its != own;
         }
+        let its = read(directory, "uid_map", COMMAND_LINE);
+        its.is_some() && its != read(&self.0, "self/uid_map", COMMAND_LINE)
     }
 
     /// The mount namespace of another process of the table; `None` if it may not be seen.
@@ -182,7 +181,7 @@ mod tests {
     fn this() -> Process {
         let table = ProcessTable::open(Path::new("/proc")).unwrap().unwrap();
         let own = std::process::id();
-        let all = table.matching(|_, _| true).unwrap();
+        let all: Vec<_> = table.matching(|_, _| true).unwrap().collect();
         assert!(all.is_sorted_by_key(|process| process.pid));
         all.into_iter().find(|process| process.pid == own).unwrap()
     }
@@ -195,7 +194,7 @@ mod tests {
         assert_eq!(process.executable, std::env::current_exe().ok());
         assert_eq!(process.cwd, std::env::current_dir().ok());
         assert_eq!(process.identity.users.0, nix::unistd::getuid().as_raw());
-        assert!(!process.identity.is_nested);
+        assert!(!process.identity.is_nested && !process.identity.is_root_of_its_own);
         let table = ProcessTable::open(Path::new("/proc")).unwrap().unwrap();
         assert!(process.mount_namespace() == table.mount_namespace("self"));
         assert!(process.mounts().unwrap().iter().any(|entry| entry.target == Path::new("/")));
@@ -211,10 +210,12 @@ mod tests {
     #[test]
     fn status_says_who_it_is() {
         let status = "Name:\tx\nUid:\t0\t5\t0\t0\nNSpid:\t812\t7\nCapEff:\t0000000000200000\n";
-        let expected = Identity { users: (0, 5), is_nested: true, may_mount: true };
+        let expected =
+            Identity { users: (0, 5), is_nested: true, may_mount: true, is_root_of_its_own: false };
         assert_eq!(identity(status), Some(expected));
         let status = "Uid:\t1\t1\t1\t1\nNSpid:\t812\nCapEff:\t00000000a80425fb\n";
-        let expected = Identity { users: (1, 1), is_nested: false, may_mount: false };
+        let expected =
+            Identity { users: (1, 1), is_nested: false, may_mount: false, is_root_of_its_own: false };
         assert_eq!(identity(status), Some(expected));
         assert_eq!(identity("Uid:\n"), None);
     }

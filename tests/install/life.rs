@@ -258,7 +258,7 @@ fn a_copy_that_fails_leaves_nothing() {
     let mut limited = std::process::Command::new("sh");
     limited.args(["-c", "ulimit -f 102400; trap '' XFSZ; exec \"$@\"", "sh"]).arg(command());
     limited.args(["install", "--json", "v/d=tmpfs", "--take-over", "--plugin-dir"]).arg(node.plugins());
-    let answer = super::node::answer(limited.arg("--state-dir").arg(node.state()));
+    let answer = node::answer(limited.arg("--state-dir").arg(node.state()));
     assert!(answer.error(1).contains("large"));
     assert_eq!(node.litter(), [""; 0]);
     assert_eq!(fs::read_dir(node.state().join("replaced/v~d")).unwrap().count(), 0);
@@ -273,7 +273,7 @@ fn one_bad_entry_does_not_hide_the_others_from_a_list() {
     fs::File::create(node.plugins().join("a~a/a")).unwrap().set_len(1 << 42).unwrap();
     let mut list = std::process::Command::new("timeout");
     list.args(["--signal=KILL", "20"]).arg(command()).args(["list", "--json", "--no-init", "--plugin-dir"]);
-    let answer = super::node::answer(list.arg(node.plugins()));
+    let answer = node::answer(list.arg(node.plugins()));
     let drivers = answer.json["drivers"].as_array().unwrap();
     assert_eq!((answer.status, drivers.len()), (1, 2), "{answer:?}");
     assert!(drivers[0]["problems"][0].as_str().unwrap().contains("larger than 1 GiB"), "{answer:?}");

@@ -28,12 +28,15 @@ mod tests {
 
     #[test]
     fn only_root_of_this_pid_namespace_that_may_mount_is_believed() {
-        let node = Identity { users: (0, 0), is_nested: false, may_mount: true };
+        let node = Identity { may_mount: true, ..Identity::default() };
         let why = |identity| distrust(Program::Kubelet, identity).unwrap_or_default();
         assert_eq!(why(node), "");
         assert!(why(Identity { is_nested: true, ..node }).contains("pid namespace"));
         assert!(why(Identity { users: (0, 1000), ..node }).contains("user 1000"));
         assert!(why(Identity { users: (1000, 0), ..node }).contains("user 1000"));
+        let rootless = Identity { is_root_of_its_own: true, ..node };
+        assert!(why(rootless).contains("user namespace"));
+        assert!(distrust(Program::ControllerManager, rootless).is_some());
         let weak = Identity { may_mount: false, ..node };
         assert!(why(weak).contains("CAP_SYS_ADMIN"));
         assert_eq!(distrust(Program::ControllerManager, weak), None);
