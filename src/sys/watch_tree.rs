@@ -6,8 +6,9 @@
 //! there now is watched. So a directory that was renamed, swapped, or removed and made again never speaks
 //! under a path it no longer has.
 
-use super::directory::{self, Kind};
+use super::directory::Kind;
 use super::inotify::{Inotify, Interest, Notice, Watch, What};
+use super::listing;
 use crate::failure::{Code, Failure};
 use anyhow::{Context as _, Result};
 use rustix::io::Errno;
@@ -156,7 +157,7 @@ impl Tree {
         let mut todo = vec![path.to_owned()];
         while let Some(path) = todo.pop() {
             // It may be gone by now, and then there is nothing in it.
-            let entries = directory::list(&self.root.join(&path)).unwrap_or_default();
+            let entries = listing::list(&self.root.join(&path)).unwrap_or_default();
             let skipped = |name: &OsStr| self.hidden == Hidden::Skipped && is_hidden(name);
             let below = entries.into_iter().filter(|entry| entry.kind == Kind::Directory);
             let below: Vec<_> = below.filter(|entry| !skipped(&entry.name)).map(|entry| entry.name).collect();

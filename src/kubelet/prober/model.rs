@@ -8,7 +8,8 @@ use super::behaviour::Behaviour;
 use super::event::{Event, Kind, Known};
 use super::pace::Pace;
 use super::scan::{Failed, Finding, Loaded, Stage, executable, is_hidden};
-use crate::sys::directory::{self, Named};
+use crate::sys::directory::Kind as Entity;
+use crate::sys::listing::Named;
 use crate::sys::watch_tree::How;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -135,7 +136,7 @@ impl Model {
 
     /// What the plugin directory holds.
     pub(super) fn listed(&mut self, entries: Vec<Named>) {
-        let there = entries.into_iter().filter(|entry| entry.kind == directory::Kind::Directory);
+        let there = entries.into_iter().filter(|entry| entry.kind == Entity::Directory);
         let mut names: BTreeSet<_> = there.map(|entry| entry.name).filter(|name| !is_hidden(name)).collect();
         if self.behaviour == Behaviour::Design {
             names.extend(self.table.keys().cloned());
@@ -324,7 +325,7 @@ pub(super) fn dropped(what: &str, culprit: &OsStr) -> Failed {
 mod tests {
     use super::*;
     use crate::protocol::{Capabilities, DriverName};
-    use crate::sys::directory::Kind as Entity;
+
     use Behaviour::{Design, Kubelet18, Kubelet122, Kubelet136};
 
     const KUBELETS: [Behaviour; 3] = [Kubelet136, Kubelet122, Kubelet18];

@@ -6,7 +6,8 @@ use super::model::dropped;
 use crate::failure::{Code, Failure};
 use crate::kubelet::{Caller, Exchange, Terms};
 use crate::protocol::{Capabilities, DriverName};
-use crate::sys::directory::{self, Kind};
+use crate::sys::directory::Kind;
+use crate::sys::listing;
 use crate::sys::site;
 use anyhow::{Context as _, Result};
 use std::ffi::{OsStr, OsString};
@@ -129,7 +130,7 @@ pub fn terms() -> Terms {
 /// An empty directory is fine and has nothing in it; a missing one, which kubelet would create, is not.
 pub fn scan(plugin_dir: &Path, terms: &Terms) -> Result<Scan> {
     let plugin_dir = std::path::absolute(plugin_dir).context("find the working directory")?;
-    let entries = directory::list(&plugin_dir).map_err(|error| unreadable(&plugin_dir, error))?;
+    let entries = listing::list(&plugin_dir).map_err(|error| unreadable(&plugin_dir, error))?;
     let found = entries.into_iter().map(|entry| {
         let finding = judge(&plugin_dir, &entry.name, entry.kind, terms);
         Found { directory: entry.name, finding }
@@ -140,7 +141,7 @@ pub fn scan(plugin_dir: &Path, terms: &Terms) -> Result<Scan> {
 /// Looks at one name in a plugin directory, an absolute path, as [`scan`] does. `None` if it is not there.
 pub fn look(plugin_dir: &Path, name: &OsStr, terms: &Terms) -> Option<Finding> {
     // What cannot be looked at is tried, and the reason found out that way.
-    let kind = directory::kind_of(&plugin_dir.join(name)).unwrap_or(Some(Kind::Directory))?;
+    let kind = listing::kind_of(&plugin_dir.join(name)).unwrap_or(Some(Kind::Directory))?;
     Some(judge(plugin_dir, name, kind, terms))
 }
 

@@ -6,6 +6,7 @@ use super::model::{Model, Step};
 use super::scan::{self, Finding, Loaded};
 use crate::kubelet::Terms;
 use crate::sys::directory::{self, Kind};
+use crate::sys::listing;
 use crate::sys::signal;
 use crate::sys::watch_tree::{Change, Tree};
 use anyhow::{Context as _, Result};
@@ -90,13 +91,13 @@ impl Watcher {
     /// The same with other habits.
     pub fn with(plugin_dir: &Path, habits: Habits) -> Result<Self> {
         let plugin_dir = std::path::absolute(plugin_dir).context("find the working directory")?;
-        if habits.create && directory::kind_of(&plugin_dir)?.is_none() {
+        if habits.create && listing::kind_of(&plugin_dir)?.is_none() {
             directory::make_all(&plugin_dir)?;
         }
         // Whatever else is wrong with it shows here.
-        directory::list(&plugin_dir).map_err(|error| scan::unreadable(&plugin_dir, error))?;
+        listing::list(&plugin_dir).map_err(|error| scan::unreadable(&plugin_dir, error))?;
         let hidden = habits.behaviour.hidden();
-        let kind = directory::kind_of(&plugin_dir)?;
+        let kind = listing::kind_of(&plugin_dir)?;
         let blind = habits.behaviour != Behaviour::Design && kind == Some(Kind::Link);
         let now = Instant::now();
         let mut watcher = Self {
@@ -166,7 +167,7 @@ impl Watcher {
     }
 
     fn list(&mut self) {
-        let entries = directory::list(&self.plugin_dir).unwrap_or_else(|error| {
+        let entries = listing::list(&self.plugin_dir).unwrap_or_else(|error| {
             if self.away.is_none() {
                 self.note(format!("error reading the Flexvolume directory: {error:#}"));
             }
@@ -246,7 +247,7 @@ impl Watcher {
     /// Makes the plugin directory again, unless somebody else does.
     fn mind_the_absence(&mut self, now: Instant) -> Result<()> {
         let Some(since) = self.away else { return Ok(()) };
-        let back = directory::kind_of(&self.plugin_dir)?.is_some();
+        let back = listing::kind_of(&self.plugin_dir)?.is_some();
         let patience = if self.is_design() { ABSENCE } else { Duration::ZERO };
         if !back && now.saturating_duration_since(since) < patience {
             return Ok(());
