@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 /// How long `--wait` waits if it is not told, in seconds.
 const PATIENCE: &str = "60";
 
+/// A longer wait than that nobody means; the clock has an end, too.
+const LONGEST: Duration = Duration::from_hours(24 * 365);
+
 /// Install drivers so that kubelet never sees half of one
 #[derive(Args)]
 #[command(after_help = "\
@@ -112,7 +115,8 @@ impl Install {
             started.push((request.name, request.place, result));
         }
         // One time for all: kubelet calls them one after the other.
-        let deadline = Instant::now() + Duration::from_secs(self.wait.unwrap_or_default());
+        let patience = Duration::from_secs(self.wait.unwrap_or_default()).min(LONGEST);
+        let deadline = Instant::now() + patience;
         let done: Vec<_> = started
             .into_iter()
             .map(|(name, place, result)| {

@@ -4,11 +4,11 @@
 
 use super::deadline::Deadline;
 use super::lock::{self, Hold};
+use super::owner;
 use anyhow::{Context, Result};
 use rustix::fs::{
     self, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, StatVfsMountFlags, Timespec,
 };
-use rustix::fs::{Gid, Uid};
 use rustix::fs::{StatxAttributes, StatxFlags, Timestamps, XattrFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -339,27 +339,16 @@ impl Directory {
         label_of(self.fd.as_fd())
     }
 
-    /// Gives itself the owner, group and permissions of another; the same for a file is [`give`].
+    /// Gives itself the owner, group and permissions of another; the same for a file is
+    /// [`owner::give`].
     pub fn give_to(&self, like: Entry) -> Result<()> {
-        give(self.fd.as_fd(), like).with_context(|| format!("make {}", self.path.display()))
+        owner::give(self.fd.as_fd(), like).with_context(|| format!("make {}", self.path.display()))
     }
 
     /// Gives itself a label; the same for a file is [`set_label`].
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
         set_label(self.fd.as_fd(), label)
     }
-}
-
-/// Gives an open file or directory the owner, group and permissions of another. Where the owner cannot be had,
-/// nothing that runs in the owner's name is made: it would run in ours.
-pub fn give(fd: BorrowedFd<'_>, like: Entry) -> Result<()> {
-    let (owner, group) = (Uid::from_raw(like.owner), Gid::from_raw(like.group));
-    let mode = match fs::fchown(fd, Some(owner), Some(group)) {
-        Ok(()) => like.mode,
-        Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP) => like.mode & 0o1777,
-        Err(errno) => return Err(errno).context("set the owner"),
-    };
-    fs::fchmod(fd, Mode::from_raw_mode(mode)).context("set the permissions")
 }
 
 fn label_of(fd: BorrowedFd<'_>) -> Option<Vec<u8>> {

@@ -22,6 +22,7 @@ pub mod loop_device;
 pub mod mount;
 pub mod mount_table;
 pub mod namespace;
+pub mod owner;
 mod packages;
 pub mod partition;
 pub mod place;

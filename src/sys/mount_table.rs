@@ -72,6 +72,9 @@ pub fn inside(mount: u64) -> Result<Vec<Entry>> {
     Ok(subtree(read()?, mount))
 }
 
+/// The longest wait the kernel is asked for.
+const LONGEST_WAIT: Duration = Duration::from_hours(1);
+
 /// The mount tables of several processes, held open to wait for their changes.
 #[derive(Debug)]
 pub struct Tables(Vec<File>);
@@ -101,7 +104,8 @@ impl Tables {
     /// Waits until one of them changes after it was read, at most so long.
     pub fn wait(&self, patience: Duration) -> Result<()> {
         let mut fds: Vec<_> = self.0.iter().map(|file| PollFd::new(file, PollFlags::PRI)).collect();
-        let timeout = Timespec::try_from(patience).context("a time out of range")?;
+        // Whoever is more patient than the kernel can count waits again.
+        let timeout = Timespec::try_from(patience.min(LONGEST_WAIT)).context("a time out of range")?;
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(errno).context("wait for a change of the mounts"),

@@ -306,3 +306,9 @@ fn labels_of_siblings_are_copied() {
     assert_eq!(label(&home), "system_u:object_r:usr_t:s0");
     assert_eq!(label(&home.join(".flexvol.json")), "system_u:object_r:usr_t:s0");
 }
+
+#[test]
+fn any_patience_is_a_patience() {
+    let Some(node) = Node::new("bad_input::any_patience_is_a_patience") else { return };
+    assert_eq!(node.install(&["tmpfs", "--dry-run", "--wait=18446744073709551615"]).action(), "installed");
+}

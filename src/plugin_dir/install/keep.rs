@@ -11,6 +11,7 @@ use crate::plugin_dir::fingerprint::{Fingerprint, hexadecimal, short};
 use crate::plugin_dir::found::LEFTOVER;
 use crate::sys::deadline::Deadline;
 use crate::sys::directory::{self, Directory, Entry, Kind};
+use crate::sys::owner;
 use anyhow::{Context as _, Result};
 use sha2::{Digest as _, Sha256};
 use std::ffi::OsStr;
@@ -154,7 +155,7 @@ impl Copy {
         let path = from.path_of(name);
         let fingerprint =
             copy(file.take(self.bytes + 1), target).with_context(|| format!("copy {}", path.display()))?;
-        directory::give(target.as_fd(), entry).with_context(|| format!("copy {}", path.display()))?;
+        owner::give(target.as_fd(), entry).with_context(|| format!("copy {}", path.display()))?;
         target.sync_all().with_context(|| format!("copy {}", path.display()))?;
         self.bytes = self.bytes.checked_sub(fingerprint.size).with_context(|| too_much(from))?;
         self.note(fingerprint.hash.as_bytes());
