@@ -318,8 +318,8 @@ fn once_is_install() {
 fn what_was_asked_for_wrongly_ends_at_once() {
     let Some(node) = Node::new("what_was_asked_for_wrongly_ends_at_once") else { return };
     for (arguments, status, word) in [
-        (&["example/tmpsf"][..], 1, "no driver \"tmpsf\""),
-        (&["example/tmpfs", "--set", "deadlines.mount=soon"], 1, "expected u32"),
+        (&["example/tmpsf"][..], 2, "no driver \"tmpsf\""),
+        (&["example/tmpfs", "--set", "deadlines.mount=soon"], 2, "expected u32"),
         (&["example/tmpfs", "--dry-run"], 2, "--once"),
         (&["example/tmpfs", "--once", "--uninstall-on-exit"], 2, "--once"),
     ] {

@@ -462,22 +462,6 @@ fn who_is_root_in_a_user_namespace_of_its_own_is_not_believed() {
 }
 
 #[test]
-fn a_kubelet_is_found_in_a_crowd_that_calls_itself_so() {
-    if !is_root("a_kubelet_is_found_in_a_crowd_that_calls_itself_so") {
-        return;
-    }
-    let one = |_| Pretender::of(Command::new("/bin/sh").arg0("kubelet").args(["-c", "read line"]).uid(1234));
-    let crowd: Vec<_> = (0..70).map(one).collect();
-    let kubelet = Pretender::start("kubelet", &["--volume-plugin-dir=/found-in-a-crowd"]);
-    // Few descriptors: each process that is looked at takes one.
-    let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 96; exec \"$@\"", "sh", BINARY, "--json", "locate"]);
-    let found = kubelet.of_located(&json(&mut command));
-    assert_eq!(text(&found, "directory"), "/found-in-a-crowd", "{found}");
-    drop(crowd);
-}
-
-#[test]
 fn a_device_in_an_image_is_not_opened() {
     if !is_root("a_device_in_an_image_is_not_opened") {
         return;
