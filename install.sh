@@ -47,6 +47,7 @@ fi
 
 # A relative CARGO_TARGET_DIR is meant from where the caller stands.
 out=$(readlink -m -- "${CARGO_TARGET_DIR:-$here/target}")
-cargo build --quiet --locked --release --manifest-path "$here/Cargo.toml" --target "$target" --target-dir "$out" >&2 ||
+# From here, because cargo looks for .cargo/config.toml from where it stands, not where the sources are.
+(cd -- "$here" && exec cargo build --quiet --locked --release --target "$target" --target-dir "$out") >&2 ||
     die "the build failed: see above"
 use "$out/$target/release/flexvol" "static, $target" "$@"

@@ -66,8 +66,11 @@ setup() {
   target=${CARGO_TARGET_DIR:-target}
   CARGO_TARGET_DIR=$(readlink -m -- "$target")
   export CARGO_TARGET_DIR
+  before=$(sha256sum <"$FLEXVOL_RELEASE")
   cd "$BATS_TEST_TMPDIR"
   run --separate-stderr "$BATS_TEST_TMPDIR/a b/get flexvol" --version
+  # The same as from the sources' own directory, whose .cargo/config.toml says how to link.
+  [ "$(sha256sum <"$FLEXVOL_RELEASE")" = "$before" ]
   [ "$status" -eq 0 ]
   [[ $output == flexvol* ]]
   [ "$stderr" = "flexvol: $FLEXVOL_RELEASE (static, $(uname -m)-unknown-linux-$([[ $FLEXVOL_RELEASE == *musl* ]] && echo musl || echo gnu))" ]
