@@ -282,7 +282,8 @@ fn a_directory_only_a_container_has_is_reached_through_its_process() {
     let own = format!("mount -t tmpfs own {}/plugins; ", image.path().display());
     let kubelet = started(&mut container(image.path(), &own, "--volume-plugin-dir=/plugins"));
     let found = kubelet.of_located(&locate(&[]));
-    let through = format!("/proc/{}/root/plugins", kubelet.pid());
+    let root = format!("/proc/{}/root", kubelet.pid());
+    let through = format!("{root}/plugins");
     assert_eq!(
         (text(&found, "directory"), text(&found, "directoryOfKubelet")),
         (through.as_str(), "/plugins")

@@ -25,7 +25,7 @@ would be in either, and what to mend.
 
 Examples:
   sudo flexvol call ./mydriver init
-  sudo flexvol call ./mydriver mount /mnt -o server=10.0.0.1 --secret password=@/root/password
+  sudo flexvol call ./mydriver mount /mnt -o server=10.0.0.1 --secret password=@password
   sudo flexvol call example.com/nfs unmount /var/lib/kubelet/pods/7/volumes/example.com~nfs/data
   sudo flexvol call ./mydriver waitforattach /dev/sdb '{}' --json | jq .findings
   sudo flexvol call ./mydriver mount /mnt --kubelet-log       only the lines in kubelet's log
