@@ -124,11 +124,6 @@ impl Process {
         root::link(self.directory.as_fd(), "ns/mnt")
     }
 
-    /// Its root directory, as text; `None` if that may not be seen.
-    pub fn root_path(&self) -> Option<PathBuf> {
-        root::link(self.directory.as_fd(), "root")
-    }
-
     /// The very file it executes, whatever has that name now; `None` if it ended or that may not be seen.
     pub fn open_executable(&self) -> Option<OwnedFd> {
         openat(&self.directory, "exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
