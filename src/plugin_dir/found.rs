@@ -113,7 +113,7 @@ impl Found {
     /// Looks at a directory of any name, even one that Kubernetes refuses: kubelet executes the file in it that
     /// is named like the part after the last `~`.
     pub fn at(plugins: &Directory, directory: &str) -> Result<Self> {
-        let executable = directory.rsplit('~').next().unwrap_or(directory);
+        let executable = DriverName::executable_in(directory.as_ref()).to_str().unwrap_or_default();
         let Some(entry) = plugins.look(directory)? else { return Ok(Self::Absent) };
         match entry.kind {
             Kind::Directory => {}

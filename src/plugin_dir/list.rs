@@ -10,12 +10,13 @@ use super::opened::{Opened, Place};
 use crate::drivers;
 use crate::failure::{Code, Failure};
 use crate::kubelet::Terms;
-use crate::kubelet::prober::{self, Finding, Ignored};
+use crate::kubelet::prober::{self, Finding};
+use crate::protocol::DriverName;
 use crate::settings::Settings;
 use crate::sys::directory::{self, Directory, Kind};
 use anyhow::Result;
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 
 /// One name in a plugin directory.
 #[derive(Clone, Debug)]
@@ -88,7 +89,9 @@ fn looked_at(
     volumes: Vec<Volume>,
 ) -> Result<Item> {
     let text = name.to_string_lossy().into_owned();
-    if let Some(why) = ignored(plugins, &name)? {
+    // One that was removed just now is found to be absent.
+    let kind = plugins.look(&name)?.map_or(Kind::Directory, |entry| entry.kind);
+    if let Some(why) = prober::ignored(&name, kind) {
         let (owner, finding) = (Owner::Nobody(why.to_string()), Some(Finding::Ignored(why)));
         return Ok(Item { directory: name, owner, program: None, driver: None, finding, volumes });
     }
@@ -109,17 +112,6 @@ fn looked_at(
         directory: name,
         finding,
         volumes,
-    })
-}
-
-/// Why kubelet passes over it without executing anything.
-fn ignored(plugins: &Directory, name: &OsStr) -> Result<Option<Ignored>> {
-    let kind = plugins.look(name)?.map(|entry| entry.kind);
-    Ok(match kind {
-        _ if name.as_encoded_bytes().starts_with(b".") => Some(Ignored::DotName),
-        Some(Kind::Link) => Some(Ignored::Symlink),
-        Some(Kind::File | Kind::Other) => Some(Ignored::File),
-        Some(Kind::Directory) | None => None,
     })
 }
 
@@ -147,8 +139,8 @@ fn owner(found: &Found) -> Owner {
 fn driver(found: &Found, directory: &str) -> Option<String> {
     found.program()?.fingerprint.version.as_ref()?;
     let named = found.settings().and_then(|settings: &Settings| settings.driver.clone());
-    let name = directory.rsplit('~').next().unwrap_or(directory);
-    named.or_else(|| drivers::find(name).map(|driver| driver.name().to_owned()))
+    let own = || drivers::find(DriverName::executable_in(directory.as_ref()).to_str()?);
+    named.or_else(|| Some(own()?.name().to_owned()))
 }
 
 impl Item {

@@ -11,6 +11,7 @@ use super::refusal::{Reason, Refusal};
 use crate::sys::directory::{self, Directory};
 use crate::sys::executions::Executions;
 use crate::sys::inotify::{Inotify, Interest};
+use crate::sys::process;
 use anyhow::{Context as _, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -79,7 +80,7 @@ fn executed(executions: &Executions, kubelets: &[u32], patience: Duration) -> Re
     loop {
         let left = patience.saturating_sub(start.elapsed());
         for pid in executions.wait(left)? {
-            match parent_of(pid) {
+            match process::parent_of(pid) {
                 Some(parent) if kubelets.contains(&parent) => {
                     return Ok(Some(format!("kubelet (pid {parent}) executed it (pid {pid})")));
                 }
@@ -95,11 +96,6 @@ fn executed(executions: &Executions, kubelets: &[u32], patience: Duration) -> Re
             return Ok(None);
         }
     }
-}
-
-fn parent_of(pid: i32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
 /// Waits for anybody to open the executable: less than a proof, and said so.
@@ -162,7 +158,10 @@ mod tests {
 
     #[test]
     fn parents_are_told() {
-        assert_eq!(parent_of(std::process::id().cast_signed()), Some(std::os::unix::process::parent_id()));
-        assert_eq!(parent_of(0), None);
+        assert_eq!(
+            process::parent_of(std::process::id().cast_signed()),
+            Some(std::os::unix::process::parent_id())
+        );
+        assert_eq!(process::parent_of(0), None);
     }
 }

@@ -3,6 +3,7 @@
 use crate::failure::{Failure, Result};
 use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
 use std::str::FromStr;
 
 /// Longest vendor, a DNS subdomain.
@@ -70,6 +71,13 @@ impl DriverName {
     pub fn executable(&self) -> &str {
         &self.driver
     }
+
+    /// The file that kubelet executes in a directory of any name, also of one that Kubernetes refuses: the part
+    /// after the last `~`.
+    pub fn executable_in(directory: &OsStr) -> &OsStr {
+        let last = directory.as_bytes().rsplit(|byte| *byte == b'~').next();
+        OsStr::from_bytes(last.unwrap_or_default())
+    }
 }
 
 impl fmt::Display for DriverName {
@@ -120,6 +128,7 @@ mod tests {
         ] {
             let parsed = DriverName::parse(name).unwrap();
             assert_eq!((parsed.directory().as_str(), parsed.executable()), (directory, executable));
+            assert_eq!(DriverName::executable_in(directory.as_ref()), executable);
             assert_eq!(
                 (parsed.to_string().as_str(), DriverName::from_directory(directory)),
                 (name, Ok(parsed))

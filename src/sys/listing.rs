@@ -2,7 +2,7 @@
 
 use super::directory::Kind;
 use anyhow::{Context as _, Result};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -32,6 +32,11 @@ pub fn kind_of(path: &Path) -> Result<Option<Kind>> {
         Err(error) if is_missing(&error) => Ok(None),
         Err(error) => Err(error).with_context(|| format!("look at {}", path.display())),
     }
+}
+
+/// Whether it begins with a dot: kubelet passes over such names.
+pub fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().first() == Some(&b'.')
 }
 
 /// Of an error: the thing is not there, or no longer.

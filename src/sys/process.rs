@@ -93,14 +93,15 @@ pub fn end_children() {
 
 /// Those alive and those not yet reaped.
 fn children() -> Vec<Pid> {
-    let us = Pid::this();
+    let us = std::process::id();
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(|pid| parent_of(*pid) == Some(us)).map(Pid::from_raw).collect()
 }
 
-fn parent_of(pid: i32) -> Option<Pid> {
-    stat_field(pid, 4).map(Pid::from_raw)
+/// Who started a process, or has taken it over since; `None` if there is none of that number.
+pub fn parent_of(pid: i32) -> Option<u32> {
+    stat_field(pid, 4)
 }
 
 /// When a process was started, in ticks since the boot: no two processes of one number have the same. `None`

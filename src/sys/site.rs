@@ -1,5 +1,6 @@
 //! What a directory is like for who wants to put programs into it. Nothing is changed to find out.
 
+use super::listing::is_hidden;
 use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
 use std::fmt;
 use std::fs;
@@ -134,8 +135,9 @@ fn above(path: &Path) -> PathBuf {
 
 fn directories(path: &Path) -> usize {
     let entries = fs::read_dir(path).into_iter().flatten().flatten().take(ENTRIES);
-    let is_hidden = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".");
-    entries.filter(|entry| !is_hidden(entry) && entry.file_type().is_ok_and(|kind| kind.is_dir())).count()
+    entries
+        .filter(|entry| !is_hidden(&entry.file_name()) && entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .count()
 }
 
 #[cfg(test)]

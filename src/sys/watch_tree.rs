@@ -8,7 +8,7 @@
 
 use super::directory::Kind;
 use super::inotify::{Inotify, Interest, Notice, Watch, What};
-use super::listing;
+use super::listing::{self, is_hidden};
 use crate::failure::{Code, Failure};
 use anyhow::{Context as _, Result};
 use rustix::io::Errno;
@@ -261,10 +261,6 @@ impl AsFd for Tree {
 
 fn is_limit(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Failure>().is_some_and(|failure| failure.code() == Code::Busy)
-}
-
-fn is_hidden(name: &OsStr) -> bool {
-    name.as_encoded_bytes().first() == Some(&b'.')
 }
 
 #[cfg(test)]

@@ -25,5 +25,5 @@ mod watcher;
 
 pub use behaviour::Behaviour;
 pub use event::{Event, Kind, Known};
-pub use scan::{Failed, Finding, Found, Ignored, Loaded, Scan, Stage, init, look, scan, terms};
+pub use scan::{Failed, Finding, Found, Ignored, Loaded, Scan, Stage, ignored, init, look, scan, terms};
 pub use watcher::{Habits, Stats, Watcher};

@@ -7,9 +7,9 @@
 use super::behaviour::Behaviour;
 use super::event::{Event, Kind, Known};
 use super::pace::Pace;
-use super::scan::{Failed, Finding, Loaded, Stage, executable, is_hidden};
+use super::scan::{Failed, Finding, Loaded, Stage, executable};
 use crate::sys::directory::Kind as Entity;
-use crate::sys::listing::Named;
+use crate::sys::listing::{Named, is_hidden};
 use crate::sys::watch_tree::How;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};

@@ -7,13 +7,12 @@ use crate::failure::{Code, Failure};
 use crate::kubelet::{Caller, Exchange, Terms};
 use crate::protocol::{Capabilities, DriverName};
 use crate::sys::directory::Kind;
-use crate::sys::listing;
+use crate::sys::listing::{self, is_hidden};
 use crate::sys::site;
 use anyhow::{Context as _, Result};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -159,13 +158,7 @@ pub fn init(plugin_dir: &Path, name: &OsStr, terms: &Terms) -> Result<Loaded, Fa
 
 /// What kubelet executes for a directory of that name: the file named like the part after the last `~`.
 pub(super) fn executable(plugin_dir: &Path, name: &OsStr) -> PathBuf {
-    let last = name.as_encoded_bytes().rsplit(|byte| *byte == b'~').next().unwrap_or_default();
-    plugin_dir.join(name).join(OsStr::from_bytes(last))
-}
-
-/// Whether kubelet's watch and scan both pass over the name.
-pub(super) fn is_hidden(name: &OsStr) -> bool {
-    name.as_encoded_bytes().first() == Some(&b'.')
+    plugin_dir.join(name).join(DriverName::executable_in(name))
 }
 
 /// Why there is no plugin directory to read.
@@ -191,12 +184,20 @@ pub(super) fn unreadable(plugin_dir: &Path, error: anyhow::Error) -> anyhow::Err
     Failure::new(code, text).into()
 }
 
-fn judge(plugin_dir: &Path, name: &OsStr, kind: Kind, terms: &Terms) -> Finding {
+/// Why kubelet passes over a name when it starts, without executing anything; `None` if it does not.
+pub fn ignored(name: &OsStr, kind: Kind) -> Option<Ignored> {
     match kind {
-        _ if is_hidden(name) => Finding::Ignored(Ignored::DotName),
-        Kind::Link => Finding::Ignored(Ignored::Symlink),
-        Kind::File | Kind::Other => Finding::Ignored(Ignored::File),
-        Kind::Directory => init(plugin_dir, name, terms).map_or_else(Finding::Failed, Finding::Loaded),
+        _ if is_hidden(name) => Some(Ignored::DotName),
+        Kind::Link => Some(Ignored::Symlink),
+        Kind::File | Kind::Other => Some(Ignored::File),
+        Kind::Directory => None,
+    }
+}
+
+fn judge(plugin_dir: &Path, name: &OsStr, kind: Kind, terms: &Terms) -> Finding {
+    match ignored(name, kind) {
+        Some(why) => Finding::Ignored(why),
+        None => init(plugin_dir, name, terms).map_or_else(Finding::Failed, Finding::Loaded),
     }
 }
 

@@ -30,7 +30,7 @@ impl Labels {
             let directory = entry.to_str().filter(|directory| !directory.starts_with('.'))?;
             let is_directory = plugins.look(entry).ok()??.kind == Kind::Directory;
             let home = plugins.child(entry).ok()?.filter(|_| is_directory)?;
-            let program = home.label_of(directory.rsplit('~').next()?)?;
+            let program = home.label_of(DriverName::executable_in(directory.as_ref()))?;
             Some(Self { program: Some(program), other: home.label() })
         });
         let own = || Self { program: plugins.label(), other: plugins.label() };
