@@ -43,6 +43,7 @@
 //! nothing but `cli` prints for people. Nothing is global but the flag a signal sets. A
 //! [`Secret`](secret::Secret) shows itself to nobody.
 
+pub mod check;
 pub mod cli;
 pub mod deploy;
 pub mod driver;

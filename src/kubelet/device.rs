@@ -30,7 +30,7 @@ const ALL_ALLOWED: MountFlags = MountFlags { suid: true, dev: true, exec: true, 
 const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Shows the node's global directory at the pod's.
-pub(super) fn bind(global: &TargetPath, target: &TargetPath) -> Result<()> {
+pub fn bind(global: &TargetPath, target: &TargetPath) -> Result<()> {
     let source = open_directory(global)?;
     let read_only = fstatvfs(&source)?.f_flag.contains(StatVfsMountFlags::RDONLY);
     let bind = BindMount {
@@ -53,7 +53,7 @@ fn place(path: &TargetPath) -> Result<Place> {
 }
 
 /// Mounts a device on the global directory, with a new file system if it is blank.
-pub(super) fn mount_device(device: &str, global: &TargetPath, fs_type: &str, read_only: bool) -> Result<()> {
+pub fn mount_device(device: &str, global: &TargetPath, fs_type: &str, read_only: bool) -> Result<()> {
     let (path, deadline) = (Path::new(device), Deadline::after(PATIENCE));
     let opened = open_device(path)?;
     let kind = FileSystem::parse(if fs_type.is_empty() { "ext4" } else { fs_type })?;
@@ -90,7 +90,7 @@ fn open_device(path: &Path) -> Result<File> {
 }
 
 /// Lets the file system at a directory take all of its device.
-pub(super) fn grow(device: &str, target: &TargetPath) -> Result<()> {
+pub fn grow(device: &str, target: &TargetPath) -> Result<()> {
     let path = Path::new(device);
     let opened = open_device(path)?;
     let found = signature::identify(opened.as_fd(), &Window::default())?;
@@ -100,7 +100,7 @@ pub(super) fn grow(device: &str, target: &TargetPath) -> Result<()> {
 
 /// Where else the file system that is mounted at a directory shows the same root: as long as it does, kubelet
 /// does not unmount the device.
-pub(super) fn other_mounts(global: &TargetPath) -> Result<Vec<String>> {
+pub fn other_mounts(global: &TargetPath) -> Result<Vec<String>> {
     let (global, table) = (place(global)?.resolved()?, mount_table::read()?);
     let Some(ours) = table.iter().rfind(|entry| entry.target == global) else { return Ok(Vec::new()) };
     let same = |entry: &&mount_table::Entry| {

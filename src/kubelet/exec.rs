@@ -78,6 +78,14 @@ pub struct Run {
     pub stopped: Option<Stop>,
 }
 
+impl Run {
+    /// Of a driver that was not executed.
+    pub fn nothing() -> Self {
+        let end = End::NotStarted("not executed".to_owned());
+        Self { end, exited: None, closed: None, took: Duration::ZERO, output: Vec::new(), stopped: None }
+    }
+}
+
 /// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {

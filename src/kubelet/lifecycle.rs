@@ -235,7 +235,7 @@ pub(super) fn remove_directory(path: &Path) -> Result<()> {
 }
 
 /// What is not mounted need not be unmounted.
-pub(super) fn unmount(target: &TargetPath) -> Result<()> {
+pub fn unmount(target: &TargetPath) -> Result<()> {
     let Some(place) = Place::open(target)? else { return Ok(()) };
     match place.look()? {
         Look::Missing | Look::Plain(_) => Ok(()),

@@ -23,6 +23,12 @@ pub mod prober;
 pub mod release;
 mod verdict;
 
+/// What kubelet does itself for a driver that lacks the verb.
+pub mod by_kubelet {
+    pub use super::device::{bind, grow, mount_device, other_mounts};
+    pub use super::lifecycle::unmount;
+}
+
 pub use asked::Asked;
 pub use caller::{Caller, Exchange, masked};
 pub use diagnosis::{Diagnosis, Finding, Leak, Place};

@@ -32,6 +32,7 @@ mod raw;
 pub mod reaper;
 pub mod reply_pipe;
 pub mod root;
+pub mod sandbox;
 pub mod signal;
 pub mod signature;
 pub mod site;

@@ -1,0 +1,198 @@
+//! One answer of a driver, taken strictly and for what it was meant to be.
+
+use super::evidence::{Evidence, Stopped};
+use crate::kubelet::{Asked, Diagnosis, End, Fault, Run, Verdict};
+use crate::protocol::DriverStatus;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How much of an output is shown.
+const SHOWN: usize = 2000;
+
+/// One call and what came of it.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// What was executed.
+    pub executable: PathBuf,
+    /// Its arguments, and the secrets in them.
+    pub asked: Asked,
+    /// What was seen of the process.
+    pub run: Run,
+    /// Kubelet's judgement, as strict as kubelet is.
+    pub verdict: Verdict,
+    /// Ours, which overlooks noise around the answer, its spelling and the exit status.
+    pub meant: Meant,
+}
+
+/// What an answer was meant to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Meant {
+    /// It worked.
+    Success(DriverStatus),
+    /// The driver does not have the verb.
+    NotSupported,
+    /// It did not work; the message.
+    Failure(String),
+    /// There is no answer in it.
+    Nothing,
+}
+
+impl Answer {
+    /// Of an execution that is over.
+    pub fn new(executable: PathBuf, asked: Asked, run: Run, verdict: Verdict) -> Self {
+        let meant = Meant::of(&verdict, &run);
+        Self { executable, asked, run, verdict, meant }
+    }
+
+    /// Whether it worked.
+    pub fn is_success(&self) -> bool {
+        matches!(self.meant, Meant::Success(_))
+    }
+
+    /// Whether it said that it did not.
+    pub fn is_failure(&self) -> bool {
+        matches!(self.meant, Meant::Failure(_))
+    }
+
+    /// The reason of a failure; empty otherwise.
+    pub fn message(&self) -> &str {
+        if let Meant::Failure(message) = &self.meant { message } else { "" }
+    }
+
+    /// The fields of a success.
+    pub fn status(&self) -> Option<&DriverStatus> {
+        if let Meant::Success(status) = &self.meant { Some(status) } else { None }
+    }
+
+    /// Whether the driver hung: it was stopped by us.
+    pub fn was_stopped(&self) -> bool {
+        self.run.stopped.is_some()
+    }
+
+    /// How long it took.
+    pub fn took(&self) -> Duration {
+        self.run.took
+    }
+
+    /// It must have worked.
+    pub fn succeeds(self, expected: &str) -> Result<Self, Stopped> {
+        if self.is_success() {
+            Ok(self)
+        } else {
+            Err(self.fails(format!("{expected}, but {}", self.shown())))
+        }
+    }
+
+    /// It must have failed, in so many words: neither worked nor said that it lacks the verb, nor said nothing.
+    pub fn refuses(self, expected: &str) -> Result<Self, Stopped> {
+        if self.is_failure() {
+            Ok(self)
+        } else {
+            Err(self.fails(format!("{expected}, but {}", self.shown())))
+        }
+    }
+
+    /// The failure of a case that this call shows.
+    pub fn fails(&self, problem: impl Into<String>) -> Stopped {
+        self.evidence(problem).into()
+    }
+
+    /// Has worked, which the case is not about; `case` is.
+    pub fn or_blocked(self, case: &'static str) -> Result<Self, Stopped> {
+        if self.is_success() {
+            return Ok(self);
+        }
+        let problem = format!("{} is needed first, but {}", self.asked.verb(), self.shown());
+        Err(Stopped::Blocked(case, Box::new(self.evidence(problem))))
+    }
+
+    /// What it said, in a few words.
+    pub fn shown(&self) -> String {
+        let words = match (&self.meant, self.run.stopped) {
+            (_, Some(_)) => "it did not end".to_owned(),
+            (Meant::Success(_), _) => "it said Success".to_owned(),
+            (Meant::NotSupported, _) => "it said Not supported".to_owned(),
+            (Meant::Failure(message), _) if message.is_empty() => "it said Failure".to_owned(),
+            (Meant::Failure(message), _) => format!("it said Failure: {message}"),
+            (Meant::Nothing, _) => match &self.run.end {
+                End::Exited(0) => "there is no answer in its output".to_owned(),
+                end => format!("there is no answer in its output ({end})"),
+            },
+        };
+        crate::failure::one_line(&self.asked.redactor().clean(&words), 300)
+    }
+
+    /// What an author needs to know of this call.
+    pub fn evidence(&self, problem: impl Into<String>) -> Evidence {
+        let diagnosis = Diagnosis::of(&self.executable, &self.asked, &self.run, &self.verdict);
+        let mut kubelet = self.asked.redactor().clean(&self.verdict.to_string());
+        if let Some(line) = diagnosis.event.or_else(|| diagnosis.log.into_iter().next()) {
+            let _ = write!(kubelet, "; {line}");
+        }
+        if let Some(sticky) = diagnosis.sticky {
+            let _ = write!(kubelet, "; from now on {sticky}");
+        }
+        let mend = diagnosis.findings.into_iter().next().map(|finding| finding.mend);
+        Evidence {
+            problem: problem.into(),
+            sent: self.asked.shown.iter().map(|word| crate::failure::one_line(word, SHOWN)).collect(),
+            came_back: self.came_back(),
+            kubelet: crate::failure::one_line(&kubelet, SHOWN),
+            mend,
+        }
+    }
+
+    fn came_back(&self) -> String {
+        let output = String::from_utf8_lossy(&self.run.output);
+        let mut text = crate::failure::one_line(&self.asked.redactor().clean(&output), SHOWN);
+        if text.is_empty() {
+            text.push_str("nothing");
+        }
+        if self.run.end != End::Exited(0) {
+            let _ = write!(text, ", {}", self.run.end);
+        }
+        text
+    }
+}
+
+impl Meant {
+    fn of(verdict: &Verdict, run: &Run) -> Self {
+        match verdict {
+            _ if run.stopped.is_some() => Self::Nothing,
+            Verdict::Success(status) => Self::Success(status.clone()),
+            Verdict::NotSupported => Self::NotSupported,
+            Verdict::Failure(Fault::Status { status, message, .. }) if status == "Failure" => {
+                Self::Failure(message.clone())
+            }
+            Verdict::Failure(_) => Self::guess(&run.output),
+        }
+    }
+
+    /// The last object in the output that says how it went.
+    fn guess(output: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(output);
+        let starts = text.char_indices().filter(|(_, c)| *c == '{').map(|(at, _)| at);
+        let objects = starts.filter_map(|at| {
+            let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<serde_json::Value>();
+            values.next()?.ok().filter(|value| value.get("status").is_some())
+        });
+        objects.last().map_or(Self::Nothing, |object| Self::of_object(&object))
+    }
+
+    fn of_object(object: &serde_json::Value) -> Self {
+        let text =
+            |key: &str| object.get(key).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
+        let status: String = text("status").to_lowercase().split_whitespace().collect();
+        match status.as_str() {
+            "success" | "succeeded" | "successful" | "ok" => Self::Success(DriverStatus {
+                status: "Success".to_owned(),
+                device: text("device"),
+                attached: object.get("attached").is_some_and(|value| *value == true || *value == "true"),
+                ..DriverStatus::default()
+            }),
+            "notsupported" => Self::NotSupported,
+            _ => Self::Failure(text("message")),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The driver under test, as a case sees it: called as kubelet calls it, every call remembered.
+
+use super::answer::Answer;
+use super::evidence::{Evidence, Stopped};
+use super::facts::Facts;
+use super::given::Given;
+use super::left::Left;
+use crate::kubelet::{Asked, Caller, PodVolume, Terms};
+use crate::protocol::Call;
+use crate::sys::sandbox::Inside;
+use std::ffi::OsString;
+use std::path::Path;
+
+/// Where kubelet's directory is, in the sandbox: an empty file system of its own.
+pub(super) const KUBELET_ROOT: &str = "/var/lib/kubelet";
+
+/// The node's name.
+pub(super) const NODE: &str = "node-1.check";
+
+/// The driver, in the sandbox of one case.
+#[derive(Debug)]
+pub struct Subject<'a> {
+    /// What the author told.
+    pub given: &'a Given,
+    /// What is known of the driver.
+    pub facts: &'a Facts,
+    /// Where it is.
+    pub inside: &'a Inside,
+    /// How it is executed; a case may change that.
+    pub terms: Terms,
+    /// Different for each case, and the same for the same seed.
+    pub random: fastrand::Rng,
+    answers: Vec<Answer>,
+    pods: usize,
+}
+
+/// What a watched case looks at: one played case, after its end.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    /// Its calls, in order.
+    pub answers: &'a [Answer],
+    /// What is known of the driver.
+    pub facts: &'a Facts,
+    /// What it left behind; `None` if it did not come to its good end, and so could not clean up.
+    pub left: Option<&'a Left>,
+}
+
+impl Seen<'_> {
+    /// Looks at each call; `None` if there was none.
+    pub fn calls(&self, look: impl Fn(&Answer) -> Option<Evidence>) -> Option<Vec<Evidence>> {
+        self.calls_that(|_| true, look)
+    }
+
+    /// Looks at each call of a kind; `None` if there was none.
+    pub fn calls_that(
+        &self,
+        wanted: impl Fn(&Answer) -> bool,
+        look: impl Fn(&Answer) -> Option<Evidence>,
+    ) -> Option<Vec<Evidence>> {
+        let mut calls = self.answers.iter().filter(|answer| wanted(answer)).peekable();
+        calls.peek()?;
+        Some(calls.filter_map(look).collect())
+    }
+}
+
+impl<'a> Subject<'a> {
+    /// In a sandbox that was just made.
+    pub fn new(given: &'a Given, facts: &'a Facts, inside: &'a Inside, seed: u64) -> Self {
+        let terms = Terms { patience: given.patience, ..Terms::default() };
+        let random = fastrand::Rng::with_seed(seed);
+        Self { given, facts, inside, terms, random, answers: Vec::new(), pods: 0 }
+    }
+
+    /// Every call so far, in order.
+    pub fn answers(&self) -> &[Answer] {
+        &self.answers
+    }
+
+    /// How often to repeat what is worth it.
+    pub fn repeat(&self) -> usize {
+        self.given.repeat
+    }
+
+    /// Executes the driver, as kubelet does or as [`Subject::terms`] say.
+    pub fn call(&mut self, call: &Call) -> Answer {
+        self.execute(&call.to_arguments())
+    }
+
+    /// The same with any arguments at all.
+    pub fn execute(&mut self, arguments: &[OsString]) -> Answer {
+        let driver = self.given.driver.clone();
+        self.execute_as(&driver, arguments)
+    }
+
+    /// The same by words.
+    pub fn words(&mut self, words: &[&str]) -> Answer {
+        self.execute(&words.iter().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    /// The same by another path to the driver.
+    pub fn execute_as(&mut self, executable: &Path, arguments: &[OsString]) -> Answer {
+        let answer = executed(executable, &self.terms, arguments);
+        self.answers.push(answer.clone());
+        answer
+    }
+
+    /// Several calls at the same moment; their answers in the order of the calls.
+    pub fn at_once(&mut self, calls: &[Vec<OsString>]) -> Vec<Answer> {
+        let (driver, terms) = (&self.given.driver, &self.terms);
+        let answers: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                calls.iter().map(|call| scope.spawn(move || executed(driver, terms, call))).collect();
+            threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+        });
+        self.answers.extend(answers.iter().cloned());
+        answers
+    }
+
+    /// The volume for another pod, which nobody has mounted yet.
+    pub fn volume(&mut self) -> Result<PodVolume, Stopped> {
+        self.volume_below(Path::new(KUBELET_ROOT))
+    }
+
+    /// The same below another kubelet root.
+    pub fn volume_below(&mut self, kubelet_root: &Path) -> Result<PodVolume, Stopped> {
+        let Some(volume) = &self.given.volume else {
+            return Err(Stopped::Skipped("needs a volume: give --options or --volume".to_owned()));
+        };
+        self.pods += 1;
+        let mut volume = volume.clone();
+        volume.kubelet_root = kubelet_root.to_owned();
+        volume.pod_uid = format!("0c8e1f5a-1d5b-4a2e-9c53-{:012x}", self.pods);
+        volume.options.pod.uid = Some(volume.pod_uid.clone());
+        Ok(volume)
+    }
+
+    /// Whether it must be attached and its device mounted before a pod can have it.
+    pub fn attaches(&self) -> bool {
+        self.facts.attaches
+    }
+}
+
+/// Kubelet, for one call. Nothing is remembered: each call is judged by itself.
+fn executed(executable: &Path, terms: &Terms, arguments: &[OsString]) -> Answer {
+    let mut caller = Caller::new(executable);
+    caller.terms = terms.clone();
+    let exchange = caller.execute(arguments);
+    let run = exchange.run.unwrap_or_else(crate::kubelet::Run::nothing);
+    Answer::new(executable.to_owned(), Asked::new(arguments.to_vec()), run, exchange.verdict)
+}
