@@ -2,7 +2,7 @@
 
 use super::evidence::{Evidence, Stopped};
 use crate::kubelet::{Asked, Diagnosis, End, Fault, Run, Verdict};
-use crate::protocol::DriverStatus;
+use crate::protocol::{Capabilities, DriverStatus};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -189,10 +189,28 @@ impl Meant {
                 status: "Success".to_owned(),
                 device: text("device"),
                 attached: object.get("attached").is_some_and(|value| *value == true || *value == "true"),
+                capabilities: object.get("capabilities").map(capabilities),
                 ..DriverStatus::default()
             }),
             "notsupported" => Self::NotSupported,
             _ => Self::Failure(text("message")),
         }
+    }
+}
+
+/// As they were meant: a boolean in quotes is one.
+fn capabilities(given: &serde_json::Value) -> Capabilities {
+    let or = |key: &str, otherwise: bool| match given.get(key) {
+        Some(value) if *value == true || *value == "true" => true,
+        Some(value) if *value == false || *value == "false" => false,
+        _ => otherwise,
+    };
+    let default = Capabilities::KUBELET_DEFAULT;
+    Capabilities {
+        attach: or("attach", default.attach),
+        selinux_relabel: or("selinuxRelabel", default.selinux_relabel),
+        supports_metrics: or("supportsMetrics", default.supports_metrics),
+        fs_group: or("fsGroup", default.fs_group),
+        requires_fs_resize: or("requiresFSResize", default.requires_fs_resize),
     }
 }

@@ -25,6 +25,10 @@ pub struct Facts {
     pub mounts: bool,
     /// Why not.
     pub why_not: String,
+    /// Whether a call had to be stopped.
+    pub hangs: bool,
+    /// The size of the file system, in bytes.
+    pub size: u64,
     /// The type of the file system that was mounted.
     pub file_system: String,
     /// Whether a file could be made in it.

@@ -1,5 +1,6 @@
 //! What a driver left behind in a case: looked for, not assumed.
 
+use super::given::Given;
 use crate::sys::sandbox::Inside;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,7 @@ pub struct Left {
 
 impl Left {
     /// Looks. What goes away by itself is given a moment.
-    pub fn look(_inside: &Inside) -> Result<Self> {
+    pub fn look(_inside: &Inside, _given: &Given) -> Result<Self> {
         Ok(Self::default())
     }
 }

@@ -23,6 +23,7 @@
 mod answer;
 mod case;
 mod cases;
+mod chosen;
 mod evidence;
 mod facts;
 mod given;
@@ -31,9 +32,11 @@ mod report;
 mod runner;
 mod staging;
 mod subject;
+mod survey;
 
 pub use answer::{Answer, Meant};
 pub use case::{CASES, Case, How, Level, Scope, matching};
+pub use chosen::Chosen;
 pub use evidence::{Evidence, Played, Stopped};
 pub use facts::Facts;
 pub use given::{Given, Nature};

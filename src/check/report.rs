@@ -2,7 +2,9 @@
 
 use super::case::{Case, Level};
 use super::evidence::Evidence;
-use serde::Serialize;
+use super::facts::Facts;
+use crate::sys::sandbox::Isolation;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// What came of one case.
@@ -12,8 +14,10 @@ pub struct CaseResult {
     pub case: &'static Case,
     /// How it ended.
     pub outcome: Outcome,
-    /// What was found: of a watched case one for each case it was seen in, the first few.
+    /// What was found: of a watched case the first few.
     pub evidence: Vec<Evidence>,
+    /// Of a watched case: the cases in which it was seen.
+    pub seen_in: Vec<&'static str>,
     /// How long it took; nothing for what was watched.
     pub took: Duration,
     /// How often the driver was called.
@@ -21,7 +25,7 @@ pub struct CaseResult {
 }
 
 /// How a case ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "result", content = "why")]
 pub enum Outcome {
     /// It holds.
@@ -36,11 +40,22 @@ pub enum Outcome {
     Broken(String),
 }
 
+impl CaseResult {
+    /// That ended so, and nothing more to say.
+    pub fn of(case: &'static Case, outcome: Outcome) -> Self {
+        Self { case, outcome, evidence: Vec::new(), seen_in: Vec::new(), took: Duration::ZERO, calls: 0 }
+    }
+}
+
 /// All of it.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// In the order of the table.
     pub results: Vec<CaseResult>,
+    /// What is known of the driver.
+    pub facts: Facts,
+    /// How much the sandboxes kept apart.
+    pub isolation: Isolation,
     /// What was decided by chance is decided by this.
     pub seed: u64,
     /// From the beginning to the end.

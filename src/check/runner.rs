@@ -1,14 +1,166 @@
 //! Which cases are played, where, and what comes of them.
 
-use super::case::Case;
+mod crew;
+mod transcript;
+
+use super::case::{Case, How, Scope};
+use super::chosen::Chosen;
+use super::evidence::Evidence;
+use super::facts::Facts;
 use super::given::Given;
-use super::report::{CaseResult, Report};
-use anyhow::{Result, bail};
+use super::report::{CaseResult, Outcome, Report};
+use super::subject::KUBELET_ROOT;
+use super::survey;
+use crate::failure::{Code, Failure};
+use crate::protocol::Verb;
+use crate::sys::sandbox::{Ended, Isolation, Terms};
+use anyhow::{Context as _, Result};
+use crew::Crew;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use transcript::Transcript;
+
+/// How many pieces of evidence of one watched case are kept.
+const KEPT: usize = 3;
 
 /// Surveys the driver, plays the chosen cases and puts everything together; `done` is told of each case as it
 /// ends.
 ///
 /// An error is one of the kit, or of what it was given; exit status 2.
-pub fn run(_given: &Given, _chosen: &[&'static Case], _done: &mut dyn FnMut(&CaseResult)) -> Result<Report> {
-    bail!("not yet")
+pub fn run(given: &Given, chosen: &Chosen, done: &mut dyn FnMut(&CaseResult)) -> Result<Report> {
+    let start = Instant::now();
+    let terms = Terms {
+        isolation: Isolation::possible(),
+        network: given.network,
+        exposed: given.exposed.clone(),
+        empty: vec![KUBELET_ROOT.into()],
+    };
+    let facts = learn(given, &terms)?;
+    let mut run = Run { results: BTreeMap::new(), sights: BTreeMap::new() };
+    let mut crew = Crew::new(given, &facts, &terms);
+    for case in &chosen.played {
+        match reason_to_skip(case, given, &facts, terms.isolation) {
+            Some(outcome) => run.take(CaseResult::of(case, outcome), chosen, done),
+            None => crew.enlist(case),
+        }
+    }
+    crew.work(&mut |case, played| {
+        let result = run.note(case, played);
+        run.take(result, chosen, done);
+    })?;
+    let mut results = run.finish(chosen, done);
+    judge_blocked(&mut results);
+    Ok(Report { results, facts, seed: given.seed, isolation: terms.isolation, took: start.elapsed() })
+}
+
+/// The survey has a sandbox of its own, as each case has.
+fn learn(given: &Given, terms: &Terms) -> Result<Facts> {
+    let surveyed = |inside: &_| serde_json::to_vec(&survey::survey(given, inside)).unwrap_or_default();
+    match crew::alone(terms, surveyed, crew::limit(given)).context("make a sandbox")? {
+        Ended::Said(facts) => serde_json::from_slice(&facts).context("read what the survey found"),
+        Ended::Died(how) => {
+            let text =
+                format!("the first look at the driver {how}: this is a bug of flexvol, please report it");
+            Err(Failure::new(Code::Internal, text).into())
+        }
+    }
+}
+
+/// What nothing is to be learnt from.
+fn reason_to_skip(case: &Case, given: &Given, facts: &Facts, isolation: Isolation) -> Option<Outcome> {
+    let skip = |why: &str| Some(Outcome::Skipped(why.to_owned()));
+    if case.scope == Scope::All {
+        return None;
+    }
+    if given.volume.is_none() {
+        return skip("needs a volume: give --options or --volume");
+    }
+    if isolation == Isolation::None {
+        return skip("needs root, or a user namespace, for mounts");
+    }
+    if facts.hangs && case.id != "mount::works" {
+        return Some(Outcome::Blocked("mount::works".to_owned()));
+    }
+    match case.scope {
+        Scope::Attach if !facts.attaches => return skip("the driver does not attach"),
+        Scope::Daemon if facts.daemons.is_empty() => return skip("no process of the driver serves a mount"),
+        Scope::Expand if !facts.has(Verb::ExpandFs) => return skip("the driver has no expandfs"),
+        _ => {}
+    }
+    // Where the survey did not get to a verb, its absence tells nothing.
+    let lacking = case.needs.iter().find(|verb| facts.mounts && !facts.has(*verb));
+    lacking.and_then(|verb| skip(&format!("the driver leaves {verb} to kubelet")))
+}
+
+/// What came so far.
+struct Run {
+    results: BTreeMap<&'static str, CaseResult>,
+    /// By watched case: what was seen, and in which cases.
+    sights: BTreeMap<&'static str, Sight>,
+}
+
+#[derive(Default)]
+struct Sight {
+    evidence: Vec<Evidence>,
+    seen_in: Vec<&'static str>,
+}
+
+impl Run {
+    /// What a played case says of itself and of the watched ones.
+    fn note(&mut self, case: &'static Case, played: Transcript) -> CaseResult {
+        for (id, evidence) in &played.watched {
+            let Some(watched) = Case::named(id) else { continue };
+            let sight = self.sights.entry(watched.id).or_default();
+            if !evidence.is_empty() {
+                sight.seen_in.push(case.id);
+                let room = KEPT.saturating_sub(sight.evidence.len());
+                sight.evidence.extend(evidence.iter().take(room).cloned());
+            }
+        }
+        CaseResult {
+            evidence: played.evidence,
+            took: Duration::from_micros(played.microseconds),
+            calls: played.calls,
+            ..CaseResult::of(case, played.outcome)
+        }
+    }
+
+    fn take(&mut self, result: CaseResult, chosen: &Chosen, done: &mut dyn FnMut(&CaseResult)) {
+        if chosen.reported.iter().any(|case| case.id == result.case.id) {
+            done(&result);
+            self.results.insert(result.case.id, result);
+        }
+    }
+
+    /// Everything, in the order of the table, the watched cases with what was seen of them.
+    fn finish(mut self, chosen: &Chosen, done: &mut dyn FnMut(&CaseResult)) -> Vec<CaseResult> {
+        for case in &chosen.reported {
+            if matches!(case.how, How::Watched(_)) {
+                let result = match self.sights.remove(case.id) {
+                    None => CaseResult::of(case, Outcome::Skipped("there was nothing to look at".to_owned())),
+                    Some(sight) if sight.seen_in.is_empty() => CaseResult::of(case, Outcome::Passed),
+                    Some(Sight { evidence, seen_in }) => {
+                        CaseResult { evidence, seen_in, ..CaseResult::of(case, Outcome::Failed) }
+                    }
+                };
+                done(&result);
+                self.results.insert(case.id, result);
+            }
+        }
+        chosen.reported.iter().filter_map(|case| self.results.remove(case.id)).collect()
+    }
+}
+
+/// A case that is blocked by one that holds has found something of its own.
+fn judge_blocked(results: &mut [CaseResult]) {
+    let held: Vec<_> = results
+        .iter()
+        .filter(|result| result.outcome == Outcome::Passed)
+        .map(|result| result.case.id.to_owned())
+        .collect();
+    for result in results {
+        if matches!(&result.outcome, Outcome::Blocked(by) if held.contains(by)) {
+            result.outcome = Outcome::Failed;
+        }
+    }
 }

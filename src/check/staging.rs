@@ -34,7 +34,9 @@ impl Subject<'_> {
         let call = Call::Attach { options: options.clone(), node: NODE.to_owned() };
         let device = device_of(self.call(&call), String::new())?;
         let call = Call::WaitForAttach { device: device.clone(), options };
-        device_of(self.call(&call), device)
+        let device = device_of(self.call(&call), device)?;
+        self.device.clone_from(&device);
+        Ok(device)
     }
 
     /// `mountdevice` on the node's global directory, or what kubelet does instead.

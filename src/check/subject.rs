@@ -1,6 +1,7 @@
 //! The driver under test, as a case sees it: called as kubelet calls it, every call remembered.
 
 use super::answer::Answer;
+use super::case::Case;
 use super::evidence::{Evidence, Stopped};
 use super::facts::Facts;
 use super::given::Given;
@@ -32,11 +33,15 @@ pub struct Subject<'a> {
     pub random: fastrand::Rng,
     answers: Vec<Answer>,
     pods: usize,
+    /// What `waitforattach` said last; empty without one.
+    pub(super) device: String,
 }
 
 /// What a watched case looks at: one played case, after its end.
 #[derive(Debug)]
 pub struct Seen<'a> {
+    /// Which.
+    pub case: &'a Case,
     /// Its calls, in order.
     pub answers: &'a [Answer],
     /// What is known of the driver.
@@ -68,7 +73,7 @@ impl<'a> Subject<'a> {
     pub fn new(given: &'a Given, facts: &'a Facts, inside: &'a Inside, seed: u64) -> Self {
         let terms = Terms { patience: given.patience, ..Terms::default() };
         let random = fastrand::Rng::with_seed(seed);
-        Self { given, facts, inside, terms, random, answers: Vec::new(), pods: 0 }
+        Self { given, facts, inside, terms, random, answers: Vec::new(), pods: 0, device: String::new() }
     }
 
     /// Every call so far, in order.
@@ -132,6 +137,11 @@ impl<'a> Subject<'a> {
         volume.pod_uid = format!("0c8e1f5a-1d5b-4a2e-9c53-{:012x}", self.pods);
         volume.options.pod.uid = Some(volume.pod_uid.clone());
         Ok(volume)
+    }
+
+    /// The device of the volume that was attached last; empty if there is none.
+    pub fn device(&self) -> &str {
+        &self.device
     }
 
     /// Whether it must be attached and its device mounted before a pod can have it.

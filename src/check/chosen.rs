@@ -1,0 +1,65 @@
+//! Which cases are asked for.
+
+use super::case::{Case, How, Level, matching};
+use std::collections::BTreeSet;
+
+/// The cases of one run.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// What is reported, in the order of the table.
+    pub reported: Vec<&'static Case>,
+    /// What is played. Where a watched case is asked for, that is everything there is to watch.
+    pub played: Vec<&'static Case>,
+}
+
+impl Chosen {
+    /// The cases meant by any of the patterns, all if there is none, up to a level. An error names the pattern
+    /// that means none.
+    pub fn new(patterns: &[String], level: Level) -> Result<Self, String> {
+        let of_level = || Case::all().filter(move |case| case.level <= level);
+        let mut meant = BTreeSet::new();
+        for pattern in patterns {
+            let ids: Vec<_> = Case::all().map(|case| case.id).filter(|id| matching(pattern, id)).collect();
+            if ids.is_empty() {
+                return Err(pattern.clone());
+            }
+            meant.extend(ids);
+        }
+        let reported: Vec<_> =
+            of_level().filter(|case| patterns.is_empty() || meant.contains(case.id)).collect();
+        let watches = reported.iter().any(|case| matches!(case.how, How::Watched(_)));
+        let is_played = |case: &&'static Case| matches!(case.how, How::Played(_));
+        let played = if watches {
+            of_level().filter(is_played).collect()
+        } else {
+            reported.iter().copied().filter(is_played).collect()
+        };
+        Ok(Self { reported, played })
+    }
+
+    /// Everything.
+    pub fn all() -> Self {
+        let reported: Vec<_> = Case::all().collect();
+        let played = reported.iter().copied().filter(|case| matches!(case.how, How::Played(_))).collect();
+        Self { reported, played }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_that_means_nothing_is_named() {
+        let patterns = ["mount::*".to_owned(), "nothing::*".to_owned()];
+        assert_eq!(Chosen::new(&patterns, Level::Should).unwrap_err(), "nothing::*");
+    }
+
+    #[test]
+    fn to_watch_is_to_play_everything() {
+        let watched = Chosen::new(&["output::one_object".to_owned()], Level::Should).unwrap();
+        assert_eq!((watched.reported.len(), watched.played.len()), (1, Chosen::all().played.len()));
+        let played = Chosen::new(&["mount::twice".to_owned()], Level::Should).unwrap();
+        assert_eq!((played.reported.len(), played.played.len()), (1, 1));
+    }
+}
