@@ -172,12 +172,12 @@ impl Meant {
     /// The last object in the output that says how it went.
     fn guess(output: &[u8]) -> Self {
         let text = String::from_utf8_lossy(output);
-        let starts = text.char_indices().filter(|(_, c)| *c == '{').map(|(at, _)| at);
-        let objects = starts.filter_map(|at| {
+        let starts = text.char_indices().rev().filter(|(_, c)| *c == '{').map(|(at, _)| at);
+        let mut objects = starts.filter_map(|at| {
             let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<serde_json::Value>();
             values.next()?.ok().filter(|value| value.get("status").is_some())
         });
-        objects.last().map_or(Self::Nothing, |object| Self::of_object(&object))
+        objects.next().map_or(Self::Nothing, |object| Self::of_object(&object))
     }
 
     fn of_object(object: &serde_json::Value) -> Self {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 /// What a driver does when nothing is wrong.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[expect(clippy::struct_excessive_bools, reason = "a fact is so or not")]
 pub struct Facts {
     /// Whether `init` was a success in kubelet's eyes.
     pub loads: bool,

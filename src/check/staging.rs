@@ -7,6 +7,8 @@ use super::subject::{NODE, Subject};
 use crate::kubelet::{PodVolume, by_kubelet};
 use crate::protocol::{Access, Call, TargetPath};
 use crate::sys::{mount_table, place::Place};
+use std::fs::File;
+use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
@@ -154,4 +156,9 @@ pub(super) fn remove_directory(path: &Path) -> std::io::Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     }
+}
+
+/// A file with this text, made or overwritten; for what a pod writes and for what is put in a driver's way.
+pub(super) fn put(path: &Path, text: impl AsRef<[u8]>) -> std::io::Result<()> {
+    File::create(path)?.write_all(text.as_ref())
 }

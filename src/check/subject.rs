@@ -133,7 +133,7 @@ impl<'a> Subject<'a> {
         };
         self.pods += 1;
         let mut volume = volume.clone();
-        volume.kubelet_root = kubelet_root.to_owned();
+        kubelet_root.clone_into(&mut volume.kubelet_root);
         volume.pod_uid = format!("0c8e1f5a-1d5b-4a2e-9c53-{:012x}", self.pods);
         volume.options.pod.uid = Some(volume.pod_uid.clone());
         Ok(volume)

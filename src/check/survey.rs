@@ -4,6 +4,7 @@ use super::answer::{Answer, Meant};
 use super::evidence::Stopped;
 use super::facts::Facts;
 use super::given::Given;
+use super::staging::put;
 use super::subject::{NODE, Subject};
 use crate::kubelet::{PodVolume, Verdict};
 use crate::protocol::{Call, Capabilities, Verb};
@@ -85,7 +86,7 @@ fn look(target: &Path, facts: &mut Facts) -> Result<(), Stopped> {
     if let Some(entry) = mount_table::at(target)? {
         facts.file_system = entry.file_system;
     }
-    facts.writable = std::fs::write(target.join(FILE), "written by the first pod").is_ok();
+    facts.writable = put(&target.join(FILE), "written by the first pod").is_ok();
     let figures = statvfs(target)?;
     facts.size = figures.f_blocks.saturating_mul(figures.f_frsize);
     Ok(())

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// What a case may take when each call may take no time at all.
-const CASE: Duration = Duration::from_secs(60);
+const CASE: Duration = Duration::from_mins(1);
 
 /// How often somebody who is late is looked for.
 const TICK: Duration = Duration::from_millis(200);
