@@ -21,6 +21,8 @@ pub struct Answer {
     pub run: Run,
     /// Kubelet's judgement, as strict as kubelet is.
     pub verdict: Verdict,
+    /// Whether we did something to the driver that may keep it from answering: killed it, closed its output.
+    pub disturbed: bool,
     /// Ours, which overlooks noise around the answer, its spelling and the exit status.
     pub meant: Meant,
 }
@@ -42,7 +44,7 @@ impl Answer {
     /// Of an execution that is over.
     pub fn new(executable: PathBuf, asked: Asked, run: Run, verdict: Verdict) -> Self {
         let meant = Meant::of(&verdict, &run);
-        Self { executable, asked, run, verdict, meant }
+        Self { executable, asked, run, verdict, disturbed: false, meant }
     }
 
     /// Whether it worked.

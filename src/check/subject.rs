@@ -6,7 +6,7 @@ use super::evidence::{Evidence, Stopped};
 use super::facts::Facts;
 use super::given::Given;
 use super::left::Left;
-use crate::kubelet::{Asked, Caller, PodVolume, Terms};
+use crate::kubelet::{Asked, Caller, PodVolume, Run, Terms};
 use crate::protocol::Call;
 use crate::sys::sandbox::Inside;
 use std::ffi::OsString;
@@ -51,18 +51,18 @@ pub struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// Looks at each call; `None` if there was none.
+    /// Looks at each call that was not disturbed; `None` if there was none.
     pub fn calls(&self, look: impl Fn(&Answer) -> Option<Evidence>) -> Option<Vec<Evidence>> {
         self.calls_that(|_| true, look)
     }
 
-    /// Looks at each call of a kind; `None` if there was none.
+    /// Looks at each call of a kind that was not disturbed; `None` if there was none.
     pub fn calls_that(
         &self,
         wanted: impl Fn(&Answer) -> bool,
         look: impl Fn(&Answer) -> Option<Evidence>,
     ) -> Option<Vec<Evidence>> {
-        let mut calls = self.answers.iter().filter(|answer| wanted(answer)).peekable();
+        let mut calls = self.answers.iter().filter(|answer| !answer.disturbed && wanted(answer)).peekable();
         calls.peek()?;
         Some(calls.filter_map(look).collect())
     }
@@ -104,17 +104,17 @@ impl<'a> Subject<'a> {
 
     /// The same by another path to the driver.
     pub fn execute_as(&mut self, executable: &Path, arguments: &[OsString]) -> Answer {
-        let answer = executed(executable, &self.terms, arguments);
+        let answer = self.executed(executable, arguments);
         self.answers.push(answer.clone());
         answer
     }
 
     /// Several calls at the same moment; their answers in the order of the calls.
     pub fn at_once(&mut self, calls: &[Vec<OsString>]) -> Vec<Answer> {
-        let (driver, terms) = (&self.given.driver, &self.terms);
+        let subject = &*self;
         let answers: Vec<_> = std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                calls.iter().map(|call| scope.spawn(move || executed(driver, terms, call))).collect();
+            let play = |call: &'_ [OsString]| subject.executed(&subject.given.driver, call);
+            let threads: Vec<_> = calls.iter().map(|call| scope.spawn(move || play(call))).collect();
             threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
         });
         self.answers.extend(answers.iter().cloned());
@@ -148,13 +148,20 @@ impl<'a> Subject<'a> {
     pub fn attaches(&self) -> bool {
         self.facts.attaches
     }
-}
 
-/// Kubelet, for one call. Nothing is remembered: each call is judged by itself.
-fn executed(executable: &Path, terms: &Terms, arguments: &[OsString]) -> Answer {
-    let mut caller = Caller::new(executable);
-    caller.terms = terms.clone();
-    let exchange = caller.execute(arguments);
-    let run = exchange.run.unwrap_or_else(crate::kubelet::Run::nothing);
-    Answer::new(executable.to_owned(), Asked::new(arguments.to_vec()), run, exchange.verdict)
+    /// Kubelet, for one call. Nothing is remembered: each call is judged by itself.
+    fn executed(&self, executable: &Path, arguments: &[OsString]) -> Answer {
+        let mut caller = Caller::new(executable);
+        caller.terms = self.terms.clone();
+        let exchange = caller.execute(arguments);
+        let run = exchange.run.unwrap_or_else(Run::nothing);
+        let answer =
+            Answer::new(executable.to_owned(), Asked::new(arguments.to_vec()), run, exchange.verdict);
+        Answer { disturbed: self.disturbs(), ..answer }
+    }
+
+    /// Whether the driver is executed in a way that may keep it from answering.
+    fn disturbs(&self) -> bool {
+        self.terms.patience < self.given.patience
+    }
 }
