@@ -69,7 +69,7 @@ impl Answer {
 
     /// Whether the driver hung: it was stopped by us.
     pub fn was_stopped(&self) -> bool {
-        self.run.stopped.is_some()
+        self.run.stopped.is_some() && self.run.exited.is_none()
     }
 
     /// How long it took.
@@ -111,8 +111,8 @@ impl Answer {
 
     /// What it said, in a few words.
     pub fn shown(&self) -> String {
-        let words = match (&self.meant, self.run.stopped) {
-            (_, Some(_)) => "it did not end".to_owned(),
+        let words = match (&self.meant, self.was_stopped()) {
+            (_, true) => "it did not end".to_owned(),
             (Meant::Success(_), _) => "it said Success".to_owned(),
             (Meant::NotSupported, _) => "it said Not supported".to_owned(),
             (Meant::Failure(message), _) if message.is_empty() => "it said Failure".to_owned(),
@@ -161,7 +161,8 @@ impl Answer {
 impl Meant {
     fn of(verdict: &Verdict, run: &Run) -> Self {
         match verdict {
-            _ if run.stopped.is_some() => Self::Nothing,
+            // The answer of a driver that ended by itself is there, even if another process holds the output.
+            _ if run.stopped.is_some() && run.exited.is_none() => Self::Nothing,
             Verdict::Success(status) => Self::Success(status.clone()),
             Verdict::NotSupported => Self::NotSupported,
             Verdict::Failure(Fault::Status { status, message, .. }) if status == "Failure" => {

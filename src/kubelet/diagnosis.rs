@@ -340,7 +340,7 @@ mod tests {
             closed: Some(moment),
             took: moment,
             output: output.to_vec(),
-            stopped: None,
+            ..Run::nothing()
         }
     }
 

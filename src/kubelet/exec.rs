@@ -1,37 +1,20 @@
 //! One execution of a driver: one pipe for both outputs, read until every process that holds it has closed
 //! it.
 
-use crate::sys::signal;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
-};
+mod running;
+mod start;
+
+use crate::sys::limits::Limits;
+use running::Running;
 use std::ffi::OsString;
 use std::fmt;
-use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 /// `PATH` of a service under systemd, as kubelet has it.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// From SIGTERM to SIGKILL, and from there to giving up on a process that sits in the kernel.
-const GRACE: Duration = Duration::from_secs(2);
-
-/// How often to look where the kernel cannot tell of the end of a process (`pidfd_open`, Linux 5.3).
-const BLIND_TICK: Duration = Duration::from_millis(10);
-
-/// How long a signal that comes just before we wait for the driver goes unseen.
-const SIGNAL_TICK: Duration = Duration::from_millis(100);
-
-/// The longest wait the kernel is asked for: it takes no number that is too large.
-const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
 /// How a driver is executed.
 #[derive(Clone, Debug)]
@@ -47,6 +30,72 @@ pub struct Terms {
     pub output_limit: usize,
     /// Whether the driver is killed when this process is told to stop. Off, it is heard out.
     pub heeds_signals: bool,
+    /// Where it runs; `None` is where this process is, even if that directory is gone.
+    pub directory: Option<PathBuf>,
+    /// How long to wait for the end of the output once the driver itself has ended; who holds it longer is
+    /// left alone. `None`, as kubelet: no less than for the driver, and then the holders are ended.
+    pub linger: Option<Duration>,
+    /// How the output is read.
+    pub reader: Reader,
+    /// A signal out of the blue.
+    pub strike: Option<Strike>,
+    /// What the driver may use up.
+    pub limits: Limits,
+    /// Its umask; `None` is that of this process.
+    pub umask: Option<u32>,
+}
+
+/// How the output is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// As soon as it comes, to its end.
+    All,
+    /// Not at all: nobody holds the reading end, as after a restart of kubelet.
+    Closed,
+    /// Not after this time, counted from the start.
+    ClosedAfter(Duration),
+    /// A few bytes after each pause as long as the driver runs, from a pipe that holds no more than the kernel
+    /// must; then the rest.
+    Slow {
+        /// From one piece to the next.
+        pause: Duration,
+    },
+}
+
+/// A signal to a driver that has done nothing to deserve it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strike {
+    /// When; never, if the driver has ended before.
+    pub when: Moment,
+    /// Which.
+    pub signal: Blow,
+    /// To whom.
+    pub whom: Whom,
+}
+
+/// When a driver is struck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// This long after its start.
+    After(Duration),
+}
+
+/// What a driver is struck with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blow {
+    /// SIGKILL.
+    Kill,
+    /// SIGTERM.
+    Terminate,
+}
+
+/// Who is struck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whom {
+    /// The process that kubelet started.
+    Driver,
+    /// That and every other process of its group, at once: kubelet's control group ends.
+    Group,
 }
 
 impl Default for Terms {
@@ -57,6 +106,12 @@ impl Default for Terms {
             patience: Duration::from_secs(123),
             output_limit: 4 << 20,
             heeds_signals: false,
+            directory: Some("/".into()),
+            linger: None,
+            reader: Reader::All,
+            strike: None,
+            limits: Limits::default(),
+            umask: None,
         }
     }
 }
@@ -76,13 +131,39 @@ pub struct Run {
     pub output: Vec<u8>,
     /// Why it was stopped, if it was.
     pub stopped: Option<Stop>,
+    /// When it was struck, counted from the start; `None` if it ended before, or was to be left alone.
+    pub struck: Option<Duration>,
+    /// Whether somebody stopped listening while it ran: the output may be cut off.
+    pub unheard: bool,
 }
 
 impl Run {
     /// Of a driver that was not executed.
     pub fn nothing() -> Self {
-        let end = End::NotStarted("not executed".to_owned());
-        Self { end, exited: None, closed: None, took: Duration::ZERO, output: Vec::new(), stopped: None }
+        Self::not_started("not executed", Duration::ZERO)
+    }
+
+    fn not_started(reason: impl fmt::Display, took: Duration) -> Self {
+        Self {
+            end: End::NotStarted(reason.to_string()),
+            exited: None,
+            closed: None,
+            took,
+            output: Vec::new(),
+            stopped: None,
+            struck: None,
+            unheard: false,
+        }
+    }
+
+    /// Whether what it answered, and how it ended, was not up to the driver alone.
+    pub fn disturbed(&self) -> bool {
+        self.struck.is_some() || self.unheard
+    }
+
+    /// How long the driver took to end once it was struck.
+    pub fn outlived_strike(&self) -> Option<Duration> {
+        self.exited?.checked_sub(self.struck?)
     }
 }
 
@@ -134,133 +215,173 @@ impl From<ExitStatus> for End {
 /// Executes `program` as kubelet does, but in a process group of its own, so that all of it can be stopped.
 pub(super) fn run(program: &Path, arguments: &[OsString], terms: &Terms) -> Run {
     let start = Instant::now();
-    let watched = spawn(program, arguments, terms)
-        .and_then(|(child, pipe)| Running::new(child, pipe, start))
-        .and_then(|running| running.watch(terms));
-    watched.unwrap_or_else(|error| Run {
-        end: End::NotStarted(error.to_string()),
-        exited: None,
-        closed: None,
-        took: start.elapsed(),
-        output: Vec::new(),
-        stopped: None,
-    })
+    let watched = start::spawn(program, arguments, terms)
+        .and_then(|(child, pipe)| Running::new(child, pipe, start, terms))
+        .and_then(Running::watch);
+    watched.unwrap_or_else(|error| Run::not_started(error, start.elapsed()))
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a foreign driver is executed as kubelet would, not as a helper"
-)]
-fn spawn(program: &Path, arguments: &[OsString], terms: &Terms) -> io::Result<(Child, OwnedFd)> {
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
-    let mut command = Command::new(program);
-    if let Some(name) = &terms.name {
-        command.arg0(name);
-    }
-    command.args(arguments).env_clear().envs(terms.environment.iter().map(|(name, value)| (name, value)));
-    command.current_dir("/").process_group(0);
-    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
-    // The command holds our copies of the pipe's writing end until it is dropped, on return.
-    Ok((command.spawn()?, reader))
-}
+#[cfg(test)]
+mod tests {
+    use super::super::caller::tests::{Script, script};
+    use super::*;
+    use std::fs;
 
-struct Running {
-    child: Child,
-    pid: Pid,
-    start: Instant,
-    /// Until it has ended.
-    ended: Option<OwnedFd>,
-    exited: Option<Duration>,
-    /// Until it is closed.
-    pipe: Option<OwnedFd>,
-    closed: Option<Duration>,
-    output: Vec<u8>,
-}
+    const SUCCESS: &str = "echo '{\"status\":\"Success\"}'";
 
-impl Running {
-    fn new(child: Child, pipe: OwnedFd, start: Instant) -> io::Result<Self> {
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::Other)?;
-        fcntl_setfl(&pipe, fcntl_getfl(&pipe)? | OFlags::NONBLOCK)?;
-        let ended = pidfd_open(pid, PidfdFlags::empty()).ok();
-        let (exited, closed, output) = (None, None, Vec::new());
-        Ok(Self { child, pid, start, ended, exited, pipe: Some(pipe), closed, output })
+    fn run_with(script: &Script, change: impl FnOnce(&mut Terms)) -> Run {
+        let mut caller = script.caller.clone();
+        caller.terms.environment.push(("dir".into(), script.dir.path().into()));
+        change(&mut caller.terms);
+        caller.execute(&["init".into()]).run.unwrap()
     }
 
-    /// To the end of the process and of its output, or to the end of our patience.
-    fn watch(mut self, terms: &Terms) -> io::Result<Run> {
-        let stopped = loop {
-            let left = terms.patience.saturating_sub(self.start.elapsed());
-            match () {
-                () if self.is_over()? => break None,
-                () if self.output.len() > terms.output_limit => break Some(Stop::OutputLimit),
-                () if left.is_zero() => break Some(Stop::Patience),
-                () if terms.heeds_signals && signal::interrupted() => break Some(Stop::Told),
-                () if terms.heeds_signals => self.turn(left.min(SIGNAL_TICK))?,
-                () => self.turn(left)?,
-            }
+    fn said(body: &str, change: impl FnOnce(&mut Terms)) -> String {
+        String::from_utf8(run_with(&script(body), change).output).unwrap()
+    }
+
+    /// Written by a driver into its `$dir`: the number of a process that it started.
+    fn child_of(script: &Script) -> i32 {
+        fs::read_to_string(script.dir.path().join("child")).unwrap().trim().parse().unwrap()
+    }
+
+    fn is_alive(pid: i32) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        !stat.is_empty() && !stat.contains(") Z ")
+    }
+
+    fn ends_soon(pid: i32) -> bool {
+        let start = Instant::now();
+        while is_alive(pid) && start.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        !is_alive(pid)
+    }
+
+    fn end(pid: i32) {
+        rustix::process::kill_process(
+            rustix::process::Pid::from_raw(pid).unwrap(),
+            rustix::process::Signal::KILL,
+        )
+        .unwrap();
+    }
+
+    #[test]
+    fn it_runs_where_told() {
+        assert_eq!(said("pwd", |_| {}), "/\n");
+        assert_eq!(said("pwd", |terms| terms.directory = Some("/proc".into())), "/proc\n");
+        let here = format!("{}\n", std::env::current_dir().unwrap().display());
+        assert_eq!(said("pwd", |terms| terms.directory = None), here);
+    }
+
+    #[test]
+    fn who_holds_the_output_is_left_alone_after_a_while() {
+        let script = script(&format!("sleep 60 & echo $! > $dir/child; {SUCCESS}"));
+        let run = run_with(&script, |terms| terms.linger = Some(Duration::from_millis(200)));
+        let child = child_of(&script);
+        assert!(is_alive(child));
+        end(child);
+        assert_eq!((run.stopped, run.closed, &run.end), (Some(Stop::Patience), None, &End::Exited(0)));
+        let took = run.took.saturating_sub(run.exited.unwrap());
+        assert!((200..5000).contains(&took.as_millis()), "{run:?}");
+    }
+
+    #[test]
+    fn nobody_reads() {
+        let script = script("trap '' PIPE; echo x 2>/dev/null || echo broken > $dir/pipe");
+        let run = run_with(&script, |terms| terms.reader = Reader::Closed);
+        assert!(script.dir.path().join("pipe").exists());
+        assert!(run.output.is_empty() && run.unheard && run.disturbed(), "{run:?}");
+        assert_eq!((run.end, run.stopped, run.closed), (End::Exited(0), None, None));
+    }
+
+    #[test]
+    fn nobody_reads_any_more() {
+        let run = run_with(&script("trap '' PIPE; while echo x; do :; done 2>/dev/null; exit 3"), |terms| {
+            terms.reader = Reader::ClosedAfter(Duration::from_millis(20));
+        });
+        assert!(run.output.starts_with(b"x\n") && run.unheard, "{run:?}");
+        assert_eq!((run.end, run.stopped), (End::Exited(3), None));
+    }
+
+    #[test]
+    fn a_slow_reader_reads_all() {
+        let run = run_with(&script("for i in 1 2 3 4 5 6 7 8; do printf %1024d $i; done"), |terms| {
+            terms.reader = Reader::Slow { pause: Duration::from_millis(1) };
+        });
+        assert_eq!(run.output.len(), 8192);
+        // Half of it does not fit, and 64 bytes come out each time.
+        assert!(run.exited.unwrap() >= Duration::from_millis(60) && !run.disturbed(), "{run:?}");
+    }
+
+    #[test]
+    fn limits_are_the_drivers_only() {
+        let limits = Limits { files: Some(17), processes: Some(1234), file_size: Some(1 << 20) };
+        let body = "ulimit -n; ulimit -p; ulimit -f; umask; ulimit -Hn";
+        let free = said(body, |_| {});
+        let bound = said(body, |terms| (terms.limits, terms.umask) = (limits, Some(0o27)));
+        let bound: Vec<_> = bound.lines().collect();
+        assert_eq!(bound[..4], ["17", "1234", "2048", "0027"]);
+        assert_eq!(bound[4], free.lines().next_back().unwrap());
+        assert_eq!(said(body, |_| {}), free);
+    }
+
+    /// In `ls` itself 3 is the directory that it lists. What this process was given is left out.
+    #[test]
+    fn nothing_else_is_open() {
+        let mut caller = super::super::Caller::new("/bin/ls");
+        caller.terms.environment.clear();
+        let _open = fs::File::open("/proc/self/stat").unwrap();
+        let open = |limits| {
+            let mut caller = caller.clone();
+            caller.terms.limits = limits;
+            let output = caller.execute(&["/proc/self/fd".into()]).run.unwrap().output;
+            let inherited = |fd: &str| {
+                let flags = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
+                let flags = flags.lines().find_map(|line| line.strip_prefix("flags:")).unwrap_or("02000000");
+                i64::from_str_radix(flags.trim(), 8).unwrap() & 0o2_000_000 == 0
+            };
+            let text = String::from_utf8(output).unwrap();
+            let ours = text.lines().filter(|fd| fd.len() == 1 && *fd <= "3" || !inherited(fd));
+            ours.map(str::to_owned).collect::<Vec<_>>()
         };
-        let (exited, closed) = (self.exited, self.closed);
-        match stopped {
-            None => {}
-            Some(Stop::Told) => self.stop(&[Signal::KILL])?,
-            Some(_) => self.stop(&[Signal::TERM, Signal::KILL])?,
-        }
-        let end = if self.exited.is_some() { self.child.wait()?.into() } else { End::Immortal };
-        Ok(Run { end, exited, closed, took: self.start.elapsed(), output: self.output, stopped })
+        assert_eq!(open(Limits::default()), ["0", "1", "2", "3"]);
+        // Another way of starting it.
+        assert_eq!(open(Limits { files: Some(64), ..Limits::default() }), ["0", "1", "2", "3"]);
     }
 
-    /// Notes the end of the process, without reaping it: until then its group's number is nobody else's.
-    fn is_over(&mut self) -> io::Result<bool> {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        if self.exited.is_none() && waitid(WaitId::Pid(self.pid), options)?.is_some() {
-            self.exited = Some(self.start.elapsed());
-            self.ended = None;
-        }
-        Ok(self.exited.is_some() && self.pipe.is_none())
+    fn struck(body: &str, signal: Blow, whom: Whom) -> (Script, Run) {
+        let script = script(body);
+        let when = Moment::After(Duration::from_millis(100));
+        let run = run_with(&script, |terms| terms.strike = Some(Strike { when, signal, whom }));
+        (script, run)
     }
 
-    /// Waits for something to happen, then reads what is there.
-    fn turn(&mut self, wait: Duration) -> io::Result<()> {
-        let blind = self.exited.is_none() && self.ended.is_none();
-        let wait = if blind { wait.min(BLIND_TICK) } else { wait };
-        let mut fds: Vec<_> =
-            self.ended.iter().chain(&self.pipe).map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        // Whoever is this patient waits again.
-        let timeout = Timespec::try_from(wait.min(LONGEST_WAIT)).map_err(io::Error::other)?;
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => self.read(),
-            Err(errno) => Err(errno.into()),
-        }
+    #[test]
+    fn a_strike_hits_the_driver_or_all_of_its_group() {
+        let body = "sleep 60 >/dev/null 2>&1 & echo $! > $dir/child; wait";
+        let (script, run) = struck(body, Blow::Kill, Whom::Driver);
+        assert_eq!((run.end, run.stopped), (End::Signaled(9), None));
+        assert!(is_alive(child_of(&script)));
+        end(child_of(&script));
+        let (script, run) = struck(body, Blow::Kill, Whom::Group);
+        assert_eq!((&run.end, run.disturbed()), (&End::Signaled(9), true));
+        assert!(run.outlived_strike().unwrap() < Duration::from_secs(5), "{run:?}");
+        assert!(ends_soon(child_of(&script)));
     }
 
-    fn read(&mut self) -> io::Result<()> {
-        let mut buffer = [0; 1 << 13];
-        let Some(pipe) = &self.pipe else { return Ok(()) };
-        match rustix::io::read(pipe, &mut buffer) {
-            Ok(0) => {
-                self.pipe = None;
-                self.closed = Some(self.start.elapsed());
-            }
-            Ok(length) => self.output.extend_from_slice(&buffer[..length]),
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-        Ok(())
+    #[test]
+    fn who_is_asked_to_end_may_still_answer() {
+        let body = "trap 'sleep 0.1; echo late; exit 4' TERM; while :; do sleep 0.01; done";
+        let (_, run) = struck(body, Blow::Terminate, Whom::Driver);
+        assert_eq!((run.stopped, &run.output[..]), (None, &b"late\n"[..]));
+        assert_eq!(run.end, End::Exited(4));
+        assert!(run.outlived_strike().unwrap() >= Duration::from_millis(100), "{run:?}");
     }
 
-    /// Ends the whole group: mostly a request, then force. What left the group is out of reach, but no longer
-    /// waited for.
-    fn stop(&mut self, signals: &[Signal]) -> io::Result<()> {
-        let limit = self.output.len();
-        for signal in signals {
-            // Nobody left to get it is as good.
-            let _ = kill_process_group(self.pid, *signal);
-            let since = Instant::now();
-            while !self.is_over()? && since.elapsed() < GRACE {
-                self.turn(GRACE.saturating_sub(since.elapsed()))?;
-                self.output.truncate(limit);
-            }
-        }
-        Ok(())
+    #[test]
+    fn who_has_ended_is_not_struck() {
+        let (_, run) = struck(SUCCESS, Blow::Kill, Whom::Group);
+        assert_eq!((run.end, run.struck, run.output.len()), (End::Exited(0), None, 21));
     }
 }

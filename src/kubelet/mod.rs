@@ -29,10 +29,11 @@ pub mod by_kubelet {
     pub use super::lifecycle::unmount;
 }
 
+pub use crate::sys::limits::Limits;
 pub use asked::Asked;
 pub use caller::{Caller, Exchange, masked};
 pub use diagnosis::{Diagnosis, Finding, Leak, Place};
-pub use exec::{End, Run, Stop, Terms};
+pub use exec::{Blow, End, Moment, Reader, Run, Stop, Strike, Terms, Whom};
 pub use journal::{Action, Journal, Record};
 pub use lifecycle::PodVolume;
 pub use node::{Backoff, NodeDriver, clean_up, is_down};

@@ -16,6 +16,7 @@ pub mod format;
 pub mod helper;
 pub mod image_file;
 pub mod inotify;
+pub mod limits;
 pub mod listing;
 pub mod lock;
 pub mod loop_device;

@@ -204,7 +204,7 @@ fn close_between(first: i32, last: i32) {
 /// Runs `hook` in the child between fork and exec.
 ///
 /// The hook may only make system calls that signal-safety(7) allows: no allocation, no lock. All hooks are in
-/// [`super::supervise`].
+/// [`super::supervise`] and [`super::limits`].
 pub(super) fn before_exec(
     command: &mut Command,
     hook: impl FnMut() -> io::Result<()> + Send + Sync + 'static,

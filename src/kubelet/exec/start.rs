@@ -1,0 +1,43 @@
+//! How a driver is started.
+
+use super::{Reader, Terms};
+use crate::sys::limits;
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// The process, and the reading end of its output, unless nobody reads it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a foreign driver is executed as kubelet would, not as a helper"
+)]
+pub(super) fn spawn(
+    program: &Path,
+    arguments: &[OsString],
+    terms: &Terms,
+) -> io::Result<(Child, Option<OwnedFd>)> {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    if let Reader::Slow { .. } = terms.reader {
+        // Rounded up to a page.
+        fcntl_setpipe_size(&reader, 1)?;
+    }
+    // Closed before the start, so that it is closed before the first byte.
+    let reader = (terms.reader != Reader::Closed).then_some(reader);
+    let mut command = Command::new(program);
+    if let Some(name) = &terms.name {
+        command.arg0(name);
+    }
+    command.args(arguments).env_clear().envs(terms.environment.iter().map(|(name, value)| (name, value)));
+    if let Some(directory) = &terms.directory {
+        command.current_dir(directory);
+    }
+    command.process_group(0);
+    limits::impose(&mut command, terms.limits, terms.umask);
+    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+    // The command holds our copies of the pipe's writing end until it is dropped, on return.
+    Ok((command.spawn()?, reader))
+}
