@@ -6,17 +6,21 @@ use super::evidence::{Evidence, Stopped};
 use super::facts::Facts;
 use super::given::Given;
 use super::left::Left;
-use crate::kubelet::{Asked, Caller, PodVolume, Run, Terms};
+use crate::kubelet::{Asked, Caller, PodVolume, Reader, Run, Terms};
 use crate::protocol::Call;
 use crate::sys::sandbox::Inside;
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::Duration;
 
 /// Where kubelet's directory is, in the sandbox: an empty file system of its own.
 pub(super) const KUBELET_ROOT: &str = "/var/lib/kubelet";
 
 /// The node's name.
 pub(super) const NODE: &str = "node-1.check";
+
+/// How long the output may stay open after the driver has ended. Kubelet waits for ever.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// The driver, in the sandbox of one case.
 #[derive(Debug)]
@@ -71,7 +75,7 @@ impl Seen<'_> {
 impl<'a> Subject<'a> {
     /// In a sandbox that was just made.
     pub fn new(given: &'a Given, facts: &'a Facts, inside: &'a Inside, seed: u64) -> Self {
-        let terms = Terms { patience: given.patience, ..Terms::default() };
+        let terms = Terms { patience: given.patience, linger: Some(LINGER), ..Terms::default() };
         let random = fastrand::Rng::with_seed(seed);
         Self { given, facts, inside, terms, random, answers: Vec::new(), pods: 0, device: String::new() }
     }
@@ -162,6 +166,7 @@ impl<'a> Subject<'a> {
 
     /// Whether the driver is executed in a way that may keep it from answering.
     fn disturbs(&self) -> bool {
-        self.terms.patience < self.given.patience
+        let terms = &self.terms;
+        terms.patience < self.given.patience || terms.strike.is_some() || terms.reader != Reader::All
     }
 }
