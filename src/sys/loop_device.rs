@@ -11,6 +11,7 @@ use crate::sys::raw::{self, LoopCall, LoopConfig, LoopInfo};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FileType, Mode, OFlags, fstat, major, makedev, open};
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -225,6 +226,45 @@ pub fn backing_of(device: u64) -> Result<Option<Backing>> {
     let Some(number) = target.file_name().and_then(|name| number_in(name.to_str()?)) else { return Ok(None) };
     let device = LoopDevice::open(number).with_context(|| format!("look at /dev/loop{number}"))?;
     Ok(device.map(|device| device.backing))
+}
+
+/// The devices over files on the file systems of these numbers (`st_dev`), and over files on those devices.
+pub fn over(file_systems: &BTreeSet<u64>) -> Result<Vec<PathBuf>> {
+    Ok(numbers_over(file_systems)?.into_iter().map(node).collect())
+}
+
+/// Detaches those of [`over`], or has the kernel do it when their last user lets go; how long this may take
+/// is limited.
+pub(super) fn detach_all(file_systems: &BTreeSet<u64>) {
+    for _ in 0..ATTEMPTS {
+        let numbers = numbers_over(file_systems).unwrap_or_default();
+        if numbers.is_empty() {
+            return;
+        }
+        for fd in numbers.into_iter().filter_map(|number| open_node(number, OFlags::RDONLY).ok().flatten()) {
+            let _ = raw::loop_call(fd.as_fd(), LoopCall::ClearFd, 0);
+        }
+        sleep(PAUSE);
+    }
+}
+
+fn numbers_over(file_systems: &BTreeSet<u64>) -> Result<Vec<u32>> {
+    let mut bound = Vec::new();
+    for number in bound_numbers().context("list loop devices")? {
+        // One that cannot be looked at is not ours: we could make it.
+        if let Ok(Some(device)) = LoopDevice::open(number) {
+            bound.push((number, device.backing.inode.device, fstat(&device.fd)?.st_rdev));
+        }
+    }
+    let (mut known, mut found) = (file_systems.clone(), Vec::new());
+    // A device may be over a file on another, which may come later in the list.
+    while let Some(at) = bound.iter().position(|(_, device, _)| known.contains(device)) {
+        let (number, _, own) = bound.swap_remove(at);
+        known.insert(own);
+        found.push(number);
+    }
+    found.sort_unstable();
+    Ok(found)
 }
 
 fn info(file_name: &Path, window: &Window, read_only: bool) -> LoopInfo {

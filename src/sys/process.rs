@@ -48,7 +48,7 @@ pub fn bug(text: &str) -> Failure {
 }
 
 /// A panic writes one `line` made of its text and place, and nothing else of the process runs any more.
-fn end_on_panic(pipe: Arc<OwnedFd>, line: impl Fn(&str) -> String + Send + Sync + 'static) {
+pub(super) fn end_on_panic(pipe: Arc<OwnedFd>, line: impl Fn(&str) -> String + Send + Sync + 'static) {
     std::panic::set_hook(Box::new(move |panic| {
         let text = panic.payload_as_str().unwrap_or("unknown reason");
         let place = panic
@@ -110,7 +110,23 @@ pub fn started(pid: i32) -> Option<u64> {
     stat_field(pid, 22)
 }
 
-/// One number of /proc/PID/stat, counted as proc(5) does; the name, which may hold anything, comes second.
+/// Whether it has ended and its parent has not asked for it.
+pub fn is_zombie(pid: i32) -> bool {
+    stat_field(pid, 3) == Some('Z')
+}
+
+/// Its words as one line; of one without any its name in brackets. `None` if there is none of that number.
+pub fn command_line(pid: i32) -> Option<String> {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let line = String::from_utf8_lossy(&words).replace('\0', " ");
+    if !line.trim().is_empty() {
+        return Some(line.trim_end().to_owned());
+    }
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(format!("[{}]", name.trim_end()))
+}
+
+/// One field of /proc/PID/stat, counted as proc(5) does; the name, which may hold anything, comes second.
 fn stat_field<T: std::str::FromStr>(pid: i32, number: usize) -> Option<T> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let after_name = stat.rsplit(|byte| *byte == b')').next()?;
@@ -157,7 +173,7 @@ impl Worker {
             return Ok(Self { pid, line: reader });
         }
         // Above all the reply pipe: a worker stuck in the kernel must not keep kubelet waiting for its end.
-        raw::close_all_but(writer.as_fd());
+        raw::close_all_but([writer.as_fd()]);
         end_with(parent);
         adopt_orphans();
         let writer = Arc::new(writer);

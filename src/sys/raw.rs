@@ -98,6 +98,25 @@ pub(super) fn loop_status(device: BorrowedFd<'_>) -> io::Result<LoopInfo> {
     Ok(info)
 }
 
+/// `struct ifreq` of linux/if.h, for the calls that read or write flags.
+#[repr(C)]
+struct InterfaceFlags {
+    name: [u8; 16],
+    flags: u16,
+    unused: [u8; 22],
+}
+
+const _: () = assert!(size_of::<InterfaceFlags>() == 40);
+
+/// `SIOCSIFFLAGS`: the loopback device of this network namespace goes up. Any socket of it will do.
+pub(super) fn set_loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let mut name = [0; 16];
+    name[..2].copy_from_slice(b"lo");
+    let mut request = InterfaceFlags { name, flags: 0x1 | 0x40, unused: [0; 22] };
+    // SAFETY: the kernel reads at most sizeof(struct ifreq) bytes, the size asserted above.
+    unsafe { ioctl(socket, 0x8914, ptr::from_mut(&mut request).cast()) }.map(drop)
+}
+
 /// # Safety
 ///
 /// `argument` must be what `request` takes: an integer, or a pointer valid for the whole of its structure.
@@ -162,8 +181,13 @@ pub(super) fn fork() -> nix::Result<Option<nix::unistd::Pid>> {
 
 /// _exit(2) with 0: without destructors and exit handlers, which belong to the process that forked.
 pub(super) fn end() -> ! {
+    end_with(0)
+}
+
+/// The same with another status.
+pub(super) fn end_with(status: i32) -> ! {
     // SAFETY: takes an integer and does not return.
-    unsafe { libc::_exit(0) }
+    unsafe { libc::_exit(status) }
 }
 
 /// Moves fd 1 to fd 3, close-on-exec, and closes everything above it; `None` if fd 1 is not open.
@@ -178,12 +202,17 @@ pub(super) fn take_stdout() -> Option<OwnedFd> {
 }
 
 /// Closes every descriptor from 3 on but `kept`, in a fork that will not go back to the code that owns them.
-pub(super) fn close_all_but(kept: BorrowedFd<'_>) {
-    let kept = kept.as_raw_fd();
-    if kept > 3 {
-        close_between(3, kept - 1);
+pub(super) fn close_all_but<const N: usize>(kept: [BorrowedFd<'_>; N]) {
+    let mut kept = kept.map(|fd| fd.as_raw_fd());
+    kept.sort_unstable();
+    let mut first = 3;
+    for fd in kept {
+        if fd > first {
+            close_between(first, fd - 1);
+        }
+        first = first.max(fd + 1);
     }
-    close_from(kept + 1);
+    close_from(first);
 }
 
 fn close_from(first: i32) {

@@ -6,10 +6,34 @@
 //! the last process of the namespace. `/run` is empty, /proc is the namespace's own, /dev is the machine's,
 //! read-only. Nothing here is ever removed by hand: what is removed by hand below a mount may be the machine's.
 
-use anyhow::{Result, bail};
-use std::os::fd::{BorrowedFd, OwnedFd};
+mod changes;
+mod keeper;
+mod world;
+
+use super::{loop_device, mount_table, process, raw};
+use anyhow::{Context as _, Result};
+use keeper::Ends;
+use mount_table::Entry;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use world::World;
+
+/// How long a sandbox has to disappear when nobody said.
+const LAST_WAIT: Duration = Duration::from_secs(2);
+
+/// What [`Isolation::possible`] waits for.
+const TRIAL: Duration = Duration::from_secs(5);
+
+/// The longest first line of what the work says.
+const HEAD: usize = 32;
 
 /// What a process in a sandbox reaches of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,11 +71,15 @@ pub struct Terms {
 /// A process in a sandbox, from outside. Dropped, all of it is killed.
 #[derive(Debug)]
 pub struct Sandbox {
+    keeper: Option<Pid>,
+    /// While anybody holds it, the keeper lets the sandbox live.
+    control: Option<OwnedFd>,
     line: OwnedFd,
+    heard: Vec<u8>,
 }
 
 /// How the work ended.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Ended {
     /// With these words.
     Said(Vec<u8>),
@@ -63,12 +91,31 @@ pub enum Ended {
 #[derive(Debug)]
 pub struct Inside {
     isolation: Isolation,
+    world: World,
+    /// What making the sandbox has changed.
+    made: BTreeSet<PathBuf>,
+    mounts: BTreeMap<u64, Entry>,
+    devices: BTreeSet<String>,
 }
 
 impl Isolation {
     /// The most that this process may.
+    ///
+    /// Only for a process with one thread.
     pub fn possible() -> Self {
-        Self::None
+        let wanted = if rustix::process::geteuid().is_root() { Self::Full } else { Self::User };
+        [wanted, Self::User].into_iter().find(|isolation| isolation.try_out().is_ok()).unwrap_or(Self::None)
+    }
+
+    /// Makes a sandbox of that kind and lets it go; what stands in the way.
+    pub fn try_out(self) -> Result<()> {
+        let terms = Terms { isolation: self, network: Network::Loopback, exposed: vec![], empty: vec![] };
+        let mut sandbox = Sandbox::start(&terms, |_| Vec::new())?;
+        match sandbox.wait(TRIAL)? {
+            Some(Ended::Said(_)) => Ok(()),
+            Some(Ended::Died(how)) => anyhow::bail!(how),
+            None => anyhow::bail!("is not made within {} s", TRIAL.as_secs()),
+        }
     }
 }
 
@@ -76,25 +123,124 @@ impl Sandbox {
     /// Starts `work` in a new sandbox; it ends with what that returns.
     ///
     /// Only for a process with one thread.
-    pub fn start(_terms: &Terms, _work: impl FnOnce(&Inside) -> Vec<u8>) -> Result<Self> {
-        bail!("not yet")
+    pub fn start(terms: &Terms, work: impl FnOnce(&Inside) -> Vec<u8>) -> Result<Self> {
+        let (line, writer) = pipe_with(PipeFlags::CLOEXEC).context("make a pipe")?;
+        let (orders, control) = pipe_with(PipeFlags::CLOEXEC).context("make a pipe")?;
+        rustix::io::ioctl_fionbio(&line, true).context("make a pipe non-blocking")?;
+        match raw::fork().context("start a sandbox")? {
+            None => keeper::keep(terms, Ends { line: writer, orders }, work),
+            keeper => Ok(Self { keeper, control: Some(control), line, heard: Vec::new() }),
+        }
     }
 
     /// Readable when there is something to [`read`](Self::read).
     pub fn fd(&self) -> BorrowedFd<'_> {
-        std::os::fd::AsFd::as_fd(&self.line)
+        self.line.as_fd()
     }
 
-    /// Reads what is there; `Some` once the work has ended. Does not wait.
+    /// Reads what is there; `Some` once the work has ended. Does not wait for the work.
     pub fn read(&mut self) -> Result<Option<Ended>> {
-        bail!("not yet")
+        let mut buffer = [0; 16 << 10];
+        loop {
+            match rustix::io::read(&self.line, &mut buffer) {
+                Ok(0) => return Ok(Some(said(&self.heard).unwrap_or_else(|| self.died()))),
+                Ok(count) => self.heard.extend_from_slice(&buffer[..count]),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(said(&self.heard)),
+                Err(errno) => return Err(errno).context("read from a sandbox"),
+            }
+        }
+    }
+
+    /// The same, waiting so long.
+    pub fn wait(&mut self, patience: Duration) -> Result<Option<Ended>> {
+        let end = Instant::now() + patience;
+        loop {
+            if let Some(ended) = self.read()? {
+                return Ok(Some(ended));
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let timeout = Timespec::try_from(left).context("a time out of range")?;
+            match poll(&mut [PollFd::new(&self.line, PollFlags::IN)], Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno).context("wait for a sandbox"),
+            }
+        }
     }
 
     /// Kills everything in it and waits for that, but not for ever.
-    pub fn end(self, _patience: Duration) {}
+    pub fn end(mut self, patience: Duration) {
+        self.stop(patience);
+    }
+
+    /// Nothing was said and nobody is left who could.
+    fn died(&mut self) -> Ended {
+        Ended::Died(match self.stop(LAST_WAIT) {
+            Some(WaitStatus::Exited(_, number @ 1..)) => {
+                let signal = nix::sys::signal::Signal::try_from(number);
+                format!("was killed by {}", signal.map_or("a signal", |signal| signal.as_str()))
+            }
+            Some(WaitStatus::Signaled(_, signal, _)) => format!("lost its keeper to {signal}"),
+            _ => "ended without an answer".to_owned(),
+        })
+    }
+
+    /// What became of the keeper; `None` if it is not done in time, or was asked before.
+    fn stop(&mut self, patience: Duration) -> Option<WaitStatus> {
+        self.control = None;
+        let end = Instant::now() + patience;
+        let keeper = self.keeper.take()?;
+        loop {
+            match waitpid(keeper, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) | Err(nix::Error::EINTR) if Instant::now() < end => {
+                    std::thread::sleep(Duration::from_micros(500));
+                }
+                status => return status.ok(),
+            }
+        }
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        self.stop(LAST_WAIT);
+    }
+}
+
+/// What there is once it is complete.
+fn said(heard: &[u8]) -> Option<Ended> {
+    let end = heard.iter().take(HEAD).position(|byte| *byte == b'\n')?;
+    let (kind, length) = std::str::from_utf8(&heard[..end]).ok()?.split_once(' ')?;
+    let words = &heard[end + 1..];
+    if words.len() < length.parse().ok()? {
+        return None;
+    }
+    let text = || String::from_utf8_lossy(words).into_owned();
+    Some(match kind {
+        keeper::SAID => Ended::Said(words.to_owned()),
+        keeper::PANICKED => Ended::Died(format!("panicked: {}", text())),
+        _ => Ended::Died(format!("could not begin: {}", text())),
+    })
 }
 
 impl Inside {
+    fn new(isolation: Isolation, world: World) -> Result<Self> {
+        let mut inside = Self {
+            isolation,
+            world,
+            made: BTreeSet::new(),
+            mounts: BTreeMap::new(),
+            devices: BTreeSet::new(),
+        };
+        inside.made.extend(inside.changed()?);
+        inside.mounts.extend(mount_table::read()?.into_iter().map(|entry| (entry.id, entry)));
+        inside.devices = mapped();
+        Ok(inside)
+    }
+
     /// How much is kept apart.
     pub fn isolation(&self) -> Isolation {
         self.isolation
@@ -102,28 +248,163 @@ impl Inside {
 
     /// Every file, directory and link that was made, changed or removed since the sandbox began, whatever the
     /// file system; not what is in the directories that began [empty](Terms::empty).
+    ///
+    /// A directory is changed if its owner or mode is, a file if its time is as well. Without isolation
+    /// nothing is found.
     pub fn changed(&self) -> Result<Vec<PathBuf>> {
-        bail!("not yet")
+        let mut found = Vec::new();
+        for layer in self.world.layers.iter().filter(|layer| !layer.empty) {
+            found.append(&mut changes::of(layer)?);
+        }
+        found.retain(|path| !self.made.contains(path));
+        found.sort_unstable();
+        Ok(found)
     }
 
     /// Every process of the sandbox but this one that is not a zombie waiting for this one, as
     /// `(pid, command line)`.
     pub fn processes(&self) -> Result<Vec<(i32, String)>> {
-        bail!("not yet")
+        let names = fs::read_dir("/proc").context("list /proc")?;
+        let own = std::process::id().cast_signed();
+        let pids = names.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let mut pids: Vec<i32> = pids.filter(|pid| *pid != own && self.is_ours(*pid)).collect();
+        pids.sort_unstable();
+        Ok(pids.into_iter().filter_map(|pid| Some((pid, process::command_line(pid)?))).collect())
+    }
+
+    /// Whether it is in the sandbox and lives.
+    fn is_ours(&self, pid: i32) -> bool {
+        let own = std::process::id();
+        let parent = |pid| process::parent_of(pid);
+        if process::is_zombie(pid) && parent(pid) == Some(own) {
+            return false;
+        }
+        let mut ancestors = std::iter::successors(Some(pid.cast_unsigned()), |pid| parent(pid.cast_signed()));
+        self.isolation != Isolation::None || ancestors.any(|pid| pid == own)
     }
 
     /// Every mount made since the sandbox began.
-    pub fn mounts(&self) -> Result<Vec<super::mount_table::Entry>> {
-        bail!("not yet")
+    pub fn mounts(&self) -> Result<Vec<Entry>> {
+        let place = |entry: &Entry| (entry.parent, entry.device, entry.target.clone());
+        let is_old = |entry: &Entry| self.mounts.get(&entry.id).is_some_and(|old| place(old) == place(entry));
+        Ok(mount_table::read()?.into_iter().filter(|entry| !is_old(entry)).collect())
     }
 
     /// Every loop device over a file of the sandbox, and every device mapper and network block device that is new.
     pub fn devices(&self) -> Result<Vec<PathBuf>> {
-        bail!("not yet")
+        let mut found = loop_device::over(&self.world.devices)?;
+        found.extend(mapped().difference(&self.devices).map(|name| Path::new("/dev").join(name)));
+        Ok(found)
     }
 
     /// Where a file that was changed in the sandbox is found although something is mounted above it.
-    pub fn beneath(&self, _path: &Path) -> Option<PathBuf> {
-        None
+    pub fn beneath(&self, path: &Path) -> Option<PathBuf> {
+        let layers = self.world.layers.iter().filter(|layer| path.starts_with(&layer.target));
+        let layer = layers.max_by_key(|layer| layer.target.components().count())?;
+        let upper = PathBuf::from(format!("/proc/self/fd/{}", layer.upper.as_raw_fd()));
+        Some(upper.join(path.strip_prefix(&layer.target).ok()?))
+    }
+}
+
+/// The device mapper and network block devices that are in use.
+fn mapped() -> BTreeSet<String> {
+    let names = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let is_used = |name: &String| {
+        name.starts_with("dm-")
+            || name.starts_with("nbd") && Path::new("/sys/block").join(name).join("pid").exists()
+    };
+    names.filter(is_used).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether there can be sandboxes here.
+    fn possible(name: &str) -> bool {
+        let tried = Isolation::Full.try_out();
+        if let Err(error) = &tried {
+            println!("SKIP {name}: needs root for namespaces ({error:#})");
+        }
+        tried.is_ok()
+    }
+
+    fn terms() -> Terms {
+        Terms {
+            isolation: Isolation::Full,
+            network: Network::Loopback,
+            exposed: vec![],
+            empty: vec!["/var/lib/kubelet".into()],
+        }
+    }
+
+    /// What the work says.
+    fn play(work: impl FnOnce(&Inside) -> String) -> String {
+        play_on(&terms(), work)
+    }
+
+    fn play_on(terms: &Terms, work: impl FnOnce(&Inside) -> String) -> String {
+        let mut sandbox = Sandbox::start(terms, |inside| work(inside).into_bytes()).unwrap();
+        let ended = sandbox.wait(Duration::from_secs(20)).unwrap();
+        sandbox.end(LAST_WAIT);
+        match ended {
+            Some(Ended::Said(words)) => String::from_utf8(words).unwrap(),
+            ended => panic!("{ended:?}"),
+        }
+    }
+
+    /// In a sandbox that is one.
+    fn sh(script: &str) -> String {
+        assert_eq!(mount_table::at(Path::new("/")).unwrap().unwrap().file_system, "overlay");
+        #[expect(clippy::disallowed_methods, reason = "a test starts a shell")]
+        let output = std::process::Command::new("sh").args(["-c", script]).output().unwrap();
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim().to_owned()
+    }
+
+    #[test]
+    fn says_what_the_work_returns_however_long() {
+        if !possible("says_what_the_work_returns_however_long") {
+            return;
+        }
+        assert_eq!(play(|_| "x".repeat(3 << 20)).len(), 3 << 20);
+    }
+
+    #[test]
+    fn what_is_written_is_found_and_seen_nowhere_else() {
+        if !possible("what_is_written_is_found_and_seen_nowhere_else") {
+            return;
+        }
+        let found = play(|inside| {
+            sh(
+                "echo x >> /etc/passwd; echo y > /etc/sandbox-test; rm /etc/hosts; chmod 700 /srv; touch /run/a",
+            );
+            format!("{:?}", inside.changed().unwrap())
+        });
+        assert_eq!(found, r#"["/etc/hosts", "/etc/passwd", "/etc/sandbox-test", "/run/a", "/srv"]"#);
+        assert!(!Path::new("/etc/sandbox-test").exists() && Path::new("/etc/hosts").exists());
+    }
+
+    #[test]
+    fn a_panic_is_no_answer() {
+        if !possible("a_panic_is_no_answer") {
+            return;
+        }
+        let mut sandbox = Sandbox::start(&terms(), |_| panic!("boom")).unwrap();
+        let ended = sandbox.wait(Duration::from_secs(20)).unwrap().unwrap();
+        assert!(matches!(&ended, Ended::Died(how) if how.starts_with("panicked: boom at src/")), "{ended:?}");
+    }
+
+    #[test]
+    fn thirty_in_a_row_are_fast() {
+        if !possible("thirty_in_a_row_are_fast") {
+            return;
+        }
+        let start = Instant::now();
+        for _ in 0..30 {
+            assert_eq!(play(|_| "x".into()), "x");
+        }
+        println!("{:?}", start.elapsed() / 30);
+        assert!(start.elapsed() < Duration::from_millis(1500), "{:?}", start.elapsed());
     }
 }

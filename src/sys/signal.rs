@@ -33,6 +33,14 @@ pub fn install() -> Result<()> {
     SigSet::all().thread_unblock().context("unblock signals")
 }
 
+/// Undoes [`install`] in a fork that lives by itself; SIGPIPE stays ignored.
+pub(super) fn forget() {
+    for signal in STOPPING {
+        let _ = raw::set_disposition(signal, SigHandler::SigDfl);
+    }
+    let _ = SigSet::all().thread_unblock();
+}
+
 /// Whether one of them came since [`install`]; it never becomes false again.
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)

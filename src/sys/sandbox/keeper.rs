@@ -1,0 +1,142 @@
+//! Three processes: the one that wants a sandbox, the first one in it, and the keeper between them.
+//!
+//! The keeper stays outside. It waits until nobody holds the other end of its orders any more, however that
+//! came about, kills the sandbox and takes away what outlives its processes. So a killed flexvol leaves
+//! nothing behind either.
+
+use super::world::{self, World};
+use super::{Inside, Isolation, Terms};
+use crate::failure::{MESSAGE_LIMIT, one_line};
+use crate::sys::{loop_device, process, raw, signal};
+use anyhow::{Context as _, Result};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::set_parent_process_death_signal;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+/// What the work said.
+pub(super) const SAID: &str = "said";
+/// How it panicked.
+pub(super) const PANICKED: &str = "panicked";
+/// Why it could not begin.
+pub(super) const FAILED: &str = "failed";
+
+/// The pipes of a sandbox, as its processes have them.
+pub(super) struct Ends {
+    /// What the parent reads.
+    pub(super) line: OwnedFd,
+    /// Where the keeper reads an end, which means: kill it.
+    pub(super) orders: OwnedFd,
+}
+
+/// The life of the keeper, and in the fork it makes of the sandbox.
+pub(super) fn keep(terms: &Terms, ends: Ends, work: impl FnOnce(&Inside) -> Vec<u8>) -> ! {
+    raw::close_all_but([ends.line.as_fd(), ends.orders.as_fd()]);
+    signal::forget();
+    let (first, devices) = match found(terms.isolation) {
+        Ok((Some(first), devices, _)) => (first, devices),
+        Ok((None, _, told)) => live(terms, ends.line, told, work),
+        Err(error) => {
+            say(&ends.line, FAILED, format!("{error:#}").as_bytes());
+            raw::end()
+        }
+    };
+    drop(ends.line);
+    let _ = File::from(ends.orders).read_to_end(&mut Vec::new());
+    let _ = kill(first, Signal::SIGKILL);
+    let status = wait(first);
+    if terms.isolation == Isolation::None {
+        process::end_children();
+    }
+    // Whoever could write to it has ended.
+    let mut bytes = Vec::new();
+    let _ = File::from(devices).read_to_end(&mut bytes);
+    loop_device::detach_all(&numbers(&bytes));
+    raw::end_with(status)
+}
+
+/// The first process, and a pipe from it; in it, `None`.
+fn found(isolation: Isolation) -> Result<(Option<Pid>, OwnedFd, OwnedFd)> {
+    settle(isolation)?;
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).context("make a pipe")?;
+    Ok((raw::fork()?, reader, writer))
+}
+
+/// Out of reach of the terminal, without its output, and for the namespaces that only a fork enters.
+fn settle(isolation: Isolation) -> Result<()> {
+    rustix::process::setsid().context("begin a session")?;
+    let null = File::options().read(true).write(true).open("/dev/null").context("open /dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    match isolation {
+        Isolation::None => process::adopt_orphans(),
+        Isolation::User => world::become_root_of_our_own()?,
+        Isolation::Full => {}
+    }
+    if isolation != Isolation::None {
+        unshare(CloneFlags::CLONE_NEWPID).context("make a pid namespace")?;
+    }
+    Ok(())
+}
+
+/// The life of the first process inside.
+fn live(terms: &Terms, line: OwnedFd, told: OwnedFd, work: impl FnOnce(&Inside) -> Vec<u8>) -> ! {
+    raw::close_all_but([line.as_fd(), told.as_fd()]);
+    let _ = set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    let line = Arc::new(line);
+    process::end_on_panic(Arc::clone(&line), |text| frame_of_text(PANICKED, &one_line(text, MESSAGE_LIMIT)));
+    match begin(terms, told) {
+        Ok(inside) => say(&line, SAID, &work(&inside)),
+        Err(error) => say(&line, FAILED, format!("{error:#}").as_bytes()),
+    }
+    raw::end()
+}
+
+fn begin(terms: &Terms, told: OwnedFd) -> Result<Inside> {
+    let world = match terms.isolation {
+        Isolation::None => {
+            process::adopt_orphans();
+            World::default()
+        }
+        Isolation::Full | Isolation::User => world::make(terms)?,
+    };
+    let devices: Vec<u8> = world.devices.iter().flat_map(|device| device.to_ne_bytes()).collect();
+    // Fails if the keeper is gone already, whose end would have been ours.
+    File::from(told).write_all(&devices).context("tell the keeper")?;
+    Inside::new(terms.isolation, world)
+}
+
+/// How a process ended: 0, or the signal that ended it.
+fn wait(process: Pid) -> i32 {
+    loop {
+        match waitpid(process, None) {
+            Err(nix::Error::EINTR) => {}
+            Ok(WaitStatus::Signaled(_, signal, _)) => return signal as i32,
+            _ => return 0,
+        }
+    }
+}
+
+fn numbers(bytes: &[u8]) -> BTreeSet<u64> {
+    bytes.as_chunks().0.iter().map(|bytes| u64::from_ne_bytes(*bytes)).collect()
+}
+
+fn frame_of_text(kind: &str, text: &str) -> String {
+    format!("{kind} {}\n{text}", text.len())
+}
+
+/// Nobody may be there to hear it any more.
+fn say(line: &OwnedFd, kind: &str, words: &[u8]) {
+    let Ok(line) = line.try_clone() else { return };
+    let mut line = File::from(line);
+    let _ = line.write_all(format!("{kind} {}\n", words.len()).as_bytes());
+    let _ = line.write_all(words);
+}
