@@ -65,6 +65,7 @@ pub mod quantity;
 pub mod schema;
 pub mod secret;
 pub mod settings;
+mod shell;
 pub mod skeleton;
 pub mod sys;
 pub mod volume_dir;

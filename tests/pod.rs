@@ -374,7 +374,7 @@ fn bad_input_is_one_line_with_the_mend() {
         ),
         (
             POD.replace("options:", "secretRef: {name: s}, options:"),
-            "there is no Secret default/s: add its file with -f",
+            "there is no Secret default/s: add its file",
         ),
     ] {
         site.file("bad.yaml", &text);

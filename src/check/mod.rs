@@ -41,6 +41,8 @@ pub use evidence::{Evidence, Played, Stopped};
 pub use facts::Facts;
 pub use given::{Given, Nature};
 pub use left::Left;
-pub use report::{CaseResult, Outcome, Report};
+#[cfg(test)]
+pub(crate) use report::tests::made_up;
+pub use report::{CaseResult, Group, Outcome, Report};
 pub use runner::run;
 pub use subject::{Seen, Subject};

@@ -50,7 +50,14 @@ pub fn run(given: &Given, chosen: &Chosen, done: &mut dyn FnMut(&CaseResult)) ->
     })?;
     let mut results = run.finish(chosen, done);
     judge_blocked(&mut results);
-    Ok(Report { results, facts, seed: given.seed, isolation: terms.isolation, took: start.elapsed() })
+    Ok(Report {
+        driver: given.driver.clone(),
+        results,
+        facts,
+        seed: given.seed,
+        isolation: terms.isolation,
+        took: start.elapsed(),
+    })
 }
 
 /// The survey has a sandbox of its own, as each case has.

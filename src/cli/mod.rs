@@ -10,6 +10,7 @@
 mod call;
 mod call_arguments;
 mod capabilities;
+mod check;
 mod completions;
 mod deploy;
 mod driver_dir;
@@ -21,6 +22,7 @@ mod list;
 mod locate;
 mod man;
 mod manifest;
+mod objects;
 mod placing;
 mod plan;
 mod pod;
@@ -29,7 +31,6 @@ mod probing;
 mod report;
 mod run;
 mod screen;
-mod shell;
 mod trial;
 mod uninstall;
 mod watch;
@@ -72,6 +73,7 @@ On every node of a cluster:
 A driver of your own, in any language:
   flexvol call ./my-driver init                   what kubelet makes of its answer
   sudo flexvol pod up -f pod.yaml                 a pod's volumes, brought up without a cluster
+  sudo flexvol check ./my-driver                  whether it is what kubelet needs, case by case
 
 flexvol --help lists every command, flexvol <command> --help explains one.
 ";
@@ -116,6 +118,7 @@ enum Command {
     #[command(name = "call")]
     CallDriver(call::CallDriver),
     Pod(pod::Pod),
+    Check(Box<check::Check>),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -155,6 +158,7 @@ impl Command {
             Self::Watch(command) => command.run(screen),
             Self::CallDriver(command) => command.run(screen),
             Self::Pod(command) => command.run(screen),
+            Self::Check(command) => Ok(command.run(screen)),
             Self::Completions(command) => command.run(screen),
             Self::Man(command) => command.run(screen),
         }

@@ -4,25 +4,22 @@ mod life;
 mod rehearsal;
 
 use super::driver_dir;
+use super::objects::{self, title};
 use super::report::Report;
 use super::screen::Screen;
 use crate::failure::{Code, Failure};
-use crate::kubelet::{Objects, PodVolume, Secrets, Terms};
+use crate::kubelet::{Secrets, Terms};
 use crate::plugin_dir::locate;
 use crate::quantity::Quantity;
 use crate::sys::{files, signal};
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// Instead of kubelet's own, which it keeps clean.
 const ROOT: &str = "/var/lib/flexvol/kubelet";
-
-/// What an API server takes at most.
-const FILE_LIMIT: usize = 3 << 20;
 
 /// What a running kubelet has in its directory.
 const OF_KUBELET: [&str; 3] = ["plugins_registry", "device-plugins", "cpu_manager_state"];
@@ -113,7 +110,7 @@ impl Pod {
             Action::Down(down) => (&down.common, Secrets::Unneeded),
         };
         let root = common.root()?;
-        let volumes = common.objects()?.pod_volumes(&root, secrets)?;
+        let volumes = objects::read(&common.files)?.pod_volumes(&root, secrets)?;
         let node = common.node_name()?;
         if common.dry_run {
             return rehearsal::print(screen, &volumes, &node, matches!(self.action, Action::Up(_)));
@@ -157,17 +154,6 @@ impl Common {
         Ok(root)
     }
 
-    fn objects(&self) -> Result<Objects> {
-        let mut objects = Objects::default();
-        for file in &self.files {
-            let text = read(file)?;
-            objects
-                .add(&text)
-                .map_err(|why| Failure::options(format!("{}: {}", file.display(), why.message())))?;
-        }
-        Ok(objects)
-    }
-
     fn node_name(&self) -> Result<String> {
         if let Some(name) = &self.node {
             return Ok(name.clone());
@@ -176,23 +162,4 @@ impl Common {
         let name = name.context("learn the host's name: give --node")?;
         Ok(name.trim().to_lowercase())
     }
-}
-
-fn read(file: &Path) -> Result<String> {
-    if file != Path::new("-") {
-        let missing = || Failure::new(Code::NotFound, format!("there is no file {}", file.display()));
-        return files::read_small(file, FILE_LIMIT)?.ok_or_else(|| missing().into());
-    }
-    let mut text = String::new();
-    let limit = FILE_LIMIT as u64 + 1;
-    std::io::stdin().take(limit).read_to_string(&mut text).context("read standard input")?;
-    anyhow::ensure!(text.len() <= FILE_LIMIT, "standard input is larger than {FILE_LIMIT} bytes");
-    Ok(text)
-}
-
-/// A volume of a pod, for people.
-fn title(volume: &PodVolume) -> String {
-    let pod = &volume.options.pod;
-    let word = |word: &Option<String>| word.clone().unwrap_or_default();
-    format!("{}/{} {}", word(&pod.namespace), word(&pod.name), volume.name)
 }

@@ -227,7 +227,8 @@ fn is_telling(action: Action) -> bool {
     !quiet.contains(&action)
 }
 
-fn duration(time: Duration) -> String {
+/// A time with a fitting unit.
+pub(super) fn duration(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("{:.1} ms", time.as_secs_f64() * 1e3),
         _ => format!("{:.2} s", time.as_secs_f64()),

@@ -10,6 +10,8 @@ use std::io::{self, IsTerminal as _, Write};
 pub(super) struct Screen {
     out: Box<dyn Write>,
     json: bool,
+    terminal: bool,
+    passing: bool,
     colour: bool,
 }
 
@@ -38,7 +40,8 @@ impl Screen {
     pub(super) fn standard(json: bool) -> Self {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self { out: Box::new(io::stdout()), json, colour: io::stdout().is_terminal() && !plain && !dumb }
+        let terminal = io::stdout().is_terminal() && !dumb;
+        Self { out: Box::new(io::stdout()), json, terminal, passing: false, colour: terminal && !plain }
     }
 
     /// Whether `--json` was given.
@@ -48,6 +51,9 @@ impl Screen {
 
     /// Prints text that ends its own lines.
     pub(super) fn text(&mut self, text: &str) -> Result<()> {
+        if std::mem::take(&mut self.passing) {
+            self.out.write_all(b"\r\x1b[K")?;
+        }
         self.out.write_all(text.as_bytes())?;
         Ok(self.out.flush()?)
     }
@@ -55,6 +61,21 @@ impl Screen {
     /// Prints one line.
     pub(super) fn line(&mut self, line: &str) -> Result<()> {
         self.text(&format!("{line}\n"))
+    }
+
+    /// Shows a line until there is another; nothing where nobody looks on. It has to be shorter than a
+    /// terminal is wide.
+    pub(super) fn passing(&mut self, line: &str) -> Result<()> {
+        if self.terminal {
+            self.text(line)?;
+            self.passing = true;
+        }
+        Ok(())
+    }
+
+    /// Whether somebody looks on.
+    pub(super) fn is_terminal(&self) -> bool {
+        self.terminal
     }
 
     /// Prints one value as indented JSON.

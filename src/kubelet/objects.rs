@@ -169,7 +169,7 @@ impl Objects {
         let key = (wanted.namespace.clone(), reference.name.clone());
         let Some(secret) = self.secrets.get(&key) else {
             let text = format!(
-                "{}, volume {}: there is no Secret {}/{}: add its file with -f",
+                "{}, volume {}: there is no Secret {}/{}: add its file",
                 pod.title(),
                 wanted.name,
                 key.0,
@@ -386,7 +386,7 @@ mod tests {
             ("{driver: a/b, secretRef: {name: s, namespace: ns}}", "secretRef.namespace is no field"),
             (
                 "{driver: a/b, secretRef: {name: s}}",
-                "pod default/p, volume v: there is no Secret default/s: add its file with -f",
+                "pod default/p, volume v: there is no Secret default/s: add its file",
             ),
             ("{driver: a/b, driver: a/b}", "line 1, column"),
             ("5", "spec.volumes[0].flexVolume must be a mapping"),

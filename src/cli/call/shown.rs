@@ -2,9 +2,9 @@
 
 use super::Called;
 use crate::cli::screen::{Screen, Tone};
-use crate::cli::shell::words;
 use crate::failure::one_line;
 use crate::kubelet::{End, Place, Run, Stop, Verdict};
+use crate::shell::words;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::time::Duration;

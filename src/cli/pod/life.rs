@@ -1,6 +1,6 @@
 //! `up` and `down`: every operation of every volume, repeated where that was asked for.
 
-use super::title;
+use crate::cli::objects::title;
 use crate::cli::report::{Report, Row};
 use crate::cli::{capabilities, driver_dir};
 use crate::kubelet::{Backoff, Journal, NodeDriver, PodVolume, Terms, clean_up, is_down};

@@ -1,10 +1,10 @@
 //! `--dry-run`: the calls, without a driver.
 
-use super::title;
+use crate::cli::objects::title;
 use crate::cli::screen::Screen;
-use crate::cli::shell::words;
 use crate::kubelet::{PodVolume, masked};
 use crate::protocol::Verb;
+use crate::shell::words;
 use anyhow::Result;
 use serde::Serialize;
 use std::process::ExitCode;

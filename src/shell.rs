@@ -1,7 +1,7 @@
 //! Words as a shell would need them.
 
 /// A line that a shell takes apart into exactly these words.
-pub(super) fn words(words: &[String]) -> String {
+pub(crate) fn words(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
