@@ -30,6 +30,7 @@ mod given;
 mod left;
 mod report;
 mod runner;
+pub mod self_test;
 mod staging;
 mod subject;
 mod survey;

@@ -1,0 +1,9 @@
+//! The faults, one file a group of cases.
+
+mod mount;
+mod output;
+
+use super::Fault;
+
+/// In the order in which they are reported.
+pub(super) static ALL: &[&[Fault]] = &[output::FAULTS, mount::FAULTS];
