@@ -55,11 +55,15 @@ impl<'a> Page<'a> {
     }
 
     fn failure(&mut self, result: &CaseResult, word: &str) {
-        let head = (self.paint)(Tone::Bad, &format!("{word} {}", result.case.id));
+        let tone = if result.case.level == Level::Must { Tone::Bad } else { Tone::Warning };
+        let head = (self.paint)(tone, &format!("{word} {}", result.case.id));
         self.line(&format!("{head}  {}", result.case.level));
         self.row("expected", result.case.claim);
         if let Outcome::Broken(why) = &result.outcome {
-            self.row("but", &format!("{why}: nothing is known about the driver from this"));
+            self.row(
+                "but",
+                &format!("{why}: this says nothing of the driver; if it is so each time, please report it"),
+            );
         }
         let mut told = Vec::new();
         for evidence in result.telling() {
@@ -94,8 +98,9 @@ impl<'a> Page<'a> {
                 group.count(|each| *each == Outcome::Passed),
                 group.count(|each| matches!(each, Outcome::Blocked(_))),
                 group.count(|each| matches!(each, Outcome::Skipped(_))),
-                duration(group.took())
+                Some(group.took()).filter(|time| !time.is_zero()).map(duration).unwrap_or_default()
             );
+            let line = line.trim_end().to_owned();
             self.line(&if failed > 0 { (self.paint)(Tone::Bad, &line) } else { line });
         }
         self.line("");
@@ -224,4 +229,73 @@ fn cases(count: usize) -> String {
 fn listed(ids: &[&str]) -> String {
     let shown = ids[..ids.len().min(IDS)].join(", ");
     if ids.len() > IDS { format!("{shown} and {} more", ids.len() - IDS) } else { shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::made_up;
+
+    fn page(report: &Report) -> String {
+        rendered(report, &|_, text| text.to_owned())
+    }
+
+    #[test]
+    fn a_page_says_what_failed_and_why_and_what_else_there_was() {
+        let expected = r#"FAIL mount::works  must
+  expected  a second mount of a mounted directory changes nothing
+  seen      1 mounts became 2
+  sent      mount '/var/lib/kubelet/a b' '{"k":"it'\''s <&>"}'
+  got       {"status":"Success"}?[31m]]>
+  kubelet   believes it
+  because   kubelet repeats a mount whose answer it lost, and unmounts once
+  mend      look first whether the directory is a mount point
+
+FAIL output::message  should
+  expected  a second mount of a mounted directory changes nothing
+  seen      a # newline
+  sent      mount '/var/lib/kubelet/a b' '{"k":"it'\''s <&>"}'
+  got       {"status":"Success"}?[31m]]>
+  kubelet   believes it
+  because   kubelet repeats a mount whose answer it lost, and unmounts once
+  mend      look first whether the directory is a mount point
+  seen      empty
+  mend      say "why"
+  where     in 3 cases: mount::works, mount::odd, mount::daemon
+
+BROKEN mount::odd  should
+  expected  a second mount of a mounted directory changes nothing
+  but       ended with signal 9: this says nothing of the driver; if it is so each time, please
+            report it
+
+GROUP         HOLD  FAILED  NOT JUDGED  SKIPPED      TIME
+output           1       1           0        0
+mount            0       2           1        1   12.0 ms
+
+1 case was not judged, because mount::works does not hold: mount::twice
+skipped, no process serves a mount: mount::daemon
+3 calls in 1.50 s; --seed 123 replays exactly this
+1 must and 0 should cases hold, 2 failed, 1 not judged, 1 skipped, 1 could not be played
+"#;
+        assert_eq!(page(&made_up()), expected);
+    }
+
+    #[test]
+    fn what_blocks_and_was_not_asked_for_is_shown() {
+        let mut report = made_up();
+        report.results.remove(2);
+        let page = page(&report);
+        let note = "because mount::works does not hold: mount::twice\n  seen      a mount is needed first\n";
+        assert!(page.contains(note), "{page}");
+    }
+
+    #[test]
+    fn what_a_whole_group_has_in_common_is_said_of_the_group() {
+        let mut report = made_up();
+        for result in &mut report.results[2..] {
+            result.outcome = Outcome::Skipped("needs a volume".to_owned());
+        }
+        let page = page(&report);
+        assert!(page.contains("\nskipped, needs a volume: mount::*\n"), "{page}");
+    }
 }
