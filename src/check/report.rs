@@ -109,13 +109,15 @@ impl Report {
         self.results.iter().filter(wanted).filter(|result| ended(&result.outcome)).count()
     }
 
-    /// 0 if no must failed, 1 if one did or was blocked, 2 if one could not be played.
+    /// 0 if no must failed, 1 if one did or was blocked, 2 if one could not be played, or nothing was judged.
     pub fn exit_status(&self) -> u8 {
         let bad = |outcome: &Outcome| matches!(outcome, Outcome::Failed | Outcome::Blocked(_));
         let broken = |outcome: &Outcome| matches!(outcome, Outcome::Broken(_));
+        let skipped = |outcome: &Outcome| matches!(outcome, Outcome::Skipped(_));
         match () {
             () if self.count(Some(Level::Must), bad) > 0 => 1,
             () if self.count(None, broken) > 0 => 2,
+            () if self.count(None, skipped) == self.results.len() => 2,
             () => 0,
         }
     }
@@ -237,6 +239,8 @@ pub(crate) mod tests {
         assert_eq!(report.exit_status(), 2, "one could not be played");
         report.results.pop();
         assert_eq!(report.exit_status(), 0, "a should that failed");
+        report.results.retain(|result| matches!(result.outcome, Outcome::Skipped(_)));
+        assert_eq!(report.exit_status(), 2, "nothing was judged");
     }
 
     #[test]

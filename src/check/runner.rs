@@ -106,11 +106,8 @@ struct Run {
     sights: BTreeMap<&'static str, Sight>,
 }
 
-#[derive(Default)]
-struct Sight {
-    evidence: Vec<Evidence>,
-    seen_in: Vec<&'static str>,
-}
+/// By the place of the played case in the table: cases end in any order, and are told in one.
+type Sight = BTreeMap<usize, (&'static str, Vec<Evidence>)>;
 
 impl Run {
     /// What a played case says of itself and of the watched ones.
@@ -119,9 +116,8 @@ impl Run {
             let Some(watched) = Case::named(id) else { continue };
             let sight = self.sights.entry(watched.id).or_default();
             if !evidence.is_empty() {
-                sight.seen_in.push(case.id);
-                let room = KEPT.saturating_sub(sight.evidence.len());
-                sight.evidence.extend(evidence.iter().take(room).cloned());
+                let place = Case::all().position(|other| other.id == case.id).unwrap_or_default();
+                sight.insert(place, (case.id, evidence.iter().take(KEPT).cloned().collect()));
             }
         }
         CaseResult {
@@ -145,10 +141,8 @@ impl Run {
             if matches!(case.how, How::Watched(_)) {
                 let result = match self.sights.remove(case.id) {
                     None => CaseResult::of(case, Outcome::Skipped("there was nothing to look at".to_owned())),
-                    Some(sight) if sight.seen_in.is_empty() => CaseResult::of(case, Outcome::Passed),
-                    Some(Sight { evidence, seen_in }) => {
-                        CaseResult { evidence, seen_in, ..CaseResult::of(case, Outcome::Failed) }
-                    }
+                    Some(sight) if sight.is_empty() => CaseResult::of(case, Outcome::Passed),
+                    Some(sight) => seen(case, sight),
                 };
                 done(&result);
                 self.results.insert(case.id, result);
@@ -156,6 +150,13 @@ impl Run {
         }
         chosen.reported.iter().filter_map(|case| self.results.remove(case.id)).collect()
     }
+}
+
+/// A watched case that does not hold.
+fn seen(case: &'static Case, sight: Sight) -> CaseResult {
+    let (seen_in, evidence): (Vec<_>, Vec<_>) = sight.into_values().unzip();
+    let evidence = evidence.into_iter().flatten().take(KEPT).collect();
+    CaseResult { evidence, seen_in, ..CaseResult::of(case, Outcome::Failed) }
 }
 
 /// A case that is blocked by one that holds has found something of its own.

@@ -14,13 +14,14 @@ pub(super) struct Progress<'a> {
     wanted: bool,
     total: usize,
     ended: usize,
+    stays: bool,
     written: Result<()>,
 }
 
 impl<'a> Progress<'a> {
     /// For so many cases. Where not text is wanted nothing is shown.
     pub(super) fn new(screen: &'a mut Screen, total: usize, wanted: bool) -> Self {
-        Self { screen, wanted, total, ended: 0, written: Ok(()) }
+        Self { screen, wanted, total, ended: 0, stays: false, written: Ok(()) }
     }
 
     /// Says what is about to be done.
@@ -62,6 +63,7 @@ impl<'a> Progress<'a> {
         if self.screen.is_terminal() && !stays {
             self.screen.passing(&format!("{line}  {}/{}", self.ended, self.total))
         } else {
+            self.stays = true;
             self.screen.line(line.trim_end())
         }
     }
@@ -69,6 +71,6 @@ impl<'a> Progress<'a> {
     /// After the last case; fails if something could not be shown.
     pub(super) fn end(self) -> Result<()> {
         self.written?;
-        if self.wanted { self.screen.line("") } else { Ok(()) }
+        if self.stays { self.screen.line("") } else { Ok(()) }
     }
 }
