@@ -206,7 +206,7 @@ fn one_object(answer: &Answer) -> Option<Evidence> {
 }
 
 fn noise(answer: &Answer) -> Option<Evidence> {
-    if !is_malformed(answer) {
+    if !is_malformed(answer) || has_strange_bytes(&answer.run.output).is_some() {
         return None;
     }
     let noise = in_noise(&String::from_utf8_lossy(&answer.run.output))?;

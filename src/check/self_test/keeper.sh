@@ -1,7 +1,8 @@
 #!/usr/bin/env -S -i -C / PATH=/usr/sbin:/usr/bin:/sbin:/bin sh
-# shellcheck shell=dash disable=SC2016,SC2086 # jq programs, and words that are safe to split
+# shellcheck shell=dash disable=SC2016,SC2086 # a program for awk, and words that are safe to split
 # A FlexVolume driver that keeps a process for each mount, as FUSE drivers do, for copying: a tmpfs, and a sleep where
-# the file system's server would be. tmpfs.sh explains the frame. Needs jq, util-linux and procps.
+# the file system's server would be. tmpfs.sh explains the frame. Needs util-linux, awk, and
+# procps.
 exec 3>&1 </dev/null >/dev/null 2>&1
 set -f
 umask 077
@@ -49,15 +50,45 @@ start() { pgrep -f "$server\$" || setsid -f $server 3>&- 9>&-; }
 # Until none is left.
 stop() { while pkill -KILL -f "$server\$"; do sleep 0.01; done; }
 
-wishes='def must(good; $why): if good then . else error($why) end;
-    try (must(length == 1; "the options must be one object") | .[0]
-    | must(type == "object" and all(.[]; type == "string"); "the options must be strings in one object")
-    | .["kubernetes.io/readwrite"] // "rw"
-    | must(. == "ro" or . == "rw"; "kubernetes.io/readwrite: must be ro or rw")) catch ("error: " + .)'
+parse='
+function hex(digit) { return index("123456789abcdef", tolower(digit)) }
+function string(    raw, text, at, code) {
+    match(all, quoted)
+    raw = substr(all, 2, RLENGTH - 2)
+    all = substr(all, RLENGTH + 1)
+    sub(/^[ \t\r\n:,]*/, "", all)
+    while ((at = index(raw, "\\")) > 0) {
+        code = substr(raw, at + 1, 5)
+        text = text substr(raw, 1, at - 1)
+        if (code ~ /^u00/) text = text sprintf("%c", 16 * hex(substr(code, 4, 1)) + hex(substr(code, 5, 1)))
+        else text = text (code ~ /^["\\\/]/ ? substr(code, 1, 1) : "?")
+        raw = substr(raw, at + (code ~ /^u/ ? 6 : 2))
+    }
+    return text raw
+}
+function fail(why) { print "error: " why; exit }
+function value(key, otherwise) { return key in given ? given[key] : otherwise }
+{ all = all $0 "\n" }
+END {
+    s = "[ \t\r\n]*"
+    x = "[0-9A-Fa-f]"
+    quoted = "\"([^\"\\\\\001-\037]|\\\\([\"\\\\/bfnrt]|u" x x x x "))*\""
+    pair = quoted s ":" s quoted s
+    if (all !~ "^" s "[{]" s "(" pair "(," s pair ")*)?[}]" s "$") fail("the options must be strings in one object")
+    sub("^" s "[{]" s, "", all)
+    while (all ~ /^"/) {
+        key = string()
+        if (key in given) fail("an option is there twice")
+        given[key] = string()
+    }
+    access = value("kubernetes.io/readwrite", "rw")
+    if (access !~ /^r[ow]$/) fail("kubernetes.io/readwrite: must be ro or rw")
+    print access
+}'
 
 mount_volume() {
     [ $# = 2 ] || fail "mount takes a directory and the options"
-    access=$(printf '%s' "$2" | jq -rs "$wishes") || fail "the options are no JSON"
+    access=$(printf '%s' "$2" | awk "$parse") || fail "awk does not work"
     case $access in error:*) fail "${access#error: }" ;; esac
     take "$1"
     [ -d "$dir" ] || mkdir -m 0750 "$dir" || fail "cannot make $dir"

@@ -1,10 +1,42 @@
 //! `flexvol check --self`: the kit, checked by drivers that are built to misbehave.
 
-use crate::cli::screen::Screen;
-use anyhow::{Result, bail};
+use crate::check::self_test::{self, Row};
+use crate::cli::report::duration;
+use crate::cli::screen::{Screen, Tone};
+use crate::failure::Failure;
+use anyhow::Result;
 use std::process::ExitCode;
 
 /// Those that a pattern means; all if there is none.
-pub(super) fn run(_screen: &mut Screen, _patterns: &[String]) -> Result<ExitCode> {
-    bail!("not yet")
+pub(super) fn run(screen: &mut Screen, patterns: &[String]) -> Result<ExitCode> {
+    let mut shown = screen.passing("looking at the drivers …");
+    let matrix = self_test::run(patterns, &mut |row| {
+        if shown.is_ok() {
+            shown = show(screen, row);
+        }
+    })?;
+    shown?;
+    if matrix.rows.is_empty() {
+        return Err(Failure::call("no such misbehaviour: flexvol check --self shows them all").into());
+    }
+    if screen.wants_json() {
+        screen.json(&matrix)?;
+    } else {
+        let tone = if matrix.is_exact() { Tone::Good } else { Tone::Bad };
+        let verdict = screen.paint(tone, &matrix.verdict());
+        screen.line(&verdict)?;
+    }
+    Ok(ExitCode::from(u8::from(!matrix.is_exact())))
+}
+
+fn show(screen: &mut Screen, row: &Row) -> Result<()> {
+    if screen.wants_json() {
+        return Ok(());
+    }
+    screen.text(&row.render())?;
+    for difference in row.differences() {
+        let line = screen.paint(Tone::Bad, &format!("{}: {difference}", row.name));
+        screen.line(&line)?;
+    }
+    screen.passing(&format!("{} took {}", row.name, duration(row.took)))
 }
