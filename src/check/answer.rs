@@ -95,6 +95,15 @@ impl Answer {
         }
     }
 
+    /// It must have said how it went, well or not; `situation` is what it had to deal with.
+    pub fn answers(self, situation: &str) -> Result<Self, Stopped> {
+        if self.is_success() || self.is_failure() {
+            Ok(self)
+        } else {
+            Err(self.fails(format!("{situation}, and {}", self.shown())))
+        }
+    }
+
     /// The failure of a case that this call shows.
     pub fn fails(&self, problem: impl Into<String>) -> Stopped {
         self.evidence(problem).into()

@@ -24,6 +24,7 @@ mod answer;
 mod case;
 mod cases;
 mod chosen;
+mod device_calls;
 mod evidence;
 mod facts;
 mod given;

@@ -110,7 +110,7 @@ pub fn other_mounts(global: &TargetPath) -> Result<Vec<String>> {
 }
 
 /// Fails while somebody holds the device.
-pub(super) fn is_free(device: &Path) -> Result<()> {
+pub fn is_free(device: &Path) -> Result<()> {
     if !device.metadata().is_ok_and(|about| about.file_type().is_block_device()) {
         return Ok(());
     }
