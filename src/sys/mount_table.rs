@@ -37,6 +37,13 @@ pub struct Entry {
     pub source: OsString,
 }
 
+impl Entry {
+    /// The device as stat(2) has it.
+    pub fn device_number(&self) -> u64 {
+        rustix::fs::makedev(self.device.0, self.device.1)
+    }
+}
+
 /// All entries, in the kernel's order: of several at one target the last is on top.
 pub fn read() -> Result<Vec<Entry>> {
     let text = std::fs::read(OWN).context("read /proc/self/mountinfo: is /proc mounted?")?;

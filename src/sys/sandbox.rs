@@ -8,10 +8,14 @@
 
 mod changes;
 mod keeper;
+mod maker;
+mod pieces;
+mod read_only;
 mod world;
 
 use super::{loop_device, mount_table, process, raw};
 use anyhow::{Context as _, Result};
+use changes::Mark;
 use keeper::Ends;
 use mount_table::Entry;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -93,7 +97,7 @@ pub struct Inside {
     isolation: Isolation,
     world: World,
     /// What making the sandbox has changed.
-    made: BTreeSet<PathBuf>,
+    made: BTreeMap<PathBuf, Mark>,
     mounts: BTreeMap<u64, Entry>,
     devices: BTreeSet<String>,
 }
@@ -231,11 +235,11 @@ impl Inside {
         let mut inside = Self {
             isolation,
             world,
-            made: BTreeSet::new(),
+            made: BTreeMap::new(),
             mounts: BTreeMap::new(),
             devices: BTreeSet::new(),
         };
-        inside.made.extend(inside.changed()?);
+        inside.made = inside.written()?;
         inside.mounts.extend(mount_table::read()?.into_iter().map(|entry| (entry.id, entry)));
         inside.devices = mapped();
         Ok(inside)
@@ -252,13 +256,18 @@ impl Inside {
     /// A directory is changed if its owner or mode is, a file if its time is as well. Without isolation
     /// nothing is found.
     pub fn changed(&self) -> Result<Vec<PathBuf>> {
-        let mut found = Vec::new();
+        let now = self.written()?;
+        let new = now.iter().filter(|(path, mark)| self.made.get(*path) != Some(mark)).map(|(path, _)| path);
+        let gone = self.made.keys().filter(|path| !now.contains_key(*path));
+        Ok(new.chain(gone).cloned().collect())
+    }
+
+    fn written(&self) -> Result<BTreeMap<PathBuf, Mark>> {
+        let mut written = BTreeMap::new();
         for layer in self.world.layers.iter().filter(|layer| !layer.empty) {
-            found.append(&mut changes::of(layer)?);
+            written.append(&mut changes::of(layer)?);
         }
-        found.retain(|path| !self.made.contains(path));
-        found.sort_unstable();
-        Ok(found)
+        Ok(written)
     }
 
     /// Every process of the sandbox but this one that is not a zombie waiting for this one, as
@@ -290,9 +299,14 @@ impl Inside {
         Ok(mount_table::read()?.into_iter().filter(|entry| !is_old(entry)).collect())
     }
 
-    /// Every loop device over a file of the sandbox, and every device mapper and network block device that is new.
+    /// Every loop device over a file of the sandbox or of something mounted in it, and every device mapper and
+    /// network block device that is new.
     pub fn devices(&self) -> Result<Vec<PathBuf>> {
-        let mut found = loop_device::over(&self.world.devices)?;
+        let is_old = |entry: &Entry| self.mounts.values().any(|old| old.device == entry.device);
+        // Those with a device behind them can be the machine's.
+        let mounted = self.mounts()?.into_iter().filter(|entry| entry.device.0 == 0 && !is_old(entry));
+        let mounted = mounted.map(|entry| entry.device_number());
+        let mut found = loop_device::over(&self.world.devices.iter().copied().chain(mounted).collect())?;
         found.extend(mapped().difference(&self.devices).map(|name| Path::new("/dev").join(name)));
         Ok(found)
     }

@@ -3,6 +3,7 @@
 use super::world::Layer;
 use anyhow::{Context as _, Result};
 use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,9 +12,17 @@ use std::path::{Path, PathBuf};
 /// The marks of a directory that does not show what is below it, as root and as root of a user namespace.
 const OPAQUE: [&str; 2] = ["trusted.overlay.opaque", "user.overlay.opaque"];
 
-/// Everything that differs in one file system, as it is seen in the sandbox.
-pub(super) fn of(layer: &Layer) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
+/// What tells whether a file is still the same. Of a directory only what it is itself, without what is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    mode: u32,
+    owner: (u32, u32),
+    content: Option<(i64, i64, i64, u64)>,
+}
+
+/// Everything that differs in one file system, by its path in the sandbox.
+pub(super) fn of(layer: &Layer) -> Result<BTreeMap<PathBuf, Mark>> {
+    let mut found = BTreeMap::new();
     let lower = layer.lower.as_ref().map(|lower| lower.as_fd());
     compare(layer.upper.as_fd(), lower, &layer.target, &mut found)
         .with_context(|| format!("look at what was written to {}", layer.target.display()))?;
@@ -25,7 +34,7 @@ fn compare(
     upper: BorrowedFd<'_>,
     lower: Option<BorrowedFd<'_>>,
     path: &Path,
-    found: &mut Vec<PathBuf>,
+    found: &mut BTreeMap<PathBuf, Mark>,
 ) -> rustix::io::Result<()> {
     for entry in Dir::read_from(upper)? {
         let entry = entry?;
@@ -36,12 +45,14 @@ fn compare(
         let path = path.join(OsStr::from_bytes(name.to_bytes()));
         let now = fs::statat(upper, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let before = lower.and_then(|lower| fs::statat(lower, name, AtFlags::SYMLINK_NOFOLLOW).ok());
-        if !before.is_some_and(|before| is_same(&now, &before)) {
-            found.push(path.clone());
+        let shown = before.filter(|before| is_directory(&now) == is_directory(before));
+        let directory = if is_directory(&now) { Some(open(upper, name)?) } else { None };
+        // Whatever was there, nothing of it is left.
+        let shown = shown.filter(|_| !directory.as_ref().is_some_and(is_opaque));
+        if shown.map(Mark::of) != Some(Mark::of(now)) {
+            found.insert(path.clone(), Mark::of(now));
         }
-        if is_directory(&now) {
-            let directory = open(upper, name)?;
-            let shown = before.filter(|before| is_directory(before) && !is_opaque(&directory));
+        if let Some(directory) = directory {
             let below = shown.and_then(|_| open(lower?, name).ok());
             compare(directory.as_fd(), below.as_ref().map(|below| below.as_fd()), &path, found)?;
         }
@@ -49,12 +60,17 @@ fn compare(
     Ok(())
 }
 
-/// A directory is only what it is itself: it is copied up when something in it changes. A file is copied up
-/// when it is opened for writing, with its time.
-fn is_same(now: &Stat, before: &Stat) -> bool {
-    let attributes = |stat: &Stat| (stat.st_mode, stat.st_uid, stat.st_gid);
-    let content = |stat: &Stat| (stat.st_size, stat.st_mtime, stat.st_mtime_nsec, stat.st_rdev);
-    attributes(now) == attributes(before) && (is_directory(now) || content(now) == content(before))
+impl Mark {
+    /// A directory is copied up when something in it changes; a file when it is opened for writing, with its
+    /// time.
+    fn of(stat: Stat) -> Self {
+        let content = (stat.st_size, stat.st_mtime, stat.st_mtime_nsec.cast_signed(), stat.st_rdev);
+        Self {
+            mode: stat.st_mode,
+            owner: (stat.st_uid, stat.st_gid),
+            content: (!is_directory(&stat)).then_some(content),
+        }
+    }
 }
 
 fn is_directory(stat: &Stat) -> bool {

@@ -7,6 +7,7 @@
 use super::world::{self, World};
 use super::{Inside, Isolation, Terms};
 use crate::failure::{MESSAGE_LIMIT, one_line};
+use crate::sys::mount_table::{self, Entry};
 use crate::sys::{loop_device, process, raw, signal};
 use anyhow::{Context as _, Result};
 use nix::sched::{CloneFlags, unshare};
@@ -50,6 +51,7 @@ pub(super) fn keep(terms: &Terms, ends: Ends, work: impl FnOnce(&Inside) -> Vec<
     };
     drop(ends.line);
     let _ = File::from(ends.orders).read_to_end(&mut Vec::new());
+    let mut file_systems = mounted_by(first);
     let _ = kill(first, Signal::SIGKILL);
     let status = wait(first);
     if terms.isolation == Isolation::None {
@@ -58,7 +60,8 @@ pub(super) fn keep(terms: &Terms, ends: Ends, work: impl FnOnce(&Inside) -> Vec<
     // Whoever could write to it has ended.
     let mut bytes = Vec::new();
     let _ = File::from(devices).read_to_end(&mut bytes);
-    loop_device::detach_all(&numbers(&bytes));
+    file_systems.extend(numbers(&bytes));
+    loop_device::detach_all(&file_systems);
     raw::end_with(status)
 }
 
@@ -97,7 +100,10 @@ fn live(terms: &Terms, line: OwnedFd, told: OwnedFd, work: impl FnOnce(&Inside) 
         Ok(inside) => say(&line, SAID, &work(&inside)),
         Err(error) => say(&line, FAILED, format!("{error:#}").as_bytes()),
     }
-    raw::end()
+    // What is mounted here is known as long as we live.
+    loop {
+        nix::unistd::pause();
+    }
 }
 
 fn begin(terms: &Terms, told: OwnedFd) -> Result<Inside> {
@@ -112,6 +118,15 @@ fn begin(terms: &Terms, told: OwnedFd) -> Result<Inside> {
     // Fails if the keeper is gone already, whose end would have been ours.
     File::from(told).write_all(&devices).context("tell the keeper")?;
     Inside::new(terms.isolation, world)
+}
+
+/// The file systems that it sees and the machine does not.
+fn mounted_by(process: Pid) -> BTreeSet<u64> {
+    let theirs = std::fs::read(format!("/proc/{process}/mountinfo")).unwrap_or_default();
+    let Ok(ours) = mount_table::read() else { return BTreeSet::new() };
+    let is_ours = |entry: &Entry| ours.iter().any(|own| own.device == entry.device);
+    let theirs = mount_table::parse_all(&theirs).into_iter().filter(|entry| !is_ours(entry));
+    theirs.map(|entry| entry.device_number()).collect()
 }
 
 /// How a process ended: 0, or the signal that ended it.
