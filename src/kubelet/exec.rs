@@ -5,7 +5,10 @@ mod running;
 mod start;
 
 use crate::sys::limits::Limits;
+use crate::sys::tracer::{self, Trace, Traced};
+use nix::libc;
 use running::Running;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt as _;
@@ -43,6 +46,9 @@ pub struct Terms {
     pub limits: Limits,
     /// Its umask; `None` is that of this process.
     pub umask: Option<u32>,
+    /// What to follow of all that it does. Where that is not permitted it is not started; see
+    /// [`tracer::is_possible`].
+    pub trace: Option<Trace>,
 }
 
 /// How the output is read.
@@ -78,6 +84,9 @@ pub struct Strike {
 pub enum Moment {
     /// This long after its start.
     After(Duration),
+    /// When this system call, counted from 1 over all processes of the call, is about to begin. The driver is
+    /// traced up to there.
+    Call(usize),
 }
 
 /// What a driver is struck with.
@@ -112,7 +121,29 @@ impl Default for Terms {
             strike: None,
             limits: Limits::default(),
             umask: None,
+            trace: None,
         }
+    }
+}
+
+impl Terms {
+    fn are_traced(&self) -> bool {
+        self.trace.is_some() || self.strike.is_some_and(|strike| matches!(strike.when, Moment::Call(_)))
+    }
+}
+
+impl Strike {
+    /// To a driver that was not reaped yet: nobody else has its number.
+    fn hit(self, driver: Pid) {
+        let signal = match self.signal {
+            Blow::Kill => Signal::KILL,
+            Blow::Terminate => Signal::TERM,
+        };
+        // Nobody left to get it is as good.
+        let _ = match self.whom {
+            Whom::Driver => kill_process(driver, signal),
+            Whom::Group => kill_process_group(driver, signal),
+        };
     }
 }
 
@@ -135,6 +166,8 @@ pub struct Run {
     pub struck: Option<Duration>,
     /// Whether somebody stopped listening while it ran: the output may be cut off.
     pub unheard: bool,
+    /// What was followed, if that was asked for.
+    pub traced: Option<Traced>,
 }
 
 impl Run {
@@ -153,6 +186,7 @@ impl Run {
             stopped: None,
             struck: None,
             unheard: false,
+            traced: None,
         }
     }
 
@@ -218,18 +252,23 @@ pub(super) fn run(program: &Path, arguments: &[OsString], terms: &Terms) -> Run 
     let watched = start::spawn(program, arguments, terms)
         .and_then(|(child, pipe)| Running::new(child, pipe, start, terms))
         .and_then(Running::watch);
-    watched.unwrap_or_else(|error| Run::not_started(error, start.elapsed()))
+    watched.unwrap_or_else(|error| match error.raw_os_error() {
+        Some(libc::EPERM) if terms.are_traced() && !tracer::is_possible() => {
+            Run::not_started("ptrace(2) is not permitted here", start.elapsed())
+        }
+        _ => Run::not_started(error, start.elapsed()),
+    })
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::caller::tests::{Script, script};
     use super::*;
     use std::fs;
 
-    const SUCCESS: &str = "echo '{\"status\":\"Success\"}'";
+    pub(super) const SUCCESS: &str = "echo '{\"status\":\"Success\"}'";
 
-    fn run_with(script: &Script, change: impl FnOnce(&mut Terms)) -> Run {
+    pub(super) fn run_with(script: &Script, change: impl FnOnce(&mut Terms)) -> Run {
         let mut caller = script.caller.clone();
         caller.terms.environment.push(("dir".into(), script.dir.path().into()));
         change(&mut caller.terms);
@@ -241,16 +280,16 @@ mod tests {
     }
 
     /// Written by a driver into its `$dir`: the number of a process that it started.
-    fn child_of(script: &Script) -> i32 {
+    pub(super) fn child_of(script: &Script) -> i32 {
         fs::read_to_string(script.dir.path().join("child")).unwrap().trim().parse().unwrap()
     }
 
-    fn is_alive(pid: i32) -> bool {
+    pub(super) fn is_alive(pid: i32) -> bool {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         !stat.is_empty() && !stat.contains(") Z ")
     }
 
-    fn ends_soon(pid: i32) -> bool {
+    pub(super) fn ends_soon(pid: i32) -> bool {
         let start = Instant::now();
         while is_alive(pid) && start.elapsed() < Duration::from_secs(10) {
             std::thread::sleep(Duration::from_millis(1));
@@ -258,12 +297,8 @@ mod tests {
         !is_alive(pid)
     }
 
-    fn end(pid: i32) {
-        rustix::process::kill_process(
-            rustix::process::Pid::from_raw(pid).unwrap(),
-            rustix::process::Signal::KILL,
-        )
-        .unwrap();
+    pub(super) fn end(pid: i32) {
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     }
 
     #[test]

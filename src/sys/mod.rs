@@ -38,6 +38,7 @@ pub mod signal;
 pub mod signature;
 pub mod site;
 mod supervise;
+pub mod tracer;
 pub mod users;
 pub mod watch_tree;
 pub mod window;

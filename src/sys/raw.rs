@@ -1,7 +1,7 @@
 //! The bare system calls no crate offers in a safe form. Nothing else in the crate is `unsafe`.
 #![allow(
     unsafe_code,
-    reason = "ioctls of loop(4), sigaction(2) and pre_exec have no safe form; all are here"
+    reason = "ioctls of loop(4), ptrace(2), sigaction(2) and pre_exec have no safe form; all are here"
 )]
 
 use nix::libc;
@@ -233,7 +233,7 @@ fn close_between(first: i32, last: i32) {
 /// Runs `hook` in the child between fork and exec.
 ///
 /// The hook may only make system calls that signal-safety(7) allows: no allocation, no lock. All hooks are in
-/// [`super::supervise`] and [`super::limits`].
+/// [`super::supervise`], [`super::limits`] and [`super::tracer`].
 pub(super) fn before_exec(
     command: &mut Command,
     hook: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
@@ -273,4 +273,94 @@ pub(super) fn set_disposition(signal: Signal, handler: SigHandler) -> nix::Resul
     let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
     // SAFETY: see above; the previous handler is not needed again.
     unsafe { sigaction(signal, &action) }.map(drop)
+}
+
+/// Requests of ptrace(2) that take an integer or nothing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Request {
+    TraceMe = 0,
+    Continue = 7,
+    Detach = 17,
+    SystemCall = 24,
+    Seize = 0x4206,
+    Listen = 0x4208,
+}
+
+/// ptrace(2) with a number: a signal to go on with, or options.
+pub(super) fn ptrace(request: Request, pid: i32, number: i32) -> io::Result<()> {
+    // SAFETY: none of these requests takes a pointer.
+    match unsafe { libc::syscall(libc::SYS_ptrace, request as i64, i64::from(pid), 0_i64, i64::from(number)) }
+    {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// `PTRACE_GETEVENTMSG`, of an event whose message is the number of a process.
+pub(super) fn ptrace_message(pid: i32) -> io::Result<i32> {
+    let mut message: libc::c_ulong = 0;
+    // SAFETY: the kernel writes one unsigned long.
+    match unsafe { libc::syscall(libc::SYS_ptrace, 0x4201_i64, i64::from(pid), 0_i64, &raw mut message) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => i32::try_from(message).map_err(io::Error::other),
+    }
+}
+
+/// What became of a traced process.
+pub(super) struct Change {
+    pub(super) pid: i32,
+    code: i32,
+    /// Of one that stopped: a signal, and above that an event.
+    pub(super) status: i32,
+}
+
+impl Change {
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED)
+    }
+}
+
+/// waitid(2) for one process, or for any that this thread traces or has started; `None` if there is nothing
+/// yet, or nobody.
+pub(super) fn wait_traced(pid: Option<i32>, flags: i32) -> io::Result<Option<Change>> {
+    let (kind, id) = pid.map_or((libc::P_ALL, 0), |pid| (libc::P_PID, pid.cast_unsigned()));
+    let flags = flags | libc::__WALL | libc::__WNOTHREAD;
+    loop {
+        // SAFETY: every bit pattern of it is a siginfo_t, and all zero says that nothing happened.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel writes one siginfo_t.
+        if unsafe { libc::waitid(kind, id, &raw mut info, flags) } == 0 {
+            // SAFETY: waitid fills what belongs to SIGCHLD, or leaves zeros.
+            let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+            return Ok((pid != 0).then_some(Change { pid, code: info.si_code, status }));
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::ECHILD) if pid.is_none() => return Ok(None),
+            _ => return Err(error),
+        }
+    }
+}
+
+/// Whether ptrace(2) is permitted: tried on a child that does nothing but system calls.
+pub(super) fn can_trace() -> bool {
+    let Ok((reader, writer)) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) else {
+        return false;
+    };
+    match fork() {
+        Err(_) => false,
+        Ok(None) => {
+            drop(writer);
+            // Until the parent has closed its end.
+            let _ = rustix::io::read(&reader, &mut [0]);
+            end()
+        }
+        Ok(Some(child)) => {
+            let possible = ptrace(Request::Seize, child.as_raw(), 0).is_ok();
+            drop(writer);
+            let _ = nix::sys::wait::waitpid(child, None);
+            possible
+        }
+    }
 }

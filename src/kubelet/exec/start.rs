@@ -1,7 +1,7 @@
 //! How a driver is started.
 
 use super::{Reader, Terms};
-use crate::sys::limits;
+use crate::sys::{limits, tracer};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use std::ffi::OsString;
 use std::io;
@@ -37,6 +37,9 @@ pub(super) fn spawn(
     }
     command.process_group(0);
     limits::impose(&mut command, terms.limits, terms.umask);
+    if terms.are_traced() {
+        tracer::offer(&mut command);
+    }
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     // The command holds our copies of the pipe's writing end until it is dropped, on return.
     Ok((command.spawn()?, reader))

@@ -1,0 +1,340 @@
+//! A program and all that it starts, followed with ptrace(2): what is executed, how many system calls are made,
+//! and something done exactly before one of them.
+//!
+//! A thread of its own follows, because whoever traces a process must be the one to wait for it, and somebody
+//! else must read meanwhile what the program prints. When that thread ends, the kernel lets go of every process
+//! that is still traced, alive and wherever it is; so ends a trace. The program itself is never reaped here:
+//! that is up to whoever started it.
+//!
+//! Only stops of processes that the thread follows are waited for: any number of programs can be traced at the
+//! same time. Nobody else in the process may wait for just any child meanwhile, without `__WNOTHREAD`.
+
+use super::raw::{self, Request};
+use anyhow::{Context, Result, anyhow};
+use nix::libc::{self, c_int};
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::OsStringExt as _;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often to look for stops once the program itself has ended: then the kernel cannot be asked to wait.
+const TICK: Duration = Duration::from_micros(200);
+
+/// How long to wait, when everything is over, for a process that was forked to execute something.
+const LAST_EXECUTIONS: Duration = Duration::from_millis(100);
+
+/// `PTRACE_O_*`: everything that is started is traced as well; stops at system calls are told from others.
+const OPTIONS: c_int = libc::PTRACE_O_TRACESYSGOOD
+    | libc::PTRACE_O_TRACEFORK
+    | libc::PTRACE_O_TRACEVFORK
+    | libc::PTRACE_O_TRACECLONE
+    | libc::PTRACE_O_TRACEEXEC;
+
+/// How the kernel shows a stop at a system call.
+const AT_SYSTEM_CALL: c_int = libc::SIGTRAP | 0x80;
+
+/// What to follow.
+#[derive(Clone, Debug)]
+pub enum Trace {
+    /// Every system call, and what is executed. The program takes several times as long.
+    SystemCalls,
+    /// What is executed, and nothing else: hardly noticeable. [`Look`] is asked each time.
+    Executions(Option<Look>),
+}
+
+/// A look around while everything that the program does stands still at an execution: what it finds, for people.
+#[derive(Clone)]
+pub struct Look(Arc<dyn Fn() -> Vec<String> + Send + Sync>);
+
+/// What was followed.
+#[derive(Clone, Debug, Default)]
+pub struct Traced {
+    /// How many were begun, by all processes together, from the first of the program itself to the end of the
+    /// call or the strike.
+    pub system_calls: usize,
+    /// What was executed after the program itself, in order.
+    pub executions: Vec<Execution>,
+    /// What [`Look`] found, without repetitions.
+    pub found: Vec<String>,
+    /// When the strike came.
+    pub struck: Option<Instant>,
+}
+
+/// A program that was executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Execution {
+    /// By whom.
+    pub pid: i32,
+    /// Its arguments, with its own name, as everybody on the machine can read them. Raw: secrets may be in them.
+    pub words: Vec<OsString>,
+    /// Its environment, as `NAME=value`. Raw, too.
+    pub environment: Vec<OsString>,
+}
+
+/// Something to be done at a moment: when a certain system call, counted from 1, is about to begin.
+pub struct Strike {
+    /// Which.
+    pub call: usize,
+    /// What. The trace ends with it.
+    pub act: Box<dyn FnOnce() + Send>,
+}
+
+/// A program that is being followed.
+#[derive(Debug)]
+pub struct Tracer {
+    thread: JoinHandle<Result<Traced>>,
+    over: Sender<()>,
+}
+
+impl Look {
+    /// Asks this.
+    pub fn new(look: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(look))
+    }
+}
+
+impl fmt::Debug for Look {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Look")
+    }
+}
+
+impl fmt::Debug for Strike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Strike({})", self.call)
+    }
+}
+
+/// Whether this process may trace those it starts: not under every seccomp profile, nor with every setting of
+/// `kernel.yama.ptrace_scope`.
+pub fn is_possible() -> bool {
+    raw::can_trace()
+}
+
+/// The command will be started for [`Tracer::follow`], by the same thread, and stands still until then.
+pub fn offer(command: &mut Command) {
+    raw::before_exec(command, || raw::ptrace(Request::TraceMe, 0, 0));
+}
+
+impl Tracer {
+    /// Follows a program that was started after an [`offer`].
+    pub fn follow(program: Pid, trace: Trace, strike: Option<Strike>) -> Result<Self> {
+        let pid = program.as_raw_pid();
+        // It stands at the end of its execve(2). What takes the trace over finds it as still as that.
+        let handed_over = raw::wait_traced(Some(pid), libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT)
+            .and_then(|_| raw::wait_traced(Some(pid), libc::WSTOPPED | libc::WNOHANG))
+            .and_then(|_| raw::ptrace(Request::Detach, pid, libc::SIGSTOP))
+            .context("trace the program");
+        let (over, receiver) = channel();
+        let following = Following {
+            program: pid,
+            resume: if matches!(trace, Trace::SystemCalls) || strike.is_some() {
+                Request::SystemCall
+            } else {
+                Request::Continue
+            },
+            look: if let Trace::Executions(look) = trace { look } else { None },
+            strike,
+            tracees: BTreeMap::new(),
+            traced: Traced::default(),
+            over: receiver,
+        };
+        let started = handed_over.and_then(|()| {
+            let thread = std::thread::Builder::new().name("tracer".to_owned());
+            thread.spawn(move || following.run()).context("start a thread that traces")
+        });
+        match started {
+            Ok(thread) => Ok(Self { thread, over }),
+            Err(error) => {
+                let _ = kill_process(program, Signal::KILL);
+                Err(error)
+            }
+        }
+    }
+
+    /// Lets go of whatever is left; what was seen. Called when the program has ended and before it is reaped.
+    pub fn end(self) -> Result<Traced> {
+        let _ = self.over.send(());
+        self.thread.join().map_err(|_| anyhow!("the thread that traces has panicked"))?
+    }
+}
+
+struct Following {
+    program: i32,
+    /// How to let a process go on.
+    resume: Request,
+    look: Option<Look>,
+    strike: Option<Strike>,
+    tracees: BTreeMap<i32, Tracee>,
+    traced: Traced,
+    over: Receiver<()>,
+}
+
+#[derive(Default)]
+struct Tracee {
+    /// Stops at the beginning and at the end of a system call look the same, and take turns.
+    in_call: bool,
+    /// Whether it is what its parent was, and may yet execute something.
+    forked: bool,
+}
+
+impl Following {
+    fn run(mut self) -> Result<Traced> {
+        let followed = self.seize().and_then(|()| self.follow());
+        if followed.is_err()
+            && let Some(program) = Pid::from_raw(self.program)
+        {
+            let _ = kill_process(program, Signal::KILL);
+        }
+        followed.map(|()| self.traced)
+    }
+
+    fn seize(&mut self) -> Result<()> {
+        raw::ptrace(Request::Seize, self.program, OPTIONS).context("trace the program")?;
+        raw::wait_traced(Some(self.program), libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT)?;
+        self.tracees.insert(self.program, Tracee::default());
+        // Stopped like by the job control of a shell; now that it is known to stand, it may go.
+        raw::wait_traced(Some(self.program), libc::WSTOPPED | libc::WNOHANG)?;
+        if let Some(program) = Pid::from_raw(self.program) {
+            let _ = kill_process(program, Signal::CONT);
+        }
+        self.go_on(self.program, 0);
+        Ok(())
+    }
+
+    /// While the program runs, and then as long as told.
+    fn follow(&mut self) -> Result<()> {
+        let change = libc::WSTOPPED | libc::WEXITED;
+        loop {
+            // Looked at first: what has ended is gone once it was waited for.
+            let Some(seen) = raw::wait_traced(None, change | libc::WNOWAIT)? else { return Ok(()) };
+            if seen.pid == self.program && seen.has_ended() {
+                break;
+            }
+            if let Some(change) = raw::wait_traced(Some(seen.pid), change | libc::WNOHANG)? {
+                self.see(&change);
+            }
+            if self.traced.struck.is_some() {
+                return Ok(());
+            }
+        }
+        self.tracees.remove(&self.program);
+        self.follow_rest()
+    }
+
+    /// The program waits to be reaped, so that the kernel would have nothing else to tell: everybody is asked
+    /// in turn.
+    fn follow_rest(&mut self) -> Result<()> {
+        let mut until = None;
+        while !self.tracees.is_empty() && self.traced.struck.is_none() {
+            let moved = self.ask_everybody()?;
+            let forked = self.tracees.values().any(|tracee| tracee.forked);
+            match until {
+                Some(until) if !forked || Instant::now() >= until => break,
+                Some(_) if moved => {}
+                Some(_) => std::thread::sleep(TICK),
+                None => {
+                    let wait = if moved { Duration::ZERO } else { TICK };
+                    if !matches!(self.over.recv_timeout(wait), Err(RecvTimeoutError::Timeout)) {
+                        until = Some(Instant::now() + LAST_EXECUTIONS);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there was anything new.
+    fn ask_everybody(&mut self) -> Result<bool> {
+        let mut moved = false;
+        for pid in self.tracees.keys().copied().collect::<Vec<_>>() {
+            let change = raw::wait_traced(Some(pid), libc::WSTOPPED | libc::WEXITED | libc::WNOHANG);
+            match change {
+                Ok(Some(change)) => {
+                    self.see(&change);
+                    moved = true;
+                }
+                Ok(None) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ECHILD) => drop(self.tracees.remove(&pid)),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(moved)
+    }
+
+    fn see(&mut self, change: &raw::Change) {
+        let (pid, signal, event) = (change.pid, change.status & 0xff, change.status >> 8);
+        if change.has_ended() {
+            self.tracees.remove(&pid);
+            return;
+        }
+        match event {
+            0 if signal == AT_SYSTEM_CALL => return self.at_system_call(pid),
+            // On its way to the process.
+            0 => return self.go_on(pid, signal),
+            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
+                if let Ok(child) = raw::ptrace_message(pid) {
+                    self.tracees.entry(child).or_default().forked = event != libc::PTRACE_EVENT_CLONE;
+                }
+            }
+            libc::PTRACE_EVENT_EXEC => self.executed(pid),
+            libc::PTRACE_EVENT_STOP => {
+                self.tracees.entry(pid).or_default();
+                if signal != libc::SIGTRAP {
+                    // Stopped by job control: it stays so until SIGCONT.
+                    let _ = raw::ptrace(Request::Listen, pid, 0);
+                    return;
+                }
+            }
+            _ => {}
+        }
+        self.go_on(pid, 0);
+    }
+
+    /// A process that was killed meanwhile cannot go on, and need not.
+    fn go_on(&self, pid: i32, signal: c_int) {
+        let _ = raw::ptrace(self.resume, pid, signal);
+    }
+
+    fn at_system_call(&mut self, pid: i32) {
+        let tracee = self.tracees.entry(pid).or_default();
+        tracee.in_call = !tracee.in_call;
+        if tracee.in_call {
+            self.traced.system_calls += 1;
+            let calls = self.traced.system_calls;
+            if let Some(strike) = self.strike.take_if(|strike| strike.call == calls) {
+                self.traced.struck = Some(Instant::now());
+                (strike.act)();
+                // It stands still until this thread has ended.
+                return;
+            }
+        }
+        self.go_on(pid, 0);
+    }
+
+    fn executed(&mut self, pid: i32) {
+        // A thread that executes becomes the first of its process.
+        if let Some(thread) = raw::ptrace_message(pid).ok().filter(|thread| *thread != pid) {
+            self.tracees.remove(&thread);
+        }
+        self.tracees.insert(pid, Tracee { in_call: self.resume == Request::SystemCall, forked: false });
+        let words = |name: &str| {
+            let text = std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+            let words = text.strip_suffix(b"\0").unwrap_or(&text).split(|byte| *byte == 0);
+            words.map(|word| OsString::from_vec(word.to_vec())).collect()
+        };
+        let execution = Execution { pid, words: words("cmdline"), environment: words("environ") };
+        self.traced.executions.push(execution);
+        for found in self.look.iter().flat_map(|look| look.0()) {
+            if !self.traced.found.contains(&found) {
+                self.traced.found.push(found);
+            }
+        }
+    }
+}
