@@ -36,7 +36,9 @@ pub(super) fn survey(given: &Given, inside: &Inside) -> Facts {
     } else {
         Vec::new()
     };
-    facts.hangs = answers.iter().any(Answer::was_stopped);
+    // Its answer is nothing that a mount waits for.
+    let aside = Verb::GetVolumeName.name();
+    facts.hangs = answers.iter().any(|answer| answer.was_stopped() && answer.asked.verb() != aside);
     let has = |answer: &Answer| !matches!(answer.meant, Meant::NotSupported | Meant::Nothing);
     let verbs: BTreeSet<_> =
         answers.iter().filter(|answer| has(answer)).map(|answer| answer.asked.verb()).collect();
