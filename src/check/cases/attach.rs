@@ -268,7 +268,9 @@ fn twice(subject: &mut Subject<'_>) -> Played {
         let again = subject.call_attach(&volume, NODE).succeeds("it is attached to this node already")?;
         let device = device_in(again.meant.clone());
         if device != first {
-            return Err(again.fails(format!("the device was {first:?}, and is {device:?} at the next attach")));
+            return Err(
+                again.fails(format!("the device was {first:?}, and is {device:?} at the next attach"))
+            );
         }
         let now = subject.inside.devices()?.len();
         if now != devices {
@@ -339,7 +341,8 @@ fn detach_unknown(subject: &mut Subject<'_>) -> Played {
         if name == volume.name {
             continue;
         }
-        let answer = subject.call_detach(&name, NODE).succeeds("nobody has attached a volume of that name")?;
+        let answer =
+            subject.call_detach(&name, NODE).succeeds("nobody has attached a volume of that name")?;
         if subject.inside.devices()? != devices || is_struck_off(subject, &volume) {
             return Err(answer.fails(format!("{} was attached, and no longer is", volume.name)));
         }
@@ -362,7 +365,8 @@ fn is_attached(subject: &mut Subject<'_>) -> Played {
     }
     subject.unstage(&volume)?;
     // A failure would leave the controller in the belief that it is attached.
-    let answer = subject.call_is_attached(&volume, NODE).succeeds("the volume is detached, which can be said")?;
+    let answer =
+        subject.call_is_attached(&volume, NODE).succeeds("the volume is detached, which can be said")?;
     if answer.status().is_some_and(|status| status.attached) {
         return Err(answer.fails("the volume is detached, and the answer has \"attached\":true"));
     }

@@ -7,7 +7,7 @@ use crate::check::staging::{is_mounted, put};
 use crate::check::subject::Subject;
 use crate::kubelet::PodVolume;
 use crate::protocol::{Access, Call, Verb, VerbSet};
-use crate::quantity;
+use crate::quantity::Quantity;
 use rustix::fs::statvfs;
 use std::path::{Path, PathBuf};
 
@@ -164,7 +164,12 @@ impl Scene {
     /// Whether what the volume was asked to hold is what the file system holds; that of a server, for example,
     /// is not of our size.
     fn is_sized(&self) -> bool {
-        let asked = self.volume.options.own.values().filter_map(|value| quantity::parse(value).ok());
+        let asked = self
+            .volume
+            .options
+            .own
+            .values()
+            .filter_map(|value| Quantity::parse(value).ok().map(|size| size.0));
         let given = (self.old != self.before).then_some(self.old);
         asked.chain(given).any(|size| (size / 2..=size + size / 8).contains(&self.before))
     }
@@ -189,7 +194,10 @@ fn grows(subject: &mut Subject<'_>) -> Played {
     scene.is_unharmed(&answer, scene.before)?;
     let now = size_at(&scene.target)?;
     if now <= scene.before && scene.is_sized() {
-        let text = format!("from {} to {} bytes were asked for, and there are {now} as before", scene.old, scene.new);
+        let text = format!(
+            "from {} to {} bytes were asked for, and there are {now} as before",
+            scene.old, scene.new
+        );
         return Err(answer.fails(text));
     }
     scene.end(subject)
@@ -227,7 +235,8 @@ fn odd_arguments(subject: &mut Subject<'_>) -> Played {
     let global = scene.volume.global()?;
     if subject.attaches() && is_mounted(&global)? {
         let answer = subject.call(&expand(&device, global, scene.old));
-        let answer = answer.succeeds("the global directory is where releases before 1.22 let a volume grow")?;
+        let answer =
+            answer.succeeds("the global directory is where releases before 1.22 let a volume grow")?;
         scene.is_unharmed(&answer, scene.before)?;
     }
     scene.end(subject)
@@ -253,8 +262,7 @@ fn not_left_to_kubelet(subject: &mut Subject<'_>) -> Played {
         return Ok(());
     }
     // Of a driver that has the verb this names no volume, so it fails; one that lacks it says so.
-    let answer =
-        subject.words(&["expandfs", "{}", "", "/var/lib/kubelet/check-none", "2097152", "1048576"]);
+    let answer = subject.words(&["expandfs", "{}", "", "/var/lib/kubelet/check-none", "2097152", "1048576"]);
     if answer.meant != Meant::NotSupported || subject.attaches() {
         return Ok(());
     }

@@ -1,9 +1,12 @@
 //! The cases, one file a group.
 
+mod attach;
+mod expand;
 mod mount;
 mod output;
 
 use super::case::Case;
 
 /// In the order in which they are reported.
-pub(super) static ALL: &[&[Case]] = &[output::CASES, mount::CASES];
+pub(super) static ALL: &[&[Case]] =
+    &[output::CASES, mount::CASES, attach::CASES, attach::DEVICE, attach::DISK, expand::CASES];

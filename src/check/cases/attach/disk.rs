@@ -159,7 +159,10 @@ fn read_only_blank(subject: &mut Subject<'_>) -> Played {
 }
 
 fn partition_table(subject: &mut Subject<'_>) -> Played {
-    keeps_what_is_there(subject, &[("a partition table", mbr()), ("an encrypted volume", luks()), ("a swap area", swap())])
+    keeps_what_is_there(
+        subject,
+        &[("a partition table", mbr()), ("an encrypted volume", luks()), ("a swap area", swap())],
+    )
 }
 
 fn unknown_data(subject: &mut Subject<'_>) -> Played {
@@ -195,7 +198,9 @@ struct Disk<'a>(&'a str);
 impl<'a> Disk<'a> {
     fn of(subject: &Subject<'_>, device: &'a str) -> Result<Self, Stopped> {
         let skip = |why: &str| Err(Stopped::Skipped(why.to_owned()));
-        let Ok(path) = Path::new(device).canonicalize() else { return skip("the device is no file on the node") };
+        let Ok(path) = Path::new(device).canonicalize() else {
+            return skip("the device is no file on the node");
+        };
         if !path.metadata()?.file_type().is_block_device() {
             return skip("the device is no disk");
         }
