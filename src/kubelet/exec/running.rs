@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_open, waitid,
 };
 use std::io;
 use std::os::fd::OwnedFd;
@@ -160,7 +160,9 @@ impl<'a> Running<'a> {
     /// Notes the end of the process, without reaping it: until then its group's number is nobody else's.
     fn is_over(&mut self) -> io::Result<bool> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        if self.exited.is_none() && waitid(WaitId::Pid(self.pid), options)?.is_some() {
+        // Of one that is traced, stops are told as well.
+        let ended = |status: WaitIdStatus| status.exited() || status.killed() || status.dumped();
+        if self.exited.is_none() && waitid(WaitId::Pid(self.pid), options)?.is_some_and(ended) {
             self.exited = Some(self.start.elapsed());
             self.ended = None;
         }
