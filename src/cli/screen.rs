@@ -76,7 +76,7 @@ impl Screen {
     /// Shows a line until there is another; nothing where nobody looks on. It has to be shorter than a
     /// terminal is wide.
     pub(super) fn passing(&mut self, line: &str) -> Result<()> {
-        if self.is_terminal() {
+        if self.is_terminal() && !self.json {
             self.text(line)?;
             self.looks_on = LooksOn::AtPassing;
         }
