@@ -97,7 +97,7 @@ fn what_cannot_be_judged_is_no_failure_of_its_own() {
     let said = mount(&site(r#"mountpoint -q "$2" || mount"#, "false"), &[]);
     assert_eq!(said.status, 1);
     assert!(
-        said.out.contains("1 case was not judged, because mount::works does not hold: mount::twice\n"),
+        said.out.contains("1 case not judged, because mount::works does not hold: mount::twice\n"),
         "{said:?}"
     );
     assert_eq!(last_line(&said), "0 must and 0 should cases hold, 1 failed, 1 not judged, 0 skipped");

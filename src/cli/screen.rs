@@ -10,9 +10,17 @@ use std::io::{self, IsTerminal as _, Write};
 pub(super) struct Screen {
     out: Box<dyn Write>,
     json: bool,
-    terminal: bool,
-    passing: bool,
     colour: bool,
+    looks_on: LooksOn,
+}
+
+/// Who sees what is printed, while it is printed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LooksOn {
+    Nobody,
+    Somebody,
+    /// And the line that the cursor is in will give way to the next.
+    AtPassing,
 }
 
 /// What a piece of text is; on a terminal, that is its colour.
@@ -41,7 +49,8 @@ impl Screen {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let terminal = io::stdout().is_terminal() && !dumb;
-        Self { out: Box::new(io::stdout()), json, terminal, passing: false, colour: terminal && !plain }
+        let looks_on = if terminal { LooksOn::Somebody } else { LooksOn::Nobody };
+        Self { out: Box::new(io::stdout()), json, colour: terminal && !plain, looks_on }
     }
 
     /// Whether `--json` was given.
@@ -51,7 +60,8 @@ impl Screen {
 
     /// Prints text that ends its own lines.
     pub(super) fn text(&mut self, text: &str) -> Result<()> {
-        if std::mem::take(&mut self.passing) {
+        if self.looks_on == LooksOn::AtPassing {
+            self.looks_on = LooksOn::Somebody;
             self.out.write_all(b"\r\x1b[K")?;
         }
         self.out.write_all(text.as_bytes())?;
@@ -66,16 +76,16 @@ impl Screen {
     /// Shows a line until there is another; nothing where nobody looks on. It has to be shorter than a
     /// terminal is wide.
     pub(super) fn passing(&mut self, line: &str) -> Result<()> {
-        if self.terminal {
+        if self.is_terminal() && !self.json {
             self.text(line)?;
-            self.passing = true;
+            self.looks_on = LooksOn::AtPassing;
         }
         Ok(())
     }
 
     /// Whether somebody looks on.
     pub(super) fn is_terminal(&self) -> bool {
-        self.terminal
+        self.looks_on != LooksOn::Nobody
     }
 
     /// Prints one value as indented JSON.

@@ -2,6 +2,7 @@
 
 use super::{CaseResult, Outcome, Report};
 use crate::check::case::{Case, Level};
+use crate::protocol::Verb;
 use crate::sys::sandbox::Isolation;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -11,7 +12,7 @@ impl Case {
     pub fn to_json(&self) -> Value {
         json!({
             "id": self.id, "level": self.level, "scope": self.scope, "items": self.items,
-            "needs": self.needs.iter().map(|verb| verb.name()).collect::<Vec<_>>(),
+            "needs": self.needs.iter().map(Verb::name).collect::<Vec<_>>(),
             "claim": self.claim, "reason": self.reason, "mend": self.mend,
         })
     }

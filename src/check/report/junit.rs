@@ -17,7 +17,7 @@ impl Report {
     pub fn to_junit(&self) -> String {
         let mut xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();
         let verdicts: Vec<_> = self.results.iter().map(|result| self.verdict(result)).collect();
-        let counts = counts(verdicts.iter().map(Option::as_ref));
+        let counts = counts(&verdicts);
         // Writing to a String cannot fail, here and below.
         let _ = writeln!(
             xml,
@@ -34,7 +34,7 @@ impl Report {
 
     fn suite(&self, group: &Group<'_>, xml: &mut String) {
         let verdicts: Vec<_> = group.results.iter().map(|result| self.verdict(result)).collect();
-        let counts = counts(verdicts.iter().map(Option::as_ref));
+        let counts = counts(&verdicts);
         let _ = writeln!(
             xml,
             "  <testsuite name=\"{}\" {counts} time=\"{}\">",
@@ -44,26 +44,7 @@ impl Report {
         let _ =
             writeln!(xml, "    <properties><property name=\"seed\" value=\"{}\"/></properties>", self.seed);
         for (result, verdict) in group.results.iter().zip(verdicts) {
-            let case = result.case;
-            let name = case.id.split_once("::").map_or(case.id, |(_, name)| name);
-            let _ = write!(
-                xml,
-                "    <testcase classname=\"{}\" name=\"{name}\" time=\"{}\"",
-                group.name,
-                seconds(result.took)
-            );
-            match verdict {
-                None => xml.push_str("/>\n"),
-                Some(verdict) => {
-                    let text = escaped(&text(result));
-                    let (kind, message) = (escaped(&verdict.kind), escaped(&verdict.message));
-                    let element = verdict.element;
-                    let _ = writeln!(
-                        xml,
-                        ">\n      <{element} type=\"{kind}\" message=\"{message}\">{text}</{element}>\n    </testcase>"
-                    );
-                }
-            }
+            test_case(result, verdict, xml);
         }
         xml.push_str("  </testsuite>\n");
     }
@@ -87,12 +68,24 @@ impl Report {
     }
 }
 
-fn counts<'a>(verdicts: impl Iterator<Item = Option<&'a Verdict>> + Clone) -> String {
-    let count =
-        |element: &str| verdicts.clone().flatten().filter(|verdict| verdict.element == element).count();
+fn test_case(result: &CaseResult, verdict: Option<Verdict>, xml: &mut String) {
+    let (group, time) = (result.case.group(), seconds(result.took));
+    let name = result.case.id.split_once("::").map_or(result.case.id, |(_, name)| name);
+    let _ = write!(xml, "    <testcase classname=\"{group}\" name=\"{name}\" time=\"{time}\"");
+    let Some(Verdict { element, kind, message }) = verdict else {
+        xml.push_str("/>\n");
+        return;
+    };
+    let (kind, message, text) = (escaped(&kind), escaped(&message), escaped(&text(result)));
+    let _ = write!(xml, ">\n      <{element} type=\"{kind}\" message=\"{message}\">{text}</{element}>\n");
+    xml.push_str("    </testcase>\n");
+}
+
+fn counts(verdicts: &[Option<Verdict>]) -> String {
+    let count = |element| verdicts.iter().flatten().filter(|verdict| verdict.element == element).count();
     format!(
         "tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\"",
-        verdicts.clone().count(),
+        verdicts.len(),
         count("failure"),
         count("error"),
         count("skipped")

@@ -79,6 +79,7 @@ pub(super) struct RunArguments {
 /// What would be a fault in another driver.
 #[derive(Args)]
 #[command(next_help_heading = "What the driver needs, and what lies in its nature")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 struct NatureArguments {
     /// With host, the driver reaches what this machine reaches; without it nothing but 127.0.0.1
     #[arg(long, value_enum, value_name = "none|host", default_value = "none", hide_possible_values = true)]

@@ -1,5 +1,6 @@
 //! What is seen of the cases while they are played.
 
+use super::text::counted;
 use crate::check::{CaseResult, Given, Outcome};
 use crate::cli::report::duration;
 use crate::cli::screen::{Screen, Tone};
@@ -30,10 +31,10 @@ impl<'a> Progress<'a> {
             return Ok(());
         }
         let intro = format!(
-            "flexvol {}: {} as kubelet sees it, {} cases, seed {}",
+            "flexvol {}: {} as kubelet sees it, {}, seed {}",
             env!("CARGO_PKG_VERSION"),
             given.driver.display(),
-            self.total,
+            counted(self.total, "case"),
             given.seed
         );
         self.screen.heading(&crate::failure::one_line(&intro, usize::MAX))?;

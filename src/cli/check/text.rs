@@ -111,7 +111,7 @@ impl<'a> Page<'a> {
         let report = self.report;
         let blocked = |outcome: &'a Outcome| if let Outcome::Blocked(by) = outcome { Some(by) } else { None };
         for (by, ids) in reasons(report, blocked) {
-            let count = cases(ids.len());
+            let count = counted(ids.len(), "case");
             let text = format!("{count} not judged, because {by} does not hold: {}", listed(&ids));
             self.text.push_str(&wrap(&text, 0, WIDTH));
             self.stranger(by);
@@ -156,8 +156,8 @@ impl<'a> Page<'a> {
         let count = |ended: fn(&Outcome) -> bool| report.count(None, ended);
         let broken = count(|outcome| matches!(outcome, Outcome::Broken(_)));
         self.line(&format!(
-            "{} calls in {}; --seed {} replays exactly this",
-            report.calls(),
+            "{} in {}; --seed {} replays exactly this",
+            counted(report.calls(), "call"),
             duration(report.took),
             report.seed
         ));
@@ -221,8 +221,9 @@ fn in_groups(report: &Report, ids: &[&'static str]) -> String {
     words.join(", ")
 }
 
-fn cases(count: usize) -> String {
-    if count == 1 { "1 case was".to_owned() } else { format!("{count} cases were") }
+/// `1 call`, `2 calls`.
+pub(super) fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The first few.
@@ -272,7 +273,7 @@ GROUP         HOLD  FAILED  NOT JUDGED  SKIPPED      TIME
 output           1       1           0        0
 mount            0       2           1        1   12.0 ms
 
-1 case was not judged, because mount::works does not hold: mount::twice
+1 case not judged, because mount::works does not hold: mount::twice
 skipped, no process serves a mount: mount::daemon
 3 calls in 1.50 s; --seed 123 replays exactly this
 1 must and 0 should cases hold, 2 failed, 1 not judged, 1 skipped, 1 could not be played

@@ -26,10 +26,10 @@ pub(super) struct VolumeArguments {
     /// flexVolume.fsType
     #[arg(long, value_name = "TYPE", requires = "options")]
     fs_type: Option<String>,
-    /// YAML with the PersistentVolume or the Pod; may be repeated, - for standard input
+    /// YAML with the PV or the pod; may be repeated, - for standard input
     #[arg(long, value_name = "FILE")]
     volume: Vec<PathBuf>,
-    /// YAML with the Secret it refers to; may be repeated
+    /// YAML with the Secret that it names; may be repeated
     #[arg(long, value_name = "FILE", requires = "volume")]
     secret: Vec<PathBuf>,
 }
