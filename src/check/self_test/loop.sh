@@ -1,7 +1,7 @@
 #!/usr/bin/env -S -i -C / PATH=/usr/sbin:/usr/bin:/sbin:/bin sh
-# shellcheck shell=dash disable=SC2015,SC2016 # a && b || fail, and jq programs
+# shellcheck shell=dash disable=SC2015,SC2016 # a && b || fail, and a program for awk
 # A FlexVolume driver that attaches, for copying: option "file" is an image below /var/lib/loop-volumes, made with
-# option "size" where it is missing, and a loop device over it is the disk. tmpfs.sh explains the frame. Needs jq,
+# option "size" where it is missing, and a loop device over it is the disk. tmpfs.sh explains the frame. Needs awk,
 # util-linux and e2fsprogs, and all calls on one machine.
 exec 3>&1 </dev/null >/dev/null 2>&1
 set -f
@@ -31,24 +31,55 @@ fail() {
 
 count() { [ "$1" = "$2" ] || fail "$verb takes $2 arguments, not $1"; }
 
-# Sets image, bytes, access, type and volume. The size is kept: kubelet may ask for less than there is.
-wishes='def must(good; $why): if good then . else error($why) end;
-    try (must(length == 1; "the options must be one object") | .[0]
-    | must(type == "object" and all(.[]; type == "string"); "the options must be strings in one object")
-    | [.file // "", .size // "16Mi", .["kubernetes.io/readwrite"] // "rw", .["kubernetes.io/fsType"] // "",
-      .["kubernetes.io/pvOrVolumeName"] // ""]
-    | must(.[0] | test("\\A[a-z0-9][a-z0-9._-]{0,99}\\z"); "option file: must be a plain name of a-z, 0-9, . _ -")
-    | must(.[1] | test("\\A[1-9][0-9]{0,3}[MG]i\\z"); "option size: write it like 64Mi")
-    | must(.[2] == "ro" or .[2] == "rw"; "kubernetes.io/readwrite: must be ro or rw")
-    | must(.[3] | test("\\A(ext[234])?\\z"); "fsType: must be ext4, ext3 or ext2")
-    | must(.[4] | test("\\A[a-z0-9][a-z0-9.-]*\\z"); "kubernetes.io/pvOrVolumeName: must be a name")
-    | .[1] |= (.[:-2] | tonumber) * (if endswith("Mi") then 1048576 else 1073741824 end)
-    | .[3] |= if . == "" then "ext4" else . end
-    | map(tostring) | join(" ")) catch ("error: " + .)'
+parse='
+function hex(digit) { return index("123456789abcdef", tolower(digit)) }
+function string(    raw, text, at, code) {
+    match(all, quoted)
+    raw = substr(all, 2, RLENGTH - 2)
+    all = substr(all, RLENGTH + 1)
+    sub(/^[ \t\r\n:,]*/, "", all)
+    while ((at = index(raw, "\\")) > 0) {
+        code = substr(raw, at + 1, 5)
+        text = text substr(raw, 1, at - 1)
+        if (code ~ /^u00/) text = text sprintf("%c", 16 * hex(substr(code, 4, 1)) + hex(substr(code, 5, 1)))
+        else text = text (code ~ /^["\\\/]/ ? substr(code, 1, 1) : "?")
+        raw = substr(raw, at + (code ~ /^u/ ? 6 : 2))
+    }
+    return text raw
+}
+function fail(why) { print "error: " why; exit }
+function value(key, otherwise) { return key in given ? given[key] : otherwise }
+{ all = all $0 "\n" }
+END {
+    s = "[ \t\r\n]*"
+    x = "[0-9A-Fa-f]"
+    quoted = "\"([^\"\\\\\001-\037]|\\\\([\"\\\\/bfnrt]|u" x x x x "))*\""
+    pair = quoted s ":" s quoted s
+    if (all !~ "^" s "[{]" s "(" pair "(," s pair ")*)?[}]" s "$") fail("the options must be strings in one object")
+    sub("^" s "[{]" s, "", all)
+    while (all ~ /^"/) {
+        key = string()
+        if (key in given) fail("an option is there twice")
+        given[key] = string()
+    }
+    file = value("file", "")
+    if (file !~ /^[a-z0-9][a-z0-9._-]*$/ || length(file) > 100)
+        fail("option file: must be a plain name of a-z, 0-9, . _ -")
+    size = value("size", "16Mi")
+    if (size !~ /^[1-9][0-9]*[MG]i$/ || length(size) > 6) fail("option size: write it like 64Mi")
+    access = value("kubernetes.io/readwrite", "rw")
+    if (access !~ /^r[ow]$/) fail("kubernetes.io/readwrite: must be ro or rw")
+    type = value("kubernetes.io/fsType", "")
+    if (type !~ /^(ext[234])?$/) fail("fsType: must be ext4, ext3 or ext2")
+    volume = value("kubernetes.io/pvOrVolumeName", "")
+    if (volume !~ /^[a-z0-9][a-z0-9.-]*$/) fail("kubernetes.io/pvOrVolumeName: must be a name")
+    print file, size, access, type == "" ? "ext4" : type, volume
+}'
+# Sets image, size, access, type and volume.
 wish() {
-    fields=$(printf '%s' "$1" | jq -rs "$wishes") || fail "the options are no JSON"
+    fields=$(printf '%s' "$1" | awk "$parse") || fail "awk does not work"
     case $fields in error:*) fail "${fields#error: }" ;; esac
-    read -r image bytes access type volume <<END
+    read -r image size access type volume <<END
 $images/$fields
 END
 }
@@ -58,7 +89,7 @@ hold() {
     mkdir -p "$images/attached"
     exec 9>>"$image"
     flock -w 100 9 || fail "another call for ${image##*/} does not end: look for it with ps"
-    [ -s "$image" ] || truncate -s "$bytes" "$image" || fail "cannot make ${image##*/}"
+    [ -s "$image" ] || truncate -s "${size%i}" "$image" || fail "cannot make ${image##*/}"
 }
 
 # The loop device over the image, if there is one.
