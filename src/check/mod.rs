@@ -29,6 +29,7 @@ mod evidence;
 mod facts;
 mod given;
 mod left;
+mod reboot;
 mod report;
 mod runner;
 pub mod self_test;

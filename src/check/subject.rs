@@ -10,7 +10,7 @@ use crate::kubelet::{Asked, Caller, PodVolume, Reader, Run, Terms};
 use crate::protocol::Call;
 use crate::sys::sandbox::Inside;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where kubelet's directory is, in the sandbox: an empty file system of its own.
@@ -31,6 +31,8 @@ pub struct Subject<'a> {
     pub facts: &'a Facts,
     /// Where it is.
     pub inside: &'a Inside,
+    /// What is executed: the driver, unless a case works with a copy of it.
+    pub executable: PathBuf,
     /// How it is executed; a case may change that.
     pub terms: Terms,
     /// Different for each case, and the same for the same seed.
@@ -77,7 +79,18 @@ impl<'a> Subject<'a> {
     pub fn new(given: &'a Given, facts: &'a Facts, inside: &'a Inside, seed: u64) -> Self {
         let terms = Terms { patience: given.patience, linger: Some(LINGER), ..Terms::default() };
         let random = fastrand::Rng::with_seed(seed);
-        Self { given, facts, inside, terms, random, answers: Vec::new(), pods: 0, device: String::new() }
+        let executable = given.driver.clone();
+        Self {
+            given,
+            facts,
+            inside,
+            executable,
+            terms,
+            random,
+            answers: Vec::new(),
+            pods: 0,
+            device: String::new(),
+        }
     }
 
     /// Every call so far, in order.
@@ -97,7 +110,7 @@ impl<'a> Subject<'a> {
 
     /// The same with any arguments at all.
     pub fn execute(&mut self, arguments: &[OsString]) -> Answer {
-        let driver = self.given.driver.clone();
+        let driver = self.executable.clone();
         self.execute_as(&driver, arguments)
     }
 
@@ -117,7 +130,7 @@ impl<'a> Subject<'a> {
     pub fn at_once(&mut self, calls: &[Vec<OsString>]) -> Vec<Answer> {
         let subject = &*self;
         let answers: Vec<_> = std::thread::scope(|scope| {
-            let play = |call: &'_ [OsString]| subject.executed(&subject.given.driver, call);
+            let play = |call: &'_ [OsString]| subject.executed(&subject.executable, call);
             let threads: Vec<_> = calls.iter().map(|call| scope.spawn(move || play(call))).collect();
             threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
         });

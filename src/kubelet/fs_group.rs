@@ -12,7 +12,7 @@ const FILE_BITS: u32 = 0o660;
 const DIRECTORY_BITS: u32 = FILE_BITS | 0o2110;
 
 /// Gives `path` and everything below it to `gid`. Only for writable volumes; kubelet ignores the error.
-pub(super) fn change_group(path: &Path, gid: u32) -> Result<()> {
+pub fn change_group(path: &Path, gid: u32) -> Result<()> {
     let about = fs::symlink_metadata(path).with_context(|| format!("look at {}", path.display()))?;
     change_one(path, &about, gid).with_context(|| format!("give {} to group {gid}", path.display()))?;
     if about.is_dir() {

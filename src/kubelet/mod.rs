@@ -26,6 +26,7 @@ mod verdict;
 /// What kubelet does itself for a driver that lacks the verb.
 pub mod by_kubelet {
     pub use super::device::{bind, grow, is_free, mount_device, other_mounts};
+    pub use super::fs_group::change_group;
     pub use super::lifecycle::unmount;
 }
 

@@ -311,6 +311,11 @@ impl Inside {
         Ok(found)
     }
 
+    /// Takes away the loop devices among them, as a reboot does; of one that is in use once that is over.
+    pub fn detach_devices(&self) {
+        loop_device::detach_all(&self.world.devices);
+    }
+
     /// Where a file that was changed in the sandbox is found although something is mounted above it.
     pub fn beneath(&self, path: &Path) -> Option<PathBuf> {
         let layers = self.world.layers.iter().filter(|layer| path.starts_with(&layer.target));

@@ -255,6 +255,24 @@ fn shrink_is_refused(subject: &mut Subject<'_>) -> Played {
     scene.end(subject)
 }
 
+/// The life of a volume that grows while one pod has it, and is seen by the next.
+pub(super) fn grow_and_mount_again(subject: &mut Subject<'_>) -> Played {
+    let scene = Scene::set(subject)?;
+    scene.grow(subject)?.or_blocked(GROWS)?;
+    let grown = size_at(&scene.target)?;
+    scene.call(subject, scene.new)?.succeeds("kubelet asks once more")?;
+    subject.take_down(&scene.volume)?;
+    let next = subject.volume()?;
+    let answer = subject.bring_up(&next)?;
+    let target = next.target()?;
+    if subject.facts.keeps_data {
+        let again = Scene { target: target.as_path().to_owned(), ..scene };
+        again.is_unharmed(&answer, grown)?;
+        std::fs::remove_file(again.target.join("check"))?;
+    }
+    subject.take_down(&next)
+}
+
 fn not_left_to_kubelet(subject: &mut Subject<'_>) -> Played {
     let init = subject.call(&Call::Init).or_blocked("init::capabilities")?;
     let capabilities = init.status().and_then(|status| status.capabilities);

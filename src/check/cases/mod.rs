@@ -4,9 +4,18 @@ mod attach;
 mod expand;
 mod mount;
 mod output;
+mod sequence;
 
 use super::case::Case;
 
 /// In the order in which they are reported.
-pub(super) static ALL: &[&[Case]] =
-    &[output::CASES, mount::CASES, attach::CASES, attach::DEVICE, attach::DISK, expand::CASES];
+pub(super) static ALL: &[&[Case]] = &[
+    output::CASES,
+    mount::CASES,
+    attach::CASES,
+    attach::DEVICE,
+    attach::DISK,
+    expand::CASES,
+    sequence::CASES,
+    sequence::NODE,
+];
