@@ -537,7 +537,7 @@ mod tests {
             let found = inside.devices().unwrap();
             assert!(made.lines().all(|path| found.contains(&path.into())), "{made} {found:?}");
             assert_eq!((made.lines().count(), found.len()), (4, 4), "{made} {found:?}");
-            found.iter().map(|path| format!("{}\n", path.display())).collect()
+            shown(&found).replace(' ', "\n")
         });
         let Some(said) = said else { return };
         for path in said.lines() {
