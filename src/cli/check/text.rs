@@ -77,9 +77,9 @@ impl<'a> Page<'a> {
         for (name, text) in told {
             self.row(name, &text);
         }
-        if result.seen_in.len() > 1 {
-            let ids = listed(&result.seen_in);
-            self.row("where", &format!("in {} cases: {ids}", result.seen_in.len()));
+        if !result.seen_in.is_empty() {
+            let count = counted(result.seen_in.len(), "case");
+            self.row("where", &format!("in {count}: {}", listed(&result.seen_in)));
         }
         self.line("");
     }

@@ -129,3 +129,89 @@ fn choose(volumes: Vec<PodVolume>, driver: &Path) -> Result<PodVolume> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(options: &str, fs_type: Option<&str>, driver: &str) -> Result<PodVolume> {
+        let arguments = VolumeArguments {
+            options: Some(options.to_owned()),
+            fs_type: fs_type.map(str::to_owned),
+            volume: Vec::new(),
+            secret: Vec::new(),
+        };
+        arguments.of_options(options, Path::new(driver))
+    }
+
+    #[test]
+    fn options_are_those_of_a_pod_s_volume() {
+        let json = r#"{"kubernetes.io/readwrite":"ro","kubernetes.io/pod.name":"web","size":"1Mi"}"#;
+        let volume = volume(json, Some("xfs"), "/p/example.com~nfs/nfs").unwrap();
+        assert_eq!((volume.driver.to_string().as_str(), volume.name.as_str()), ("example.com/nfs", "data"));
+        let call = volume.mount_call().unwrap().to_arguments().pop().unwrap().into_string().unwrap();
+        for member in [
+            r#""kubernetes.io/fsType":"xfs""#,
+            r#""kubernetes.io/pod.name":"web""#,
+            r#""kubernetes.io/pod.namespace":"default""#,
+            r#""kubernetes.io/readwrite":"ro""#,
+            r#""size":"1Mi""#,
+        ] {
+            assert!(call.contains(member), "{call}");
+        }
+    }
+
+    #[test]
+    fn a_driver_without_a_directory_gets_a_vendor() {
+        let name = |path: &str| volume("{}", None, path).unwrap().driver.to_string();
+        assert_eq!(name("/p/driver.sh"), "check.example/driver.sh");
+        assert_eq!(name("/p/my driver"), "check.example/driver");
+        assert_eq!(name("/p/example.com~nfs/other"), "check.example/other");
+    }
+
+    #[test]
+    fn options_for_mount_are_known_by_their_name() {
+        for (key, is) in [
+            ("mountOptions", true),
+            ("mount_options", true),
+            ("opts", true),
+            ("Options", true),
+            ("option", true),
+            ("adopts", false),
+            ("mount", false),
+            ("optional", false),
+        ] {
+            assert_eq!(is_list(key), is, "{key}");
+        }
+    }
+
+    /// A volume of this driver, for a pod.
+    fn of(driver: &str, name: &str, pod: &str) -> PodVolume {
+        let mut volume = volume("{}", None, "/p/x").unwrap();
+        volume.driver = DriverName::parse(driver).unwrap();
+        volume.name = name.to_owned();
+        volume.options.pod.name = Some(pod.to_owned());
+        volume
+    }
+
+    #[test]
+    fn the_volume_of_the_driver_is_chosen() {
+        let chosen = |volumes: &[PodVolume], driver: &str| match choose(volumes.to_vec(), Path::new(driver)) {
+            Ok(volume) => volume.name,
+            Err(error) => format!("{error:#}"),
+        };
+        let (nfs, cifs) = (of("example.com/nfs", "a", "p"), of("example.com/cifs", "b", "p"));
+        let both = [nfs.clone(), cifs];
+        assert_eq!(chosen(&both, "/p/example.com~nfs/nfs"), "a");
+        assert_eq!(chosen(&both, "/src/cifs.sh"), "b", "by the name of the file");
+        assert_eq!(chosen(&both[..1], "/src/driver.sh"), "a", "the only one");
+        assert!(chosen(&both, "/src/driver.sh").contains("of example.com/cifs, example.com/nfs, and"));
+        assert_eq!(
+            chosen(&[nfs.clone(), of("example.com/nfs", "a", "q")], "/src/x"),
+            "a",
+            "two pods share it"
+        );
+        let other = of("example.com/nfs", "c", "q");
+        assert!(chosen(&[nfs, other], "/src/x").contains("one of default/p a, default/q c"));
+    }
+}
