@@ -2,6 +2,7 @@
 
 mod attach;
 mod expand;
+mod install;
 mod mount;
 mod output;
 mod sequence;
@@ -16,6 +17,7 @@ pub(super) static ALL: &[&[Case]] = &[
     attach::DEVICE,
     attach::DISK,
     expand::CASES,
+    install::CASES,
     sequence::CASES,
     sequence::NODE,
 ];
