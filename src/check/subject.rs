@@ -8,9 +8,9 @@ use super::given::Given;
 use super::left::Left;
 use crate::kubelet::{Asked, Caller, PodVolume, Reader, Run, Terms};
 use crate::protocol::Call;
-use crate::sys::sandbox::Inside;
+use crate::sys::sandbox::{Inside, Isolation};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where kubelet's directory is, in the sandbox: an empty file system of its own.
@@ -21,6 +21,9 @@ pub(super) const NODE: &str = "node-1.check";
 
 /// How long the output may stay open after the driver has ended. Kubelet waits for ever.
 const LINGER: Duration = Duration::from_secs(1);
+
+/// Kubelet's, as systemd sets it.
+const UMASK: u32 = 0o022;
 
 /// The driver, in the sandbox of one case.
 #[derive(Debug)]
@@ -33,6 +36,10 @@ pub struct Subject<'a> {
     pub inside: &'a Inside,
     /// How it is executed; a case may change that.
     pub terms: Terms,
+    /// What is executed: the driver, or another way to it.
+    pub executable: PathBuf,
+    /// Whether the calls that come now are judged by the case alone: no watched case looks at them.
+    pub excused: bool,
     /// Different for each case, and the same for the same seed.
     pub random: fastrand::Rng,
     answers: Vec<Answer>,
@@ -75,9 +82,19 @@ impl Seen<'_> {
 impl<'a> Subject<'a> {
     /// In a sandbox that was just made.
     pub fn new(given: &'a Given, facts: &'a Facts, inside: &'a Inside, seed: u64) -> Self {
-        let terms = Terms { patience: given.patience, linger: Some(LINGER), ..Terms::default() };
-        let random = fastrand::Rng::with_seed(seed);
-        Self { given, facts, inside, terms, random, answers: Vec::new(), pods: 0, device: String::new() }
+        let (patience, linger, umask) = (given.patience, Some(LINGER), Some(UMASK));
+        Self {
+            given,
+            facts,
+            inside,
+            terms: Terms { patience, linger, umask, ..Terms::default() },
+            executable: given.driver.clone(),
+            excused: false,
+            random: fastrand::Rng::with_seed(seed),
+            answers: Vec::new(),
+            pods: 0,
+            device: String::new(),
+        }
     }
 
     /// Every call so far, in order.
@@ -97,8 +114,8 @@ impl<'a> Subject<'a> {
 
     /// The same with any arguments at all.
     pub fn execute(&mut self, arguments: &[OsString]) -> Answer {
-        let driver = self.given.driver.clone();
-        self.execute_as(&driver, arguments)
+        let executable = self.executable.clone();
+        self.execute_as(&executable, arguments)
     }
 
     /// The same by words.
@@ -117,7 +134,7 @@ impl<'a> Subject<'a> {
     pub fn at_once(&mut self, calls: &[Vec<OsString>]) -> Vec<Answer> {
         let subject = &*self;
         let answers: Vec<_> = std::thread::scope(|scope| {
-            let play = |call: &'_ [OsString]| subject.executed(&subject.given.driver, call);
+            let play = |call: &'_ [OsString]| subject.executed(&subject.executable, call);
             let threads: Vec<_> = calls.iter().map(|call| scope.spawn(move || play(call))).collect();
             threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
         });
@@ -153,6 +170,11 @@ impl<'a> Subject<'a> {
         self.facts.attaches
     }
 
+    /// Whether what is mounted and written here is seen nowhere else.
+    pub fn is_contained(&self) -> bool {
+        self.inside.isolation() != Isolation::None
+    }
+
     /// Kubelet, for one call. Nothing is remembered: each call is judged by itself.
     fn executed(&self, executable: &Path, arguments: &[OsString]) -> Answer {
         let mut caller = Caller::new(executable);
@@ -167,6 +189,9 @@ impl<'a> Subject<'a> {
     /// Whether the driver is executed in a way that may keep it from answering.
     fn disturbs(&self) -> bool {
         let terms = &self.terms;
-        terms.patience < self.given.patience || terms.strike.is_some() || terms.reader != Reader::All
+        self.excused
+            || terms.patience < self.given.patience
+            || terms.strike.is_some()
+            || terms.reader != Reader::All
     }
 }

@@ -1,6 +1,7 @@
 //! The cases, one file a group.
 
 mod attach;
+mod environment;
 mod expand;
 mod mount;
 mod output;
@@ -8,5 +9,12 @@ mod output;
 use super::case::Case;
 
 /// In the order in which they are reported.
-pub(super) static ALL: &[&[Case]] =
-    &[output::CASES, mount::CASES, attach::CASES, attach::DEVICE, attach::DISK, expand::CASES];
+pub(super) static ALL: &[&[Case]] = &[
+    output::CASES,
+    environment::CASES,
+    mount::CASES,
+    attach::CASES,
+    attach::DEVICE,
+    attach::DISK,
+    expand::CASES,
+];
