@@ -3,6 +3,7 @@
 use super::evidence::{Evidence, Stopped};
 use crate::kubelet::{Asked, Diagnosis, End, Fault, Run, Verdict};
 use crate::protocol::{Capabilities, DriverStatus};
+use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -70,6 +71,24 @@ impl Answer {
     /// Whether the driver hung: it was stopped by us.
     pub fn was_stopped(&self) -> bool {
         self.run.stopped.is_some() && self.run.exited.is_none()
+    }
+
+    /// The object that is the answer, whatever is around it.
+    pub fn object(&self) -> Option<Value> {
+        object_in(&self.run.output)
+    }
+
+    /// Whether kubelet could make sense of it.
+    pub fn is_readable(&self) -> bool {
+        matches!(
+            self.verdict,
+            Verdict::Success(_) | Verdict::NotSupported | Verdict::Failure(Fault::Status { .. })
+        )
+    }
+
+    /// What kubelet makes of it.
+    pub fn reading(&self) -> String {
+        self.asked.redactor().clean(&self.verdict.to_string())
     }
 
     /// How long it took.
@@ -179,22 +198,13 @@ impl Meant {
             Verdict::Failure(Fault::Status { status, message, .. }) if status == "Failure" => {
                 Self::Failure(message.clone())
             }
-            Verdict::Failure(_) => Self::guess(&run.output),
+            Verdict::Failure(_) => {
+                object_in(&run.output).map_or(Self::Nothing, |object| Self::of_object(&object))
+            }
         }
     }
 
-    /// The last object in the output that says how it went.
-    fn guess(output: &[u8]) -> Self {
-        let text = String::from_utf8_lossy(output);
-        let starts = text.char_indices().rev().filter(|(_, c)| *c == '{').map(|(at, _)| at);
-        let mut objects = starts.filter_map(|at| {
-            let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<serde_json::Value>();
-            values.next()?.ok().filter(|value| value.get("status").is_some())
-        });
-        objects.next().map_or(Self::Nothing, |object| Self::of_object(&object))
-    }
-
-    fn of_object(object: &serde_json::Value) -> Self {
+    fn of_object(object: &Value) -> Self {
         let text =
             |key: &str| object.get(key).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
         let status: String = text("status").to_lowercase().split_whitespace().collect();
@@ -212,8 +222,19 @@ impl Meant {
     }
 }
 
+/// The last object in the output that says how it went.
+fn object_in(output: &[u8]) -> Option<Value> {
+    let text = String::from_utf8_lossy(output);
+    let starts = text.char_indices().rev().filter(|(_, c)| *c == '{').map(|(at, _)| at);
+    let mut objects = starts.filter_map(|at| {
+        let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Value>();
+        values.next()?.ok().filter(|value| value.get("status").is_some())
+    });
+    objects.next()
+}
+
 /// As they were meant: a boolean in quotes is one.
-fn capabilities(given: &serde_json::Value) -> Capabilities {
+fn capabilities(given: &Value) -> Capabilities {
     let or = |key: &str, otherwise: bool| match given.get(key) {
         Some(value) if *value == true || *value == "true" => true,
         Some(value) if *value == false || *value == "false" => false,

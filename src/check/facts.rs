@@ -2,6 +2,7 @@
 
 use crate::protocol::{Verb, VerbSet};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What a driver does when nothing is wrong.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -26,6 +27,8 @@ pub struct Facts {
     pub mounts: bool,
     /// Why not.
     pub why_not: String,
+    /// Whether kubelet could read every answer that was meant to be a success.
+    pub clean: bool,
     /// Whether a call had to be stopped.
     pub hangs: bool,
     /// The size of the file system, in bytes.
@@ -42,6 +45,8 @@ pub struct Facts {
     pub mount_took: u64,
     /// See `mount_took`.
     pub unmount_took: u64,
+    /// The modes of what the first mount made, by path; the root of the volume has an empty one.
+    pub modes: BTreeMap<String, u32>,
 }
 
 impl Facts {

@@ -99,6 +99,11 @@ impl Subject<'_> {
     /// work. Removes the directories as kubelet does.
     pub fn take_down(&mut self, volume: &PodVolume) -> Result<(), Stopped> {
         let answer = self.unmount(volume)?.or_blocked(UNMOUNT_WORKS)?;
+        self.put_away(volume, &answer)
+    }
+
+    /// The directory of a volume that is unmounted, and its device.
+    pub fn put_away(&mut self, volume: &PodVolume, answer: &Answer) -> Result<(), Stopped> {
         if let Err(error) = remove_directory(volume.target()?.as_path()) {
             let problem = format!("the directory must be removed, but {error}");
             return Err(Stopped::Blocked(UNMOUNT_WORKS, Box::new(answer.evidence(problem))));

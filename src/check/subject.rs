@@ -8,7 +8,7 @@ use super::given::Given;
 use super::left::Left;
 use crate::kubelet::{Asked, Caller, PodVolume, Reader, Run, Terms};
 use crate::protocol::Call;
-use crate::sys::sandbox::Inside;
+use crate::sys::sandbox::{Inside, Isolation};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,6 +22,9 @@ pub(super) const NODE: &str = "node-1.check";
 /// How long the output may stay open after the driver has ended. Kubelet waits for ever.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// Kubelet's, as systemd sets it.
+const UMASK: u32 = 0o022;
+
 /// The driver, in the sandbox of one case.
 #[derive(Debug)]
 pub struct Subject<'a> {
@@ -31,10 +34,12 @@ pub struct Subject<'a> {
     pub facts: &'a Facts,
     /// Where it is.
     pub inside: &'a Inside,
-    /// What is executed: the driver, unless a case works with a copy of it.
-    pub executable: PathBuf,
     /// How it is executed; a case may change that.
     pub terms: Terms,
+    /// What is executed: the driver, or another way to it.
+    pub executable: PathBuf,
+    /// Whether the calls that come now are judged by the case alone: no watched case looks at them.
+    pub excused: bool,
     /// Different for each case, and the same for the same seed.
     pub random: fastrand::Rng,
     answers: Vec<Answer>,
@@ -77,16 +82,15 @@ impl Seen<'_> {
 impl<'a> Subject<'a> {
     /// In a sandbox that was just made.
     pub fn new(given: &'a Given, facts: &'a Facts, inside: &'a Inside, seed: u64) -> Self {
-        let terms = Terms { patience: given.patience, linger: Some(LINGER), ..Terms::default() };
-        let random = fastrand::Rng::with_seed(seed);
-        let executable = given.driver.clone();
+        let (patience, linger, umask) = (given.patience, Some(LINGER), Some(UMASK));
         Self {
             given,
             facts,
             inside,
-            executable,
-            terms,
-            random,
+            terms: Terms { patience, linger, umask, ..Terms::default() },
+            executable: given.driver.clone(),
+            excused: false,
+            random: fastrand::Rng::with_seed(seed),
             answers: Vec::new(),
             pods: 0,
             device: String::new(),
@@ -110,8 +114,8 @@ impl<'a> Subject<'a> {
 
     /// The same with any arguments at all.
     pub fn execute(&mut self, arguments: &[OsString]) -> Answer {
-        let driver = self.executable.clone();
-        self.execute_as(&driver, arguments)
+        let executable = self.executable.clone();
+        self.execute_as(&executable, arguments)
     }
 
     /// The same by words.
@@ -166,6 +170,11 @@ impl<'a> Subject<'a> {
         self.facts.attaches
     }
 
+    /// Whether what is mounted and written here is seen nowhere else.
+    pub fn is_contained(&self) -> bool {
+        self.inside.isolation() != Isolation::None
+    }
+
     /// Kubelet, for one call. Nothing is remembered: each call is judged by itself.
     fn executed(&self, executable: &Path, arguments: &[OsString]) -> Answer {
         let mut caller = Caller::new(executable);
@@ -180,6 +189,9 @@ impl<'a> Subject<'a> {
     /// Whether the driver is executed in a way that may keep it from answering.
     fn disturbs(&self) -> bool {
         let terms = &self.terms;
-        terms.patience < self.given.patience || terms.strike.is_some() || terms.reader != Reader::All
+        self.excused
+            || terms.patience < self.given.patience
+            || terms.strike.is_some()
+            || terms.reader != Reader::All
     }
 }

@@ -11,7 +11,8 @@ use crate::protocol::{Call, Capabilities, Verb};
 use crate::sys::mount_table;
 use crate::sys::sandbox::{Inside, Isolation};
 use rustix::fs::statvfs;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ pub(super) fn survey(given: &Given, inside: &Inside) -> Facts {
     let mut facts = Facts::default();
     let nothing = Facts::default();
     let mut subject = Subject::new(given, &nothing, inside, given.seed);
-    learn_capabilities(&subject.call(&Call::Init), &mut facts);
+    let init = subject.call(&Call::Init);
+    learn_capabilities(&init, &mut facts);
     // Without a sandbox the mount would be the machine's.
     let answers = if given.volume.is_some() && inside.isolation() != Isolation::None {
         let known = facts.clone();
@@ -36,6 +38,7 @@ pub(super) fn survey(given: &Given, inside: &Inside) -> Facts {
     } else {
         Vec::new()
     };
+    facts.clean = answers.iter().chain([&init]).all(|answer| !answer.is_success() || answer.is_readable());
     // Its answer is nothing that a mount waits for.
     let aside = Verb::GetVolumeName.name();
     facts.hangs = answers.iter().any(|answer| answer.was_stopped() && answer.asked.verb() != aside);
@@ -68,6 +71,7 @@ fn live(subject: &mut Subject<'_>, facts: &mut Facts) -> Result<(), Stopped> {
     let after = subject.inside.processes()?;
     facts.daemons = after.into_iter().filter(|each| !before.contains(each)).map(|(_, line)| line).collect();
     let target = first.target()?;
+    facts.modes = modes(subject, &first)?;
     look(target.as_path(), facts)?;
     if subject.attaches() {
         let (options, node) = (first.device_options(), NODE.to_owned());
@@ -83,6 +87,19 @@ fn live(subject: &mut Subject<'_>, facts: &mut Facts) -> Result<(), Stopped> {
     subject.bring_up(&second)?;
     facts.keeps_data = second.target()?.as_path().join(FILE).exists();
     subject.take_down(&second)
+}
+
+/// Of the root of a volume that is mounted, and of what was made for it, by path.
+pub(super) fn modes(subject: &Subject<'_>, volume: &PodVolume) -> Result<BTreeMap<String, u32>, Stopped> {
+    let mode_of = |path: &Path| {
+        let found = path.symlink_metadata().ok().filter(|found| !found.is_symlink())?;
+        Some(found.permissions().mode() & 0o7777)
+    };
+    let mut modes = BTreeMap::new();
+    modes.extend(mode_of(volume.target()?.as_path()).map(|mode| (String::new(), mode)));
+    let made = subject.inside.changed()?;
+    modes.extend(made.iter().filter_map(|path| Some((path.display().to_string(), mode_of(path)?))));
+    Ok(modes)
 }
 
 fn look(target: &Path, facts: &mut Facts) -> Result<(), Stopped> {

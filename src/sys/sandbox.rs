@@ -11,6 +11,7 @@ mod keeper;
 mod maker;
 mod pieces;
 mod read_only;
+mod trouble;
 mod world;
 
 use super::{loop_device, mount_table, process, raw};
@@ -29,6 +30,8 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use world::World;
+
+pub use trouble::Trouble;
 
 /// How long a sandbox has to disappear when nobody said.
 const LAST_WAIT: Duration = Duration::from_secs(2);

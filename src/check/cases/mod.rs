@@ -1,6 +1,7 @@
 //! The cases, one file a group.
 
 mod attach;
+mod environment;
 mod expand;
 mod install;
 mod mount;
@@ -12,6 +13,7 @@ use super::case::Case;
 /// In the order in which they are reported.
 pub(super) static ALL: &[&[Case]] = &[
     output::CASES,
+    environment::CASES,
     mount::CASES,
     attach::CASES,
     attach::DEVICE,

@@ -1,0 +1,51 @@
+//! Too little of something.
+
+use super::ordeal::{Demand, endure};
+use crate::check::evidence::{Played, Stopped};
+use crate::check::subject::Subject;
+use std::path::Path;
+
+/// Enough for any program to start, and for a shell to keep its own descriptors out of the way.
+const FILES: u64 = 16;
+
+/// Where drivers write what is theirs and not the volume's.
+const SCRATCH: &[&str] = &["/tmp", "/run", "/var/log", "/var/tmp"];
+
+/// What a distribution has read-only, and what becomes so with a disk.
+const ROOT: &[&str] = &["/tmp", "/run", "/var/log", "/var/tmp", "/etc", "/usr"];
+
+pub(super) fn files(subject: &mut Subject<'_>) -> Played {
+    endure(subject, "with 16 open files at most", Demand::Answers, |subject| {
+        subject.terms.limits.files = Some(FILES);
+        Ok(())
+    })
+}
+
+pub(super) fn processes(subject: &mut Subject<'_>) -> Played {
+    endure(subject, "on a node without a free process", Demand::Answers, |subject| {
+        subject.terms.limits.processes = Some(1);
+        Ok(())
+    })
+}
+
+pub(super) fn full_disk(subject: &mut Subject<'_>) -> Played {
+    needs_sandbox(subject)?;
+    endure(subject, "with /tmp, /run and /var/log full", Demand::Answers, |subject| {
+        let own = subject.given.driver.parent().unwrap_or(Path::new("/"));
+        Ok(subject.inside.fill_up(SCRATCH, own)?)
+    })
+}
+
+pub(super) fn read_only(subject: &mut Subject<'_>) -> Played {
+    needs_sandbox(subject)?;
+    endure(subject, "with /tmp, /run, /var/log and /etc read-only", Demand::Answers, |subject| {
+        Ok(subject.inside.write_protect(ROOT)?)
+    })
+}
+
+fn needs_sandbox(subject: &Subject<'_>) -> Played {
+    match subject.is_contained() {
+        true => Ok(()),
+        false => Err(Stopped::Skipped("needs root, or a user namespace, for mounts".to_owned())),
+    }
+}

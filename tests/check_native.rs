@@ -1,0 +1,138 @@
+//! Our own drivers under our own conformance kit: every case that concerns them holds, must and should, and the
+//! whole takes no longer than promised.
+#![cfg(test)]
+#![expect(clippy::disallowed_methods, reason = "tests start programs")]
+
+mod support;
+
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::{BINARY, release, skip};
+use tempfile::TempDir;
+
+/// Whole runs, on two cores.
+const EVERYTHING: Duration = Duration::from_secs(60);
+const MUST: Duration = Duration::from_secs(20);
+
+/// The release binary if there is one: what people run.
+fn flexvol() -> Command {
+    Command::new(release().unwrap_or_else(|| BINARY.into()))
+}
+
+/// A plugin directory, and below it what the drivers work on.
+struct Node(TempDir);
+
+impl Node {
+    fn new() -> Self {
+        let node = Self(tempfile::tempdir().unwrap());
+        for directory in ["plugins", "images", "shared"] {
+            fs::create_dir(node.path(directory)).unwrap();
+        }
+        node
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.0.path().join(below)
+    }
+
+    /// Installs a driver; where it is then.
+    fn install(&self, driver: &str, settings: Option<&str>) -> PathBuf {
+        let mut command = flexvol();
+        command.args(["install", "--plugin-dir"]).arg(self.path("plugins")).arg(driver);
+        if let Some(settings) = settings {
+            let file = self.path(&format!("{driver}.json"));
+            fs::write(&file, settings).unwrap();
+            command.arg("--settings").arg(file);
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        self.path("plugins").join(format!("flexvol~{driver}")).join(driver)
+    }
+}
+
+/// The report as JSON; SKIP and nothing where no sandbox can be had.
+fn check(name: &str, driver: &Path, options: &str, further: &[&str]) -> Option<Value> {
+    if !rustix::process::geteuid().is_root() {
+        skip(name, "needs root for mounts");
+        return None;
+    }
+    let output = flexvol()
+        .args(["check", "--format", "json", "--seed", "1", "--options", options])
+        .args(further)
+        .arg(driver)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let report: Value = serde_json::from_str(&text)
+        .unwrap_or_else(|error| panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr)));
+    Some(report)
+}
+
+/// Everything that was played holds. What does not concern the driver may only be skipped for that reason.
+fn all_hold(report: &Value) {
+    let cases = report["cases"].as_array().unwrap();
+    let ended = |how: &str| cases.iter().filter(|case| case["result"] == how).collect::<Vec<_>>();
+    let bad: Vec<_> =
+        cases.iter().filter(|case| case["result"] != "passed" && case["result"] != "skipped").collect();
+    assert!(bad.is_empty(), "{bad:#?}");
+    for case in ended("skipped") {
+        println!("NOTE {}: {}", case["id"], case["why"]);
+    }
+    assert!(ended("passed").len() > 60, "only {} cases hold", ended("passed").len());
+}
+
+#[test]
+fn tmpfs() {
+    let node = Node::new();
+    let driver = node.install("tmpfs", None);
+    let start = Instant::now();
+    let options = r#"{"size":"4Mi","mode":"0777"}"#;
+    let Some(report) = check("check_native::tmpfs", &driver, options, &["--ephemeral-ok"]) else { return };
+    all_hold(&report);
+    assert!(start.elapsed() < EVERYTHING, "{:?}", start.elapsed());
+}
+
+#[test]
+fn the_musts_of_tmpfs_are_quick() {
+    let node = Node::new();
+    let driver = node.install("tmpfs", None);
+    let start = Instant::now();
+    let further = ["--ephemeral-ok", "--level", "must"];
+    let Some(report) = check("check_native::must", &driver, r#"{"size":"4Mi"}"#, &further) else { return };
+    all_hold(&report);
+    assert!(start.elapsed() < MUST, "{:?}", start.elapsed());
+}
+
+#[test]
+fn bind() {
+    let node = Node::new();
+    let shared = node.path("shared");
+    let settings = serde_json::json!({"driver": "bind", "policy": {"bindRoots": [shared]}});
+    let driver = node.install("bind", Some(&settings.to_string()));
+    let options = serde_json::json!({"source": shared}).to_string();
+    let Some(report) = check("check_native::bind", &driver, &options, &[]) else { return };
+    all_hold(&report);
+}
+
+#[test]
+fn image() {
+    let node = Node::new();
+    let settings = serde_json::json!({"driver": "image", "policy": {"imageRoots": [node.path("images")]}});
+    let driver = node.install("image", Some(&settings.to_string()));
+    let options = r#"{"file":"volume.img","size":"16Mi","fsType":"ext4","format":"ifBlank"}"#;
+    let Some(report) = check("check_native::image", &driver, options, &[]) else { return };
+    all_hold(&report);
+}
+
+#[test]
+fn exec() {
+    let node = Node::new();
+    let mount = ["mount", "-t", "tmpfs", "-o", "{access},size=4m", "share", "{target}"];
+    let settings = serde_json::json!({"driver": "exec", "exec": {"commands": {"mount": mount}}});
+    let driver = node.install("exec", Some(&settings.to_string()));
+    let Some(report) = check("check_native::exec", &driver, "{}", &["--ephemeral-ok"]) else { return };
+    all_hold(&report);
+}
