@@ -47,8 +47,8 @@ pub(super) struct Check {
     /// The executable, or its directory vendor~driver
     #[arg(required_unless_present = "self_test")]
     driver: Option<PathBuf>,
-    /// What to print: text for people, json for programs, junit for build servers, tap for prove(1). The last
-    /// two know no levels: in them, a should that does not hold is a failure
+    /// What to print: text for people, json for programs, junit for build servers, tap (version 14) for test
+    /// harnesses. The last two know no levels: in them, a should that does not hold is a failure
     #[arg(long, value_enum, value_name = "text|json|junit|tap", hide_possible_values = true)]
     format: Option<Format>,
     /// Write that to a file, and the text to standard output all the same

@@ -87,7 +87,7 @@ struct NatureArguments {
     /// Let the driver see this directory or file below /run or /var/lib/kubelet; may be repeated
     #[arg(long, value_name = "PATH")]
     expose: Vec<PathBuf>,
-    /// The value of this option is a list of mount options, in which commas mean something
+    /// The value of this option is a list of mount options, in which commas mean something; may be repeated
     #[arg(long, value_name = "KEY")]
     mount_options: Vec<String>,
     /// Nothing can be written to the volume, whatever a pod asks for
