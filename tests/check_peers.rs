@@ -66,7 +66,18 @@ fn report(peer: &Peer) -> Value {
     let driver = own.join(peer.name);
     write(&driver, &peer.script.replace("@SHARE@", helper.to_str().unwrap()));
     let output = Command::new(support::BINARY)
-        .args(["check", "--json", "--repeat", "1", "--timeout", "5", "--seed", "1", "--options", peer.options])
+        .args([
+            "check",
+            "--json",
+            "--repeat",
+            "1",
+            "--timeout",
+            "5",
+            "--seed",
+            "1",
+            "--options",
+            peer.options,
+        ])
         .arg(&driver)
         .output()
         .unwrap();
