@@ -5,9 +5,9 @@ use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::subject::Subject;
 use crate::protocol::{DriverName, VerbSet};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -77,83 +77,93 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
 ];
 
-/// The driver's directory as a file and as a name, and the driver's name.
-fn names(subject: &Subject<'_>) -> Result<(OsString, OsString), Stopped> {
-    let driver = &subject.given.driver;
+/// The names of the driver's directory and of its file, if kubelet could find it there.
+fn names(driver: &Path) -> Result<(&OsStr, &OsStr), Stopped> {
     let directory = driver.parent().and_then(Path::file_name);
     if let (Some(directory), Some(file)) = (directory, driver.file_name())
         && (directory.as_bytes().contains(&b'~') || directory == file)
     {
-        return Ok((directory.to_owned(), file.to_owned()));
+        return Ok((directory, file));
     }
     Err(Stopped::Skipped("the driver does not lie in a directory vendor~driver".to_owned()))
 }
 
-fn fails(problem: impl Into<String>) -> Stopped {
-    Evidence::new(problem).into()
+/// The failure of a case in which the driver was not called.
+fn judged(wrong: Option<String>) -> Played {
+    wrong.map_or(Ok(()), |problem| Err(Evidence::new(problem).into()))
 }
 
 fn name(subject: &mut Subject<'_>) -> Played {
-    let (directory, file) = names(subject)?;
-    let executed = DriverName::executable_in(&directory);
+    let (directory, file) = names(&subject.given.driver)?;
+    judged(wrong_name(directory, file, subject.facts.attaches))
+}
+
+fn wrong_name(directory: &OsStr, file: &OsStr, attaches: bool) -> Option<String> {
+    let executed = DriverName::executable_in(directory);
     if executed != file {
         let (directory, executed, file) = (directory.display(), executed.display(), file.display());
-        return Err(fails(format!("in {directory} kubelet executes {executed}, and the driver is {file}")));
+        return Some(format!("in {directory} kubelet executes {executed}, and the driver is {file}"));
     }
-    let name = DriverName::from_directory(&directory).map_err(|failure| fails(failure.message()))?;
+    let name = match DriverName::from_directory(directory) {
+        Ok(name) => name,
+        Err(failure) => return Some(failure.message()),
+    };
     match name.vendor() {
-        None if subject.facts.attaches => {
-            let text = format!("{name} has no vendor, so the controller cannot find its attachments again");
-            Err(fails(text))
+        None if attaches => {
+            Some(format!("{name} has no vendor, so the controller cannot find its attachments again"))
         }
-        Some(vendor) if vendor == "kubernetes.io" || vendor.ends_with(".kubernetes.io") => Err(fails(
-            format!("{name} has the vendor of kubelet's own volumes, for one of which it may pass"),
-        )),
-        _ => Ok(()),
+        Some(vendor) if vendor == "kubernetes.io" || vendor.ends_with(".kubernetes.io") => {
+            Some(format!("{name} has the vendor of kubelet's own volumes, for one of which it may pass"))
+        }
+        _ => None,
     }
 }
 
 fn alone(subject: &mut Subject<'_>) -> Played {
-    let (directory, file) = names(subject)?;
-    let Some(path) = subject.given.driver.parent() else { return Ok(()) };
-    if fs::symlink_metadata(path)?.is_symlink() {
-        return Err(fails(format!(
-            "{} is a symbolic link, which kubelet skips at its start",
-            directory.display()
-        )));
+    let driver = &subject.given.driver;
+    names(driver)?;
+    judged(company(driver)?)
+}
+
+/// What else kubelet sees.
+fn company(driver: &Path) -> io::Result<Option<String>> {
+    let Some(directory) = driver.parent() else { return Ok(None) };
+    if fs::symlink_metadata(directory)?.is_symlink() {
+        let text = format!("{} is a symbolic link, which kubelet skips at its start", directory.display());
+        return Ok(Some(text));
     }
-    let hidden = |name: &OsStr| name.as_bytes().starts_with(b".");
-    for entry in fs::read_dir(path)? {
+    for entry in fs::read_dir(directory)? {
         let other = entry?.file_name();
-        if other != file && !hidden(&other) {
-            return Err(fails(format!("there is also {} in {}", other.display(), directory.display())));
+        if Some(other.as_os_str()) != driver.file_name() && !other.as_bytes().starts_with(b".") {
+            return Ok(Some(format!("there is also {} in {}", other.display(), directory.display())));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 fn mode(subject: &mut Subject<'_>) -> Played {
-    names(subject)?;
     let driver = &subject.given.driver;
-    for path in driver.parent().into_iter().chain([driver.as_path()]) {
+    names(driver)?;
+    judged(wrong_mode(driver)?)
+}
+
+fn wrong_mode(driver: &Path) -> io::Result<Option<String>> {
+    for path in driver.parent().into_iter().chain([driver]) {
         let bits = fs::metadata(path)?.permissions().mode() & 0o7777;
         if bits & 0o022 != 0 {
-            return Err(fails(format!("{} has mode {bits:04o}: others can change it", path.display())));
+            return Ok(Some(format!("{} has mode {bits:04o}: others can change it", path.display())));
         }
         if bits & 0o111 == 0 {
-            return Err(fails(format!("{} has mode {bits:04o}: nobody can execute it", path.display())));
+            return Ok(Some(format!("{} has mode {bits:04o}: nobody can execute it", path.display())));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 fn self_contained(subject: &mut Subject<'_>) -> Played {
     let mut head = Vec::new();
     File::open(&subject.given.driver)?.take(HEAD).read_to_end(&mut head)?;
-    match needs(&head) {
-        None => Ok(()),
-        Some(needed) => Err(fails(format!("the driver needs {needed}"))),
-    }
+    judged(needs(&head).map(|needed| format!("the driver needs {needed}")))
 }
 
 /// What a program cannot start without, besides the kernel and sh.
@@ -219,6 +229,51 @@ mod tests {
         ] {
             assert_eq!(needs(head.as_bytes()).as_deref(), needed, "{head:?}");
         }
+    }
+
+    #[test]
+    fn the_names_are_those_of_kubernetes() {
+        let wrong = |directory: &str, file: &str, attaches| {
+            wrong_name(directory.as_ref(), file.as_ref(), attaches).unwrap_or_default()
+        };
+        assert_eq!(wrong("example.com~driver", "driver", true), "");
+        assert_eq!(wrong("driver", "driver", false), "");
+        assert!(wrong("driver", "driver", true).contains("no vendor"));
+        assert!(wrong("example.com~driver", "driver.sh", false).contains("kubelet executes driver"));
+        assert!(wrong("Example~driver", "driver", false).contains("lower-case"));
+        assert!(wrong("a~b~c", "c", false).contains("more than one slash"));
+        assert!(wrong("kubernetes.io~nfs", "nfs", false).contains("kubelet's own"));
+        assert!(names(Path::new("/src/driver.sh")).is_err());
+        assert!(names(Path::new("/plugins/example.com~driver/driver")).is_ok());
+    }
+
+    #[test]
+    fn what_others_see_or_change_is_told() {
+        let plugins = tempfile::tempdir().unwrap();
+        let directory = plugins.path().join("example.com~driver");
+        let driver = directory.join("driver");
+        let chmod = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        fs::create_dir(&directory).unwrap();
+        for name in ["driver", ".driver.json"] {
+            File::create(directory.join(name)).unwrap();
+        }
+        chmod(&directory, 0o755);
+        chmod(&driver, 0o755);
+        assert_eq!((company(&driver).unwrap(), wrong_mode(&driver).unwrap()), (None, None));
+        for (path, mode, word) in
+            [(&driver, 0o775, "others"), (&driver, 0o644, "nobody"), (&directory, 0o777, "others")]
+        {
+            let usual = fs::metadata(path).unwrap().permissions();
+            chmod(path, mode);
+            assert!(wrong_mode(&driver).unwrap().unwrap().contains(word), "{mode:o}");
+            fs::set_permissions(path, usual).unwrap();
+        }
+        File::create(directory.join("driver.log")).unwrap();
+        assert!(company(&driver).unwrap().unwrap().contains("driver.log"));
+        fs::remove_file(directory.join("driver.log")).unwrap();
+        let link = plugins.path().join("example.com~link");
+        std::os::unix::fs::symlink(&directory, &link).unwrap();
+        assert!(company(&link.join("driver")).unwrap().unwrap().contains("symbolic link"));
     }
 
     #[test]
