@@ -5,7 +5,7 @@ mod running;
 mod start;
 
 use crate::sys::limits::Limits;
-use crate::sys::tracer::{self, Trace, Traced};
+use crate::sys::tracer::{self, Point, Trace, Traced};
 use nix::libc;
 use running::Running;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -84,9 +84,8 @@ pub struct Strike {
 pub enum Moment {
     /// This long after its start.
     After(Duration),
-    /// When this system call, counted from 1 over all processes of the call, is about to begin. The driver is
-    /// traced up to there.
-    Call(usize),
+    /// At a certain system call of any process of the call. The driver is traced up to there.
+    At(Point),
 }
 
 /// What a driver is struck with.
@@ -128,7 +127,7 @@ impl Default for Terms {
 
 impl Terms {
     fn are_traced(&self) -> bool {
-        self.trace.is_some() || self.strike.is_some_and(|strike| matches!(strike.when, Moment::Call(_)))
+        self.trace.is_some() || self.strike.is_some_and(|strike| matches!(strike.when, Moment::At(_)))
     }
 }
 

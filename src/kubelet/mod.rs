@@ -31,7 +31,7 @@ pub mod by_kubelet {
 }
 
 pub use crate::sys::limits::Limits;
-pub use crate::sys::tracer::{Execution, Look, Trace, Traced};
+pub use crate::sys::tracer::{Execution, Look, Point, Trace, Traced};
 pub use asked::Asked;
 pub use caller::{Caller, Exchange, masked};
 pub use diagnosis::{Diagnosis, Finding, Leak, Place};

@@ -306,6 +306,34 @@ pub(super) fn ptrace_message(pid: i32) -> io::Result<i32> {
     }
 }
 
+/// What a process that stopped at a system call is doing.
+pub(super) enum SystemCall {
+    Begins { number: i64, arguments: [u64; 6] },
+    Ends { result: i64, failed: bool },
+}
+
+/// `PTRACE_GET_SYSCALL_INFO` (Linux 5.3).
+pub(super) fn system_call(pid: i32) -> io::Result<SystemCall> {
+    // `struct ptrace_syscall_info` of linux/ptrace.h: what it is, two addresses, and then a union.
+    let mut info = [0_u64; 11];
+    let size = size_of_val(&info) as u64;
+    // SAFETY: the kernel writes no more than the size passed with it, and any number may be in there.
+    match unsafe { libc::syscall(libc::SYS_ptrace, 0x420e_i64, i64::from(pid), size, &raw mut info) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => match info {
+            [head, _, _, number, arguments @ .., _] if head.to_ne_bytes()[0] == 1 => Ok(SystemCall::Begins {
+                number: number.cast_signed(),
+                arguments: arguments[..6].try_into().unwrap_or_default(),
+            }),
+            [head, _, _, result, failed, ..] if head.to_ne_bytes()[0] == 2 => Ok(SystemCall::Ends {
+                result: result.cast_signed(),
+                failed: failed.to_ne_bytes()[0] != 0,
+            }),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        },
+    }
+}
+
 /// What became of a traced process.
 pub(super) struct Change {
     pub(super) pid: i32,

@@ -9,6 +9,8 @@
 //! Only stops of processes that the thread follows are waited for: any number of programs can be traced at the
 //! same time. Nobody else in the process may wait for just any child meanwhile, without `__WNOTHREAD`.
 
+mod changes;
+
 use super::raw::{self, Request};
 use anyhow::{Context, Result, anyhow};
 use nix::libc::{self, c_int};
@@ -58,12 +60,25 @@ pub struct Traced {
     /// How many were begun, by all processes together, from the first of the program itself to the end of the
     /// call or the strike.
     pub system_calls: usize,
+    /// How many of them made, removed or renamed a file, mounted, unmounted, or changed a loop device.
+    pub changes: usize,
     /// What was executed after the program itself, in order.
     pub executions: Vec<Execution>,
     /// What [`Look`] found, without repetitions.
     pub found: Vec<String>,
-    /// When the strike came.
-    pub struck: Option<Instant>,
+    /// The strike, if it came.
+    pub struck: Option<Struck>,
+}
+
+/// Where a program was when it was struck.
+#[derive(Clone, Debug)]
+pub struct Struck {
+    /// When.
+    pub at: Instant,
+    /// The name of the process that was about to make the system call, or had made the change.
+    pub name: String,
+    /// The system call that was the change.
+    pub change: Option<&'static str>,
 }
 
 /// A program that was executed.
@@ -77,10 +92,19 @@ pub struct Execution {
     pub environment: Vec<OsString>,
 }
 
-/// Something to be done at a moment: when a certain system call, counted from 1, is about to begin.
+/// A moment in the life of a program, and of those it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// This system call, counted from 1, is about to begin.
+    Call(usize),
+    /// This [change](Traced::changes), counted from 1, has just been made.
+    Change(usize),
+}
+
+/// Something to be done at a moment.
 pub struct Strike {
-    /// Which.
-    pub call: usize,
+    /// When.
+    pub point: Point,
     /// What. The trace ends with it.
     pub act: Box<dyn FnOnce() + Send>,
 }
@@ -107,7 +131,7 @@ impl fmt::Debug for Look {
 
 impl fmt::Debug for Strike {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Strike({})", self.call)
+        write!(f, "Strike({:?})", self.point)
     }
 }
 
@@ -180,6 +204,8 @@ struct Following {
 struct Tracee {
     /// Stops at the beginning and at the end of a system call look the same, and take turns.
     in_call: bool,
+    /// What the system call may change.
+    change: Option<&'static str>,
     /// Whether it is what its parent was, and may yet execute something.
     forked: bool,
 }
@@ -305,15 +331,23 @@ impl Following {
     fn at_system_call(&mut self, pid: i32) {
         let tracee = self.tracees.entry(pid).or_default();
         tracee.in_call = !tracee.in_call;
-        if tracee.in_call {
+        let reached = if tracee.in_call {
+            // Of no interest on the way to a certain call.
+            let counts_calls = self.strike.as_ref().is_some_and(|strike| matches!(strike.point, Point::Call(_)));
+            tracee.change = if counts_calls { None } else { changes::at_beginning(pid) };
             self.traced.system_calls += 1;
-            let calls = self.traced.system_calls;
-            if let Some(strike) = self.strike.take_if(|strike| strike.call == calls) {
-                self.traced.struck = Some(Instant::now());
-                (strike.act)();
-                // It stands still until this thread has ended.
-                return;
-            }
+            (Point::Call(self.traced.system_calls), None)
+        } else {
+            let change = tracee.change.take().filter(|change| changes::is_made(pid, change));
+            self.traced.changes += usize::from(change.is_some());
+            (Point::Change(self.traced.changes), change)
+        };
+        if let Some(strike) = self.strike.take_if(|strike| strike.point == reached.0) {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let name = name.trim_end().to_owned();
+            self.traced.struck = Some(Struck { at: Instant::now(), name, change: reached.1 });
+            // It stands still until this thread has ended.
+            return (strike.act)();
         }
         self.go_on(pid, 0);
     }
@@ -323,7 +357,7 @@ impl Following {
         if let Some(thread) = raw::ptrace_message(pid).ok().filter(|thread| *thread != pid) {
             self.tracees.remove(&thread);
         }
-        self.tracees.insert(pid, Tracee { in_call: self.resume == Request::SystemCall, forked: false });
+        self.tracees.insert(pid, Tracee { in_call: self.resume == Request::SystemCall, ..Tracee::default() });
         let words = |name: &str| {
             let text = std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
             let words = text.strip_suffix(b"\0").unwrap_or(&text).split(|byte| *byte == 0);

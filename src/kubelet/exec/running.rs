@@ -114,8 +114,8 @@ impl<'a> Running<'a> {
     fn traced(&mut self) -> io::Result<Option<Traced>> {
         let Some(tracer) = self.tracer.take().filter(|_| self.exited.is_some()) else { return Ok(None) };
         let seen = tracer.end().map_err(io::Error::other)?;
-        if let Some(struck) = seen.struck {
-            self.struck = Some(struck.saturating_duration_since(self.start));
+        if let Some(struck) = &seen.struck {
+            self.struck = Some(struck.at.saturating_duration_since(self.start));
         }
         Ok(Some(seen))
     }
@@ -146,7 +146,7 @@ impl<'a> Running<'a> {
         let waits = self.struck.is_none() && self.exited.is_none();
         match self.terms.strike.filter(|_| waits)?.when {
             Moment::After(due) => Some(due),
-            Moment::Call(_) => None,
+            Moment::At(_) => None,
         }
     }
 
@@ -235,7 +235,7 @@ impl<'a> Running<'a> {
 
 fn follow(driver: Pid, terms: &Terms) -> anyhow::Result<Option<Tracer>> {
     let strike = terms.strike.and_then(|strike| match strike.when {
-        Moment::Call(call) => Some(tracer::Strike { call, act: Box::new(move || strike.hit(driver)) }),
+        Moment::At(point) => Some(tracer::Strike { point, act: Box::new(move || strike.hit(driver)) }),
         Moment::After(_) => None,
     });
     if !terms.are_traced() {
@@ -251,7 +251,7 @@ mod tests {
     use super::super::tests::{SUCCESS, child_of, end, ends_soon, is_alive, run_with};
     use super::super::{Blow, Strike, Whom};
     use super::*;
-    use crate::sys::tracer::Look;
+    use crate::sys::tracer::{Look, Point};
     use std::fs;
 
     /// Says so where tracing is not permitted.
@@ -269,7 +269,11 @@ mod tests {
     }
 
     fn struck(script: &Script, call: usize, signal: Blow, whom: Whom) -> Run {
-        let strike = Strike { when: Moment::Call(call), signal, whom };
+        struck_at(script, Point::Call(call), signal, whom)
+    }
+
+    fn struck_at(script: &Script, point: Point, signal: Blow, whom: Whom) -> Run {
+        let strike = Strike { when: Moment::At(point), signal, whom };
         run_with(script, |terms| terms.strike = Some(strike))
     }
 
@@ -321,6 +325,33 @@ mod tests {
         assert_eq!(most, 9);
         let run = struck(&script, calls + 100, Blow::Kill, Whom::Driver);
         assert_eq!((run.end, run.struck, run.output), (End::Exited(0), None, b"done\n".to_vec()));
+    }
+
+    #[test]
+    fn a_strike_comes_right_after_a_change() {
+        if !possible("a_strike_comes_right_after_a_change") {
+            return;
+        }
+        let script = nine_files();
+        let (run, _) = counted(&script);
+        files(&script);
+        assert_eq!(run.traced.unwrap().changes, 9);
+        for change in 1..=9 {
+            let run = struck_at(&script, Point::Change(change), Blow::Kill, Whom::Group);
+            let struck = run.traced.unwrap().struck.unwrap();
+            assert_eq!((files(&script).len(), struck.change, &*struck.name), (change, Some("open"), "driver"));
+        }
+        let other = self::script("cd $dir; mkdir a; mv a b; mv b/none c; rmdir b; cat /dev/zero 2>/dev/null >&-; rm -f none");
+        let (run, _) = counted(&other);
+        let changes = run.traced.unwrap().changes;
+        assert_eq!(changes, 3);
+        let names = (1..=changes).map(|change| {
+            let run = struck_at(&other, Point::Change(change), Blow::Kill, Whom::Group);
+            let _ = ["a", "b"].map(|name| fs::remove_dir(other.dir.path().join(name)));
+            let struck = run.traced.unwrap().struck.unwrap();
+            format!("{} {}", struck.change.unwrap(), struck.name)
+        });
+        assert!(names.eq(["mkdir mkdir", "rename mv", "rmdir rmdir"]));
     }
 
     /// The last system calls are of a child that waits for the driver's end.
