@@ -104,6 +104,24 @@ fn what_cannot_be_judged_is_no_failure_of_its_own() {
 }
 
 #[test]
+fn without_a_volume_it_says_what_was_left_out_and_what_to_give() {
+    if !is_root("without_a_volume_it_says_what_was_left_out_and_what_to_give") {
+        return;
+    }
+    let noisy = site(r"printf '%s\n'", r"printf 'driver: %s\n'");
+    let said = noisy.flexvol(&["check", "./driver", "--repeat", "1"]);
+    assert_eq!(said.status, 1, "{said:?}");
+    assert!(said.out.contains("skipped, needs a volume: give --options or --volume: "), "{said:?}");
+    assert!(said.out.contains("mount::*"), "{said:?}");
+    assert!(said.out.contains("FAIL output::no_noise  must\n"), "{said:?}");
+    let good = site("", "").flexvol(&["check", "./driver", "--repeat", "1", "--level", "must"]).good();
+    assert!(
+        good.out.contains("mount::*") && last_line(&good).contains(" 0 failed, 0 not judged"),
+        "{good:?}"
+    );
+}
+
+#[test]
 fn every_form_of_the_report_can_be_read() {
     if !is_root("every_form_of_the_report_can_be_read") {
         return;
