@@ -3,6 +3,7 @@
 use crate::protocol::{Verb, VerbSet};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// What a driver does when nothing is wrong.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -41,6 +42,10 @@ pub struct Facts {
     pub keeps_data: bool,
     /// The processes that ran while it was mounted and not before: its daemons.
     pub daemons: Vec<String>,
+    /// Files and directories that it leaves after each volume in the same place: there it keeps its data.
+    pub keeps: Vec<PathBuf>,
+    /// Whether mounts, devices or processes were left when the first volume was gone.
+    pub litters: bool,
     /// How long mount and unmount took, in milliseconds.
     pub mount_took: u64,
     /// See `mount_took`.

@@ -46,6 +46,7 @@ pub struct Subject<'a> {
     pods: usize,
     /// What `waitforattach` said last; empty without one.
     pub(super) device: String,
+    ours: Vec<PathBuf>,
 }
 
 /// What a watched case looks at: one played case, after its end.
@@ -94,7 +95,19 @@ impl<'a> Subject<'a> {
             answers: Vec::new(),
             pods: 0,
             device: String::new(),
+            ours: Vec::new(),
         }
+    }
+
+    /// What is at a path or below it, or is a device of that name, was made or changed by the case and not by
+    /// the driver.
+    pub fn ours(&mut self, path: impl Into<PathBuf>) {
+        self.ours.push(path.into());
+    }
+
+    /// Whether it was.
+    pub(super) fn is_ours(&self, path: &Path) -> bool {
+        self.ours.iter().any(|ours| path.starts_with(ours))
     }
 
     /// Every call so far, in order.

@@ -4,6 +4,7 @@ use super::answer::{Answer, Meant};
 use super::evidence::Stopped;
 use super::facts::Facts;
 use super::given::Given;
+use super::left::{self, Left};
 use super::staging::put;
 use super::subject::{NODE, Subject};
 use crate::kubelet::{PodVolume, Verdict};
@@ -81,12 +82,18 @@ fn live(subject: &mut Subject<'_>, facts: &mut Facts) -> Result<(), Stopped> {
         ask_to_expand(subject, &first, facts.size)?;
     }
     subject.take_down(&first)?;
+    facts.litters = !Left::look(subject)?.is_only_files();
+    let after_first = left::files(subject)?;
     let unmounts = subject.answers().iter().filter(|answer| answer.asked.verb() == Verb::Unmount.name());
     facts.unmount_took = unmounts.map(|answer| milliseconds(answer.took())).max().unwrap_or_default();
     let second = subject.volume()?;
     subject.bring_up(&second)?;
     facts.keeps_data = second.target()?.as_path().join(FILE).exists();
-    subject.take_down(&second)
+    subject.take_down(&second)?;
+    if facts.keeps_data || !facts.writable {
+        facts.keeps = left::kept(&after_first, &left::files(subject)?, &first.pod_uid);
+    }
+    Ok(())
 }
 
 /// Of the root of a volume that is mounted, and of what was made for it, by path.

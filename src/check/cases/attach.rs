@@ -491,5 +491,7 @@ fn wait_fails_in_time(subject: &mut Subject<'_>) -> Played {
     if answer.run.struck.is_none() {
         answer.answers("nothing is attached")?;
     }
+    // What was attached all the same is known to detach only after an attach.
+    subject.attach(&volume)?;
     subject.unstage(&volume)
 }

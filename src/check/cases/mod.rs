@@ -4,6 +4,7 @@ mod attach;
 mod environment;
 mod expand;
 mod install;
+mod left;
 mod mount;
 mod output;
 mod sequence;
@@ -22,4 +23,5 @@ pub(super) static ALL: &[&[Case]] = &[
     install::CASES,
     sequence::CASES,
     sequence::NODE,
+    left::CASES,
 ];

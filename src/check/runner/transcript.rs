@@ -31,7 +31,7 @@ impl Transcript {
         let mut played = scene(&mut subject);
         let mut left = None;
         if played.is_ok() && inside.isolation() != Isolation::None {
-            match Left::look(inside, given) {
+            match Left::look(&subject) {
                 Ok(found) => left = Some(found),
                 Err(error) => played = Err(Stopped::Broken(error)),
             }

@@ -1,9 +1,10 @@
 //! The faults, one file a group of cases.
 
+mod left;
 mod mount;
 mod output;
 
 use super::Fault;
 
 /// In the order in which they are reported.
-pub(super) static ALL: &[&[Fault]] = &[output::FAULTS, mount::FAULTS];
+pub(super) static ALL: &[&[Fault]] = &[output::FAULTS, mount::FAULTS, left::FAULTS];
