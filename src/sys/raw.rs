@@ -325,10 +325,9 @@ pub(super) fn system_call(pid: i32) -> io::Result<SystemCall> {
                 number: number.cast_signed(),
                 arguments: arguments[..6].try_into().unwrap_or_default(),
             }),
-            [head, _, _, result, failed, ..] if head.to_ne_bytes()[0] == 2 => Ok(SystemCall::Ends {
-                result: result.cast_signed(),
-                failed: failed.to_ne_bytes()[0] != 0,
-            }),
+            [head, _, _, result, failed, ..] if head.to_ne_bytes()[0] == 2 => {
+                Ok(SystemCall::Ends { result: result.cast_signed(), failed: failed.to_ne_bytes()[0] != 0 })
+            }
             _ => Err(io::ErrorKind::InvalidData.into()),
         },
     }

@@ -333,7 +333,8 @@ impl Following {
         tracee.in_call = !tracee.in_call;
         let reached = if tracee.in_call {
             // Of no interest on the way to a certain call.
-            let counts_calls = self.strike.as_ref().is_some_and(|strike| matches!(strike.point, Point::Call(_)));
+            let counts_calls =
+                self.strike.as_ref().is_some_and(|strike| matches!(strike.point, Point::Call(_)));
             tracee.change = if counts_calls { None } else { changes::at_beginning(pid) };
             self.traced.system_calls += 1;
             (Point::Call(self.traced.system_calls), None)

@@ -339,9 +339,14 @@ mod tests {
         for change in 1..=9 {
             let run = struck_at(&script, Point::Change(change), Blow::Kill, Whom::Group);
             let struck = run.traced.unwrap().struck.unwrap();
-            assert_eq!((files(&script).len(), struck.change, &*struck.name), (change, Some("open"), "driver"));
+            assert_eq!(
+                (files(&script).len(), struck.change, &*struck.name),
+                (change, Some("open"), "driver")
+            );
         }
-        let other = self::script("cd $dir; mkdir a; mv a b; mv b/none c; rmdir b; cat /dev/zero 2>/dev/null >&-; rm -f none");
+        let other = self::script(
+            "cd $dir; mkdir a; mv a b; mv b/none c; rmdir b; cat /dev/zero 2>/dev/null >&-; rm -f none",
+        );
         let (run, _) = counted(&other);
         let changes = run.traced.unwrap().changes;
         assert_eq!(changes, 3);
@@ -476,7 +481,7 @@ mod tests {
         if !possible("a_traced_driver_that_hangs_is_stopped") {
             return;
         }
-        for body in ["sleep 60", "kill -STOP $$", "kill -STOP $$ & sleep 60"] {
+        for body in ["sleep 60", "kill -STOP $$"] {
             let run = run_with(&script(body), |terms| {
                 terms.trace = Some(Trace::SystemCalls);
                 terms.patience = Duration::from_millis(300);

@@ -47,7 +47,7 @@ pub(super) fn at_beginning(pid: i32) -> Option<&'static str> {
     let Ok(SystemCall::Begins { number, arguments }) = raw::system_call(pid) else { return None };
     let known = |(known, _): &&(i64, &str)| *known == number;
     let (_, name) = CHANGING.iter().chain(OLDER).find(known)?;
-    let creates = |flags: u64| flags & libc::O_CREAT.cast_unsigned() as u64 != 0;
+    let creates = |flags: u64| flags & u64::from(libc::O_CREAT.cast_unsigned()) != 0;
     let changes = match *name {
         "ioctl" => LOOP.contains(&arguments[1]),
         OPEN if number == libc::SYS_openat => creates(arguments[2]),
