@@ -1,9 +1,11 @@
 //! The faults, one file a group of cases.
 
+mod attach;
+mod expand;
 mod mount;
 mod output;
 
 use super::Fault;
 
 /// In the order in which they are reported.
-pub(super) static ALL: &[&[Fault]] = &[output::FAULTS, mount::FAULTS];
+pub(super) static ALL: &[&[Fault]] = &[output::FAULTS, mount::FAULTS, attach::FAULTS, expand::FAULTS];
