@@ -77,10 +77,15 @@ fn each_misbehaviour_is_caught_by_its_cases_only() {
     });
     let rows = matrix["rows"].as_array().unwrap();
     assert_eq!(rows.len(), Reference::ALL.len() + Fault::all().count());
-    let wrong: Vec<_> = rows
-        .iter()
-        .filter(|row| row["failed"] != row["expected"] || row["broken"] != Value::Array(Vec::new()))
-        .map(ToString::to_string)
-        .collect();
+    let wrong: Vec<_> = rows.iter().filter(|row| !is_exact(row)).map(ToString::to_string).collect();
     assert!(wrong.is_empty() && output.status.success(), "{}", wrong.join("\n"));
+}
+
+/// What is skipped, this machine cannot show.
+fn is_exact(row: &Value) -> bool {
+    let ids = |key: &str| -> BTreeSet<_> {
+        row[key].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()).collect()
+    };
+    let (expected, skipped) = (ids("expected"), ids("skipped"));
+    ids("failed") == &expected - &skipped && row["broken"] == Value::Array(Vec::new())
 }

@@ -67,10 +67,10 @@ pub struct Row {
     pub failed: BTreeSet<&'static str>,
     /// How many cases held.
     pub held: usize,
-    /// How many could not be judged, because another failed.
+    /// Those that could not be judged, because another failed.
     pub blocked: Vec<&'static str>,
-    /// How many had nothing to check.
-    pub skipped: usize,
+    /// Those with nothing to check, in this driver or on this machine.
+    pub skipped: BTreeSet<&'static str>,
     /// The cases that the kit could not play, and why.
     pub broken: Vec<(&'static str, String)>,
     /// From its survey to its last case.
@@ -218,7 +218,7 @@ impl Row {
             failed: ended(|outcome| *outcome == Outcome::Failed).collect(),
             held: ended(|outcome| *outcome == Outcome::Passed).count(),
             blocked: ended(|outcome| matches!(outcome, Outcome::Blocked(_))).collect(),
-            skipped: ended(|outcome| matches!(outcome, Outcome::Skipped(_))).count(),
+            skipped: ended(|outcome| matches!(outcome, Outcome::Skipped(_))).collect(),
             broken: report.results.iter().filter_map(broken).collect(),
             took: report.took,
         })
@@ -229,17 +229,17 @@ impl Row {
         self.what.is_empty()
     }
 
-    /// Whether exactly the cases failed that were to, and all could be played; with a well-behaved driver, whether
-    /// all could be judged too.
+    /// Whether exactly the cases failed that were to and can on this machine, and all could be played; with a
+    /// well-behaved driver, whether all could be judged too.
     pub fn is_exact(&self) -> bool {
-        let judged = !self.is_reference() || self.blocked.is_empty();
-        self.failed == self.expected && self.broken.is_empty() && judged
+        self.differences().is_empty()
     }
 
     /// Where it is not exact, for people.
     pub fn differences(&self) -> Vec<String> {
         let also = self.failed.difference(&self.expected).map(|id| format!("also failed {id}"));
-        let missed = self.expected.difference(&self.failed).map(|id| format!("did not fail {id}"));
+        let missed = self.expected.difference(&self.failed).filter(|id| !self.skipped.contains(*id));
+        let missed = missed.map(|id| format!("did not fail {id}"));
         let broken = self.broken.iter().map(|(id, why)| format!("could not play {id}: {why}"));
         let blocked = self.blocked.iter().filter(|_| self.is_reference());
         let blocked = blocked.map(|id| format!("could not judge {id}"));
@@ -252,6 +252,7 @@ impl Row {
             return format!("{:<26} well-behaved: {} cases hold\n", self.name, self.held);
         }
         let mut failed: Vec<_> = self.failed.iter().map(|id| (*id).to_owned()).collect();
+        failed.extend(self.expected.intersection(&self.skipped).map(|id| format!("{id} (not here)")));
         if !self.blocked.is_empty() {
             failed.push(format!("{} not judged", self.blocked.len()));
         }
@@ -322,11 +323,11 @@ mod tests {
         let row = Row {
             name: "a-fault",
             what: "does wrong",
-            expected: ["a::b", "a::c"].into(),
+            expected: ["a::b", "a::c", "a::f"].into(),
             failed: ["a::c", "a::d"].into(),
             held: 1,
             blocked: vec!["a::e"],
-            skipped: 0,
+            skipped: ["a::f"].into(),
             broken: Vec::new(),
             took: Duration::ZERO,
         };

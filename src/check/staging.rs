@@ -2,7 +2,7 @@
 //! about one verb in the middle.
 
 use super::answer::{Answer, Meant};
-use super::evidence::Stopped;
+use super::evidence::{Evidence, Stopped};
 use super::subject::{NODE, Subject};
 use crate::kubelet::{PodVolume, by_kubelet};
 use crate::protocol::{Access, Call, TargetPath};
@@ -122,7 +122,10 @@ impl Subject<'_> {
                 answer.or_blocked(ATTACH_WORKS)?;
             }
         }
-        remove_directory(target.as_path())?;
+        if let Err(error) = remove_directory(target.as_path()) {
+            let problem = format!("the device must be unmounted first, but its directory stays: {error}");
+            return Err(Stopped::Blocked(ATTACH_WORKS, Box::new(Evidence::new(problem))));
+        }
         let answer = self.call(&Call::Detach { volume: volume.name.clone(), node: NODE.to_owned() });
         if answer.meant == Meant::NotSupported { Ok(()) } else { answer.or_blocked(ATTACH_WORKS).map(drop) }
     }

@@ -1,5 +1,7 @@
 //! The faults, one file a group of cases.
 
+mod attach;
+mod expand;
 mod left;
 mod mount;
 mod output;
@@ -7,4 +9,5 @@ mod output;
 use super::Fault;
 
 /// In the order in which they are reported.
-pub(super) static ALL: &[&[Fault]] = &[output::FAULTS, mount::FAULTS, left::FAULTS];
+pub(super) static ALL: &[&[Fault]] =
+    &[output::FAULTS, mount::FAULTS, left::FAULTS, attach::FAULTS, expand::FAULTS];
