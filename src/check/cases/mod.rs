@@ -2,17 +2,21 @@
 
 mod attach;
 mod environment;
+mod init;
 mod expand;
 mod install;
 mod mount;
 mod output;
 mod sequence;
+mod verbs;
 
 use super::case::Case;
 
 /// In the order in which they are reported.
 pub(super) static ALL: &[&[Case]] = &[
     output::CASES,
+    init::CASES,
+    verbs::CASES,
     environment::CASES,
     mount::CASES,
     attach::CASES,
