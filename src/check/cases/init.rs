@@ -174,10 +174,10 @@ fn capabilities(subject: &mut Subject<'_>) -> Played {
 fn booleans(subject: &mut Subject<'_>) -> Played {
     let answer = initialised(subject)?;
     let known = |key: &String| KNOWN.contains(&key.to_lowercase().as_str());
-    let wrong =
-        said(&answer).into_iter().find(|(key, value)| known(key) && !value.is_boolean()).map(|(key, value)| {
-            format!("capability {key} must be true or false, but is {value}")
-        });
+    let wrong = said(&answer)
+        .into_iter()
+        .find(|(key, value)| known(key) && !value.is_boolean())
+        .map(|(key, value)| format!("capability {key} must be true or false, but is {value}"));
     wrong.map_or(Ok(()), |problem| Err(answer.fails(problem)))
 }
 

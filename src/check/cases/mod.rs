@@ -2,8 +2,8 @@
 
 mod attach;
 mod environment;
-mod init;
 mod expand;
+mod init;
 mod install;
 mod mount;
 mod output;
@@ -15,6 +15,7 @@ use super::case::Case;
 /// In the order in which they are reported.
 pub(super) static ALL: &[&[Case]] = &[
     output::CASES,
+    output::played::CASES,
     init::CASES,
     verbs::CASES,
     environment::CASES,
@@ -24,6 +25,7 @@ pub(super) static ALL: &[&[Case]] = &[
     attach::DISK,
     expand::CASES,
     install::CASES,
+    install::EXECUTABLE,
     sequence::CASES,
     sequence::NODE,
 ];

@@ -148,7 +148,9 @@ fn unknown(subject: &mut Subject<'_>) -> Played {
         let answer = subject.words(words);
         if answer.meant != Meant::NotSupported {
             let verb = crate::failure::one_line(&format!("{:?}", words[0]), 40);
-            return Err(answer.fails(format!("{verb} is no verb and must be Not supported, but {}", answer.shown())));
+            return Err(
+                answer.fails(format!("{verb} is no verb and must be Not supported, but {}", answer.shown()))
+            );
         }
     }
     Ok(())
@@ -204,9 +206,8 @@ fn all_the_same(verb: Verb, answers: &[(&str, Answer)]) -> Played {
 }
 
 fn present_stay_present(seen: &Seen<'_>) -> Option<Vec<Evidence>> {
-    let is_there = |answer: &Answer| {
-        Verb::parse(answer.asked.verb().as_ref()).is_some_and(|verb| seen.facts.has(verb))
-    };
+    let is_there =
+        |answer: &Answer| Verb::parse(answer.asked.verb().as_ref()).is_some_and(|verb| seen.facts.has(verb));
     seen.calls_that(is_there, |answer| {
         let problem = || format!("{} is there, and was Not supported in this call", answer.asked.verb());
         (answer.meant == Meant::NotSupported).then(|| answer.evidence(problem()))
