@@ -298,9 +298,9 @@ fn own_directory(subject: &mut Subject<'_>) -> Played {
     let own = subject.given.driver.parent().unwrap_or(Path::new("/"));
     let mut changes = Inotify::new()?;
     changes.watch(own, Interest::ENTRIES)?;
-    let looks = |answer: &Answer, changes: &mut Inotify| match changes.read()?.iter().find(is_noticed) {
+    let looks = |answer: &Answer, changes: &mut Inotify| match changes.read()?.into_iter().find(is_noticed) {
         None => Ok(()),
-        Some(notice) => Err(answer.fails(noticed(answer, notice))),
+        Some(notice) => Err(answer.fails(noticed(answer, &notice))),
     };
     for words in [&["init"][..], &["foo"], &["mount", "", ""], &["unmount", ""]] {
         let answer = subject.words(words);
@@ -318,7 +318,7 @@ fn own_directory(subject: &mut Subject<'_>) -> Played {
 }
 
 /// Kubelet overlooks a name that begins with a dot.
-fn is_noticed(notice: &&Notice) -> bool {
+fn is_noticed(notice: &Notice) -> bool {
     notice.name.as_ref().is_some_and(|name| !name.as_bytes().starts_with(b"."))
 }
 
