@@ -1,6 +1,8 @@
 //! The driver as a file: its names and modes, what kubelet's prober makes of them, and what it takes to start it.
 //! Looked at where it lies; what an installer does on the way is not seen.
 
+mod executable;
+
 use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::subject::Subject;
@@ -76,6 +78,8 @@ pub(in crate::check) const CASES: &[Case] = &[
         self_contained,
     ),
 ];
+
+pub(in crate::check) use executable::CASES as EXECUTABLE;
 
 /// The names of the driver's directory and of its file, if kubelet could find it there.
 fn names(driver: &Path) -> Result<(&OsStr, &OsStr), Stopped> {

@@ -3,17 +3,22 @@
 mod attach;
 mod environment;
 mod expand;
+mod init;
 mod install;
 mod left;
 mod mount;
 mod output;
 mod sequence;
+mod verbs;
 
 use super::case::Case;
 
 /// In the order in which they are reported.
 pub(super) static ALL: &[&[Case]] = &[
     output::CASES,
+    output::played::CASES,
+    init::CASES,
+    verbs::CASES,
     environment::CASES,
     mount::CASES,
     attach::CASES,
@@ -21,6 +26,7 @@ pub(super) static ALL: &[&[Case]] = &[
     attach::DISK,
     expand::CASES,
     install::CASES,
+    install::EXECUTABLE,
     sequence::CASES,
     sequence::NODE,
     left::CASES,

@@ -1,6 +1,8 @@
 //! What every answer must be, whatever the call: one JSON object that kubelet can read, in time, and then the
 //! end. All of it is watched.
 
+pub(in crate::check) mod played;
+
 use crate::check::answer::Answer;
 use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::Evidence;

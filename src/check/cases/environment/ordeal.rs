@@ -26,10 +26,8 @@ pub(super) fn endure<T>(
     demand: Demand,
     impose: impl FnOnce(&mut Subject<'_>) -> Result<T, Stopped>,
 ) -> Played {
-    let volume = match subject.facts.mounts && subject.is_contained() {
-        true => Some(subject.volume()?),
-        false => None,
-    };
+    let has_volume = subject.facts.mounts && subject.is_contained();
+    let volume = has_volume.then(|| subject.volume()).transpose()?;
     if let Some(volume) = &volume {
         subject.stage(volume)?;
     }
@@ -106,4 +104,12 @@ fn finish(subject: &mut Subject<'_>, volume: &PodVolume) -> Played {
     }
     let last = subject.answers().last().cloned();
     last.map_or(Ok(()), |last| subject.put_away(volume, &last))
+}
+
+/// Where nothing can be mounted for the driver to see, there is nothing to play.
+pub(super) fn needs_sandbox(subject: &Subject<'_>) -> Played {
+    if subject.is_contained() {
+        return Ok(());
+    }
+    Err(Stopped::Skipped("needs root, or a user namespace, for mounts".to_owned()))
 }

@@ -1,7 +1,7 @@
 //! Too little of something.
 
-use super::ordeal::{Demand, endure};
-use crate::check::evidence::{Played, Stopped};
+use super::ordeal::{Demand, endure, needs_sandbox};
+use crate::check::evidence::Played;
 use crate::check::subject::Subject;
 use std::path::Path;
 
@@ -41,11 +41,4 @@ pub(super) fn read_only(subject: &mut Subject<'_>) -> Played {
     endure(subject, "with /tmp, /run, /var/log and /etc read-only", Demand::Answers, |subject| {
         Ok(subject.inside.write_protect(ROOT)?)
     })
-}
-
-fn needs_sandbox(subject: &Subject<'_>) -> Played {
-    match subject.is_contained() {
-        true => Ok(()),
-        false => Err(Stopped::Skipped("needs root, or a user namespace, for mounts".to_owned())),
-    }
 }

@@ -1,6 +1,6 @@
 //! The directory that a driver finds itself in, and the path by which it was executed.
 
-use super::ordeal::{Demand, endure};
+use super::ordeal::{Demand, endure, needs_sandbox};
 use crate::check::evidence::{Played, Stopped};
 use crate::check::subject::{KUBELET_ROOT, Subject};
 use crate::protocol::DriverName;
@@ -66,13 +66,6 @@ pub(super) fn symlink(subject: &mut Subject<'_>) -> Played {
     played
 }
 
-fn needs_sandbox(subject: &Subject<'_>) -> Played {
-    match subject.is_contained() {
-        true => Ok(()),
-        false => Err(Stopped::Skipped("needs root, or a user namespace, for mounts".to_owned())),
-    }
-}
-
 /// Another plugin directory, in which the driver's directory is to be.
 struct Elsewhere {
     plugins: PathBuf,
@@ -113,7 +106,7 @@ impl Elsewhere {
             let link = self.directory.join(name);
             make_link(here.join(name), &link).map(|()| link)
         };
-        Ok(names.iter().map(|name| link(name)).collect::<Result<_, _>>()?)
+        Ok(names.iter().map(link).collect::<Result<_, _>>()?)
     }
 
     fn remove(&self) -> Played {

@@ -1,0 +1,162 @@
+//! Answers that are hard to write: with text in them that JSON must escape, and to somebody who reads slowly.
+
+use crate::check::answer::{Answer, Meant};
+use crate::check::case::{Case, How, Level, Scope};
+use crate::check::evidence::{Played, Stopped};
+use crate::check::subject::{KUBELET_ROOT, Subject};
+use crate::kubelet::{PodVolume, Reader};
+use crate::protocol::{Call, TargetPath, Verb, VerbSet};
+use serde_json::{Map, Value};
+use std::ffi::{OsStr, OsString};
+use std::mem::discriminant;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+/// Whatever breaks a string of JSON that was put together by hand.
+const NASTY: &str = "quo\"te, back\\slash, \\u12, new\nline, tab\t, bell\u{7}, \u{1f600}";
+
+/// The same as a file name that is not UTF-8 either.
+const NASTY_NAME: &[u8] = b"quo\"te back\\slash new\nline \xff";
+
+/// How many of the user's options are tried.
+const OPTIONS: usize = 8;
+
+/// More than a pipe holds that is as small as can be.
+const LARGE: usize = 60 << 10;
+
+/// The directory of a volume that nobody has.
+const TARGET: &str = "pods/0c8e1f5a-1d5b-4a2e-9c53-000000000000/volumes/check.example~driver";
+
+const fn must(
+    id: &'static str,
+    items: &'static [u8],
+    [claim, reason, mend]: [&'static str; 3],
+    scene: fn(&mut Subject<'_>) -> Played,
+) -> Case {
+    let (level, scope, needs, how) = (Level::Must, Scope::All, VerbSet::of(&[]), How::Played(scene));
+    Case { id, level, scope, needs, items, claim, reason, mend, how }
+}
+
+pub(in crate::check) const CASES: &[Case] = &[
+    must(
+        "output::escapes",
+        &[24],
+        [
+            "a failure is valid JSON, whatever text is in its reason",
+            "a quote or a newline in a path, an option or a tool's words breaks JSON made by hand",
+            "escape quotes and backslashes, and replace control characters and what is not UTF-8: jq -n --arg",
+        ],
+        escapes,
+    ),
+    must(
+        "output::slow_reader",
+        &[15],
+        [
+            "the answer is complete, however slowly it is read",
+            "a busy kubelet reads late, and a pipe holds no more than 64 KiB",
+            "write all of the answer, in blocking mode, before the driver ends",
+        ],
+        slow_reader,
+    ),
+];
+
+fn escapes(subject: &mut Subject<'_>) -> Played {
+    let directory = Path::new(KUBELET_ROOT).join(TARGET);
+    let plain =
+        subject.execute(&[Verb::Mount.name().into(), directory.join("data").into(), "no JSON".into()]);
+    // Who prints noise with each failure does so here, too.
+    let well_formed = plain.is_readable();
+    let nasty = |text: &str| OsString::from(text);
+    let path: OsString = directory.join(OsStr::from_bytes(NASTY_NAME)).into();
+    let malformed = nasty(&format!("{{\"{NASTY}\": \"{NASTY}"));
+    subject.excused = true;
+    for words in [
+        vec![nasty(NASTY)],
+        vec![nasty(NASTY), "{}".into()],
+        vec!["mount".into(), path.clone(), "no JSON".into()],
+        vec!["mount".into(), directory.join("data").into(), malformed],
+        vec!["unmount".into(), path, nasty(NASTY)],
+    ] {
+        let answer = subject.execute(&words);
+        is_valid(&answer, well_formed)?;
+    }
+    if subject.facts.mounts && subject.is_contained() {
+        escapes_options(subject, well_formed)?;
+    }
+    subject.excused = false;
+    Ok(())
+}
+
+/// One after the other, each option has a value that breaks JSON, so that the driver complains about it.
+fn escapes_options(subject: &mut Subject<'_>, well_formed: bool) -> Played {
+    let volume = subject.volume()?;
+    let own = volume.options.own.keys().take(OPTIONS).map(String::as_str);
+    let keys: Vec<_> =
+        ["kubernetes.io/fsType", "kubernetes.io/readwrite", NASTY].into_iter().chain(own).collect();
+    for key in keys {
+        let volume = subject.volume()?;
+        let target = volume.target()?;
+        crate::check::staging::make_directory(target.as_path())?;
+        let before = subject.inside.changed()?;
+        let json = with(&volume.mount_call()?, key, NASTY)?;
+        let answer = subject.execute(&["mount".into(), target.as_path().into(), json.into()]);
+        is_valid(&answer, well_formed)?;
+        take_back(subject, &volume, &target, &answer)?;
+        // A driver may take the text for the name of a file.
+        for path in subject.inside.changed()?.iter().filter(|path| !before.contains(path)) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+    Ok(())
+}
+
+fn take_back(subject: &mut Subject<'_>, volume: &PodVolume, target: &TargetPath, answer: &Answer) -> Played {
+    if subject.layers(volume)? > 0 {
+        subject.unmount(volume)?.or_blocked("unmount::works")?;
+    }
+    match crate::check::staging::remove_directory(target.as_path()) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            let problem = format!("the directory must be removed, but {error}");
+            Err(Stopped::Blocked("unmount::works", Box::new(answer.evidence(problem))))
+        }
+    }
+}
+
+/// The options of a call, one of them another.
+fn with(call: &Call, key: &str, value: &str) -> Result<String, Stopped> {
+    let json = call.options().map(crate::protocol::Options::to_json).unwrap_or_default();
+    let mut options: Map<String, Value> =
+        serde_json::from_str(&json).map_err(|error| Stopped::Broken(error.into()))?;
+    options.insert(key.to_owned(), value.into());
+    Ok(Value::from(options).to_string())
+}
+
+fn is_valid(answer: &Answer, well_formed: bool) -> Played {
+    let is_text = std::str::from_utf8(&answer.run.output).is_ok();
+    let valid = if well_formed { answer.is_readable() && is_text } else { answer.meant != Meant::Nothing };
+    if valid || answer.was_stopped() {
+        return Ok(());
+    }
+    let what = if is_text { answer.reading() } else { "it is not UTF-8".to_owned() };
+    Err(answer.fails(format!("an answer about odd text must be valid JSON, but {what}")))
+}
+
+fn slow_reader(subject: &mut Subject<'_>) -> Played {
+    let large = format!("{{\"{}\"", "large ".repeat(LARGE / 6));
+    let target = Path::new(KUBELET_ROOT).join(TARGET).join("data");
+    let calls: [&[OsString]; 3] =
+        [&["init".into()], &["foo".into()], &["mount".into(), target.into(), large.into()]];
+    for words in calls {
+        let usual = subject.execute(words);
+        subject.terms.reader = Reader::Slow { pause: Duration::from_millis(1) };
+        let slow = subject.execute(words);
+        subject.terms.reader = Reader::All;
+        let same = discriminant(&usual.meant) == discriminant(&slow.meant);
+        if !same || usual.is_readable() && !slow.is_readable() {
+            return Err(slow.fails(format!("read slowly, the answer must be the same, but {}", slow.shown())));
+        }
+    }
+    Ok(())
+}
