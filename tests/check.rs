@@ -13,7 +13,7 @@ use support::stand_in::{Said, Site};
 use support::{BINARY, skip};
 
 /// Does what there is to do, in a few lines. A shell complains about a directory that was removed.
-const GOOD: &str = r#"#!/usr/bin/env -S -C / sh
+const GOOD: &str = r#"#!/usr/bin/env -S -C / /bin/sh
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
 exec 3>&1 >/dev/null 2>&1
 say() { printf '%s\n' "$1" >&3; exit 0; }

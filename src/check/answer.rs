@@ -163,9 +163,9 @@ impl Answer {
         if let Some(sticky) = diagnosis.sticky {
             let _ = write!(kubelet, "; from now on {sticky}");
         }
-        // Of an answer that is there the case knows better: another one is about its form.
-        let unanswered = self.meant == Meant::Nothing;
-        let mend = diagnosis.findings.into_iter().next().filter(|_| unanswered).map(|finding| finding.mend);
+        // What a driver does wrong its case knows better; why it cannot be executed only this does.
+        let idle = matches!(self.run.end, End::NotStarted(_));
+        let mend = diagnosis.findings.into_iter().next().filter(|_| idle).map(|finding| finding.mend);
         Evidence {
             problem: problem.into(),
             sent: self.asked.shown.iter().map(|word| crate::failure::one_line(word, SHOWN)).collect(),
