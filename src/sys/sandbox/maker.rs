@@ -12,7 +12,7 @@ use super::world::{Layer, World, open_path};
 use super::{Isolation, read_only};
 use crate::sys::mount_table::{self, Entry};
 use anyhow::{Context as _, Result};
-use rustix::fs::{self, CWD, FileType, Mode, OFlags, Stat};
+use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_change,
@@ -124,6 +124,11 @@ impl Maker {
             if path.symlink_metadata().is_ok_and(|data| data.is_dir()) {
                 self.fresh(path, path, mode, false).with_context(|| format!("cover {}", path.display()))?;
             }
+        }
+        // Every boot makes it, and /var/lock leads there.
+        if let Ok(stat) = fs::statat(&self.machine, "run/lock", AtFlags::SYMLINK_NOFOLLOW) {
+            make_directory(Path::new("/run/lock"), 0o755)?;
+            self.take_after(Path::new("/run/lock"), &stat)?;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use super::maker::{self, Maker};
 use super::{Isolation, Network, Terms, pieces};
 use crate::sys::mount_table::{self, Entry};
+use crate::sys::process::{Ended, Worker};
 use crate::sys::{raw, root};
 use anyhow::{Context as _, Result};
 use nix::sched::{CloneFlags, unshare};
@@ -12,9 +13,13 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What is made anew, or taken as a whole, whatever is mounted below.
 pub(super) const OWN: &[&str] = &["/proc", "/sys", "/dev", "/run", "/var/run"];
+
+/// How long a server may take to answer. What it has is not shown otherwise.
+const SERVER: Duration = Duration::from_millis(500);
 
 /// A file system that was made for the sandbox, for what is written.
 #[derive(Debug)]
@@ -57,7 +62,10 @@ pub(super) fn become_root_of_our_own() -> Result<()> {
 /// Gives this process namespaces and a `/` as the terms say. After an error it is good for nothing.
 pub(super) fn make(terms: &Terms) -> Result<World> {
     separate(terms.network)?;
-    let exposed = resolved(&terms.exposed)?;
+    let mut exposed = resolved(&terms.exposed)?;
+    if terms.network == Network::Machine {
+        exposed.extend(resolver());
+    }
     let others = others(terms)?;
     let mut maker = Maker::new(terms.isolation)?;
     match terms.isolation {
@@ -103,6 +111,13 @@ fn resolved(paths: &[PathBuf]) -> Result<Vec<(PathBuf, OwnedFd)>> {
     Ok(resolved)
 }
 
+/// Where the addresses of name servers are, if that is below /run: without it there is no network.
+fn resolver() -> Option<(PathBuf, OwnedFd)> {
+    let file = std::fs::canonicalize("/etc/resolv.conf").ok()?;
+    let directory = file.parent().filter(|directory| directory.starts_with("/run/"))?;
+    Some((directory.to_owned(), open_path(directory).ok()?))
+}
+
 pub(super) fn open_path(path: &Path) -> rustix::io::Result<OwnedFd> {
     fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
@@ -116,6 +131,9 @@ fn others(terms: &Terms) -> Result<Vec<(Entry, OwnedFd)>> {
         if entry.target == Path::new("/") || is_covered(&entry.target) {
             continue;
         }
+        if is_remote(&entry) && !answers(&entry.target) {
+            continue;
+        }
         // What is below another mount, or may not be looked at, is not seen.
         if let Ok(fd) = open_path(&entry.target)
             && root::mount_id(&fd)? == entry.id
@@ -125,4 +143,19 @@ fn others(terms: &Terms) -> Result<Vec<(Entry, OwnedFd)>> {
     }
     found.sort_by_key(|(entry, _)| entry.target.components().count());
     Ok(found)
+}
+
+/// Whether there is a server behind it that may be gone.
+fn is_remote(entry: &Entry) -> bool {
+    let kinds = ["9p", "afs", "beegfs", "ceph", "cifs", "fuse.", "gfs", "lustre", "ncp", "nfs", "smb"];
+    kinds.iter().any(|kind| entry.file_system.starts_with(kind)) && entry.file_system != "nfsd"
+}
+
+/// Whoever asks a server that is gone may hang.
+fn answers(path: &Path) -> bool {
+    let ask = || {
+        let _ = fs::statvfs(path);
+        "\n".to_owned()
+    };
+    matches!(Worker::start(ask).map(|worker| worker.wait(SERVER)), Ok(Ended::Replied(_)))
 }
