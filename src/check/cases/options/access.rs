@@ -1,7 +1,7 @@
 //! What kubelet says about a volume and its pod.
 
 use super::values::Elsewhere;
-use crate::check::attempt::{Attempt, plainly};
+use crate::check::attempt::{Attempt, Looks, plainly};
 use crate::check::evidence::{Played, Stopped};
 use crate::check::given::Nature;
 use crate::check::spelling::{object, pairs, quoted, with_member, with_value};
@@ -13,6 +13,9 @@ use rustix::io::Errno;
 use std::io;
 
 const READ_WRITE: &str = "kubernetes.io/readwrite";
+
+/// The case about it, for those that need it.
+const READ_ONLY: &str = "options::read_only";
 
 /// A file that a pod writes.
 const FILE: &str = "check";
@@ -92,7 +95,7 @@ fn must_write(subject: &mut Subject<'_>, word: Option<&str>) -> Result<(), Stopp
 }
 
 pub(super) fn ro_wins(subject: &mut Subject<'_>) -> Played {
-    subject.usual_looks()?;
+    need_read_only(subject)?;
     let lists = subject.given.lists.clone();
     let all = |volume: &mut PodVolume| {
         let switches = SWITCHES.iter().filter(|(key, _)| !volume.options.own.contains_key(*key));
@@ -121,6 +124,19 @@ pub(super) fn ro_wins(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
+/// What the volume usually looks like; blocked if `ro` alone does not make it read-only.
+fn need_read_only(subject: &mut Subject<'_>) -> Result<Looks, Stopped> {
+    let usual = subject.usual_looks()?;
+    let volume = with_access(subject.volume()?, Access::ReadOnly);
+    let answer = subject.attempt(&volume, &plainly)?.answer.or_blocked(READ_ONLY)?;
+    if write(&volume)?.is_ok() {
+        let evidence = answer.evidence("a read-only volume is needed first, and a file can be written");
+        return Err(Stopped::Blocked(READ_ONLY, Box::new(evidence)));
+    }
+    subject.clear(&volume)?;
+    Ok(usual)
+}
+
 /// Whether it was refused. `ro` stands beside whatever the user has changed.
 fn must_not_write(
     subject: &mut Subject<'_>,
@@ -139,7 +155,7 @@ fn must_not_write(
 }
 
 pub(super) fn other_case_key(subject: &mut Subject<'_>) -> Played {
-    let usual = subject.usual_looks()?;
+    let usual = need_read_only(subject)?;
     let with = |keys: &[&str], value: &str, volume: &mut PodVolume| {
         volume.options.own.extend(keys.iter().map(|key| ((*key).to_owned(), value.to_owned())));
     };
