@@ -21,6 +21,7 @@
 //! The cases follow what pkg/volume/flexvolume of Kubernetes 1.13 to 1.36 does; CONFORMANCE.md lists them.
 
 mod answer;
+mod attempt;
 mod case;
 mod cases;
 mod chosen;
@@ -33,6 +34,7 @@ mod reboot;
 mod report;
 mod runner;
 pub mod self_test;
+mod spelling;
 mod staging;
 mod subject;
 mod survey;

@@ -7,6 +7,7 @@ mod init;
 mod install;
 mod left;
 mod mount;
+mod options;
 mod output;
 mod sequence;
 mod verbs;
@@ -20,6 +21,9 @@ pub(super) static ALL: &[&[Case]] = &[
     init::CASES,
     verbs::CASES,
     environment::CASES,
+    options::CASES,
+    options::VALUES,
+    options::ACCESS,
     mount::CASES,
     attach::CASES,
     attach::DEVICE,
