@@ -10,6 +10,7 @@ mod mount;
 mod output;
 mod sequence;
 mod verbs;
+mod storm;
 
 use super::case::Case;
 
@@ -27,6 +28,7 @@ pub(super) static ALL: &[&[Case]] = &[
     expand::CASES,
     install::CASES,
     install::EXECUTABLE,
+    storm::CASES,
     sequence::CASES,
     sequence::NODE,
     left::CASES,
