@@ -7,7 +7,7 @@ use crate::check::subject::{KUBELET_ROOT, Subject};
 use crate::kubelet::PodVolume;
 use crate::protocol::{Call, VerbSet};
 use crate::sys::process::{self, Worker};
-use rustix::process::{Pid, Signal, getsid, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -116,7 +116,7 @@ impl Served {
         let volume = subject.volume()?;
         let before = subject.inside.processes()?;
         subject.bring_up(&volume)?;
-        let now = subject.inside.processes()?;
+        let now = settled(subject)?;
         let daemons: Vec<_> = now.into_iter().filter(|each| !before.contains(each)).collect();
         if daemons.is_empty() {
             return Err(Stopped::Skipped("no process serves the mount".to_owned()));
@@ -128,6 +128,20 @@ impl Served {
         let now = subject.inside.processes()?;
         Ok(self.daemons.iter().all(|(pid, _)| now.iter().any(|(other, _)| pid == other)))
     }
+}
+
+/// The processes once they are what they are going to be: a daemon may still be on its way to its program.
+pub(super) fn settled(subject: &Subject<'_>) -> Result<Vec<(i32, String)>, Stopped> {
+    let mut before = subject.inside.processes()?;
+    for _ in 0..ATTEMPTS {
+        std::thread::sleep(TICK * 2);
+        let now = subject.inside.processes()?;
+        if now == before {
+            break;
+        }
+        before = now;
+    }
+    Ok(before)
 }
 
 fn fails(problem: impl Into<String>) -> Stopped {
@@ -160,31 +174,28 @@ fn descriptors(subject: &mut Subject<'_>) -> Played {
 /// Not what kubelet reads from, and no terminal.
 fn is_harmless(file: &Path) -> bool {
     let name = file.to_string_lossy();
-    let is_device = file.starts_with("/dev") && file != Path::new("/dev/null") && !name.starts_with("/dev/shm");
+    let is_device =
+        file.starts_with("/dev") && file != Path::new("/dev/null") && !name.starts_with("/dev/shm");
     !name.starts_with("pipe:") && !is_device
 }
 
 fn own_session(subject: &mut Subject<'_>) -> Played {
     let served = Served::bring_up(subject)?;
-    let ours = getsid(None)?;
-    for (pid, line) in &served.daemons {
-        let session = Pid::from_raw(*pid).and_then(|pid| getsid(Some(pid)).ok());
-        if session == Some(ours) {
-            return Err(fails(format!("{line} is in the session of the driver, and so of kubelet")));
-        }
+    if let Some((_, line)) = served.daemons.iter().find(|(pid, _)| is_in_our_session(*pid)) {
+        return Err(fails(format!("{line} is in the session of the driver, and so of kubelet")));
     }
     subject.take_down(&served.volume)
 }
 
+fn is_in_our_session(pid: i32) -> bool {
+    process::session_of(pid) == process::session_of(std::process::id().cast_signed())
+}
+
 fn survives_kill(subject: &mut Subject<'_>) -> Played {
     let served = Served::bring_up(subject)?;
-    let ours = getsid(None)?;
     // The driver itself has ended, but its group is what its children are in unless they left it.
-    for (pid, _) in &served.daemons {
-        let pid = Pid::from_raw(*pid);
-        let in_session = pid.and_then(|pid| getsid(Some(pid)).ok()) == Some(ours);
-        let group = pid.and_then(|pid| rustix::process::getpgid(Some(pid)).ok());
-        if let Some(group) = group.filter(|_| in_session) {
+    for (pid, _) in served.daemons.iter().filter(|(pid, _)| is_in_our_session(*pid)) {
+        if let Some(group) = process::group_of(*pid).and_then(Pid::from_raw) {
             let _ = kill_process_group(group, Signal::TERM);
             let _ = kill_process_group(group, Signal::KILL);
         }
@@ -195,7 +206,9 @@ fn survives_kill(subject: &mut Subject<'_>) -> Played {
         return Err(fails(format!("the process group of the driver was killed, and with it {line}")));
     }
     if let Err(error) = fs::read_dir(served.volume.target()?.as_path()) {
-        return Err(fails(format!("the process group of the driver was killed, and the volume is dead: {error}")));
+        return Err(fails(format!(
+            "the process group of the driver was killed, and the volume is dead: {error}"
+        )));
     }
     subject.take_down(&served.volume)
 }
@@ -210,7 +223,7 @@ fn fails_early(subject: &mut Subject<'_>) -> Played {
     };
     let volume = subject.volume()?;
     subject.stage(&volume)?;
-    let covered = subject.inside.cover(&program, Path::new("/dev/null"))?;
+    let covered = Cover::new(program)?;
     if !subject.call(&Call::Init).is_success() {
         return Err(Stopped::Skipped("the driver itself needs the program of its daemon".to_owned()));
     }
@@ -222,6 +235,23 @@ fn fails_early(subject: &mut Subject<'_>) -> Played {
     }
     make_directory(volume.target()?.as_path())?;
     subject.take_down(&volume)
+}
+
+/// Nothing in place of a program, until dropped.
+struct Cover(PathBuf);
+
+impl Cover {
+    fn new(program: PathBuf) -> Result<Self, Stopped> {
+        rustix::mount::mount_bind("/dev/null", &program)?;
+        Ok(Self(program))
+    }
+}
+
+impl Drop for Cover {
+    fn drop(&mut self) {
+        // It goes with the sandbox at the latest.
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
 }
 
 fn is_driver(program: &Path, subject: &Subject<'_>) -> bool {
@@ -251,12 +281,15 @@ fn spares_strangers(subject: &mut Subject<'_>) -> Played {
         strangers.push(stranger(pid)?);
     }
     let answer = subject.unmount(&served.volume)?;
-    let spared = strangers.iter().all(|stranger| process::started(stranger.pid()).is_some() && !process::is_zombie(stranger.pid()));
+    let spared = strangers
+        .iter()
+        .all(|stranger| process::started(stranger.pid()).is_some() && !process::is_zombie(stranger.pid()));
     for stranger in strangers {
         stranger.wait(Duration::ZERO);
     }
     if !spared {
-        let text = "a daemon had been killed, its number was given to another process, and unmount ended that";
+        let text =
+            "a daemon had been killed, its number was given to another process, and unmount ended that";
         return Err(answer.fails(text));
     }
     subject.put_away(&served.volume, &answer.or_blocked("sequence::dead_daemon")?)

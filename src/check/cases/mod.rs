@@ -1,6 +1,7 @@
 //! The cases, one file a group.
 
 mod attach;
+mod daemon;
 mod environment;
 mod expand;
 mod init;
@@ -29,6 +30,7 @@ pub(super) static ALL: &[&[Case]] = &[
     install::CASES,
     install::EXECUTABLE,
     storm::CASES,
+    daemon::CASES,
     sequence::CASES,
     sequence::NODE,
     left::CASES,

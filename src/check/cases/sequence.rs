@@ -5,6 +5,7 @@ mod node;
 
 use crate::check::answer::Answer;
 use crate::check::case::{Case, How, Level, Scope};
+use crate::check::cases::daemon::settled;
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::given::Nature;
 use crate::check::staging::{is_mounted, make_directory, put, remove_directory};
@@ -401,10 +402,8 @@ fn two_pods(subject: &mut Subject<'_>) -> Played {
     if subject.layers(stays)? != 1 {
         return Err(answer.fails("the first pod ended, and the second no longer has the volume"));
     }
-    if writes {
-        if let Err(error) = std::fs::read_to_string(&file).and_then(|_| std::fs::remove_file(&file)) {
-            return Err(answer.fails(format!("the first pod ended, and the second cannot read: {error}")));
-        }
+    if writes && let Err(error) = std::fs::read_to_string(&file).and_then(|_| std::fs::remove_file(&file)) {
+        return Err(answer.fails(format!("the first pod ended, and the second cannot read: {error}")));
     }
     remove_directory(ends.target()?.as_path())?;
     subject.take_down(stays)
@@ -433,8 +432,7 @@ fn dead_daemon(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     let before = subject.inside.processes()?;
     subject.bring_up(&volume)?;
-    let daemons: Vec<_> =
-        subject.inside.processes()?.into_iter().filter(|each| !before.contains(each)).collect();
+    let daemons: Vec<_> = settled(subject)?.into_iter().filter(|each| !before.contains(each)).collect();
     if daemons.is_empty() {
         return Err(Stopped::Skipped("no process serves the mount".to_owned()));
     }

@@ -171,9 +171,9 @@ fn mount_and_unmount(subject: &mut Subject<'_>) -> Played {
         let volume = subject.volume()?;
         // In turns from not mounted and from mounted.
         if round % 2 == 0 {
-            subject.stage(&volume)?
+            subject.stage(&volume)?;
         } else {
-            subject.bring_up(&volume).map(drop)?
+            subject.bring_up(&volume)?;
         }
         let words = [mount_words(&volume)?, unmount_words(&volume)?];
         let mut last = None;
@@ -203,7 +203,9 @@ fn many_directories(subject: &mut Subject<'_>) -> Played {
     needs_sharing(subject)?;
     let volumes: Vec<_> = (0..PODS * subject.repeat()).map(|_| subject.volume()).collect::<Result<_, _>>()?;
     subject.stage(&volumes[0])?;
-    volumes.iter().try_for_each(|volume| Ok::<_, Stopped>(make_directory(volume.target()?.as_path())?))?;
+    for volume in &volumes {
+        make_directory(volume.target()?.as_path())?;
+    }
     let mounts: Vec<_> = volumes.iter().map(mount_words).collect::<Result<_, _>>()?;
     let unmounts: Vec<_> = volumes.iter().map(unmount_words).collect::<Result<_, _>>()?;
     for (calls, verb, layers) in [(mounts, "mount", 1), (unmounts, "unmount", 0)] {
