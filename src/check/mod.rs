@@ -31,6 +31,7 @@ mod facts;
 mod given;
 mod left;
 mod reboot;
+mod replica;
 mod report;
 mod runner;
 pub mod self_test;

@@ -6,7 +6,7 @@ use crate::protocol::TargetPath;
 use crate::sys::mount;
 use crate::sys::place::Place;
 use crate::sys::sandbox::Isolation;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt as _;
@@ -45,6 +45,10 @@ impl Subject<'_> {
         let end = Instant::now() + LAST_WAIT;
         while self.inside.processes()?.iter().any(|(pid, _)| pids.contains(pid)) && Instant::now() < end {
             std::thread::sleep(TICK);
+        }
+        // Orphans are ours, and keep their numbers until we ask for them.
+        for pid in pids.iter().filter_map(|pid| Pid::from_raw(*pid)) {
+            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
         }
         Ok(())
     }

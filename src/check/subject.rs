@@ -155,6 +155,18 @@ impl<'a> Subject<'a> {
         answers
     }
 
+    /// One call in the background, and meanwhile something else; the answer to it, and what came of the other.
+    pub fn beside<T>(&mut self, call: &[OsString], deed: impl FnOnce(&mut Self) -> T) -> (Option<Answer>, T) {
+        let (executable, terms, disturbed) = (self.executable.clone(), self.terms.clone(), self.disturbs());
+        let (answer, done) = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| executed(&executable, call, terms, disturbed));
+            let done = deed(self);
+            (thread.join().ok(), done)
+        });
+        self.answers.extend(answer.clone());
+        (answer, done)
+    }
+
     /// The volume for another pod, which nobody has mounted yet.
     pub fn volume(&mut self) -> Result<PodVolume, Stopped> {
         self.volume_below(Path::new(KUBELET_ROOT))
@@ -188,15 +200,8 @@ impl<'a> Subject<'a> {
         self.inside.isolation() != Isolation::None
     }
 
-    /// Kubelet, for one call. Nothing is remembered: each call is judged by itself.
     fn executed(&self, executable: &Path, arguments: &[OsString]) -> Answer {
-        let mut caller = Caller::new(executable);
-        caller.terms = self.terms.clone();
-        let exchange = caller.execute(arguments);
-        let run = exchange.run.unwrap_or_else(Run::nothing);
-        let answer =
-            Answer::new(executable.to_owned(), Asked::new(arguments.to_vec()), run, exchange.verdict);
-        Answer { disturbed: self.disturbs(), ..answer }
+        executed(executable, arguments, self.terms.clone(), self.disturbs())
     }
 
     /// Whether the driver is executed in a way that may keep it from answering.
@@ -207,4 +212,14 @@ impl<'a> Subject<'a> {
             || terms.strike.is_some()
             || terms.reader != Reader::All
     }
+}
+
+/// Kubelet, for one call. Nothing is remembered: each call is judged by itself.
+fn executed(executable: &Path, arguments: &[OsString], terms: Terms, disturbed: bool) -> Answer {
+    let mut caller = Caller::new(executable);
+    caller.terms = terms;
+    let exchange = caller.execute(arguments);
+    let run = exchange.run.unwrap_or_else(Run::nothing);
+    let answer = Answer::new(executable.to_owned(), Asked::new(arguments.to_vec()), run, exchange.verdict);
+    Answer { disturbed, ..answer }
 }

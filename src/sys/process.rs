@@ -104,6 +104,16 @@ pub fn parent_of(pid: i32) -> Option<u32> {
     stat_field(pid, 4)
 }
 
+/// The process group of a process; `None` if there is none of that number.
+pub fn group_of(pid: i32) -> Option<i32> {
+    stat_field(pid, 5)
+}
+
+/// The session of a process, 0 if that began in another PID namespace; `None` if there is none of that number.
+pub fn session_of(pid: i32) -> Option<i32> {
+    stat_field(pid, 6)
+}
+
 /// When a process was started, in ticks since the boot: no two processes of one number have the same. `None`
 /// if there is none of that number, or no /proc.
 pub fn started(pid: i32) -> Option<u64> {
@@ -181,6 +191,11 @@ impl Worker {
         let line = work();
         let _ = rustix::io::write(&writer, line.as_bytes());
         raw::end()
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw()
     }
 
     /// Until it has replied or `allowed` is over. A signal to this process is passed on, and the worker then

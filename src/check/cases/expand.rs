@@ -1,4 +1,4 @@
-//! `expandfs`, as kubelet calls it once the PersistentVolume of a pod has grown.
+//! `expandfs`, as kubelet calls it once the PV of a pod has grown.
 
 use crate::check::answer::{Answer, Meant};
 use crate::check::case::{Case, How, Level, Scope};

@@ -1,6 +1,7 @@
 //! The cases, one file a group.
 
 mod attach;
+mod daemon;
 mod environment;
 mod expand;
 mod init;
@@ -11,6 +12,7 @@ mod options;
 mod output;
 mod sequence;
 mod verbs;
+mod storm;
 
 use super::case::Case;
 
@@ -31,6 +33,8 @@ pub(super) static ALL: &[&[Case]] = &[
     expand::CASES,
     install::CASES,
     install::EXECUTABLE,
+    storm::CASES,
+    daemon::CASES,
     sequence::CASES,
     sequence::NODE,
     left::CASES,

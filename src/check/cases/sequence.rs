@@ -5,15 +5,16 @@ mod node;
 
 use crate::check::answer::Answer;
 use crate::check::case::{Case, How, Level, Scope};
+use crate::check::cases::daemon::settled;
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::given::Nature;
 use crate::check::staging::{is_mounted, make_directory, put, remove_directory};
-use crate::check::subject::{KUBELET_ROOT, Subject};
+use crate::check::subject::Subject;
 use crate::kubelet::{PodVolume, Reader, by_kubelet};
 use crate::protocol::{Access, Call, Capabilities, FsGroup, FsGroupSpelling, Options, VerbSet};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub(in crate::check) use node::CASES as NODE;
 
@@ -401,10 +402,8 @@ fn two_pods(subject: &mut Subject<'_>) -> Played {
     if subject.layers(stays)? != 1 {
         return Err(answer.fails("the first pod ended, and the second no longer has the volume"));
     }
-    if writes {
-        if let Err(error) = std::fs::read_to_string(&file).and_then(|_| std::fs::remove_file(&file)) {
-            return Err(answer.fails(format!("the first pod ended, and the second cannot read: {error}")));
-        }
+    if writes && let Err(error) = std::fs::read_to_string(&file).and_then(|_| std::fs::remove_file(&file)) {
+        return Err(answer.fails(format!("the first pod ended, and the second cannot read: {error}")));
     }
     remove_directory(ends.target()?.as_path())?;
     subject.take_down(stays)
@@ -433,8 +432,7 @@ fn dead_daemon(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     let before = subject.inside.processes()?;
     subject.bring_up(&volume)?;
-    let daemons: Vec<_> =
-        subject.inside.processes()?.into_iter().filter(|each| !before.contains(each)).collect();
+    let daemons: Vec<_> = settled(subject)?.into_iter().filter(|each| !before.contains(each)).collect();
     if daemons.is_empty() {
         return Err(Stopped::Skipped("no process serves the mount".to_owned()));
     }
@@ -464,25 +462,4 @@ fn put_away(subject: &mut Subject<'_>, volume: &PodVolume) -> Played {
         return Err(Evidence::new(text).into());
     }
     if subject.attaches() { subject.unstage(volume) } else { Ok(()) }
-}
-
-/// A copy of the driver and of what is beside it, for a case that changes it.
-fn copied(subject: &Subject<'_>) -> Result<PathBuf, Stopped> {
-    let driver = &subject.given.driver;
-    let broken = || Stopped::Broken(anyhow::anyhow!("{} is no path of a driver", driver.display()));
-    let (from, name) = (driver.parent().ok_or_else(broken)?, driver.file_name().ok_or_else(broken)?);
-    let plugins = Path::new(KUBELET_ROOT).join("volumeplugins");
-    let to = plugins.join(from.file_name().unwrap_or(name));
-    make_directory(&to)?;
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        if entry.metadata()?.is_file() {
-            std::fs::copy(entry.path(), to.join(entry.file_name()))?;
-        }
-    }
-    // Of a symbolic link what it leads to.
-    if !to.join(name).exists() {
-        std::fs::copy(driver, to.join(name))?;
-    }
-    Ok(to.join(name))
 }

@@ -45,7 +45,8 @@ mounted() { findmnt -nr -o SOURCE --mountpoint "$dir"; }
 
 # A session of its own, and no descriptor of ours: kubelet reads until the last holder of the answer's pipe is gone,
 # and the lock is as long held. Where systemd rules, systemd-run --scope keeps it alive when kubelet is restarted.
-start() { pgrep -f "$server\$" || setsid -f $server 3>&- 9>&-; }
+# setsid does not tell whether the program could be started.
+start() { pgrep -f "$server\$" || { command -v "${server%% *}" && setsid -f $server 3>&- 9>&-; }; }
 
 # Until none is left.
 stop() { while pkill -KILL -f "$server\$"; do sleep 0.01; done; }

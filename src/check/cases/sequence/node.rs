@@ -1,23 +1,20 @@
 //! Lives in which more than one pod's directory takes part: the device of the node, the driver itself.
 
-use super::{UNMOUNT_WORKS, case, copied, load, put_away, reload};
+use super::{UNMOUNT_WORKS, case, load, put_away, reload};
 use crate::check::answer::{Answer, Meant};
 use crate::check::case::{Case, Scope};
 use crate::check::cases::expand;
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::given::Nature;
+use crate::check::replica::Replica;
 use crate::check::staging::{is_mounted, make_directory, remove_directory};
 use crate::check::subject::{NODE, Subject};
 use crate::kubelet::PodVolume;
 use crate::protocol::{Call, Verb};
-use std::path::Path;
 use std::time::Duration;
 
 /// The case about the device of a volume.
 const ATTACH_WORKS: &str = "attach::works";
-
-/// The largest driver, with what is beside it, that is copied.
-const LARGEST: u64 = 512 << 20;
 
 pub(in crate::check) const CASES: &[Case] = &[
     case(
@@ -144,19 +141,10 @@ fn is_still_attached(subject: &mut Subject<'_>, volume: &PodVolume, why: &str) -
 }
 
 fn upgrade(subject: &mut Subject<'_>) -> Played {
-    if size_beside(&subject.given.driver) > LARGEST {
-        return Err(Stopped::Skipped("the driver's directory is too large to be copied".to_owned()));
-    }
-    subject.executable = copied(subject)?;
-    let played = upgraded(subject);
-    remove_copy(&subject.executable)?;
-    subject.executable.clone_from(&subject.given.driver);
-    played
+    subject.with_replica(upgraded)
 }
 
-fn upgraded(subject: &mut Subject<'_>) -> Played {
-    let path = subject.executable.clone();
-    std::fs::copy(&path, newer(&path))?;
+fn upgraded(subject: &mut Subject<'_>, replica: &Replica) -> Played {
     let (_, first) = load(subject)?;
     let before = subject.volume()?;
     subject.bring_up(&before)?;
@@ -164,12 +152,12 @@ fn upgraded(subject: &mut Subject<'_>) -> Played {
     let pause = Duration::from_millis(subject.facts.mount_took / 2);
     let situation = "the driver was replaced meanwhile";
     if subject.given.is(Nature::Exclusive) {
-        while_replaced(&path, pause, || subject.unmount(&before))?.succeeds(situation)?;
+        while_replaced(replica, pause, || subject.unmount(&before))?.succeeds(situation)?;
         reload(subject, first)?;
     } else {
         let during = subject.volume()?;
         subject.stage(&during)?;
-        while_replaced(&path, pause, || subject.mount(&during))?.succeeds(situation)?;
+        while_replaced(replica, pause, || subject.mount(&during))?.succeeds(situation)?;
         reload(subject, first)?;
         let answer = subject.unmount(&during)?.succeeds("the driver was replaced while it mounted this")?;
         gone(&answer, &during)?;
@@ -178,20 +166,16 @@ fn upgraded(subject: &mut Subject<'_>) -> Played {
     put_away(subject, &before)
 }
 
-fn newer(path: &Path) -> std::path::PathBuf {
-    path.with_file_name(".new")
-}
-
-/// Does something, and renames the new driver over the old one a little later.
+/// Does something, and replaces the driver a little later.
 fn while_replaced(
-    path: &Path,
+    replica: &Replica,
     pause: Duration,
     deed: impl FnOnce() -> Result<Answer, Stopped>,
 ) -> Result<Answer, Stopped> {
     std::thread::scope(|scope| {
         let replaced = scope.spawn(move || {
             std::thread::sleep(pause);
-            std::fs::rename(newer(path), path)
+            replica.replace()
         });
         let answer = deed();
         if let Ok(replaced) = replaced.join() {
@@ -209,22 +193,6 @@ fn gone(answer: &Answer, volume: &PodVolume) -> Played {
     }
     remove_directory(target.as_path())
         .map_err(|error| answer.fails(format!("it said Success, and kubelet cannot remove it: {error}")))
-}
-
-/// What [`copied`] made and nothing else: one directory of plain files.
-fn remove_copy(path: &Path) -> Result<(), Stopped> {
-    let Some(directory) = path.parent() else { return Ok(()) };
-    for entry in std::fs::read_dir(directory)? {
-        std::fs::remove_file(entry?.path())?;
-    }
-    std::fs::remove_dir(directory)?;
-    Ok(directory.parent().map_or(Ok(()), std::fs::remove_dir)?)
-}
-
-fn size_beside(driver: &Path) -> u64 {
-    let entries = driver.parent().and_then(|directory| std::fs::read_dir(directory).ok());
-    let files = entries.into_iter().flatten().flatten().filter_map(|entry| entry.metadata().ok());
-    files.filter(std::fs::Metadata::is_file).map(|about| about.len()).sum()
 }
 
 fn probe_storm(subject: &mut Subject<'_>) -> Played {
