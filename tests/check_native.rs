@@ -130,7 +130,7 @@ fn image() {
 #[test]
 fn exec() {
     let node = Node::new();
-    let mount = ["mount", "-t", "tmpfs", "-o", "{access},size=4m", "share", "{target}"];
+    let mount = ["/bin/mount", "-t", "tmpfs", "-o", "{access},size=4m", "share", "{target}"];
     let settings = serde_json::json!({"driver": "exec", "exec": {"commands": {"mount": mount}}});
     let driver = node.install("exec", Some(&settings.to_string()));
     let Some(report) = check("check_native::exec", &driver, "{}", &["--ephemeral-ok"]) else { return };

@@ -11,8 +11,8 @@ mod mount;
 mod options;
 mod output;
 mod sequence;
-mod verbs;
 mod storm;
+mod verbs;
 
 use super::case::Case;
 

@@ -11,13 +11,9 @@ use crate::failure::MESSAGE_LIMIT;
 use crate::kubelet::{End, Fault, Verdict};
 use crate::protocol::VerbSet;
 use serde_json::Value;
-use std::time::Duration;
 
 /// What kubelet reads into memory, and logs when it cannot make sense of it, should be less.
 const LARGEST: usize = 64 << 10;
-
-/// The pipe may be closed a moment after the driver has ended.
-const MOMENT: Duration = Duration::from_millis(300);
 
 /// A case that looks at every call.
 const fn watched(
@@ -262,15 +258,8 @@ fn not_killed(answer: &Answer) -> Option<Evidence> {
 }
 
 fn pipe_closed(answer: &Answer) -> Option<Evidence> {
-    let exited = answer.run.exited?;
-    match answer.run.closed {
-        Some(closed) if closed.saturating_sub(exited) <= MOMENT => None,
-        Some(closed) => {
-            let held = closed.saturating_sub(exited).as_secs_f64();
-            Some(answer.evidence(format!("something it started kept the output open {held:.1} s longer")))
-        }
-        None => Some(answer.evidence("something it started keeps the output open")),
-    }
+    answer.run.exited?;
+    answer.run.closed.is_none().then(|| answer.evidence("something it started keeps the output open"))
 }
 
 fn in_time(answer: &Answer) -> Option<Evidence> {
