@@ -1,6 +1,7 @@
 //! The cases, one file a group.
 
 mod attach;
+mod crash;
 mod environment;
 mod expand;
 mod init;
@@ -21,6 +22,7 @@ pub(super) static ALL: &[&[Case]] = &[
     verbs::CASES,
     environment::CASES,
     mount::CASES,
+    crash::CASES,
     attach::CASES,
     attach::DEVICE,
     attach::DISK,
