@@ -123,7 +123,7 @@ fn killed_mount_then_unmount(subject: &mut Subject<'_>) -> Played {
     let plan = Plan::learn(subject, Verb::Mount)?;
     for strike in plan.strikes(Blow::Kill) {
         let volume = fresh(subject)?;
-        let killed = plan.strike(subject, strike, |subject| subject.mount(&volume))?;
+        let killed = plan::strike(subject, strike, |subject| subject.mount(&volume))?;
         let expected =
             format!("mount was {}; unmount is to take away what it did", plan.when(&killed, strike));
         let answer = subject.unmount(&volume)?.succeeds(&expected)?;
@@ -136,7 +136,7 @@ fn killed_mount_then_mount(subject: &mut Subject<'_>) -> Played {
     let plan = Plan::learn(subject, Verb::Mount)?;
     for strike in plan.strikes(Blow::Kill) {
         let volume = fresh(subject)?;
-        let killed = plan.strike(subject, strike, |subject| subject.mount(&volume))?;
+        let killed = plan::strike(subject, strike, |subject| subject.mount(&volume))?;
         let when = format!("mount was {}", plan.when(&killed, strike));
         up_and_down(subject, &plan, &volume, &when)?;
     }
@@ -148,7 +148,7 @@ fn killed_unmount(subject: &mut Subject<'_>) -> Played {
     for (index, strike) in plan.strikes(Blow::Kill).enumerate() {
         let volume = fresh(subject)?;
         subject.mount(&volume)?.or_blocked(MOUNT_WORKS)?;
-        let killed = plan.strike(subject, strike, |subject| subject.unmount(&volume))?;
+        let killed = plan::strike(subject, strike, |subject| subject.unmount(&volume))?;
         let when = format!("unmount was {}", plan.when(&killed, strike));
         let expected = format!("{when}; the next one is to end it");
         let answer = subject.unmount(&volume)?.succeeds(&expected)?;
@@ -165,7 +165,7 @@ fn lock_is_freed(subject: &mut Subject<'_>) -> Played {
     for strike in plan.strikes(Blow::Kill) {
         let strike = crate::kubelet::Strike { whom: Whom::Group, ..strike };
         let killed_volume = fresh(subject)?;
-        let killed = plan.strike(subject, strike, |subject| subject.mount(&killed_volume))?;
+        let killed = plan::strike(subject, strike, |subject| subject.mount(&killed_volume))?;
         let alone = subject.given.is(Nature::Exclusive);
         let volume = if alone { killed_volume.clone() } else { fresh(subject)? };
         let other = if alone { "the next one" } else { "that of another pod" };

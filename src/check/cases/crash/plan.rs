@@ -61,33 +61,6 @@ impl Plan {
         self.moments.iter().zip(whom).map(move |(when, whom)| Strike { when: *when, signal, whom })
     }
 
-    /// Makes a call that is struck, and waits for those it has left running.
-    pub(super) fn strike(
-        &self,
-        subject: &mut Subject<'_>,
-        strike: Strike,
-        call: impl FnOnce(&mut Subject<'_>) -> Result<Answer, Stopped>,
-    ) -> Result<Answer, Stopped> {
-        subject.terms.strike = Some(strike);
-        let answer = call(subject);
-        subject.terms.strike = None;
-        settle(subject)?;
-        answer
-    }
-
-    /// The same, with nobody to hear the answer.
-    pub(super) fn unheard(
-        &self,
-        subject: &mut Subject<'_>,
-        call: impl FnOnce(&mut Subject<'_>) -> Result<Answer, Stopped>,
-    ) -> Result<Answer, Stopped> {
-        subject.terms.reader = Reader::Closed;
-        let answer = call(subject);
-        subject.terms.reader = Reader::All;
-        settle(subject)?;
-        answer
-    }
-
     /// Where a call was struck, for people; goes on from "was".
     pub(super) fn when(&self, answer: &Answer, strike: Strike) -> String {
         let Run { struck, traced, .. } = &answer.run;
@@ -158,6 +131,31 @@ impl Plan {
     pub(super) fn end(&self, subject: &mut Subject<'_>) -> Played {
         if subject.attaches() { subject.unstage(&self.volume) } else { Ok(()) }
     }
+}
+
+/// Makes a call that is struck, and waits for those it has left running.
+pub(super) fn strike(
+    subject: &mut Subject<'_>,
+    strike: Strike,
+    call: impl FnOnce(&mut Subject<'_>) -> Result<Answer, Stopped>,
+) -> Result<Answer, Stopped> {
+    subject.terms.strike = Some(strike);
+    let answer = call(subject);
+    subject.terms.strike = None;
+    settle(subject)?;
+    answer
+}
+
+/// The same, with nobody to hear the answer.
+pub(super) fn unheard(
+    subject: &mut Subject<'_>,
+    call: impl FnOnce(&mut Subject<'_>) -> Result<Answer, Stopped>,
+) -> Result<Answer, Stopped> {
+    subject.terms.reader = Reader::Closed;
+    let answer = call(subject);
+    subject.terms.reader = Reader::All;
+    settle(subject)?;
+    answer
 }
 
 /// Right after changes, and before system calls all over; without a tracer whenever the clock says.

@@ -1,6 +1,6 @@
 //! Calls that are told to end, or that nobody listens to.
 
-use super::plan::Plan;
+use super::plan::{self, Plan};
 use super::{MOUNT_WORKS, fresh, up_and_down};
 use crate::check::answer::{Answer, Meant};
 use crate::check::evidence::{Played, Stopped};
@@ -15,7 +15,7 @@ const TO_END: Duration = Duration::from_secs(10);
 pub(super) fn closed_reader(subject: &mut Subject<'_>) -> Played {
     let plan = Plan::learn(subject, Verb::Mount)?;
     let volume = fresh(subject)?;
-    let unheard = plan.unheard(subject, |subject| subject.mount(&volume))?;
+    let unheard = plan::unheard(subject, |subject| subject.mount(&volume))?;
     let when = "nobody heard the answer of mount";
     if subject.layers(&volume)? == 0 {
         plan.nothing_more(subject, &unheard, &format!("{when}, and nothing is mounted"))?;
@@ -25,7 +25,7 @@ pub(super) fn closed_reader(subject: &mut Subject<'_>) -> Played {
     up_and_down(subject, &plan, &volume, when)?;
     let volume = fresh(subject)?;
     subject.mount(&volume)?.or_blocked(MOUNT_WORKS)?;
-    plan.unheard(subject, |subject| subject.unmount(&volume))?;
+    plan::unheard(subject, |subject| subject.unmount(&volume))?;
     let expected = "nobody heard the answer of unmount; the next one is to work";
     let answer = subject.unmount(&volume)?.succeeds(expected)?;
     plan.gone(subject, &volume, &answer, expected)?;
@@ -36,7 +36,7 @@ pub(super) fn terminated_mount(subject: &mut Subject<'_>) -> Played {
     let plan = Plan::learn(subject, Verb::Mount)?;
     for strike in plan.strikes(Blow::Terminate) {
         let volume = fresh(subject)?;
-        let told = plan.strike(subject, strike, |subject| subject.mount(&volume))?;
+        let told = plan::strike(subject, strike, |subject| subject.mount(&volume))?;
         let when = ends(&plan, strike, &told)?;
         match (&told.meant, subject.layers(&volume)?) {
             (Meant::Failure(_), 1..) => {
@@ -58,7 +58,7 @@ pub(super) fn terminated_unmount(subject: &mut Subject<'_>) -> Played {
     for strike in plan.strikes(Blow::Terminate) {
         let volume = fresh(subject)?;
         subject.mount(&volume)?.or_blocked(MOUNT_WORKS)?;
-        let told = plan.strike(subject, strike, |subject| subject.unmount(&volume))?;
+        let told = plan::strike(subject, strike, |subject| subject.unmount(&volume))?;
         let when = ends(&plan, strike, &told)?;
         if told.is_success() && subject.layers(&volume)? > 0 {
             return Err(told.fails(format!("{when}; it said Success, and the volume is mounted")));
