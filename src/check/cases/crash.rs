@@ -12,7 +12,7 @@ use crate::check::evidence::{Played, Stopped};
 use crate::check::given::Nature;
 use crate::check::staging::{is_mounted, make_directory, put, remove_directory};
 use crate::check::subject::Subject;
-use crate::kubelet::{Blow, PodVolume, Whom};
+use crate::kubelet::{Blow, PodVolume, Strike, Whom};
 use crate::protocol::{Verb, VerbSet};
 use plan::Plan;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const MOUNT_WORKS: &str = "mount::works";
 const UNMOUNT_WORKS: &str = "unmount::works";
 const THEN_UNMOUNT: &str = "crash::killed_mount_then_unmount";
 
-/// After each of so many killed unmounts the volume is mounted again.
+/// What costs more than it shows is done at one of so many strikes.
 const SAMPLE: usize = 3;
 
 /// How long a mount may take because another one was killed.
@@ -162,8 +162,8 @@ fn killed_unmount(subject: &mut Subject<'_>) -> Played {
 
 fn lock_is_freed(subject: &mut Subject<'_>) -> Played {
     let plan = Plan::learn(subject, Verb::Mount)?;
-    for strike in plan.strikes(Blow::Kill) {
-        let strike = crate::kubelet::Strike { whom: Whom::Group, ..strike };
+    for strike in plan.strikes(Blow::Kill).step_by(SAMPLE) {
+        let strike = Strike { whom: Whom::Group, ..strike };
         let killed_volume = fresh(subject)?;
         let killed = plan::strike(subject, strike, |subject| subject.mount(&killed_volume))?;
         let alone = subject.given.is(Nature::Exclusive);

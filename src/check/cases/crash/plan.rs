@@ -28,7 +28,9 @@ pub(super) struct Plan {
     /// How many mounts are at the directory of a volume that is mounted.
     layers: usize,
     /// What there was when nothing was mounted for any pod.
-    before: BTreeSet<String>,
+    before: Held,
+    /// How many mounts, devices and processes a volume takes that is mounted.
+    takes: [usize; 3],
     /// Without its own pod, but attached if it has to be.
     volume: PodVolume,
 }
@@ -44,15 +46,16 @@ impl Plan {
         };
         follow(subject, Verb::Mount);
         let mount = subject.mount(&volume)?.or_blocked(MOUNT_WORKS)?;
-        let layers = subject.layers(&volume)?;
+        let (layers, while_mounted) = (subject.layers(&volume)?, Held::now(subject)?);
         follow(subject, Verb::Unmount);
         let unmount = subject.unmount(&volume)?.or_blocked(UNMOUNT_WORKS)?;
         subject.terms.trace = None;
         remove_directory(volume.target()?.as_path())?;
-        let before = held(subject)?;
+        let before = Held::now(subject)?;
+        let takes = while_mounted.more_than(&before).map(|more| more.len());
         let run = if verb == Verb::Mount { mount.run } else { unmount.run };
         let calls = run.traced.as_ref().map_or(0, |traced| traced.system_calls);
-        Ok(Self { moments: moments(subject, &run), calls, took: run.took, layers, before, volume })
+        Ok(Self { moments: moments(subject, &run), calls, took: run.took, layers, before, takes, volume })
     }
 
     /// At each moment one, now at the driver alone, now at its whole group.
@@ -113,17 +116,33 @@ impl Plan {
 
     /// There is no more than there was before any pod; what only lets go of something has a moment.
     pub(super) fn nothing_more(&self, subject: &Subject<'_>, answer: &Answer, expected: &str) -> Played {
+        match self.after_a_moment(subject, [0; 3])?.iter().flatten().next() {
+            None => Ok(()),
+            Some(left) => Err(answer.fails(format!("{expected}, but {left} is left"))),
+        }
+    }
+
+    /// Everything is there that belongs to a mounted volume, and nothing besides.
+    pub(super) fn complete(&self, subject: &Subject<'_>, answer: &Answer, when: &str) -> Played {
+        let now = self.after_a_moment(subject, self.takes)?;
+        for ((now, usual), what) in now.iter().zip(self.takes).zip(["mounts", "devices", "processes"]) {
+            if now.len() != usual {
+                let text = format!("{when}; it is mounted, with {} {what} instead of {usual}", now.len());
+                return Err(answer.fails(text));
+            }
+        }
+        Ok(())
+    }
+
+    /// What there is more than before any pod, once it is so many or has had its time.
+    fn after_a_moment(&self, subject: &Subject<'_>, wanted: [usize; 3]) -> Result<[Vec<String>; 3], Stopped> {
         let end = Instant::now() + LAST_WAIT;
         loop {
-            let now = held(subject)?;
-            let mut more = now.difference(&self.before);
-            match more.next() {
-                None => return Ok(()),
-                Some(left) if Instant::now() > end => {
-                    return Err(answer.fails(format!("{expected}, but {left} is left")));
-                }
-                Some(_) => std::thread::sleep(TICK),
+            let more = Held::now(subject)?.more_than(&self.before);
+            if more.each_ref().map(Vec::len) == wanted || Instant::now() > end {
+                return Ok(more);
             }
+            std::thread::sleep(TICK);
         }
     }
 
@@ -195,14 +214,24 @@ fn settle(subject: &Subject<'_>) -> Result<(), Stopped> {
 }
 
 /// Mounts, devices and processes, for people.
-fn held(subject: &Subject<'_>) -> Result<BTreeSet<String>, Stopped> {
-    let inside = subject.inside;
-    let mounts = inside.mounts()?.into_iter();
-    let mounts = mounts.map(|entry| format!("a mount ({}) at {}", entry.file_system, entry.target.display()));
-    let devices = inside.devices()?.into_iter().map(|device| format!("the device {}", device.display()));
-    let processes = inside.processes()?.into_iter();
-    let processes = processes.map(|(pid, line)| format!("the process {pid} ({})", line.trim()));
-    Ok(mounts.chain(devices).chain(processes).collect())
+struct Held([BTreeSet<String>; 3]);
+
+impl Held {
+    fn now(subject: &Subject<'_>) -> Result<Self, Stopped> {
+        let inside = subject.inside;
+        let mounts = inside.mounts()?.into_iter();
+        let mounts =
+            mounts.map(|entry| format!("a mount ({}) at {}", entry.file_system, entry.target.display()));
+        let devices = inside.devices()?.into_iter().map(|device| format!("the device {}", device.display()));
+        let processes = inside.processes()?.into_iter();
+        let processes = processes.map(|(pid, line)| format!("the process {pid} ({})", line.trim()));
+        Ok(Self([mounts.collect(), devices.collect(), processes.collect()]))
+    }
+
+    fn more_than(&self, before: &Self) -> [Vec<String>; 3] {
+        let more = |kind: usize| self.0[kind].difference(&before.0[kind]).cloned().collect();
+        [more(0), more(1), more(2)]
+    }
 }
 
 #[cfg(test)]

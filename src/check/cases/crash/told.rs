@@ -21,6 +21,7 @@ pub(super) fn closed_reader(subject: &mut Subject<'_>) -> Played {
         plan.nothing_more(subject, &unheard, &format!("{when}, and nothing is mounted"))?;
     } else {
         plan.mounted(subject, &volume, &unheard, when)?;
+        plan.complete(subject, &unheard, when)?;
     }
     up_and_down(subject, &plan, &volume, when)?;
     let volume = fresh(subject)?;
