@@ -2,6 +2,7 @@
 
 mod attach;
 mod daemon;
+mod crash;
 mod environment;
 mod expand;
 mod init;
@@ -27,6 +28,7 @@ pub(super) static ALL: &[&[Case]] = &[
     options::VALUES,
     options::ACCESS,
     mount::CASES,
+    crash::CASES,
     attach::CASES,
     attach::DEVICE,
     attach::DISK,
