@@ -183,14 +183,33 @@ impl Fault {
     }
 }
 
+/// How a driver lies in the plugin directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Laid {
+    /// Before the `~`.
+    vendor: &'static str,
+    /// Of the file.
+    mode: u32,
+    /// Another file in its directory.
+    beside: Option<&'static str>,
+}
+
+impl Laid {
+    const WELL: Self = Self { vendor: "check.example", mode: 0o755, beside: None };
+}
+
 /// Where kubelet would have it. A script that somebody still writes to is executed without complaint.
 fn write(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {
-    let own = directory.join(format!("check.example~{name}"));
+    let laid = faults::laid(name);
+    let own = directory.join(format!("{}~{name}", laid.vendor));
     DirBuilder::new().mode(0o755).create(&own).with_context(|| format!("make {}", own.display()))?;
+    if let Some(beside) = laid.beside {
+        File::create(own.join(beside))?;
+    }
     let path = own.join(name);
     let mut file = File::create(&path)?;
     file.write_all(text.as_bytes())?;
-    file.set_permissions(PermissionsExt::from_mode(0o755))?;
+    file.set_permissions(PermissionsExt::from_mode(laid.mode))?;
     Ok(path)
 }
 
@@ -301,7 +320,8 @@ mod tests {
     fn every_fault_changes_its_driver() {
         for fault in Fault::all() {
             let text = fault.text().unwrap();
-            assert!(text != fault.of.text(), "{} changes nothing", fault.name);
+            let changed = text != fault.of.text() || faults::laid(fault.name) != Laid::WELL;
+            assert!(changed, "{} changes nothing", fault.name);
         }
     }
 
