@@ -46,6 +46,8 @@ pub struct Terms {
     pub limits: Limits,
     /// Its umask; `None` is that of this process.
     pub umask: Option<u32>,
+    /// Whether its standard input is one on which nothing ever comes, and not /dev/null: who reads it hangs.
+    pub silent_input: bool,
     /// What to follow of all that it does. Where that is not permitted it is not started; see
     /// [`tracer::is_possible`].
     pub trace: Option<Trace>,
@@ -120,6 +122,7 @@ impl Default for Terms {
             strike: None,
             limits: Limits::default(),
             umask: None,
+            silent_input: false,
             trace: None,
         }
     }
@@ -248,9 +251,13 @@ impl From<ExitStatus> for End {
 /// Executes `program` as kubelet does, but in a process group of its own, so that all of it can be stopped.
 pub(super) fn run(program: &Path, arguments: &[OsString], terms: &Terms) -> Run {
     let start = Instant::now();
-    let watched = start::spawn(program, arguments, terms)
-        .and_then(|(child, pipe)| Running::new(child, pipe, start, terms))
-        .and_then(Running::watch);
+    let watched = start::input(terms).and_then(|(input, held)| {
+        let watched = start::spawn(program, arguments, terms, input)
+            .and_then(|(child, pipe)| Running::new(child, pipe, start, terms))
+            .and_then(Running::watch);
+        drop(held);
+        watched
+    });
     watched.unwrap_or_else(|error| match error.raw_os_error() {
         Some(libc::EPERM) if terms.are_traced() && !tracer::is_possible() => {
             Run::not_started("ptrace(2) is not permitted here", start.elapsed())
@@ -264,6 +271,18 @@ pub(super) mod tests {
     use super::super::caller::tests::{Script, script};
     use super::*;
     use std::fs;
+
+    #[test]
+    fn who_reads_a_silent_input_hangs() {
+        let reads = script(&format!("read -r line; {SUCCESS}"));
+        assert_eq!(run_with(&reads, |_| ()).stopped, None);
+        let run = run_with(&reads, |terms| {
+            terms.silent_input = true;
+            terms.patience = Duration::from_millis(200);
+        });
+        assert_eq!((run.stopped, run.exited), (Some(Stop::Patience), None));
+        assert_eq!(run_with(&script(SUCCESS), |terms| terms.silent_input = true).stopped, None);
+    }
 
     pub(super) const SUCCESS: &str = "echo '{\"status\":\"Success\"}'";
 
@@ -350,7 +369,8 @@ pub(super) mod tests {
 
     #[test]
     fn limits_are_the_drivers_only() {
-        let limits = Limits { files: Some(17), processes: Some(1234), file_size: Some(1 << 20) };
+        let limits =
+            Limits { files: Some(17), processes: Some(1234), file_size: Some(1 << 20), alone: false };
         let body = "ulimit -n; ulimit -p; ulimit -f; umask; ulimit -Hn";
         let free = said(body, |_| {});
         let bound = said(body, |terms| (terms.limits, terms.umask) = (limits, Some(0o27)));

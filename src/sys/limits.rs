@@ -15,6 +15,8 @@ pub struct Limits {
     pub processes: Option<u64>,
     /// How many bytes a file may have that it writes.
     pub file_size: Option<u64>,
+    /// Whether it can start no process, as on a node that has none left; threads it can. For root, too.
+    pub alone: bool,
 }
 
 impl Limits {
@@ -32,7 +34,7 @@ impl Limits {
                 setrlimit(resource, limit)?;
             }
         }
-        Ok(())
+        if self.alone { raw::refuse_processes() } else { Ok(()) }
     }
 }
 
@@ -47,4 +49,25 @@ pub fn impose(command: &mut Command, limits: Limits, mask: Option<u32>) {
         }
         limits.set()
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_alone_starts_no_process() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP who_is_alone_starts_no_process: needs root for a filter of system calls");
+            return;
+        }
+        #[expect(clippy::disallowed_methods, reason = "a test starts a shell")]
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo still here; /bin/true || echo not started; (echo a child)"]);
+        impose(&mut command, Limits { alone: true, ..Limits::default() }, None);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.starts_with("still here") && !said.contains("a child"), "{said}");
+        assert!(!output.status.success());
+    }
 }

@@ -242,6 +242,62 @@ pub(super) fn before_exec(
     unsafe { command.pre_exec(hook) };
 }
 
+/// The kernel's number for the kind of machine whose system calls these are (linux/audit.h).
+const MACHINE: Option<u32> = if cfg!(target_arch = "x86_64") {
+    Some(0xC000_003E)
+} else if cfg!(target_arch = "aarch64") {
+    Some(0xC000_00B7)
+} else {
+    None
+};
+
+/// From here on this process and all that it becomes can start threads, but no process: `EAGAIN`.
+///
+/// Safe between fork and exec.
+pub(super) fn refuse_processes() -> io::Result<()> {
+    use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W};
+    let Some(machine) = MACHINE else { return Err(io::ErrorKind::Unsupported.into()) };
+    let step = |code: u32, k: u32, yes: u8, no: u8| {
+        let code = u16::try_from(code).unwrap_or_default();
+        libc::sock_filter { code, jt: yes, jf: no, k }
+    };
+    let load = |at| step(BPF_LD | BPF_W | BPF_ABS, at, 0, 0);
+    let is = |number: i64, yes, no| {
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        step(BPF_JMP | BPF_JEQ | BPF_K, number, yes, no)
+    };
+    let end = |value| step(BPF_RET | BPF_K, value, 0, 0);
+    let refuse = |errno: i32| end(libc::SECCOMP_RET_ERRNO | errno.cast_unsigned());
+    // Newer machines have but the one call.
+    #[cfg(target_arch = "x86_64")]
+    let old = [libc::SYS_fork, libc::SYS_vfork];
+    #[cfg(not(target_arch = "x86_64"))]
+    let old = [libc::SYS_clone; 2];
+    let mut program = [
+        load(4),
+        is(i64::from(machine), 0, 8),
+        load(0),
+        is(libc::SYS_clone3, 7, 0),
+        is(libc::SYS_clone, 2, 0),
+        is(old[0], 3, 0),
+        is(old[1], 2, 3),
+        load(16),
+        step(BPF_JMP | BPF_JSET | BPF_K, libc::CLONE_THREAD.cast_unsigned(), 1, 0),
+        // The jumps above count from the step after them to these.
+        refuse(libc::EAGAIN),
+        end(libc::SECCOMP_RET_ALLOW),
+        // Its flags are in memory, where no filter can look: the caller tries clone(2) next.
+        refuse(libc::ENOSYS),
+    ];
+    let length = u16::try_from(program.len()).unwrap_or_default();
+    let filter = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
+    // SAFETY: the kernel copies the program, whose length goes with it.
+    match unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, ptr::from_ref(&filter)) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Marks every descriptor from `first` on close-on-exec; `close_range` since Linux 5.11, one by one before.
 ///
 /// Safe between fork and exec. Not plain closing: the standard library reports a failed exec through one of

@@ -257,5 +257,8 @@ fn masked(subject: &mut Subject<'_>, mask: u32) -> Played {
 }
 
 fn silent_input(subject: &mut Subject<'_>) -> Played {
-    endure(subject, "with an input on which nothing comes", Demand::Works, |_| Ok(()))
+    endure(subject, "with a standard input on which nothing comes", Demand::Works, |subject| {
+        subject.terms.silent_input = true;
+        Ok(())
+    })
 }

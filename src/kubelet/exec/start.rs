@@ -10,6 +10,15 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+/// Standard input, and what must be held as long as nothing shall come on it.
+pub(super) fn input(terms: &Terms) -> io::Result<(Stdio, Option<OwnedFd>)> {
+    if !terms.silent_input {
+        return Ok((Stdio::null(), None));
+    }
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    Ok((reader.into(), Some(writer)))
+}
+
 /// The process, and the reading end of its output, unless nobody reads it.
 #[expect(
     clippy::disallowed_methods,
@@ -19,6 +28,7 @@ pub(super) fn spawn(
     program: &Path,
     arguments: &[OsString],
     terms: &Terms,
+    input: Stdio,
 ) -> io::Result<(Child, Option<OwnedFd>)> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     if let Reader::Slow { .. } = terms.reader {
@@ -40,7 +50,7 @@ pub(super) fn spawn(
     if terms.are_traced() {
         tracer::offer(&mut command);
     }
-    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+    command.stdin(input).stdout(writer.try_clone()?).stderr(writer);
     // The command holds our copies of the pipe's writing end until it is dropped, on return.
     Ok((command.spawn()?, reader))
 }

@@ -11,7 +11,10 @@ use std::os::unix::fs::symlink as make_link;
 use std::path::{Path, PathBuf};
 
 /// A plugin directory as nobody would make it.
-const ELSEWHERE: &str = "other plug ins (\"2\"), it's here";
+const ODD: &str = "other plug ins (\"2\"), it's here";
+
+/// One as anybody would.
+const PLAIN: &str = "other-plugins";
 
 pub(super) fn deleted_directory(subject: &mut Subject<'_>) -> Played {
     let gone = tempfile::tempdir()?;
@@ -41,7 +44,7 @@ pub(super) fn detached_directory(subject: &mut Subject<'_>) -> Played {
 
 pub(super) fn other_path(subject: &mut Subject<'_>) -> Played {
     needs_sandbox(subject)?;
-    let elsewhere = Elsewhere::new(subject)?;
+    let elsewhere = Elsewhere::new(subject, ODD)?;
     let played = endure(subject, "in another plugin directory", Demand::Works, |subject| {
         let shown = elsewhere.show(subject)?;
         subject.executable.clone_from(&elsewhere.executable);
@@ -53,15 +56,16 @@ pub(super) fn other_path(subject: &mut Subject<'_>) -> Played {
 
 pub(super) fn symlink(subject: &mut Subject<'_>) -> Played {
     needs_sandbox(subject)?;
-    let elsewhere = Elsewhere::new(subject)?;
-    elsewhere.link(subject)?;
+    let elsewhere = Elsewhere::new(subject, PLAIN)?;
+    let links = elsewhere.link(subject)?;
     let played = endure(subject, "executed through a symbolic link", Demand::Works, |subject| {
         subject.executable.clone_from(&elsewhere.executable);
         Ok(())
     });
-    // With what a driver that writes beside itself has written there.
-    fs::remove_dir_all(&elsewhere.directory)?;
-    fs::remove_dir(&elsewhere.plugins)?;
+    for link in links {
+        fs::remove_file(link)?;
+    }
+    elsewhere.remove()?;
     played
 }
 
@@ -74,9 +78,9 @@ struct Elsewhere {
 
 impl Elsewhere {
     /// Makes the directories.
-    fn new(subject: &Subject<'_>) -> Result<Self, Stopped> {
+    fn new(subject: &Subject<'_>, plugins: &str) -> Result<Self, Stopped> {
         let (here, file) = parts(&subject.given.driver)?;
-        let plugins = Path::new(KUBELET_ROOT).join(ELSEWHERE);
+        let plugins = Path::new(KUBELET_ROOT).join(plugins);
         let directory = match here.file_name().filter(|_| is_driver_directory(&subject.given.driver)) {
             Some(name) => plugins.join(name),
             None => plugins.join(file),
@@ -93,7 +97,7 @@ impl Elsewhere {
     }
 
     /// A link to the driver, and to each other thing that is in its directory if that has nothing else in it.
-    fn link(&self, subject: &Subject<'_>) -> Played {
+    fn link(&self, subject: &Subject<'_>) -> Result<Vec<PathBuf>, Stopped> {
         let driver = &subject.given.driver;
         let (here, file) = parts(driver)?;
         let mut names = vec![file.to_owned()];
@@ -101,10 +105,11 @@ impl Elsewhere {
             let others = fs::read_dir(here)?.filter_map(|entry| Some(entry.ok()?.file_name()));
             names.extend(others.filter(|name| name != file));
         }
-        for name in names {
-            make_link(here.join(&name), self.directory.join(&name))?;
-        }
-        Ok(())
+        let link = |name| {
+            let link = self.directory.join(name);
+            make_link(here.join(name), &link).map(|()| link)
+        };
+        Ok(names.iter().map(link).collect::<Result<_, _>>()?)
     }
 
     fn remove(&self) -> Played {
