@@ -1,8 +1,8 @@
 //! The cases, one file a group.
 
 mod attach;
-mod daemon;
 mod crash;
+mod daemon;
 mod environment;
 mod expand;
 mod init;

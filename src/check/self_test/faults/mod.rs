@@ -8,6 +8,8 @@ mod install;
 mod left;
 mod mount;
 mod output;
+mod sequence;
+mod storm;
 mod verbs;
 
 use super::{Fault, Laid};
@@ -22,6 +24,8 @@ pub(super) static ALL: &[&[Fault]] = &[
     mount::FAULTS,
     attach::FAULTS,
     expand::FAULTS,
+    storm::FAULTS,
+    sequence::FAULTS,
     left::FAULTS,
 ];
 

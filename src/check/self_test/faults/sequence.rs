@@ -1,0 +1,138 @@
+//! Drivers that take each call well, and not what lies between them.
+
+use crate::check::self_test::Fault;
+use crate::check::self_test::Reference::{Keeper, Loop, Tmpfs};
+
+const INIT: &str = r#""selinuxRelabel":true,"supportsMetrics":true}}' ;;"#;
+const MOUNT: &str = "    \"\") undo=yes\n";
+const SOURCE: &str = "    source=tmpfs.sh:$1:$2\n";
+const FINISH: &str = "    trap '' HUP INT TERM PIPE\n";
+const UNMOUNT: &str = "    sources=$(mounted) || succeed\n";
+
+pub(super) const FAULTS: &[Fault] = &[
+    Fault {
+        name: "init-counts-mounts",
+        what: "says in init that files have no group while a volume is mounted",
+        of: Tmpfs,
+        change: &[(
+            INIT,
+            "\"selinuxRelabel\":true,\"supportsMetrics\":true}}'\n    ! findmnt -t tmpfs | grep -q tmpfs.sh: || \
+             answer='{\"status\":\"Success\",\"capabilities\":{\"attach\":false,\"fsGroup\":false,\"requiresFSResize\":false}}' ;;",
+        )],
+        fails: &[],
+    },
+    Fault {
+        name: "init-cleans-up",
+        what: "unmounts in init what an earlier life of the driver may have left",
+        of: Tmpfs,
+        change: &[(
+            INIT,
+            "\"selinuxRelabel\":true,\"supportsMetrics\":true}}'\n    \
+             for old in $(findmnt -nro TARGET,SOURCE | sed -n 's/ tmpfs.sh:.*//p'); do umount -l \"$old\"; done ;;",
+        )],
+        fails: &[],
+    },
+    Fault {
+        name: "note-beside-the-volume",
+        what: "leaves a note beside the volume's directory when it unmounts",
+        of: Tmpfs,
+        change: &[(
+            UNMOUNT,
+            "    [ ! -d \"$dir\" ] || date >\"${dir%/*}/.last\"\n    sources=$(mounted) || succeed\n",
+        )],
+        fails: &[],
+    },
+    Fault {
+        name: "lock-without-a-holder",
+        what: "locks with a directory, which stays when the driver dies of a reader that is gone",
+        of: Tmpfs,
+        change: &[
+            (
+                MOUNT,
+                "    \"\") undo=yes lock=/run/tmpfs.sh-$(printf '%s' \"$dir\" | sha256sum | cut -c 1-20)\n        \
+                 mkdir \"$lock\" || { undo= && fail 'locked'; }\n        printf ' ' >&3\n",
+            ),
+            (FINISH, "    trap '' HUP INT TERM PIPE\n    [ -z \"$lock\" ] || rmdir \"$lock\"\n"),
+        ],
+        fails: &[],
+    },
+    Fault {
+        name: "believes-its-record",
+        what: "takes a volume for mounted that it once wrote down as mounted",
+        of: Tmpfs,
+        change: &[
+            (
+                SOURCE,
+                "    source=tmpfs.sh:$1:$2\n    record=/var/lib/tmpfs.sh-$(printf '%s' \"$dir\" | sha256sum | cut -c 1-20)\n    \
+                 [ ! -e \"$record\" ] || succeed\n",
+            ),
+            (
+                "cannot make $dir read-only\"\n    succeed",
+                "cannot make $dir read-only\"\n    : >\"$record\"\n    succeed",
+            ),
+            (
+                UNMOUNT,
+                "    rm -f \"/var/lib/tmpfs.sh-$(printf '%s' \"$dir\" | sha256sum | cut -c 1-20)\"\n    sources=$(mounted) || succeed\n",
+            ),
+        ],
+        fails: &[],
+    },
+    Fault {
+        name: "one-pod-at-a-time",
+        what: "refuses a second pod, and says nowhere that it does",
+        of: Tmpfs,
+        change: &[(
+            MOUNT,
+            "    \"\") ! findmnt -t tmpfs | grep -q tmpfs.sh: || fail 'the volume is in use by another pod'\n        undo=yes\n",
+        )],
+        fails: &[],
+    },
+    Fault {
+        name: "needs-its-server",
+        what: "fails to unmount when the server of the volume has died",
+        of: Keeper,
+        change: &[(
+            "*) fail \"what is mounted at $dir is not from this driver\" ;; esac\n    fi\n",
+            "*) fail \"what is mounted at $dir is not from this driver\" ;; esac\n        \
+             pgrep -f \"$server\\$\" || fail 'the server does not answer'\n    fi\n",
+        )],
+        fails: &[],
+    },
+    Fault {
+        name: "name-is-a-failure",
+        what: "fails getvolumename, which costs each step of a volume that attaches",
+        of: Loop,
+        change: &[(
+            "expandfs) expand \"$@\" ;;\n",
+            "expandfs) expand \"$@\" ;;\ngetvolumename) fail 'no such verb' ;;\n",
+        )],
+        fails: &[],
+    },
+    Fault {
+        name: "isattached-while-unmounted",
+        what: "says that a disk is attached only while it is mounted",
+        of: Loop,
+        change: &[("&& [ -n \"$(device)\" ] &&\n", "&& findmnt -S \"$(device)\" &&\n")],
+        fails: &[],
+    },
+    Fault {
+        name: "owner-is-a-file",
+        what: "takes a mount for a stranger's if the driver's file is another by now",
+        of: Tmpfs,
+        change: &[
+            (SOURCE, "    source=tmpfs.sh:$1:$2:$(stat -c %i \"$0\")\n"),
+            ("case $sources in *tmpfs.sh:*) ;;", "case $sources in *tmpfs.sh:*:\"$(stat -c %i \"$0\")\") ;;"),
+        ],
+        fails: &[],
+    },
+    Fault {
+        name: "init-takes-turns",
+        what: "fails init while another one runs",
+        of: Tmpfs,
+        change: &[(
+            "init)\n",
+            "init)\n    exec 8>/run/tmpfs.sh.init\n    flock -n 8 || fail 'busy'\n    sleep 0.05\n",
+        )],
+        fails: &[],
+    },
+];
