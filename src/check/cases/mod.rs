@@ -8,10 +8,12 @@ mod init;
 mod install;
 mod left;
 mod mount;
+mod nature;
 mod options;
 mod output;
 mod sequence;
 mod storm;
+mod unmount;
 mod verbs;
 
 use super::case::Case;
@@ -27,6 +29,9 @@ pub(super) static ALL: &[&[Case]] = &[
     options::VALUES,
     options::ACCESS,
     mount::CASES,
+    unmount::CASES,
+    nature::METRICS,
+    nature::LABELS,
     attach::CASES,
     attach::DEVICE,
     attach::DISK,

@@ -11,6 +11,7 @@ use crate::check::answer::Answer;
 use crate::check::case::{Case, How, Level, Scope};
 use crate::check::device_calls::mounted_at;
 use crate::check::evidence::{Played, Stopped};
+use crate::check::footprint::Footprint;
 use crate::check::staging::{put, remove_directory};
 use crate::check::subject::Subject;
 use crate::kubelet::PodVolume;
@@ -335,6 +336,9 @@ pub(in crate::check) const CASES: &[Case] = &[
 /// The case about the directory after a failure, for those that need it removed.
 const LEAVES_DIRECTORY: &str = "mount::failure_leaves_directory";
 
+/// The case about an unmount, for those that need one in between.
+const UNMOUNT_WORKS: &str = "unmount::works";
+
 /// What kubelet does after a failed mount: one rmdir. Then the device goes.
 fn abandon(subject: &mut Subject<'_>, volume: &PodVolume, answer: &Answer) -> Played {
     if let Err(error) = remove_directory(volume.target()?.as_path()) {
@@ -347,6 +351,18 @@ fn abandon(subject: &mut Subject<'_>, volume: &PodVolume, answer: &Answer) -> Pl
 /// Ends a volume after a call that may have mounted it or not.
 fn end(subject: &mut Subject<'_>, volume: &PodVolume, answer: &Answer) -> Played {
     if answer.is_success() { subject.take_down(volume) } else { abandon(subject, volume, answer) }
+}
+
+/// Nothing is there after a mount that failed that was not there before.
+fn leaves_nothing(subject: &Subject<'_>, before: &Footprint, answer: &Answer) -> Played {
+    let grown = match answer.is_success() {
+        true => Vec::new(),
+        false => Footprint::grown_since(before, subject.inside)?,
+    };
+    if grown.is_empty() {
+        return Ok(());
+    }
+    Err(answer.fails(format!("the mount failed and left {}", grown.join(", "))))
 }
 
 /// The mounts at the volume's directory: while these are the same, so is the volume.

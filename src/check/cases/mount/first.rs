@@ -1,20 +1,19 @@
 //! The first mount of a volume.
 
-use super::{OWN_WORD, end, mounts};
-use crate::check::evidence::{Played, Stopped};
+use super::{UNMOUNT_WORKS, end, leaves_nothing, mounts};
+use crate::check::answer::Answer;
+use crate::check::evidence::Played;
 use crate::check::footprint::Footprint;
 use crate::check::in_time::within;
-use crate::check::staging::{make_directory, put, remove_directory};
+use crate::check::staging::{put, remove_directory};
 use crate::check::subject::Subject;
 use crate::kubelet::PodVolume;
-use crate::protocol::Call;
+use crate::protocol::{Call, Verb};
 use crate::sys::place::{Look, Place};
 use rustix::fs::statvfs;
-use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub(super) fn works(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
@@ -79,22 +78,20 @@ fn list(directory: &Path) -> io::Result<()> {
 pub(super) fn stays(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     subject.bring_up(&volume)?;
-    let before = mounts(&volume)?;
-    let target = volume.target()?;
-    let unreadable = [OWN_WORD.into(), OsString::from(target.as_path()), "{\"".into()];
-    let calls = [(vec!["init".into()], "init"), (vec!["check".into()], "an unknown verb")];
-    let broken = (unreadable.to_vec(), "a mount with options that are no JSON");
-    // Kubelet's bind stays whatever the driver says to that.
-    let mounts_itself = subject.facts.has(crate::protocol::Verb::Mount);
-    for (call, what) in calls.into_iter().chain(mounts_itself.then_some(broken)) {
+    let (target, before) = (volume.target()?, mounts(&volume)?);
+    let unreadable = volume.mount_call()?.to_arguments().into_iter().take(2).chain(["{".into()]).collect();
+    let mut calls = vec![(vec!["init".into()], "init"), (vec!["check".into()], "an unknown verb")];
+    // Where the driver has no mount, there is nothing that could fail.
+    calls.extend(subject.facts.has(Verb::Mount).then_some((unreadable, "a mount that is malformed")));
+    for (call, what) in calls {
         let answer = subject.execute(&call);
         if mounts(&volume)? != before {
-            return Err(answer.fails(format!("after {what} the volume of a running pod is not mounted as it was")));
+            return Err(answer.fails(format!("after {what}, a volume in use is not mounted as it was")));
         }
         let directory = target.as_path().to_owned();
-        let listed = within(subject.given.patience, move || fs::metadata(directory).map(drop))?;
-        if !matches!(listed, Some(Ok(()))) {
-            return Err(answer.fails(format!("after {what} the volume of a running pod does not answer")));
+        let look = move || fs::metadata(directory).is_ok();
+        if within(subject.given.patience, look)? != Some(true) {
+            return Err(answer.fails(format!("after {what}, a volume in use does not answer any more")));
         }
     }
     subject.take_down(&volume)
@@ -110,15 +107,11 @@ pub(super) fn makes_directory(subject: &mut Subject<'_>) -> Played {
         let before = Footprint::of(subject.inside)?;
         let answer = subject.mount(&volume)?;
         if answer.is_success() && subject.layers(&volume)? == 0 {
-            return Err(answer.fails("the directory is missing; it said Success, and nothing is mounted there"));
+            return Err(
+                answer.fails("the directory is missing; it said Success, and nothing is mounted there")
+            );
         }
-        if !answer.is_success() {
-            let grown = Footprint::grown_since(&before, subject.inside)?;
-            if !grown.is_empty() {
-                let grown = grown.join(", ");
-                return Err(answer.fails(format!("the directory is missing; the mount failed and left {grown}")));
-            }
-        }
+        leaves_nothing(subject, &before, &answer)?;
         end(subject, &volume, &answer)?;
         gone.iter().try_for_each(|directory| remove_directory(directory))?;
     }
@@ -128,34 +121,26 @@ pub(super) fn makes_directory(subject: &mut Subject<'_>) -> Played {
 pub(super) fn nothing_beside(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     let answer = subject.bring_up(&volume)?;
-    let (_, before) = surroundings(&volume)?;
-    let beside = |(expected, seen): (BTreeSet<PathBuf>, BTreeSet<PathBuf>)| {
-        let names: Vec<_> = seen.difference(&expected).map(|path| path.display().to_string()).collect();
-        (!names.is_empty()).then(|| names.join(", "))
-    };
-    if let Some(names) = beside(surroundings(&volume)?) {
-        return Err(answer.fails(format!("beside the volume's directory there is now {names}")));
-    }
-    drop(before);
-    let answer = subject.unmount(&volume)?.or_blocked("unmount::works")?;
-    if let Some(names) = beside(surroundings(&volume)?) {
-        return Err(answer.fails(format!("beside the volume's directory there is now {names}")));
-    }
-    end(subject, &volume, &answer)
+    nothing_is_beside(&volume, &answer)?;
+    let answer = subject.unmount(&volume)?.or_blocked(UNMOUNT_WORKS)?;
+    nothing_is_beside(&volume, &answer)?;
+    subject.put_away(&volume, &answer)
 }
 
-/// What is to be in the two directories above the volume's, and what is.
-fn surroundings(volume: &PodVolume) -> Result<(BTreeSet<PathBuf>, BTreeSet<PathBuf>), Stopped> {
+/// In the driver's directory and the one above it.
+fn nothing_is_beside(volume: &PodVolume, answer: &Answer) -> Played {
     let target = volume.target()?;
-    let mut expected = BTreeSet::new();
-    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
     for path in target.as_path().ancestors().take(2) {
-        expected.insert(path.to_owned());
         for entry in fs::read_dir(path.parent().unwrap_or(path))? {
-            seen.insert(entry?.path());
+            let entry = entry?.path();
+            found.extend((entry != path).then(|| entry.display().to_string()));
         }
     }
-    Ok((expected, seen))
+    if found.is_empty() {
+        return Ok(());
+    }
+    Err(answer.fails(format!("beside the volume's directory there is now {}", found.join(", "))))
 }
 
 pub(super) fn propagates(subject: &mut Subject<'_>) -> Played {
@@ -166,12 +151,11 @@ pub(super) fn propagates(subject: &mut Subject<'_>) -> Played {
     if container.sees(target.as_path())?.is_empty() {
         return Err(answer.fails("a container that began before sees no mount in the directory"));
     }
-    let answer = subject.unmount(&volume)?.or_blocked("unmount::works")?;
+    let answer = subject.unmount(&volume)?.or_blocked(UNMOUNT_WORKS)?;
     if !container.sees(target.as_path())?.is_empty() {
         return Err(answer.fails("a container still sees the mount, which is kept busy by that"));
     }
-    make_directory(target.as_path())?;
-    subject.take_down(&volume)
+    subject.put_away(&volume, &answer)
 }
 
 pub(super) fn old_call(subject: &mut Subject<'_>) -> Played {
@@ -183,12 +167,9 @@ pub(super) fn old_call(subject: &mut Subject<'_>) -> Played {
         *device = Some(subject.device().to_owned());
     }
     let answer = subject.call(&call);
-    let grown = Footprint::grown_since(&before, subject.inside)?;
     if answer.is_success() && subject.layers(&volume)? == 0 {
         return Err(answer.fails("it said Success, and nothing is mounted"));
     }
-    if !answer.is_success() && !grown.is_empty() {
-        return Err(answer.fails(format!("the mount failed and left {}", grown.join(", "))));
-    }
+    leaves_nothing(subject, &before, &answer)?;
     end(subject, &volume, &answer)
 }
