@@ -1,9 +1,9 @@
 //! What there is on the node at a moment, to see what a call has added or taken away.
 
 use super::evidence::Stopped;
-use super::subject::KUBELET_ROOT;
+use super::left;
+use super::subject::{KUBELET_ROOT, Subject};
 use crate::sys::mount_table;
-use crate::sys::sandbox::Inside;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,29 +23,27 @@ pub(super) struct Footprint(BTreeMap<Thing, String>);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Thing {
     Mount(u64),
-    Device(PathBuf),
-    Process(i32),
+    Other(String),
     File(PathBuf),
 }
 
 impl Footprint {
-    /// Now.
-    pub(super) fn of(inside: &Inside) -> Result<Self, Stopped> {
+    /// Now. Logs, locks and the like are left out, and what the driver keeps when a volume is gone.
+    pub(super) fn of(subject: &Subject<'_>) -> Result<Self, Stopped> {
         let mut found = BTreeMap::new();
         for mount in mount_table::read()? {
             let words = format!("a mount ({}) at {}", mount.file_system, mount.target.display());
             found.insert(Thing::Mount(mount.id), words);
         }
-        for device in inside.devices()? {
-            let words = format!("the device {}", device.display());
-            found.insert(Thing::Device(device), words);
+        for words in left::devices(subject)?.iter().map(|device| format!("the device {device}")) {
+            found.insert(Thing::Other(words.clone()), words);
         }
-        for (pid, line) in inside.processes()? {
-            found.insert(Thing::Process(pid), format!("the process {pid} ({})", line.trim()));
+        for words in left::processes(subject.inside)?.iter().map(|process| format!("the process {process}")) {
+            found.insert(Thing::Other(words.clone()), words);
         }
-        let mut files = inside.changed()?;
-        files.retain(|path| !is_log(path) && has_content(path));
+        let mut files = left::files(subject)?;
         below(Path::new(KUBELET_ROOT), &mut files)?;
+        files.retain(|path| !subject.facts.keeps.iter().any(|kept| path.starts_with(kept)));
         for file in files {
             let words = file.display().to_string();
             found.insert(Thing::File(file), words);
@@ -54,10 +52,28 @@ impl Footprint {
     }
 
     /// What is there and was not before; what goes away by itself is given a moment.
-    pub(super) fn grown_since(before: &Self, inside: &Inside) -> Result<Vec<String>, Stopped> {
+    pub(super) fn grown_since(before: &Self, subject: &Subject<'_>) -> Result<Vec<String>, Stopped> {
+        Self::grown(before, subject, |_| true)
+    }
+
+    /// The same without the files in a directory.
+    pub(super) fn grown_outside(
+        directory: &Path,
+        before: &Self,
+        subject: &Subject<'_>,
+    ) -> Result<Vec<String>, Stopped> {
+        Self::grown(before, subject, |path| !path.starts_with(directory))
+    }
+
+    fn grown(
+        before: &Self,
+        subject: &Subject<'_>,
+        counts: impl Fn(&Path) -> bool,
+    ) -> Result<Vec<String>, Stopped> {
         let end = Instant::now() + MOMENT;
         loop {
-            let now = Self::of(inside)?;
+            let mut now = Self::of(subject)?;
+            now.0.retain(|thing, _| !matches!(thing, Thing::File(path) if !counts(path)));
             let grown = now.without(before);
             if grown.is_empty() || Instant::now() > end {
                 return Ok(grown);
@@ -73,19 +89,8 @@ impl Footprint {
     }
 }
 
-/// Whether it is where drivers log to.
-fn is_log(path: &Path) -> bool {
-    let in_log = path.components().any(|part| part.as_os_str() == "log");
-    in_log || path.extension().is_some_and(|extension| extension == "log" || extension == "jsonl")
-}
-
-/// A directory for state, or a file that is locked, is made once and stays.
-fn has_content(path: &Path) -> bool {
-    path.symlink_metadata().is_ok_and(|data| !data.is_dir() && data.len() > 0)
-}
-
 /// All that is in a directory, and not in what is mounted there: that may be dead, or hang.
-fn below(directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), Stopped> {
+fn below(directory: &Path, found: &mut BTreeSet<PathBuf>) -> Result<(), Stopped> {
     let mounted: BTreeSet<_> = mount_table::below(directory)?.into_iter().map(|entry| entry.target).collect();
     let mut waiting = vec![directory.to_owned()];
     while let Some(directory) = waiting.pop() {
@@ -95,7 +100,7 @@ fn below(directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), Stopped> {
             if !mounted.contains(&path) && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 waiting.push(path.clone());
             }
-            found.push(path);
+            found.insert(path);
         }
     }
     Ok(())

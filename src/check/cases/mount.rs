@@ -357,7 +357,7 @@ fn end(subject: &mut Subject<'_>, volume: &PodVolume, answer: &Answer) -> Played
 fn leaves_nothing(subject: &Subject<'_>, before: &Footprint, answer: &Answer) -> Played {
     let grown = match answer.is_success() {
         true => Vec::new(),
-        false => Footprint::grown_since(before, subject.inside)?,
+        false => Footprint::grown_since(before, subject)?,
     };
     if grown.is_empty() {
         return Ok(());

@@ -9,7 +9,7 @@ use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount,
 };
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Builder;
 
@@ -111,23 +111,4 @@ fn settle() -> Result<()> {
 
 fn table() -> Result<Vec<Entry>> {
     Ok(mount_table::parse_all(&fs::read(TABLE).with_context(|| format!("read {TABLE}"))?))
-}
-
-/// A file in place of a program, until dropped. Whoever calls the program by any path gets it.
-#[derive(Debug)]
-pub struct Cover(PathBuf);
-
-impl Inside {
-    /// Puts a file in place of another.
-    pub fn cover(&self, program: &Path, with: &Path) -> Result<Cover> {
-        self.bind(with, program)?;
-        Ok(Cover(program.to_owned()))
-    }
-}
-
-impl Drop for Cover {
-    fn drop(&mut self) {
-        // It goes with the sandbox at the latest.
-        let _ = unmount(&self.0, UnmountFlags::DETACH);
-    }
 }

@@ -104,7 +104,7 @@ pub(super) fn makes_directory(subject: &mut Subject<'_>) -> Played {
         let target = volume.target()?;
         let gone: Vec<_> = target.as_path().ancestors().take(levels).map(Path::to_owned).collect();
         gone.iter().try_for_each(fs::remove_dir)?;
-        let before = Footprint::of(subject.inside)?;
+        let before = Footprint::of(subject)?;
         let answer = subject.mount(&volume)?;
         if answer.is_success() && subject.layers(&volume)? == 0 {
             return Err(
@@ -161,7 +161,7 @@ pub(super) fn propagates(subject: &mut Subject<'_>) -> Played {
 pub(super) fn old_call(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     subject.stage(&volume)?;
-    let before = Footprint::of(subject.inside)?;
+    let before = Footprint::of(subject)?;
     let mut call = volume.mount_call()?;
     if let Call::Mount { device, .. } = &mut call {
         *device = Some(subject.device().to_owned());

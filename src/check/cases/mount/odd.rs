@@ -61,7 +61,7 @@ fn elsewhere() -> Result<PathBuf, Stopped> {
 fn stays_inside(before: &Footprint, subject: &Subject<'_>, volume: &PodVolume, answer: &Answer) -> Played {
     let target = volume.target()?;
     let at_target = mount_table::read()?.iter().any(|entry| entry.target == target.as_path());
-    let mut grown = Footprint::grown_since(before, subject.inside)?;
+    let mut grown = Footprint::grown_since(before, subject)?;
     if answer.is_success() && at_target {
         // What a mounted volume needs is another question.
         grown.clear();
@@ -81,7 +81,7 @@ pub(super) fn symlink(subject: &mut Subject<'_>) -> Played {
     let (target, elsewhere) = (volume.target()?, elsewhere()?);
     fs::remove_dir(target.as_path())?;
     make_link(&elsewhere, target.as_path())?;
-    let before = Footprint::of(subject.inside)?;
+    let before = Footprint::of(subject)?;
     let answer = subject.mount(&volume)?;
     stays_inside(&before, subject, &volume, &answer)?;
     if answer.is_success() {
@@ -119,7 +119,7 @@ pub(super) fn file(subject: &mut Subject<'_>) -> Played {
 pub(super) fn relative(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     subject.stage(&volume)?;
-    let before = Footprint::of(subject.inside)?;
+    let before = Footprint::of(subject)?;
     let target = volume.target()?;
     // It is executed in the root directory.
     let from_root = target.as_path().strip_prefix("/").unwrap_or(target.as_path()).to_owned();
@@ -132,11 +132,11 @@ pub(super) fn dot_dot(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     subject.stage(&volume)?;
     let elsewhere = elsewhere()?;
-    let before = Footprint::of(subject.inside)?;
+    let before = Footprint::of(subject)?;
     // For the kernel there is nothing; who cleans the path, or makes what is missing, is elsewhere.
     let up = volume.target()?.as_path().join("missing/../../../../../../check-elsewhere");
     let answer = mount_on(subject, &volume, up.as_os_str())?;
-    let grown = Footprint::grown_since(&before, subject.inside)?;
+    let grown = Footprint::grown_since(&before, subject)?;
     if !grown.is_empty() {
         return Err(answer.fails(format!(
             "the path leads out of the volume's directory, and it has made {}",
@@ -155,7 +155,7 @@ pub(super) fn outside(subject: &mut Subject<'_>) -> Played {
     subject.stage(&volume)?;
     let elsewhere = Path::new("/opt/check/outside");
     make_directory(elsewhere)?;
-    let before = Footprint::of(subject.inside)?;
+    let before = Footprint::of(subject)?;
     let answer = mount_on(subject, &volume, elsewhere.as_os_str())?;
     if answer.is_success() {
         if mount_table::at(elsewhere)?.is_none() {

@@ -117,9 +117,13 @@ fn attempt(
 ) -> Result<bool, Stopped> {
     let volume = subject.volume()?;
     subject.stage(&volume)?;
-    let before = Footprint::of(subject.inside)?;
+    let before = Footprint::of(subject)?;
     let answer = call(subject, &volume)?;
     if answer.is_success() {
+        if subject.layers(&volume)? == 0 {
+            let problem = format!("{flaw} it says Success, and nothing is mounted");
+            return Err(Stopped::Blocked("mount::tools_that_fail", Box::new(answer.evidence(problem))));
+        }
         subject.take_down(&volume)?;
         return Ok(false);
     }
@@ -141,7 +145,8 @@ fn with_failing(
 
 pub(super) fn leaves_nothing(subject: &mut Subject<'_>) -> Played {
     provoke(subject, |subject, failed| {
-        let grown = Footprint::grown_since(failed.before, subject.inside)?;
+        let target = failed.volume.target()?;
+        let grown = Footprint::grown_outside(target.as_path(), failed.before, subject)?;
         if grown.is_empty() {
             return Ok(());
         }
@@ -194,7 +199,7 @@ pub(super) fn backend_down(subject: &mut Subject<'_>) -> Played {
     let (volume, inside) = (subject.volume()?, subject.inside);
     let (target, call) = (volume.target()?, volume.mount_call()?);
     subject.stage(&volume)?;
-    let before = Footprint::of(inside)?;
+    let before = Footprint::of(subject)?;
     for _ in 0..2 {
         let answer = inside.without_network(|| subject.call(&call))?;
         if answer.is_success() {
@@ -204,7 +209,7 @@ pub(super) fn backend_down(subject: &mut Subject<'_>) -> Played {
         if answer.was_stopped() {
             return Err(answer.fails("without a network the mount does not end"));
         }
-        let grown = Footprint::grown_since(&before, inside)?;
+        let grown = Footprint::grown_since(&before, subject)?;
         if !grown.is_empty() {
             return Err(
                 answer.fails(format!("without a network the mount fails and leaves {}", grown.join(", ")))

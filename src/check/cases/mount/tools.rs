@@ -3,7 +3,7 @@
 use crate::check::evidence::Stopped;
 use crate::check::staging::make_directory;
 use crate::check::subject::Subject;
-use crate::sys::sandbox::{Cover, Inside};
+use crate::sys::sandbox::Inside;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -34,22 +34,23 @@ const PROGRAMS: &[&str] = &[
 const WORKSHOP: &str = "/run/check-tools";
 
 /// Stand-ins for programs, of which one will fail, until dropped.
-pub(super) struct Tools {
-    covers: Vec<Cover>,
+pub(super) struct Tools<'a> {
+    inside: &'a Inside,
+    covered: Vec<PathBuf>,
     made: Vec<PathBuf>,
 }
 
-impl Tools {
+impl<'a> Tools<'a> {
     /// Of all programs that are started from now on the `nth` fails, as mount(8) does: it complains, and its exit
     /// status is 32.
-    pub(super) fn failing(subject: &Subject<'_>, nth: usize) -> Result<Self, Stopped> {
+    pub(super) fn failing(subject: &Subject<'a>, nth: usize) -> Result<Self, Stopped> {
         let workshop = Path::new(WORKSHOP);
         make_directory(workshop)?;
-        let mut tools = Self { covers: Vec::new(), made: Vec::new() };
+        let mut tools = Self { inside: subject.inside, covered: Vec::new(), made: Vec::new() };
         let count = tools.make(workshop.join("count"), "0\n")?;
         let stand_in = tools.make(workshop.join("stand-in"), &script(&count, nth))?;
         for (name, path) in programs() {
-            tools.replace(subject.inside, &name, &path, &stand_in)?;
+            tools.replace(&name, &path, &stand_in)?;
         }
         Ok(tools)
     }
@@ -62,10 +63,15 @@ impl Tools {
         Ok(path)
     }
 
-    fn replace(&mut self, inside: &Inside, name: &str, path: &Path, with: &Path) -> Result<(), Stopped> {
-        let real = self.make(Path::new(WORKSHOP).join(name).with_added_extension("real"), "")?;
-        self.covers.push(inside.cover(&real, path)?);
-        self.covers.push(inside.cover(path, with)?);
+    fn replace(&mut self, name: &str, path: &Path, with: &Path) -> Result<(), Stopped> {
+        let real = self.make(Path::new(WORKSHOP).join(format!("{name}.real")), "")?;
+        self.cover(&real, path)?;
+        self.cover(path, with)
+    }
+
+    fn cover(&mut self, path: &Path, with: &Path) -> Result<(), Stopped> {
+        self.inside.bind(with, path)?;
+        self.covered.push(path.to_owned());
         Ok(())
     }
 
@@ -76,14 +82,13 @@ impl Tools {
     }
 }
 
-impl Drop for Tools {
+impl Drop for Tools<'_> {
     fn drop(&mut self) {
-        // In reverse: the last of them covers what the one before shows.
-        while let Some(cover) = self.covers.pop() {
-            drop(cover);
+        // What cannot be taken away goes with the sandbox.
+        for path in self.covered.iter().rev() {
+            drop(self.inside.take_off(path));
         }
         for path in &self.made {
-            // It goes with the sandbox at the latest.
             drop(fs::remove_file(path));
         }
         drop(fs::remove_dir(WORKSHOP));

@@ -192,9 +192,9 @@ pub(super) fn wild_path(subject: &mut Subject<'_>) -> Played {
         "/run/./../run/check-other",
     ];
     for path in wild {
-        let before = Footprint::of(subject.inside)?;
+        let before = Footprint::of(subject)?;
         let answer = subject.words(&["unmount", path]);
-        let now = Footprint::of(subject.inside)?;
+        let now = Footprint::of(subject)?;
         let lost = before.without(&now);
         if !lost.is_empty() {
             return Err(

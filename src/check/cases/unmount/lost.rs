@@ -79,12 +79,12 @@ pub(super) fn old_mount(subject: &mut Subject<'_>) -> Played {
     let plugins = Path::new(KUBELET_ROOT).join("check-plugins");
     let old = plugins.join(here.file_name().unwrap_or(&name));
     make_directory(&old)?;
-    subject.inside.bind(&here, &old)?;
+    let shown = subject.inside.show(&here, &old)?;
     let volume = subject.volume()?;
     subject.stage(&volume)?;
     let call: Call = volume.mount_call()?;
     let answer = subject.execute_as(&old.join(&name), &call.to_arguments());
-    subject.inside.take_off(&old)?;
+    drop(shown);
     fs::remove_dir(&old)?;
     fs::remove_dir(&plugins)?;
     if !answer.is_success() || subject.layers(&volume)? == 0 {
