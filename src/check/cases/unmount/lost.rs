@@ -87,9 +87,14 @@ pub(super) fn old_mount(subject: &mut Subject<'_>) -> Played {
     drop(shown);
     fs::remove_dir(&old)?;
     fs::remove_dir(&plugins)?;
-    if !answer.is_success() || subject.layers(&volume)? == 0 {
+    let by = match (answer.is_success(), subject.layers(&volume)?) {
+        (true, 1..) => None,
+        (true, 0) => Some("mount::works"),
+        (false, _) => Some("environment::other_path"),
+    };
+    if let Some(by) = by {
         let evidence = answer.evidence("the driver does not mount when it is in another directory");
-        return Err(Stopped::Blocked("environment::other_path", Box::new(evidence)));
+        return Err(Stopped::Blocked(by, Box::new(evidence)));
     }
     ends(subject, &volume, "it was mounted by the same driver in another directory")
 }

@@ -4,10 +4,19 @@ mod attach;
 mod expand;
 mod left;
 mod mount;
+mod nature;
 mod output;
+mod unmount;
 
 use super::Fault;
 
 /// In the order in which they are reported.
-pub(super) static ALL: &[&[Fault]] =
-    &[output::FAULTS, mount::FAULTS, left::FAULTS, attach::FAULTS, expand::FAULTS];
+pub(super) static ALL: &[&[Fault]] = &[
+    output::FAULTS,
+    mount::FAULTS,
+    unmount::FAULTS,
+    nature::FAULTS,
+    left::FAULTS,
+    attach::FAULTS,
+    expand::FAULTS,
+];
