@@ -212,12 +212,14 @@ fn in_kubelets(directory: &Path, mounts: &[Entry], found: &mut BTreeSet<PathBuf>
     Ok(())
 }
 
-fn devices(subject: &Subject<'_>) -> Result<Vec<String>> {
+/// Devices that were made.
+pub(super) fn devices(subject: &Subject<'_>) -> Result<Vec<String>> {
     let found = subject.inside.devices()?.into_iter().filter(|path| !subject.is_ours(path));
     Ok(found.map(|path| path.display().to_string()).collect())
 }
 
-fn processes(inside: &Inside) -> Result<Vec<String>> {
+/// Processes, but for what a node has one of.
+pub(super) fn processes(inside: &Inside) -> Result<Vec<String>> {
     let is_service = |line: &str| {
         let program = line.split(' ').next().unwrap_or(line);
         let name = program.rsplit('/').next().unwrap_or(program);

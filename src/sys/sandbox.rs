@@ -15,6 +15,7 @@ mod keeper;
 mod maker;
 mod pieces;
 mod read_only;
+mod scenery;
 mod trouble;
 mod world;
 
@@ -35,6 +36,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use world::World;
 
+pub use scenery::{NOBODYS, Neighbour};
 pub use trouble::Trouble;
 
 /// How long a sandbox has to disappear when nobody said.

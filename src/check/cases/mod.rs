@@ -9,10 +9,12 @@ mod init;
 mod install;
 mod left;
 mod mount;
+mod nature;
 mod options;
 mod output;
 mod sequence;
 mod storm;
+mod unmount;
 mod verbs;
 
 use super::case::Case;
@@ -29,6 +31,9 @@ pub(super) static ALL: &[&[Case]] = &[
     options::ACCESS,
     mount::CASES,
     crash::CASES,
+    unmount::CASES,
+    nature::METRICS,
+    nature::LABELS,
     attach::CASES,
     attach::DEVICE,
     attach::DISK,

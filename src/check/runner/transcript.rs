@@ -1,6 +1,6 @@
 //! What comes out of the sandbox of one case.
 
-use crate::check::case::{Case, How};
+use crate::check::case::{Case, How, Scope};
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::facts::Facts;
 use crate::check::given::Given;
@@ -29,6 +29,11 @@ impl Transcript {
         let start = Instant::now();
         let mut subject = Subject::new(given, facts, inside, given.seed ^ hash(case.id));
         let mut played = scene(&mut subject);
+        if matches!(played, Err(Stopped::Failed(_)))
+            && let Err(blocked) = usual_life(&mut subject, case)
+        {
+            played = Err(blocked);
+        }
         let mut left = None;
         if played.is_ok() && inside.isolation() != Isolation::None {
             match Left::look(&subject) {
@@ -46,6 +51,19 @@ impl Transcript {
     pub(super) fn broken(why: impl Into<String>) -> Self {
         let outcome = Outcome::Broken(why.into());
         Self { outcome, evidence: Vec::new(), calls: 0, microseconds: 0, watched: Vec::new() }
+    }
+}
+
+/// Where a volume does not even live as usual, whatever else fails is no wonder: blocked by what that is about.
+fn usual_life(subject: &mut Subject<'_>, case: &Case) -> Played {
+    if case.scope == Scope::All || subject.facts.mounts {
+        return Ok(());
+    }
+    let volume = subject.volume();
+    let lived = volume.and_then(|volume| subject.bring_up(&volume).and_then(|_| subject.take_down(&volume)));
+    match lived {
+        Err(Stopped::Blocked(by, evidence)) if by != case.id => Err(Stopped::Blocked(by, evidence)),
+        _ => Ok(()),
     }
 }
 

@@ -7,10 +7,12 @@ mod init;
 mod install;
 mod left;
 mod mount;
+mod nature;
 mod output;
 mod sequence;
 mod storm;
 mod verbs;
+mod unmount;
 
 use super::{Fault, Laid};
 
@@ -34,3 +36,10 @@ pub(super) fn laid(name: &str) -> Laid {
     let found = install::LAID.iter().find(|(fault, _)| *fault == name);
     found.map_or(Laid::WELL, |(_, laid)| *laid)
 }
+    mount::FAULTS,
+    unmount::FAULTS,
+    nature::FAULTS,
+    left::FAULTS,
+    attach::FAULTS,
+    expand::FAULTS,
+];

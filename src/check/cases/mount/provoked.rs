@@ -1,0 +1,222 @@
+//! Mounts that fail, because something is wrong with their options, with the node or with a server.
+
+use super::tools::Tools;
+use super::{abandon, can_write, read_only};
+use crate::check::answer::Answer;
+use crate::check::evidence::{Played, Stopped};
+use crate::check::footprint::Footprint;
+use crate::check::staging::{make_directory, remove_directory};
+use crate::check::subject::Subject;
+use crate::kubelet::PodVolume;
+use crate::secret::Secret;
+use crate::sys::sandbox::Network;
+use std::ffi::OsString;
+
+/// The most programs whose failure is tried.
+const MOST_PROGRAMS: usize = 12;
+
+/// The most options that are spoilt one by one.
+const MOST_OPTIONS: usize = 8;
+
+/// No name, number, path, size or mode.
+const NONSENSE: &str = "no such thing: check";
+
+/// Something in a mount that it should fail for.
+enum Flaw {
+    /// The options are cut off.
+    CutOff,
+    /// The file system is none.
+    FileSystem,
+    /// The value of an option is nonsense.
+    Value(String),
+    /// All secrets are wrong.
+    Secrets,
+}
+
+impl Flaw {
+    fn all(volume: &PodVolume) -> Vec<Self> {
+        let mut flaws = vec![Self::CutOff, Self::FileSystem];
+        flaws.extend(volume.options.own.keys().take(MOST_OPTIONS).cloned().map(Self::Value));
+        flaws.extend((!volume.options.secrets.is_empty()).then_some(Self::Secrets));
+        flaws
+    }
+
+    fn words(&self) -> String {
+        match self {
+            Self::CutOff => "with options that are cut off".to_owned(),
+            Self::FileSystem => format!("with fsType {NONSENSE:?}"),
+            Self::Value(key) => format!("with {NONSENSE:?} for option {key}"),
+            Self::Secrets => "with wrong secrets".to_owned(),
+        }
+    }
+
+    fn arguments(&self, volume: &PodVolume) -> Result<Vec<OsString>, Stopped> {
+        let mut flawed = volume.clone();
+        match self {
+            Self::CutOff => {
+                let arguments = volume.mount_call()?.to_arguments();
+                return Ok(arguments.into_iter().take(2).chain([r#"{"kubernetes.io/"#.into()]).collect());
+            }
+            Self::FileSystem => flawed.options.fs_type = Some(NONSENSE.to_owned()),
+            Self::Value(key) => drop(flawed.options.own.insert(key.clone(), NONSENSE.to_owned())),
+            Self::Secrets => {
+                for secret in flawed.options.secrets.values_mut() {
+                    *secret = Secret::new(b"wrong".to_vec());
+                }
+            }
+        }
+        Ok(flawed.mount_call()?.to_arguments())
+    }
+}
+
+/// A mount that failed.
+struct Failed<'a> {
+    volume: &'a PodVolume,
+    before: &'a Footprint,
+    answer: &'a Answer,
+    /// Where the fault was put, for the middle of a sentence.
+    flaw: &'a str,
+}
+
+/// Looks at what a failed mount leaves.
+type Judge = fn(&Subject<'_>, &Failed<'_>) -> Played;
+
+/// Makes mounts fail in all ways there are.
+fn provoke(subject: &mut Subject<'_>, judge: Judge) -> Played {
+    let mut failures = 0;
+    for flaw in Flaw::all(&subject.volume()?) {
+        let call =
+            |subject: &mut Subject<'_>, volume: &PodVolume| Ok(subject.execute(&flaw.arguments(volume)?));
+        failures += usize::from(attempt(subject, &flaw.words(), judge, call)?);
+    }
+    for nth in 1..=MOST_PROGRAMS {
+        let mut started = 0;
+        let flaw = format!("when program {nth} that it starts fails");
+        let call = |subject: &mut Subject<'_>, volume: &PodVolume| {
+            let (answer, programs) = with_failing(subject, volume, nth)?;
+            started = programs;
+            Ok(answer)
+        };
+        failures += usize::from(attempt(subject, &flaw, judge, call)?);
+        if started < nth {
+            break;
+        }
+    }
+    if failures == 0 {
+        return Err(Stopped::Skipped("nothing was found that makes a mount fail".to_owned()));
+    }
+    Ok(())
+}
+
+/// Whether it failed. A volume that is mounted in spite of it is unmounted.
+fn attempt(
+    subject: &mut Subject<'_>,
+    flaw: &str,
+    judge: Judge,
+    call: impl FnOnce(&mut Subject<'_>, &PodVolume) -> Result<Answer, Stopped>,
+) -> Result<bool, Stopped> {
+    let volume = subject.volume()?;
+    subject.stage(&volume)?;
+    let before = Footprint::of(subject)?;
+    let answer = call(subject, &volume)?;
+    if answer.is_success() {
+        if subject.layers(&volume)? == 0 {
+            let problem = format!("{flaw} it says Success, and nothing is mounted");
+            return Err(Stopped::Blocked("mount::tools_that_fail", Box::new(answer.evidence(problem))));
+        }
+        subject.take_down(&volume)?;
+        return Ok(false);
+    }
+    judge(subject, &Failed { volume: &volume, before: &before, answer: &answer, flaw })?;
+    abandon(subject, &volume, &answer)?;
+    Ok(true)
+}
+
+/// A mount for a pod that may only read, of which the `nth` program fails; how many were started.
+fn with_failing(
+    subject: &mut Subject<'_>,
+    volume: &PodVolume,
+    nth: usize,
+) -> Result<(Answer, usize), Stopped> {
+    let tools = Tools::failing(subject, nth)?;
+    let answer = subject.call(&read_only(volume).mount_call()?);
+    Ok((answer, tools.started()?))
+}
+
+pub(super) fn leaves_nothing(subject: &mut Subject<'_>) -> Played {
+    provoke(subject, |subject, failed| {
+        let target = failed.volume.target()?;
+        let grown = Footprint::grown_outside(target.as_path(), failed.before, subject)?;
+        if grown.is_empty() {
+            return Ok(());
+        }
+        Err(failed.answer.fails(format!("{} the mount fails and leaves {}", failed.flaw, grown.join(", "))))
+    })
+}
+
+pub(super) fn leaves_directory(subject: &mut Subject<'_>) -> Played {
+    provoke(subject, |_, failed| match remove_directory(failed.volume.target()?.as_path()) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            let flaw = failed.flaw;
+            let what = format!("{flaw} the mount fails, and then the directory cannot be removed: {error}");
+            Err(failed.answer.fails(what))
+        }
+    })
+}
+
+pub(super) fn tools_that_fail(subject: &mut Subject<'_>) -> Played {
+    for nth in 1..=MOST_PROGRAMS {
+        let volume = subject.volume()?;
+        subject.stage(&volume)?;
+        let (answer, started) = with_failing(subject, &volume, nth)?;
+        if started == 0 {
+            let why = "the driver starts none of the programs that can be made to fail";
+            super::end(subject, &volume, &answer)?;
+            return Err(Stopped::Skipped(why.to_owned()));
+        }
+        if answer.is_success() && started >= nth {
+            let flaw = format!("program {nth} that it started has failed, it said Success, and");
+            if subject.layers(&volume)? == 0 {
+                return Err(answer.fails(format!("{flaw} nothing is mounted")));
+            }
+            if subject.facts.writable && can_write(&volume).is_ok() {
+                return Err(answer.fails(format!("{flaw} a pod that may only read can write")));
+            }
+        }
+        super::end(subject, &volume, &answer)?;
+        if started < nth {
+            break;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn backend_down(subject: &mut Subject<'_>) -> Played {
+    if subject.given.network != Network::Machine {
+        return Err(Stopped::Skipped("needs a driver whose server is there (--network host)".to_owned()));
+    }
+    let (volume, inside) = (subject.volume()?, subject.inside);
+    let (target, call) = (volume.target()?, volume.mount_call()?);
+    subject.stage(&volume)?;
+    let before = Footprint::of(subject)?;
+    for _ in 0..2 {
+        let answer = inside.without_network(|| subject.call(&call))?;
+        if answer.is_success() {
+            subject.take_down(&volume)?;
+            return Err(Stopped::Skipped("the volume is mounted without a network".to_owned()));
+        }
+        if answer.was_stopped() {
+            return Err(answer.fails("without a network the mount does not end"));
+        }
+        let grown = Footprint::grown_since(&before, subject)?;
+        if !grown.is_empty() {
+            return Err(
+                answer.fails(format!("without a network the mount fails and leaves {}", grown.join(", ")))
+            );
+        }
+        make_directory(target.as_path())?;
+    }
+    subject.mount(&volume)?.succeeds("the network is back")?;
+    subject.take_down(&volume)
+}

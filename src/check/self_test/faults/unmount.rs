@@ -1,0 +1,169 @@
+//! Unmounts that do not, or do too much.
+
+use crate::check::self_test::Fault;
+use crate::check::self_test::Reference::{Keeper, Tmpfs};
+
+const SOURCES: &str = "    sources=$(mounted) || succeed\n";
+const LOOP: &str = "    while mounted; do\n        umount -n \"$dir\" ||";
+const BUSY: &str = r#"umount -n "$dir" || fail "cannot unmount"#;
+const NOT_OURS: &str = r#"*) fail "$dir is no directory of kubelet for a volume" ;;"#;
+const FROM_ELSEWHERE: &str = r#"*) fail "what is mounted at $dir is not from this driver" ;;"#;
+const DONE: &str = "    done\n    succeed\n";
+const REMOUNT: &str = r#"    [ "$2" = rw ] || mount"#;
+const LOCK: &str = r#"    [ -d "${dir%/*}" ] || return"#;
+
+pub(super) const FAULTS: &[Fault] = &[
+    Fault {
+        name: "unmounts-nothing",
+        what: "says Success and unmounts nothing",
+        of: Tmpfs,
+        change: &[(SOURCES, "    succeed\n")],
+        fails: &["unmount::works"],
+    },
+    Fault {
+        name: "not-mounted-is-a-failure",
+        what: "fails if the volume is not mounted: fstab/cifs and most others",
+        of: Tmpfs,
+        change: &[(SOURCES, "    sources=$(mounted) || fail \"$dir is not mounted\"\n")],
+        fails: &["unmount::not_mounted"],
+    },
+    Fault {
+        name: "missing-is-a-failure",
+        what: "fails if the directory is not there",
+        of: Tmpfs,
+        change: &[(
+            SOURCES,
+            "    [ -d \"$dir\" ] || fail \"$dir is not there\"\n    sources=$(mounted) || succeed\n",
+        )],
+        fails: &["unmount::no_directory"],
+    },
+    Fault {
+        name: "wants-to-have-mounted",
+        what: "fails on a node where it has mounted nothing since the boot",
+        of: Tmpfs,
+        change: &[
+            (
+                SOURCES,
+                "    [ -e /run/tmpfs.sh ] || fail \"nothing was mounted here\"\n    sources=$(mounted) || succeed\n",
+            ),
+            (REMOUNT, "    : >/run/tmpfs.sh\n    [ \"$2\" = rw ] || mount"),
+        ],
+        fails: &["unmount::never_mounted"],
+    },
+    Fault {
+        name: "believes-its-notes",
+        what: "fails if a mount that it has written down is gone",
+        of: Tmpfs,
+        change: &[
+            (
+                SOURCES,
+                "    sources=$(mounted) || { [ ! -e \"$note\" ] || fail \"the mount is lost\"; succeed; }\n",
+            ),
+            (REMOUNT, "    : >\"$note\"\n    [ \"$2\" = rw ] || mount"),
+            (DONE, "    done\n    rm -f \"$note\"\n    succeed\n"),
+            (LOCK, "    note=/run/$(printf %s \"$dir\" | cksum)\n    [ -d \"${dir%/*}\" ] || return"),
+        ],
+        fails: &["unmount::state_without_mount"],
+    },
+    Fault {
+        name: "needs-its-notes",
+        what: "takes what it has not written down for not mounted",
+        of: Tmpfs,
+        change: &[
+            (SOURCES, "    [ -e \"$note\" ] || succeed\n    sources=$(mounted) || succeed\n"),
+            (REMOUNT, "    : >\"$note\"\n    [ \"$2\" = rw ] || mount"),
+            (DONE, "    done\n    rm -f \"$note\"\n    succeed\n"),
+            (LOCK, "    note=/run/$(printf %s \"$dir\" | cksum)\n    [ -d \"${dir%/*}\" ] || return"),
+        ],
+        fails: &["unmount::mount_without_state"],
+    },
+    Fault {
+        name: "own-path-in-the-source",
+        what: "knows its mounts by the path it was executed by",
+        of: Tmpfs,
+        change: &[("source=tmpfs.sh:$1:$2", "source=$0:$1:$2"), ("*tmpfs.sh:*)", "*\"$0\":*)")],
+        fails: &["unmount::old_mount"],
+    },
+    Fault {
+        name: "asks-its-server",
+        what: "fails if its server cannot be reached",
+        of: Tmpfs,
+        change: &[(
+            SOURCES,
+            "    grep -q 127.0.0.1 /proc/net/fib_trie || fail \"the server does not answer\"\n    sources=$(mounted) || succeed\n",
+        )],
+        fails: &["unmount::needs_nothing"],
+    },
+    Fault {
+        name: "unmounts-once",
+        what: "unmounts one of several mounts: nearly everybody",
+        of: Tmpfs,
+        change: &[(LOOP, "    for once in once; do\n        umount -n \"$dir\" ||")],
+        fails: &["unmount::stacked"],
+    },
+    Fault {
+        name: "busy-is-a-success",
+        what: "says Success if the volume is busy",
+        of: Tmpfs,
+        change: &[(BUSY, r#"umount -n "$dir" || succeed "cannot unmount"#)],
+        fails: &["unmount::busy", "unmount::keeps_foreign_data", "unmount::mounts_inside"],
+    },
+    Fault {
+        name: "empties-the-volume",
+        what: "deletes what is in the directory before it unmounts it",
+        of: Tmpfs,
+        change: &[(
+            LOOP,
+            "    find \"$dir\" -xdev -mindepth 1 -delete\n    while mounted; do\n        umount -n \"$dir\" ||",
+        )],
+        fails: &["unmount::busy", "unmount::keeps_data"],
+    },
+    Fault {
+        name: "rm-rf",
+        what: "removes the directory with all that is in it when the unmount fails",
+        of: Tmpfs,
+        change: &[(BUSY, r#"umount -n "$dir" || rm -rf "$dir" || fail "cannot unmount"#)],
+        fails: &["unmount::busy", "unmount::keeps_foreign_data", "unmount::mounts_inside"],
+    },
+    Fault {
+        name: "unmounts-what-begins-alike",
+        what: "unmounts every directory whose path begins with the volume's",
+        of: Tmpfs,
+        change: &[(
+            LOOP,
+            "    for other in $(findmnt -nr -o TARGET | grep \"^$dir\"); do umount -n \"$other\"; done\n    while mounted; do\n        umount -n \"$dir\" ||",
+        )],
+        fails: &["unmount::others_stay"],
+    },
+    Fault {
+        name: "unmounts-foreign",
+        what: "unmounts what somebody else has mounted in a directory of kubelet's",
+        of: Tmpfs,
+        change: &[(FROM_ELSEWHERE, "*) ;;")],
+        fails: &["unmount::foreign"],
+    },
+    Fault {
+        name: "unmounts-anything",
+        what: "unmounts whatever it is told: nearly everybody",
+        of: Tmpfs,
+        change: &[(NOT_OURS, "*) ;;"), (FROM_ELSEWHERE, "*) ;;")],
+        fails: &["unmount::foreign", "unmount::wild_path"],
+    },
+    Fault {
+        name: "asks-the-dead",
+        what: "asks the process that serves the mount before it unmounts",
+        of: Keeper,
+        change: &[(
+            "    while mounted; do",
+            "    mounted && { pgrep -f \"$server\\$\" || fail \"the server does not answer\"; }\n    while mounted; do",
+        )],
+        fails: &["unmount::dead"],
+    },
+    Fault {
+        name: "waits-for-the-hung",
+        what: "waits for ever until the process that serves the mount has ended by itself",
+        of: Keeper,
+        change: &[("pkill -KILL", "pkill -TERM")],
+        fails: &["output::in_time", "unmount::hung"],
+    },
+];
