@@ -11,8 +11,8 @@ mod nature;
 mod output;
 mod sequence;
 mod storm;
-mod verbs;
 mod unmount;
+mod verbs;
 
 use super::{Fault, Laid};
 
@@ -24,6 +24,8 @@ pub(super) static ALL: &[&[Fault]] = &[
     environment::FAULTS,
     install::FAULTS,
     mount::FAULTS,
+    unmount::FAULTS,
+    nature::FAULTS,
     attach::FAULTS,
     expand::FAULTS,
     storm::FAULTS,
@@ -36,10 +38,3 @@ pub(super) fn laid(name: &str) -> Laid {
     let found = install::LAID.iter().find(|(fault, _)| *fault == name);
     found.map_or(Laid::WELL, |(_, laid)| *laid)
 }
-    mount::FAULTS,
-    unmount::FAULTS,
-    nature::FAULTS,
-    left::FAULTS,
-    attach::FAULTS,
-    expand::FAULTS,
-];
