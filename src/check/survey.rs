@@ -96,14 +96,19 @@ fn live(subject: &mut Subject<'_>, facts: &mut Facts) -> Result<(), Stopped> {
     Ok(())
 }
 
-/// Of the root of a volume that is mounted, and of what was made for it, by path.
+/// Of the root of a volume that is mounted, of what is in it, and of what was made for it elsewhere, by path.
 pub(super) fn modes(subject: &Subject<'_>, volume: &PodVolume) -> Result<BTreeMap<String, u32>, Stopped> {
     let mode_of = |path: &Path| {
         let found = path.symlink_metadata().ok().filter(|found| !found.is_symlink())?;
         Some(found.permissions().mode() & 0o7777)
     };
     let mut modes = BTreeMap::new();
-    modes.extend(mode_of(volume.target()?.as_path()).map(|mode| (String::new(), mode)));
+    let target = volume.target()?;
+    modes.extend(mode_of(target.as_path()).map(|mode| (String::new(), mode)));
+    let inside = std::fs::read_dir(&target)?.filter_map(Result::ok);
+    modes.extend(inside.filter_map(|entry| {
+        Some((format!("{} in the volume", entry.file_name().display()), mode_of(&entry.path())?))
+    }));
     let made = subject.inside.changed()?;
     modes.extend(made.iter().filter_map(|path| Some((path.display().to_string(), mode_of(path)?))));
     Ok(modes)

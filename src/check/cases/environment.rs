@@ -10,7 +10,7 @@ use crate::check::evidence::{Evidence, Played};
 use crate::check::subject::Subject;
 use crate::check::survey::modes;
 use crate::protocol::VerbSet;
-use ordeal::{Demand, endure};
+use ordeal::{Demand, endure, works_otherwise};
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -209,6 +209,7 @@ pub(in crate::check) const CASES: &[Case] = &[
 ];
 
 fn empty(subject: &mut Subject<'_>) -> Played {
+    works_otherwise(subject)?;
     let usual = std::mem::take(&mut subject.terms.environment);
     subject.excused = true;
     let init = subject.words(&["init"]);

@@ -26,6 +26,7 @@ pub(super) fn endure<T>(
     demand: Demand,
     impose: impl FnOnce(&mut Subject<'_>) -> Result<T, Stopped>,
 ) -> Played {
+    works_otherwise(subject)?;
     let has_volume = subject.facts.mounts && subject.is_contained();
     let volume = has_volume.then(|| subject.volume()).transpose()?;
     if let Some(volume) = &volume {
@@ -43,6 +44,14 @@ pub(super) fn endure<T>(
     (subject.terms, subject.executable) = usual;
     played?;
     volume.map_or(Ok(()), |volume| finish(subject, &volume))
+}
+
+/// What never works is no news.
+pub(super) fn works_otherwise(subject: &mut Subject<'_>) -> Played {
+    if !subject.facts.loads {
+        subject.call(&Call::Init).or_blocked("init::works")?;
+    }
+    Ok(())
 }
 
 struct Ordeal<'a> {

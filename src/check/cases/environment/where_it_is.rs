@@ -57,14 +57,11 @@ pub(super) fn other_path(subject: &mut Subject<'_>) -> Played {
 pub(super) fn symlink(subject: &mut Subject<'_>) -> Played {
     needs_sandbox(subject)?;
     let elsewhere = Elsewhere::new(subject, PLAIN)?;
-    let links = elsewhere.link(subject)?;
+    elsewhere.link(subject)?;
     let played = endure(subject, "executed through a symbolic link", Demand::Works, |subject| {
         subject.executable.clone_from(&elsewhere.executable);
         Ok(())
     });
-    for link in links {
-        fs::remove_file(link)?;
-    }
     elsewhere.remove()?;
     played
 }
@@ -97,7 +94,7 @@ impl Elsewhere {
     }
 
     /// A link to the driver, and to each other thing that is in its directory if that has nothing else in it.
-    fn link(&self, subject: &Subject<'_>) -> Result<Vec<PathBuf>, Stopped> {
+    fn link(&self, subject: &Subject<'_>) -> Played {
         let driver = &subject.given.driver;
         let (here, file) = parts(driver)?;
         let mut names = vec![file.to_owned()];
@@ -105,14 +102,14 @@ impl Elsewhere {
             let others = fs::read_dir(here)?.filter_map(|entry| Some(entry.ok()?.file_name()));
             names.extend(others.filter(|name| name != file));
         }
-        let link = |name| {
-            let link = self.directory.join(name);
-            make_link(here.join(name), &link).map(|()| link)
-        };
-        Ok(names.iter().map(link).collect::<Result<_, _>>()?)
+        Ok(names.iter().try_for_each(|name| make_link(here.join(name), self.directory.join(name)))?)
     }
 
+    /// The links, and what the driver has put beside them.
     fn remove(&self) -> Played {
+        for entry in fs::read_dir(&self.directory)? {
+            fs::remove_file(entry?.path())?;
+        }
         fs::remove_dir(&self.directory)?;
         Ok(fs::remove_dir(&self.plugins)?)
     }

@@ -29,10 +29,9 @@ pub(in crate::check) const CASES: &[Case] = &[case(
 
 fn executable(subject: &mut Subject<'_>) -> Played {
     let driver = &subject.given.driver;
-    let format = Fingerprint::of(File::open(driver)?)?.format;
     let mut head = [0; LINE + 1];
     let length = File::open(driver)?.read(&mut head)?;
-    let problem = match format {
+    let problem = match Fingerprint::of(&head[..length])?.format {
         // A shell would take it for a script; kubelet has none.
         Format::Unknown => {
             Some("it is neither a program for Linux nor a script that begins with #!".to_owned())

@@ -3,9 +3,10 @@
 use crate::check::answer::{Answer, Meant};
 use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::{Played, Stopped};
+use crate::check::staging::{make_directory, put, remove_directory};
 use crate::check::subject::{KUBELET_ROOT, Subject};
 use crate::kubelet::{PodVolume, Reader};
-use crate::protocol::{Call, TargetPath, Verb, VerbSet};
+use crate::protocol::{Call, TargetPath, VerbSet};
 use serde_json::{Map, Value};
 use std::ffi::{OsStr, OsString};
 use std::mem::discriminant;
@@ -63,28 +64,49 @@ pub(in crate::check) const CASES: &[Case] = &[
 
 fn escapes(subject: &mut Subject<'_>) -> Played {
     let directory = Path::new(KUBELET_ROOT).join(TARGET);
-    let plain =
-        subject.execute(&[Verb::Mount.name().into(), directory.join("data").into(), "no JSON".into()]);
+    let target: OsString = directory.join("data").into();
+    let plain = subject.execute(&["mount".into(), target.clone(), "no JSON".into()]);
     // Who prints noise with each failure does so here, too.
     let well_formed = plain.is_readable();
-    let nasty = |text: &str| OsString::from(text);
-    let path: OsString = directory.join(OsStr::from_bytes(NASTY_NAME)).into();
-    let malformed = nasty(&format!("{{\"{NASTY}\": \"{NASTY}"));
+    let nasty = |before: &[u8]| OsString::from(OsStr::from_bytes(&[before, NASTY_NAME].concat()));
+    let path: OsString = directory.join(nasty(b"")).into();
     subject.excused = true;
     for words in [
-        vec![nasty(NASTY)],
-        vec![nasty(NASTY), "{}".into()],
+        vec![NASTY.into()],
+        vec![NASTY.into(), "{}".into()],
         vec!["mount".into(), path.clone(), "no JSON".into()],
-        vec!["mount".into(), directory.join("data").into(), malformed],
-        vec!["unmount".into(), path, nasty(NASTY)],
+        vec!["mount".into(), target, format!("{{\"{NASTY}\": \"{NASTY}").into()],
+        // What is not mounted can be unmounted, but nobody need take such a path for one.
+        vec!["unmount".into(), path.clone()],
+        vec!["unmount".into(), nasty(b"")],
+        vec!["unmount".into(), nasty(b"/no/such/directory/../")],
+        vec!["unmount".into(), path, NASTY.into()],
     ] {
-        let answer = subject.execute(&words);
-        is_valid(&answer, well_formed)?;
+        is_valid(&subject.execute(&words), well_formed)?;
     }
     if subject.facts.mounts && subject.is_contained() {
+        escapes_a_file(subject, well_formed)?;
         escapes_options(subject, well_formed)?;
     }
     subject.excused = false;
+    Ok(())
+}
+
+/// Where a directory should be there is a file, and its name breaks JSON.
+fn escapes_a_file(subject: &mut Subject<'_>, well_formed: bool) -> Played {
+    let mut volume = subject.volume()?;
+    NASTY.clone_into(&mut volume.name);
+    let target = volume.target()?;
+    let above = target.as_path().parent().unwrap_or(Path::new("/"));
+    make_directory(above)?;
+    put(target.as_path(), "")?;
+    let answer = subject.call(&volume.mount_call()?);
+    is_valid(&answer, well_formed)?;
+    if subject.layers(&volume)? > 0 {
+        subject.unmount(&volume)?.or_blocked("unmount::works")?;
+    }
+    // A driver may have made a directory of it.
+    let _ = std::fs::remove_file(target.as_path()).or_else(|_| std::fs::remove_dir(target.as_path()));
     Ok(())
 }
 
@@ -97,7 +119,7 @@ fn escapes_options(subject: &mut Subject<'_>, well_formed: bool) -> Played {
     for key in keys {
         let volume = subject.volume()?;
         let target = volume.target()?;
-        crate::check::staging::make_directory(target.as_path())?;
+        make_directory(target.as_path())?;
         let before = subject.inside.changed()?;
         let json = with(&volume.mount_call()?, key, NASTY)?;
         let answer = subject.execute(&["mount".into(), target.as_path().into(), json.into()]);
@@ -115,7 +137,7 @@ fn take_back(subject: &mut Subject<'_>, volume: &PodVolume, target: &TargetPath,
     if subject.layers(volume)? > 0 {
         subject.unmount(volume)?.or_blocked("unmount::works")?;
     }
-    match crate::check::staging::remove_directory(target.as_path()) {
+    match remove_directory(target.as_path()) {
         Ok(()) => Ok(()),
         Err(error) => {
             let problem = format!("the directory must be removed, but {error}");
@@ -136,7 +158,8 @@ fn with(call: &Call, key: &str, value: &str) -> Result<String, Stopped> {
 fn is_valid(answer: &Answer, well_formed: bool) -> Played {
     let is_text = std::str::from_utf8(&answer.run.output).is_ok();
     let valid = if well_formed { answer.is_readable() && is_text } else { answer.meant != Meant::Nothing };
-    if valid || answer.was_stopped() {
+    // Where there is no JSON at all, its escapes are not what is wrong.
+    if valid || !answer.run.output.contains(&b'{') {
         return Ok(());
     }
     let what = if is_text { answer.reading() } else { "it is not UTF-8".to_owned() };

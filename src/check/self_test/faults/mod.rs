@@ -1,5 +1,6 @@
 //! The faults, one file a group of cases.
 
+mod answers;
 mod attach;
 mod environment;
 mod expand;
@@ -19,6 +20,7 @@ use super::{Fault, Laid};
 /// In the order in which they are reported.
 pub(super) static ALL: &[&[Fault]] = &[
     output::FAULTS,
+    answers::FAULTS,
     init::FAULTS,
     verbs::FAULTS,
     environment::FAULTS,
