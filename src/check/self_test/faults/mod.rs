@@ -28,9 +28,9 @@ pub(super) static ALL: &[&[Fault]] = &[
     mount::FAULTS,
     unmount::FAULTS,
     nature::FAULTS,
+    storm::FAULTS,
     attach::FAULTS,
     expand::FAULTS,
-    storm::FAULTS,
     sequence::FAULTS,
     left::FAULTS,
 ];
