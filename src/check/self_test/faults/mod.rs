@@ -7,6 +7,7 @@ mod init;
 mod install;
 mod left;
 mod mount;
+mod options;
 mod output;
 mod verbs;
 
@@ -30,3 +31,5 @@ pub(super) fn laid(name: &str) -> Laid {
     let found = install::LAID.iter().find(|(fault, _)| *fault == name);
     found.map_or(Laid::WELL, |(_, laid)| *laid)
 }
+pub(super) static ALL: &[&[Fault]] =
+    &[output::FAULTS, options::FAULTS, mount::FAULTS, left::FAULTS, attach::FAULTS, expand::FAULTS];
