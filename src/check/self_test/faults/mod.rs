@@ -20,6 +20,7 @@ pub(super) static ALL: &[&[Fault]] = &[
     verbs::FAULTS,
     environment::FAULTS,
     install::FAULTS,
+    options::FAULTS,
     mount::FAULTS,
     attach::FAULTS,
     expand::FAULTS,
@@ -31,5 +32,3 @@ pub(super) fn laid(name: &str) -> Laid {
     let found = install::LAID.iter().find(|(fault, _)| *fault == name);
     found.map_or(Laid::WELL, |(_, laid)| *laid)
 }
-pub(super) static ALL: &[&[Fault]] =
-    &[output::FAULTS, options::FAULTS, mount::FAULTS, left::FAULTS, attach::FAULTS, expand::FAULTS];
