@@ -89,7 +89,7 @@ pub(super) fn names(message: &str, key: &str) -> bool {
 
 pub(super) fn shell(subject: &mut Subject<'_>) -> Played {
     let canary = PathBuf::from(format!("/check-{:08x}", subject.random.u32(..)));
-    let act = format!(">{}", canary.display());
+    let act = format!("touch {}", canary.display());
     let places = places(subject)?;
     let end = subject.budget();
     let mut tries: Vec<_> = texts(&act, subject.repeat() > 1)
@@ -120,7 +120,8 @@ pub(super) fn shell(subject: &mut Subject<'_>) -> Played {
 fn texts(act: &str, one_by_one: bool) -> Vec<String> {
     let dollar = format!("$({act})'$({act})'");
     let backtick = format!("`{act}`'`{act}`'");
-    let semicolon = format!("x;{act};'x;{act};'\"x;{act};\"");
+    // Without a blank, at which it may be cut.
+    let semicolon = format!("x;{act};'x;{act};'\"x;{act};\"").replace("touch ", ">");
     let line = format!("x\n{act}\n");
     let all = format!("{dollar}`{act}`{semicolon}\n{act}\n");
     if one_by_one { vec![all, dollar, backtick, semicolon, line] } else { vec![all] }
@@ -247,12 +248,12 @@ pub(super) fn paths(subject: &mut Subject<'_>) -> Played {
         let place = Place::Value(key);
         let open = format!("/{}", elsewhere.name);
         // To some drivers any directory of the node is as good as another.
-        let is_any = walk(subject, &place, &open, &elsewhere)?.is_some();
+        let (_, what) = walk(subject, &place, &open, &elsewhere)?;
         for way in elsewhere.ways(&given) {
-            if is_any || Instant::now() > end {
+            if what.is_some() || Instant::now() > end {
                 break;
             }
-            if let Some((attempt, what)) = walk(subject, &place, &way, &elsewhere)? {
+            if let (attempt, Some(what)) = walk(subject, &place, &way, &elsewhere)? {
                 return Err(attempt.answer.fails(format!("with {way:?} as {place} {what}")));
             }
         }
@@ -261,18 +262,23 @@ pub(super) fn paths(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
+/// What became of the directory, if something did: then the volume may be one that the driver cannot unmount.
 fn walk(
     subject: &mut Subject<'_>,
     place: &Place,
     way: &str,
     elsewhere: &Elsewhere,
-) -> Result<Option<(Attempt, String)>, Stopped> {
+) -> Result<(Attempt, Option<String>), Stopped> {
     let volume = place.with(subject.volume()?, way);
     let attempt = subject.attempt(&volume, &plainly)?;
     let touched = elsewhere.touched(&volume)?;
+    if touched.is_some() {
+        // Nobody blames the driver for it.
+        let _ = subject.clear(&volume);
+        return Ok((attempt, touched));
+    }
     subject.clear(&volume)?;
-    let touched = touched.map_or_else(|| elsewhere.touched(&volume), |what| Ok(Some(what)))?;
-    Ok(touched.map(|what| (attempt, what)))
+    Ok((attempt, elsewhere.touched(&volume)?))
 }
 
 pub(super) fn missing(subject: &mut Subject<'_>) -> Played {

@@ -9,6 +9,7 @@ mod install;
 mod left;
 mod mount;
 mod nature;
+mod options;
 mod output;
 mod sequence;
 mod storm;
@@ -25,6 +26,7 @@ pub(super) static ALL: &[&[Fault]] = &[
     verbs::FAULTS,
     environment::FAULTS,
     install::FAULTS,
+    options::FAULTS,
     mount::FAULTS,
     unmount::FAULTS,
     nature::FAULTS,
