@@ -18,6 +18,8 @@ use plan::Plan;
 use std::time::Duration;
 
 const MOUNT_WORKS: &str = "mount::works";
+/// Half of what these cases do is that.
+const NOT_MOUNTED: &str = "unmount::not_mounted";
 const UNMOUNT_WORKS: &str = "unmount::works";
 const THEN_UNMOUNT: &str = "crash::killed_mount_then_unmount";
 
@@ -138,7 +140,7 @@ fn killed_mount_then_mount(subject: &mut Subject<'_>) -> Played {
         let volume = fresh(subject)?;
         let killed = plan::strike(subject, strike, |subject| subject.mount(&volume))?;
         let when = format!("mount was {}", plan.when(&killed, strike));
-        up_and_down(subject, &plan, &volume, &when)?;
+        up_and_down(subject, &plan, &volume, (&killed, &when))?;
     }
     plan.end(subject)
 }
@@ -154,7 +156,7 @@ fn killed_unmount(subject: &mut Subject<'_>) -> Played {
         let answer = subject.unmount(&volume)?.succeeds(&expected)?;
         plan.gone(subject, &volume, &answer, &expected)?;
         if index % SAMPLE == 0 {
-            up_and_down(subject, &plan, &volume, &when)?;
+            up_and_down(subject, &plan, &volume, (&answer, &when))?;
         }
     }
     plan.end(subject)
@@ -167,7 +169,11 @@ fn lock_is_freed(subject: &mut Subject<'_>) -> Played {
         let killed_volume = fresh(subject)?;
         let killed = plan::strike(subject, strike, |subject| subject.mount(&killed_volume))?;
         let alone = subject.given.is(Nature::Exclusive);
+        if alone {
+            subject.unmount(&killed_volume)?.or_blocked(THEN_UNMOUNT)?;
+        }
         let volume = if alone { killed_volume.clone() } else { fresh(subject)? };
+        make_directory(volume.target()?.as_path())?;
         let other = if alone { "the next one" } else { "that of another pod" };
         let expected = format!("a mount was {}; {other} is to work", plan.when(&killed, strike));
         let answer = subject.mount(&volume)?.succeeds(&expected)?;
@@ -176,7 +182,9 @@ fn lock_is_freed(subject: &mut Subject<'_>) -> Played {
             return Err(answer.fails(format!("{expected} at once, but took {took:.1} s")));
         }
         subject.unmount(&volume)?.or_blocked(UNMOUNT_WORKS)?;
-        subject.unmount(&killed_volume)?.or_blocked(THEN_UNMOUNT)?;
+        if !alone {
+            subject.unmount(&killed_volume)?.or_blocked(THEN_UNMOUNT)?;
+        }
         remove_directory(volume.target()?.as_path())?;
         remove_directory(killed_volume.target()?.as_path())?;
     }
@@ -190,21 +198,28 @@ fn fresh(subject: &mut Subject<'_>) -> Result<PodVolume, Stopped> {
     Ok(volume)
 }
 
-/// What a pod needs: a mount, once, that can be written to, and that goes away again.
-fn up_and_down(subject: &mut Subject<'_>, plan: &Plan, volume: &PodVolume, when: &str) -> Played {
+/// What a pod needs: a mount, once, that can be written to, and that goes away again. Kubelet mounts nothing where
+/// something is mounted. Told are the call before and what became of it.
+fn up_and_down(
+    subject: &mut Subject<'_>,
+    plan: &Plan,
+    volume: &PodVolume,
+    (before, when): (&Answer, &str),
+) -> Played {
     let target = volume.target()?;
-    if !is_mounted(&target)? {
+    let answer = if is_mounted(&target)? {
+        before.clone()
+    } else {
         make_directory(target.as_path())?;
-    }
-    let expected = format!("{when}; the next mount is to work");
-    let answer = subject.mount(volume)?.succeeds(&expected)?;
+        subject.mount(volume)?.succeeds(&format!("{when}; the next mount is to work"))?
+    };
     plan.mounted(subject, volume, &answer, when)?;
     if subject.facts.writable
         && let Err(error) = put(&target.as_path().join("check"), "written by a pod")
     {
-        return Err(answer.fails(format!("{when}; after the next mount nothing can be written: {error}")));
+        return Err(answer.fails(format!("{when}; then nothing can be written to the volume: {error}")));
     }
-    let expected = format!("{when}, and mounted again; unmount is to work");
+    let expected = format!("{when}; when the pod ends, unmount is to work");
     let answer = subject.unmount(volume)?.succeeds(&expected)?;
     plan.gone(subject, volume, &answer, &expected)
 }

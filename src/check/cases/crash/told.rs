@@ -23,7 +23,7 @@ pub(super) fn closed_reader(subject: &mut Subject<'_>) -> Played {
         plan.mounted(subject, &volume, &unheard, when)?;
         plan.complete(subject, &unheard, when)?;
     }
-    up_and_down(subject, &plan, &volume, when)?;
+    up_and_down(subject, &plan, &volume, (&unheard, when))?;
     let volume = fresh(subject)?;
     subject.mount(&volume)?.or_blocked(MOUNT_WORKS)?;
     plan::unheard(subject, |subject| subject.unmount(&volume))?;
@@ -49,7 +49,7 @@ pub(super) fn terminated_mount(subject: &mut Subject<'_>) -> Played {
             }
             _ => {}
         }
-        up_and_down(subject, &plan, &volume, &when)?;
+        up_and_down(subject, &plan, &volume, (&told, &when))?;
     }
     plan.end(subject)
 }
