@@ -4,6 +4,7 @@ mod arguments;
 mod list;
 mod progress;
 mod self_test;
+mod template;
 mod text;
 mod volume;
 
@@ -38,6 +39,7 @@ Examples:
   sudo flexvol check ./mydriver --volume pv.yaml --secret secret.yaml -t 'mount::*' -t 'unmount::*'
   sudo flexvol check ./mydriver --options @options.json --format junit --output report.xml
   flexvol check list --level must
+  flexvol check template tmpfs > mydriver                 a well-behaved one to begin with
 
 Exit status: 0 all cases that must hold do, 1 one does not, 2 the driver could not be checked."
 )]
@@ -64,6 +66,7 @@ pub(super) struct Check {
 #[derive(Subcommand)]
 enum Action {
     List(list::List),
+    Template(template::Template),
 }
 
 /// A form of the report.
@@ -80,6 +83,7 @@ impl Check {
     pub(super) fn run(&self, screen: &mut Screen) -> ExitCode {
         let done = match &self.action {
             Some(Action::List(list)) => list.run(screen),
+            Some(Action::Template(template)) => template.run(screen),
             None if self.self_test => self_test::run(screen, self.run.patterns()),
             None => self.check(screen),
         };
