@@ -1,6 +1,7 @@
 //! The faults, one file a group of cases.
 
 mod attach;
+mod crash;
 mod expand;
 mod left;
 mod mount;
@@ -10,4 +11,4 @@ use super::Fault;
 
 /// In the order in which they are reported.
 pub(super) static ALL: &[&[Fault]] =
-    &[output::FAULTS, mount::FAULTS, left::FAULTS, attach::FAULTS, expand::FAULTS];
+    &[output::FAULTS, mount::FAULTS, left::FAULTS, attach::FAULTS, expand::FAULTS, crash::FAULTS];
