@@ -2,6 +2,7 @@
 
 mod answers;
 mod attach;
+mod crash;
 mod environment;
 mod expand;
 mod init;
@@ -30,6 +31,7 @@ pub(super) static ALL: &[&[Fault]] = &[
     mount::FAULTS,
     unmount::FAULTS,
     nature::FAULTS,
+    crash::FAULTS,
     storm::FAULTS,
     attach::FAULTS,
     expand::FAULTS,
