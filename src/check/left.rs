@@ -17,6 +17,7 @@ use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -114,7 +115,7 @@ impl Left {
         };
         let own = own_directory(subject)?;
         for path in files(subject)? {
-            let is_own = path.starts_with(&own);
+            let is_own = is_seen_in(&own, &path);
             if is_own || !subject.facts.keeps.iter().any(|kept| path.starts_with(kept)) {
                 let words = if path.symlink_metadata().is_ok() { "" } else { " (removed)" };
                 let list = if is_own { &mut found.own_directory } else { &mut found.files };
@@ -159,7 +160,7 @@ fn is_somebodys(directory: &Path) -> bool {
 pub(super) fn files(subject: &Subject<'_>) -> Result<BTreeSet<PathBuf>> {
     let own = own_directory(subject)?;
     let mut found: BTreeSet<_> = subject.inside.changed()?.into_iter().collect();
-    found.retain(|path| path.starts_with(&own) || counts(path));
+    found.retain(|path| is_seen_in(&own, path) || counts(path));
     in_kubelets(Path::new(KUBELET_ROOT), &subject.inside.mounts()?, &mut found)?;
     found.retain(|path| !subject.is_ours(path));
     Ok(found)
@@ -171,6 +172,13 @@ fn own_directory(subject: &Subject<'_>) -> Result<PathBuf> {
     let own = driver.parent().with_context(|| format!("{} is in no directory", driver.display()))?;
     // One that was removed had no symlinks, we hope.
     Ok(own.canonicalize().unwrap_or_else(|_| own.to_owned()))
+}
+
+/// Kubelet does not look at names with a leading dot.
+fn is_seen_in(own: &Path, path: &Path) -> bool {
+    let is_hidden =
+        |below: &Path| below.components().any(|name| name.as_os_str().as_bytes().starts_with(b"."));
+    path.strip_prefix(own).is_ok_and(|below| !is_hidden(below))
 }
 
 fn counts(path: &Path) -> bool {
@@ -257,6 +265,13 @@ mod tests {
         let first = paths(&["/var/lib/disks/a.img", "/var/lib/disks/tmp.1"]);
         let second = paths(&["/var/lib/disks/a.img", "/var/lib/disks/tmp.2"]);
         assert_eq!(kept(&first, &second, "pod-1"), [PathBuf::from("/var/lib/disks/a.img")]);
+    }
+
+    #[test]
+    fn kubelet_sees_what_has_no_dot() {
+        let seen = |path: &str| is_seen_in(Path::new("/d/a.b~c"), Path::new(path));
+        assert!(seen("/d/a.b~c/log") && seen("/d/a.b~c/x/y"));
+        assert!(!seen("/d/a.b~c/.log") && !seen("/d/a.b~c/.x/y") && !seen("/d/a.b~cd/x"));
     }
 
     #[test]

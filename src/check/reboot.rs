@@ -9,7 +9,7 @@ use crate::sys::sandbox::Isolation;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -33,8 +33,15 @@ impl Subject<'_> {
             }
         }
         self.inside.detach_devices();
-        let run = Path::new("/run");
-        Ok(clear(run, run.symlink_metadata()?.dev())?)
+        let (run, lock) = (Path::new("/run"), Path::new("/run/lock"));
+        let has_lock = lock.is_dir();
+        clear(run, run.symlink_metadata()?.dev())?;
+        if has_lock && !lock.is_dir() {
+            // Every boot makes it again.
+            fs::create_dir(lock)?;
+            fs::set_permissions(lock, PermissionsExt::from_mode(0o1777))?;
+        }
+        Ok(())
     }
 
     /// Processes end at once, as when the kernel is out of memory. Who is gone already is as good.

@@ -47,9 +47,9 @@ pub(super) const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "writes-beside-itself",
-        what: "logs to its own directory, and so makes kubelet call init after each call: fq/lizardfs",
+        what: "logs to its own directory, and so makes kubelet call init after each mount: fq/lizardfs",
         of: Tmpfs,
-        change: &[("verb=${1-}\n", "verb=${1-}\necho \"$verb\" >>\"${0%/*}/log\"\n")],
-        fails: &["left::own_directory"],
+        change: &[("    set -- $fields", "    echo \"$dir\" >>\"${0%/*}/log\"; set -- $fields")],
+        fails: &["left::own_directory", "verbs::own_directory"],
     },
 ];
