@@ -89,7 +89,10 @@ END {
 
 mount_volume() {
     [ $# = 2 ] || fail "mount takes a directory and the options"
-    access=$(printf '%s' "$2" | awk "$parse") || fail "awk does not work"
+    access=$(awk "$parse" <<END
+$2
+END
+) || fail "awk does not work"
     case $access in error:*) fail "${access#error: }" ;; esac
     take "$1"
     [ -d "$dir" ] || mkdir -m 0750 "$dir" || fail "cannot make $dir"
@@ -111,7 +114,7 @@ unmount_volume() {
     if sources=$(mounted); then
         case $sources in *keeper.sh:*) ;; *) fail "what is mounted at $dir is not from this driver" ;; esac
     fi
-    while mounted; do
+    for _ in $sources; do
         umount -n "$dir" || fail "cannot unmount $dir: somebody uses it, or something is mounted in it"
     done
     stop

@@ -77,7 +77,10 @@ END {
 }'
 # Sets image, size, access, type and volume.
 wish() {
-    fields=$(printf '%s' "$1" | awk "$parse") || fail "awk does not work"
+    fields=$(awk "$parse" <<END
+$1
+END
+) || fail "awk does not work"
     case $fields in error:*) fail "${fields#error: }" ;; esac
     read -r image size access type volume <<END
 $images/$fields
@@ -86,7 +89,7 @@ END
 
 # The image, there and locked: the kernel gives the lock back when we end, however we end.
 hold() {
-    mkdir -p "$images/attached"
+    [ -d "$images/attached" ] || mkdir -p "$images/attached"
     exec 9>>"$image"
     flock -w 100 9 || fail "another call for ${image##*/} does not end: look for it with ps"
     [ -s "$image" ] || truncate -s "${size%i}" "$image" || fail "cannot make ${image##*/}"
@@ -104,7 +107,7 @@ attach() {
     [ -L "$images/attached/$volume" ] || ln -s "$2:${image##*/}" "$images/attached/$volume"
     record=$(readlink "$images/attached/$volume")
     [ "$record" = "$2:${image##*/}" ] || fail "$volume is attached as $record: detach it there first"
-    wait_for_attach "" "$1"
+    take_device
 }
 
 # Before every mount, long after the attach or after a reboot. Kubelet forgets a device that is not in the answer.
@@ -112,6 +115,10 @@ wait_for_attach() {
     count $# 2
     wish "$2"
     hold
+    take_device
+}
+
+take_device() {
     found=$(device)
     [ -n "$found" ] || found=$(losetup -f --show "$image") || fail "no loop device for ${image##*/}"
     succeed ",\"device\":\"$found\""
@@ -201,7 +208,7 @@ unmount() {
         case $(losetup -nO BACK-FILE "$found") in "$images"/*) ours=yes ;; esac
     done
     [ -n "${ours-}" ] || fail "what is mounted at $dir is not from this driver"
-    while mounted; do
+    for _ in $sources; do
         umount -n "$dir" || fail "cannot unmount $dir: somebody uses it, or something is mounted in it"
     done
     succeed

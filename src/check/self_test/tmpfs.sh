@@ -98,7 +98,10 @@ END {
 
 mount_volume() {
     [ $# = 2 ] || fail "mount takes a directory and the options"
-    fields=$(printf '%s' "$2" | awk "$parse") || fail "awk does not work"
+    fields=$(awk "$parse" <<END
+$2
+END
+) || fail "awk does not work"
     case $fields in error:*) fail "${fields#error: }" ;; esac
     take "$1"
     [ -d "$dir" ] || { mkdir -m 0750 "$dir" && made=yes; } || fail "cannot make $dir"
@@ -127,7 +130,7 @@ unmount_volume() {
     take "$1"
     sources=$(mounted) || succeed
     case $sources in *tmpfs.sh:*) ;; *) fail "what is mounted at $dir is not from this driver" ;; esac
-    while mounted; do
+    for _ in $sources; do
         umount -n "$dir" || fail "cannot unmount $dir: somebody uses it, or something is mounted in it"
     done
     succeed
