@@ -694,15 +694,22 @@ mod tests {
     }
 
     #[test]
-    fn thirty_in_a_row_are_fast() {
-        if !possible("thirty_in_a_row_are_fast") {
+    fn thirty_in_a_row_are_fast_and_leave_nothing() {
+        if !possible("thirty_in_a_row_are_fast_and_leave_nothing") {
             return;
         }
-        let start = Instant::now();
-        for _ in 0..30 {
-            assert_eq!(play_on(&terms(), |_| "x".into()), "x");
-        }
-        assert!(start.elapsed() < Duration::from_millis(1500), "{:?}", start.elapsed());
+        let sleep = lasting(5);
+        let took = (0..30)
+            .map(|_| {
+                let start = Instant::now();
+                assert_eq!(play_on(&terms(), |_| sh(&format!("{sleep} >&- 2>&- & echo x"))), "x");
+                start.elapsed()
+            })
+            .min();
+        // It is 10 ms; others may be at work on this machine, but nothing here waits for a time to be over.
+        assert!(took < Some(Duration::from_millis(200)), "{took:?}");
+        assert!(!is_running(&sleep));
+        assert!(mount_table::read().unwrap().iter().all(|entry| entry.source != maker::SOURCE));
     }
 
     #[test]

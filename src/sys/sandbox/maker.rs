@@ -49,6 +49,9 @@ const KERNEL: &[&str] = &[
     "tracefs",
 ];
 
+/// What the tmpfs for what is written is mounted from, for whoever sees it in a mount table.
+pub(super) const SOURCE: &str = "sandbox";
+
 /// How many directories are searched for a file that shows which device files have.
 const SEARCHED: usize = 64;
 
@@ -69,7 +72,7 @@ impl Maker {
     pub(super) fn new(isolation: Isolation) -> Result<Self> {
         let path = scratch()?;
         let covered = open_path(&path)?;
-        mount("sandbox", &path, "tmpfs", MountFlags::empty(), Some(c"mode=755"))
+        mount(SOURCE, &path, "tmpfs", MountFlags::empty(), Some(c"mode=755"))
             .with_context(|| format!("mount a tmpfs on {}", path.display()))?;
         let (machine, base) = (open_path(Path::new("/"))?, open_directory(&path)?);
         std::fs::create_dir(through(&base).join("root"))?;
