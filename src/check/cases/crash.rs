@@ -22,6 +22,8 @@ const MOUNT_WORKS: &str = "mount::works";
 const NOT_MOUNTED: &str = "unmount::not_mounted";
 const UNMOUNT_WORKS: &str = "unmount::works";
 const THEN_UNMOUNT: &str = "crash::killed_mount_then_unmount";
+const THEN_MOUNT: &str = "crash::killed_mount_then_mount";
+const KILLED_UNMOUNT: &str = "crash::killed_unmount";
 
 /// What costs more than it shows is done at one of so many strikes.
 const SAMPLE: usize = 3;
@@ -54,7 +56,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         killed_mount_then_unmount,
     ),
     case(
-        "crash::killed_mount_then_mount",
+        THEN_MOUNT,
         Level::Must,
         &[99],
         [
@@ -65,7 +67,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         killed_mount_then_mount,
     ),
     case(
-        "crash::killed_unmount",
+        KILLED_UNMOUNT,
         Level::Must,
         &[100],
         [
@@ -140,7 +142,8 @@ fn killed_mount_then_mount(subject: &mut Subject<'_>) -> Played {
         let volume = fresh(subject)?;
         let killed = plan::strike(subject, strike, |subject| subject.mount(&volume))?;
         let when = format!("mount was {}", plan.when(&killed, strike));
-        up_and_down(subject, &plan, &volume, (&killed, &when))?;
+        up(subject, &plan, &volume, (&killed, &when))?;
+        blocked(THEN_UNMOUNT, down(subject, &plan, &volume))?;
     }
     plan.end(subject)
 }
@@ -156,7 +159,8 @@ fn killed_unmount(subject: &mut Subject<'_>) -> Played {
         let answer = subject.unmount(&volume)?.succeeds(&expected)?;
         plan.gone(subject, &volume, &answer, &expected)?;
         if index % SAMPLE == 0 {
-            up_and_down(subject, &plan, &volume, (&answer, &when))?;
+            up(subject, &plan, &volume, (&answer, &when))?;
+            blocked(UNMOUNT_WORKS, down(subject, &plan, &volume))?;
         }
     }
     plan.end(subject)
@@ -169,11 +173,13 @@ fn lock_is_freed(subject: &mut Subject<'_>) -> Played {
         let killed_volume = fresh(subject)?;
         let killed = plan::strike(subject, strike, |subject| subject.mount(&killed_volume))?;
         let alone = subject.given.is(Nature::Exclusive);
-        if alone {
-            subject.unmount(&killed_volume)?.or_blocked(THEN_UNMOUNT)?;
-        }
-        let volume = if alone { killed_volume.clone() } else { fresh(subject)? };
-        make_directory(volume.target()?.as_path())?;
+        let volume = if alone {
+            blocked(THEN_UNMOUNT, down(subject, &plan, &killed_volume))?;
+            make_directory(killed_volume.target()?.as_path())?;
+            killed_volume.clone()
+        } else {
+            fresh(subject)?
+        };
         let other = if alone { "the next one" } else { "that of another pod" };
         let expected = format!("a mount was {}; {other} is to work", plan.when(&killed, strike));
         let answer = subject.mount(&volume)?.succeeds(&expected)?;
@@ -182,11 +188,8 @@ fn lock_is_freed(subject: &mut Subject<'_>) -> Played {
             return Err(answer.fails(format!("{expected} at once, but took {took:.1} s")));
         }
         subject.unmount(&volume)?.or_blocked(UNMOUNT_WORKS)?;
-        if !alone {
-            subject.unmount(&killed_volume)?.or_blocked(THEN_UNMOUNT)?;
-        }
+        blocked(THEN_UNMOUNT, down(subject, &plan, &killed_volume))?;
         remove_directory(volume.target()?.as_path())?;
-        remove_directory(killed_volume.target()?.as_path())?;
     }
     plan.end(subject)
 }
@@ -198,14 +201,9 @@ fn fresh(subject: &mut Subject<'_>) -> Result<PodVolume, Stopped> {
     Ok(volume)
 }
 
-/// What a pod needs: a mount, once, that can be written to, and that goes away again. Kubelet mounts nothing where
-/// something is mounted. Told are the call before and what became of it.
-fn up_and_down(
-    subject: &mut Subject<'_>,
-    plan: &Plan,
-    volume: &PodVolume,
-    (before, when): (&Answer, &str),
-) -> Played {
+/// What a pod needs: a mount, once, that can be written to. Kubelet mounts nothing where something is mounted. Told
+/// are the call before and what became of it.
+fn up(subject: &mut Subject<'_>, plan: &Plan, volume: &PodVolume, (before, when): (&Answer, &str)) -> Played {
     let target = volume.target()?;
     let answer = if is_mounted(&target)? {
         before.clone()
@@ -219,9 +217,22 @@ fn up_and_down(
     {
         return Err(answer.fails(format!("{when}; then nothing can be written to the volume: {error}")));
     }
-    let expected = format!("{when}; when the pod ends, unmount is to work");
-    let answer = subject.unmount(volume)?.succeeds(&expected)?;
-    plan.gone(subject, volume, &answer, &expected)
+    Ok(())
+}
+
+/// The end of the pod.
+fn down(subject: &mut Subject<'_>, plan: &Plan, volume: &PodVolume) -> Played {
+    let expected = "unmount is to take the volume away";
+    let answer = subject.unmount(volume)?.succeeds(expected)?;
+    plan.gone(subject, volume, &answer, expected)
+}
+
+/// What another case is about.
+fn blocked(case: &'static str, played: Played) -> Played {
+    played.map_err(|stopped| match stopped {
+        Stopped::Failed(evidence) => Stopped::Blocked(case, evidence),
+        other => other,
+    })
 }
 
 /// Nothing is mounted at the directory, and kubelet can remove it.

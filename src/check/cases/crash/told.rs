@@ -1,7 +1,7 @@
 //! Calls that are told to end, or that nobody listens to.
 
 use super::plan::{self, Plan};
-use super::{MOUNT_WORKS, fresh, up_and_down};
+use super::{KILLED_UNMOUNT, MOUNT_WORKS, THEN_MOUNT, THEN_UNMOUNT, blocked, down, fresh, up};
 use crate::check::answer::{Answer, Meant};
 use crate::check::evidence::{Played, Stopped};
 use crate::check::subject::Subject;
@@ -23,7 +23,8 @@ pub(super) fn closed_reader(subject: &mut Subject<'_>) -> Played {
         plan.mounted(subject, &volume, &unheard, when)?;
         plan.complete(subject, &unheard, when)?;
     }
-    up_and_down(subject, &plan, &volume, (&unheard, when))?;
+    up(subject, &plan, &volume, (&unheard, when))?;
+    blocked(THEN_UNMOUNT, down(subject, &plan, &volume))?;
     let volume = fresh(subject)?;
     subject.mount(&volume)?.or_blocked(MOUNT_WORKS)?;
     plan::unheard(subject, |subject| subject.unmount(&volume))?;
@@ -49,7 +50,8 @@ pub(super) fn terminated_mount(subject: &mut Subject<'_>) -> Played {
             }
             _ => {}
         }
-        up_and_down(subject, &plan, &volume, (&told, &when))?;
+        blocked(THEN_MOUNT, up(subject, &plan, &volume, (&told, &when)))?;
+        blocked(THEN_UNMOUNT, down(subject, &plan, &volume))?;
     }
     plan.end(subject)
 }
@@ -64,9 +66,7 @@ pub(super) fn terminated_unmount(subject: &mut Subject<'_>) -> Played {
         if told.is_success() && subject.layers(&volume)? > 0 {
             return Err(told.fails(format!("{when}; it said Success, and the volume is mounted")));
         }
-        let expected = format!("{when}; the next unmount is to work");
-        let answer = subject.unmount(&volume)?.succeeds(&expected)?;
-        plan.gone(subject, &volume, &answer, &expected)?;
+        blocked(KILLED_UNMOUNT, down(subject, &plan, &volume))?;
     }
     plan.end(subject)
 }

@@ -2,6 +2,7 @@
 
 mod answers;
 mod attach;
+mod crash;
 mod environment;
 mod expand;
 mod init;
@@ -29,6 +30,7 @@ pub(super) static ALL: &[&[Fault]] = &[
     options::FAULTS,
     mount::FAULTS,
     unmount::FAULTS,
+    crash::FAULTS,
     nature::FAULTS,
     storm::FAULTS,
     attach::FAULTS,
