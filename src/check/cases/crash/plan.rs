@@ -1,9 +1,8 @@
 //! Where to strike a call, and how to see what came of it.
 
-use super::{MOUNT_WORKS, NOT_MOUNTED, UNMOUNT_WORKS, removed};
+use super::{MOUNT_WORKS, NOT_MOUNTED, UNMOUNT_WORKS, blocked, removed};
 use crate::check::answer::Answer;
 use crate::check::evidence::{Played, Stopped};
-use crate::check::staging::remove_directory;
 use crate::check::subject::Subject;
 use crate::kubelet::{Blow, Moment, PodVolume, Point, Reader, Run, Strike, Trace, Whom};
 use crate::protocol::Verb;
@@ -53,12 +52,16 @@ impl Plan {
         follow(subject, Verb::Mount);
         let mount = subject.mount(&volume)?.or_blocked(MOUNT_WORKS)?;
         let (layers, while_mounted) = (subject.layers(&volume)?, Held::now(subject)?);
+        if layers == 0 {
+            let problem = "it said Success, and the directory is no mount point";
+            return Err(Stopped::Blocked(MOUNT_WORKS, Box::new(mount.evidence(problem))));
+        }
         follow(subject, Verb::Unmount);
         let unmount = subject.unmount(&volume)?.or_blocked(UNMOUNT_WORKS)?;
         subject.terms.trace = None;
         // What was killed late had done it all.
-        subject.unmount(&volume)?.or_blocked(NOT_MOUNTED)?;
-        remove_directory(volume.target()?.as_path())?;
+        let again = subject.unmount(&volume)?.or_blocked(NOT_MOUNTED)?;
+        blocked(UNMOUNT_WORKS, removed(&volume, &again, "it is unmounted"))?;
         let leaks = after_a_moment(subject, &blank, [0; 3])?.map(|more| !more.is_empty());
         let before = Held::now(subject)?;
         let takes = while_mounted.more_than(&before).map(|more| more.len());
