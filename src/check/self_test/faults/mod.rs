@@ -30,7 +30,6 @@ pub(super) static ALL: &[&[Fault]] = &[
     options::FAULTS,
     mount::FAULTS,
     unmount::FAULTS,
-    crash::FAULTS,
     nature::FAULTS,
     crash::FAULTS,
     storm::FAULTS,
