@@ -29,6 +29,7 @@ mod device_calls;
 mod evidence;
 mod facts;
 mod given;
+mod hunt;
 mod left;
 mod reboot;
 mod replica;

@@ -1,16 +1,18 @@
 //! The cases, one file a group.
 
 mod attach;
-mod daemon;
 mod crash;
+mod daemon;
 mod environment;
 mod expand;
 mod init;
 mod install;
 mod left;
+mod log;
 mod mount;
 mod options;
 mod output;
+mod secrets;
 mod sequence;
 mod storm;
 mod verbs;
@@ -29,6 +31,8 @@ pub(super) static ALL: &[&[Case]] = &[
     options::ACCESS,
     mount::CASES,
     crash::CASES,
+    secrets::CASES,
+    log::CASES,
     attach::CASES,
     attach::DEVICE,
     attach::DISK,
