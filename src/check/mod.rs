@@ -31,6 +31,7 @@ mod facts;
 mod footprint;
 mod given;
 mod in_time;
+mod hunt;
 mod left;
 mod reboot;
 mod replica;
