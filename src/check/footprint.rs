@@ -28,13 +28,25 @@ enum Thing {
 }
 
 impl Footprint {
-    /// Now. Logs, locks and the like are left out, and what the driver keeps when a volume is gone.
-    pub(super) fn of(subject: &Subject<'_>) -> Result<Self, Stopped> {
+    /// The mounts, and what is in kubelet's directories: where a mount in the wrong place shows.
+    pub(super) fn of_places() -> Result<Self, Stopped> {
         let mut found = BTreeMap::new();
         for mount in mount_table::read()? {
             let words = format!("a mount ({}) at {}", mount.file_system, mount.target.display());
             found.insert(Thing::Mount(mount.id), words);
         }
+        let mut files = BTreeSet::new();
+        below(Path::new(KUBELET_ROOT), &mut files)?;
+        for file in files {
+            let words = file.display().to_string();
+            found.insert(Thing::File(file), words);
+        }
+        Ok(Self(found))
+    }
+
+    /// Now. Logs, locks and the like are left out, and what the driver keeps when a volume is gone.
+    pub(super) fn of(subject: &Subject<'_>) -> Result<Self, Stopped> {
+        let Self(mut found) = Self::of_places()?;
         for words in left::devices(subject)?.iter().map(|device| format!("the device {device}")) {
             found.insert(Thing::Other(words.clone()), words);
         }
@@ -42,7 +54,6 @@ impl Footprint {
             found.insert(Thing::Other(words.clone()), words);
         }
         let mut files = left::files(subject)?;
-        below(Path::new(KUBELET_ROOT), &mut files)?;
         files.retain(|path| !subject.facts.keeps.iter().any(|kept| path.starts_with(kept)));
         for file in files {
             let words = file.display().to_string();
@@ -51,35 +62,23 @@ impl Footprint {
         Ok(Self(found))
     }
 
-    /// What is there and was not before; what goes away by itself is given a moment.
-    pub(super) fn grown_since(before: &Self, subject: &Subject<'_>) -> Result<Vec<String>, Stopped> {
-        Self::grown(before, subject, |_| true)
-    }
-
-    /// The same without the files in a directory.
-    pub(super) fn grown_outside(
-        directory: &Path,
-        before: &Self,
-        subject: &Subject<'_>,
-    ) -> Result<Vec<String>, Stopped> {
-        Self::grown(before, subject, |path| !path.starts_with(directory))
-    }
-
-    fn grown(
-        before: &Self,
-        subject: &Subject<'_>,
-        counts: impl Fn(&Path) -> bool,
-    ) -> Result<Vec<String>, Stopped> {
+    /// What is there and was not before, files in one directory aside; what goes away by itself is given a moment.
+    pub(super) fn grown(&self, subject: &Subject<'_>, aside: &Path) -> Result<Vec<String>, Stopped> {
         let end = Instant::now() + MOMENT;
         loop {
             let mut now = Self::of(subject)?;
-            now.0.retain(|thing, _| !matches!(thing, Thing::File(path) if !counts(path)));
-            let grown = now.without(before);
+            now.0.retain(|thing, _| !matches!(thing, Thing::File(path) if path.starts_with(aside)));
+            let grown = now.without(self);
             if grown.is_empty() || Instant::now() > end {
                 return Ok(grown);
             }
             std::thread::sleep(TICK);
         }
+    }
+
+    /// The same of places: at once.
+    pub(super) fn new_places(&self) -> Result<Vec<String>, Stopped> {
+        Ok(Self::of_places()?.without(self))
     }
 
     /// What is not in another one.

@@ -353,11 +353,11 @@ fn end(subject: &mut Subject<'_>, volume: &PodVolume, answer: &Answer) -> Played
     if answer.is_success() { subject.take_down(volume) } else { abandon(subject, volume, answer) }
 }
 
-/// Nothing is there after a mount that failed that was not there before.
-fn leaves_nothing(subject: &Subject<'_>, before: &Footprint, answer: &Answer) -> Played {
+/// After a mount that failed nothing is mounted, and nothing in kubelet's directories, that was not there before.
+fn makes_no_places(before: &Footprint, answer: &Answer) -> Played {
     let grown = match answer.is_success() {
         true => Vec::new(),
-        false => Footprint::grown_since(before, subject)?,
+        false => before.new_places()?,
     };
     if grown.is_empty() {
         return Ok(());

@@ -1,6 +1,6 @@
 //! The first mount of a volume.
 
-use super::{UNMOUNT_WORKS, end, leaves_nothing, mounts};
+use super::{UNMOUNT_WORKS, end, makes_no_places, mounts};
 use crate::check::answer::Answer;
 use crate::check::evidence::Played;
 use crate::check::footprint::Footprint;
@@ -104,16 +104,16 @@ pub(super) fn makes_directory(subject: &mut Subject<'_>) -> Played {
         let target = volume.target()?;
         let gone: Vec<_> = target.as_path().ancestors().take(levels).map(Path::to_owned).collect();
         gone.iter().try_for_each(fs::remove_dir)?;
-        let before = Footprint::of(subject)?;
+        let before = Footprint::of_places()?;
         let answer = subject.mount(&volume)?;
         if answer.is_success() && subject.layers(&volume)? == 0 {
             return Err(
                 answer.fails("the directory is missing; it said Success, and nothing is mounted there")
             );
         }
-        leaves_nothing(subject, &before, &answer)?;
+        makes_no_places(&before, &answer)?;
         end(subject, &volume, &answer)?;
-        gone.iter().try_for_each(|directory| remove_directory(directory))?;
+        gone.iter().for_each(|directory| drop(remove_directory(directory)));
     }
     Ok(())
 }
@@ -161,7 +161,7 @@ pub(super) fn propagates(subject: &mut Subject<'_>) -> Played {
 pub(super) fn old_call(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     subject.stage(&volume)?;
-    let before = Footprint::of(subject)?;
+    let before = Footprint::of_places()?;
     let mut call = volume.mount_call()?;
     if let Call::Mount { device, .. } = &mut call {
         *device = Some(subject.device().to_owned());
@@ -170,6 +170,6 @@ pub(super) fn old_call(subject: &mut Subject<'_>) -> Played {
     if answer.is_success() && subject.layers(&volume)? == 0 {
         return Err(answer.fails("it said Success, and nothing is mounted"));
     }
-    leaves_nothing(subject, &before, &answer)?;
+    makes_no_places(&before, &answer)?;
     end(subject, &volume, &answer)
 }

@@ -1,6 +1,6 @@
 //! Directories that kubelet makes elsewhere than usual, or not at all.
 
-use super::{abandon, end, leaves_nothing};
+use super::{abandon, end, makes_no_places};
 use crate::check::answer::Answer;
 use crate::check::evidence::{Played, Stopped};
 use crate::check::footprint::Footprint;
@@ -58,10 +58,10 @@ fn elsewhere() -> Result<PathBuf, Stopped> {
 }
 
 /// Nothing is mounted or made anywhere but at the volume's directory.
-fn stays_inside(before: &Footprint, subject: &Subject<'_>, volume: &PodVolume, answer: &Answer) -> Played {
+fn stays_inside(before: &Footprint, volume: &PodVolume, answer: &Answer) -> Played {
     let target = volume.target()?;
     let at_target = mount_table::read()?.iter().any(|entry| entry.target == target.as_path());
-    let mut grown = Footprint::grown_since(before, subject)?;
+    let mut grown = before.new_places()?;
     if answer.is_success() && at_target {
         // What a mounted volume needs is another question.
         grown.clear();
@@ -81,9 +81,9 @@ pub(super) fn symlink(subject: &mut Subject<'_>) -> Played {
     let (target, elsewhere) = (volume.target()?, elsewhere()?);
     fs::remove_dir(target.as_path())?;
     make_link(&elsewhere, target.as_path())?;
-    let before = Footprint::of(subject)?;
+    let before = Footprint::of_places()?;
     let answer = subject.mount(&volume)?;
-    stays_inside(&before, subject, &volume, &answer)?;
+    stays_inside(&before, &volume, &answer)?;
     if answer.is_success() {
         subject.take_down(&volume)?;
     } else {
@@ -91,7 +91,8 @@ pub(super) fn symlink(subject: &mut Subject<'_>) -> Played {
         drop(fs::remove_file(target.as_path()));
         abandon(subject, &volume, &answer)?;
     }
-    Ok(fs::remove_dir(elsewhere)?)
+    drop(fs::remove_dir(elsewhere));
+    Ok(())
 }
 
 pub(super) fn file(subject: &mut Subject<'_>) -> Played {
@@ -119,12 +120,12 @@ pub(super) fn file(subject: &mut Subject<'_>) -> Played {
 pub(super) fn relative(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     subject.stage(&volume)?;
-    let before = Footprint::of(subject)?;
+    let before = Footprint::of_places()?;
     let target = volume.target()?;
     // It is executed in the root directory.
     let from_root = target.as_path().strip_prefix("/").unwrap_or(target.as_path()).to_owned();
     let answer = mount_on(subject, &volume, from_root.as_os_str())?;
-    stays_inside(&before, subject, &volume, &answer)?;
+    stays_inside(&before, &volume, &answer)?;
     end(subject, &volume, &answer)
 }
 
@@ -132,11 +133,11 @@ pub(super) fn dot_dot(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     subject.stage(&volume)?;
     let elsewhere = elsewhere()?;
-    let before = Footprint::of(subject)?;
+    let before = Footprint::of_places()?;
     // For the kernel there is nothing; who cleans the path, or makes what is missing, is elsewhere.
     let up = volume.target()?.as_path().join("missing/../../../../../../check-elsewhere");
     let answer = mount_on(subject, &volume, up.as_os_str())?;
-    let grown = Footprint::grown_since(&before, subject)?;
+    let grown = before.new_places()?;
     if !grown.is_empty() {
         return Err(answer.fails(format!(
             "the path leads out of the volume's directory, and it has made {}",
@@ -146,7 +147,7 @@ pub(super) fn dot_dot(subject: &mut Subject<'_>) -> Played {
     if answer.is_success() {
         return Err(answer.fails("the path leads nowhere, and it said Success"));
     }
-    fs::remove_dir(elsewhere)?;
+    drop(fs::remove_dir(elsewhere));
     abandon(subject, &volume, &answer)
 }
 
@@ -155,7 +156,7 @@ pub(super) fn outside(subject: &mut Subject<'_>) -> Played {
     subject.stage(&volume)?;
     let elsewhere = Path::new("/opt/check/outside");
     make_directory(elsewhere)?;
-    let before = Footprint::of(subject)?;
+    let before = Footprint::of_places()?;
     let answer = mount_on(subject, &volume, elsewhere.as_os_str())?;
     if answer.is_success() {
         if mount_table::at(elsewhere)?.is_none() {
@@ -167,7 +168,7 @@ pub(super) fn outside(subject: &mut Subject<'_>) -> Played {
             return Err(answer.fails("it said Success, and the directory is still mounted"));
         }
     }
-    leaves_nothing(subject, &before, &answer)?;
+    makes_no_places(&before, &answer)?;
     remove_empty(Path::new("/opt/check"));
     abandon(subject, &volume, &answer)
 }

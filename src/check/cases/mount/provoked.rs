@@ -1,13 +1,14 @@
 //! Mounts that fail, because something is wrong with their options, with the node or with a server.
 
 use super::tools::Tools;
-use super::{abandon, can_write, read_only};
+use super::{abandon, can_write, end, read_only};
 use crate::check::answer::Answer;
 use crate::check::evidence::{Played, Stopped};
 use crate::check::footprint::Footprint;
 use crate::check::staging::{make_directory, remove_directory};
 use crate::check::subject::Subject;
 use crate::kubelet::PodVolume;
+use crate::protocol::Access;
 use crate::secret::Secret;
 use crate::sys::sandbox::Network;
 use std::ffi::OsString;
@@ -93,7 +94,7 @@ fn provoke(subject: &mut Subject<'_>, judge: Judge) -> Played {
         let mut started = 0;
         let flaw = format!("when program {nth} that it starts fails");
         let call = |subject: &mut Subject<'_>, volume: &PodVolume| {
-            let (answer, programs) = with_failing(subject, volume, nth)?;
+            let (answer, programs) = with_failing(subject, &read_only(volume), nth)?;
             started = programs;
             Ok(answer)
         };
@@ -132,21 +133,21 @@ fn attempt(
     Ok(true)
 }
 
-/// A mount for a pod that may only read, of which the `nth` program fails; how many were started.
+/// A mount of which the `nth` program fails; how many were started.
 fn with_failing(
     subject: &mut Subject<'_>,
     volume: &PodVolume,
     nth: usize,
 ) -> Result<(Answer, usize), Stopped> {
     let tools = Tools::failing(subject, nth)?;
-    let answer = subject.call(&read_only(volume).mount_call()?);
+    let answer = subject.call(&volume.mount_call()?);
     Ok((answer, tools.started()?))
 }
 
 pub(super) fn leaves_nothing(subject: &mut Subject<'_>) -> Played {
     provoke(subject, |subject, failed| {
         let target = failed.volume.target()?;
-        let grown = Footprint::grown_outside(target.as_path(), failed.before, subject)?;
+        let grown = failed.before.grown(subject, target.as_path())?;
         if grown.is_empty() {
             return Ok(());
         }
@@ -166,30 +167,46 @@ pub(super) fn leaves_directory(subject: &mut Subject<'_>) -> Played {
 }
 
 pub(super) fn tools_that_fail(subject: &mut Subject<'_>) -> Played {
-    for nth in 1..=MOST_PROGRAMS {
-        let volume = subject.volume()?;
-        subject.stage(&volume)?;
-        let (answer, started) = with_failing(subject, &volume, nth)?;
-        if started == 0 {
-            let why = "the driver starts none of the programs that can be made to fail";
-            super::end(subject, &volume, &answer)?;
-            return Err(Stopped::Skipped(why.to_owned()));
-        }
-        if answer.is_success() && started >= nth {
-            let flaw = format!("program {nth} that it started has failed, it said Success, and");
-            if subject.layers(&volume)? == 0 {
-                return Err(answer.fails(format!("{flaw} nothing is mounted")));
+    let mut started = 0;
+    // For reading only there may be one step more.
+    for make in [PodVolume::clone, read_only] {
+        for nth in 1..=MOST_PROGRAMS {
+            let programs = tool_that_fails(subject, make, nth)?;
+            started += programs;
+            if programs < nth {
+                break;
             }
-            if subject.facts.writable && can_write(&volume).is_ok() {
-                return Err(answer.fails(format!("{flaw} a pod that may only read can write")));
-            }
-        }
-        super::end(subject, &volume, &answer)?;
-        if started < nth {
-            break;
         }
     }
+    if started == 0 {
+        let why = "the driver starts none of the programs that can be made to fail";
+        return Err(Stopped::Skipped(why.to_owned()));
+    }
     Ok(())
+}
+
+/// How many programs were started, of which the `nth` failed.
+fn tool_that_fails(
+    subject: &mut Subject<'_>,
+    make: fn(&PodVolume) -> PodVolume,
+    nth: usize,
+) -> Result<usize, Stopped> {
+    let volume = subject.volume()?;
+    subject.stage(&volume)?;
+    let asked = make(&volume);
+    let (answer, started) = with_failing(subject, &asked, nth)?;
+    if answer.is_success() && started >= nth {
+        let flaw = format!("program {nth} that it started has failed, it said Success, and");
+        if subject.layers(&volume)? == 0 {
+            return Err(answer.fails(format!("{flaw} nothing is mounted")));
+        }
+        let may_write = asked.options.access() == Access::ReadWrite;
+        if !may_write && subject.facts.writable && can_write(&volume).is_ok() {
+            return Err(answer.fails(format!("{flaw} a pod that may only read can write")));
+        }
+    }
+    end(subject, &volume, &answer)?;
+    Ok(started)
 }
 
 pub(super) fn backend_down(subject: &mut Subject<'_>) -> Played {
@@ -209,7 +226,7 @@ pub(super) fn backend_down(subject: &mut Subject<'_>) -> Played {
         if answer.was_stopped() {
             return Err(answer.fails("without a network the mount does not end"));
         }
-        let grown = Footprint::grown_since(&before, subject)?;
+        let grown = before.grown(subject, target.as_path())?;
         if !grown.is_empty() {
             return Err(
                 answer.fails(format!("without a network the mount fails and leaves {}", grown.join(", ")))

@@ -37,13 +37,13 @@ pub(super) const FAULTS: &[Fault] = &[
             "init)\n",
             "init)\n    for dir in $(findmnt -nr -t tmpfs -o TARGET); do [ \"$(mounted)\" = tmpfs.sh:8Mi:rw ] && umount \"$dir\"; done\n",
         )],
-        fails: &["mount::stays"],
+        fails: &["mount::stays", "sequence::restart_alive"],
     },
     Fault {
         name: "missing-is-mounted",
         what: "says Success if there is no directory to mount on",
         of: Tmpfs,
-        change: &[(MAKE, r#"[ -d "$dir" ] || succeed"#)],
+        change: &[(MAKE, r#"[ -e "$dir" ] || succeed; [ -d "$dir" ] || fail"#)],
         fails: &["mount::makes_directory"],
     },
     Fault {
@@ -51,7 +51,7 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "keeps a lock file beside the volume",
         of: Tmpfs,
         change: &[(r#"exec 9<"${dir%/*}""#, r#"exec 9>"$dir.lock""#)],
-        fails: &["mount::nothing_beside"],
+        fails: &["left::files", "mount::failure_leaves_nothing", "mount::nothing_beside", "sequence::pod"],
     },
     Fault {
         name: "private",
@@ -68,14 +68,14 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "says Success to arguments it does not understand",
         of: Tmpfs,
         change: &[(COUNT, r"[ $# = 2 ] || succeed")],
-        fails: &["mount::old_call"],
+        fails: &["mount::old_call", "verbs::argument_count", "verbs::surplus_arguments"],
     },
     Fault {
         name: "double-mount",
         what: "mounts again what is mounted",
         of: Tmpfs,
         change: &[("case $(mounted) in", "case \"\" in")],
-        fails: &["mount::twice"],
+        fails: &["mount::twice", "storm::same_directory"],
     },
     Fault {
         name: "mounts-anew",
@@ -89,14 +89,14 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "fails if the volume is mounted already: fstab/cifs",
         of: Tmpfs,
         change: &[(MOUNTED_ALREADY, "\"$source\") fail \"$dir is mounted already\" ;;")],
-        fails: &["mount::twice"],
+        fails: &["mount::twice", "storm::same_directory"],
     },
     Fault {
         name: "mounted-is-no-answer",
         what: "ends without an answer if the volume is mounted already: fq/lizardfs",
         of: Tmpfs,
         change: &[(MOUNTED_ALREADY, "\"$source\") answer= && exit ;;")],
-        fails: &["mount::twice", "output::one_object"],
+        fails: &["mount::twice", "output::one_object", "storm::same_directory"],
     },
     Fault {
         name: "counts-mounts",
@@ -109,13 +109,13 @@ pub(super) const FAULTS: &[Fault] = &[
                 "    [ ! -s /run/tmpfs.sh ] || { truncate -s -1 /run/tmpfs.sh; succeed; }\n    while mounted; do",
             ),
         ],
-        fails: &["mount::many_times"],
+        fails: &["mount::many_times", "mount::twice", "storm::same_directory"],
     },
     Fault {
         name: "any-mount-will-do",
         what: "says Success if anything is mounted in the directory",
         of: Tmpfs,
-        change: &[(ELSEWHERE, "*) succeed ;;")],
+        change: &[(ELSEWHERE, "*) ;;")],
         fails: &["mount::other_source"],
     },
     Fault {
@@ -140,10 +140,10 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "leaves a file with the options in /tmp when it fails",
         of: Tmpfs,
         change: &[
-            (COUNT, "printf %s \"$2\" >\"/tmp/$$\""),
+            (COUNT, "[ $# = 2 ] || fail \"mount takes two arguments\"\n    printf %s \"$2\" >\"/tmp/$$\""),
             ("    succeed\n}\n\n# Nothing", "    rm -f \"/tmp/$$\"\n    succeed\n}\n\n# Nothing"),
         ],
-        fails: &["mount::failure_leaves_nothing"],
+        fails: &["left::files", "mount::failure_leaves_nothing"],
     },
     Fault {
         name: "failure-leaves-a-note",
@@ -160,7 +160,7 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "takes mount's exit status 32 for a success: juliohm/cifs",
         of: Tmpfs,
         change: &[(FAILED, r#""$source" "$dir" || [ $? = 32 ] ||"#)],
-        fails: &["mount::tools_that_fail"],
+        fails: &["mount::failure_leaves_directory", "mount::tools_that_fail"],
     },
     Fault {
         name: "read-only-if-it-works",
@@ -248,7 +248,7 @@ pub(super) const FAULTS: &[Fault] = &[
             "    while mounted; do",
             "    for other in $(findmnt -nr -S \"$sources\" -o TARGET); do umount -n \"$other\"; done\n    while mounted; do",
         )],
-        fails: &["mount::two_pods", "unmount::others_stay"],
+        fails: &["mount::two_pods", "sequence::two_pods", "unmount::others_stay"],
     },
     Fault {
         name: "first-pod-decides",
