@@ -9,7 +9,6 @@ use crate::sys::sandbox::Isolation;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -33,13 +32,9 @@ impl Subject<'_> {
             }
         }
         self.inside.detach_devices();
-        let (run, lock) = (Path::new("/run"), Path::new("/run/lock"));
-        let has_lock = lock.is_dir();
-        clear(run, run.symlink_metadata()?.dev())?;
-        if has_lock && !lock.is_dir() {
-            // Every boot makes it again.
-            fs::create_dir(lock)?;
-            fs::set_permissions(lock, PermissionsExt::from_mode(0o1777))?;
+        // What is in a directory sorts after it.
+        for path in self.inside.changed()?.iter().rev().filter(|path| path.starts_with("/run")) {
+            remove(path)?;
         }
         Ok(())
     }
@@ -61,30 +56,17 @@ impl Subject<'_> {
     }
 }
 
-/// Removes what is in a directory of this file system; what is mounted in it stays.
-fn clear(directory: &Path, device: u64) -> io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let (path, about) = {
-            let entry = entry?;
-            (entry.path(), entry.metadata()?)
-        };
-        if about.dev() != device {
-            continue;
-        }
-        let removed = if about.is_dir() {
-            clear(&path, device)?;
-            fs::remove_dir(&path)
-        } else {
-            fs::remove_file(&path)
-        };
-        match removed {
+/// A file, or a directory in which nothing is any more.
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = match path.symlink_metadata() {
+        Ok(about) if about.is_dir() => fs::remove_dir(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if ![ErrorKind::DirectoryNotEmpty, ErrorKind::NotFound].contains(&error.kind()) => {
             Err(error)
-                if ![ErrorKind::DirectoryNotEmpty, ErrorKind::ResourceBusy].contains(&error.kind()) =>
-            {
-                return Err(error);
-            }
-            _ => {}
         }
+        _ => Ok(()),
     }
-    Ok(())
 }

@@ -19,18 +19,13 @@ pub(super) const FAULTS: &[Fault] = &[
             "\"selinuxRelabel\":true,\"supportsMetrics\":true}}'\n    ! findmnt -t tmpfs | grep -q tmpfs.sh: || \
              answer='{\"status\":\"Success\",\"capabilities\":{\"attach\":false,\"fsGroup\":false,\"requiresFSResize\":false}}' ;;",
         )],
-        fails: &[],
-    },
-    Fault {
-        name: "init-cleans-up",
-        what: "unmounts in init what an earlier life of the driver may have left",
-        of: Tmpfs,
-        change: &[(
-            INIT,
-            "\"selinuxRelabel\":true,\"supportsMetrics\":true}}'\n    \
-             for old in $(findmnt -nro TARGET,SOURCE | sed -n 's/ tmpfs.sh:.*//p'); do umount -l \"$old\"; done ;;",
-        )],
-        fails: &[],
+        fails: &[
+            "sequence::boot",
+            "sequence::restart_alive",
+            "sequence::restart_gone",
+            "sequence::upgrade",
+            "sequence::probe_storm",
+        ],
     },
     Fault {
         name: "note-beside-the-volume",
@@ -40,7 +35,7 @@ pub(super) const FAULTS: &[Fault] = &[
             UNMOUNT,
             "    [ ! -d \"$dir\" ] || date >\"${dir%/*}/.last\"\n    sources=$(mounted) || succeed\n",
         )],
-        fails: &[],
+        fails: &["sequence::pod", "left::files"],
     },
     Fault {
         name: "lock-without-a-holder",
@@ -54,7 +49,7 @@ pub(super) const FAULTS: &[Fault] = &[
             ),
             (FINISH, "    trap '' HUP INT TERM PIPE\n    [ -z \"$lock\" ] || rmdir \"$lock\"\n"),
         ],
-        fails: &[],
+        fails: &["sequence::lost_answer"],
     },
     Fault {
         name: "believes-its-record",
@@ -75,17 +70,7 @@ pub(super) const FAULTS: &[Fault] = &[
                 "    rm -f \"/var/lib/tmpfs.sh-$(printf '%s' \"$dir\" | sha256sum | cut -c 1-20)\"\n    sources=$(mounted) || succeed\n",
             ),
         ],
-        fails: &[],
-    },
-    Fault {
-        name: "one-pod-at-a-time",
-        what: "refuses a second pod, and says nowhere that it does",
-        of: Tmpfs,
-        change: &[(
-            MOUNT,
-            "    \"\") ! findmnt -t tmpfs | grep -q tmpfs.sh: || fail 'the volume is in use by another pod'\n        undo=yes\n",
-        )],
-        fails: &[],
+        fails: &["sequence::reboot"],
     },
     Fault {
         name: "needs-its-server",
@@ -96,7 +81,7 @@ pub(super) const FAULTS: &[Fault] = &[
             "*) fail \"what is mounted at $dir is not from this driver\" ;; esac\n        \
              pgrep -f \"$server\\$\" || fail 'the server does not answer'\n    fi\n",
         )],
-        fails: &[],
+        fails: &["sequence::dead_daemon"],
     },
     Fault {
         name: "name-is-a-failure",
@@ -106,14 +91,7 @@ pub(super) const FAULTS: &[Fault] = &[
             "expandfs) expand \"$@\" ;;\n",
             "expandfs) expand \"$@\" ;;\ngetvolumename) fail 'no such verb' ;;\n",
         )],
-        fails: &[],
-    },
-    Fault {
-        name: "isattached-while-unmounted",
-        what: "says that a disk is attached only while it is mounted",
-        of: Loop,
-        change: &[("&& [ -n \"$(device)\" ] &&\n", "&& findmnt -S \"$(device)\" &&\n")],
-        fails: &[],
+        fails: &["verbs::name", "sequence::attach"],
     },
     Fault {
         name: "owner-is-a-file",
@@ -123,7 +101,7 @@ pub(super) const FAULTS: &[Fault] = &[
             (SOURCE, "    source=tmpfs.sh:$1:$2:$(stat -c %i \"$0\")\n"),
             ("case $sources in *tmpfs.sh:*) ;;", "case $sources in *tmpfs.sh:*:\"$(stat -c %i \"$0\")\") ;;"),
         ],
-        fails: &[],
+        fails: &["sequence::upgrade"],
     },
     Fault {
         name: "init-takes-turns",
@@ -133,6 +111,6 @@ pub(super) const FAULTS: &[Fault] = &[
             "init)\n",
             "init)\n    exec 8>/run/tmpfs.sh.init\n    flock -n 8 || fail 'busy'\n    sleep 0.05\n",
         )],
-        fails: &[],
+        fails: &["init::storm", "storm::replaced", "sequence::probe_storm"],
     },
 ];

@@ -15,7 +15,7 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "looks whether the volume is mounted, and mounts a moment later, without a lock",
         of: Tmpfs,
         change: &[(LOCK, ""), (MOUNT, "    \"\") undo=yes\n        sleep 0.1\n")],
-        fails: &[],
+        fails: &["storm::same_directory"],
     },
     Fault {
         name: "lock-for-nobody-else",
@@ -25,7 +25,12 @@ pub(super) const FAULTS: &[Fault] = &[
             "    take \"$1\"\n    [ -d \"$dir\" ]",
             "    exec 8>/run/tmpfs.sh.lock\n    flock -n 8 || fail 'busy'\n    sleep 0.05\n    take \"$1\"\n    [ -d \"$dir\" ]",
         )],
-        fails: &[],
+        fails: &[
+            "storm::same_directory",
+            "storm::many_directories",
+            "storm::hung_neighbour",
+            "sequence::two_pods",
+        ],
     },
     Fault {
         name: "lock-for-all",
@@ -35,7 +40,7 @@ pub(super) const FAULTS: &[Fault] = &[
             "    take \"$1\"\n    [ -d \"$dir\" ]",
             "    exec 8>/run/tmpfs.sh.lock\n    flock 8\n    sleep 0.1\n    take \"$1\"\n    [ -d \"$dir\" ]",
         )],
-        fails: &[],
+        fails: &["storm::hung_neighbour"],
     },
     Fault {
         name: "unmounts-them-all",
@@ -43,9 +48,9 @@ pub(super) const FAULTS: &[Fault] = &[
         of: Tmpfs,
         change: &[(
             "    while mounted; do\n",
-            "    for other in $(findmnt -nro TARGET -S \"${sources%% *}\"); do umount -n \"$other\"; done\n    while mounted; do\n",
+            "    sleep 0.1\n    for other in $(findmnt -nro TARGET -S \"${sources%% *}\"); do umount -n \"$other\"; done\n    while mounted; do\n",
         )],
-        fails: &[],
+        fails: &["storm::mount_a_unmount_b", "sequence::two_pods"],
     },
     Fault {
         name: "a-lock-file-each",
@@ -55,7 +60,7 @@ pub(super) const FAULTS: &[Fault] = &[
             "    take \"$1\"\n    sources",
             "    take \"$1\"\n    : >\"/run/tmpfs.sh-$(printf '%s' \"$dir\" | sha256sum | cut -c 1-20)\"\n    sources",
         )],
-        fails: &[],
+        fails: &["storm::cycles"],
     },
     Fault {
         name: "looks-itself-up",
@@ -63,30 +68,48 @@ pub(super) const FAULTS: &[Fault] = &[
         of: Tmpfs,
         change: &[
             ("verb=${1-}\n", "self=$(stat -c %i \"$0\")\nverb=${1-}\n"),
+            (MOUNT, "    \"\") undo=yes\n        sleep 0.1\n"),
             (FINISH, "    trap '' HUP INT TERM PIPE\n    [ \"$self\" = \"$(stat -c %i \"$0\")\" ] || exit\n"),
         ],
-        fails: &[],
+        fails: &["output::one_object", "storm::replaced", "sequence::upgrade"],
     },
     Fault {
-        name: "server-holds-a-terminal",
+        name: "unmount-removes-what-mount-needs",
+        what: "removes the directory in unmount, without a lock, and ends without an answer where it is gone in mount",
+        of: Tmpfs,
+        change: &[
+            (
+                MOUNT,
+                "    \"\") sleep 0.1\n        [ -d \"$dir\" ] || { answer='' && exit; }\n        undo=yes\n",
+            ),
+            (
+                "    take \"$1\"\n    sources=$(mounted) || succeed\n",
+                "    take \"$1\"\n    exec 9<&-\n    sources=$(mounted) || { rmdir \"$dir\"; succeed; }\n",
+            ),
+            (LOCK, "    [ $verb = unmount ] || flock 9\n"),
+        ],
+        fails: &["output::one_object", "storm::mount_and_unmount"],
+    },
+    Fault {
+        name: "server-in-the-pod",
         what: "starts the server in the volume's directory above",
         of: Keeper,
         change: &[(DO_START, "( cd \"${dir%/*}\" && setsid -f $server 3>&- 9>&- )")],
-        fails: &[],
+        fails: &["daemon::descriptors"],
     },
     Fault {
         name: "server-in-the-group",
         what: "starts the server in the process group of the driver",
         of: Keeper,
         change: &[(DO_START, "{ $server 3>&- 9>&- & }")],
-        fails: &[],
+        fails: &["daemon::own_session", "daemon::survives_kill"],
     },
     Fault {
         name: "server-that-does-not-start",
         what: "does not look whether the server could be started",
         of: Keeper,
         change: &[("command -v \"${server%% *}\" && ", "")],
-        fails: &[],
+        fails: &["daemon::fails_early"],
     },
     Fault {
         name: "server-by-number",
@@ -95,14 +118,14 @@ pub(super) const FAULTS: &[Fault] = &[
         change: &[
             (
                 "stop() { while pkill -KILL -f \"$server\\$\"; do sleep 0.01; done; }",
-                "pidfile() { printf '/run/keeper.sh-%s' \"${server##*x}\"; }\n\
-                 stop() { [ ! -e \"$(pidfile)\" ] || kill -9 \"$(cat \"$(pidfile)\")\"; rm -f \"$(pidfile)\"; }",
+                "file() { printf '/run/keeper.sh-%s' \"${server##*x}\"; }\n\
+                 stop() { [ ! -s \"$(file)\" ] || kill -9 \"$(cat \"$(file)\")\"; rm -f \"$(file)\"; }",
             ),
             (
-                "    start || fail \"the server does not start\"\n",
-                "    start || fail \"the server does not start\"\n    pgrep -f \"$server\\$\" >\"$(pidfile)\"\n",
+                DO_START,
+                "{ setsid -f sh -c \"echo \\$\\$ >$(file); exec $server\" 3>&- 9>&-; until [ -s \"$(file)\" ]; do :; done; }",
             ),
         ],
-        fails: &[],
+        fails: &["daemon::spares_strangers"],
     },
 ];
