@@ -15,7 +15,7 @@ use support::{BINARY, release, skip};
 use tempfile::TempDir;
 
 /// Whole runs, on two cores.
-const EVERYTHING: Duration = Duration::from_secs(60);
+const EVERYTHING: Duration = Duration::from_mins(1);
 const MUST: Duration = Duration::from_secs(20);
 
 /// The release binary if there is one: what people run.

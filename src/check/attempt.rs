@@ -180,7 +180,7 @@ impl Subject<'_> {
     }
 
     /// When to stop trying values.
-    pub(super) fn budget(&self) -> Instant {
+    pub(super) fn budget() -> Instant {
         Instant::now() + BUDGET
     }
 }

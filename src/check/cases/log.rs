@@ -182,7 +182,7 @@ fn unwritable(subject: &mut Subject<'_>) -> Played {
 
 fn forged_lines(subject: &mut Subject<'_>) -> Played {
     let marker = format!("check{:08x}", subject.random.u32(..));
-    let end = subject.budget();
+    let end = Subject::budget();
     let mut last = None;
     for place in places(subject)? {
         if Instant::now() > end {

@@ -355,10 +355,7 @@ fn end(subject: &mut Subject<'_>, volume: &PodVolume, answer: &Answer) -> Played
 
 /// After a mount that failed nothing is mounted, and nothing in kubelet's directories, that was not there before.
 fn makes_no_places(before: &Footprint, answer: &Answer) -> Played {
-    let grown = match answer.is_success() {
-        true => Vec::new(),
-        false => before.new_places()?,
-    };
+    let grown = if answer.is_success() { Vec::new() } else { before.new_places()? };
     if grown.is_empty() {
         return Ok(());
     }

@@ -61,9 +61,9 @@ fn statfs_does_not_block(subject: &mut Subject<'_>) -> Played {
     let servers = after.iter().filter(|process| !before.contains(process));
     let servers: Vec<_> = servers.filter_map(|(pid, _)| Pid::from_raw(*pid)).collect();
     let tell = |signal| {
-        servers.iter().for_each(|server| {
+        for server in &servers {
             let _ = kill_process(*server, signal);
-        })
+        }
     };
     tell(Signal::STOP);
     let target = volume.target()?.as_path().to_owned();

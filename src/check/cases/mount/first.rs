@@ -113,7 +113,9 @@ pub(super) fn makes_directory(subject: &mut Subject<'_>) -> Played {
         }
         makes_no_places(&before, &answer)?;
         end(subject, &volume, &answer)?;
-        gone.iter().for_each(|directory| drop(remove_directory(directory)));
+        for directory in &gone {
+            drop(remove_directory(directory));
+        }
     }
     Ok(())
 }

@@ -100,11 +100,12 @@ pub(super) fn fs_group(subject: &mut Subject<'_>) -> Played {
     let answer = subject.bring_up(&volume)?;
     let target = volume.target()?;
     let writes = subject.facts.writable;
-    if subject.facts.fs_group && writes {
-        if let Err(error) = give_to_group(target.as_path()) {
-            let what = format!("fsGroup is true, but the group of the volume cannot be changed: {error}");
-            return Err(answer.fails(what));
-        }
+    if subject.facts.fs_group
+        && writes
+        && let Err(error) = give_to_group(target.as_path())
+    {
+        let what = format!("fsGroup is true, but the group of the volume cannot be changed: {error}");
+        return Err(answer.fails(what));
     }
     let data = fs::metadata(target.as_path())?;
     let group = if data.gid() == GROUP { data.mode() >> 3 } else { 0 };

@@ -139,9 +139,9 @@ fn with_failing(
     volume: &PodVolume,
     nth: usize,
 ) -> Result<(Answer, usize), Stopped> {
-    let tools = Tools::failing(subject, nth)?;
+    let _tools = Tools::failing(subject, nth)?;
     let answer = subject.call(&volume.mount_call()?);
-    Ok((answer, tools.started()?))
+    Ok((answer, Tools::started()?))
 }
 
 pub(super) fn leaves_nothing(subject: &mut Subject<'_>) -> Played {

@@ -76,7 +76,7 @@ impl<'a> Tools<'a> {
     }
 
     /// How many were started since.
-    pub(super) fn started(&self) -> Result<usize, Stopped> {
+    pub(super) fn started() -> Result<usize, Stopped> {
         let text = fs::read_to_string(Path::new(WORKSHOP).join("count"))?;
         Ok(text.trim().parse().unwrap_or_default())
     }

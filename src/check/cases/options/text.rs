@@ -161,7 +161,7 @@ pub(super) fn duplicate_keys(subject: &mut Subject<'_>) -> Played {
 pub(super) fn unicode(subject: &mut Subject<'_>) -> Played {
     let usual = subject.usual_looks()?;
     must_ignore(subject, &usual, SCRIPTS, "beside a new key in several scripts")?;
-    let end = subject.budget();
+    let end = Subject::budget();
     for place in super::values::places(subject)? {
         if std::time::Instant::now() > end {
             break;

@@ -91,7 +91,7 @@ pub(super) fn shell(subject: &mut Subject<'_>) -> Played {
     let canary = PathBuf::from(format!("/check-{:08x}", subject.random.u32(..)));
     let act = format!("touch {}", canary.display());
     let places = places(subject)?;
-    let end = subject.budget();
+    let end = Subject::budget();
     let mut tries: Vec<_> = texts(&act, subject.repeat() > 1)
         .into_iter()
         .flat_map(|text| places.iter().map(move |place| (place.clone(), text.clone())))
@@ -154,7 +154,7 @@ pub(super) fn injection(subject: &mut Subject<'_>) -> Played {
     let own = volume.options.own.clone();
     let lists = subject.given.lists.clone();
     let values = keys(subject)?.into_iter().filter(|key| !lists.contains(key)).map(Place::Value);
-    let end = subject.budget();
+    let end = Subject::budget();
     for place in values.chain([Place::FsType]) {
         let given = match &place {
             Place::Value(key) => own.get(key).cloned().unwrap_or_default(),
@@ -240,7 +240,7 @@ impl Elsewhere {
 }
 
 pub(super) fn paths(subject: &mut Subject<'_>) -> Played {
-    let end = subject.budget();
+    let end = Subject::budget();
     for key in keys(subject)? {
         let elsewhere = Elsewhere::make(subject)?;
         let volume = subject.volume()?;
@@ -306,7 +306,7 @@ pub(super) fn missing(subject: &mut Subject<'_>) -> Played {
 pub(super) fn unknown_value(subject: &mut Subject<'_>) -> Played {
     const VALUES: [&str; 7] = ["check-nonsense", " 5 ", "", "true", "0", "1e3", "-1"];
     let values = if subject.repeat() > 1 { &VALUES[..] } else { &VALUES[..2] };
-    let end = subject.budget();
+    let end = Subject::budget();
     for key in keys(subject)? {
         let place = Place::Value(key);
         for value in values {

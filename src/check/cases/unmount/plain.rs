@@ -28,9 +28,7 @@ pub(super) fn works(subject: &mut Subject<'_>) -> Played {
     }
     match fs::remove_dir(volume.target()?.as_path()) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(
-                answer.fails(format!("it said Success, and kubelet cannot remove the directory: {error}"))
-            );
+            Err(answer.fails(format!("it said Success, and kubelet cannot remove the directory: {error}")))
         }
         _ => subject.put_away(&volume, &answer),
     }
