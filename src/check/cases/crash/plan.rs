@@ -17,7 +17,7 @@ const STRIKES: usize = 3;
 const LONGEST: Duration = Duration::from_secs(15);
 
 /// How long what a dead driver had started may go on.
-const LAST_WAIT: Duration = Duration::from_millis(500);
+const LAST_WAIT: Duration = Duration::from_secs(2);
 
 const TICK: Duration = Duration::from_millis(2);
 
