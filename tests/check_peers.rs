@@ -28,31 +28,57 @@ const PEERS: &[Peer] = &[
         name: "fails-again",
         script: include_str!("peers/fails-again.sh"),
         options: r#"{"networkPath":"//server/share","mountOptions":"vers=3.0","kubernetes.io/secret/username":"dXNlcg==","kubernetes.io/secret/password":"cGFzc3dvcmQtb2YtYS10ZXN0"}"#,
-        faults: &[("mount::twice", "is already a mount point")],
+        faults: &[
+            ("mount::twice", "is already a mount point"),
+            ("unmount::not_mounted", "is not a mount point"),
+            ("unmount::no_directory", "is not a mount point"),
+            ("output::failure_exits_zero", "exit status 1"),
+            ("verbs::unknown", "usage: "),
+            ("options::read_only", "ro was asked for, and a file can be written"),
+        ],
     },
     Peer {
         name: "swallows",
         script: include_str!("peers/swallows.sh"),
         options: r#"{"server":"server","share":"/share","opts":"vers=3.0","kubernetes.io/secret/username":"dXNlcg==","kubernetes.io/secret/password":"cGFzc3dvcmQtb2YtYS10ZXN0"}"#,
-        faults: &[],
+        faults: &[
+            ("mount::tools_that_fail", "it said Success, and nothing is mounted"),
+            ("mount::makes_directory", "it said Success, and nothing is mounted"),
+            ("unmount::busy", "it said Success, and the directory is still a mount point"),
+        ],
     },
     Peer {
         name: "says-two-things",
         script: include_str!("peers/says-two-things.sh"),
         options: r#"{"host":"server","folder":"share"}"#,
-        faults: &[("mount::twice", "nothing"), ("output::one_object", "printed nothing")],
+        faults: &[
+            ("mount::twice", "there is no answer in its output"),
+            ("output::one_object", "it printed more than one object"),
+            ("output::failure_exits_zero", "exit status 1"),
+        ],
     },
     Peer {
         name: "removes-all",
         script: include_str!("peers/removes-all.sh"),
         options: r#"{"source":"//server/share","mountoptions":"vers=3.0","kubernetes.io/secret/username":"dXNlcg==","kubernetes.io/secret/password":"cGFzc3dvcmQtb2YtYS10ZXN0"}"#,
-        faults: &[],
+        faults: &[
+            ("unmount::keeps_data", "is not there for the next one"),
+            ("unmount::mounts_inside", "was deleted"),
+            ("mount::leftover_files", "are not there any more"),
+            ("verbs::unknown", "Invalid usage"),
+            ("output::failure_exits_zero", "exit status 1"),
+        ],
     },
     Peer {
         name: "forgets-capabilities",
         script: include_str!("peers/forgets-capabilities.sh"),
         options: r#"{"source":"//server/share"}"#,
-        faults: &[("output::one_object", "it printed no JSON object")],
+        faults: &[
+            ("init::capabilities", "are null"),
+            ("init::attach_is_said", "does not say whether it attaches"),
+            ("attach::works", "Usage: "),
+            ("output::one_object", "it printed no JSON object"),
+        ],
     },
 ];
 

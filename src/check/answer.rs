@@ -206,14 +206,14 @@ impl Meant {
 
     fn of_object(object: &Value) -> Self {
         let text =
-            |key: &str| object.get(key).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
+            |key: &str| member(object, key).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
         let status: String = text("status").to_lowercase().split_whitespace().collect();
         match status.as_str() {
             "success" | "succeeded" | "successful" | "ok" => Self::Success(DriverStatus {
                 status: "Success".to_owned(),
                 device: text("device"),
-                attached: object.get("attached").is_some_and(|value| *value == true || *value == "true"),
-                capabilities: object.get("capabilities").map(capabilities),
+                attached: member(object, "attached").is_some_and(|value| *value == true || *value == "true"),
+                capabilities: member(object, "capabilities").map(capabilities),
                 ..DriverStatus::default()
             }),
             "notsupported" => Self::NotSupported,
@@ -228,14 +228,20 @@ fn object_in(output: &[u8]) -> Option<Value> {
     let starts = text.char_indices().rev().filter(|(_, c)| *c == '{').map(|(at, _)| at);
     let mut objects = starts.filter_map(|at| {
         let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Value>();
-        values.next()?.ok().filter(|value| value.get("status").is_some())
+        values.next()?.ok().filter(|value| member(value, "status").is_some())
     });
     objects.next()
 }
 
+/// The value of a key. Go looks at no key's case.
+pub(super) fn member<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
+    let mut members = object.as_object()?.iter();
+    members.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+}
+
 /// As they were meant: a boolean in quotes is one.
 fn capabilities(given: &Value) -> Capabilities {
-    let or = |key: &str, otherwise: bool| match given.get(key) {
+    let or = |key: &str, otherwise: bool| match member(given, key) {
         Some(value) if *value == true || *value == "true" => true,
         Some(value) if *value == false || *value == "false" => false,
         _ => otherwise,
@@ -247,5 +253,24 @@ fn capabilities(given: &Value) -> Capabilities {
         supports_metrics: or("supportsMetrics", default.supports_metrics),
         fs_group: or("fsGroup", default.fs_group),
         requires_fs_resize: or("requiresFSResize", default.requires_fs_resize),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_found_in_noise_whatever_the_case_of_its_keys() {
+        for (output, status) in [
+            (r#"{"Status":"Success"}"#, Some("Success")),
+            (r#"warning {"x":1} {"status":"Failure"} bye"#, Some("Failure")),
+            (r#"{"status":"Failed"}{"STATUS":"Success"}"#, Some("Success")),
+            (r#"{"message":"no"}"#, None),
+        ] {
+            let found = object_in(output.as_bytes());
+            let found = found.as_ref().and_then(|object| member(object, "status")?.as_str());
+            assert_eq!(found, status, "{output}");
+        }
     }
 }

@@ -302,8 +302,7 @@ fn same_everywhere(subject: &mut Subject<'_>) -> Played {
 
 /// The answer's member; Go looks at no key's case.
 fn member(answer: &Answer, name: &str) -> Option<Value> {
-    let Value::Object(object) = answer.object()? else { return None };
-    object.into_iter().find(|(key, _)| key.to_lowercase() == name).map(|(_, value)| value)
+    crate::check::answer::member(&answer.object()?, name).cloned()
 }
 
 /// The capabilities, as they are written; none if there are none.

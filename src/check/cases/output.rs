@@ -3,7 +3,7 @@
 
 pub(in crate::check) mod played;
 
-use crate::check::answer::Answer;
+use crate::check::answer::{Answer, member};
 use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::Evidence;
 use crate::check::subject::Seen;
@@ -178,7 +178,7 @@ fn object(text: &str) -> Option<(Value, &str)> {
 /// The answer in an output that has noise around it, and the noise.
 fn in_noise(output: &str) -> Option<String> {
     let (at, (_, after)) = output.char_indices().filter(|(_, c)| *c == '{').find_map(|(at, _)| {
-        Some((at, object(&output[at..]).filter(|(value, _)| value.get("status").is_some())?))
+        Some((at, object(&output[at..]).filter(|(value, _)| member(value, "status").is_some())?))
     })?;
     let noise = format!("{} {after}", output[..at].trim());
     let noise = noise.trim();

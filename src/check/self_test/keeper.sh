@@ -114,7 +114,7 @@ unmount_volume() {
     if sources=$(mounted); then
         case $sources in *keeper.sh:*) ;; *) fail "what is mounted at $dir is not from this driver" ;; esac
     fi
-    for _ in $sources; do
+    while mounted; do
         umount -n "$dir" || fail "cannot unmount $dir: somebody uses it, or something is mounted in it"
     done
     stop

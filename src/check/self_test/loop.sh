@@ -208,7 +208,7 @@ unmount() {
         case $(losetup -nO BACK-FILE "$found") in "$images"/*) ours=yes ;; esac
     done
     [ -n "${ours-}" ] || fail "what is mounted at $dir is not from this driver"
-    for _ in $sources; do
+    while mounted; do
         umount -n "$dir" || fail "cannot unmount $dir: somebody uses it, or something is mounted in it"
     done
     succeed

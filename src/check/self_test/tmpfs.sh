@@ -130,7 +130,7 @@ unmount_volume() {
     take "$1"
     sources=$(mounted) || succeed
     case $sources in *tmpfs.sh:*) ;; *) fail "what is mounted at $dir is not from this driver" ;; esac
-    for _ in $sources; do
+    while mounted; do
         umount -n "$dir" || fail "cannot unmount $dir: somebody uses it, or something is mounted in it"
     done
     succeed

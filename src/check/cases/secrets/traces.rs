@@ -33,7 +33,7 @@ type Judge<'a> = dyn FnMut(&Hunt, &Answer) -> Result<Option<Evidence>, Stopped> 
 
 /// A mount that works, one more of the same, its end, and a mount that probably fails: with secrets that nobody
 /// has chosen. `look` is asked after each.
-fn live(subject: &mut Subject<'_>, look: &mut Look<'_>) -> Played {
+fn live(subject: &mut Subject<'_>, look: &mut Judge<'_>) -> Played {
     let volume = subject.volume()?;
     let hunt = hunt_for(&volume)?;
     subject.stage(&volume)?;

@@ -217,7 +217,7 @@ pub(super) const FAULTS: &[Fault] = &[
         fails: &["attach::unmount_device_again"],
     },
     Fault {
-        name: "busy-is-a-success",
+        name: "busy-device-is-a-success",
         what: "says that a device is unmounted which is in use",
         of: Loop,
         change: &[(

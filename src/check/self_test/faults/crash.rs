@@ -37,7 +37,7 @@ pub(super) const FAULTS: &[Fault] = &[
         fails: &["crash::killed_mount_then_mount", "crash::lock_is_freed", "output::in_time"],
     },
     Fault {
-        name: "unmount-not-resumed",
+        name: "unmount-notes-its-start",
         what: "notes that it unmounts, and refuses to begin again after it was killed",
         of: Tmpfs,
         change: &[

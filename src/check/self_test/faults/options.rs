@@ -52,10 +52,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "options-cut",
         what: "reads no more than 64 KiB of its options",
         of: Tmpfs,
-        change: &[(
-            r#"fields=$(printf '%s' "$2" | awk"#,
-            r#"fields=$(printf '%s' "$2" | head -c 65536 | awk"#,
-        )],
+        change: &[(r#"fields=$(awk "$parse" <<END"#, r#"fields=$(head -c 65536 <<END | awk "$parse""#)],
         fails: &["options::long"],
     },
     Fault {
