@@ -123,7 +123,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         MUST,
         &[14],
         [
-            "the driver works in another plugin directory, with blanks and quotes in its path",
+            "the driver works in another plugin directory, with blanks in its path",
             "each distribution has its own plugin directory (--volume-plugin-dir)",
             "name no plugin directory in the driver, and quote $0 and what is made of it",
         ],

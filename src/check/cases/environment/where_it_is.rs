@@ -10,8 +10,8 @@ use std::fs;
 use std::os::unix::fs::symlink as make_link;
 use std::path::{Path, PathBuf};
 
-/// A plugin directory as nobody would make it.
-const ODD: &str = "other plug ins (\"2\"), it's here";
+/// A plugin directory as few would make it.
+const ODD: &str = "plug ins  of another kubelet";
 
 /// One as anybody would.
 const PLAIN: &str = "other-plugins";
