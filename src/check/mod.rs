@@ -30,6 +30,7 @@ mod evidence;
 mod facts;
 mod footprint;
 mod given;
+mod hunt;
 mod in_time;
 mod left;
 mod reboot;

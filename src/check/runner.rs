@@ -91,6 +91,9 @@ fn reason_to_skip(case: &Case, given: &Given, facts: &Facts, isolation: Isolatio
     match case.scope {
         Scope::Attach if !facts.attaches => return skip("the driver does not attach"),
         Scope::Daemon if facts.daemons.is_empty() => return skip("no process of the driver serves a mount"),
+        Scope::Secrets if given.volume.as_ref().is_none_or(|volume| volume.options.secrets.is_empty()) => {
+            return skip("the volume has no secret: give --secret, or kubernetes.io/secret/KEY in --options");
+        }
         Scope::Expand if !facts.has(Verb::ExpandFs) => return skip("the driver has no expandfs"),
         _ => {}
     }

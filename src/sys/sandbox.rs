@@ -33,6 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use world::World;
 
@@ -101,10 +102,10 @@ pub enum Ended {
 }
 
 /// A sandbox, from inside.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Inside {
     isolation: Isolation,
-    world: World,
+    world: Arc<World>,
     /// What making the sandbox has changed.
     made: BTreeMap<PathBuf, Mark>,
     mounts: BTreeMap<u64, Entry>,
@@ -243,7 +244,7 @@ impl Inside {
     fn new(isolation: Isolation, world: World) -> Result<Self> {
         let mut inside = Self {
             isolation,
-            world,
+            world: Arc::new(world),
             made: BTreeMap::new(),
             mounts: BTreeMap::new(),
             devices: BTreeSet::new(),

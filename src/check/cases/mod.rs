@@ -8,10 +8,12 @@ mod expand;
 mod init;
 mod install;
 mod left;
+mod log;
 mod mount;
 mod nature;
 mod options;
 mod output;
+mod secrets;
 mod sequence;
 mod storm;
 mod unmount;
@@ -34,6 +36,8 @@ pub(super) static ALL: &[&[Case]] = &[
     unmount::CASES,
     nature::METRICS,
     nature::LABELS,
+    secrets::CASES,
+    log::CASES,
     attach::CASES,
     attach::DEVICE,
     attach::DISK,

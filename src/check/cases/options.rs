@@ -10,6 +10,8 @@ use crate::check::evidence::Played;
 use crate::check::subject::Subject;
 use crate::protocol::VerbSet;
 
+pub(super) use values::{names, places};
+
 /// A case for drivers with a volume.
 const fn case(
     id: &'static str,
@@ -259,7 +261,7 @@ pub(in crate::check) const ACCESS: &[Case] = &[
         [
             "no name of the pod or the volume leads out of a directory of the driver",
             "they are plain names as long as the API server checks them; the next caller may not (mounter.go)",
-            "do not build paths from them, or refuse a slash and ..",
+            "do not build paths from them, or refuse .. and slashes in them",
         ],
         access::pod_names,
     ),

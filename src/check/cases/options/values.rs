@@ -27,7 +27,7 @@ const UP: &str = "../../../../../../../../../../../../..";
 
 /// Where a user's text may stand.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(in crate::check::cases) enum Place {
     /// As the value of an option that was given.
     Value(String),
     /// As `fsType`, which the API server does not check.
@@ -40,7 +40,7 @@ pub(super) enum Place {
 
 impl Place {
     /// The volume with a text there.
-    pub(super) fn with(&self, mut volume: PodVolume, text: &str) -> PodVolume {
+    pub(in crate::check::cases) fn with(&self, mut volume: PodVolume, text: &str) -> PodVolume {
         let own = &mut volume.options.own;
         match self {
             Self::Value(key) => drop(own.insert(key.clone(), text.to_owned())),
@@ -74,13 +74,13 @@ fn keys(subject: &mut Subject<'_>) -> Result<Vec<String>, Stopped> {
 }
 
 /// Everywhere.
-pub(super) fn places(subject: &mut Subject<'_>) -> Result<Vec<Place>, Stopped> {
+pub(in crate::check::cases) fn places(subject: &mut Subject<'_>) -> Result<Vec<Place>, Stopped> {
     let values = keys(subject)?.into_iter().map(Place::Value);
     Ok(values.chain([Place::FsType, Place::Unknown, Place::Key]).collect())
 }
 
 /// Whether a message speaks of an option, in whatever spelling.
-pub(super) fn names(message: &str, key: &str) -> bool {
+pub(in crate::check::cases) fn names(message: &str, key: &str) -> bool {
     let plain = |text: &str| -> String {
         text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
     };
