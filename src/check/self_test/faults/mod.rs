@@ -12,6 +12,7 @@ mod mount;
 mod nature;
 mod options;
 mod output;
+mod secrets;
 mod sequence;
 mod storm;
 mod unmount;
@@ -33,6 +34,8 @@ pub(super) static ALL: &[&[Fault]] = &[
     nature::FAULTS,
     crash::FAULTS,
     storm::FAULTS,
+    secrets::SECRETS,
+    secrets::LOGS,
     attach::FAULTS,
     expand::FAULTS,
     sequence::FAULTS,
