@@ -12,6 +12,7 @@ mod mount;
 mod nature;
 mod options;
 mod output;
+mod secrets;
 mod sequence;
 mod storm;
 mod unmount;
@@ -28,6 +29,8 @@ pub(super) static ALL: &[&[Fault]] = &[
     environment::FAULTS,
     install::FAULTS,
     options::FAULTS,
+    secrets::SECRETS,
+    secrets::LOGS,
     mount::FAULTS,
     unmount::FAULTS,
     nature::FAULTS,
