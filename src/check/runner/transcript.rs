@@ -29,7 +29,7 @@ impl Transcript {
         let start = Instant::now();
         let mut subject = Subject::new(given, facts, inside, given.seed ^ hash(case.id));
         let mut played = scene(&mut subject);
-        if matches!(played, Err(Stopped::Failed(_)))
+        if matches!(played, Err(Stopped::Failed(_) | Stopped::Broken(_)))
             && let Err(blocked) = usual_life(&mut subject, case)
         {
             played = Err(blocked);

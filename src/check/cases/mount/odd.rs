@@ -28,7 +28,8 @@ pub(super) fn leftover_files(subject: &mut Subject<'_>) -> Played {
         return Err(answer.fails("files are in the directory; it said Success, and nothing is mounted"));
     }
     // Whether unmount minds the files is another question.
-    let answer = if answer.is_success() { subject.unmount(&volume)? } else { answer };
+    let mounted = answer.is_success();
+    let answer = if mounted { subject.unmount(&volume)? } else { answer };
     if subject.layers(&volume)? > 0 {
         let evidence = answer.evidence("files are beneath the mount, and it cannot be unmounted");
         return Err(Stopped::Blocked("unmount::works", Box::new(evidence)));
@@ -38,7 +39,11 @@ pub(super) fn leftover_files(subject: &mut Subject<'_>) -> Played {
     }
     fs::remove_file(&file)?;
     fs::remove_dir(&directory)?;
-    subject.take_down(&volume)
+    match (mounted, answer.is_success()) {
+        (true, true) => subject.put_away(&volume, &answer),
+        (true, false) => subject.take_down(&volume),
+        (false, _) => abandon(subject, &volume, &answer),
+    }
 }
 
 /// A mount on something else than kubelet would pass; options and all else are as usual.

@@ -12,6 +12,10 @@ const DONE: &str = "    done\n    succeed\n";
 const REMOUNT: &str = r#"    [ "$2" = rw ] || mount"#;
 const LOCK: &str = r#"    [ -d "${dir%/*}" ] || return"#;
 
+/// A file for each volume, in a place that is empty after a boot.
+const NOTE: (&str, &str) =
+    (LOCK, "    note=/run/$(printf %s \"$dir\" | cksum | tr ' ' -)\n    [ -d \"${dir%/*}\" ] || return");
+
 pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "unmounts-nothing",
@@ -25,7 +29,16 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "fails if the volume is not mounted: fstab/cifs and most others",
         of: Tmpfs,
         change: &[(SOURCES, "    sources=$(mounted) || fail \"$dir is not mounted\"\n")],
-        fails: &["unmount::not_mounted"],
+        fails: &[
+            "sequence::reboot",
+            "sequence::restart_gone",
+            "unmount::many_times",
+            "unmount::never_mounted",
+            "unmount::no_directory",
+            "unmount::not_mounted",
+            "unmount::state_without_mount",
+            "verbs::surplus_arguments",
+        ],
     },
     Fault {
         name: "missing-is-a-failure",
@@ -48,20 +61,25 @@ pub(super) const FAULTS: &[Fault] = &[
             ),
             (REMOUNT, "    : >/run/tmpfs.sh\n    [ \"$2\" = rw ] || mount"),
         ],
-        fails: &["unmount::never_mounted"],
+        fails: &[
+            "sequence::reboot",
+            "unmount::mount_without_state",
+            "unmount::never_mounted",
+            "unmount::no_directory",
+            "verbs::surplus_arguments",
+        ],
     },
     Fault {
         name: "believes-its-notes",
         what: "fails if a mount that it has written down is gone",
         of: Tmpfs,
         change: &[
+            NOTE,
             (
                 SOURCES,
-                "    sources=$(mounted) || { [ ! -e \"$note\" ] || fail \"the mount is lost\"; succeed; }\n",
+                "    sources=$(mounted) || { [ ! -e \"$note\" ] || fail \"the mount is lost\"; succeed; }\n    rm -f \"$note\"\n",
             ),
             (REMOUNT, "    : >\"$note\"\n    [ \"$2\" = rw ] || mount"),
-            (DONE, "    done\n    rm -f \"$note\"\n    succeed\n"),
-            (LOCK, "    note=/run/$(printf %s \"$dir\" | cksum)\n    [ -d \"${dir%/*}\" ] || return"),
         ],
         fails: &["unmount::state_without_mount"],
     },
@@ -70,10 +88,10 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "takes what it has not written down for not mounted",
         of: Tmpfs,
         change: &[
+            NOTE,
             (SOURCES, "    [ -e \"$note\" ] || succeed\n    sources=$(mounted) || succeed\n"),
-            (REMOUNT, "    : >\"$note\"\n    [ \"$2\" = rw ] || mount"),
+            ("\"\") undo=yes\n", "\"\") : >\"$note\"; undo=yes\n"),
             (DONE, "    done\n    rm -f \"$note\"\n    succeed\n"),
-            (LOCK, "    note=/run/$(printf %s \"$dir\" | cksum)\n    [ -d \"${dir%/*}\" ] || return"),
         ],
         fails: &["unmount::mount_without_state"],
     },
@@ -81,7 +99,11 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "own-path-in-the-source",
         what: "knows its mounts by the path it was executed by",
         of: Tmpfs,
-        change: &[("source=tmpfs.sh:$1:$2", "source=$0:$1:$2"), ("*tmpfs.sh:*)", "*\"$0\":*)")],
+        change: &[
+            (LOCK, "    path=$(printf %s \"$0\" | cksum | tr ' ' -)\n    [ -d \"${dir%/*}\" ] || return"),
+            ("source=tmpfs.sh:$1:$2", "source=tmpfs.sh:$path:$1:$2"),
+            ("*tmpfs.sh:*)", "*\"tmpfs.sh:$path:\"*)"),
+        ],
         fails: &["unmount::old_mount"],
     },
     Fault {
@@ -95,14 +117,14 @@ pub(super) const FAULTS: &[Fault] = &[
         fails: &["unmount::needs_nothing"],
     },
     Fault {
-        name: "unmounts-once",
+        name: "unmounts-one-of-several",
         what: "unmounts one of several mounts: nearly everybody",
         of: Tmpfs,
         change: &[(LOOP, "    for once in once; do\n        umount -n \"$dir\" ||")],
         fails: &["unmount::stacked"],
     },
     Fault {
-        name: "busy-is-a-success",
+        name: "busy-is-gone",
         what: "says Success if the volume is busy",
         of: Tmpfs,
         change: &[(BUSY, r#"umount -n "$dir" || succeed "cannot unmount"#)],
@@ -153,11 +175,19 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "asks-the-dead",
         what: "asks the process that serves the mount before it unmounts",
         of: Keeper,
-        change: &[(
-            "    while mounted; do",
-            "    mounted && { pgrep -f \"$server\\$\" || fail \"the server does not answer\"; }\n    while mounted; do",
-        )],
-        fails: &["unmount::dead"],
+        change: &[
+            NOTE,
+            (
+                "    start || fail \"the server does not start\"\n",
+                "    start || fail \"the server does not start\"\n    : >\"$note\"\n",
+            ),
+            (
+                "    while mounted; do",
+                "    if mounted && [ -e \"$note\" ]; then\n        pgrep -f \"$server\\$\" || fail \"the server does not answer\"\n    fi\n    while mounted; do",
+            ),
+            ("    stop\n    succeed\n", "    stop\n    rm -f \"$note\"\n    succeed\n"),
+        ],
+        fails: &["sequence::dead_daemon", "unmount::dead"],
     },
     Fault {
         name: "waits-for-the-hung",
