@@ -12,12 +12,9 @@ use crate::check::given::Nature;
 use crate::check::staging::{is_mounted, make_directory, remove_directory};
 use crate::check::subject::{NODE, Subject};
 use crate::kubelet::{Blow, Moment, PodVolume, Strike, Whom, by_kubelet};
-use crate::mount_options::MountFlags;
-use crate::protocol::{Access, TargetPath, Verb, VerbSet};
-use crate::sys::mount::{NewMount, Way};
-use crate::sys::place::Place;
-use crate::sys::{mount, mount_table};
-use std::ffi::OsStr;
+use crate::protocol::{Access, Verb, VerbSet};
+use crate::sys::mount_table;
+use std::path::Path;
 use std::time::Duration;
 
 pub(in crate::check) use device::CASES as DEVICE;
@@ -400,13 +397,14 @@ fn without_tools(subject: &mut Subject<'_>) -> Played {
     }
     let volume = subject.volume()?;
     let (mounts, devices) = (mount_table::read()?.len(), subject.inside.devices()?);
-    let covered = cover_tools()?;
+    let covered = directories_of_tools();
+    covered.iter().try_for_each(|path| subject.inside.mount_nobodys(path, "tmpfs"))?;
     let answers = [
         subject.call_attach(&volume, NODE),
         subject.call_is_attached(&volume, NODE),
         subject.call_detach(&volume.name, NODE),
     ];
-    covered.iter().try_for_each(by_kubelet::unmount)?;
+    covered.iter().try_for_each(|path| subject.inside.take_off(path))?;
     let was_attached = answers[0].is_success();
     for answer in answers {
         // isattached may be left to kubelet.
@@ -422,21 +420,10 @@ fn without_tools(subject: &mut Subject<'_>) -> Played {
     subject.unstage(&volume)
 }
 
-/// With nothing; what is a link or not there is left as it is.
-fn cover_tools() -> Result<Vec<TargetPath>, Stopped> {
-    let mut covered = Vec::new();
-    for directory in TOOLS {
-        let path = TargetPath::parse(OsStr::new(directory))?;
-        let is_directory = std::fs::symlink_metadata(directory).is_ok_and(|about| about.is_dir());
-        if let (true, Some(place)) = (is_directory, Place::open(&path)?) {
-            let flags = MountFlags::DEFAULT;
-            let (file_system, source, superblock_read_only) = ("tmpfs", "nothing", false);
-            let new = NewMount { file_system, source, flags, superblock_read_only, options: &[] };
-            mount::mount(&new, &place, Way::Detached)?;
-            covered.push(path);
-        }
-    }
-    Ok(covered)
+/// What is a link or not there is left as it is.
+fn directories_of_tools() -> Vec<&'static Path> {
+    let is_directory = |path: &Path| path.symlink_metadata().is_ok_and(|about| about.is_dir());
+    TOOLS.iter().map(Path::new).filter(|path| is_directory(path)).collect()
 }
 
 fn wait(subject: &mut Subject<'_>) -> Played {

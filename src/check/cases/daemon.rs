@@ -223,35 +223,19 @@ fn fails_early(subject: &mut Subject<'_>) -> Played {
     };
     let volume = subject.volume()?;
     subject.stage(&volume)?;
-    let covered = Cover::new(program)?;
-    if !subject.call(&Call::Init).is_success() {
+    subject.inside.bind(Path::new("/dev/null"), &program)?;
+    let starts = subject.call(&Call::Init).is_success();
+    let answer = starts.then(|| subject.mount(&volume));
+    subject.inside.take_off(&program)?;
+    let Some(answer) = answer.transpose()? else {
         return Err(Stopped::Skipped("the driver itself needs the program of its daemon".to_owned()));
-    }
-    let answer = subject.mount(&volume)?;
-    drop(covered);
+    };
     let answer = answer.refuses("the program of the daemon cannot be executed, which mount must say")?;
     if subject.layers(&volume)? > 0 {
         return Err(answer.fails("it failed for want of its daemon, and left a mount"));
     }
     make_directory(volume.target()?.as_path())?;
     subject.take_down(&volume)
-}
-
-/// Nothing in place of a program, until dropped.
-struct Cover(PathBuf);
-
-impl Cover {
-    fn new(program: PathBuf) -> Result<Self, Stopped> {
-        rustix::mount::mount_bind("/dev/null", &program)?;
-        Ok(Self(program))
-    }
-}
-
-impl Drop for Cover {
-    fn drop(&mut self) {
-        // It goes with the sandbox at the latest.
-        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
-    }
 }
 
 fn is_driver(program: &Path, subject: &Subject<'_>) -> bool {

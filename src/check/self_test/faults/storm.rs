@@ -118,13 +118,11 @@ pub(super) const FAULTS: &[Fault] = &[
         change: &[
             (
                 "stop() { while pkill -KILL -f \"$server\\$\"; do sleep 0.01; done; }",
-                "file() { printf '/run/keeper.sh-%s' \"${server##*x}\"; }\n\
-                 stop() { [ ! -s \"$(file)\" ] || kill -9 \"$(cat \"$(file)\")\"; rm -f \"$(file)\"; }",
+                "file() { printf '/run/keeper.sh-%s' \"${server##*x}\"; }\nstop() {\n    \
+                 if [ -s \"$(file)\" ]; then kill -9 \"$(cat \"$(file)\")\"; rm -f \"$(file)\"; fi\n    \
+                 while pkill -KILL -f \"$server\\$\"; do sleep 0.01; done\n}",
             ),
-            (
-                DO_START,
-                "{ setsid -f sh -c \"echo \\$\\$ >$(file); exec $server\" 3>&- 9>&-; until [ -s \"$(file)\" ]; do :; done; }",
-            ),
+            (DO_START, "setsid -f sh -c \"echo \\$\\$ >$(file); exec $server\" 3>&- 9>&-"),
         ],
         fails: &["daemon::spares_strangers"],
     },
