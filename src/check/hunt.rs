@@ -75,8 +75,8 @@ impl Hunt {
 
     /// For these; what is in `harmless` as well, their names for example, is nobody's secret.
     pub(super) fn new(secrets: &BTreeMap<String, Secret>, harmless: &str) -> Self {
-        let names: String = secrets.keys().map(|key| format!("kubernetes.io/secret/{key}\n")).collect();
-        Self::new_of(secrets.iter(), &(names + harmless))
+        let names: Vec<_> = secrets.keys().map(|key| format!("kubernetes.io/secret/{key}")).collect();
+        Self::new_of(secrets.iter(), &format!("{}\n{harmless}", names.join("\n")))
     }
 
     fn new_of<'a>(secrets: impl Iterator<Item = (&'a String, &'a Secret)>, harmless: &str) -> Self {

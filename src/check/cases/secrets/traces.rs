@@ -21,18 +21,18 @@ const SOCKETS: [&str; 3] =
 /// What to look for, if it can be told from other text.
 fn hunt_for(volume: &PodVolume) -> Result<Hunt, Stopped> {
     let hunt = Hunt::of(&volume.options);
-    match hunt.is_vain() {
-        true => Err(Stopped::Skipped("every secret is shorter than 4 bytes, or no secret".to_owned())),
-        false => Ok(hunt),
+    if hunt.is_vain() {
+        return Err(Stopped::Skipped("every secret is shorter than 4 bytes, or no secret".to_owned()));
     }
+    Ok(hunt)
 }
+
+/// What a case makes of one call.
+type Judge<'a> = dyn FnMut(&Hunt, &Answer) -> Result<Option<Evidence>, Stopped> + 'a;
 
 /// A mount that works, one more of the same, its end, and a mount that probably fails: with secrets that nobody
 /// has chosen. `look` is asked after each.
-fn live(
-    subject: &mut Subject<'_>,
-    look: &mut dyn FnMut(&Hunt, &Answer) -> Result<Option<Evidence>, Stopped>,
-) -> Played {
+fn live(subject: &mut Subject<'_>, look: &mut Judge<'_>) -> Played {
     let volume = subject.volume()?;
     let hunt = hunt_for(&volume)?;
     subject.stage(&volume)?;

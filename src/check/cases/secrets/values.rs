@@ -102,9 +102,9 @@ pub(super) fn missing(subject: &mut Subject<'_>) -> Played {
     for (what, keys, empty) in wishes {
         let mut changed = volume.clone();
         for key in &keys {
-            match empty {
-                true => drop(changed.options.secrets.insert(key.clone(), Secret::new(Vec::new()))),
-                false => drop(changed.options.secrets.remove(key)),
+            changed.options.secrets.remove(key);
+            if empty {
+                changed.options.secrets.insert(key.clone(), Secret::new(Vec::new()));
             }
         }
         let attempt = subject.attempt_mount(&changed, &plainly)?;
