@@ -37,6 +37,11 @@ impl Chosen {
         Ok(Self { reported, played })
     }
 
+    /// Whether a case is asked for.
+    pub fn reports(&self, id: &str) -> bool {
+        self.reported.iter().any(|case| case.id == id)
+    }
+
     /// Everything.
     pub fn all() -> Self {
         let reported: Vec<_> = Case::all().collect();

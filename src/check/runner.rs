@@ -132,7 +132,7 @@ impl Run {
     }
 
     fn take(&mut self, result: CaseResult, chosen: &Chosen, done: &mut dyn FnMut(&CaseResult)) {
-        if chosen.reported.iter().any(|case| case.id == result.case.id) {
+        if chosen.reports(result.case.id) {
             done(&result);
             self.results.insert(result.case.id, result);
         }

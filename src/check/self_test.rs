@@ -92,11 +92,12 @@ pub fn run(patterns: &[String], done: &mut dyn FnMut(&Row)) -> Result<Matrix> {
     let mut matrix = Matrix::default();
     for reference in Reference::ALL.into_iter().filter(|reference| wanted(reference.name())) {
         let script = write(directory.path(), reference.name(), reference.text())?;
-        matrix.push(Row::of(reference.name(), "", &[], reference, script)?, done);
+        let fault = Fault { name: reference.name(), what: "", of: reference, change: &[], fails: &[] };
+        matrix.push(Row::of(&fault, script, chosen)?, done);
     }
     for fault in Fault::all().filter(|fault| wanted(fault.name)) {
         let script = write(directory.path(), fault.name, &fault.text()?)?;
-        matrix.push(Row::of(fault.name, fault.what, fault.fails, fault.of, script)?, done);
+        matrix.push(Row::of(fault, script, chosen)?, done);
     }
     Ok(matrix)
 }
@@ -214,15 +215,9 @@ fn write(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {
 }
 
 impl Row {
-    fn of(
-        name: &'static str,
-        what: &'static str,
-        expected: &[&'static str],
-        reference: Reference,
-        script: PathBuf,
-    ) -> Result<Self> {
-        let given = reference.given(script, name)?;
-        let report = runner::run(&given, &Chosen::all(), &mut |_| {})?;
+    fn of(fault: &Fault, script: PathBuf, chosen: &Chosen) -> Result<Self> {
+        let given = fault.of.given(script, fault.name)?;
+        let report = runner::run(&given, chosen, &mut |_| {})?;
         let ended = |wanted: fn(&Outcome) -> bool| {
             report.results.iter().filter(move |result| wanted(&result.outcome)).map(|result| result.case.id)
         };
@@ -231,9 +226,9 @@ impl Row {
             _ => None,
         };
         Ok(Self {
-            name,
-            what,
-            expected: expected.iter().copied().collect(),
+            name: fault.name,
+            what: fault.what,
+            expected: fault.fails.iter().copied().filter(|id| chosen.reports(id)).collect(),
             failed: ended(|outcome| *outcome == Outcome::Failed).collect(),
             held: ended(|outcome| *outcome == Outcome::Passed).count(),
             blocked: ended(|outcome| matches!(outcome, Outcome::Blocked(_))).collect(),

@@ -1,16 +1,21 @@
 //! `flexvol check --self`: the kit, checked by drivers that are built to misbehave.
 
 use crate::check::self_test::{self, Row};
+use crate::check::{Chosen, Level};
 use crate::cli::report::duration;
 use crate::cli::screen::{Screen, Tone};
 use crate::failure::Failure;
 use anyhow::Result;
 use std::process::ExitCode;
 
-/// Those that a pattern means; all if there is none.
+/// Those that a pattern means; all if there is none. A pattern with `::` in it means cases.
 pub(super) fn run(screen: &mut Screen, patterns: &[String]) -> Result<ExitCode> {
+    let (cases, drivers): (Vec<_>, Vec<_>) =
+        patterns.iter().cloned().partition(|pattern| pattern.contains("::"));
+    let chosen = Chosen::new(&cases, Level::Should)
+        .map_err(|pattern| Failure::call(format!("no case is meant by {pattern}: flexvol check list")))?;
     let mut shown = screen.passing("looking at the drivers …");
-    let matrix = self_test::run(patterns, &mut |row| {
+    let matrix = self_test::run(&drivers, &chosen, &mut |row| {
         if shown.is_ok() {
             shown = show(screen, row);
         }
