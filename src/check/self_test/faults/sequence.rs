@@ -35,7 +35,7 @@ pub(super) const FAULTS: &[Fault] = &[
             UNMOUNT,
             "    [ ! -d \"$dir\" ] || date >\"${dir%/*}/.last\"\n    sources=$(mounted) || succeed\n",
         )],
-        fails: &["sequence::pod", "left::files"],
+        fails: &["mount::nothing_beside", "sequence::pod", "left::files"],
     },
     Fault {
         name: "lock-without-a-holder",
@@ -49,7 +49,7 @@ pub(super) const FAULTS: &[Fault] = &[
             ),
             (FINISH, "    trap '' HUP INT TERM PIPE\n    [ -z \"$lock\" ] || rmdir \"$lock\"\n"),
         ],
-        fails: &["sequence::lost_answer"],
+        fails: &["crash::closed_reader", "sequence::lost_answer"],
     },
     Fault {
         name: "believes-its-record",
@@ -70,18 +70,25 @@ pub(super) const FAULTS: &[Fault] = &[
                 "    rm -f \"/var/lib/tmpfs.sh-$(printf '%s' \"$dir\" | sha256sum | cut -c 1-20)\"\n    sources=$(mounted) || succeed\n",
             ),
         ],
-        fails: &["sequence::reboot"],
+        fails: &["mount::other_access", "sequence::reboot"],
     },
     Fault {
         name: "needs-its-server",
         what: "fails to unmount when the server of the volume has died",
         of: Keeper,
-        change: &[(
-            "*) fail \"what is mounted at $dir is not from this driver\" ;; esac\n    fi\n",
-            "*) fail \"what is mounted at $dir is not from this driver\" ;; esac\n        \
-             pgrep -f \"$server\\$\" || fail 'the server does not answer'\n    fi\n",
-        )],
-        fails: &["sequence::dead_daemon"],
+        change: &[
+            (
+                "setsid -f $server 3>&- 9>&-",
+                "setsid -f $server 3>&- 9>&- && : >\"/run/keeper.sh-${server##*x}\"",
+            ),
+            (
+                "*) fail \"what is mounted at $dir is not from this driver\" ;; esac\n    fi\n",
+                "*) fail \"what is mounted at $dir is not from this driver\" ;; esac\n        \
+                 [ ! -e \"/run/keeper.sh-${server##*x}\" ] || pgrep -f \"$server\\$\" || fail 'the server does not answer'\n    fi\n",
+            ),
+            ("    stop\n    succeed", "    stop\n    rm -f \"/run/keeper.sh-${server##*x}\"\n    succeed"),
+        ],
+        fails: &["unmount::dead", "sequence::dead_daemon"],
     },
     Fault {
         name: "name-is-a-failure",

@@ -47,10 +47,11 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "unmounts every mount of the volume for the pod that ends first",
         of: Tmpfs,
         change: &[(
-            "    while mounted; do\n",
-            "    sleep 0.1\n    for other in $(findmnt -nro TARGET -S \"${sources%% *}\"); do umount -n \"$other\"; done\n    while mounted; do\n",
+            "    for _ in $sources; do\n",
+            "    sleep 0.1\n    for other in $(findmnt -nro TARGET -S \"${sources%% *}\"); do umount -n \"$other\"; done\n    \
+             for _ in $(mounted); do\n",
         )],
-        fails: &["storm::mount_a_unmount_b", "sequence::two_pods"],
+        fails: &["mount::two_pods", "unmount::others_stay", "storm::mount_a_unmount_b", "sequence::two_pods"],
     },
     Fault {
         name: "a-lock-file-each",
@@ -69,32 +70,35 @@ pub(super) const FAULTS: &[Fault] = &[
         change: &[
             ("verb=${1-}\n", "self=$(stat -c %i \"$0\")\nverb=${1-}\n"),
             (MOUNT, "    \"\") undo=yes\n        sleep 0.1\n"),
-            (FINISH, "    trap '' HUP INT TERM PIPE\n    [ \"$self\" = \"$(stat -c %i \"$0\")\" ] || exit\n"),
+            (
+                FINISH,
+                "    trap '' HUP INT TERM PIPE\n    [ \"$self\" = \"$(stat -c %i \"$0\" || echo \"$self\")\" ] || exit\n",
+            ),
         ],
         fails: &["output::one_object", "storm::replaced", "sequence::upgrade"],
     },
     Fault {
-        name: "unmount-removes-what-mount-needs",
-        what: "removes the directory in unmount, without a lock, and ends without an answer where it is gone in mount",
+        name: "no-mount-while-unmounting",
+        what: "ends without an answer in mount while an unmount runs",
         of: Tmpfs,
         change: &[
+            ("    take \"$1\"\n    [ -d \"$dir\" ]", "    sleep 0.02\n    take \"$1\"\n    [ -d \"$dir\" ]"),
             (
                 MOUNT,
-                "    \"\") sleep 0.1\n        [ -d \"$dir\" ] || { answer='' && exit; }\n        undo=yes\n",
+                "    \"\") exec 7</run\n        flock -n -s 7 || { answer='' && exit; }\n        undo=yes\n",
             ),
             (
                 "    take \"$1\"\n    sources=$(mounted) || succeed\n",
-                "    take \"$1\"\n    exec 9<&-\n    sources=$(mounted) || { rmdir \"$dir\"; succeed; }\n",
+                "    take \"$1\"\n    sources=$(mounted) || { exec 7</run; flock 7; exec 9<&-; sleep 0.5; succeed; }\n",
             ),
-            (LOCK, "    [ $verb = unmount ] || flock 9\n"),
         ],
         fails: &["output::one_object", "storm::mount_and_unmount"],
     },
     Fault {
         name: "server-in-the-pod",
-        what: "starts the server in the volume's directory above",
+        what: "starts the server in the directory of the pod's volumes",
         of: Keeper,
-        change: &[(DO_START, "( cd \"${dir%/*}\" && setsid -f $server 3>&- 9>&- )")],
+        change: &[(DO_START, "cd \"${dir%/*}\" && setsid -f $server 3>&- 9>&-")],
         fails: &["daemon::descriptors"],
     },
     Fault {
@@ -122,7 +126,7 @@ pub(super) const FAULTS: &[Fault] = &[
                  if [ -s \"$(file)\" ]; then kill -9 \"$(cat \"$(file)\")\"; rm -f \"$(file)\"; fi\n    \
                  while pkill -KILL -f \"$server\\$\"; do sleep 0.01; done\n}",
             ),
-            (DO_START, "setsid -f sh -c \"echo \\$\\$ >$(file); exec $server\" 3>&- 9>&-"),
+            (DO_START, "setsid -f $server 3>&- 9>&- && pgrep -f \"$server\\$\" >\"$(file)\""),
         ],
         fails: &["daemon::spares_strangers"],
     },
