@@ -42,6 +42,13 @@ impl Chosen {
         self.reported.iter().any(|case| case.id == id)
     }
 
+    /// Those of just these ids, if they are played and there are any.
+    pub fn with_ids(ids: &[&str]) -> Option<Self> {
+        let cases: Vec<_> = Case::all().filter(|case| ids.contains(&case.id)).collect();
+        let all_played = cases.iter().all(|case| matches!(case.how, How::Played(_)));
+        (all_played && !cases.is_empty()).then(|| Self { reported: cases.clone(), played: cases })
+    }
+
     /// Everything.
     pub fn all() -> Self {
         let reported: Vec<_> = Case::all().collect();

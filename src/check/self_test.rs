@@ -84,22 +84,41 @@ pub struct Matrix {
     pub rows: Vec<Row>,
 }
 
-/// Plays every case with every driver whose name is meant by one of the patterns, or with all; `done` is told of
-/// each driver as it is through.
-pub fn run(patterns: &[String], done: &mut dyn FnMut(&Row)) -> Result<Matrix> {
+/// Which cases are played with a misbehaving driver.
+#[derive(Clone, Debug)]
+pub enum Depth {
+    /// These: with all of them, a fault is seen to fail no other case than its own.
+    Chosen(Chosen),
+    /// Those it is to fail. Where one of them is watched, that is all of them. The well-behaved drivers play
+    /// everything.
+    OwnCases,
+}
+
+/// Plays cases with every driver whose name is meant by one of the patterns, or with all; `done` is told of each
+/// driver as it is through.
+pub fn run(patterns: &[String], depth: &Depth, done: &mut dyn FnMut(&Row)) -> Result<Matrix> {
     let wanted = |name: &str| patterns.is_empty() || patterns.iter().any(|pattern| matching(pattern, name));
     let directory = tempfile::tempdir().context("make a directory for the drivers")?;
     let mut matrix = Matrix::default();
     for reference in Reference::ALL.into_iter().filter(|reference| wanted(reference.name())) {
         let script = write(directory.path(), reference.name(), reference.text())?;
         let fault = Fault { name: reference.name(), what: "", of: reference, change: &[], fails: &[] };
-        matrix.push(Row::of(&fault, script, chosen)?, done);
+        matrix.push(Row::of(&fault, script, &depth.cases_of(&fault))?, done);
     }
     for fault in Fault::all().filter(|fault| wanted(fault.name)) {
         let script = write(directory.path(), fault.name, &fault.text()?)?;
-        matrix.push(Row::of(fault, script, chosen)?, done);
+        matrix.push(Row::of(fault, script, &depth.cases_of(fault))?, done);
     }
     Ok(matrix)
+}
+
+impl Depth {
+    fn cases_of(&self, fault: &Fault) -> Chosen {
+        match self {
+            Self::Chosen(chosen) => chosen.clone(),
+            Self::OwnCases => Chosen::with_ids(fault.fails).unwrap_or_else(Chosen::all),
+        }
+    }
 }
 
 impl Reference {
@@ -160,7 +179,8 @@ impl Reference {
             repeat: 1,
             patience: PATIENCE,
             seed: SEED,
-            jobs: std::thread::available_parallelism().map_or(1, usize::from),
+            // Much of a case is waiting for processes and namespaces to begin and to end.
+            jobs: 2 * std::thread::available_parallelism().map_or(1, usize::from),
             ..Given::new(script)
         })
     }

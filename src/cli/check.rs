@@ -59,6 +59,9 @@ pub(super) struct Check {
     /// Check the kit itself: drivers that are built to misbehave must be found out, each by its own cases
     #[arg(long = "self", conflicts_with = "driver")]
     self_test: bool,
+    /// With --self: play with each driver only the cases it is to fail, unless one of them watches all others
+    #[arg(long, requires = "self_test")]
+    quick: bool,
     #[command(flatten)]
     run: RunArguments,
 }
@@ -84,7 +87,7 @@ impl Check {
         let done = match &self.action {
             Some(Action::List(list)) => list.run(screen),
             Some(Action::Template(template)) => template.run(screen),
-            None if self.self_test => self_test::run(screen, self.run.patterns()),
+            None if self.self_test => self_test::run(screen, self.run.patterns(), self.quick),
             None => self.check(screen),
         };
         done.unwrap_or_else(|error| {

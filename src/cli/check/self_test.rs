@@ -1,6 +1,6 @@
 //! `flexvol check --self`: the kit, checked by drivers that are built to misbehave.
 
-use crate::check::self_test::{self, Row};
+use crate::check::self_test::{self, Depth, Row};
 use crate::check::{Chosen, Level};
 use crate::cli::report::duration;
 use crate::cli::screen::{Screen, Tone};
@@ -9,13 +9,14 @@ use anyhow::Result;
 use std::process::ExitCode;
 
 /// Those that a pattern means; all if there is none. A pattern with `::` in it means cases.
-pub(super) fn run(screen: &mut Screen, patterns: &[String]) -> Result<ExitCode> {
+pub(super) fn run(screen: &mut Screen, patterns: &[String], quick: bool) -> Result<ExitCode> {
     let (cases, drivers): (Vec<_>, Vec<_>) =
         patterns.iter().cloned().partition(|pattern| pattern.contains("::"));
     let chosen = Chosen::new(&cases, Level::Should)
         .map_err(|pattern| Failure::call(format!("no case is meant by {pattern}: flexvol check list")))?;
+    let depth = if quick { Depth::OwnCases } else { Depth::Chosen(chosen) };
     let mut shown = screen.passing("looking at the drivers …");
-    let matrix = self_test::run(&drivers, &chosen, &mut |row| {
+    let matrix = self_test::run(&drivers, &depth, &mut |row| {
         if shown.is_ok() {
             shown = show(screen, row);
         }
