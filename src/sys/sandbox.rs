@@ -541,9 +541,11 @@ mod tests {
         }
         let said = play(name, |inside| {
             assert_eq!(inside.devices().unwrap(), [""; 0].map(PathBuf::from));
+            // Somebody else may take the free device first.
             let made = sh("set -e; truncate -s 4M /image; mkdir /run/a; mount -t tmpfs none /run/a; cp /image /run/a
-            losetup -f --show /image; losetup -f --show /run/a/image; losetup -f --show -r /bin/sh 2>/dev/null
-            mkfs.ext4 -q /image; mount -o loop /image /mnt; truncate -s 1M /mnt/image; losetup -f --show /mnt/image");
+                attach() { for i in 1 2 3 4 5 6 7 8; do losetup -f --show \"$@\" 2>/dev/null && return; sleep 0.02; done; false; }
+                attach /image; attach /run/a/image; attach -r /bin/sh
+                mkfs.ext4 -q /image; mount -o loop /image /mnt; truncate -s 1M /mnt/image; attach /mnt/image");
             let found = inside.devices().unwrap();
             assert!(made.lines().all(|path| found.contains(&path.into())), "{made} {found:?}");
             assert_eq!((made.lines().count(), found.len()), (4, 4), "{made} {found:?}");
@@ -667,6 +669,7 @@ mod tests {
                 run(
                     "echo y > /tmp/sandbox-test; mount -t tmpfs none /mnt; cat /etc/passwd | head -c4; id -u; touch /run/x",
                 );
+                assert_eq!(run("stat -c %a /tmp"), "1777");
                 let mounts = inside.mounts().unwrap();
                 let mounts: Vec<_> = mounts.into_iter().map(|entry| entry.target).collect();
                 format!("{:?} {} {}", isolation, shown(&mounts), shown(&inside.changed().unwrap()))
