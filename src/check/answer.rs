@@ -158,7 +158,8 @@ impl Answer {
         let diagnosis = Diagnosis::of(&self.executable, &self.asked, &self.run, &self.verdict);
         let mut kubelet = self.asked.redactor().clean(&self.verdict.to_string());
         if let Some(line) = diagnosis.event.or_else(|| diagnosis.log.into_iter().next()) {
-            let _ = write!(kubelet, "; {line}");
+            // Mostly the event is the verdict, and before it what failed.
+            kubelet = if line.contains(&kubelet) { line } else { format!("{kubelet}; {line}") };
         }
         if let Some(sticky) = diagnosis.sticky {
             let _ = write!(kubelet, "; from now on {sticky}");
