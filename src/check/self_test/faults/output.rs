@@ -117,13 +117,6 @@ pub(super) const FAULTS: &[Fault] = &[
         fails: &["output::pipe_closed"],
     },
     Fault {
-        name: "pipe-held-for-a-moment",
-        what: "leaves something behind that keeps its output open for a moment",
-        of: Tmpfs,
-        change: &[(PRINT, "    setsid -f sleep 0.5 9>&-\n    printf '%s\\n' \"$answer\" >&3")],
-        fails: &["output::pipe_closed"],
-    },
-    Fault {
         name: "hang",
         what: "waits for a server that never answers when it does not know a verb",
         of: Tmpfs,
