@@ -137,7 +137,11 @@ impl Subject<'_> {
         }
         // Kubelet tries once, and leaves what cannot be removed.
         let _ = remove_directory(target.as_path());
-        if self.attaches() { self.unstage(volume) } else { Ok(()) }
+        if self.attaches() {
+            // There may be nothing to detach, and others look at that.
+            let _ = self.unstage(volume);
+        }
+        Ok(())
     }
 
     /// What the volume looks like when nothing is changed; marked, where it keeps what is written.

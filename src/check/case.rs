@@ -136,7 +136,9 @@ mod tests {
         for case in Case::all() {
             assert!(ids.insert(case.id), "{} is there twice", case.id);
             let (group, name) = case.id.split_once("::").unwrap();
-            let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+            let plain = |text: &str| {
+                text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+            };
             assert!(plain(group) && plain(name) && !name.is_empty(), "{}", case.id);
         }
     }

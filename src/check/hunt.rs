@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_is_elsewhere_too_is_no_secret() {
-        assert!(hunt("abc", "").is_vain());
+        assert!(hunt("ab", "").is_vain());
         assert!(hunt("password", "").found(b"the password of x").is_some());
         assert!(hunt("password", "secret/password").found(b"the password of x").is_none());
         assert!(hunt("s3cr3t", "").found(b"is s3cr3t").is_some());

@@ -40,8 +40,8 @@ fn live(subject: &mut Subject<'_>, look: &mut Judge<'_>) -> Played {
         Some(evidence) => Err(Stopped::from(hunt.masked(evidence))),
         None => Ok(()),
     };
-    for _ in 0..2 {
-        let answer = subject.mount(&volume)?.or_blocked("mount::works")?;
+    for about_it in ["mount::works", "mount::twice"] {
+        let answer = subject.mount(&volume)?.or_blocked(about_it)?;
         see(&hunt, &answer)?;
     }
     let answer = subject.unmount(&volume)?.or_blocked("unmount::works")?;

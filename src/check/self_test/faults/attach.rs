@@ -32,7 +32,7 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "takes another device each time it is asked for one",
         of: Loop,
         change: &[(FIND, r#"found=$(losetup -f --show "$image")"#)],
-        fails: &["attach::twice", "attach::works"],
+        fails: &["attach::works", "left::files"],
     },
     Fault {
         name: "no-device",
@@ -49,14 +49,14 @@ pub(super) const FAULTS: &[Fault] = &[
             UNKNOWN,
             r#"[ -b "$1" ] || fail "$1 is no device"; record=$(readlink "$images/attached/$1")"#,
         )],
-        fails: &["attach::detach_by_name", "attach::detach_unknown", "attach::second_node", "attach::works"],
+        fails: &["attach::works"],
     },
     Fault {
         name: "detached-is-a-failure",
         what: "fails to detach what is not attached",
         of: Loop,
         change: &[(UNKNOWN, r#"record=$(readlink "$images/attached/$1") || fail "$1 is not attached""#)],
-        fails: &["attach::detach_twice", "attach::detach_unknown", "attach::wait_fails_in_time"],
+        fails: &["attach::detach_twice", "attach::detach_unknown"],
     },
     Fault {
         name: "detach-by-part-of-a-name",
@@ -176,6 +176,9 @@ pub(super) const FAULTS: &[Fault] = &[
             "attach::read_only",
             "attach::partition_table",
             "attach::unknown_data",
+            "left::files",
+            "options::read_only",
+            "unmount::keeps_data",
         ],
     },
     Fault {

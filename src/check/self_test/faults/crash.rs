@@ -27,11 +27,12 @@ pub(super) const FAULTS: &[Fault] = &[
         change: &[
             (
                 "    set -- $fields\n",
-                "    set -- $fields\n    until mkdir \"${dir%/pods/*}/lock\"; do sleep 0.02; done; lock=yes\n",
+                "    set -- $fields\n    lock=/run/$(printf '%s' \"$dir\" | tr / _)\n    \
+                 until mkdir \"$lock\"; do sleep 0.02; done; locked=yes\n",
             ),
             (
                 "    [ -z \"$made\" ] || rmdir \"$dir\"\n",
-                "    [ -z \"$made\" ] || rmdir \"$dir\"\n    [ -z \"${lock-}\" ] || rmdir \"${dir%/pods/*}/lock\"\n",
+                "    [ -z \"$made\" ] || rmdir \"$dir\"\n    [ -z \"${locked-}\" ] || rmdir \"$lock\"\n",
             ),
         ],
         fails: &["crash::killed_mount_then_mount", "crash::lock_is_freed", "output::in_time"],

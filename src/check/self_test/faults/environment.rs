@@ -54,7 +54,7 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "looks for its own directory without quotes, and finds none if there are blanks in its path",
         of: Tmpfs,
         change: &[(VERB, "[ -d ${0%/*} ] || fail \"where am I?\"\nverb=${1-}\n")],
-        fails: &["environment::other_path", "environment::symlink"],
+        fails: &["environment::other_path"],
     },
     Fault {
         name: "is-no-link",

@@ -6,7 +6,7 @@ use crate::check::self_test::Reference::{Keeper, Tmpfs};
 const LOCK: &str =
     "    flock -w 100 9 || fail \"another call for this pod does not end: look for it with ps\"\n";
 const MOUNT: &str = "    \"\") undo=yes\n";
-const FINISH: &str = "    trap '' HUP INT TERM PIPE\n";
+const SUCCEED: &str = "succeed() {\n";
 const DO_START: &str = "setsid -f $server 3>&- 9>&-";
 
 pub(super) const FAULTS: &[Fault] = &[
@@ -47,9 +47,9 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "unmounts every mount of the volume for the pod that ends first",
         of: Tmpfs,
         change: &[(
-            "    for _ in $sources; do\n",
+            "    while mounted; do\n",
             "    sleep 0.1\n    for other in $(findmnt -nro TARGET -S \"${sources%% *}\"); do umount -n \"$other\"; done\n    \
-             for _ in $(mounted); do\n",
+             while mounted; do\n",
         )],
         fails: &["mount::two_pods", "unmount::others_stay", "storm::mount_a_unmount_b", "sequence::two_pods"],
     },
@@ -62,37 +62,6 @@ pub(super) const FAULTS: &[Fault] = &[
             "    take \"$1\"\n    : >\"/run/tmpfs.sh-$(printf '%s' \"$dir\" | sha256sum | cut -c 1-20)\"\n    sources",
         )],
         fails: &["storm::cycles"],
-    },
-    Fault {
-        name: "looks-itself-up",
-        what: "ends without an answer if its own file was replaced meanwhile",
-        of: Tmpfs,
-        change: &[
-            ("verb=${1-}\n", "self=$(stat -c %i \"$0\")\nverb=${1-}\n"),
-            (MOUNT, "    \"\") undo=yes\n        sleep 0.1\n"),
-            (
-                FINISH,
-                "    trap '' HUP INT TERM PIPE\n    [ \"$self\" = \"$(stat -c %i \"$0\" || echo \"$self\")\" ] || exit\n",
-            ),
-        ],
-        fails: &["output::one_object", "storm::replaced", "sequence::upgrade"],
-    },
-    Fault {
-        name: "no-mount-while-unmounting",
-        what: "ends without an answer in mount while an unmount runs",
-        of: Tmpfs,
-        change: &[
-            ("    take \"$1\"\n    [ -d \"$dir\" ]", "    sleep 0.02\n    take \"$1\"\n    [ -d \"$dir\" ]"),
-            (
-                MOUNT,
-                "    \"\") exec 7</run\n        flock -n -s 7 || { answer='' && exit; }\n        undo=yes\n",
-            ),
-            (
-                "    take \"$1\"\n    sources=$(mounted) || succeed\n",
-                "    take \"$1\"\n    sources=$(mounted) || { exec 7</run; flock 7; exec 9<&-; sleep 0.5; succeed; }\n",
-            ),
-        ],
-        fails: &["output::one_object", "storm::mount_and_unmount"],
     },
     Fault {
         name: "server-in-the-pod",

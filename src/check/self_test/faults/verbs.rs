@@ -55,7 +55,17 @@ pub(super) const FAULTS: &[Fault] = &[
             OPTIONS,
             "case $fields in error:*) answer='{\"status\":\"Not supported\"}' && exit ;; esac",
         )],
-        fails: &["verbs::present_stay_present"],
+        fails: &[
+            "verbs::present_stay_present",
+            "options::duplicate_keys",
+            "options::long",
+            "options::malformed",
+            "options::read_write",
+            "options::strings_only",
+            "options::unicode",
+            "secrets::bad_base64",
+            "secrets::missing",
+        ],
     },
     Fault {
         name: "arguments-are-not-counted",
