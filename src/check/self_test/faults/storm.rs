@@ -6,7 +6,6 @@ use crate::check::self_test::Reference::{Keeper, Tmpfs};
 const LOCK: &str =
     "    flock -w 100 9 || fail \"another call for this pod does not end: look for it with ps\"\n";
 const MOUNT: &str = "    \"\") undo=yes\n";
-const SUCCEED: &str = "succeed() {\n";
 const DO_START: &str = "setsid -f $server 3>&- 9>&-";
 
 pub(super) const FAULTS: &[Fault] = &[
