@@ -63,13 +63,18 @@ impl CaseResult {
     /// A piece of evidence as names and texts, in the order in which an author wants to know: what was seen,
     /// sent, what came back, what kubelet does then, why that matters and how it is mended.
     pub fn told(&self, evidence: &Evidence) -> Vec<(&'static str, String)> {
-        let mend = evidence.mend.as_deref().unwrap_or(self.case.mend);
+        // What keeps a case from being judged is another one's subject.
+        let about = match &self.outcome {
+            Outcome::Blocked(by) => Case::named(by).unwrap_or(self.case),
+            _ => self.case,
+        };
+        let mend = evidence.mend.as_deref().unwrap_or(about.mend);
         let all = [
             ("seen", evidence.problem.clone()),
             ("sent", words(&evidence.sent)),
             ("got", evidence.came_back.clone()),
             ("kubelet", evidence.kubelet.clone()),
-            ("because", self.case.reason.to_owned()),
+            ("because", about.reason.to_owned()),
             ("mend", mend.to_owned()),
         ];
         all.into_iter().filter(|(_, text)| !text.is_empty()).collect()
