@@ -220,7 +220,7 @@ fn cases_are_listed_by_pattern_and_level() {
     let must = site.flexvol(&["check", "list", "--json", "--level", "must"]).good().json();
     assert!(must.as_array().unwrap().len() < all.len());
     assert!(must.as_array().unwrap().iter().all(|case| case["level"] == "must"));
-    let table = site.flexvol(&["check", "list", "-t", "mount::tw*", "-t", "output::size"]).good().out;
+    let table = site.flexvol(&["check", "list", "-t", "mount::twi*", "-t", "output::size"]).good().out;
     let ids: Vec<_> = table.lines().skip(1).map(|line| line.split(' ').next().unwrap()).collect();
     assert_eq!(ids, ["output::size", "mount::twice"], "{table}");
 }
