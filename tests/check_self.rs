@@ -33,7 +33,7 @@ const IDLE: &[(&str, &str)] = &[
 ];
 
 fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/check-self.txt")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/check-self.txt")
 }
 
 /// What is expected of every driver, as `--self` shows it; how much of it holds depends on the machine.
