@@ -21,6 +21,9 @@ const FEWEST: usize = 60;
 /// Of so many misbehaviours one is played, where time matters.
 const SAMPLE: usize = 3;
 
+/// What it fails besides its own cases depends on when the kernel lets go of a loop device: only in full runs.
+const VARIES: &str = "formats-always";
+
 /// Cases that no fault fails, and why not.
 const IDLE: &[(&str, &str)] = &[
     ("attach::unmount_device", "without it no case of a driver that attaches can be judged"),
@@ -86,8 +89,8 @@ fn each_misbehaviour_is_caught_by_its_cases_only() {
     command.args(["check", "--self", "--json"]);
     // Everything with everybody takes a quarter of an hour on two cores.
     let full = std::env::var_os("FULL").is_some();
-    let sampled: Vec<_> =
-        Fault::all().step_by(if full { 1 } else { SAMPLE }).map(|fault| fault.name).collect();
+    let sampled = Fault::all().step_by(if full { 1 } else { SAMPLE }).map(|fault| fault.name);
+    let sampled: Vec<_> = sampled.filter(|name| full || *name != VARIES).collect();
     if !full {
         command.arg("--quick");
         for name in Reference::ALL.map(Reference::name).iter().chain(&sampled) {
