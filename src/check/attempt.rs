@@ -3,7 +3,7 @@
 
 use super::answer::{Answer, Meant};
 use super::evidence::Stopped;
-use super::staging::{is_mounted, make_directory, put, remove_directory};
+use super::staging::{UNMOUNT_WORKS, is_mounted, make_directory, put, remove_directory};
 use super::subject::{NODE, Subject};
 use crate::kubelet::{PodVolume, by_kubelet};
 use crate::protocol::{Access, Call, DriverStatus, Options};
@@ -142,6 +142,26 @@ impl Subject<'_> {
             let _ = self.unstage(volume);
         }
         Ok(())
+    }
+
+    /// Puts an end to `mount` alone, whatever came of it; the device stays.
+    pub(super) fn clear_mount(&mut self, volume: &PodVolume) -> Result<(), Stopped> {
+        let target = volume.target()?;
+        if is_mounted(&target)? {
+            self.unmount(volume)?.or_blocked(UNMOUNT_WORKS)?;
+        }
+        let _ = remove_directory(target.as_path());
+        Ok(())
+    }
+
+    /// Has the volume once, for a case that begins with it read-only: a disk may be blank.
+    pub(super) fn use_once(&mut self) -> Result<(), Stopped> {
+        if !self.attaches() && !self.facts.keeps_data {
+            return Ok(());
+        }
+        let volume = self.volume()?;
+        self.bring_up(&volume)?;
+        self.take_down(&volume)
     }
 
     /// What the volume looks like when nothing is changed; marked, where it keeps what is written.

@@ -53,12 +53,9 @@ pub(super) fn spacious(options: &Options) -> String {
     format!(" \n{{{}\n}}\n\t ", members.join(" ,"))
 }
 
-/// Every character of every value as an escape, and of every key too if that is asked for.
-pub(super) fn all_escaped(options: &Options, keys_too: bool) -> String {
-    object(pairs(options).into_iter().map(|(key, value)| {
-        let key = if keys_too { escaped(&key) } else { quoted(&key) };
-        (key, escaped(&value))
-    }))
+/// Every character of every key and value as an escape.
+pub(super) fn all_escaped(options: &Options) -> String {
+    object(pairs(options).into_iter().map(|(key, value)| (escaped(&key), escaped(&value))))
 }
 
 #[cfg(test)]
@@ -71,7 +68,7 @@ mod tests {
 
     #[test]
     fn every_spelling_means_the_same() {
-        let spelled = [all_escaped(&options(), false), all_escaped(&options(), true), spacious(&options())];
+        let spelled = [all_escaped(&options()), spacious(&options())];
         for text in spelled {
             assert_eq!(Options::parse(&text).unwrap(), options(), "{text}");
             assert_ne!(text, options().to_json());

@@ -15,7 +15,7 @@ use std::path::Path;
 /// The case about a first mount, for those that need one to begin.
 const MOUNT_WORKS: &str = "mount::works";
 /// The case about an unmount, for those that need one to end.
-const UNMOUNT_WORKS: &str = "unmount::works";
+pub(super) const UNMOUNT_WORKS: &str = "unmount::works";
 /// The case about the device of a volume, for those that need one to begin.
 const ATTACH_WORKS: &str = "attach::works";
 

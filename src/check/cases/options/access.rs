@@ -1,7 +1,7 @@
 //! What kubelet says about a volume and its pod.
 
 use super::values::Elsewhere;
-use crate::check::attempt::{Attempt, Looks, plainly};
+use crate::check::attempt::{Attempt, plainly};
 use crate::check::evidence::{Played, Stopped};
 use crate::check::given::Nature;
 use crate::check::spelling::{object, pairs, quoted, with_member, with_value};
@@ -44,8 +44,7 @@ const LIKENESSES: [&str; 4] = [
 const GROUP: u32 = 4321;
 
 pub(super) fn read_only(subject: &mut Subject<'_>) -> Played {
-    // What is blank cannot be used read-only.
-    subject.usual_looks()?;
+    subject.use_once()?;
     let volume = with_access(subject.volume()?, Access::ReadOnly);
     let attempt = subject.attempt(&volume, &plainly)?;
     let answer = attempt.answer.succeeds("the volume is asked for read-only")?;
@@ -124,17 +123,16 @@ pub(super) fn ro_wins(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-/// What the volume usually looks like; blocked if `ro` alone does not make it read-only.
-fn need_read_only(subject: &mut Subject<'_>) -> Result<Looks, Stopped> {
-    let usual = subject.usual_looks()?;
+/// Blocked if `ro` alone does not make it read-only.
+fn need_read_only(subject: &mut Subject<'_>) -> Result<(), Stopped> {
+    subject.use_once()?;
     let volume = with_access(subject.volume()?, Access::ReadOnly);
     let answer = subject.attempt(&volume, &plainly)?.answer.or_blocked(READ_ONLY)?;
     if write(&volume)?.is_ok() {
         let evidence = answer.evidence("a read-only volume is needed first, and a file can be written");
         return Err(Stopped::Blocked(READ_ONLY, Box::new(evidence)));
     }
-    subject.clear(&volume)?;
-    Ok(usual)
+    subject.clear(&volume)
 }
 
 /// Whether it was refused. `ro` stands beside whatever the user has changed.
@@ -155,7 +153,7 @@ fn must_not_write(
 }
 
 pub(super) fn other_case_key(subject: &mut Subject<'_>) -> Played {
-    let usual = need_read_only(subject)?;
+    need_read_only(subject)?;
     let with = |keys: &[&str], value: &str, volume: &mut PodVolume| {
         volume.options.own.extend(keys.iter().map(|key| ((*key).to_owned(), value.to_owned())));
     };
@@ -165,21 +163,34 @@ pub(super) fn other_case_key(subject: &mut Subject<'_>) -> Played {
             must_not_write(subject, &format!("{key:?} \"rw\""), &|volume| with(&[key], "rw", volume))?;
         }
     }
-    if usual.is_read_only() || subject.given.is(Nature::ReadOnly) {
+    if subject.given.is(Nature::ReadOnly) {
         return Ok(());
     }
-    for key in LIKENESSES {
-        let mut volume = with_access(subject.volume()?, Access::ReadWrite);
-        with(&[key], "ro", &mut volume);
-        let attempt = subject.attempt(&volume, &plainly)?;
-        if attempt.answer.is_success() && write(&volume)?.is_err() {
-            return Err(attempt
-                .answer
-                .fails(format!("rw was asked for, and {key:?} \"ro\" makes it read-only")));
+    if must_stay_writable(subject, "a key that looks like readwrite", &|volume| {
+        with(&LIKENESSES, "ro", volume)
+    })? {
+        for key in LIKENESSES {
+            must_stay_writable(subject, &format!("{key:?} \"ro\""), &|volume| with(&[key], "ro", volume))?;
         }
-        subject.clear(&volume)?;
     }
     Ok(())
+}
+
+/// Whether it was refused. `rw` stands beside what the user has added.
+fn must_stay_writable(
+    subject: &mut Subject<'_>,
+    what: &str,
+    change: &dyn Fn(&mut PodVolume),
+) -> Result<bool, Stopped> {
+    let mut volume = with_access(subject.volume()?, Access::ReadWrite);
+    change(&mut volume);
+    let attempt = subject.attempt(&volume, &plainly)?;
+    let refused = !attempt.answer.is_success();
+    if !refused && write(&volume)?.is_err() {
+        return Err(attempt.answer.fails(format!("rw was asked for, and {what} makes it read-only")));
+    }
+    subject.clear(&volume)?;
+    Ok(refused)
 }
 
 pub(super) fn fs_group(subject: &mut Subject<'_>) -> Played {
@@ -196,21 +207,23 @@ pub(super) fn fs_group(subject: &mut Subject<'_>) -> Played {
         }
         subject.clear(&volume)?;
     }
-    for odd in ["0", "4294967294", "4294967295", "-1", "abc", ""] {
-        let mut volume = subject.volume()?;
-        volume.options.fs_group = None;
+    // The device knows nothing of it.
+    let volume = subject.volume()?;
+    subject.stage(&volume)?;
+    let odd = ["0", "abc", "4294967294", "4294967295", "-1", ""];
+    for odd in odd.into_iter().take(if subject.repeat() > 1 { odd.len() } else { 2 }) {
+        let mut changed = volume.clone();
+        changed.options.fs_group = None;
         let spelling = |options: &Options| {
             with_member(options, "kubernetes.io/mounterArgs.FsGroup", &quoted(odd)).into()
         };
-        // The device knows nothing of it.
-        subject.stage(&volume)?;
-        let attempt = subject.attempt_mount(&volume, &spelling)?;
+        let attempt = subject.attempt_mount(&changed, &spelling)?;
         if !attempt.answer.is_success() {
             attempt.answer.refuses(&format!("the fsGroup {odd:?} must be taken or refused"))?;
         }
-        subject.clear(&volume)?;
+        subject.clear_mount(&volume)?;
     }
-    Ok(())
+    subject.clear(&volume)
 }
 
 pub(super) fn without_pod(subject: &mut Subject<'_>) -> Played {
@@ -240,21 +253,39 @@ pub(super) fn pod_names(subject: &mut Subject<'_>) -> Played {
         ("pvOrVolumeName", |volume, name| volume.options.volume_name = Some(name)),
     ];
     let elsewhere = Elsewhere::make(subject)?;
-    for (key, set) in NAMES {
-        for way in elsewhere.ways("").into_iter().skip(1).take(subject.repeat().min(2)) {
-            let volume = subject.volume()?;
-            subject.stage(&volume)?;
+    let volume = subject.volume()?;
+    subject.stage(&volume)?;
+    let ways = elsewhere.ways("");
+    let way = ways[1].clone();
+    let mut all = volume.clone();
+    NAMES.iter().for_each(|(_, set)| set(&mut all, way.clone()));
+    let refused = !must_stay_inside(subject, &all, &elsewhere, &format!("with {way:?} as every name"))?;
+    let one_by_one = refused || subject.repeat() > 1;
+    for (key, set) in NAMES.into_iter().filter(|_| one_by_one) {
+        for way in ways.iter().skip(1).take(subject.repeat()) {
             let mut changed = volume.clone();
             set(&mut changed, way.clone());
-            let attempt = subject.attempt_mount(&changed, &plainly)?;
-            let touched = elsewhere.touched(&volume)?;
-            subject.clear(&volume)?;
-            if let Some(what) = touched.map_or_else(|| elsewhere.touched(&volume), |what| Ok(Some(what)))? {
-                return Err(attempt.answer.fails(format!("with {way:?} as kubernetes.io/{key} {what}")));
-            }
+            must_stay_inside(subject, &changed, &elsewhere, &format!("with {way:?} as kubernetes.io/{key}"))?;
         }
     }
+    subject.clear(&volume)?;
     elsewhere.remove()
+}
+
+/// Whether it was a success.
+fn must_stay_inside(
+    subject: &mut Subject<'_>,
+    volume: &PodVolume,
+    elsewhere: &Elsewhere,
+    how: &str,
+) -> Result<bool, Stopped> {
+    let attempt = subject.attempt_mount(volume, &plainly)?;
+    let touched = elsewhere.touched(volume)?;
+    subject.clear_mount(volume)?;
+    match touched.map_or_else(|| elsewhere.touched(volume), |what| Ok(Some(what)))? {
+        Some(what) => Err(attempt.answer.fails(format!("{how} {what}"))),
+        None => Ok(attempt.answer.is_success()),
+    }
 }
 
 fn with_access(mut volume: PodVolume, access: Access) -> PodVolume {

@@ -31,13 +31,9 @@ const LONG: usize = 127 << 10;
 
 pub(super) fn escapes(subject: &mut Subject<'_>) -> Played {
     let usual = subject.usual_looks()?;
-    for (keys_too, how) in [
-        (false, "with every character of the values as a \\u escape"),
-        (true, "with every character of keys and values as a \\u escape"),
-    ] {
-        let volume = subject.volume()?;
-        subject.must_look(&usual, &volume, &|options| all_escaped(options, keys_too).into(), how)?;
-    }
+    let volume = subject.volume()?;
+    let how = "with every character of keys and values as a \\u escape";
+    subject.must_look(&usual, &volume, &|options| all_escaped(options).into(), how)?;
     must_ignore(subject, &usual, ESCAPES, "beside a new key with all that Go escapes")
 }
 
@@ -143,8 +139,7 @@ pub(super) fn strings_only(subject: &mut Subject<'_>) -> Played {
 }
 
 pub(super) fn duplicate_keys(subject: &mut Subject<'_>) -> Played {
-    // A blank disk cannot be used read-only.
-    subject.usual_looks()?;
+    subject.use_once()?;
     let mut volume = subject.volume()?;
     volume.options.access = Some(crate::protocol::Access::ReadWrite);
     let twice = |options: &Options| with_member(options, "kubernetes.io/readwrite", "\"ro\"").into();
@@ -162,7 +157,9 @@ pub(super) fn unicode(subject: &mut Subject<'_>) -> Played {
     let usual = subject.usual_looks()?;
     must_ignore(subject, &usual, SCRIPTS, "beside a new key in several scripts")?;
     let end = Subject::budget();
-    for place in super::values::places(subject)? {
+    let places = super::values::places(subject)?;
+    let fewer = if subject.repeat() > 1 { 0 } else { 2 };
+    for place in places.iter().take(places.len() - fewer) {
         if std::time::Instant::now() > end {
             break;
         }

@@ -76,7 +76,7 @@ fn keys(subject: &mut Subject<'_>) -> Result<Vec<String>, Stopped> {
 /// Everywhere.
 pub(in crate::check::cases) fn places(subject: &mut Subject<'_>) -> Result<Vec<Place>, Stopped> {
     let values = keys(subject)?.into_iter().map(Place::Value);
-    Ok(values.chain([Place::FsType, Place::Unknown, Place::Key]).collect())
+    Ok(values.chain([Place::Unknown, Place::Key, Place::FsType]).collect())
 }
 
 /// Whether a message speaks of an option, in whatever spelling.
@@ -160,11 +160,7 @@ pub(super) fn injection(subject: &mut Subject<'_>) -> Played {
             Place::Value(key) => own.get(key).cloned().unwrap_or_default(),
             _ => volume.options.fs_type.clone().unwrap_or_default(),
         };
-        let stranger = format!("{given},uid={STRANGER}");
-        let (comma, guard) = (format!("{given},ro"), format!("{given},suid,dev"));
-        let texts =
-            [comma, guard, stranger, format!("{given} -o ro"), "-oro".to_owned(), "--help".to_owned()];
-        for text in texts {
+        for text in spoilt(&given, subject.repeat() > 1) {
             if Instant::now() > end {
                 return Ok(());
             }
@@ -179,6 +175,15 @@ pub(super) fn injection(subject: &mut Subject<'_>) -> Played {
         }
     }
     Ok(())
+}
+
+/// A value with what mount would take for more of its own options.
+fn spoilt(given: &str, all: bool) -> Vec<String> {
+    let mut texts = vec![format!("{given},ro"), format!("{given},suid,dev"), format!("{given} -o ro")];
+    if all {
+        texts.extend([format!("{given},uid={STRANGER}"), "-oro".to_owned(), "--help".to_owned()]);
+    }
+    texts
 }
 
 /// What a success has that was not asked for.

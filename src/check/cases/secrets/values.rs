@@ -2,10 +2,9 @@
 
 use crate::check::attempt::plainly;
 use crate::check::cases::options::names;
-use crate::check::evidence::{Played, Stopped};
+use crate::check::evidence::Played;
 use crate::check::hunt::{Hunt, contains, in_directory, read};
 use crate::check::spelling::{object, pairs, quoted, with_value};
-use crate::check::staging::remove_directory;
 use crate::check::subject::Subject;
 use crate::kubelet::PodVolume;
 use crate::protocol::Options;
@@ -80,8 +79,7 @@ pub(super) fn bad_base64(subject: &mut Subject<'_>) -> Played {
         }
         // There may be one that this driver has no use for.
         taken = Some(attempt.answer.fails(format!("secret {key:?} is no base64, and it said Success")));
-        subject.clear(&volume)?;
-        subject.stage(&volume)?;
+        subject.clear_mount(&volume)?;
     }
     match taken {
         Some(taken) => Err(taken),
@@ -109,8 +107,7 @@ pub(super) fn missing(subject: &mut Subject<'_>) -> Played {
         }
         let attempt = subject.attempt_mount(&changed, &plainly)?;
         if attempt.answer.is_success() {
-            subject.clear(&volume)?;
-            subject.stage(&volume)?;
+            subject.clear_mount(&volume)?;
             continue;
         }
         let answer = attempt.answer.refuses(&format!("{what}: it must be mounted, or the key named"))?;
@@ -133,7 +130,7 @@ pub(super) fn malformed_options(subject: &mut Subject<'_>) -> Played {
             let text = format!("the options cannot be read, and the output holds {what}");
             return Err(hunt.masked(attempt.answer.evidence(text)).into());
         }
-        end(subject, &volume)?;
+        subject.clear_mount(&volume)?;
     }
     subject.clear(&volume)
 }
@@ -156,13 +153,4 @@ fn spoilt(options: &Options) -> Vec<OsString> {
         listed,
     ];
     texts.into_iter().map(OsString::from).collect()
-}
-
-/// What should not be mounted is unmounted again; the device stays.
-fn end(subject: &mut Subject<'_>, volume: &PodVolume) -> Result<(), Stopped> {
-    if subject.layers(volume)? > 0 {
-        subject.unmount(volume)?;
-    }
-    let _ = remove_directory(volume.target()?.as_path());
-    Ok(())
 }

@@ -174,7 +174,7 @@ pub(super) const LOGS: &[Fault] = &[
         of: Tmpfs,
         change: &[(
             VERB,
-            "verb=${1-}\nlog=$(tail -c 9999 /var/log/tmpfs.sh); printf '%s\\n' \"$log\" \"$*\" >/var/log/tmpfs.sh\n",
+            "verb=${1-}\nlog=$(tail -c 9999 /var/log/tmpfs.sh); printf '%s\\n' \"$log\" \"$verb ${2-}\" >/var/log/tmpfs.sh\n",
         )],
         fails: &["log::concurrent"],
     },
