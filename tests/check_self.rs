@@ -27,12 +27,8 @@ const VARIES: &str = "formats-always";
 /// Cases that no fault fails, and why not.
 const IDLE: &[(&str, &str)] = &[
     ("attach::unmount_device", "without it no case of a driver that attaches can be judged"),
-    ("daemon::is_gone", "what still runs is found by left::processes as well; no misbehaviour for it yet"),
     ("metrics::statfs_does_not_block", "needs a file system whose server hangs; the three drivers have none"),
     ("mount::backend_down", "needs storage on the network"),
-    ("sequence::failed_start", "no misbehaviour for it yet"),
-    ("sequence::resize", "growing a mounted ext4 needs CAP_SYS_RESOURCE, which many containers lack"),
-    ("storm::mount_and_unmount", "when it is seen depends on how busy the machine is"),
 ];
 
 fn golden() -> PathBuf {

@@ -4,8 +4,9 @@ use super::answer::Answer;
 use super::evidence::Stopped;
 use super::subject::Subject;
 use crate::kubelet::PodVolume;
-use crate::protocol::Call;
+use crate::protocol::{Call, TargetPath};
 use crate::sys::mount_table::{self, Entry};
+use crate::sys::place::Place;
 use std::path::Path;
 
 impl Subject<'_> {
@@ -38,6 +39,26 @@ impl Subject<'_> {
     /// `unmountdevice`.
     pub fn call_unmount_device(&mut self, volume: &PodVolume) -> Result<Answer, Stopped> {
         Ok(self.call(&Call::UnmountDevice { target: volume.global()? }))
+    }
+}
+
+/// The mounts at a directory: while these are the same, so is a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mounts {
+    ids: Vec<u64>,
+    /// The kernel gives ids away again, this one not.
+    on_top: Option<u64>,
+}
+
+impl Mounts {
+    pub(super) fn at(target: &TargetPath) -> Result<Self, Stopped> {
+        let ids = mounted_at(target.as_path())?.into_iter().map(|entry| entry.id).collect();
+        let on_top = Place::open(target)?.and_then(|place| place.unique_mount_id());
+        Ok(Self { ids, on_top })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ids.len()
     }
 }
 

@@ -3,6 +3,7 @@
 use super::answer::Answer;
 use super::evidence::Evidence;
 use super::subject::KUBELET_ROOT;
+use crate::kubelet::PodVolume;
 use crate::protocol::Options;
 use crate::secret::Secret;
 use crate::sys::mount_table;
@@ -55,9 +56,10 @@ pub(super) struct Find {
 
 impl Hunt {
     /// For the secrets of one volume. What is in other arguments of its calls as well is no secret.
-    pub(super) fn of(options: &Options) -> Self {
-        let plain = Options { secrets: BTreeMap::new(), ..options.clone() };
-        Self::new(&options.secrets, &plain.to_json())
+    pub(super) fn of(volume: &PodVolume) -> Self {
+        let plain = Options { secrets: BTreeMap::new(), ..volume.options.clone() };
+        let target = volume.target().map(|target| target.to_string()).unwrap_or_default();
+        Self::new(&volume.options.secrets, &format!("{}\n{target}", plain.to_json()))
     }
 
     /// For the secrets of every call.

@@ -34,9 +34,10 @@ impl Subject<'_> {
     pub fn attach(&mut self, volume: &PodVolume) -> Result<String, Stopped> {
         let options = volume.device_options();
         let call = Call::Attach { options: options.clone(), node: NODE.to_owned() };
-        let device = device_of(self.call(&call), String::new())?;
+        let (attach, wait) = about_attach(volume)?;
+        let device = device_of(self.call(&call), String::new(), attach)?;
         let call = Call::WaitForAttach { device: device.clone(), options };
-        let device = device_of(self.call(&call), device)?;
+        let device = device_of(self.call(&call), device, wait)?;
         self.device.clone_from(&device);
         Ok(device)
     }
@@ -137,12 +138,18 @@ impl Subject<'_> {
     }
 }
 
+/// The cases about `attach` and `waitforattach`, of a volume that is new here or is not.
+fn about_attach(volume: &PodVolume) -> Result<(&'static str, &'static str), Stopped> {
+    let again = is_mounted(&volume.global()?)?;
+    Ok(if again { ("attach::twice", "attach::wait_again") } else { (ATTACH_WORKS, ATTACH_WORKS) })
+}
+
 /// Kubelet forgets the device of an answer without one.
-fn device_of(answer: Answer, otherwise: String) -> Result<String, Stopped> {
+fn device_of(answer: Answer, otherwise: String, about_it: &'static str) -> Result<String, Stopped> {
     if answer.meant == Meant::NotSupported {
         return Ok(otherwise);
     }
-    Ok(answer.or_blocked(ATTACH_WORKS)?.status().map(|status| status.device.clone()).unwrap_or_default())
+    Ok(answer.or_blocked(about_it)?.status().map(|status| status.device.clone()).unwrap_or_default())
 }
 
 /// Whether kubelet would see a mount point there, dead or alive.

@@ -158,7 +158,8 @@ impl Scene {
 
     fn end(&self, subject: &mut Subject<'_>) -> Played {
         std::fs::remove_file(self.target.join("check"))?;
-        subject.take_down(&self.volume)
+        let answer = subject.unmount(&self.volume)?.or_blocked("sequence::resize")?;
+        subject.put_away(&self.volume, &answer)
     }
 
     /// Whether what the volume was asked to hold is what the file system holds; that of a server, for example,
@@ -261,7 +262,8 @@ pub(super) fn grow_and_mount_again(subject: &mut Subject<'_>) -> Played {
     scene.grow(subject)?.or_blocked(GROWS)?;
     let grown = size_at(&scene.target)?;
     scene.call(subject, scene.new)?.succeeds("kubelet asks once more")?;
-    subject.take_down(&scene.volume)?;
+    let answer = subject.unmount(&scene.volume)?.succeeds("the volume has grown, and its pod is gone")?;
+    subject.put_away(&scene.volume, &answer)?;
     let next = subject.volume()?;
     let answer = subject.bring_up(&next)?;
     let target = next.target()?;

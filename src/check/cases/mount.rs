@@ -9,7 +9,6 @@ mod tools;
 
 use crate::check::answer::Answer;
 use crate::check::case::{Case, How, Level, Scope};
-use crate::check::device_calls::mounted_at;
 use crate::check::evidence::{Played, Stopped};
 use crate::check::footprint::Footprint;
 use crate::check::staging::{put, remove_directory};
@@ -360,11 +359,6 @@ fn makes_no_places(before: &Footprint, answer: &Answer) -> Played {
         return Ok(());
     }
     Err(answer.fails(format!("the mount failed and left {}", grown.join(", "))))
-}
-
-/// The mounts at the volume's directory: while these are the same, so is the volume.
-fn mounts(volume: &PodVolume) -> Result<Vec<u64>, Stopped> {
-    Ok(mounted_at(volume.target()?.as_path())?.into_iter().map(|entry| entry.id).collect())
 }
 
 /// The volume for a pod that may only read it.

@@ -6,10 +6,8 @@ mod lost;
 mod plain;
 
 use crate::check::case::{Case, How, Level, Scope};
-use crate::check::device_calls::mounted_at;
-use crate::check::evidence::{Played, Stopped};
+use crate::check::evidence::Played;
 use crate::check::subject::Subject;
-use crate::kubelet::PodVolume;
 use crate::protocol::{Verb, VerbSet};
 
 /// A case with a volume.
@@ -244,8 +242,3 @@ pub(in crate::check) const CASES: &[Case] = &[
         dead::hung,
     ),
 ];
-
-/// The mounts at the volume's directory: while these are the same, so is the volume.
-fn mounts(volume: &PodVolume) -> Result<Vec<u64>, Stopped> {
-    Ok(mounted_at(volume.target()?.as_path())?.into_iter().map(|entry| entry.id).collect())
-}

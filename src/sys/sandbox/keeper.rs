@@ -1,8 +1,9 @@
-//! Three processes: the one that wants a sandbox, the first one in it, and the keeper between them.
+//! Four processes: the one that wants a sandbox, the keeper, the first one inside, and the one that does the work.
 //!
 //! The keeper stays outside. It waits until nobody holds the other end of its orders any more, however that
 //! came about, kills the sandbox and takes away what outlives its processes. So a killed flexvol leaves
-//! nothing behind either.
+//! nothing behind either. The first one inside reaps, as that of a machine does: a driver may wait for a daemon
+//! that it has ended to be gone.
 
 use super::world::{self, World};
 use super::{Inside, Isolation, Terms};
@@ -96,13 +97,28 @@ fn live(terms: &Terms, line: OwnedFd, told: OwnedFd, work: impl FnOnce(&Inside) 
     let _ = set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let line = Arc::new(line);
     process::end_on_panic(Arc::clone(&line), |text| frame_of_text(PANICKED, &one_line(text, MESSAGE_LIMIT)));
-    match begin(terms, told) {
-        Ok(inside) => say(&line, SAID, &work(&inside)),
+    match begin(terms, told).and_then(|inside| Ok((raw::fork()?, inside))) {
+        Ok((Some(worker), _)) => raw::end_with(reap_until(worker)),
+        Ok((None, inside)) => {
+            let _ = set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+            say(&line, SAID, &work(&inside));
+        }
         Err(error) => say(&line, FAILED, format!("{error:#}").as_bytes()),
     }
     // What is mounted here is known as long as we live.
     loop {
         nix::unistd::pause();
+    }
+}
+
+/// Until that one has ended; how.
+fn reap_until(worker: Pid) -> i32 {
+    loop {
+        match waitpid(None, None) {
+            Ok(status) if status.pid() == Some(worker) => return signal_of(status),
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(_) => return 0,
+        }
     }
 }
 
@@ -129,14 +145,22 @@ fn mounted_by(process: Pid) -> BTreeSet<u64> {
     theirs.map(|entry| entry.device_number()).collect()
 }
 
-/// How a process ended: 0, or the signal that ended it.
-fn wait(process: Pid) -> i32 {
+/// How the first process ended: 0, or the signal that ended it or the worker.
+fn wait(first: Pid) -> i32 {
     loop {
-        match waitpid(process, None) {
+        match waitpid(first, None) {
             Err(nix::Error::EINTR) => {}
-            Ok(WaitStatus::Signaled(_, signal, _)) => return signal as i32,
-            _ => return 0,
+            Ok(WaitStatus::Exited(_, told)) => return told,
+            status => return status.map_or(0, signal_of),
         }
+    }
+}
+
+/// The signal that ended a process; 0 if none did.
+fn signal_of(status: WaitStatus) -> i32 {
+    match status {
+        WaitStatus::Signaled(_, signal, _) => signal as i32,
+        _ => 0,
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{WORKS, case};
 use crate::check::answer::{Answer, Meant};
 use crate::check::case::{Case, Level};
-use crate::check::device_calls::mounted_at;
+use crate::check::device_calls::{Mounts, mounted_at};
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::staging::{is_mounted, make_directory, remove_directory};
 use crate::check::subject::Subject;
@@ -142,10 +142,10 @@ fn needs_mount(volume: &PodVolume) -> Played {
 
 fn mount_device(subject: &mut Subject<'_>) -> Played {
     let (volume, device) = staged(subject)?;
-    let before = mounted_at(volume.global()?.as_path())?;
+    let before = Mounts::at(&volume.global()?)?;
     for _ in 0..subject.repeat() {
         let answer = subject.call_mount_device(&volume, &device)?.succeeds("it is mounted already")?;
-        let after = mounted_at(volume.global()?.as_path())?;
+        let after = Mounts::at(&volume.global()?)?;
         if after != before {
             let (before, after) = (before.len(), after.len());
             return Err(answer.fails(format!("{before} mounts at the global directory became {after}")));

@@ -1,7 +1,7 @@
 //! A mount where something is mounted already.
 
-use super::{abandon, can_write, mounts, read_only};
-use crate::check::device_calls::mounted_at;
+use super::{abandon, can_write, read_only};
+use crate::check::device_calls::{Mounts, mounted_at};
 use crate::check::evidence::{Played, Stopped};
 use crate::check::given::Nature;
 use crate::check::staging::put;
@@ -11,9 +11,9 @@ use crate::sys::sandbox::NOBODYS;
 pub(super) fn twice(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     subject.bring_up(&volume)?;
-    let before = mounts(&volume)?;
+    let before = Mounts::at(&volume.target()?)?;
     let again = subject.mount(&volume)?.succeeds("it is mounted already, as it should be")?;
-    let after = mounts(&volume)?;
+    let after = Mounts::at(&volume.target()?)?;
     if after.len() != before.len() {
         return Err(again.fails(format!("{} mounts became {}", before.len(), after.len())));
     }
@@ -61,7 +61,7 @@ pub(super) fn other_access(subject: &mut Subject<'_>) -> Played {
     }
     let volume = subject.volume()?;
     subject.bring_up(&volume)?;
-    let before = mounts(&volume)?;
+    let before = Mounts::at(&volume.target()?)?;
     let answer = subject.mount(&read_only(&volume))?;
     let written = can_write(&volume);
     if answer.is_success() && written.is_ok() {
@@ -69,7 +69,7 @@ pub(super) fn other_access(subject: &mut Subject<'_>) -> Played {
             answer.fails("the volume is mounted for writing, read-only is asked for, and it said Success")
         );
     }
-    if !answer.is_success() && mounts(&volume)? != before {
+    if !answer.is_success() && Mounts::at(&volume.target()?)? != before {
         return Err(answer.fails("it said that it failed, and the volume is not mounted as it was"));
     }
     subject.take_down(&volume)

@@ -1,7 +1,8 @@
 //! The first mount of a volume.
 
-use super::{UNMOUNT_WORKS, end, makes_no_places, mounts};
+use super::{UNMOUNT_WORKS, end, makes_no_places};
 use crate::check::answer::Answer;
+use crate::check::device_calls::Mounts;
 use crate::check::evidence::Played;
 use crate::check::footprint::Footprint;
 use crate::check::in_time::within;
@@ -78,14 +79,15 @@ fn list(directory: &Path) -> io::Result<()> {
 pub(super) fn stays(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     subject.bring_up(&volume)?;
-    let (target, before) = (volume.target()?, mounts(&volume)?);
+    let target = volume.target()?;
+    let before = Mounts::at(&target)?;
     let unreadable = volume.mount_call()?.to_arguments().into_iter().take(2).chain(["{".into()]).collect();
     let mut calls = vec![(vec!["init".into()], "init"), (vec!["check".into()], "an unknown verb")];
     // Where the driver has no mount, there is nothing that could fail.
     calls.extend(subject.facts.has(Verb::Mount).then_some((unreadable, "a mount that is malformed")));
     for (call, what) in calls {
         let answer = subject.execute(&call);
-        if mounts(&volume)? != before {
+        if Mounts::at(&target)? != before {
             return Err(answer.fails(format!("after {what}, a volume in use is not mounted as it was")));
         }
         let directory = target.as_path().to_owned();

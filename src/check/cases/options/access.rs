@@ -166,9 +166,8 @@ pub(super) fn other_case_key(subject: &mut Subject<'_>) -> Played {
     if subject.given.is(Nature::ReadOnly) {
         return Ok(());
     }
-    if must_stay_writable(subject, "a key that looks like readwrite", &|volume| {
-        with(&LIKENESSES, "ro", volume)
-    })? {
+    let all = |volume: &mut PodVolume| with(&LIKENESSES, "ro", volume);
+    if must_stay_writable(subject, "a key that looks like readwrite", &all)? {
         for key in LIKENESSES {
             must_stay_writable(subject, &format!("{key:?} \"ro\""), &|volume| with(&[key], "ro", volume))?;
         }
@@ -258,7 +257,9 @@ pub(super) fn pod_names(subject: &mut Subject<'_>) -> Played {
     let ways = elsewhere.ways("");
     let way = ways[1].clone();
     let mut all = volume.clone();
-    NAMES.iter().for_each(|(_, set)| set(&mut all, way.clone()));
+    for (_, set) in NAMES {
+        set(&mut all, way.clone());
+    }
     let refused = !must_stay_inside(subject, &all, &elsewhere, &format!("with {way:?} as every name"))?;
     let one_by_one = refused || subject.repeat() > 1;
     for (key, set) in NAMES.into_iter().filter(|_| one_by_one) {

@@ -18,9 +18,12 @@ use std::path::Path;
 const SOCKETS: [&str; 3] =
     ["/run/systemd/journal/dev-log", "/run/systemd/journal/socket", "/run/systemd/journal/syslog"];
 
+/// The case about an unmount after several mounts.
+const MANY_TIMES: &str = "mount::many_times";
+
 /// What to look for, if it can be told from other text.
 fn hunt_for(volume: &PodVolume) -> Result<Hunt, Stopped> {
-    let hunt = Hunt::of(&volume.options);
+    let hunt = Hunt::of(volume);
     if hunt.is_vain() {
         return Err(Stopped::Skipped("every secret is shorter than 4 bytes, or no secret".to_owned()));
     }
@@ -44,11 +47,15 @@ fn live(subject: &mut Subject<'_>, look: &mut Judge<'_>) -> Played {
         let answer = subject.mount(&volume)?.or_blocked(about_it)?;
         see(&hunt, &answer)?;
     }
-    let answer = subject.unmount(&volume)?.or_blocked("unmount::works")?;
+    let answer = subject.unmount(&volume)?.or_blocked(MANY_TIMES)?;
+    if subject.layers(&volume)? > 0 {
+        let evidence = answer.evidence("it was mounted twice, and one unmount does not end that");
+        return Err(Stopped::Blocked(MANY_TIMES, Box::new(evidence)));
+    }
     see(&hunt, &answer)?;
     let wrong = with_canaries(volume.clone(), &mut subject.random);
     let attempt = subject.attempt_mount(&wrong, &plainly)?;
-    see(&Hunt::of(&wrong.options), &attempt.answer)?;
+    see(&Hunt::of(&wrong), &attempt.answer)?;
     subject.clear(&volume)
 }
 

@@ -122,7 +122,7 @@ pub(super) fn missing(subject: &mut Subject<'_>) -> Played {
 pub(super) fn malformed_options(subject: &mut Subject<'_>) -> Played {
     let volume = with_canaries(subject.volume()?, &mut subject.random);
     subject.stage(&volume)?;
-    let hunt = Hunt::of(&volume.options);
+    let hunt = Hunt::of(&volume);
     let options = volume.mount_call()?.options().cloned().unwrap_or_default();
     for text in spoilt(&options) {
         let attempt = subject.attempt_mount(&volume, &|_| text.clone())?;

@@ -1,7 +1,7 @@
 //! An unmount where there are other mounts than the volume's.
 
-use super::mounts;
 use super::plain::while_held;
+use crate::check::device_calls::Mounts;
 use crate::check::evidence::{Played, Stopped};
 use crate::check::footprint::Footprint;
 use crate::check::given::Nature;
@@ -126,7 +126,7 @@ pub(super) fn others_stay(subject: &mut Subject<'_>) -> Played {
         PathBuf::from(path)
     };
     let others = [Other::at(subject, longer("-2"))?, Other::new(subject)?];
-    let before = mounts(&neighbour)?;
+    let before = Mounts::at(&neighbour.target()?)?;
     let answer = subject.unmount(&volume)?.or_blocked("unmount::works")?;
     for other in &others {
         if !other.is_whole()? {
@@ -137,7 +137,7 @@ pub(super) fn others_stay(subject: &mut Subject<'_>) -> Played {
         }
         other.remove(subject)?;
     }
-    if mounts(&neighbour)? != before {
+    if Mounts::at(&neighbour.target()?)? != before {
         return Err(answer.fails("another pod's volume is not mounted any more"));
     }
     if has_neighbour {

@@ -25,7 +25,7 @@ pub(super) const FAULTS: &[Fault] = &[
             RECORD,
             r#"    [ ! -L "$images/attached/$volume" ] || fail "$volume is attached already"; ln -s "#,
         )],
-        fails: &["attach::twice", "attach::second_node"],
+        fails: &["attach::twice", "attach::second_node", "sequence::reboot"],
     },
     Fault {
         name: "a-device-for-each-call",
@@ -49,14 +49,14 @@ pub(super) const FAULTS: &[Fault] = &[
             UNKNOWN,
             r#"[ -b "$1" ] || fail "$1 is no device"; record=$(readlink "$images/attached/$1")"#,
         )],
-        fails: &["attach::works"],
+        fails: &["attach::works", "left::devices", "left::files"],
     },
     Fault {
         name: "detached-is-a-failure",
         what: "fails to detach what is not attached",
         of: Loop,
         change: &[(UNKNOWN, r#"record=$(readlink "$images/attached/$1") || fail "$1 is not attached""#)],
-        fails: &["attach::detach_twice", "attach::detach_unknown"],
+        fails: &["attach::detach_twice", "attach::detach_unknown", "attach::detach_by_name"],
     },
     Fault {
         name: "detach-by-part-of-a-name",
@@ -76,14 +76,14 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "notes that the disk is detached, and leaves its device on the node: arturoguerra/xenserver",
         of: Loop,
         change: &[(FREE, ":")],
-        fails: &["attach::detach_by_name"],
+        fails: &["attach::detach_by_name", "left::devices"],
     },
     Fault {
         name: "attached-is-not-said",
         what: "answers isattached with Success and nothing else, which means no",
         of: Loop,
         change: &[(r#"succeed ',"attached":true'"#, "succeed")],
-        fails: &["attach::is_attached", "attach::detach_unknown", "attach::second_node"],
+        fails: &["attach::is_attached", "attach::detach_unknown", "attach::second_node", "sequence::attach"],
     },
     Fault {
         name: "always-attached",
@@ -130,7 +130,12 @@ pub(super) const FAULTS: &[Fault] = &[
             DEVICE,
             "    findmnt -S \"$found\" && fail \"$found is in use\"\n    succeed \",\\\"device\\\":\\\"$found\\\"\"",
         )],
-        fails: &["attach::wait_again"],
+        fails: &[
+            "attach::wait_again",
+            "sequence::restart_alive",
+            "mount::propagates",
+            "sequence::failed_start",
+        ],
     },
     Fault {
         name: "deaf-to-sigterm",
@@ -250,7 +255,7 @@ pub(super) const FAULTS: &[Fault] = &[
             ),
             (NOT_MOUNTED, "[ $verb = unmount ] || umount -n /run/loop\n    sources=$(mounted) || succeed"),
         ],
-        fails: &["attach::no_other_mounts"],
+        fails: &["attach::no_other_mounts", "left::devices", "left::mounts"],
     },
     Fault {
         name: "holds-the-device",
@@ -260,6 +265,12 @@ pub(super) const FAULTS: &[Fault] = &[
             r#"fail "cannot mount $found as $type""#,
             "fail \"cannot mount $found as $type\"\n    setsid -f unshare -m --propagation private sleep 600 3>&- 8>&- 9>&-",
         )],
-        fails: &["attach::device_is_free"],
+        fails: &[
+            "attach::device_is_free",
+            "daemon::fails_early",
+            "daemon::is_gone",
+            "left::processes",
+            "mount::failure_leaves_nothing",
+        ],
     },
 ];

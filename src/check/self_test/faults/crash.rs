@@ -11,14 +11,15 @@ pub(super) const FAULTS: &[Fault] = &[
         change: &[
             (
                 "fail \"cannot make $dir read-only\"\n",
-                "fail \"cannot make $dir read-only\"\n    note=/run/tmpfs.sh.$(printf '%s' \"$dir\" | tr / _) && : >\"$note\"\n",
+                "fail \"cannot make $dir read-only\"\n    note=/run/tmpfs.sh.$(printf '%s' \"$dir\" | sha256sum | cut -c 1-20) && : >\"$note\"\n",
             ),
             (
                 "    sources=$(mounted) || succeed\n",
-                "    note=/run/tmpfs.sh.$(printf '%s' \"$dir\" | tr / _)\n    [ -e \"$note\" ] || succeed\n    rm \"$note\"\n    sources=$(mounted) || succeed\n",
+                "    note=/run/tmpfs.sh.$(printf '%s' \"$dir\" | sha256sum | cut -c 1-20)\n    [ -e \"$note\" ] || succeed\n    sources=$(mounted) || succeed\n",
             ),
+            ("is mounted in it\"\n    done\n", "is mounted in it\"\n    done\n    rm \"$note\"\n"),
         ],
-        fails: &["crash::killed_mount_then_unmount", "crash::killed_unmount"],
+        fails: &["crash::killed_mount_then_unmount", "unmount::mount_without_state"],
     },
     Fault {
         name: "lock-by-mkdir",
@@ -27,7 +28,7 @@ pub(super) const FAULTS: &[Fault] = &[
         change: &[
             (
                 "    set -- $fields\n",
-                "    set -- $fields\n    lock=/run/$(printf '%s' \"$dir\" | tr / _)\n    \
+                "    set -- $fields\n    lock=/run/tmpfs.lock\n    \
                  until mkdir \"$lock\"; do sleep 0.02; done; locked=yes\n",
             ),
             (
@@ -35,7 +36,13 @@ pub(super) const FAULTS: &[Fault] = &[
                 "    [ -z \"$made\" ] || rmdir \"$dir\"\n    [ -z \"${locked-}\" ] || rmdir \"$lock\"\n",
             ),
         ],
-        fails: &["crash::killed_mount_then_mount", "crash::lock_is_freed", "output::in_time"],
+        fails: &[
+            "crash::killed_mount_then_mount",
+            "output::in_time",
+            "environment::full_disk",
+            "environment::read_only",
+            "crash::lock_is_freed",
+        ],
     },
     Fault {
         name: "unmount-notes-its-start",
@@ -44,7 +51,11 @@ pub(super) const FAULTS: &[Fault] = &[
         change: &[
             (
                 "    while mounted; do\n",
-                "    going=/run/going.$(printf '%s' \"$dir\" | tr / _)\n    mkdir \"$going\" || fail \"$dir is being unmounted\"\n    while mounted; do\n",
+                "    going=/run/going.$(printf '%s' \"$dir\" | sha256sum | cut -c 1-20)\n    mkdir \"$going\" || fail \"$dir is being unmounted\"\n    while mounted; do\n",
+            ),
+            (
+                "        umount -n \"$dir\" || fail",
+                "        umount -n \"$dir\" || { rmdir \"$going\"; false; } || fail",
             ),
             (
                 "or something is mounted in it\"\n    done\n",

@@ -74,7 +74,7 @@ pub(super) const FAULTS: &[Fault] = &[
                 "    (umask \"$mask\" && mkdir -p \"$dir/data\")\n    [ \"$2\" = rw ] || mount",
             ),
         ],
-        fails: &["environment::open_umask", "environment::tight_umask"],
+        fails: &["environment::open_umask", "environment::tight_umask", "environment::no_processes"],
     },
     Fault {
         name: "wants-many-files",
@@ -98,13 +98,19 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "ends without an answer if it cannot write to its log: linbit, nodeagent/uds",
         of: Tmpfs,
         change: &[(VERB, "echo \"$1\" >>/var/log/tmpfs.log || { answer= && exit; }\nverb=${1-}\n")],
-        fails: &["environment::full_disk", "environment::read_only"],
+        fails: &[
+            "environment::full_disk",
+            "environment::read_only",
+            "log::bounded",
+            "log::unwritable",
+            "output::one_object",
+        ],
     },
     Fault {
         name: "must-write-to-etc",
         what: "ends without an answer if it cannot write to /etc, as ossfs wants its passwords there",
         of: Tmpfs,
-        change: &[(VERB, "touch /etc/tmpfs.$$ && rm /etc/tmpfs.$$ || { answer= && exit; }\nverb=${1-}\n")],
+        change: &[(VERB, "[ -w /etc ] || { answer= && exit; }\nverb=${1-}\n")],
         fails: &["environment::read_only"],
     },
 ];

@@ -7,18 +7,19 @@ const RESIZE: &str = r#""requiresFSResize":false,"#;
 
 /// With `expandfs`, which is this.
 macro_rules! expanding {
-    ($body:literal) => {
+    ($body:literal $(, $more:expr)*) => {
         &[
             (RESIZE, r#""requiresFSResize":true,"#),
             (
                 "unmount) unmount_volume \"$@\" ;;\n",
                 concat!(
-                    "unmount) unmount_volume \"$@\" ;;\nexpandfs)\n    take \"$3\"\n    size=$(findmnt -bnro SIZE ",
+                    "unmount) unmount_volume \"$@\" ;;\nexpandfs)\n    [ $# = 5 ] || fail 'five arguments'\n    take \"$3\"\n    size=$(findmnt -bnro SIZE ",
                     "--mountpoint \"$dir\")\n    grow() { mount -n -o \"remount,size=$1\" \"$dir\"; }\n",
                     $body,
                     " ;;\n"
                 ),
             ),
+            $($more,)*
         ]
     };
 }
@@ -38,7 +39,7 @@ pub(super) const FAULTS: &[Fault] = &[
         change: expanding!(
             "    [ \"$4\" -gt \"$size\" ] || fail 'nothing to do'\n    grow \"$4\"\n    succeed"
         ),
-        fails: &["expand::twice"],
+        fails: &["expand::twice", "sequence::resize"],
     },
     Fault {
         name: "expand-wants-the-old-size",
@@ -63,6 +64,20 @@ pub(super) const FAULTS: &[Fault] = &[
         of: Tmpfs,
         change: expanding!("    [ \"$4\" -le \"$size\" ] || grow \"$4\"\n    succeed"),
         fails: &["expand::shrink_is_refused"],
+    },
+    Fault {
+        name: "grown-once",
+        what: "does not unmount at the first attempt one that has grown",
+        of: Tmpfs,
+        change: expanding!(
+            "    [ \"$4\" -ge \"$5\" ] || fail 'cannot shrink'\n    [ \"$4\" -le \"$size\" ] || grow \"$4\"\n    \
+             : >\"/run/tmpfs.sh-${dir##*/}\"\n    succeed",
+            (
+                "    while mounted; do\n",
+                "    ! rm \"/run/tmpfs.sh-${dir##*/}\" || fail 'whose is it?'\n    while mounted; do\n"
+            )
+        ),
+        fails: &["sequence::resize"],
     },
     Fault {
         name: "resize-is-not-said",

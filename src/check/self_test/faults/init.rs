@@ -14,7 +14,7 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "fails init if a tool is missing that only mount needs: nodeagent/uds, linbit",
         of: Tmpfs,
         change: &[(INIT, "init)\n    command -v mount.none || fail 'mount.none is not installed'\n")],
-        fails: &["init::works"],
+        fails: &["init::works", "storm::replaced"],
     },
     Fault {
         name: "null-capabilities",
@@ -55,7 +55,7 @@ pub(super) const FAULTS: &[Fault] = &[
             (INIT, "init)\n    mkdir /run/init || fail 'init runs already'\n    sleep 0.05\n"),
             (LAST, "\"supportsMetrics\":true}}'\n    rmdir /run/init"),
         ],
-        fails: &["init::storm", "sequence::probe_storm"],
+        fails: &["init::storm", "sequence::probe_storm", "storm::replaced"],
     },
     Fault {
         name: "init-starts-a-daemon",

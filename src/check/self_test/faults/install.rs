@@ -39,7 +39,7 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "needs a shell that many nodes lack: fstab/cifs and most others",
         of: Tmpfs,
         change: &[(SHEBANG, "#!/usr/bin/env -S -i -C / PATH=/usr/sbin:/usr/bin:/sbin:/bin bash")],
-        fails: &["install::self_contained"],
+        fails: &["install::self_contained", "environment::no_processes"],
     },
     Fault {
         name: "long-first-line",

@@ -22,14 +22,14 @@ pub(super) const FAULTS: &[Fault] = &[
             "for found in $(device); do losetup -d \"$found\" || fail \"cannot take $found away\"; done",
             "",
         )],
-        fails: &["attach::detach_by_name", "left::devices", "attach::wait_again"],
+        fails: &["attach::detach_by_name", "left::devices"],
     },
     Fault {
         name: "server-left",
         what: "leaves the server of a volume running when it is unmounted",
         of: Keeper,
         change: &[("    done\n    stop\n    succeed", "    done\n    succeed")],
-        fails: &["left::processes", "storm::cycles"],
+        fails: &["left::processes", "storm::cycles", "daemon::is_gone"],
     },
     Fault {
         name: "temporary-file",

@@ -20,7 +20,7 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "says Success whatever mount said: the dummy driver of the Kubernetes examples",
         of: Tmpfs,
         change: &[("mount -n -c -i -t tmpfs", "true")],
-        fails: &["mount::works"],
+        fails: &["mount::works", "left::files"],
     },
     Fault {
         name: "no-room",
@@ -133,7 +133,11 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "leaves the mount when a later step fails: juliohm/cifs, ceph",
         of: Tmpfs,
         change: &[(r#"[ -z "$undo" ] || umount -n "$dir""#, ":")],
-        fails: &["mount::failure_leaves_nothing", "mount::failure_leaves_directory"],
+        fails: &[
+            "mount::failure_leaves_nothing",
+            "mount::failure_leaves_directory",
+            "crash::terminated_mount",
+        ],
     },
     Fault {
         name: "failure-leaves-options",
@@ -153,7 +157,7 @@ pub(super) const FAULTS: &[Fault] = &[
             r#"[ -z "$made" ] || rmdir "$dir""#,
             r#"[ -z "$undo" ] || echo "$reason" >"$dir/failed""#,
         )],
-        fails: &["mount::failure_leaves_directory"],
+        fails: &["mount::failure_leaves_directory", "crash::terminated_mount"],
     },
     Fault {
         name: "exit-status-32",

@@ -142,7 +142,7 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "mounts writable, whatever was asked for: most drivers that were written for one pod",
         of: Tmpfs,
         change: &[("    [ \"$2\" = rw ] || mount", "    : || mount")],
-        fails: &["options::read_only"],
+        fails: &["options::read_only", "mount::two_modes"],
     },
     Fault {
         name: "any-word-is-rw",

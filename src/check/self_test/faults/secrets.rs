@@ -104,9 +104,9 @@ pub(super) const SECRETS: &[Fault] = &[
         of: Tmpfs,
         change: &[(
             STORE,
-            r#"(umask 022; printf '%s' "$3" >/run/secret; chmod 600 /run/secret; base64 -d /run/secret; rm /run/secret) >"$dir/.password""#,
+            r#"(umask 022; printf '%s' "$3" >/run/secret.$$; chmod 600 /run/secret.$$; base64 -d /run/secret.$$; rm /run/secret.$$) >"$dir/.password""#,
         )],
-        fails: &["secrets::files"],
+        fails: &["secrets::files", "left::files"],
     },
     Fault {
         name: "secret-kept",
@@ -139,7 +139,12 @@ pub(super) const SECRETS: &[Fault] = &[
                 "    pkill -KILL -f 'sleep infinity'\n    sources=$(mounted) || succeed\n",
             ),
         ],
-        fails: &["secrets::daemon", "secrets::environment"],
+        fails: &[
+            "secrets::daemon",
+            "secrets::environment",
+            "daemon::fails_early",
+            "mount::failure_leaves_nothing",
+        ],
     },
 ];
 
@@ -160,11 +165,11 @@ pub(super) const LOGS: &[Fault] = &[
     },
     Fault {
         name: "forged-line",
-        what: "logs an option with the line breaks that are in it",
+        what: "logs a size that it cannot read, with the line breaks that are in it",
         of: Tmpfs,
         change: &[(
             VERB,
-            "verb=${1-}\n[ \"$verb\" != mount ] || printf '%b\\n' \"${3##*size}\" >/var/log/tmpfs.sh\n",
+            "verb=${1-}\ncase $verb,$3 in mount,*'\"size\":\"'[1-9]*) ;; mount,*) printf '%b\\n' \"$(printf '%s' \"$3\" | sed 's/.*size//' | cut -c 1-500)\" >/var/log/tmpfs.sh ;; esac\n",
         )],
         fails: &["log::forged_lines"],
     },

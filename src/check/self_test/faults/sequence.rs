@@ -28,6 +28,17 @@ pub(super) const FAULTS: &[Fault] = &[
         ],
     },
     Fault {
+        name: "bears-a-grudge",
+        what: "fails to mount where it has failed before",
+        of: Tmpfs,
+        change: &[(
+            "    case $fields in error:*) ",
+            "    grudge=/run/tmpfs.sh-$(printf '%s' \"$1\" | sha256sum | cut -c 1-20)\n    \
+             [ ! -e \"$grudge\" ] || fail 'it has failed before'\n    case $fields in error:*) : >\"$grudge\"\n        ",
+        )],
+        fails: &["sequence::failed_start"],
+    },
+    Fault {
         name: "note-beside-the-volume",
         what: "leaves a note beside the volume's directory when it unmounts",
         of: Tmpfs,
@@ -108,7 +119,7 @@ pub(super) const FAULTS: &[Fault] = &[
             (SOURCE, "    source=tmpfs.sh:$1:$2:$(stat -c %i \"$0\")\n"),
             ("case $sources in *tmpfs.sh:*) ;;", "case $sources in *tmpfs.sh:*:\"$(stat -c %i \"$0\")\") ;;"),
         ],
-        fails: &["sequence::upgrade"],
+        fails: &["sequence::upgrade", "storm::replaced"],
     },
     Fault {
         name: "init-takes-turns",

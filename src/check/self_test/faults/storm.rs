@@ -42,6 +42,25 @@ pub(super) const FAULTS: &[Fault] = &[
         fails: &["storm::hung_neighbour"],
     },
     Fault {
+        name: "broken-by-haste",
+        what: "breaks a volume that is mounted again while it is still being unmounted",
+        of: Tmpfs,
+        change: &[
+            (
+                "    take \"$1\"\n    [ -d \"$dir\" ]",
+                "    sleep 0.1\n    take \"$1\"\n    exec 8<\"${dir%/*/*}\"\n    flock -n -s 8 || \
+                 { : >\"/run/tmpfs.sh-${dir##*/}\" && fail 'it is being unmounted'; }\n    exec 8<&-\n    \
+                 [ -d \"$dir\" ]",
+            ),
+            (
+                "    take \"$1\"\n    sources",
+                "    ! rm \"/run/tmpfs.sh-${1##*/}\" || fail 'it is broken'\n    \
+                 [ ! -d \"${1%/*/*}\" ] || { exec 8<\"${1%/*/*}\" && flock 8 && sleep 0.3; }\n    take \"$1\"\n    sources",
+            ),
+        ],
+        fails: &["storm::mount_and_unmount"],
+    },
+    Fault {
         name: "unmounts-them-all",
         what: "unmounts every mount of the volume for the pod that ends first",
         of: Tmpfs,
