@@ -6,6 +6,10 @@
 //!
 //! Serialised, a plan shows everything but secrets, which read `***`.
 
+mod share;
+
+pub use share::{Dialect, Named, Reach, Share, ShareOption, ShareValue};
+
 use crate::file_system::FileSystem;
 use crate::mount_options::{FsOption, MountFlags};
 use crate::protocol::{Access, TargetPath};
@@ -62,6 +66,13 @@ pub struct View {
 pub enum Source {
     /// A name only the file system understands, as the mount table prints it (`tmpfs`).
     Name(String),
+    /// A share of any of these servers, as the mount table prints it.
+    Share {
+        /// The name is that of a server.
+        source: Named,
+        /// Their names.
+        servers: Vec<String>,
+    },
     /// This file or directory of the node.
     Node(PathBuf),
     /// The file system inside this file.
@@ -133,6 +144,25 @@ pub enum Step {
         /// The file system's own options, one by one: no comma can add another.
         options: Vec<FsOption>,
     },
+    /// Find a server that answers.
+    Reach(Reach),
+    /// Make a directory in a share of the server that was reached, and the missing ones above it. The share is
+    /// mounted for that where nobody else sees it.
+    MakeDirectoryOnShare {
+        /// What holds the directory.
+        share: Share,
+        /// Relative, of plain names only.
+        path: PathBuf,
+        /// Mode and owner of each directory that is made.
+        owner: Ownership,
+    },
+    /// Mount a share of the server that was reached.
+    MountShare {
+        /// The pod's volume directory.
+        target: TargetPath,
+        /// Which one.
+        share: Share,
+    },
     /// Show a file or directory of the node at the target.
     Bind {
         /// The pod's volume directory.
@@ -177,9 +207,12 @@ impl Step {
             Self::AttachLoop { .. } => {
                 Some("close the device; the kernel detaches it when nobody else uses it")
             }
-            Self::Mount { .. } | Self::Bind { .. } => Some("unmount"),
+            Self::Mount { .. } | Self::MountShare { .. } | Self::Bind { .. } => Some("unmount"),
             Self::Run(run) => run.mounts.as_ref().map(|_| "unmount"),
-            Self::Format { .. }
+            // Others may use the directory by then.
+            Self::MakeDirectoryOnShare { .. }
+            | Self::Reach(_)
+            | Self::Format { .. }
             | Self::CheckFileSystem { .. }
             | Self::Unmount { .. }
             | Self::GrowImage { .. }
@@ -273,6 +306,8 @@ pub struct Run {
 pub enum Word {
     /// As it stands; braces in it mean nothing any more.
     Text(String),
+    /// Text with the name of the server that was reached in it.
+    Server(Named),
     /// Text, and the path of a private file that holds one secret.
     Secret {
         /// What precedes the path.
@@ -286,6 +321,7 @@ impl Serialize for Word {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Text(text) => serializer.serialize_str(text),
+            Self::Server(named) => serializer.collect_str(named),
             Self::Secret { before, key } => serializer.collect_str(&format_args!("{before}{{secret.{key}}}")),
         }
     }

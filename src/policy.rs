@@ -24,6 +24,10 @@ pub struct Policy {
     pub bind_roots: Vec<PathBuf>,
     /// Directories below which `image` may use and make files; a relative `file` is taken below the first.
     pub image_roots: Vec<PathBuf>,
+    /// The servers that volumes may come from: names or addresses as the volumes spell them, or `*.` and a
+    /// domain. Absent, it may be any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub servers: Option<Vec<String>>,
     /// Whether tenants may lift nosuid.
     pub allow_suid: bool,
     /// Whether tenants may lift nodev.
@@ -44,6 +48,7 @@ impl Default for Policy {
         Self {
             bind_roots: Vec::new(),
             image_roots: vec![IMAGE_ROOT.into()],
+            servers: None,
             allow_suid: false,
             allow_dev: false,
             allow_shared: false,
@@ -87,8 +92,11 @@ impl Policy {
             Step::AttachLoop { file, .. } => self.image(file).map(drop),
             Step::CreateImage { file, size, .. } => self.image(file).and(self.check_size(*size)),
             Step::GrowImage { size, .. } => self.check_size(*size),
+            Step::Reach(reach) => self.check_servers(&reach.servers),
+            Step::MountShare { share, .. } => self.check_flags(share.flags),
             Step::Mount { flags, .. } | Step::Run(Run { flags: Some(flags), .. }) => self.check_flags(*flags),
             Step::PrepareTarget { .. }
+            | Step::MakeDirectoryOnShare { .. }
             | Step::Format { .. }
             | Step::CheckFileSystem { .. }
             | Step::Run(_)
@@ -115,6 +123,18 @@ impl Policy {
                 Quantity(bytes)
             ))),
             _ => Ok(()),
+        }
+    }
+
+    fn check_servers(&self, servers: &[String]) -> Result<()> {
+        let Some(allowed) = &self.servers else { return Ok(()) };
+        let is_allowed = |server: &&String| allowed.iter().any(|pattern| is_meant(pattern, server));
+        match servers.iter().find(|server| !is_allowed(server)) {
+            Some(server) => Err(denied(format!(
+                "server {server:?} is not allowed on this node: use one of {}, or let the admin add it to policy.servers",
+                if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") }
+            ))),
+            None => Ok(()),
         }
     }
 
@@ -159,6 +179,15 @@ fn below(path: &Path, roots: &[PathBuf], key: &str) -> Result<Allowed> {
             listed(roots)
         ))
     })
+}
+
+/// Whether a pattern of the admin's means a server: names are the same in upper and lower case.
+fn is_meant(pattern: &str, server: &str) -> bool {
+    let (pattern, server) = (pattern.to_ascii_lowercase(), server.to_ascii_lowercase());
+    match pattern.strip_prefix('*') {
+        Some(domain) if domain.starts_with('.') => server.len() > domain.len() && server.ends_with(domain),
+        _ => pattern == server,
+    }
 }
 
 fn listed(roots: &[PathBuf]) -> String {
@@ -221,6 +250,27 @@ mod tests {
         assert!(policy().check_propagation(Propagation::HostToContainer).is_ok());
         assert!(policy().check_propagation(shared).unwrap_err().message().contains("policy.allowShared"));
         assert!(Policy { allow_shared: true, ..policy() }.check_propagation(shared).is_ok());
+    }
+
+    #[test]
+    fn servers_are_those_the_admin_names() {
+        let policy = Policy {
+            servers: Some(vec!["NAS.example.com".into(), "*.lab.example.com".into(), "10.0.0.7".into()]),
+            ..Policy::default()
+        };
+        let check = |servers: &[&str]| {
+            policy.check_servers(&servers.iter().map(|server| (*server).to_owned()).collect::<Vec<_>>())
+        };
+        assert!(check(&["nas.example.com", "a.b.LAB.example.com", "10.0.0.7"]).is_ok());
+        for server in ["lab.example.com", ".lab.example.com", "evil.com", "xnas.example.com", "10.0.0.70", ""]
+        {
+            let message = check(&["10.0.0.7", server]).unwrap_err().message();
+            assert!(
+                message.contains(&format!("{server:?}")) && message.contains("policy.servers"),
+                "{message}"
+            );
+        }
+        assert!(Policy::default().check_servers(&["anything".into()]).is_ok());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::screen::{Screen, Tone};
 use super::{NOT_SUPPORTED, say};
 use crate::driver;
 use crate::failure::Failure;
-use crate::plan::{Goal, MountFrom, Plan, Source, Step, Word};
+use crate::plan::{Dialect, Goal, MountFrom, Plan, Reach, Source, Step, Word};
 use crate::protocol::{Call, Verb};
 use crate::quantity::Quantity;
 use anyhow::Result;
@@ -74,6 +74,7 @@ fn goal(goal: &Goal) -> String {
         Goal::Mounted { target, view } => {
             let source = match &view.source {
                 Source::Name(name) => name.clone(),
+                Source::Share { source, servers } => source.with(&servers.join("|")),
                 Source::Node(path) => path.display().to_string(),
                 Source::Image(file) => format!("the file system in {}", file.display()),
                 Source::Any => "what the command mounts".to_owned(),
@@ -111,6 +112,16 @@ fn describe(step: &Step) -> String {
             let options: Vec<_> = options.iter().map(ToString::to_string).collect();
             format!("mount {what} at {target} ({flags}) {}", options.join(",")).trim_end().to_owned()
         }
+        Step::Reach(reach) => reaching(reach),
+        Step::MakeDirectoryOnShare { share, path, owner } => {
+            format!("make {} in {} if it is missing, mode {:04o}", path.display(), share.source, owner.mode)
+        }
+        Step::MountShare { target, share } => {
+            let options: Vec<_> = share.options.iter().map(ToString::to_string).collect();
+            let kinds: Vec<_> = share.dialects.iter().map(dialect).collect();
+            let (source, kinds) = (&share.source, kinds.join(" or "));
+            format!("mount {source} at {target} ({}) as {kinds}: {}", share.flags, options.join(","))
+        }
         Step::Bind { target, source, flags, .. } => {
             format!("bind {} to {target} ({flags})", source.display())
         }
@@ -121,9 +132,23 @@ fn describe(step: &Step) -> String {
     }
 }
 
+fn reaching(reach: &Reach) -> String {
+    let servers = reach.servers.join(", then ");
+    match reach.patience {
+        0 => format!("look up {servers}"),
+        patience => format!("connect to port {} of {servers}, for {patience} s each", reach.port),
+    }
+}
+
+fn dialect(dialect: &Dialect) -> String {
+    let options: Vec<_> = dialect.options.iter().map(ToString::to_string).collect();
+    [&[dialect.file_system.to_owned()], &*options].concat().join(" ")
+}
+
 fn word(word: &Word) -> String {
     match word {
         Word::Text(text) => text.clone(),
+        Word::Server(named) => named.to_string(),
         Word::Secret { before, key } => format!("{before}{{secret.{key}}}"),
     }
 }

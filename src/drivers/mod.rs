@@ -1,8 +1,11 @@
 //! The drivers, one file a kind of storage, and the one table of them.
 
 pub mod bind;
+pub mod cifs;
 pub mod exec;
 pub mod image;
+pub mod nfs;
+mod share;
 pub mod tmpfs;
 
 use crate::driver::Driver;
@@ -10,7 +13,8 @@ use crate::mount_options::MountFlags;
 use crate::protocol::{Access, Options};
 
 /// Every driver, in the order `flexvol drivers` prints them.
-pub const ALL: &[&dyn Driver] = &[&tmpfs::Tmpfs, &bind::Bind, &image::Image, &exec::Exec];
+pub const ALL: &[&dyn Driver] =
+    &[&tmpfs::Tmpfs, &bind::Bind, &image::Image, &nfs::Nfs, &cifs::Cifs, &exec::Exec];
 
 /// The driver of exactly that name.
 pub fn find(name: &str) -> Option<&'static dyn Driver> {

@@ -6,6 +6,7 @@
 //! business; the tests put a world of their own in its place and let any step fail.
 
 mod image;
+mod network;
 pub mod node;
 pub mod record;
 mod run;

@@ -1,7 +1,7 @@
 //! The world of a real node: what each step means in system calls.
 
 use super::record::Record;
-use super::{Standing, Subject, World, image, run, unmount};
+use super::{Standing, Subject, World, image, network, run, unmount};
 use crate::failure::{Code, Failure};
 use crate::mount_options::MountFlags;
 use crate::plan::{Goal, MountFrom, Ownership, Propagation, Source, Step, View};
@@ -10,7 +10,7 @@ use crate::protocol::{Access, Fields, TargetPath};
 use crate::settings::Settings;
 use crate::sys::deadline::Deadline;
 use crate::sys::lock::{self, Hold};
-use crate::sys::mount::{self, BindMount, NewMount, Way};
+use crate::sys::mount::{self, BindMount, NewMount, Parameter, Way};
 use crate::sys::mount_table::{self, Entry};
 use crate::sys::place::{Look, Mounted, Place};
 use crate::sys::{below, loop_device, process};
@@ -36,8 +36,9 @@ pub struct Node<'a> {
     pub(super) deadline: Deadline,
     asked: Option<String>,
     pub(super) image: image::Workpiece,
+    pub(super) reached: Option<network::Reached>,
     pub(super) fields: Fields,
-    mount_id: Option<u64>,
+    pub(super) mount_id: Option<u64>,
     unique_mount_id: Option<u64>,
     sources: Option<OwnedFd>,
 }
@@ -85,6 +86,7 @@ impl<'a> Node<'a> {
             deadline,
             asked,
             image: image::Workpiece::default(),
+            reached: None,
             fields: Fields::default(),
             mount_id: None,
             unique_mount_id: None,
@@ -165,6 +167,30 @@ impl<'a> Node<'a> {
         Ok(())
     }
 
+    fn mount_from(
+        &mut self,
+        target: &TargetPath,
+        (file_system, from): (Option<&str>, &MountFrom),
+        flags: MountFlags,
+        options: &[Parameter<'_>],
+    ) -> Result<Option<Undo>> {
+        match from {
+            MountFrom::Name(source) => {
+                let file_system = file_system.unwrap_or(source);
+                self.mount(
+                    target,
+                    &NewMount { file_system, source, flags, superblock_read_only: false, options },
+                )
+            }
+            MountFrom::AttachedDevice => {
+                let device = self.recognise(file_system, flags)?;
+                let (file_system, source) = (device.kind.name(), device.path.as_str());
+                let superblock_read_only = device.read_only;
+                self.mount(target, &NewMount { file_system, source, flags, superblock_read_only, options })
+            }
+        }
+    }
+
     fn mount(&mut self, target: &TargetPath, new: &NewMount<'_>) -> Result<Option<Undo>> {
         self.mount_id = Some(mount::mount(new, &open_place(target)?, Way::Detached)?);
         Ok(Some(Undo::Unmount(target.clone())))
@@ -239,6 +265,9 @@ impl<'a> Node<'a> {
         match &view.source {
             Source::Any => Ok(true),
             Source::Name(name) => Ok(entry.source == name.as_str()),
+            Source::Share { source, servers } => {
+                Ok(servers.iter().any(|server| entry.source == source.with(server).as_str()))
+            }
             Source::Node(path) => Ok(mount::identity(self.open_source(path)?.0.as_fd())? == mounted.root),
             Source::Image(file) => {
                 let backing = loop_device::backing_of(image::device_number(&entry.source))?;
@@ -286,23 +315,15 @@ impl World for Node<'_> {
             }
             Step::Format { file_system, options } => self.format(*file_system, options).map(|()| None),
             Step::CheckFileSystem { file_system } => self.check_file_system(*file_system).map(|()| None),
-            Step::Mount { target, file_system, from, flags, options } => match from {
-                MountFrom::Name(source) => {
-                    let file_system = file_system.as_deref().unwrap_or(source);
-                    let new =
-                        NewMount { file_system, source, flags: *flags, superblock_read_only: false, options };
-                    self.mount(target, &new)
-                }
-                MountFrom::AttachedDevice => {
-                    let device = self.recognise(file_system.as_deref(), *flags)?;
-                    let (file_system, source) = (device.kind.name(), device.path.as_str());
-                    let superblock_read_only = device.read_only;
-                    self.mount(
-                        target,
-                        &NewMount { file_system, source, flags: *flags, superblock_read_only, options },
-                    )
-                }
-            },
+            Step::Mount { target, file_system, from, flags, options } => {
+                let options: Vec<_> = options.iter().map(Parameter::from).collect();
+                self.mount_from(target, (file_system.as_deref(), from), *flags, &options)
+            }
+            Step::Reach(reach) => self.reach(reach).map(|()| None),
+            Step::MakeDirectoryOnShare { share, path, owner } => {
+                self.make_directory_on_share(share, path, *owner).map(|()| None)
+            }
+            Step::MountShare { target, share } => self.mount_share(target, share),
             Step::Bind { target, source, recursive, flags, propagation } => {
                 let binding = Binding { recursive: *recursive, flags: *flags, propagation: *propagation };
                 self.bind(target, source, &binding)
@@ -407,6 +428,7 @@ fn shown(target: &TargetPath, entry: &Entry) -> String {
 fn wanted(view: &View) -> String {
     let from = match &view.source {
         Source::Name(name) => name.clone(),
+        Source::Share { source, servers } => source.with(&servers.join("|")),
         Source::Node(path) | Source::Image(path) => path.display().to_string(),
         Source::Any => "the driver's command".into(),
     };

@@ -71,12 +71,16 @@ fn unmount_by_command(node: &mut Node<'_>, run: &Run, target: &TargetPath) -> Re
 /// What it printed, if that is an answer.
 fn command(node: &Node<'_>, run: &Run) -> Result<String> {
     let Some((Word::Text(program), words)) = run.argv.split_first() else {
-        return Err(denied("a command must begin with the absolute path of a program".into()));
+        return Err(denied("a command must begin with a program".into()));
     };
-    let mut helper = Helper::at(Path::new(program))?;
+    // A plain name comes from a driver, a path from the admin.
+    let mut helper =
+        if program.contains('/') { Helper::at(Path::new(program))? } else { Helper::find(program)? };
     let mut files = Vec::new();
-    let args =
-        words.iter().map(|word| argument(&mut helper, &mut files, word, run)).collect::<Result<Vec<_>>>()?;
+    let args = words
+        .iter()
+        .map(|word| argument(node, &mut helper, &mut files, word, run))
+        .collect::<Result<Vec<_>>>()?;
     helper = helper.args(args);
     helper = helper.mask(run.secrets.values());
     if run.secrets_on_stdin {
@@ -100,9 +104,16 @@ fn complaint(program: &str, outcome: &Outcome) -> anyhow::Error {
 }
 
 /// A secret travels as the path of a file in memory that only root and the command can open.
-fn argument(helper: &mut Helper, files: &mut Vec<File>, word: &Word, run: &Run) -> Result<String> {
+fn argument(
+    node: &Node<'_>,
+    helper: &mut Helper,
+    files: &mut Vec<File>,
+    word: &Word,
+    run: &Run,
+) -> Result<String> {
     match word {
         Word::Text(text) => Ok(text.clone()),
+        Word::Server(named) => Ok(named.with(&node.reached()?.name)),
         Word::Secret { before, key } => {
             let file =
                 private_file(run.secrets.get(key).context("the plan names a secret it does not have")?)?;

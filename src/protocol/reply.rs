@@ -32,6 +32,15 @@ impl Capabilities {
         requires_fs_resize: true,
     };
 
+    /// Of a volume that kubelet shall do nothing with but mount it.
+    pub const NONE: Self = Self {
+        attach: false,
+        selinux_relabel: false,
+        supports_metrics: false,
+        fs_group: false,
+        requires_fs_resize: false,
+    };
+
     /// All five, always: a default differs from what most drivers want, and may change.
     fn to_json(self) -> String {
         let members = [

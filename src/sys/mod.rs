@@ -23,6 +23,7 @@ pub mod loop_device;
 pub mod mount;
 pub mod mount_table;
 pub mod namespace;
+pub mod network;
 pub mod owner;
 mod packages;
 pub mod partition;

@@ -11,6 +11,7 @@ use super::raw;
 use crate::failure::{Code, Failure};
 use crate::mount_options::{Atime, FsOption, MountFlags};
 use crate::plan::Propagation;
+use crate::secret::Secret;
 use anyhow::{Context, Result};
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags, StatxFlags, fstatvfs, openat, statx};
 use rustix::io::Errno;
@@ -21,6 +22,10 @@ use rustix::mount::{
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use sys_mount::Mount;
+use zeroize::Zeroizing;
+
+/// The longest string that fsconfig(2) takes.
+const LONGEST_STRING: usize = 255;
 
 /// Which of the kernel's two ways is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +48,43 @@ pub struct NewMount<'a> {
     /// Whether the superblock too is read-only, because the device is or the type cannot be written.
     pub superblock_read_only: bool,
     /// The type's own options.
-    pub options: &'a [FsOption],
+    pub options: &'a [Parameter<'a>],
+}
+
+/// An option as the kernel gets it.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter<'a> {
+    /// Its name.
+    pub key: &'a str,
+    /// Its value.
+    pub value: Value<'a>,
+}
+
+/// The value of an option.
+#[derive(Clone, Copy, Debug)]
+pub enum Value<'a> {
+    /// It has none.
+    None,
+    /// This text.
+    Text(&'a str),
+    /// What must not be seen.
+    Secret(&'a Secret),
+}
+
+impl Value<'_> {
+    fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::None => None,
+            Self::Text(text) => Some(text.as_bytes()),
+            Self::Secret(secret) => Some(secret.expose()),
+        }
+    }
+}
+
+impl<'a> From<&'a FsOption> for Parameter<'a> {
+    fn from(option: &'a FsOption) -> Self {
+        Self { key: &option.key, value: option.value.as_deref().map_or(Value::None, Value::Text) }
+    }
 }
 
 /// Something of the node to be shown elsewhere.
@@ -64,12 +105,29 @@ pub fn mount(new: &NewMount<'_>, place: &Place, way: Way) -> Result<u64> {
     let what = || format!("mount {} on {}", new.file_system, place.path().display());
     match way {
         Way::Classic => mount_classic(new, place).with_context(what)?,
+        Way::Detached if has_long_value(new) => return mount(new, place, Way::Classic),
         Way::Detached => match create(new) {
             Err(error) if is_unknown_call(&error) => return mount(new, place, Way::Classic),
             created => attach(&created.with_context(what)?, place).with_context(what)?,
         },
     }
     id_at(place)
+}
+
+/// Mounts a file system where nobody sees it; it is gone with its descriptor. Needs Linux 5.2.
+pub fn detached(new: &NewMount<'_>) -> Result<OwnedFd> {
+    match create(new) {
+        Err(error) if is_unknown_call(&error) => {
+            Err(Failure::new(Code::ToolMissing, "this kernel cannot: it needs Linux 5.2").into())
+        }
+        created => created,
+    }
+}
+
+/// fsconfig(2) takes no string of more than 255 bytes, mount(2) a page of them.
+fn has_long_value(new: &NewMount<'_>) -> bool {
+    let values = new.options.iter().filter_map(|option| option.value.bytes());
+    values.chain([new.source.as_bytes()]).any(|value| value.len() > LONGEST_STRING)
 }
 
 /// Shows the source on `place`; the new mount's id.
@@ -170,9 +228,9 @@ fn configure(context: &OwnedFd, new: &NewMount<'_>) -> rustix::io::Result<()> {
         api::fsconfig_set_flag(context, "ro")?;
     }
     for option in new.options {
-        match &option.value {
-            Some(value) => api::fsconfig_set_string(context, option.key.as_str(), value.as_str())?,
-            None => api::fsconfig_set_flag(context, option.key.as_str())?,
+        match option.value.bytes() {
+            Some(value) => api::fsconfig_set_string(context, option.key, value)?,
+            None => api::fsconfig_set_flag(context, option.key)?,
         }
     }
     api::fsconfig_create(context)
@@ -282,23 +340,38 @@ fn fd_path(fd: BorrowedFd<'_>) -> PathBuf {
 
 fn mount_classic(new: &NewMount<'_>, place: &Place) -> Result<()> {
     let (_fd, target) = classic_target(place)?;
-    if let Some(option) = new.options.iter().find(|option| option.to_string().contains(',')) {
-        return Err(Failure::options(format!(
-            "option {:?} holds a comma: this kernel takes none",
-            option.key
-        ))
-        .into());
-    }
-    let words: Vec<_> = new.options.iter().map(ToString::to_string).collect();
-    let data = words.join(",");
+    let data = classic_data(new)?;
     // mount(2) makes the superblock read-only along with the mount, and other views of the device with it.
     // Only where that is meant; otherwise this mount alone is made so, on top.
     let flags = classic_flags(MountFlags { read_only: new.superblock_read_only, ..new.flags });
-    Mount::builder().fstype(new.file_system).flags(flags).data(&data).mount(new.source, &target)?;
+    Mount::builder().fstype(new.file_system).flags(flags).data(data.as_str()).mount(new.source, &target)?;
     if new.flags.read_only && !new.superblock_read_only {
         reflag(place, new.flags).inspect_err(|_| drop(unmount(place, true)))?;
     }
     Ok(())
+}
+
+/// All options in one string. Only cifs has a way to say that a comma is none: two of them.
+fn classic_data(new: &NewMount<'_>) -> Result<Zeroizing<String>> {
+    let mut data = Zeroizing::new(String::new());
+    for option in new.options {
+        if !data.is_empty() {
+            data.push(',');
+        }
+        data.push_str(option.key);
+        let Some(value) = option.value.bytes() else { continue };
+        let not_here = |what: &str| {
+            Failure::options(format!("option {:?} holds {what}: this kernel takes none", option.key))
+        };
+        let value = std::str::from_utf8(value).map_err(|_| not_here("what is no UTF-8"))?;
+        data.push('=');
+        match new.file_system {
+            "cifs" => data.push_str(&Zeroizing::new(value.replace(',', ",,"))),
+            _ if value.contains(',') => return Err(not_here("a comma").into()),
+            _ => data.push_str(value),
+        }
+    }
+    Ok(data)
 }
 
 /// Gives the mount on top at `place` its flags, and not the file system below it.

@@ -283,20 +283,19 @@ fn both_ways_of_mounting() {
                 assert!(line.starts_with(&format!("{id} ")));
                 seen.push(line.split(' ').skip(5).collect::<Vec<_>>().join(" "));
                 mount::unmount(&place, false).unwrap();
-                let options = [flexvol::mount_options::FsOption::new("size", "1m")];
+                let size = |value| [mount::Parameter { key: "size", value: mount::Value::Text(value) }];
                 let new = NewMount {
                     file_system: "tmpfs",
                     source: "name",
                     flags,
                     superblock_read_only: false,
-                    options: &options,
+                    options: &size("1m"),
                 };
                 mount::mount(&new, &place, way).unwrap();
                 assert!(mounts_at(&target)[0].contains("size=1024k"));
                 seen.push(mounts_at(&target)[0].split(' ').nth(5).unwrap().to_owned());
                 mount::unmount(&place, false).unwrap();
-                let bad = [flexvol::mount_options::FsOption::new("size", "nonsense")];
-                mount::mount(&NewMount { options: &bad, ..new }, &place, way).unwrap_err();
+                mount::mount(&NewMount { options: &size("nonsense"), ..new }, &place, way).unwrap_err();
                 assert!(mounts_at(&target).is_empty());
             }
             fs::remove_dir(&target).unwrap();

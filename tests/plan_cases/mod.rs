@@ -36,6 +36,76 @@ pub(crate) const SHARE: &str = r#"{"exec":{"commands":{
 pub(crate) const PLAIN: &str = r#"{"exec":{"commands":{"mount":["/opt/m","{target}"]}}}"#;
 
 pub(crate) const CASES: &[Case] = &[
+    case(
+        "nfs-defaults",
+        "nfs",
+        "{}",
+        &["mount", "@", r#"{"server":"nas.example.com","path":"/exports/web"}"#],
+    ),
+    case(
+        "nfs-all",
+        "nfs",
+        r#"{"policy":{"servers":["*.example.com","[fd00::7]"]}}"#,
+        &[
+            "mount",
+            "@",
+            r#"{"server":"nas.example.com, fd00::7","path":"/exports","subDir":"/a/b/","createSubDir":"true","mode":"0750","version":"4.1","port":"12049","nameserver":"10.96.0.10","connectTimeout":"2","sec":"sys","mountOptions":"noexec,softerr,timeo=50,nconnect=4,nolock"}"#,
+        ],
+    ),
+    case(
+        "nfs-three",
+        "nfs",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"host":"10.0.0.1","share":"/","vers":"3","proto":"udp","mountPort":"20048","kubernetes.io/readwrite":"ro"}"#,
+        ],
+    ),
+    case(
+        "nfs-kerberos",
+        "nfs",
+        "{}",
+        &["mount", "@", r#"{"server":"nas","path":"/x y","sec":"krb5p","mountOptions":"noatime"}"#],
+    ),
+    case(
+        "cifs-defaults",
+        "cifs",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"source":"//files.example.com/web","kubernetes.io/secret/username":"YW5uYQ==","kubernetes.io/secret/password":"aHVudGVyMg=="}"#,
+        ],
+    ),
+    case(
+        "cifs-all",
+        "cifs",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"server":"a,b","share":"apps$\\intern","subDir":"x","createSubDir":"yes","version":"3.1.1","uid":"33","gid":"34","fileMode":"0640","dirMode":"0750","port":"1445","nameserver":"fd00::a","connectTimeout":"0","sec":"ntlmsspi","mountOptions":"seal,ro,actimeo=30","kubernetes.io/secret/user":"YW5uYQ==","kubernetes.io/secret/passwd":"aHVudGVyMgo=","kubernetes.io/secret/domain":"RE9NQUlO"}"#,
+        ],
+    ),
+    case(
+        "cifs-guest-and-group",
+        "cifs",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"networkPath":"\\\\10.0.0.5\\public\\a b","guest":"true","kubernetes.io/mounterArgs.FsGroup":"3000"}"#,
+        ],
+    ),
+    case(
+        "cifs-kerberos",
+        "cifs",
+        "{}",
+        &["mount", "@", r#"{"source":"//files/web","sec":"krb5","cruid":"1000","domain":"EXAMPLE"}"#],
+    ),
+    case("nfs-unmount", "nfs", "{}", &["unmount", "@"]),
+    case("cifs-unmount", "cifs", "{}", &["unmount", "@"]),
     case("tmpfs-defaults", "tmpfs", "{}", &["mount", "@", "{}"]),
     case(
         "tmpfs-kubelet",

@@ -56,7 +56,7 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "fails to detach what is not attached",
         of: Loop,
         change: &[(UNKNOWN, r#"record=$(readlink "$images/attached/$1") || fail "$1 is not attached""#)],
-        fails: &["attach::detach_twice", "attach::detach_unknown", "attach::detach_by_name"],
+        fails: &["attach::detach_twice", "attach::detach_unknown"],
     },
     Fault {
         name: "detach-by-part-of-a-name",

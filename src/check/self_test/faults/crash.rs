@@ -42,6 +42,7 @@ pub(super) const FAULTS: &[Fault] = &[
             "environment::full_disk",
             "environment::read_only",
             "crash::lock_is_freed",
+            "storm::hung_neighbour",
         ],
     },
     Fault {

@@ -35,9 +35,9 @@ pub(super) const FAULTS: &[Fault] = &[
         of: Tmpfs,
         change: &[(
             "init)\n",
-            "init)\n    for dir in $(findmnt -nr -t tmpfs -o TARGET); do [ \"$(mounted)\" = tmpfs.sh:8Mi:rw ] && umount \"$dir\"; done\n",
+            "init)\n    sleep 0.3\n    for dir in $(findmnt -nr -t tmpfs -o TARGET); do [ \"$(mounted)\" = tmpfs.sh:8Mi:rw ] && umount \"$dir\"; done\n",
         )],
-        fails: &["mount::stays", "sequence::restart_alive"],
+        fails: &["mount::stays", "sequence::restart_alive", "storm::replaced"],
     },
     Fault {
         name: "missing-is-mounted",
@@ -250,9 +250,9 @@ pub(super) const FAULTS: &[Fault] = &[
         of: Tmpfs,
         change: &[(
             "    while mounted; do",
-            "    for other in $(findmnt -nr -S \"$sources\" -o TARGET); do umount -n \"$other\"; done\n    while mounted; do",
+            "    sleep 0.1\n    for other in $(findmnt -nr -S \"$sources\" -o TARGET); do umount -n \"$other\"; done\n    while mounted; do",
         )],
-        fails: &["mount::two_pods", "sequence::two_pods", "unmount::others_stay"],
+        fails: &["mount::two_pods", "sequence::two_pods", "unmount::others_stay", "storm::mount_a_unmount_b"],
     },
     Fault {
         name: "first-pod-decides",

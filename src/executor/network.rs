@@ -1,0 +1,203 @@
+//! The steps of shares: find the server, make a directory on it, mount it, and say what went wrong.
+
+use super::node::{Node, Undo, open_place};
+use crate::failure::{Code, Failure};
+use crate::plan::{Dialect, Ownership, Reach, Share, ShareValue};
+use crate::protocol::TargetPath;
+use crate::sys::mount::{self, NewMount, Parameter, Value, Way};
+use crate::sys::{below, network};
+use anyhow::{Context as _, Result};
+use rustix::io::Errno;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::time::Duration;
+
+/// The server that a call uses.
+#[derive(Debug)]
+pub(super) struct Reached {
+    /// As the volume spells it.
+    pub(super) name: String,
+    address: String,
+    client: String,
+}
+
+impl Node<'_> {
+    /// The first that answers; if none does, what each of them did.
+    pub(super) fn reach(&mut self, reach: &Reach) -> Result<()> {
+        let mut failures: Vec<Failure> = Vec::new();
+        for name in &reach.servers {
+            match self.try_server(name, reach) {
+                Ok(reached) => {
+                    self.reached = Some(reached);
+                    return Ok(());
+                }
+                Err(error) => failures.push(error.context(format!("server {name}")).into()),
+            }
+        }
+        let code = failures.first().map_or(Code::BadOptions, Failure::code);
+        let texts: Vec<_> = failures.iter().map(Failure::message).collect();
+        let mend = "check that it runs, and the network and firewalls between it and this node";
+        Err(Failure::new(code, format!("{}: {mend}", texts.join("; "))).into())
+    }
+
+    /// Of several addresses the first that answers.
+    fn try_server(&self, name: &str, reach: &Reach) -> Result<Reached> {
+        let mut last = None;
+        for address in network::addresses(name, reach.nameserver, &self.deadline)? {
+            match self.ask_for_us(address, reach) {
+                Ok(client) => {
+                    let (name, address) = (name.to_owned(), address.to_string());
+                    return Ok(Reached { name, address, client: client.to_string() });
+                }
+                Err(error) => last = Some(error.context(format!("({address})"))),
+            }
+        }
+        Err(last.context("has no address")?)
+    }
+
+    /// Our address, as the server sees it.
+    fn ask_for_us(&self, address: IpAddr, reach: &Reach) -> Result<IpAddr> {
+        self.deadline.check("about to connect to the server")?;
+        let address = SocketAddr::new(address, reach.port);
+        match reach.patience {
+            0 => network::route_to(address),
+            seconds => network::connect(address, Duration::from_secs(seconds.into())),
+        }
+    }
+
+    /// Of the call's `Reach`.
+    pub(super) fn reached(&self) -> Result<&Reached> {
+        self.reached.as_ref().context("no server was looked for: the plan lacks a step")
+    }
+
+    pub(super) fn mount_share(&mut self, target: &TargetPath, share: &Share) -> Result<Option<Undo>> {
+        let reached = self.reached()?;
+        let place = open_place(target)?;
+        let id = each_dialect(share, reached, |new| mount::mount(new, &place, Way::Detached))?;
+        self.mount_id = Some(id);
+        Ok(Some(Undo::Unmount(target.clone())))
+    }
+
+    /// The share hangs on nothing but a descriptor, and is gone with it.
+    pub(super) fn make_directory_on_share(&self, share: &Share, path: &Path, owner: Ownership) -> Result<()> {
+        let root = each_dialect(share, self.reached()?, mount::detached)
+            .with_context(|| format!("mount the share for a moment, to make {} in it", path.display()))?;
+        below::make_directories(root.as_fd(), path, owner, owner)?;
+        Ok(())
+    }
+}
+
+/// Tries one version of the protocol after the other, as long as the server speaks none.
+fn each_dialect<T>(share: &Share, reached: &Reached, act: impl Fn(&NewMount<'_>) -> Result<T>) -> Result<T> {
+    let source = share.source.with(&reached.name);
+    let mut unspoken = None;
+    for dialect in &share.dialects {
+        let parameters = parameters(share, dialect, reached);
+        let new = NewMount {
+            file_system: dialect.file_system,
+            source: &source,
+            flags: share.flags,
+            superblock_read_only: false,
+            options: &parameters,
+        };
+        match act(&new) {
+            Err(error) if errno_of(&error) == Some(Errno::PROTONOSUPPORT) => unspoken = Some(error),
+            Err(error) => return Err(explain(error, dialect.file_system, &source)),
+            done => return done,
+        }
+    }
+    let file_system = share.dialects.first().map_or("", |dialect| dialect.file_system);
+    Err(explain(unspoken.context("the plan names no version of the protocol")?, file_system, &source))
+}
+
+fn parameters<'a>(share: &'a Share, dialect: &'a Dialect, reached: &'a Reached) -> Vec<Parameter<'a>> {
+    let own = dialect.options.iter().map(Parameter::from);
+    let common = share.options.iter().map(|option| Parameter {
+        key: option.key,
+        value: match &option.value {
+            ShareValue::Word => Value::None,
+            ShareValue::Text(text) => Value::Text(text),
+            ShareValue::Secret(secret) => Value::Secret(secret),
+            ShareValue::Server => Value::Text(&reached.address),
+            ShareValue::Client => Value::Text(&reached.client),
+        },
+    });
+    own.chain(common).collect()
+}
+
+fn errno_of(error: &anyhow::Error) -> Option<Errno> {
+    error.chain().find_map(|cause| cause.downcast_ref::<Errno>().copied())
+}
+
+/// The kernel's number and words, the share, and the mend.
+fn explain(error: anyhow::Error, file_system: &str, source: &str) -> anyhow::Error {
+    let Some(errno) = errno_of(&error) else { return error };
+    match hint(file_system, errno) {
+        Some(hint) => {
+            let failure = Failure::from(error.context(source.to_owned()));
+            Failure::new(failure.code(), format!("{}: {hint}", failure.message())).into()
+        }
+        None => error.context(source.to_owned()),
+    }
+}
+
+/// What a number means for this kind of share, and what to do.
+fn hint(file_system: &str, errno: Errno) -> Option<&'static str> {
+    let smb = file_system == "cifs";
+    Some(match errno {
+        Errno::ACCESS if smb => {
+            "the server refuses user and password: check the Secret's username, password and domain, and that the user may use the share"
+        }
+        Errno::ACCESS | Errno::PERM if !smb => {
+            "the server does not export it to this node: look at /etc/exports there, or at the address it sees"
+        }
+        Errno::NOENT if smb => {
+            "there is no such share or directory on the server: check source, share and subDir"
+        }
+        Errno::NOENT => {
+            "the server exports no such directory: see its exports with showmount -e, or check path and subDir"
+        }
+        Errno::PROTONOSUPPORT => {
+            "the server does not speak that version: leave option version out, or name one that it has"
+        }
+        Errno::OPNOTSUPP if smb => {
+            "the server does not speak that version, or wants encryption: check option version"
+        }
+        Errno::INVAL => "an option does not suit this kernel: check mountOptions and version",
+        Errno::HOSTDOWN if smb => {
+            "the server ended the connection: it may only speak SMB 1, which is unsafe, or none of the versions asked for"
+        }
+        Errno::NOKEY | Errno::KEYEXPIRED | Errno::KEYREJECTED => {
+            "a key is missing: install keyutils and cifs-utils, and look at the node's keytab"
+        }
+        Errno::CONNREFUSED => {
+            "the server refuses the connection: its service may be stopped, or rpcbind be missing (give port and mountPort)"
+        }
+        Errno::TIMEDOUT => "the server does not answer: check it, the network and the firewalls",
+        Errno::STALE => "the export was made anew on the server: unmount it everywhere and mount it again",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_explained_for_its_kind_of_share() {
+        let explained = |kind: &str, errno: Errno| {
+            let error = anyhow::Error::new(errno).context("mount it on /a");
+            let failure = Failure::from(explain(error, kind, "nas:/b"));
+            (failure.code(), failure.message())
+        };
+        let (code, message) = explained("cifs", Errno::ACCESS);
+        assert!(code == Code::Denied && message.contains("Secret's username"), "{message}");
+        assert!(message.starts_with("nas:/b: mount it on /a: "), "{message}");
+        assert!(explained("nfs4", Errno::ACCESS).1.contains("does not export it"));
+        assert!(explained("nfs", Errno::NOENT).1.contains("showmount"));
+        assert_eq!(explained("nfs", Errno::IO).1.matches("nas:/b").count(), 1);
+        let other = explain(anyhow::anyhow!("no number"), "nfs", "nas:/b");
+        assert_eq!(other.to_string(), "no number");
+    }
+}

@@ -1,0 +1,156 @@
+//! Shares of a server: what a plan says about the network.
+//!
+//! Which address a name has, and whether the server answers, is known only when the plan is carried out; until
+//! then a plan says `{server}` where the address will stand, as it says `***` where a secret will.
+
+use crate::mount_options::{FsOption, MountFlags};
+use crate::secret::{MASK, Secret};
+use core::net::IpAddr;
+use serde::{Serialize, Serializer};
+use std::fmt;
+
+/// Find the first server that answers.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reach {
+    /// Names or addresses, tried in this order.
+    pub servers: Vec<String>,
+    /// The TCP port that must answer.
+    pub port: u16,
+    /// Asked for the names instead of the node's resolver, which does not know a cluster's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nameserver: Option<IpAddr>,
+    /// How long each server has to accept a connection, in seconds; 0 only looks up the name.
+    pub patience: u32,
+}
+
+/// A share as the kernel mounts it.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Share {
+    /// What the mount table shows as its source.
+    pub source: Named,
+    /// Versions of the protocol, tried in this order until the server speaks one.
+    pub dialects: Vec<Dialect>,
+    /// What every dialect is given.
+    pub options: Vec<ShareOption>,
+    /// Per-mount flags.
+    pub flags: MountFlags,
+}
+
+/// A text with the name of the server that was reached in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// What precedes the name.
+    pub before: &'static str,
+    /// What follows it.
+    pub after: String,
+}
+
+/// A version of a protocol.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Dialect {
+    /// The kernel's name of the file system.
+    pub file_system: &'static str,
+    /// Its own options.
+    pub options: Vec<FsOption>,
+}
+
+/// An option of a share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShareOption {
+    /// Its name.
+    pub key: &'static str,
+    /// Its value.
+    pub value: ShareValue,
+}
+
+/// What an option of a share is set to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ShareValue {
+    /// Nothing: it is a mere word.
+    Word,
+    /// This.
+    Text(String),
+    /// What nobody may see.
+    Secret(Secret),
+    /// The address of the server that was reached.
+    Server,
+    /// The address of this node, as that server sees it.
+    Client,
+}
+
+impl Named {
+    /// With this name in it.
+    pub fn with(&self, server: &str) -> String {
+        format!("{}{server}{}", self.before, self.after)
+    }
+}
+
+impl ShareOption {
+    /// An option with a value.
+    pub fn new(key: &'static str, value: impl fmt::Display) -> Self {
+        Self { key, value: ShareValue::Text(value.to_string()) }
+    }
+
+    /// An option that is a mere word.
+    pub fn flag(key: &'static str) -> Self {
+        Self { key, value: ShareValue::Word }
+    }
+
+    /// An option whose value nobody may see.
+    pub fn secret(key: &'static str, secret: Secret) -> Self {
+        Self { key, value: ShareValue::Secret(secret) }
+    }
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.with("{server}"))
+    }
+}
+
+impl fmt::Display for ShareOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = match &self.value {
+            ShareValue::Word => return f.write_str(self.key),
+            ShareValue::Text(text) => text,
+            ShareValue::Secret(_) => MASK,
+            ShareValue::Server => "{server}",
+            ShareValue::Client => "{client}",
+        };
+        write!(f, "{}={value}", self.key)
+    }
+}
+
+impl Serialize for Named {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for ShareOption {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_shows_neither_secret_nor_address() {
+        let shown = |option: ShareOption| option.to_string();
+        assert_eq!(shown(ShareOption::secret("password", Secret::new(b"hunter2".to_vec()))), "password=***");
+        assert_eq!(shown(ShareOption { key: "addr", value: ShareValue::Server }), "addr={server}");
+        assert_eq!(shown(ShareOption::new("vers", 3)), "vers=3");
+        assert_eq!(shown(ShareOption::flag("nolock")), "nolock");
+        let named = Named { before: "//", after: "/share".to_owned() };
+        assert_eq!(
+            (named.to_string().as_str(), named.with("nas").as_str()),
+            ("//{server}/share", "//nas/share")
+        );
+    }
+}
