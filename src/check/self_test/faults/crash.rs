@@ -29,7 +29,7 @@ pub(super) const FAULTS: &[Fault] = &[
             (
                 "    set -- $fields\n",
                 "    set -- $fields\n    lock=/run/tmpfs.lock\n    \
-                 until mkdir \"$lock\"; do sleep 0.02; done; locked=yes\n",
+                 until mkdir \"$lock\"; do sleep 0.02; done; locked=yes; sleep 0.1\n",
             ),
             (
                 "    [ -z \"$made\" ] || rmdir \"$dir\"\n",

@@ -37,7 +37,7 @@ pub(super) const FAULTS: &[Fault] = &[
             "init)\n",
             "init)\n    sleep 0.3\n    for dir in $(findmnt -nr -t tmpfs -o TARGET); do [ \"$(mounted)\" = tmpfs.sh:8Mi:rw ] && umount \"$dir\"; done\n",
         )],
-        fails: &["mount::stays", "sequence::restart_alive", "storm::replaced"],
+        fails: &["mount::stays", "sequence::restart_alive", "storm::replaced", "sequence::probe_storm"],
     },
     Fault {
         name: "missing-is-mounted",
