@@ -78,7 +78,13 @@ fn plans() -> Vec<(String, Plan)> {
     let settings = Settings::parse(SETTINGS).unwrap();
     let image = r#"{"file":"a","size":"1Gi"}"#;
     let source = r#"{"source":"/srv/a/b","create":"true"}"#;
+    let export = r#"{"server":"a,b","path":"/e","subDir":"s","createSubDir":"true"}"#;
+    let share = r#"{"source":"//a/b","guest":"true"}"#;
     let calls: &[(&str, &[&str])] = &[
+        ("nfs", &["mount", TARGET, export]),
+        ("nfs", &["unmount", TARGET]),
+        ("cifs", &["mount", TARGET, share]),
+        ("cifs", &["unmount", TARGET]),
         ("tmpfs", &["mount", TARGET, "{}"]),
         ("tmpfs", &["unmount", TARGET]),
         ("bind", &["mount", TARGET, source]),
