@@ -215,7 +215,9 @@ fn steps_that_cannot_be_taken_back_say_so() {
         for step in &plan.steps {
             let undo = step.undo();
             match step {
-                Step::Mount { .. } | Step::Bind { .. } => assert_eq!(undo, Some("unmount"), "{name}"),
+                Step::Mount { .. } | Step::MountShare { .. } | Step::Bind { .. } => {
+                    assert_eq!(undo, Some("unmount"), "{name}")
+                }
                 Step::Run(run) => assert_eq!(undo.is_some(), run.mounts.is_some(), "{name}"),
                 Step::Format { .. } | Step::GrowImage { .. } | Step::Unmount { .. } => {
                     assert_eq!(undo, None, "{name}");
@@ -225,7 +227,7 @@ fn steps_that_cannot_be_taken_back_say_so() {
         }
         // Whoever mounts makes sure of the target first, and mounts once.
         let mounts = |step: &Step| match step {
-            Step::Mount { .. } | Step::Bind { .. } => true,
+            Step::Mount { .. } | Step::MountShare { .. } | Step::Bind { .. } => true,
             Step::Run(run) => run.mounts.is_some(),
             _ => false,
         };
