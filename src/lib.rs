@@ -31,6 +31,7 @@
 //!    one; [`deploy`] keeps them there, and [`manifest`] prints what brings that to a cluster.
 //! 9. [`kubelet`] does to any driver what kubelet does: calls it and judges the answer, takes a volume into a
 //!    pod and out again, scans and watches a plugin directory.
+//! 10. [`validate`] says what is wrong with volumes from their YAML alone.
 //!
 //! Beside them: [`failure`] and [`secret`], the two types every layer shares; [`schema`], [`quantity`],
 //! [`mount_options`], [`file_system`], [`mkfs_options`], [`volume_dir`] and [`yaml`], pure knowledge about
@@ -68,6 +69,7 @@ pub mod settings;
 mod shell;
 pub mod skeleton;
 pub mod sys;
+pub mod validate;
 pub mod volume_dir;
 pub mod yaml;
 

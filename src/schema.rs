@@ -182,11 +182,18 @@ fn malformed(spec: &OptionSpec, why: &str) -> Failure {
 
 /// Refuses keys no option has, with the nearest one as a hint.
 pub fn refuse_unknown(own: &BTreeMap<String, String>, specs: &[OptionSpec]) -> Result<()> {
-    let known = |key: &str| specs.iter().any(|spec| spec.name == key || spec.aliases.contains(&key));
-    match own.keys().find(|key| !key.is_empty() && !key.contains('/') && !known(key)) {
-        Some(key) => Err(Failure::options(format!("unknown option {key:?}: {}", hint(key, specs)))),
+    let mut unknown = own.keys().filter_map(|key| Some((key, complaint(key, specs)?)));
+    match unknown.next() {
+        Some((key, why)) => Err(Failure::options(format!("unknown option {key:?}: {why}"))),
         None => Ok(()),
     }
+}
+
+/// The hint for a key that no option has; `None` for every other.
+pub fn complaint(key: &str, specs: &[OptionSpec]) -> Option<String> {
+    let known = specs.iter().any(|spec| spec.name == key || spec.aliases.contains(&key));
+    let ours = !key.is_empty() && !key.contains('/');
+    (ours && !known).then(|| hint(key, specs))
 }
 
 fn hint(key: &str, specs: &[OptionSpec]) -> String {

@@ -17,15 +17,25 @@
 //! * a key that is a number or a boolean becomes its text, a key that is null or a list is an error;
 //! * dates stay strings; `.inf`, `.nan` and `!!binary` have no JSON and are errors.
 //!
+//! [`parse_with_lines`] also tells where everything is written, for who has to name the place of a mistake.
+//!
 //! Stricter than Kubernetes in one point: a key that stands twice in a mapping is an error, where some of its
 //! programs take the last silently. And bounded: [`DEPTH`] levels, [`NODES`] nodes after all aliases.
 
+mod lines;
 mod scalar;
 
-use crate::failure::{Failure, Result};
+pub use lines::Lines;
+
+use crate::failure::Failure;
+use lines::Below;
 use saphyr_parser::{Event, Marker, Parser, ScanError};
 use serde_json::{Map, Value};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+
+/// Inside, a mistake keeps its place.
+type Result<T, E = Mistake> = std::result::Result<T, E>;
 
 /// How deep lists and mappings may be nested; `serde_json` draws its line at the same place.
 pub const DEPTH: usize = 128;
@@ -39,7 +49,12 @@ const REPEATED: usize = 256;
 /// Reads every document of a text; documents without content are left out.
 ///
 /// JSON is YAML. The error says where (line and column) and repeats nothing of the text: it may be a Secret.
-pub fn parse(text: &str) -> Result<Vec<Value>> {
+pub fn parse(text: &str) -> Result<Vec<Value>, Failure> {
+    Ok(parse_with_lines(text)?.into_iter().map(|(document, _)| document).collect())
+}
+
+/// The same, and with each document the lines that its parts are written in.
+pub fn parse_with_lines(text: &str) -> Result<Vec<(Value, Lines)>> {
     let mut parser = Parser::new_from_str(text);
     let mut tree = Tree::default();
     while let Some(event) = parser.next_event() {
@@ -49,10 +64,27 @@ pub fn parse(text: &str) -> Result<Vec<Value>> {
     Ok(tree.documents)
 }
 
-fn in_syntax(error: &ScanError) -> Failure {
+/// What is no YAML, or none that JSON can say, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// Counted from 1.
+    pub line: usize,
+    /// Counted from 1.
+    pub column: usize,
+    /// Nothing of the text is in it.
+    pub what: String,
+}
+
+impl From<Mistake> for Failure {
+    fn from(Mistake { line, column, what }: Mistake) -> Self {
+        Self::options(format!("not valid YAML: line {line}, column {column}: {what}"))
+    }
+}
+
+fn in_syntax(error: &ScanError) -> Mistake {
     // What follows a colon is a character of the text.
     let what = error.info().split(": ").next().unwrap_or_default();
-    At(*error.marker()).failure(what)
+    At(*error.marker()).mistake(what)
 }
 
 /// A place in the text.
@@ -60,16 +92,15 @@ fn in_syntax(error: &ScanError) -> Failure {
 struct At(Marker);
 
 impl At {
-    fn failure(self, what: &str) -> Failure {
-        let (line, column) = (self.0.line(), self.0.col() + 1);
-        Failure::options(format!("not valid YAML: line {line}, column {column}: {what}"))
+    fn mistake(self, what: &str) -> Mistake {
+        Mistake { line: self.0.line(), column: self.0.col() + 1, what: what.to_owned() }
     }
 }
 
 /// The documents so far, and the way from the root of the current one to where the parser is.
 #[derive(Default)]
 struct Tree {
-    documents: Vec<Value>,
+    documents: Vec<(Value, Lines)>,
     open: Vec<Open>,
     anchors: HashMap<usize, Value>,
     nodes: usize,
@@ -83,8 +114,16 @@ struct Open {
 }
 
 enum Node {
-    List(Vec<Value>),
-    Mapping { map: Map<String, Value>, key: Option<Key>, written: BTreeSet<String> },
+    List {
+        list: Vec<Value>,
+        lines: Vec<Lines>,
+    },
+    /// `lines` has the keys that are written here, and not those that a merge brings.
+    Mapping {
+        map: Map<String, Value>,
+        key: Option<Key>,
+        lines: BTreeMap<String, Lines>,
+    },
 }
 
 /// What stands before the colon.
@@ -96,9 +135,11 @@ enum Key {
 impl Tree {
     fn take(&mut self, event: Event<'_>, at: At) -> Result<()> {
         match event {
-            Event::SequenceStart(anchor, _) => self.enter(Node::List(Vec::new()), anchor, at),
+            Event::SequenceStart(anchor, _) => {
+                self.enter(Node::List { list: Vec::new(), lines: Vec::new() }, anchor, at)
+            }
             Event::MappingStart(anchor, _) => {
-                let node = Node::Mapping { map: Map::new(), key: None, written: BTreeSet::new() };
+                let node = Node::Mapping { map: Map::new(), key: None, lines: BTreeMap::new() };
                 self.enter(node, anchor, at)
             }
             Event::SequenceEnd | Event::MappingEnd => self.leave(),
@@ -107,14 +148,15 @@ impl Tree {
                 if tag.is_none() && scalar::is_plain(style) && text == "<<" && self.wants_key() {
                     return self.set_key(Key::Merge, at);
                 }
-                let value = scalar::resolve(&text, style, tag.as_deref()).map_err(|what| at.failure(what))?;
-                self.add(value, anchor, at)
+                let value = scalar::resolve(&text, style, tag.as_deref()).map_err(|what| at.mistake(what))?;
+                self.add(value, Below::Nothing, anchor, at)
             }
             Event::Alias(anchor) => {
                 let value = self.anchors.get(&anchor);
-                let value = value.ok_or_else(|| at.failure("the alias names what it is part of"))?.clone();
+                let value = value.ok_or_else(|| at.mistake("the alias names what it is part of"))?.clone();
                 self.count_all(&value, self.open.len(), at)?;
-                self.add(value, 0, at)
+                // What it repeats is written elsewhere; here is the alias.
+                self.add(value, Below::Nothing, 0, at)
             }
             Event::Nothing
             | Event::StreamStart
@@ -126,7 +168,7 @@ impl Tree {
 
     fn enter(&mut self, node: Node, anchor: usize, at: At) -> Result<()> {
         if self.wants_key() {
-            return Err(at.failure("a key is a list or a mapping: JSON knows only text"));
+            return Err(at.mistake("a key is a list or a mapping: JSON knows only text"));
         }
         self.count(1, at)?;
         self.open.push(Open { node, anchor, at });
@@ -135,31 +177,39 @@ impl Tree {
 
     fn leave(&mut self) -> Result<()> {
         let Some(Open { node, anchor, at }) = self.open.pop() else { return Ok(()) };
-        let value = match node {
-            Node::List(list) => Value::Array(list),
-            Node::Mapping { map, .. } => Value::Object(map),
+        let (value, below) = match node {
+            Node::List { list, lines } => (Value::Array(list), Below::Entries(lines)),
+            Node::Mapping { map, lines, .. } => (Value::Object(map), Below::Members(lines)),
         };
-        self.add(value, anchor, at)
+        self.add(value, below, anchor, at)
     }
 
     /// A finished value: a document, an entry, a key or the value of one.
-    fn add(&mut self, value: Value, anchor: usize, at: At) -> Result<()> {
+    fn add(&mut self, value: Value, below: Below, anchor: usize, at: At) -> Result<()> {
         if anchor > 0 {
             // Kept once more for what may follow.
             self.count_all(&value, 0, at)?;
             self.anchors.insert(anchor, value.clone());
         }
         if self.wants_key() {
-            let name = scalar::key(&value).map_err(|what| at.failure(what))?;
+            let name = scalar::key(&value).map_err(|what| at.mistake(what))?;
             return self.set_key(Key::Named(name), at);
         }
         match self.open.last_mut().map(|open| &mut open.node) {
             None if value.is_null() => {}
-            None => self.documents.push(value),
-            Some(Node::List(list)) => list.push(value),
-            Some(Node::Mapping { map, key, .. }) => match key.take() {
+            None => self.documents.push((value, Lines::new(at.0.line(), below))),
+            Some(Node::List { list, lines }) => {
+                list.push(value);
+                lines.push(Lines::new(at.0.line(), below));
+            }
+            Some(Node::Mapping { map, key, lines }) => match key.take() {
                 Some(Key::Merge) => merge(map, value, at)?,
-                Some(Key::Named(name)) => drop(map.insert(name, value)),
+                Some(Key::Named(name)) => {
+                    if let Some(lines) = lines.get_mut(&name) {
+                        lines.set_below(below);
+                    }
+                    map.insert(name, value);
+                }
                 None => {}
             },
         }
@@ -171,13 +221,16 @@ impl Tree {
     }
 
     fn set_key(&mut self, new: Key, at: At) -> Result<()> {
-        let Some(Open { node: Node::Mapping { key, written, .. }, .. }) = self.open.last_mut() else {
+        let Some(Open { node: Node::Mapping { key, lines, .. }, .. }) = self.open.last_mut() else {
             return Ok(());
         };
-        if let Key::Named(name) = &new
-            && !written.insert(name.clone())
-        {
-            return Err(at.failure("a key stands twice in one mapping: remove one"));
+        if let Key::Named(name) = &new {
+            match lines.entry(name.clone()) {
+                Entry::Vacant(place) => drop(place.insert(Lines::new(at.0.line(), Below::Nothing))),
+                Entry::Occupied(_) => {
+                    return Err(at.mistake("a key stands twice in one mapping: remove one"));
+                }
+            }
         }
         *key = Some(new);
         Ok(())
@@ -186,7 +239,7 @@ impl Tree {
     fn count(&mut self, more: usize, at: At) -> Result<()> {
         self.nodes += more;
         if self.nodes > NODES {
-            return Err(at.failure(&format!("more than {NODES} values, those behind aliases included")));
+            return Err(at.mistake(&format!("more than {NODES} values, those behind aliases included")));
         }
         Ok(())
     }
@@ -204,8 +257,8 @@ impl Tree {
     }
 }
 
-fn too_deep(at: At) -> Failure {
-    at.failure(&format!("more than {DEPTH} levels of lists and mappings"))
+fn too_deep(at: At) -> Mistake {
+    at.mistake(&format!("more than {DEPTH} levels of lists and mappings"))
 }
 
 /// What `<<` names, a mapping or a list of them in which the first wins, over what is there.
@@ -216,7 +269,7 @@ fn merge(map: &mut Map<String, Value>, value: Value, at: At) -> Result<()> {
     };
     for one in several.into_iter().rev() {
         let Value::Object(one) = one else {
-            return Err(at.failure("what << merges is no mapping"));
+            return Err(at.mistake("what << merges is no mapping"));
         };
         map.extend(one);
     }
@@ -233,6 +286,46 @@ mod tests {
         let mut documents = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         assert_eq!(documents.len(), 1, "{text}");
         documents.remove(0)
+    }
+
+    /// What is written in which line, as far as there is a line of its own.
+    fn line(text: &str, keys: &[&str]) -> usize {
+        let documents = parse_with_lines(text).unwrap();
+        let step = |lines: Option<&Lines>, key: &&str| match key.parse() {
+            Ok(index) => lines?.entry(index).cloned(),
+            Err(_) => lines?.member(key).cloned(),
+        };
+        let first = documents.first().map(|(_, lines)| lines.clone());
+        keys.iter().fold(first, |lines, key| step(lines.as_ref(), key)).map_or(0, |lines| lines.line())
+    }
+
+    #[test]
+    fn every_key_and_entry_has_its_line() {
+        let text = "# a remark\nkind: Pod\nspec:\n  volumes:\n  - name: a\n    options: {a: 1,\n      b: 2}\n  -\n    name: b\n\
+                    text: |\n  one\n  two\nlast: 1\n";
+        for (keys, expected) in [
+            (&["kind"][..], 2),
+            (&["spec", "volumes"], 4),
+            (&["spec", "volumes", "0"], 5),
+            (&["spec", "volumes", "0", "options"], 6),
+            (&["spec", "volumes", "0", "options", "b"], 7),
+            (&["spec", "volumes", "1", "name"], 9),
+            (&["text"], 10),
+            (&["last"], 13),
+            (&["nothing"], 0),
+        ] {
+            assert_eq!(line(text, keys), expected, "{keys:?}");
+        }
+        let second = parse_with_lines("a: 1\n---\nb: 1\n").unwrap();
+        assert_eq!(second[1].1.line(), 3);
+    }
+
+    #[test]
+    fn what_an_alias_repeats_has_no_line_but_the_alias_s() {
+        let text = "base: &b\n  a: 1\nother: *b\nmerged:\n  <<: *b\n  c: 1\n";
+        assert_eq!(line(text, &["base", "a"]), 2);
+        assert_eq!((line(text, &["other"]), line(text, &["other", "a"])), (3, 0));
+        assert_eq!((line(text, &["merged", "a"]), line(text, &["merged", "c"])), (0, 6));
     }
 
     fn refused(text: &str) -> String {

@@ -25,6 +25,7 @@ const PURE: &[&str] = &[
     "src/mount_options.rs",
     "src/file_system.rs",
     "src/settings.rs",
+    "src/validate/",
     "src/volume_dir.rs",
     "src/kubelet/objects.rs",
     "src/kubelet/objects/",

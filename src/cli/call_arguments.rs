@@ -104,7 +104,8 @@ fn twice(verb: &OsStr) -> Failure {
     Failure::call(format!("{} {text}", verb.to_string_lossy()))
 }
 
-fn read_settings(path: &Path) -> Result<Settings> {
+/// A side file that somebody names.
+pub(super) fn read_settings(path: &Path) -> Result<Settings> {
     let text = files::read_small(path, SIZE_LIMIT).map_err(Failure::from)?;
     let missing = || Failure::new(Code::NotFound, format!("there is no side file {}", path.display()));
     Settings::parse(&text.ok_or_else(missing)?)

@@ -33,6 +33,7 @@ mod run;
 mod screen;
 mod trial;
 mod uninstall;
+mod validate;
 mod watch;
 
 use crate::failure::{Failure, one_line};
@@ -69,6 +70,7 @@ On a node:
 
 On every node of a cluster:
   flexvol manifest daemonset tmpfs | kubectl apply -f -
+  flexvol validate -f pv.yaml                     what is wrong with volumes, before they reach it
 
 A driver of your own, in any language:
   flexvol call ./my-driver init                   what kubelet makes of its answer
@@ -118,6 +120,7 @@ enum Command {
     #[command(name = "call")]
     CallDriver(call::CallDriver),
     Pod(pod::Pod),
+    Validate(validate::Validate),
     Check(Box<check::Check>),
     Completions(completions::Completions),
     Man(man::Man),
@@ -158,6 +161,7 @@ impl Command {
             Self::Watch(command) => command.run(screen),
             Self::CallDriver(command) => command.run(screen),
             Self::Pod(command) => command.run(screen),
+            Self::Validate(command) => command.run(screen),
             Self::Check(command) => Ok(command.run(screen)),
             Self::Completions(command) => command.run(screen),
             Self::Man(command) => command.run(screen),

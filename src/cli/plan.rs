@@ -44,17 +44,18 @@ impl PlanCall {
         }
         let call = Call::parse(verb, &arguments)?;
         let plan = driver::plan(personality.driver, &call, &personality.settings)?;
-        let refusal = personality.settings.policy.check(&plan).err();
+        let refusal = personality.settings.policy.check(&plan).err().map(|why| why.message());
         if screen.wants_json() {
-            screen.json(&json!({"plan": plan, "refusal": refusal.as_ref().map(Failure::message)}))?;
+            screen.json(&json!({"plan": plan, "refusal": refusal}))?;
         } else {
-            print(screen, &plan, refusal.as_ref())?;
+            print(screen, &plan, refusal.as_deref())?;
         }
         Ok(if refusal.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
-fn print(screen: &mut Screen, plan: &Plan, refusal: Option<&Failure>) -> Result<()> {
+/// Goal, steps and the policy's word.
+pub(super) fn print(screen: &mut Screen, plan: &Plan, refusal: Option<&str>) -> Result<()> {
     screen.heading(&format!("goal: {}", goal(&plan.goal)))?;
     for (index, step) in plan.steps.iter().enumerate() {
         screen.line(&format!("{:>2}. {}", index + 1, describe(step)))?;
@@ -64,7 +65,7 @@ fn print(screen: &mut Screen, plan: &Plan, refusal: Option<&Failure>) -> Result<
     }
     let policy = match refusal {
         None => screen.paint(Tone::Good, "allowed"),
-        Some(failure) => format!("{}: {failure}", screen.paint(Tone::Bad, "refused")),
+        Some(why) => format!("{}: {why}", screen.paint(Tone::Bad, "refused")),
     };
     screen.line(&format!("policy: {policy}"))
 }

@@ -39,5 +39,5 @@ pub use exec::{Blow, End, Moment, Reader, Run, Stop, Strike, Terms, Whom};
 pub use journal::{Action, Journal, Record};
 pub use lifecycle::PodVolume;
 pub use node::{Backoff, NodeDriver, clean_up, is_down};
-pub use objects::{Objects, Secrets};
+pub use objects::{Key, Objects, Origin, Secrets, Used, rules};
 pub use verdict::{Fault, Verdict};

@@ -19,6 +19,7 @@ mod binding;
 mod fields;
 mod flex;
 mod pod;
+pub mod rules;
 mod secret;
 mod volume;
 
@@ -36,8 +37,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use volume::{Claim, PersistentVolume};
 
-/// Name in a namespace.
-type Key = (String, String);
+/// Namespace and name in it.
+pub type Key = (String, String);
 
 /// The objects of one or more files.
 #[derive(Debug, Default)]
@@ -53,8 +54,30 @@ pub struct Objects {
 pub enum Secrets {
     /// Each that a volume names must be there, and be of the driver's type.
     Wanted,
+    /// Those that are there and of the driver's type; a volume does without the others.
+    IfThere,
     /// They are not looked at.
     Unneeded,
+}
+
+/// A volume that some pod uses, and where it is written.
+#[derive(Clone, Debug)]
+pub struct Used {
+    /// Where its `flexVolume` is.
+    pub origin: Origin,
+    /// The pod; `None` if no pod of these objects uses the volume and one was made up for it.
+    pub pod: Option<Key>,
+    /// What a driver would be called with, or why it never would be.
+    pub volume: Result<PodVolume>,
+}
+
+/// Where a `flexVolume` is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// In the pod, under this name.
+    Inline(String),
+    /// In the `PersistentVolume` of this name.
+    Volume(String),
 }
 
 impl Objects {
@@ -63,7 +86,8 @@ impl Objects {
         yaml::parse(text)?.iter().try_for_each(|document| self.add_object(document))
     }
 
-    fn add_object(&mut self, object: &Value) -> Result<()> {
+    /// Adds one object, or every one of a list.
+    pub fn add_object(&mut self, object: &Value) -> Result<()> {
         let field = Field::of_object(object)?;
         let kind = field.get("kind")?.text()?.unwrap_or_default();
         if kind.is_empty() {
@@ -117,6 +141,42 @@ impl Objects {
         Ok(found)
     }
 
+    /// Every `FlexVolume`, each with what becomes of it: those of the pods, and then those that no pod uses.
+    /// Claims without a volume are left out, their volumes may be of any kind.
+    pub fn used(&self, kubelet_root: &Path, secrets: Secrets) -> Vec<Used> {
+        let mut all: Vec<_> =
+            self.pods.values().flat_map(|pod| self.used_by(pod, kubelet_root, secrets)).collect();
+        let unused = self.volumes.values().filter(|volume| {
+            let origin = Origin::Volume(volume.name.clone());
+            volume.flex.is_some() && all.iter().all(|used| used.origin != origin)
+        });
+        let made_up: Vec<_> = unused.map(|volume| Pod::made_up_for(volume, self.claim_of(volume))).collect();
+        for pod in made_up {
+            let used = self.used_by(&pod, kubelet_root, secrets);
+            all.extend(used.into_iter().map(|used| Used { pod: None, ..used }));
+        }
+        all
+    }
+
+    fn used_by(&self, pod: &Pod, kubelet_root: &Path, secrets: Secrets) -> Vec<Used> {
+        let used = |(name, source): &(String, Source)| {
+            let origin = match source {
+                Source::Flex(_) => Origin::Inline(name.clone()),
+                Source::Claim { claim, .. } => {
+                    let key = (pod.identity.namespace.clone(), claim.clone());
+                    Origin::Volume(self.bound_to(&key, pod).ok()?.name.clone())
+                }
+                Source::Volume(volume) => Origin::Volume(volume.clone()),
+            };
+            let volume = self.resolve(pod, name, source).transpose()?.and_then(|wanted| {
+                let secrets = self.secrets_of(pod, &wanted, secrets)?;
+                Ok(wanted.volume(kubelet_root, pod, secrets))
+            });
+            Some(Used { origin, pod: Some(pod.key()), volume })
+        };
+        pod.sources.iter().filter_map(used).collect()
+    }
+
     fn made_up_pods(&self) -> Vec<Pod> {
         if !self.pods.is_empty() {
             return Vec::new();
@@ -163,10 +223,14 @@ impl Objects {
         wanted: &Wanted<'_>,
         secrets: Secrets,
     ) -> Result<BTreeMap<String, Secret>> {
-        let Some(reference) = wanted.flex.secret.as_ref().filter(|_| secrets == Secrets::Wanted) else {
+        let Some(reference) = wanted.flex.secret.as_ref().filter(|_| secrets != Secrets::Unneeded) else {
             return Ok(BTreeMap::new());
         };
         let key = (wanted.namespace.clone(), reference.name.clone());
+        if secrets == Secrets::IfThere {
+            let fitting = self.secrets.get(&key).map(|secret| secret.for_driver(&key, &wanted.flex.driver));
+            return Ok(fitting.and_then(Result::ok).unwrap_or_default());
+        }
         let Some(secret) = self.secrets.get(&key) else {
             let text = format!(
                 "{}, volume {}: there is no Secret {}/{}: add its file",

@@ -35,6 +35,15 @@ impl Objects {
         })
     }
 
+    /// The claims that name a `FlexVolume` and can never be bound to it, and why.
+    pub fn misfits(&self) -> Vec<(Key, String)> {
+        let misfit = |claim: &Claim| {
+            let volume = self.volumes.get(claim.volume.as_ref()?).filter(|volume| volume.flex.is_some())?;
+            Some((claim.key.clone(), misfit(volume, claim)?))
+        };
+        self.claims.values().filter_map(misfit).collect()
+    }
+
     fn named(&self, name: &str, key: &Key, title: &str) -> Result<&PersistentVolume> {
         let Some(volume) = self.volumes.get(name) else {
             let text =
@@ -58,6 +67,26 @@ impl Objects {
         let fitting = self.volumes.values().filter(|volume| fits(volume, claim) && !taken(volume));
         fitting.min_by_key(|volume| (volume.capacity, &volume.name))
     }
+}
+
+/// What the binder holds against a volume that a claim names. Labels it does not look at then.
+fn misfit(volume: &PersistentVolume, claim: &Claim) -> Option<String> {
+    let name = &volume.name;
+    if volume.claim.as_ref().is_some_and(|other| *other != claim.key) {
+        return Some(format!("PersistentVolume {name} is bound to another claim: mend its claimRef"));
+    }
+    if volume.class != claim.class {
+        return Some(format!(
+            "PersistentVolume {name} is of another storage class: write the same storageClassName in both"
+        ));
+    }
+    if !claim.modes.is_subset(&volume.modes) {
+        return Some(format!("PersistentVolume {name} lacks an access mode of the claim: add it to one"));
+    }
+    if volume.capacity.is_some_and(|capacity| capacity < claim.request) {
+        return Some(format!("PersistentVolume {name} is smaller than the claim asks for: mend one of them"));
+    }
+    None
 }
 
 fn fits(volume: &PersistentVolume, claim: &Claim) -> bool {

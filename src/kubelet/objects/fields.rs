@@ -1,5 +1,6 @@
 //! Reading a tree of values with errors that name the object and the field, and never a value.
 
+use super::rules;
 use crate::failure::{Failure, Result};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -190,31 +191,12 @@ pub(super) fn namespace(field: &Field<'_>) -> Result<String> {
     field.required().map(str::to_owned)
 }
 
-/// One part of a DNS name, RFC 1123: the name of a pod's volume or of a namespace.
+/// The name of a pod's volume or of a namespace.
 pub(super) fn is_label(field: &Field<'_>) -> Result<()> {
-    let name = field.required()?;
-    if name.len() <= 63 && label(name) {
-        return Ok(());
-    }
-    Err(field
-        .error("must be at most 63 lower-case letters, digits and '-', a letter or digit first and last"))
+    if rules::is_label(field.required()?) { Ok(()) } else { Err(field.error(rules::LABEL)) }
 }
 
-/// A DNS name: that of most objects.
+/// The name of most objects.
 pub(super) fn is_subdomain(field: &Field<'_>) -> Result<()> {
-    let name = field.required()?;
-    if name.len() <= 253 && name.split('.').all(label) {
-        return Ok(());
-    }
-    Err(field.error(
-        "must be at most 253 lower-case letters, digits, '-' and '.', a letter or digit first and last",
-    ))
-}
-
-fn label(text: &str) -> bool {
-    let edge = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = text.as_bytes();
-    bytes.first().is_some_and(edge)
-        && bytes.last().is_some_and(edge)
-        && bytes.iter().all(|byte| edge(byte) || *byte == b'-')
+    if rules::is_subdomain(field.required()?) { Ok(()) } else { Err(field.error(rules::SUBDOMAIN)) }
 }

@@ -1,6 +1,7 @@
 //! `flexVolume`, the same in a pod and in a PV but for the namespace of its Secret.
 
 use super::fields::{Field, is_subdomain, namespace};
+use super::rules::is_reserved;
 use crate::failure::Result;
 use crate::protocol::DriverName;
 use std::collections::BTreeMap;
@@ -73,27 +74,5 @@ fn options(field: &Field<'_>) -> Result<BTreeMap<String, String>> {
         Some(key) => Err(field.error(&format!(
             "has the key {key:?}, and kubernetes.io and k8s.io are Kubernetes' own: rename it"
         ))),
-    }
-}
-
-/// As the API server decides, whatever the case.
-fn is_reserved(key: &str) -> bool {
-    let domain = key.split('/').next().unwrap_or_default().to_ascii_lowercase();
-    let of = |own: &str| domain == own || domain.strip_suffix(own).is_some_and(|rest| rest.ends_with('.'));
-    of("kubernetes.io") || of("k8s.io")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kubernetes_keeps_its_domains_to_itself() {
-        for key in ["kubernetes.io/x", "Kubernetes.IO", "a.kubernetes.io/x/y", "k8s.io/x", "storage.k8s.io"] {
-            assert!(is_reserved(key), "{key}");
-        }
-        for key in ["kubernetes.io.example/x", "xkubernetes.io/x", "x/kubernetes.io", "k8s", "", "/k8s.io"] {
-            assert!(!is_reserved(key), "{key}");
-        }
     }
 }

@@ -2,14 +2,12 @@
 
 use super::fields::{Field, Identity, is_label, is_subdomain};
 use super::flex::{FlexVolume, Owner};
+use super::rules::TEMPLATES;
 use super::volume::{Claim, PersistentVolume};
 use crate::failure::Result;
 use crate::protocol::PodRef;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
-
-/// Where a kind keeps its pod, for all kinds but Pod itself.
-const TEMPLATES: [&[&str]; 2] = [&["spec", "template"], &["spec", "jobTemplate", "spec", "template"]];
 
 /// Set by kubelet on the pods it reads from files: they have no service account.
 const CONFIG_SOURCE: &str = "kubernetes.io/config.source";

@@ -2,17 +2,11 @@
 
 use super::Key;
 use super::fields::Field;
+use super::rules::{decode, is_secret_key};
 use crate::failure::{Failure, Result};
 use crate::protocol::DriverName;
 use crate::secret::Secret;
-use base64::Engine as _;
-use base64::alphabet::STANDARD;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use std::collections::BTreeMap;
-
-/// Go's standard encoding, which does not look at the bits behind the last byte.
-const GO: GeneralPurpose =
-    GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
 /// What a Secret without a type is.
 const DEFAULT_TYPE: &str = "Opaque";
@@ -37,7 +31,7 @@ impl SecretObject {
             data.insert(key, secret);
         }
         data.extend(plain.texts()?.into_iter().map(|(key, text)| (key, Secret::new(text.into_bytes()))));
-        if let Some(key) = data.keys().find(|key| !is_key(key)) {
+        if let Some(key) = data.keys().find(|key| !is_secret_key(key)) {
             let text = format!("has the key {key:?}: use letters, digits, '-', '_' and '.'");
             return Err(field.error(&text));
         }
@@ -56,15 +50,4 @@ impl SecretObject {
             key.0, key.1, self.kind
         )))
     }
-}
-
-/// Go skips line breaks.
-fn decode(text: &str) -> Option<Secret> {
-    let text: String = text.chars().filter(|c| !['\r', '\n'].contains(c)).collect();
-    GO.decode(text).ok().map(Secret::new)
-}
-
-fn is_key(key: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    !key.is_empty() && key.len() <= 253 && key.bytes().all(plain) && key != "." && !key.starts_with("..")
 }

@@ -3,13 +3,11 @@
 use super::Key;
 use super::fields::{Field, Identity, is_subdomain, namespace};
 use super::flex::{FlexVolume, Owner};
+use super::rules::MOUNT_OPTIONS;
 use crate::failure::{Failure, Result};
 use crate::quantity::Quantity;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// How mount options were given before they had a field.
-const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 
 /// How the storage class was given before it had a field.
 const STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";

@@ -1,0 +1,162 @@
+//! What was found: where, how bad, what is wrong, and the mend.
+
+use super::node::Node;
+use super::object::Object;
+use serde::Serialize;
+use std::fmt;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The API server or kubelet refuses it, or the driver will.
+    Error,
+    /// It works, but not as it looks; or what would tell is not in the files.
+    Warning,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Error { "error" } else { "warning" })
+    }
+}
+
+/// A thing that is looked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// Its name in the output; it never changes, because people filter by it.
+    pub id: &'static str,
+    /// How bad it is, unless something that would tell is unknown.
+    pub severity: Severity,
+    /// What is looked for, for `--rules`.
+    pub doc: &'static str,
+}
+
+macro_rules! rules {
+    ($($name:ident = $id:literal, $severity:ident, $doc:literal;)*) => {
+        $(pub(super) const $name: Rule =
+            Rule { id: $id, severity: Severity::$severity, doc: $doc };)*
+
+        /// Everything that is looked for.
+        pub const RULES: &[Rule] = &[$($name),*];
+    };
+}
+
+rules! {
+    SYNTAX = "syntax", Error, "the file is YAML that Kubernetes can read";
+    OBJECT = "object", Error, "each document is an object with a kind, and none is there twice";
+    NAME = "name", Error, "names are such that Kubernetes takes them";
+    SHAPE = "shape", Error, "fields that matter to a volume have the right type";
+    UNKNOWN_FIELD = "unknown-field", Error, "flexVolume has no field that Kubernetes does not know";
+    DRIVER_NAME = "driver-name", Error, "flexVolume.driver is vendor/driver";
+    UNKNOWN_DRIVER = "unknown-driver", Warning, "the driver is one of flexvol's";
+    NOT_INSTALLED = "not-installed", Warning, "the driver is in the plugin directory that was given";
+    OPTION_TYPE = "option-type", Error, "options are strings";
+    RESERVED_OPTION = "reserved-option", Error, "no option is in a domain of Kubernetes";
+    UNKNOWN_OPTION = "unknown-option", Error, "the driver has every option that is given";
+    REPEATED_OPTION = "repeated-option", Error, "no option is given under two names";
+    MISSING_OPTION = "missing-option", Error, "what the driver requires is there";
+    OPTION_VALUE = "option-value", Error, "the driver can read every value";
+    PLAN = "plan", Error, "the driver can make a plan of options and secrets together";
+    POLICY = "policy", Error, "the policy of the node allows it";
+    SECRET_MISSING = "secret-missing", Warning, "the Secret that is named is in the files";
+    SECRET_TYPE = "secret-type", Error, "the type of the Secret is the driver's name";
+    SECRET_DATA = "secret-data", Error, "data of a Secret is base64, and its keys are such that Kubernetes takes them";
+    SECRET_LINE = "secret-line-break", Warning, "a password or a name in a Secret has no line break at its end";
+    SECRET_NAMESPACE = "secret-namespace", Warning, "a PersistentVolume names the namespace of its Secret";
+    READ_ONLY = "read-only", Warning, "what is to be read-only is";
+    MOUNT_OPTIONS = "mount-options", Error, "no mountOptions, with which kubelet refuses a FlexVolume";
+    VOLUME_MODE = "volume-mode", Error, "no volumeMode: Block, which FlexVolume does not have";
+    CAPACITY = "capacity", Error, "a PersistentVolume says how large it is";
+    ACCESS_MODES = "access-modes", Error, "a PersistentVolume has access modes";
+    SAME_NAME = "same-name", Error, "volumes of a driver that attaches have different names";
+    BINDING = "binding", Warning, "a claim that names a volume can be bound to it";
+    NOTHING = "nothing", Warning, "there is a FlexVolume in the files";
+}
+
+/// One thing that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// As it was given.
+    pub file: String,
+    /// Of the key that is wrong, counted from 1.
+    pub line: usize,
+    /// How bad it is here.
+    pub severity: Severity,
+    /// The rule's name.
+    pub rule: &'static str,
+    /// What is wrong, and how to mend it: one line, without any value that might be a secret.
+    pub message: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, line, severity, rule, message } = self;
+        write!(f, "{file}:{line}: {severity}: {message} [{rule}]")
+    }
+}
+
+/// All that was found so far.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    all: Vec<Finding>,
+}
+
+impl Findings {
+    /// At a place of an object, as bad as the rule says.
+    pub(super) fn add(&mut self, object: &Object<'_>, at: Node<'_>, rule: Rule, message: impl Into<String>) {
+        self.push(object.file, at.line(), rule, rule.severity, message);
+    }
+
+    /// The same where something that would tell is unknown.
+    pub(super) fn suspect(
+        &mut self,
+        object: &Object<'_>,
+        at: Node<'_>,
+        rule: Rule,
+        message: impl Into<String>,
+    ) {
+        self.push(object.file, at.line(), rule, Severity::Warning, message);
+    }
+
+    /// In a file of which no object is known.
+    pub(super) fn push(
+        &mut self,
+        file: &str,
+        line: usize,
+        rule: Rule,
+        severity: Severity,
+        message: impl Into<String>,
+    ) {
+        let (file, message) = (file.to_owned(), message.into());
+        self.all.push(Finding { file, line, severity, rule: rule.id, message });
+    }
+
+    /// How many errors there are, to see whether there are more later.
+    pub(super) fn errors(&self) -> usize {
+        self.all.iter().filter(|finding| finding.severity == Severity::Error).count()
+    }
+
+    /// Whether anything in it is an error: of two objects in one line, nobody can tell which.
+    pub(super) fn has_error_in(&self, object: &Object<'_>) -> bool {
+        let lines = object.node.line()..=object.node.last_line();
+        self.all.iter().any(|finding| {
+            finding.severity == Severity::Error
+                && finding.file == object.file
+                && lines.contains(&finding.line)
+        })
+    }
+
+    /// In the order of the files and of their lines, each once.
+    pub(super) fn sorted(mut self, files: &[&str]) -> Vec<Finding> {
+        let place = |finding: &Finding| files.iter().position(|file| *file == finding.file);
+        self.all.sort_by_key(|finding| (place(finding), finding.line, finding.severity));
+        let mut once: Vec<Finding> = Vec::new();
+        for finding in self.all {
+            if !once.contains(&finding) {
+                once.push(finding);
+            }
+        }
+        once
+    }
+}

@@ -1,0 +1,139 @@
+//! Secrets, and what volumes say of them.
+
+use super::finding::{Findings, SECRET_DATA, SECRET_LINE, SECRET_MISSING, SECRET_TYPE, SHAPE};
+use super::flex::{Flex, Owner};
+use super::object::Object;
+use crate::kubelet::{Used, rules};
+use crate::protocol::DriverName;
+use crate::schema::did_you_mean;
+use std::collections::BTreeSet;
+
+/// What is given in one line; a line break at its end is from `echo`.
+const ONE_LINE: [&str; 6] = ["user", "pass", "domain", "token", "accountname", "accountkey"];
+
+/// What shows without any volume. `drivers` are those of the volumes.
+pub(super) fn check(secret: &Object<'_>, drivers: &BTreeSet<String>, findings: &mut Findings) {
+    let kind = secret.node.get("type");
+    if !(kind.is_absent() || kind.value().is_string()) {
+        findings.add(
+            secret,
+            kind,
+            SHAPE,
+            "the type of a Secret must be a string: write the driver's name, vendor/driver",
+        );
+    }
+    let of_driver = kind.text().is_some_and(|kind| drivers.contains(kind));
+    for field in ["data", "stringData"] {
+        let values = secret.node.get(field);
+        if !(values.is_absent() || values.value().is_object()) {
+            findings.add(
+                secret,
+                values,
+                SHAPE,
+                format!("{field} of a Secret must be a mapping: write one KEY: value in each line"),
+            );
+        }
+        for (key, node) in values.members() {
+            let mut complain = |text: String| findings.add(secret, node, SECRET_DATA, text);
+            if !rules::is_secret_key(key) {
+                complain(format!("{field} has the key {key:?}: use letters, digits, '-', '_' and '.'"));
+            }
+            let text = node.value().as_str();
+            if text.is_none() && !node.is_absent() {
+                complain(format!("{field}[{key:?}] must be a string: quote it"));
+            }
+            let bytes = match (field, text) {
+                ("data", Some(text)) => rules::decode(text).map(|secret| secret.expose().to_vec()),
+                (_, text) => text.map(|text| text.as_bytes().to_vec()),
+            };
+            let bytes = bytes.map(zeroize::Zeroizing::new);
+            match &bytes {
+                None if text.is_some() => {
+                    complain(format!("data[{key:?}] is not base64: encode it, or move it to stringData"));
+                }
+                Some(bytes) if of_driver && ends_with_break(key, bytes) => {
+                    let text = format!(
+                        "{field}[{key:?}] ends with a line break, as echo makes it: encode it with printf %s"
+                    );
+                    findings.add(secret, node, SECRET_LINE, text);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn ends_with_break(key: &str, bytes: &[u8]) -> bool {
+    let lower = key.to_ascii_lowercase();
+    let line = bytes.strip_suffix(b"\n").filter(|line| !line.contains(&b'\n'));
+    line.is_some() && ONE_LINE.iter().any(|word| lower.contains(word))
+}
+
+impl Flex<'_> {
+    /// The Secret a volume names, with the pods that use the volume. Whether all that it needs is known.
+    pub(super) fn check_secrets(&self, all: &[Object<'_>], used: &[&Used], findings: &mut Findings) -> bool {
+        let (Some(driver), Some(name)) = (&self.driver, self.node.at(&["secretRef", "name"]).text()) else {
+            return true;
+        };
+        let namespaces = self.namespaces(used);
+        // One that no Secret can have is a mistake that is named already.
+        if !rules::is_subdomain(name) || !namespaces.iter().all(|name| rules::is_label(name)) {
+            return false;
+        }
+        let own: Vec<_> = all.iter().filter(|object| object.kind == "Secret").collect();
+        let mut complete = true;
+        for namespace in namespaces {
+            let here = |secret: &&&Object<'_>| secret.key.0 == namespace;
+            if let Some(secret) = own.iter().filter(here).find(|secret| secret.key.1 == name) {
+                complete &= check_type(secret, driver, findings);
+            } else {
+                let text = missing(&namespace, name, driver, &own);
+                findings.add(self.object, self.node.at(&["secretRef", "name"]), SECRET_MISSING, text);
+                complete = false;
+            }
+        }
+        complete
+    }
+
+    /// Where kubelet looks for the Secret.
+    fn namespaces(&self, used: &[&Used]) -> BTreeSet<String> {
+        let named = self.node.at(&["secretRef", "namespace"]).text();
+        match (self.owner, named) {
+            (Owner::Pod, _) => [self.object.key.0.clone()].into(),
+            (Owner::Volume, Some(named)) => [named.to_owned()].into(),
+            (Owner::Volume, None) => {
+                let volumes = used.iter().filter_map(|used| used.volume.as_ref().ok());
+                volumes.filter_map(|volume| volume.options.pod.namespace.clone()).collect()
+            }
+        }
+    }
+}
+
+fn check_type(secret: &Object<'_>, driver: &DriverName, findings: &mut Findings) -> bool {
+    let node = secret.node.get("type");
+    let kind = node.text().unwrap_or("Opaque");
+    if kind == driver.to_string() {
+        return true;
+    }
+    let text = format!(
+        "Secret {}/{} is of type {kind:?}, and kubelet gives {driver} only secrets of its own type: make it \
+         again with type: {driver}",
+        secret.key.0, secret.key.1
+    );
+    findings.add(secret, node, SECRET_TYPE, text);
+    false
+}
+
+fn missing(namespace: &str, name: &str, driver: &DriverName, all: &[&Object<'_>]) -> String {
+    let elsewhere = all.iter().find(|secret| secret.key.1 == name);
+    let kind = driver.to_string();
+    let fits =
+        |secret: &&&Object<'_>| secret.key.0 == namespace && secret.node.get("type").text() == Some(&kind);
+    let here = all.iter().filter(fits).map(|secret| secret.key.1.as_str());
+    let mend = match (elsewhere, did_you_mean(name, here)) {
+        (Some(other), _) => format!("there is one in namespace {}: mend one of them", other.key.0),
+        (None, Some(near)) => format!("did you mean {near}?"),
+        (None, None) => "add its file, and it is checked too".to_owned(),
+    };
+    format!("Secret {namespace}/{name} is in no file: {mend}")
+}

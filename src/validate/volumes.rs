@@ -1,0 +1,75 @@
+//! What a `PersistentVolume` says around its `flexVolume`.
+
+use super::finding::{ACCESS_MODES, CAPACITY, Findings, MOUNT_OPTIONS, READ_ONLY, VOLUME_MODE};
+use super::flex::{Flex, Owner};
+use super::installed::Known;
+use crate::kubelet::{Used, rules};
+use crate::protocol::Access;
+use serde_json::Value;
+
+impl Flex<'_> {
+    /// For a PV; an inline volume has none of it.
+    pub(super) fn check_volume(&self, known: Option<&Known<'_>>, used: &[&Used], findings: &mut Findings) {
+        if self.owner == Owner::Volume {
+            self.check_mount_options(findings);
+            self.check_sizes(known, findings);
+            self.check_access(used, findings);
+        }
+    }
+
+    fn check_mount_options(&self, findings: &mut Findings) {
+        let list = self.object.node.at(&["spec", "mountOptions"]);
+        let annotation = self.object.node.at(&["metadata", "annotations", rules::MOUNT_OPTIONS]);
+        let is_empty = list.is_absent() || list.value().as_array().is_some_and(Vec::is_empty);
+        let given = [(list, !is_empty), (annotation, annotation.text().is_some())];
+        for (node, _) in given.into_iter().filter(|(_, given)| *given) {
+            let text = "FlexVolume does not support mountOptions, and kubelet refuses the volume: \
+                put them into flexVolume.options";
+            findings.add(self.object, node, MOUNT_OPTIONS, text);
+        }
+    }
+
+    fn check_sizes(&self, known: Option<&Known<'_>>, findings: &mut Findings) {
+        let spec = self.object.node.get("spec");
+        let (capacity, mode) = (spec.at(&["capacity", "storage"]), spec.get("volumeMode"));
+        if capacity.is_absent() {
+            let grows = known.filter(|known| known.driver.capabilities(&known.settings).requires_fs_resize);
+            let grows = grows.map_or(String::new(), |known| {
+                format!(", and {} would never learn that it has to grow", known.driver.name())
+            });
+            let text = format!(
+                "spec.capacity.storage is missing: the API server refuses the volume{grows}: add capacity: {{storage: 1Gi}}"
+            );
+            findings.add(self.object, spec, CAPACITY, text);
+        }
+        if mode.text() == Some("Block") {
+            let text = "FlexVolume has no volumeMode: Block, and kubelet refuses the volume: remove it";
+            findings.add(self.object, mode, VOLUME_MODE, text);
+        }
+        if spec.get("accessModes").entries().next().is_none() {
+            let text = "spec.accessModes is missing: the API server refuses the volume: add one such as ReadWriteOnce";
+            findings.add(self.object, spec, ACCESS_MODES, text);
+        }
+    }
+
+    /// Of a PV only the pod's word counts.
+    fn check_access(&self, used: &[&Used], findings: &mut Findings) {
+        // What kubelet refuses for another reason is mounted read-write once that is mended.
+        let mut volumes = used.iter().filter_map(|used| used.volume.as_ref().ok()).peekable();
+        let is_used = volumes.peek().is_some();
+        if is_used && volumes.all(|volume| volume.options.access() == Access::ReadOnly) {
+            return;
+        }
+        let mend = "say persistentVolumeClaim: {claimName: …, readOnly: true} in the pod";
+        let (read_only, modes) = (self.node.get("readOnly"), self.object.node.at(&["spec", "accessModes"]));
+        if read_only.value() == &Value::Bool(true) {
+            let text = format!(
+                "kubelet never reads readOnly of a PersistentVolume, it is mounted read-write: {mend}"
+            );
+            findings.add(self.object, read_only, READ_ONLY, text);
+        } else if modes.value() == &serde_json::json!(["ReadOnlyMany"]) {
+            let text = format!("ReadOnlyMany does not make it read-only, it is mounted read-write: {mend}");
+            findings.add(self.object, modes, READ_ONLY, text);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! `flexvol validate`: a file for each thing that is looked for, with what is said of it; and the volumes of
+//! other drivers' documentation.
+//!
+//! `UPDATE=1 cargo test --test validate` writes the texts of `data/validate/` anew; the diff is what a reviewer
+//! reads. In the head of a file stand the side files: `# Side file of vendor/driver: {…}`.
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, reason = "the tests write their golden files and run the binary")]
+
+use flexvol::protocol::DriverName;
+use flexvol::settings::Settings;
+use flexvol::validate::{Installed, RULES, Report, Severity, Source, validate};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What is hidden in secrets, and in what should have been one: raw, and in base64.
+const SECRETS: [&str; 4] = ["hunter2", "aHVudGVyMg", "w!o", "my-secret-password"];
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/validate")
+}
+
+/// Name and text of every file.
+fn files() -> Vec<(String, String)> {
+    let entries = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let yaml = entries.filter(|path| path.extension().is_some_and(|kind| kind == "yaml"));
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let mut all: Vec<_> = yaml.map(|path| (name(&path), std::fs::read_to_string(&path).unwrap())).collect();
+    all.sort();
+    all
+}
+
+/// What the head of a file says about the nodes.
+fn installed(text: &str) -> Installed {
+    let mut installed = Installed::default();
+    for line in text.lines().take_while(|line| line.starts_with('#')) {
+        if let Some((_, rest)) = line.split_once("ide file of ") {
+            let (name, json) = rest.split_once(": ").unwrap();
+            installed.add(DriverName::parse(name).unwrap(), Settings::parse(json).unwrap());
+        }
+        if let Some((_, directory)) = line.split_once("Plugin directory: ") {
+            installed.set_directory(directory.to_owned());
+        }
+    }
+    installed
+}
+
+fn report(name: &str, text: &str) -> Report {
+    validate(&[Source { name, text }], &installed(text))
+}
+
+/// Findings, and the plans in short.
+fn shown(report: &Report) -> String {
+    let mut text = String::new();
+    for finding in &report.findings {
+        writeln!(text, "{finding}").unwrap();
+    }
+    for planned in &report.plans {
+        let steps: Vec<_> =
+            planned.steps.iter().map(|call| format!("{} {}", call.verb, call.plan.steps.len())).collect();
+        let (volume, pod) = (&planned.volume, &planned.pod);
+        writeln!(
+            text,
+            "plan: line {}: {volume} of {pod}: {}: {}",
+            planned.line,
+            planned.kind,
+            steps.join(", ")
+        )
+        .unwrap();
+    }
+    text
+}
+
+#[test]
+fn what_is_said_is_as_ever() {
+    let update = std::env::var_os("UPDATE").is_some();
+    let mut wrong = Vec::new();
+    for (name, text) in files() {
+        let (golden, said) = (folder().join(name.replace(".yaml", ".txt")), shown(&report(&name, &text)));
+        if update {
+            std::fs::write(&golden, &said).unwrap();
+        }
+        if std::fs::read_to_string(&golden).ok().as_ref() != Some(&said) {
+            wrong.push(said);
+        }
+    }
+    assert!(wrong.is_empty(), "not as in tests/data/validate (UPDATE=1 accepts):\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_rule_is_broken_by_its_file_and_by_no_other() {
+    let rules: BTreeSet<_> = RULES.iter().map(|rule| rule.id).collect();
+    assert_eq!(rules.len(), RULES.len());
+    for rule in RULES {
+        let text = std::fs::read_to_string(folder().join(format!("{}.yaml", rule.id)))
+            .unwrap_or_else(|error| panic!("{}: {error}", rule.id));
+        let broken: BTreeSet<_> = report("x", &text).findings.iter().map(|finding| finding.rule).collect();
+        assert_eq!(broken, BTreeSet::from([rule.id]));
+    }
+    let golden = std::fs::read_dir(folder()).unwrap().count();
+    assert_eq!(golden, 2 * files().len(), "each file has its text");
+}
+
+#[test]
+fn the_line_is_that_of_the_key() {
+    for (file, found) in [
+        (
+            "unknown-option.yaml",
+            &[("sise", 13), ("Mode", 14), ("server", 15), ("password", 16), ("sevrer", 21)][..],
+        ),
+        ("option-type.yaml", &[("size", 9), ("mode", 10), ("noswap", 11), ("mountOptions", 13)]),
+        ("mount-options.yaml", &[("mountOptions", 6), ("mountOptions", 15)]),
+        ("plan.yaml", &[("fsType", 12), ("partition", 18), ("mountOptions", 29)]),
+        ("secret-data.yaml", &[("username", 5), ("password", 6), ("pin", 8), ("a b", 11)]),
+    ] {
+        let text = std::fs::read_to_string(folder().join(file)).unwrap();
+        let report = report(file, &text);
+        for (word, line) in found {
+            let is_it = |message: &str| message.contains(word);
+            assert!(
+                report.findings.iter().any(|finding| finding.line == *line && is_it(&finding.message)),
+                "{file}:{line}: {word}\n{}",
+                shown(&report)
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_good_has_a_plan_and_nothing_else() {
+    let (name, text) = files().into_iter().find(|(name, _)| name == "good.yaml").unwrap();
+    let report = report(&name, &text);
+    assert!(report.findings.is_empty(), "{}", shown(&report));
+    assert_eq!((report.volumes, report.plans.len()), (6, 6));
+    let plans = serde_json::to_string(&report.plans).unwrap();
+    // The group of the pod, the options of the side file and the word of the claim are in it.
+    assert!(plans.contains("\"gid=2000\"") && plans.contains(r#""format":{"fileSystem":"xfs""#), "{plans}");
+}
+
+#[test]
+fn nothing_of_a_secret_is_said() {
+    for (name, text) in files() {
+        let report = report(&name, &text);
+        let all = format!("{}{report:?}{}", shown(&report), serde_json::to_string(&report).unwrap());
+        for secret in SECRETS {
+            assert!(!all.contains(secret), "{name}: {secret}\n{all}");
+        }
+    }
+}
+
+#[test]
+fn messages_are_in_house_style() {
+    for (name, text) in files() {
+        for finding in report(&name, &text).findings {
+            let message = &finding.message;
+            let end = message.strip_suffix(" ..").unwrap_or(message);
+            assert!(!message.contains(['\n', '\r']) && !end.ends_with(['.', '!', ' ', ':']), "{message}");
+            assert!(message.len() > 20 && message.contains([':', ',']), "no mend: {message}");
+        }
+    }
+}
+
+/// Cut anywhere, a file is a syntax error, or less of an object; never a panic.
+#[test]
+fn half_a_file_is_no_panic() {
+    for (name, text) in files() {
+        let ends: Vec<_> = text.char_indices().map(|(at, _)| at).step_by(37).collect();
+        for end in ends {
+            let report = validate(&[Source { name: &name, text: &text[..end] }], &installed(&text));
+            assert!(report.findings.iter().all(|finding| finding.line > 0), "{name} to {end}");
+        }
+    }
+}
+
+// --- the command
+// --------------------------------------------------------------------------------------------------------
+
+fn run(arguments: &[&str], input: &str) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flexvol"));
+    command.arg("validate").args(arguments).current_dir(folder());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // It may have ended without reading.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn the_status_tells_errors_warnings_and_failure_apart() {
+    for (arguments, expected, said) in [
+        (&["-f", "capacity.yaml"][..], 1, "2 errors, 0 warnings in 2 volumes of 1 file\n"),
+        (&["-f", "binding.yaml"], 0, "0 errors, 3 warnings in 1 volume of 1 file\n"),
+        (&["-f", "binding.yaml", "--strict"], 1, "0 errors, 3 warnings"),
+        (&["-f", "capacity.yaml", "access-modes.yaml"], 1, "in 3 volumes of 2 files"),
+        (&["--rules"], 0, "unknown-option"),
+    ] {
+        let (status, out, error) = run(arguments, "");
+        assert_eq!((status, error.as_str()), (expected, ""), "{arguments:?}: {out}");
+        assert!(out.contains(said), "{arguments:?}: {out}");
+    }
+    for (arguments, mend) in [
+        (&["-f", "nowhere.yaml"][..], "there is no file nowhere.yaml"),
+        (&[], "--filename"),
+        (&["-f", "good.yaml", "--settings", "nowhere.json"], "there is no side file nowhere.json"),
+        (&["-f", "good.yaml", "--settings", "good.yaml"], "good.yaml: .flexvol.json: expected value"),
+        (&["-f", "good.yaml", "--driver-dir", "/nowhere"], "/nowhere"),
+        (&["-f", "good.yaml", "--profile", "a/b=c"], "name one of tmpfs, bind"),
+        (&["-f", "good.yaml", "--profile", "a/b"], "write VENDOR/DRIVER=DRIVER"),
+    ] {
+        let (status, out, error) = run(arguments, "");
+        assert!(status == 2 && out.is_empty() && error.contains(mend), "{arguments:?}: {status} {error}");
+        let (status, out, error) = run(&[arguments, &["--json"]].concat(), "");
+        assert!(status == 2 && error.is_empty() && out.starts_with(r#"{"error":"#), "{arguments:?}: {out}");
+    }
+}
+
+#[test]
+fn standard_input_and_json_are_for_programs() {
+    let (status, out, error) = run(
+        &["-f", "-", "--json", "--plan"],
+        "kind: Pod\nmetadata: {name: a}\nspec:\n  volumes:\n  - name: a\n    flexVolume: {driver: e/tmpfs, options: {sise: 1Mi}}\n  - name: b\n    flexVolume: {driver: e/tmpfs}\n",
+    );
+    assert_eq!((status, error.as_str()), (1, ""), "{out}");
+    let said: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&said["errors"], &said["warnings"], &said["volumes"]), (&1.into(), &0.into(), &2.into()));
+    let finding = &said["findings"][0];
+    assert_eq!((&finding["file"], &finding["line"]), (&"standard input".into(), &6.into()));
+    assert_eq!((&finding["rule"], &finding["severity"]), (&"unknown-option".into(), &"error".into()));
+    assert_eq!(
+        (&said["plans"][0]["volume"], &said["plans"][0]["steps"][0]["verb"]),
+        (&"b".into(), &"mount".into())
+    );
+}
+
+/// Side files of a node count, and with them the policy.
+#[test]
+fn side_files_are_those_of_the_node() {
+    let home = tempfile::tempdir().unwrap();
+    let driver = home.path().join("node~bind");
+    std::fs::create_dir_all(&driver).unwrap();
+    std::fs::create_dir_all(home.path().join("scratch~files")).unwrap();
+    let side = driver.join(".flexvol.json");
+    std::fs::write(&side, r#"{"policy":{"bindRoots":["/srv"]}}"#).unwrap();
+    let text = "kind: Pod\nmetadata: {name: a}\nspec:\n  volumes:\n  - name: a\n    flexVolume: {driver: node/bind, options: {source: /srv/a}}\n";
+    let directory = home.path().to_str().unwrap();
+    let (status, out, _) = run(&["-f", "-", "--driver-dir", directory, "--strict", "--plan"], text);
+    assert!(
+        status == 0
+            && out.contains("bind /srv/a to /var/lib/kubelet/pods/")
+            && out.contains("policy: allowed"),
+        "{out}"
+    );
+    let (status, out, _) = run(&["-f", "-", "--driver-dir", directory], &text.replace("/srv/a", "/etc"));
+    assert!(status == 1 && out.contains("standard input:6: error: ") && out.contains("[policy]"), "{out}");
+    for settings in [side.to_str().unwrap().to_owned(), format!("node/bind={}", side.display())] {
+        assert_eq!(run(&["-f", "-", "--settings", &settings, "--strict"], text).0, 0);
+    }
+    let (status, out, _) = run(&["-f", "-", "--strict"], text);
+    assert!(status == 1 && out.contains("warning: ") && out.contains("without a side file"), "{out}");
+    let scratch = text.replace("node/bind, options: {source: /srv/a}", "scratch/files");
+    let (status, out, _) =
+        run(&["-f", "-", "--driver-dir", directory, "--profile", "scratch/files=tmpfs", "--plan"], &scratch);
+    assert!(status == 0 && out.contains("by scratch/files (tmpfs)"), "{out}");
+    std::fs::write(&side, "{").unwrap();
+    let (status, _, error) = run(&["-f", "-", "--driver-dir", directory], text);
+    assert!(status == 2 && error.contains(".flexvol.json: "), "{error}");
+}
+
+#[test]
+fn severities_are_what_they_say() {
+    let doc = |rule: &flexvol::validate::Rule| rule.doc.len() > 15 && !rule.doc.ends_with('.');
+    assert!(RULES.iter().all(doc));
+    assert!(RULES.iter().filter(|rule| rule.severity == Severity::Error).count() > 15);
+}
