@@ -163,6 +163,21 @@ pub enum Step {
         /// Which one.
         share: Share,
     },
+    /// Mount files in memory, all of them at once.
+    MountFiles {
+        /// The pod's volume directory.
+        target: TargetPath,
+        /// What the mount table shows as its source.
+        source: String,
+        /// Those of the tmpfs.
+        options: Vec<FsOption>,
+        /// Per-mount flags, once the files are there.
+        flags: MountFlags,
+        /// By name.
+        files: Vec<SecretFile>,
+        /// Of each file.
+        owner: Ownership,
+    },
     /// Show a file or directory of the node at the target.
     Bind {
         /// The pod's volume directory.
@@ -207,7 +222,9 @@ impl Step {
             Self::AttachLoop { .. } => {
                 Some("close the device; the kernel detaches it when nobody else uses it")
             }
-            Self::Mount { .. } | Self::MountShare { .. } | Self::Bind { .. } => Some("unmount"),
+            Self::Mount { .. } | Self::MountShare { .. } | Self::MountFiles { .. } | Self::Bind { .. } => {
+                Some("unmount")
+            }
             Self::Run(run) => run.mounts.as_ref().map(|_| "unmount"),
             // Others may use the directory by then.
             Self::MakeDirectoryOnShare { .. }
@@ -229,6 +246,16 @@ pub enum MountFrom {
     Name(String),
     /// The device an earlier step attached.
     AttachedDevice,
+}
+
+/// A file with what nobody but its reader may see.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretFile {
+    /// Plain: no path.
+    pub name: String,
+    /// All of it.
+    pub content: Secret,
 }
 
 /// Mode and owner of something that is made.

@@ -94,7 +94,9 @@ impl Policy {
             Step::GrowImage { size, .. } => self.check_size(*size),
             Step::Reach(reach) => self.check_servers(&reach.servers),
             Step::MountShare { share, .. } => self.check_flags(share.flags),
-            Step::Mount { flags, .. } | Step::Run(Run { flags: Some(flags), .. }) => self.check_flags(*flags),
+            Step::Mount { flags, .. }
+            | Step::MountFiles { flags, .. }
+            | Step::Run(Run { flags: Some(flags), .. }) => self.check_flags(*flags),
             Step::PrepareTarget { .. }
             | Step::MakeDirectoryOnShare { .. }
             | Step::Format { .. }

@@ -131,6 +131,17 @@ fn image() {
 }
 
 #[test]
+fn secretfiles() {
+    let node = Node::new();
+    let driver = node.install("secretfiles", None);
+    let options =
+        r#"{"kubernetes.io/secret/tls.key":"aHVudGVyMi1zZWNyZXQ=","kubernetes.io/secret/ca":"bm9ib2R5"}"#;
+    let further = ["--ephemeral-ok", "--read-only-ok", "--repeat", "3"];
+    let Some(report) = check("check_native::secretfiles", &driver, options, &further) else { return };
+    all_hold(&report);
+}
+
+#[test]
 fn exec() {
     let node = Node::new();
     let mount = ["/bin/mount", "-t", "tmpfs", "-o", "{access},size=4m", "share", "{target}"];

@@ -85,6 +85,8 @@ fn plans() -> Vec<(String, Plan)> {
         ("nfs", &["unmount", TARGET]),
         ("cifs", &["mount", TARGET, share]),
         ("cifs", &["unmount", TARGET]),
+        ("secretfiles", &["mount", TARGET, r#"{"kubernetes.io/secret/key":"YQ=="}"#]),
+        ("secretfiles", &["unmount", TARGET]),
         ("tmpfs", &["mount", TARGET, "{}"]),
         ("tmpfs", &["unmount", TARGET]),
         ("bind", &["mount", TARGET, source]),
@@ -215,8 +217,11 @@ fn steps_that_cannot_be_taken_back_say_so() {
         for step in &plan.steps {
             let undo = step.undo();
             match step {
-                Step::Mount { .. } | Step::MountShare { .. } | Step::Bind { .. } => {
-                    assert_eq!(undo, Some("unmount"), "{name}")
+                Step::Mount { .. }
+                | Step::MountShare { .. }
+                | Step::MountFiles { .. }
+                | Step::Bind { .. } => {
+                    assert_eq!(undo, Some("unmount"), "{name}");
                 }
                 Step::Run(run) => assert_eq!(undo.is_some(), run.mounts.is_some(), "{name}"),
                 Step::Format { .. } | Step::GrowImage { .. } | Step::Unmount { .. } => {
@@ -227,7 +232,9 @@ fn steps_that_cannot_be_taken_back_say_so() {
         }
         // Whoever mounts makes sure of the target first, and mounts once.
         let mounts = |step: &Step| match step {
-            Step::Mount { .. } | Step::MountShare { .. } | Step::Bind { .. } => true,
+            Step::Mount { .. } | Step::MountShare { .. } | Step::MountFiles { .. } | Step::Bind { .. } => {
+                true
+            }
             Step::Run(run) => run.mounts.is_some(),
             _ => false,
         };

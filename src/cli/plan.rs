@@ -123,6 +123,10 @@ fn describe(step: &Step) -> String {
             let (source, kinds) = (&share.source, kinds.join(" or "));
             format!("mount {source} at {target} ({}) as {kinds}: {}", share.flags, options.join(","))
         }
+        Step::MountFiles { target, flags, files, owner, .. } => {
+            let names: Vec<_> = files.iter().map(|file| file.name.as_str()).collect();
+            format!("mount {} at {target} ({flags}), mode {:04o}", names.join(", "), owner.mode)
+        }
         Step::Bind { target, source, flags, .. } => {
             format!("bind {} to {target} ({flags})", source.display())
         }

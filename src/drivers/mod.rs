@@ -5,6 +5,7 @@ pub mod cifs;
 pub mod exec;
 pub mod image;
 pub mod nfs;
+pub mod secretfiles;
 mod share;
 pub mod tmpfs;
 
@@ -13,8 +14,15 @@ use crate::mount_options::MountFlags;
 use crate::protocol::{Access, Options};
 
 /// Every driver, in the order `flexvol drivers` prints them.
-pub const ALL: &[&dyn Driver] =
-    &[&tmpfs::Tmpfs, &bind::Bind, &image::Image, &nfs::Nfs, &cifs::Cifs, &exec::Exec];
+pub const ALL: &[&dyn Driver] = &[
+    &tmpfs::Tmpfs,
+    &bind::Bind,
+    &image::Image,
+    &nfs::Nfs,
+    &cifs::Cifs,
+    &secretfiles::SecretFiles,
+    &exec::Exec,
+];
 
 /// The driver of exactly that name.
 pub fn find(name: &str) -> Option<&'static dyn Driver> {

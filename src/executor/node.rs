@@ -1,5 +1,6 @@
 //! The world of a real node: what each step means in system calls.
 
+use super::files::Content;
 use super::record::Record;
 use super::{Standing, Subject, World, image, network, run, unmount};
 use crate::failure::{Code, Failure};
@@ -324,6 +325,9 @@ impl World for Node<'_> {
                 self.make_directory_on_share(share, path, *owner).map(|()| None)
             }
             Step::MountShare { target, share } => self.mount_share(target, share),
+            Step::MountFiles { target, source, options, flags, files, owner } => {
+                self.mount_files(target, (source, options, *flags), &Content { files, owner: *owner })
+            }
             Step::Bind { target, source, recursive, flags, propagation } => {
                 let binding = Binding { recursive: *recursive, flags: *flags, propagation: *propagation };
                 self.bind(target, source, &binding)

@@ -8,6 +8,8 @@ use crate::plan::Ownership;
 use anyhow::{Context, Result};
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use std::fs::File;
+use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
@@ -136,6 +138,19 @@ fn make_each(
         directory = open_name(directory.as_fd(), name, PARENT).map_err(|errno| explain(errno, &path))?;
     }
     Ok(())
+}
+
+/// Makes a file of plain name with this content, mode and owner, whatever the umask. Nobody else may know of the
+/// directory yet.
+pub fn write_file(root: BorrowedFd<'_>, name: &str, content: &[u8], owner: Ownership) -> Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let write = || -> Result<()> {
+        let mut file = File::from(fs::openat(root, name, flags, Mode::from_raw_mode(0o600))?);
+        file.write_all(content)?;
+        std::os::unix::fs::fchown(&file, Some(owner.uid), Some(owner.gid))?;
+        Ok(fs::fchmod(&file, Mode::from_raw_mode(owner.mode))?)
+    };
+    write().with_context(|| format!("write the file {name}"))
 }
 
 /// Removes directories that [`make_directories`] made; one that somebody uses by now stays.

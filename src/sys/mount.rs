@@ -114,6 +114,49 @@ pub fn mount(new: &NewMount<'_>, place: &Place, way: Way) -> Result<u64> {
     id_at(place)
 }
 
+/// What is done to a new file system before anybody can see it; gets its root.
+pub type Fill<'a> = dyn Fn(BorrowedFd<'_>) -> Result<()> + 'a;
+
+/// Mounts a file system that is filled first, and read-only only then; the new mount's id. On a kernel before 5.2,
+/// whoever looks at `place` meanwhile sees it being filled.
+pub fn mount_filled(new: &NewMount<'_>, fill: &Fill<'_>, place: &Place, way: Way) -> Result<u64> {
+    let writable = NewMount { flags: MountFlags { read_only: false, ..new.flags }, ..*new };
+    let what = || format!("mount {} on {}", new.file_system, place.path().display());
+    if way == Way::Classic {
+        mount_classic(&writable, place).with_context(what)?;
+        let filled =
+            open_mount(place).and_then(|root| fill(root.as_fd())).and_then(|()| reflag(place, new.flags));
+        filled.inspect_err(|_| drop(unmount(place, true)))?;
+        return id_at(place);
+    }
+    let root = match create(&writable) {
+        Err(error) if is_unknown_call(&error) => return mount_filled(new, fill, place, Way::Classic),
+        created => created.with_context(what)?,
+    };
+    fill(root.as_fd())?;
+    if new.flags.read_only {
+        let set = u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits());
+        let change = raw::MountAttributes { set, clear: 0, propagation: 0, user_namespace: 0 };
+        match raw::set_mount_attributes(root.as_fd(), false, &change) {
+            // Linux 5.12 has it; before, it is done in its place.
+            Err(Errno::NOSYS) => {
+                attach(&root, place).with_context(what)?;
+                reflag(place, new.flags).inspect_err(|_| drop(unmount(place, true)))?;
+                return id_at(place);
+            }
+            set => set.with_context(what)?,
+        }
+    }
+    attach(&root, place).with_context(what)?;
+    id_at(place)
+}
+
+/// The root of the mount on top at a place.
+fn open_mount(place: &Place) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(place.parent(), place.name(), flags, Mode::empty())?)
+}
+
 /// Mounts a file system where nobody sees it; it is gone with its descriptor. Needs Linux 5.2.
 pub fn detached(new: &NewMount<'_>) -> Result<OwnedFd> {
     match create(new) {

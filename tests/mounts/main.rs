@@ -9,6 +9,7 @@ mod bind;
 mod crash;
 mod cycles;
 mod faults;
+mod files;
 mod foreign;
 mod image;
 mod shared;

@@ -104,6 +104,27 @@ pub(crate) const CASES: &[Case] = &[
         "{}",
         &["mount", "@", r#"{"source":"//files/web","sec":"krb5","cruid":"1000","domain":"EXAMPLE"}"#],
     ),
+    case(
+        "secretfiles-defaults",
+        "secretfiles",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"kubernetes.io/secret/tls.key":"aHVudGVyMg==","kubernetes.io/secret/tls.crt":"YQ=="}"#,
+        ],
+    ),
+    case(
+        "secretfiles-all",
+        "secretfiles",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"keys":"tls.key","mode":"0440","uid":"1000","noswap":"true","kubernetes.io/mounterArgs.FsGroup":"3000","kubernetes.io/secret/tls.key":"aHVudGVyMg==","kubernetes.io/secret/tls.crt":"YQ=="}"#,
+        ],
+    ),
+    case("secretfiles-unmount", "secretfiles", "{}", &["unmount", "@"]),
     case("nfs-unmount", "nfs", "{}", &["unmount", "@"]),
     case("cifs-unmount", "cifs", "{}", &["unmount", "@"]),
     case("tmpfs-defaults", "tmpfs", "{}", &["mount", "@", "{}"]),

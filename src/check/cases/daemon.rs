@@ -248,7 +248,9 @@ fn is_gone(subject: &mut Subject<'_>) -> Played {
     let end = Instant::now() + TO_END;
     loop {
         let now = subject.inside.processes()?;
-        let Some((_, line)) = served.daemons.iter().find(|each| now.contains(each)) else { return Ok(()) };
+        // It may be another program by now.
+        let lives = |daemon: &&(i32, String)| now.iter().any(|(pid, _)| *pid == daemon.0);
+        let Some((_, line)) = served.daemons.iter().find(lives) else { return Ok(()) };
         if Instant::now() > end {
             return Err(fails(format!("the volume is unmounted, and {line} still runs")));
         }
