@@ -178,6 +178,13 @@ pub enum Step {
         /// Of each file.
         owner: Ownership,
     },
+    /// Mount directories of the node one above the other, and one to write on above them.
+    MountOverlay {
+        /// The pod's volume directory.
+        target: TargetPath,
+        /// Which ones.
+        overlay: Overlay,
+    },
     /// Show a file or directory of the node at the target.
     Bind {
         /// The pod's volume directory.
@@ -222,9 +229,11 @@ impl Step {
             Self::AttachLoop { .. } => {
                 Some("close the device; the kernel detaches it when nobody else uses it")
             }
-            Self::Mount { .. } | Self::MountShare { .. } | Self::MountFiles { .. } | Self::Bind { .. } => {
-                Some("unmount")
-            }
+            Self::Mount { .. }
+            | Self::MountShare { .. }
+            | Self::MountFiles { .. }
+            | Self::MountOverlay { .. }
+            | Self::Bind { .. } => Some("unmount"),
             Self::Run(run) => run.mounts.as_ref().map(|_| "unmount"),
             // Others may use the directory by then.
             Self::MakeDirectoryOnShare { .. }
@@ -256,6 +265,30 @@ pub struct SecretFile {
     pub name: String,
     /// All of it.
     pub content: Secret,
+}
+
+/// Directories one above the other.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Overlay {
+    /// Those below, the topmost first; each below a root the policy allows.
+    pub lower: Vec<PathBuf>,
+    /// The one that is written to.
+    pub upper: Upper,
+    /// Mode and owner of its root, if that is made.
+    pub owner: Ownership,
+    /// Per-mount flags.
+    pub flags: MountFlags,
+}
+
+/// The layer of an overlay that is written to.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Upper {
+    /// In memory, at most so many bytes.
+    Memory(Option<u64>),
+    /// In this directory, below a root the policy allows.
+    Directory(PathBuf),
 }
 
 /// Mode and owner of something that is made.

@@ -7,7 +7,7 @@
 
 use crate::failure::{Code, Failure, Result};
 use crate::mount_options::MountFlags;
-use crate::plan::{Plan, Propagation, Run, Step};
+use crate::plan::{Overlay, Plan, Propagation, Run, Step, Upper};
 use crate::quantity::Quantity;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::path::{Component, Path, PathBuf};
@@ -89,6 +89,7 @@ impl Policy {
                 self.bind_source(source)?;
                 self.check_flags(*flags).and(self.check_propagation(*propagation))
             }
+            Step::MountOverlay { overlay, .. } => self.check_overlay(overlay),
             Step::AttachLoop { file, .. } => self.image(file).map(drop),
             Step::CreateImage { file, size, .. } => self.image(file).and(self.check_size(*size)),
             Step::GrowImage { size, .. } => self.check_size(*size),
@@ -125,6 +126,19 @@ impl Policy {
                 Quantity(bytes)
             ))),
             _ => Ok(()),
+        }
+    }
+
+    fn check_overlay(&self, overlay: &Overlay) -> Result<()> {
+        overlay.lower.iter().try_for_each(|path| self.bind_source(path).map(drop))?;
+        self.check_flags(overlay.flags)?;
+        match (&overlay.upper, self.max_size) {
+            (Upper::Directory(path), _) => self.bind_source(path).map(drop),
+            (Upper::Memory(Some(size)), _) => self.check_size(*size),
+            (Upper::Memory(None), None) => Ok(()),
+            (Upper::Memory(None), Some(limit)) => Err(Failure::options(format!(
+                "this node limits sizes: give option \"size\", at most {limit}"
+            ))),
         }
     }
 

@@ -142,6 +142,17 @@ fn secretfiles() {
 }
 
 #[test]
+fn overlay() {
+    let node = Node::new();
+    let settings = serde_json::json!({"driver": "overlay", "policy": {"bindRoots": [node.path("shared")]}});
+    let driver = node.install("overlay", Some(&settings.to_string()));
+    let options = serde_json::json!({"lower": node.path("shared"), "size": "4Mi"}).to_string();
+    let further = ["--ephemeral-ok", "--repeat", "3"];
+    let Some(report) = check("check_native::overlay", &driver, &options, &further) else { return };
+    all_hold(&report);
+}
+
+#[test]
 fn exec() {
     let node = Node::new();
     let mount = ["/bin/mount", "-t", "tmpfs", "-o", "{access},size=4m", "share", "{target}"];

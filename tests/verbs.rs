@@ -87,6 +87,8 @@ fn plans() -> Vec<(String, Plan)> {
         ("cifs", &["unmount", TARGET]),
         ("secretfiles", &["mount", TARGET, r#"{"kubernetes.io/secret/key":"YQ=="}"#]),
         ("secretfiles", &["unmount", TARGET]),
+        ("overlay", &["mount", TARGET, r#"{"lower":"/srv/a"}"#]),
+        ("overlay", &["unmount", TARGET]),
         ("tmpfs", &["mount", TARGET, "{}"]),
         ("tmpfs", &["unmount", TARGET]),
         ("bind", &["mount", TARGET, source]),
@@ -220,6 +222,7 @@ fn steps_that_cannot_be_taken_back_say_so() {
                 Step::Mount { .. }
                 | Step::MountShare { .. }
                 | Step::MountFiles { .. }
+                | Step::MountOverlay { .. }
                 | Step::Bind { .. } => {
                     assert_eq!(undo, Some("unmount"), "{name}");
                 }
@@ -232,9 +235,11 @@ fn steps_that_cannot_be_taken_back_say_so() {
         }
         // Whoever mounts makes sure of the target first, and mounts once.
         let mounts = |step: &Step| match step {
-            Step::Mount { .. } | Step::MountShare { .. } | Step::MountFiles { .. } | Step::Bind { .. } => {
-                true
-            }
+            Step::Mount { .. }
+            | Step::MountShare { .. }
+            | Step::MountFiles { .. }
+            | Step::MountOverlay { .. }
+            | Step::Bind { .. } => true,
             Step::Run(run) => run.mounts.is_some(),
             _ => false,
         };

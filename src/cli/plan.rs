@@ -6,8 +6,8 @@ use super::screen::{Screen, Tone};
 use super::{NOT_SUPPORTED, say};
 use crate::driver;
 use crate::failure::Failure;
-use crate::plan::{Dialect, Goal, MountFrom, Plan, Reach, Source, Step, Word};
-use crate::protocol::{Call, Verb};
+use crate::plan::{Dialect, Goal, MountFrom, Overlay, Plan, Reach, Source, Step, Upper, Word};
+use crate::protocol::{Call, TargetPath, Verb};
 use crate::quantity::Quantity;
 use anyhow::Result;
 use clap::Args;
@@ -127,6 +127,7 @@ fn describe(step: &Step) -> String {
             let names: Vec<_> = files.iter().map(|file| file.name.as_str()).collect();
             format!("mount {} at {target} ({flags}), mode {:04o}", names.join(", "), owner.mode)
         }
+        Step::MountOverlay { target, overlay } => layered(target, overlay),
         Step::Bind { target, source, flags, .. } => {
             format!("bind {} to {target} ({flags})", source.display())
         }
@@ -135,6 +136,16 @@ fn describe(step: &Step) -> String {
         Step::GrowImage { size, .. } => format!("grow the image to {}", Quantity(*size)),
         Step::GrowFileSystem { target } => format!("grow the file system at {target}"),
     }
+}
+
+fn layered(target: &TargetPath, overlay: &Overlay) -> String {
+    let lower: Vec<_> = overlay.lower.iter().map(|path| path.display().to_string()).collect();
+    let upper = match &overlay.upper {
+        Upper::Memory(None) => "memory".to_owned(),
+        Upper::Memory(Some(size)) => format!("{} of memory", Quantity(*size)),
+        Upper::Directory(path) => path.display().to_string(),
+    };
+    format!("mount {upper} above {} at {target} ({})", lower.join(", "), overlay.flags)
 }
 
 fn reaching(reach: &Reach) -> String {

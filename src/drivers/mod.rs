@@ -5,6 +5,7 @@ pub mod cifs;
 pub mod exec;
 pub mod image;
 pub mod nfs;
+pub mod overlay;
 pub mod secretfiles;
 mod share;
 pub mod tmpfs;
@@ -21,6 +22,7 @@ pub const ALL: &[&dyn Driver] = &[
     &nfs::Nfs,
     &cifs::Cifs,
     &secretfiles::SecretFiles,
+    &overlay::OverlayDriver,
     &exec::Exec,
 ];
 

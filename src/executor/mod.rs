@@ -7,6 +7,7 @@
 
 mod files;
 mod image;
+mod layers;
 mod network;
 pub mod node;
 pub mod record;

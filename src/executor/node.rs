@@ -222,7 +222,7 @@ impl<'a> Node<'a> {
         }))
     }
 
-    fn open_source(&self, source: &Path) -> Result<(OwnedFd, FileType)> {
+    pub(super) fn open_source(&self, source: &Path) -> Result<(OwnedFd, FileType)> {
         let Allowed { root, below } = self.settings.policy.bind_source(source)?;
         let fd = below::open(below::open_root(&root)?.as_fd(), &below, OFlags::PATH)
             .with_context(|| format!("source {}", source.display()))?;
@@ -325,6 +325,7 @@ impl World for Node<'_> {
                 self.make_directory_on_share(share, path, *owner).map(|()| None)
             }
             Step::MountShare { target, share } => self.mount_share(target, share),
+            Step::MountOverlay { target, overlay } => self.mount_overlay(target, overlay),
             Step::MountFiles { target, source, options, flags, files, owner } => {
                 self.mount_files(target, (source, options, *flags), &Content { files, owner: *owner })
             }

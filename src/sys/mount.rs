@@ -114,6 +114,12 @@ pub fn mount(new: &NewMount<'_>, place: &Place, way: Way) -> Result<u64> {
     id_at(place)
 }
 
+/// Puts what was made [detached] in its place; the new mount's id.
+pub fn put(detached: &OwnedFd, place: &Place) -> Result<u64> {
+    attach(detached, place).with_context(|| format!("mount on {}", place.path().display()))?;
+    id_at(place)
+}
+
 /// What is done to a new file system before anybody can see it; gets its root.
 pub type Fill<'a> = dyn Fn(BorrowedFd<'_>) -> Result<()> + 'a;
 

@@ -2,11 +2,13 @@
 
 use crate::failure::{Code, Failure};
 use anyhow::{Context as _, Result};
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use std::ffi::CString;
 use std::fs;
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 /// Gives this process and what it starts a mount table of their own: nothing they mount is seen outside, and
 /// the kernel unmounts it all when the last of them is gone.
@@ -19,6 +21,26 @@ pub fn enter() -> Result<()> {
     })?;
     mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
         .context("make the mount namespace private")
+}
+
+/// Does something where no mount is seen by anybody else: what is not handed on is gone afterwards.
+///
+/// Only for a process with one thread, whose working directory is then `/`.
+pub fn privately<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let ours = fs::File::open("/proc/self/ns/mnt").context("open /proc/self/ns/mnt: is /proc mounted?")?;
+    enter()?;
+    let done = work();
+    setns(&ours, CloneFlags::CLONE_NEWNS).context("return to the mount namespace")?;
+    done
+}
+
+/// Covers a directory, in a namespace of our own, with memory; its root. Without a size it is the kernel's default.
+pub fn cover(directory: &Path, size: Option<u64>) -> Result<OwnedFd> {
+    let limit = size.map(|size| format!(",size={size}")).unwrap_or_default();
+    let data = CString::new(format!("mode=700{limit}"))?;
+    mount("tmpfs", directory, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(&*data))
+        .with_context(|| format!("mount a tmpfs on {}", directory.display()))?;
+    Ok(fs::File::open(directory)?.into())
 }
 
 fn not_allowed() -> Failure {

@@ -12,6 +12,7 @@ mod faults;
 mod files;
 mod foreign;
 mod image;
+mod layers;
 mod shared;
 mod support;
 mod unmount;

@@ -125,6 +125,27 @@ pub(crate) const CASES: &[Case] = &[
         ],
     ),
     case("secretfiles-unmount", "secretfiles", "{}", &["unmount", "@"]),
+    case(
+        "overlay-memory",
+        "overlay",
+        r#"{"policy":{"bindRoots":["/srv"],"maxSize":"64Mi"}}"#,
+        &[
+            "mount",
+            "@",
+            r#"{"lower":"/srv/b:/srv/a","size":"64Mi","kubernetes.io/mounterArgs.FsGroup":"3000"}"#,
+        ],
+    ),
+    case(
+        "overlay-directory",
+        "overlay",
+        SRV,
+        &[
+            "mount",
+            "@",
+            r#"{"lowerdir":"/srv/a b,c","upper":"/data/u","mode":"0750","uid":"7","gid":"8","mountOptions":"noexec","kubernetes.io/readwrite":"ro"}"#,
+        ],
+    ),
+    case("overlay-unmount", "overlay", "{}", &["unmount", "@"]),
     case("nfs-unmount", "nfs", "{}", &["unmount", "@"]),
     case("cifs-unmount", "cifs", "{}", &["unmount", "@"]),
     case("tmpfs-defaults", "tmpfs", "{}", &["mount", "@", "{}"]),
