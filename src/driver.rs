@@ -57,6 +57,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::plan::Plan;
+use crate::profiles;
 use crate::protocol::{Call, Capabilities, Options, TargetPath, Verb, VerbSet};
 use crate::schema::{self, OptionSpec};
 use crate::settings::Settings;
@@ -140,12 +141,27 @@ pub trait Driver: Sync {
     }
 }
 
-/// The plan of any call but `init`, the side file's default options laid under the volume's.
+/// The verbs a driver has with this side file: one under the name of another may have more.
+pub fn verbs(driver: &dyn Driver, settings: &Settings) -> VerbSet {
+    profiles::of(settings).map_or_else(|| driver.verbs(settings), |profile| profile.verbs(settings))
+}
+
+/// What it answers to `init` with this side file.
+pub fn capabilities(driver: &dyn Driver, settings: &Settings) -> Capabilities {
+    let of_profile = |profile: &profiles::Profile| profile.capabilities(settings);
+    profiles::of(settings).map_or_else(|| driver.capabilities(settings), of_profile)
+}
+
+/// The plan of any call but `init`: of the options in the driver's own dialect, with the side file's default
+/// options laid under the volume's.
 pub fn plan(driver: &dyn Driver, call: &Call, settings: &Settings) -> Result<Plan> {
     if !matches!(call.verb(), Verb::Unmount | Verb::UnmountDevice | Verb::Detach) {
         driver.check(settings)?;
     }
-    let call = &with_defaults(driver.options(), call, settings);
+    if let Some(plan) = profiles::of(settings).and_then(|profile| profile.plan(call, settings)) {
+        return Ok(plan);
+    }
+    let (call, _) = &understood(driver, call, settings)?;
     match call {
         Call::Mount { target, options, .. } => driver.mount(target, &Request { options, settings }),
         Call::Unmount { target } => driver.unmount(target, settings),
@@ -158,9 +174,25 @@ pub fn plan(driver: &dyn Driver, call: &Call, settings: &Settings) -> Result<Pla
     }
 }
 
+/// A call as its driver reads it, and what became of its options otherwise than their author may think.
+pub fn understood(driver: &dyn Driver, call: &Call, settings: &Settings) -> Result<(Call, Vec<String>)> {
+    let Some(profile) = profiles::of(settings) else {
+        return Ok((with_defaults(driver.options(), call, settings), Vec::new()));
+    };
+    let mut call = call.clone();
+    let Some(options) = call.options_mut() else { return Ok((call, Vec::new())) };
+    let profiles::Translated { options: translated, notes } =
+        profile.translate(options, &settings.options)?;
+    *options = translated;
+    Ok((call, notes))
+}
+
 /// Mistakes of a side file that would show with the first volume: for who writes one.
 pub fn check_side_file(driver: &dyn Driver, settings: &Settings) -> Result<()> {
     driver.check(settings)?;
+    if let Some(profile) = profiles::of(settings) {
+        return profile.check_defaults(&settings.options);
+    }
     // One without options of its own has those of the side file, and has checked them.
     let specs = driver.options();
     if specs.is_empty() { Ok(()) } else { schema::check_defaults(&settings.options, specs) }

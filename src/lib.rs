@@ -19,6 +19,7 @@
 //!    line, and, for kubelet's side, back.
 //! 4. A [`driver`] turns the call's options, declared once with [`options!`](crate::options!), into a
 //!    [`plan`]. [`drivers`] has them all; read [`drivers::tmpfs`] first.
+//!    [`profiles`] has the options of other drivers, translated before a driver sees them.
 //! 5. [`policy`] is the admin's word on what a tenant may ask for, from the driver's side file
 //!    ([`settings`]); it is checked on the finished plan.
 //! 6. [`executor`] makes the plan true: locked, idempotent, verified, within a deadline, and undone if a step
@@ -61,6 +62,7 @@ pub mod multicall;
 pub mod plan;
 pub mod plugin_dir;
 pub mod policy;
+pub mod profiles;
 pub mod protocol;
 pub mod quantity;
 pub mod schema;

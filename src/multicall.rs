@@ -3,11 +3,12 @@
 //! kubelet runs `<plugin dir>/<vendor>~<driver>/<driver>`, so the parent directory's name is the driver's
 //! full name, and the only thing that tells `fstab~cifs/cifs` from `juliohm~cifs/cifs`. The rule:
 //!
-//! 1. The side file in that directory says which driver this is.
-//! 2. Else the file's own name does, matched exactly.
-//! 3. In a directory named `vendor~driver` it is a driver in any case: an unknown one answers with a Failure
+//! 1. The side file in that directory says which driver this is, and whose options it understands.
+//! 2. Else the directory does, if it bears the name of a driver whose options are known ([`crate::profiles`]).
+//! 3. Else the file's own name does, matched exactly.
+//! 4. In a directory named `vendor~driver` it is a driver in any case: an unknown one answers with a Failure
 //!    that says what to do.
-//! 4. Anything else is the admin's command line.
+//! 5. Anything else is the admin's command line.
 //!
 //! Only `argv[0]` is looked at: it is what kubelet executed, there is no /proc in an empty chroot, and a
 //! symlinked executable keeps the directory it was called in.
@@ -17,7 +18,7 @@ use crate::failure::{Code, Failure, Result};
 use crate::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
 use crate::skeleton::{self, Personality};
 use crate::sys::files;
-use crate::{cli, drivers};
+use crate::{cli, drivers, profiles};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
@@ -74,7 +75,10 @@ fn personality(
     name: &str,
     side_file: Result<Option<String>>,
 ) -> Result<Personality> {
-    let settings = side_file?.map_or_else(|| Ok(Settings::default()), |text| Settings::parse(&text))?;
+    let mut settings = side_file?.map_or_else(|| Ok(Settings::default()), |text| Settings::parse(&text))?;
+    let profile = profiles::chosen(directory.as_deref(), &settings);
+    settings.profile = profile.map(|profile| profile.name.to_owned());
+    let name = profile.map_or(name, |profile| profile.driver.name());
     let driver = which(settings.driver.as_deref().unwrap_or(name), &settings)?;
     settings.check_driver(driver.name())?;
     Ok(Personality { driver, directory, settings })

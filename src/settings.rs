@@ -17,6 +17,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::policy::Policy;
+use crate::profiles;
 use crate::protocol::{Capabilities, Verb};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
@@ -39,7 +40,8 @@ pub struct Settings {
     /// Which driver this is, when neither the directory nor the file name says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// The option dialect it speaks: reserved, there is none yet, so it must be absent.
+    /// The option dialect it speaks (see [`crate::profiles`]), where the directory does not say so; `none` for
+    /// flexvol's own in the directory of a driver that has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// Options a volume has unless it says otherwise.
@@ -149,10 +151,8 @@ impl Settings {
     }
 
     /// Words that would do nothing are refused: who wrote them believes that they do.
-    fn check(&self) -> Result<()> {
-        if self.profile.is_some() {
-            return Err(mistake("there are no profiles yet: leave \"profile\" out"));
-        }
+    pub fn check(&self) -> Result<()> {
+        self.check_profile()?;
         self.driver.as_deref().map_or(Ok(()), |driver| self.check_driver(driver))?;
         let mut names = self.exec.iter().flat_map(|exec| exec.commands.keys());
         names.try_for_each(|name| match Verb::parse(name.as_ref()) {
@@ -164,8 +164,30 @@ impl Settings {
         })
     }
 
+    fn check_profile(&self) -> Result<()> {
+        let Some(name) = self.profile.as_deref().filter(|name| *name != profiles::NONE) else {
+            return Ok(());
+        };
+        if profiles::find(name).is_some() {
+            return Ok(());
+        }
+        let hint = profiles::nearest(name).map_or_else(
+            || "see flexvol drivers --profiles".to_owned(),
+            |near| format!("did you mean {near:?}?"),
+        );
+        Err(mistake(&format!("there is no profile {name:?}: {hint}")))
+    }
+
     /// Whether the settings can be those of this driver, which may be named elsewhere.
     pub fn check_driver(&self, driver: &str) -> Result<()> {
+        if let Some(profile) = profiles::of(self).filter(|profile| profile.driver.name() != driver) {
+            let text = format!(
+                "the profile {} is for the driver {}, and this is {driver}: leave out one of them",
+                profile.name,
+                profile.driver.name()
+            );
+            return Err(mistake(&text));
+        }
         if self.exec.is_some() && driver != "exec" {
             let text = format!(
                 "\"exec\" is for the driver exec, and this is {driver}: leave it out or name exec as \"driver\""
@@ -261,7 +283,8 @@ mod tests {
     #[test]
     fn words_that_do_nothing_are_refused() {
         for (text, expected) in [
-            (r#"{"profile":"cifs"}"#, "there are no profiles yet"),
+            (r#"{"profile":"kvaps/lop"}"#, "did you mean \"kvaps/loop\"?"),
+            (r#"{"profile":"kvaps/loop","driver":"tmpfs"}"#, "is for the driver image, and this is tmpfs"),
             (r#"{"exec":{"commands":{"init":["/bin/x"]}}}"#, "\"init\" is never run"),
             (r#"{"driver":"tmpfs","exec":{"commands":{"mount":["/bin/x"]}}}"#, "and this is tmpfs"),
         ] {

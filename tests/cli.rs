@@ -216,3 +216,38 @@ fn try_finds_the_drivers_good_and_nothing_left() {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(&*temporary.path().to_string_lossy()) && Path::new("/run").exists());
 }
+
+#[test]
+fn profiles_are_listed_and_explained() {
+    let table = ok(&["drivers", "--profiles"]);
+    let listed = json(&["drivers", "--profiles", "--json"]);
+    for profile in flexvol::profiles::ALL {
+        assert!(table.lines().any(|line| line.starts_with(profile.name)), "{table}");
+        assert!(listed.as_array().unwrap().iter().any(|one| one["profile"] == profile.name));
+        let text = ok(&["explain", "--profile", profile.name]);
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for line in profile.deviations {
+            assert!(flat.contains(&line.split_whitespace().collect::<Vec<_>>().join(" ")), "{line}\n{text}");
+        }
+        assert!(text.contains(&format!("driver: {}", profile.name)), "{text}");
+        assert_eq!(json(&["explain", "--profile", profile.name, "--json"])["driver"], profile.driver.name());
+        assert!(ok(&["explain", profile.driver.name()]).contains(profile.name));
+    }
+    assert_eq!(flexvol(&["explain"]).0, 2);
+    assert_eq!(flexvol(&["explain", "tmpfs", "--profile", "k8s/dummy"]).0, 2);
+    assert!(flexvol(&["explain", "--profile", "k8s/dumy"]).2.contains("k8s/dummy"));
+}
+
+#[test]
+fn plans_in_the_dialect_of_others() {
+    let loops = ["plan", "image", "mount", "/mnt", "-o", "share=/var/lib/flexvol/images", "-o", "file=a"];
+    let with = |more: &[&'static str]| [&loops[..], more].concat();
+    let text = ok(&with(&["--profile", "kvaps/loop", "-o", "fsk=no"]));
+    assert!(text.contains("/var/lib/flexvol/images/a") && text.contains("note: option \"fsk\""), "{text}");
+    assert_eq!(ok(&with(&["--as", "kvaps~loop", "-o", "fsk=no"])), text);
+    assert_eq!(flexvol(&with(&["--as", "acme~loop"])).0, 1);
+    assert_eq!(flexvol(&with(&["--as", "kvaps~loop", "--profile", "none"])).0, 1);
+    let (status, _, error) = flexvol(&with(&["--profile", "k8s/dummy"]));
+    assert!(status == 1 && error.contains("is for the driver tmpfs"), "{error}");
+    assert_eq!(json(&with(&["--profile", "kvaps/loop", "--json"]))["notes"], serde_json::json!([]));
+}

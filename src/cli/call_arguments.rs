@@ -3,6 +3,7 @@
 use crate::driver::Driver;
 use crate::drivers;
 use crate::failure::{Code, Failure, Result};
+use crate::profiles::{self, Profile};
 use crate::protocol::{Access, Argument, DriverName, FsGroup, FsGroupSpelling, Options, PodRef, Verb};
 use crate::secret::Secret;
 use crate::settings::{SIZE_LIMIT, Settings};
@@ -27,6 +28,9 @@ pub(super) struct CallArguments {
     /// The driver's directory, as if installed there: kubelet's directories of other drivers are refused
     #[arg(long = "as", value_name = "VENDOR~DRIVER", value_parser = directory)]
     directory: Option<DriverName>,
+    /// Options as this driver spells them (flexvol drivers --profiles); also taken from --as
+    #[arg(long, value_name = "PROFILE", value_parser = profile_or_none())]
+    profile: Option<String>,
     /// Read this side file (.flexvol.json): default options, policy, deadlines
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
@@ -61,6 +65,21 @@ pub(super) fn parser() -> impl TypedValueParser<Value = &'static dyn Driver> {
     PossibleValuesParser::new(names).try_map(|name| drivers::find(&name).ok_or("no such driver"))
 }
 
+/// Completes and corrects the names of profiles.
+pub(super) fn profile_parser() -> impl TypedValueParser<Value = &'static Profile> {
+    PossibleValuesParser::new(profile_names()).try_map(|name| profiles::find(&name).ok_or("no such profile"))
+}
+
+/// The same, with a word for none.
+pub(super) fn profile_or_none() -> PossibleValuesParser {
+    let none = PossibleValue::new(profiles::NONE).help("flexvol's own options");
+    PossibleValuesParser::new(profile_names().chain([none]))
+}
+
+fn profile_names() -> impl Iterator<Item = PossibleValue> {
+    profiles::ALL.iter().map(|profile| PossibleValue::new(profile.name).help(profile.summary))
+}
+
 fn directory(text: &str) -> Result<DriverName> {
     DriverName::from_directory(text)
 }
@@ -81,8 +100,13 @@ fn secret_file(text: &str) -> Result<(String, PathBuf), String> {
 impl CallArguments {
     /// The driver with its side file.
     pub(super) fn personality(&self) -> Result<Personality> {
-        let settings = self.settings.as_deref().map_or_else(|| Ok(Settings::default()), read_settings)?;
+        let mut settings = self.settings.as_deref().map_or_else(|| Ok(Settings::default()), read_settings)?;
         let directory = self.directory.as_ref().map(DriverName::directory);
+        settings.driver = Some(self.driver.name().to_owned());
+        settings.profile = self.profile.clone().or(settings.profile);
+        settings.check()?;
+        let profile = profiles::chosen(directory.as_deref(), &settings);
+        settings.profile = profile.map(|profile| profile.name.to_owned());
         Ok(Personality { driver: self.driver, directory, settings })
     }
 

@@ -1,7 +1,7 @@
 //! `flexvol drivers`: the table of them.
 
-use super::capabilities;
 use super::screen::Screen;
+use super::{capabilities, dialect};
 use crate::driver::Driver;
 use crate::drivers::ALL;
 use crate::protocol::Verb;
@@ -13,12 +13,20 @@ use std::process::ExitCode;
 
 /// List the drivers in this binary, with their verbs and capabilities
 #[derive(Args)]
-#[command(after_help = "What a driver's options are says `flexvol explain DRIVER`.")]
-pub(super) struct Drivers {}
+#[command(after_help = "\
+What a driver's options are says `flexvol explain DRIVER`, what those of another driver become `flexvol explain \
+--profile NAME`.")]
+pub(super) struct Drivers {
+    /// The other drivers whose options are understood, and which of ours serves them
+    #[arg(long)]
+    profiles: bool,
+}
 
 impl Drivers {
-    pub(super) fn run(screen: &mut Screen) -> Result<ExitCode> {
-        if screen.wants_json() {
+    pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
+        if self.profiles {
+            dialect::list(screen)?;
+        } else if screen.wants_json() {
             screen.json(&ALL.iter().map(|driver| summary(*driver)).collect::<Vec<_>>())?;
         } else {
             let heading = ["DRIVER", "WHAT IT MOUNTS", "VERBS", "CAPABILITIES"].map(str::to_owned);

@@ -1,11 +1,47 @@
 //! Kubernetes manifests to copy, made from the option table of a driver.
 
 use crate::driver::Driver;
+use crate::profiles::Profile;
 use std::fmt::Write as _;
 
 /// A PV with its claim, and a pod with the volume inline.
 pub(super) fn example(driver: &dyn Driver) -> String {
-    let name = driver.name();
+    let examples = driver.options().iter().filter(|option| !option.example.is_empty());
+    let options: Vec<_> = examples.map(|option| (option.name, option.example)).collect();
+    let (name, keys) = (format!("example.com/{}", driver.name()), secret_keys(driver.name()));
+    manifest(driver.name(), &name, &options, !keys.is_empty()) + &secret(driver.name(), &name, keys)
+}
+
+/// Of the Secret without which a driver does nothing.
+fn secret_keys(driver: &str) -> &'static [&'static str] {
+    match driver {
+        "cifs" => &["username", "password"],
+        "secretfiles" => &["tls.crt", "tls.key"],
+        _ => &[],
+    }
+}
+
+/// The same in the dialect of another driver, and its Secret if it has one.
+pub(super) fn of_profile(profile: &Profile) -> String {
+    let name = profile.name.replace(['/', '.'], "-");
+    let secret = secret(&name, profile.name, profile.example_secret);
+    manifest(&name, profile.name, profile.example, !profile.example_secret.is_empty()) + &secret
+}
+
+fn secret(name: &str, driver: &str, keys: &[&str]) -> String {
+    if keys.is_empty() {
+        return String::new();
+    }
+    let keys: Vec<_> = keys.iter().map(|key| format!("  {key}: \"…\"\n")).collect();
+    let keys = keys.concat();
+    format!(
+        "---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: {name}-example\ntype: {driver}\nstringData:\n{keys}"
+    )
+}
+
+fn manifest(name: &str, driver: &str, options: &[(&str, &str)], secret: bool) -> String {
+    let reference = if secret { format!("{name}-example") } else { String::new() };
+    let volume = |indent| volume(driver, options, &reference, indent);
     format!(
         "\
 apiVersion: v1
@@ -50,23 +86,25 @@ spec:
     - name: data
       flexVolume:
 {inline}",
-        volume = volume(driver, 4),
-        inline = volume(driver, 8),
+        volume = volume(4),
+        inline = volume(8),
     )
 }
 
 /// The body of a flexVolume. Every value is quoted: kubelet takes nothing but strings, and YAML reads `0755`
 /// and `yes` its way.
-fn volume(driver: &dyn Driver, indent: usize) -> String {
-    let examples: Vec<_> = driver.options().iter().filter(|option| !option.example.is_empty()).collect();
-    let mut text = format!("{:indent$}driver: example.com/{}\n", "", driver.name());
-    if !examples.is_empty() {
+fn volume(driver: &str, options: &[(&str, &str)], secret: &str, indent: usize) -> String {
+    let mut text = format!("{:indent$}driver: {driver}\n", "");
+    if !secret.is_empty() {
+        let _ = writeln!(text, "{0:indent$}secretRef:\n{0:indent$}  name: {secret}", "");
+    }
+    if !options.is_empty() {
         text.extend([" ".repeat(indent).as_str(), "options:\n"]);
     }
-    for option in examples {
+    for (name, value) in options {
         // A JSON string is a YAML string. Writing to a String cannot fail.
-        let value = serde_json::Value::from(option.example);
-        let _ = writeln!(text, "{:indent$}  {}: {value}", "", option.name);
+        let value = serde_json::Value::from(*value);
+        let _ = writeln!(text, "{:indent$}  {name}: {value}", "");
     }
     text
 }
@@ -77,6 +115,7 @@ mod tests {
     use crate::driver::Request;
     use crate::drivers::{ALL, find};
     use crate::protocol::{Options, TargetPath};
+    use crate::secret::Secret;
     use crate::settings::Settings;
 
     #[test]
@@ -84,7 +123,9 @@ mod tests {
         for driver in ALL.iter().filter(|driver| driver.name() != "exec") {
             let examples = driver.options().iter().filter(|option| !option.example.is_empty());
             let own = examples.map(|option| (option.name.to_owned(), option.example.to_owned())).collect();
-            let options = Options { own, ..Options::default() };
+            let secrets = secret_keys(driver.name()).iter();
+            let secrets = secrets.map(|key| ((*key).to_owned(), Secret::new(b"x".to_vec()))).collect();
+            let options = Options { own, secrets, ..Options::default() };
             let target = TargetPath::parse("/pods/1/volumes/example.com~x/data".as_ref()).unwrap();
             let request = Request { options: &options, settings: &Settings::default() };
             driver.mount(&target, &request).unwrap_or_else(|failure| panic!("{}: {failure}", driver.name()));

@@ -1,11 +1,13 @@
 //! `flexvol explain`: all there is to know about one driver before using it.
 
-use super::call_arguments::parser;
+use super::call_arguments::{parser, profile_parser};
+use super::dialect;
 use super::drivers::summary;
 use super::screen::{Screen, wrap};
 use super::{capabilities, example};
 use crate::driver::Driver;
 use crate::policy::IMAGE_ROOT;
+use crate::profiles::{self, Profile};
 use crate::schema::OptionSpec;
 use crate::settings::Settings;
 use anyhow::Result;
@@ -14,26 +16,33 @@ use serde_json::{Value, json};
 use std::process::ExitCode;
 
 /// As wide as a terminal is by default.
-const WIDTH: usize = 80;
+pub(super) const WIDTH: usize = 80;
 
 /// Explain a driver: its options, verbs and capabilities, with manifests to copy
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   flexvol explain image
+  flexvol explain --profile kvaps/loop          the options of another driver, and what differs
   flexvol explain tmpfs --json | jq -r .manifest | kubectl apply --dry-run=client -f -")]
 pub(super) struct Explain {
     /// The driver
-    #[arg(value_parser = parser())]
-    driver: &'static dyn Driver,
+    #[arg(value_parser = parser(), required_unless_present = "profile", conflicts_with = "profile")]
+    driver: Option<&'static dyn Driver>,
+    /// Another driver whose options are understood, as `flexvol drivers --profiles` lists them
+    #[arg(long, value_name = "PROFILE", value_parser = profile_parser())]
+    profile: Option<&'static Profile>,
 }
 
 impl Explain {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
-        if screen.wants_json() {
-            screen.json(&json(self.driver))?;
-        } else {
-            print(screen, self.driver)?;
+        match (self.driver, self.profile) {
+            (_, Some(profile)) if screen.wants_json() => screen.json(&dialect::json(profile))?,
+            (_, Some(profile)) => dialect::print(screen, profile)?,
+            (Some(driver), None) if screen.wants_json() => screen.json(&json(driver))?,
+            (Some(driver), None) => print(screen, driver)?,
+            // The command line asks for one of them.
+            (None, None) => {}
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -59,6 +68,14 @@ fn print(screen: &mut Screen, driver: &dyn Driver) -> Result<()> {
     screen.heading("\nCapabilities")?;
     for (name, value, doc) in capabilities::all(driver.capabilities(&Settings::default())) {
         screen.line(&format!("  {name:<16} {value:<5}  {doc}"))?;
+    }
+    let dialects: Vec<_> =
+        profiles::ALL.iter().filter(|other| other.driver.name() == driver.name()).collect();
+    if !dialects.is_empty() {
+        screen.heading("\nDrivers whose options it understands (flexvol explain --profile NAME)")?;
+    }
+    for profile in dialects {
+        screen.line(&format!("  {:<24} {}", profile.name, profile.summary))?;
     }
     screen.heading("\nExample: a PV with its claim, and a pod that says it inline")?;
     screen.text(&example::example(driver))

@@ -1,5 +1,6 @@
 //! `flexvol install`: drivers into plugin directories.
 
+use super::call_arguments::profile_or_none;
 use super::placing::{self, Placing, Shown};
 use super::screen::Screen;
 use crate::failure::{Code, Failure};
@@ -30,6 +31,8 @@ const LONGEST: Duration = Duration::from_hours(24 * 365);
 Examples:
   sudo flexvol install tmpfs image                    as flexvol/tmpfs and flexvol/image
   sudo flexvol install example.com/scratch=tmpfs      the driver tmpfs under another name
+  sudo flexvol install fstab/cifs --take-over         in place of another driver, for the volumes it has
+  sudo flexvol install acme/cifs=juliohm/cifs         the same where it was installed under another name
   sudo flexvol install image --set size=1Gi --set deadlines.mount=90 --set policy.maxSize=20Gi
   sudo flexvol install example.com/gluster --binary ./gluster.sh
   sudo flexvol install fstab/cifs=exec --take-over --settings cifs.json
@@ -58,6 +61,9 @@ pub(super) struct Install {
     /// Lay one value over the side file: an option, or a path such as deadlines.mount; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = Wishes::parse_set)]
     set: Vec<(String, String)>,
+    /// Understand the options of this driver, as `flexvol drivers --profiles` lists them; none for flexvol's own
+    #[arg(long, value_name = "PROFILE", value_parser = profile_or_none())]
+    profile: Option<String>,
     /// Replace the policy by this JSON object
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
@@ -71,7 +77,7 @@ pub(super) struct Install {
     #[arg(long)]
     take_over: bool,
     /// Put back the driver that was replaced last
-    #[arg(long, conflicts_with_all = ["take_over", "set", "policy", "settings", "binary"])]
+    #[arg(long, conflicts_with_all = ["take_over", "set", "policy", "settings", "binary", "profile"])]
     roll_back: bool,
     /// Replace a newer version
     #[arg(long)]
@@ -90,15 +96,16 @@ pub(super) struct Install {
 struct Choice {
     name: DriverName,
     driver: Option<String>,
+    profile: Option<String>,
 }
 
 impl Choice {
     fn parse(text: &str) -> Result<Self, Failure> {
-        let (name, driver) = match text.split_once('=') {
-            Some((name, driver)) => (name, Some(driver.to_owned())),
-            None => (text, None),
-        };
-        Ok(Self { name: placing::name(name)?, driver })
+        let (name, what) = text.split_once('=').map_or((text, None), |(name, what)| (name, Some(what)));
+        // A driver of ours has no vendor, a profile has.
+        let profile = what.filter(|what| what.contains('/')).map(str::to_owned);
+        let driver = what.filter(|what| !what.contains('/')).map(str::to_owned);
+        Ok(Self { name: placing::name(name)?, driver, profile })
     }
 }
 
@@ -166,6 +173,7 @@ impl Install {
     fn wishes(&self) -> Result<Wishes> {
         Ok(Wishes {
             driver: None,
+            profile: self.profile.clone(),
             settings: self.settings.as_deref().map(read_json).transpose()?,
             policy: self.policy.as_deref().map(read_json).transpose()?,
             set: self.set.clone(),
@@ -179,7 +187,11 @@ impl Install {
     fn request(&self, choice: &Choice, place: &Place, wishes: &Wishes) -> Request {
         Request {
             state: self.placing.state.clone(),
-            wishes: Wishes { driver: choice.driver.clone(), ..wishes.clone() },
+            wishes: Wishes {
+                driver: choice.driver.clone(),
+                profile: choice.profile.clone().or_else(|| wishes.profile.clone()),
+                ..wishes.clone()
+            },
             allowed: Allowed { take_over: self.take_over, downgrade: self.allow_downgrade },
             dry_run: self.dry_run,
             ..Request::new(choice.name.clone(), place.clone())

@@ -13,6 +13,7 @@ mod capabilities;
 mod check;
 mod completions;
 mod deploy;
+mod dialect;
 mod driver_dir;
 mod drivers;
 mod example;
@@ -147,7 +148,7 @@ impl Command {
     fn run(self, screen: &mut Screen) -> Result<ExitCode> {
         match self {
             Self::Try(trial::Trial {}) => trial::Trial::run(screen),
-            Self::Drivers(drivers::Drivers {}) => drivers::Drivers::run(screen),
+            Self::Drivers(command) => command.run(screen),
             Self::Explain(command) => command.run(screen),
             Self::Plan(command) => command.run(screen),
             Self::Run(command) => command.run(screen),

@@ -31,7 +31,7 @@ pub(super) struct PlanCall {
 impl PlanCall {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
         let (personality, arguments) = (self.call.personality()?, self.call.arguments()?);
-        let verbs = personality.driver.verbs(&personality.settings);
+        let verbs = driver::verbs(personality.driver, &personality.settings);
         let Some(verb) = Verb::parse(&self.call.verb).filter(|verb| verbs.contains(*verb)) else {
             let text = lacks(personality.driver, &self.call.verb.to_string_lossy(), &personality.settings);
             say(&text, screen.wants_json());
@@ -44,11 +44,13 @@ impl PlanCall {
         }
         let call = Call::parse(verb, &arguments)?;
         let plan = driver::plan(personality.driver, &call, &personality.settings)?;
+        let (_, notes) = driver::understood(personality.driver, &call, &personality.settings)?;
         let refusal = personality.settings.policy.check(&plan).err().map(|why| why.message());
         if screen.wants_json() {
-            screen.json(&json!({"plan": plan, "refusal": refusal}))?;
+            screen.json(&json!({"plan": plan, "refusal": refusal, "notes": notes}))?;
         } else {
             print(screen, &plan, refusal.as_deref())?;
+            notes.iter().try_for_each(|note| screen.line(&format!("note: {note}")))?;
         }
         Ok(if refusal.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }

@@ -4,7 +4,7 @@ use super::call_arguments::CallArguments;
 use super::capabilities;
 use super::screen::Screen;
 use super::{NOT_SUPPORTED, say};
-use crate::driver::Driver;
+use crate::driver::{self, Driver};
 use crate::failure::{Code, Failure};
 use crate::protocol::{Call, Fields, Reply, Verb};
 use crate::settings::Settings;
@@ -80,6 +80,6 @@ fn status(reply: &Reply) -> ExitCode {
 
 /// That a driver does not have a verb, and which ones it has.
 pub(super) fn lacks(driver: &dyn Driver, verb: &str, settings: &Settings) -> String {
-    let verbs: Vec<_> = driver.verbs(settings).iter().map(Verb::name).collect();
+    let verbs: Vec<_> = driver::verbs(driver, settings).iter().map(Verb::name).collect();
     format!("{} does not have the verb {verb:?}: it has {}", driver.name(), verbs.join(", "))
 }

@@ -7,6 +7,7 @@ use super::{USAGE, plan, say};
 use crate::driver::Driver;
 use crate::drivers;
 use crate::failure::{Code, Failure, one_line};
+use crate::profiles::{self, Profile};
 use crate::protocol::DriverName;
 use crate::settings::{SIDE_FILE, Settings};
 use crate::validate::{Finding, Installed, Planned, RULES, Report, Severity, Source, validate};
@@ -50,8 +51,8 @@ pub(super) struct Validate {
     #[arg(long, value_name = "[VENDOR/DRIVER=]FILE", value_parser = side_file)]
     settings: Vec<(Option<DriverName>, PathBuf)>,
     /// Which driver of flexvol's a name stands for, when neither name nor side file says so
-    #[arg(long, value_name = "VENDOR/DRIVER=DRIVER", value_parser = alias)]
-    profile: Vec<(DriverName, &'static dyn Driver)>,
+    #[arg(long, value_name = "VENDOR/DRIVER=WHAT", value_parser = alias)]
+    profile: Vec<(DriverName, Alias)>,
     /// Show what would be done on the node for each volume, and what the policy says
     #[arg(long)]
     plan: bool,
@@ -70,14 +71,24 @@ fn side_file(text: &str) -> Result<(Option<DriverName>, PathBuf), Failure> {
     }
 }
 
-fn alias(text: &str) -> Result<(DriverName, &'static dyn Driver), Failure> {
+/// A driver of ours, or one whose options it understands.
+#[derive(Clone, Copy)]
+enum Alias {
+    Driver(&'static dyn Driver),
+    Profile(&'static Profile),
+}
+
+fn alias(text: &str) -> Result<(DriverName, Alias), Failure> {
     let mend = "write VENDOR/DRIVER=DRIVER";
     let (name, driver) =
         text.split_once('=').ok_or_else(|| Failure::options(format!("{text:?} has no \"=\": {mend}")))?;
     let all = || drivers::ALL.iter().map(|driver| driver.name()).collect::<Vec<_>>().join(", ");
+    if let Some(profile) = profiles::find(driver) {
+        return Ok((DriverName::parse(name)?, Alias::Profile(profile)));
+    }
     let driver = drivers::find(driver)
         .ok_or_else(|| Failure::options(format!("there is no driver {driver:?}: name one of {}", all())))?;
-    Ok((DriverName::parse(name)?, driver))
+    Ok((DriverName::parse(name)?, Alias::Driver(driver)))
 }
 
 impl Validate {
@@ -128,8 +139,11 @@ impl Validate {
                 None => installed.set_everywhere(settings),
             }
         }
-        for (name, driver) in &self.profile {
-            installed.name(name.clone(), *driver);
+        for (name, alias) in &self.profile {
+            match alias {
+                Alias::Driver(driver) => installed.name(name.clone(), *driver),
+                Alias::Profile(profile) => installed.speak(name.clone(), profile),
+            }
         }
         Ok(installed)
     }

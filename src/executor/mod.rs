@@ -20,6 +20,7 @@ pub use unmount::{Left, Worker, clean_up, mount_at};
 use crate::driver;
 use crate::failure::{Code, Failure};
 use crate::plan::{Goal, Plan, Step};
+use crate::profiles;
 use crate::protocol::{Call, Fields, TargetPath, Verb};
 use crate::settings::Settings;
 use crate::sys::deadline::Deadline;
@@ -120,7 +121,8 @@ pub fn execute(subject: &Subject<'_>, call: &Call, deadline: Deadline) -> Result
     let mut node = Node::new(subject, deadline, record.as_ref().map(|record| record.asked.clone()));
     let applied = apply(&mut node, &plan)?;
     remember(&plan.goal, applied, record, &node);
-    Ok(node.into_fields())
+    let said = profiles::of(subject.settings).map(|profile| profile.fields(call, subject.settings));
+    Ok(said.filter(|fields| *fields != Fields::default()).unwrap_or_else(|| node.into_fields()))
 }
 
 /// An unmount must also work on a node whose /run is full or read-only; then it goes without the lock.

@@ -15,6 +15,7 @@ mod node;
 use crate::drivers;
 use crate::failure::{Code, Failure, Result};
 use crate::plugin_dir::platform::{self, Platform};
+use crate::profiles;
 use crate::protocol::DriverName;
 use serde_json::Value;
 use std::path::{Component, Path};
@@ -166,8 +167,9 @@ fn directory_of<'a>(platform: &'static Platform, named: Option<&'a str>) -> Resu
 fn check_driver(text: &str) -> Result<()> {
     let (name, what) = text.split_once('=').map_or((text, None), |(name, what)| (name, Some(what)));
     let name = DriverName::parse(name)?;
+    let dialect = profiles::find(what.unwrap_or(&name.to_string())).is_some();
     let what = what.unwrap_or(name.driver());
-    if drivers::find(what).is_some() {
+    if dialect || drivers::find(what).is_some() {
         return Ok(());
     }
     let known = drivers::ALL.iter().map(|driver| driver.name()).collect::<Vec<_>>().join(", ");

@@ -11,6 +11,7 @@ use crate::drivers;
 use crate::failure::{Code, Failure};
 use crate::kubelet::Terms;
 use crate::kubelet::prober::{self, Finding};
+use crate::profiles;
 use crate::protocol::DriverName;
 use crate::settings::Settings;
 use crate::sys::directory::{self, Directory, Kind};
@@ -139,7 +140,9 @@ fn owner(found: &Found) -> Owner {
 fn driver(found: &Found, directory: &str) -> Option<String> {
     found.program()?.fingerprint.version.as_ref()?;
     let named = found.settings().and_then(|settings: &Settings| settings.driver.clone());
-    let own = || drivers::find(DriverName::executable_in(directory.as_ref()).to_str()?);
+    let dialect = profiles::chosen(Some(directory), found.settings().unwrap_or(&Settings::default()));
+    let by_name = || drivers::find(DriverName::executable_in(directory.as_ref()).to_str()?);
+    let own = || dialect.map(|profile| profile.driver).or_else(by_name);
     named.or_else(|| Some(own()?.name().to_owned()))
 }
 

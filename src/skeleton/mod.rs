@@ -20,7 +20,7 @@
 
 mod supervise;
 
-use crate::driver::Driver;
+use crate::driver::{self, Driver};
 use crate::driver_log::Entry;
 use crate::executor::{self, Subject};
 use crate::failure::{Failure, Result};
@@ -93,8 +93,8 @@ pub fn perform(personality: &Personality, verb: &OsStr, arguments: &[OsString]) 
 fn dispatch(personality: &Personality, verb: &OsStr, arguments: &[OsString]) -> (Reply, Option<CarriedOut>) {
     let Personality { driver, settings, .. } = personality;
     match Verb::parse(verb) {
-        Some(verb) if driver.verbs(settings).contains(verb) => match verb {
-            Verb::Init => (Reply::capabilities(driver.capabilities(settings)), None),
+        Some(verb) if driver::verbs(*driver, settings).contains(verb) => match verb {
+            Verb::Init => (Reply::capabilities(driver::capabilities(*driver, settings)), None),
             verb => carry_out(personality, verb, arguments),
         },
         _ => (Reply::NotSupported, None),
@@ -124,10 +124,17 @@ fn work(personality: &Personality, call: &Call, deadline: Deadline) -> Reply {
     };
     match executor::execute(&subject, call, deadline) {
         Ok(fields) => Reply::Success(fields),
-        Err(failure) => Reply::Failure(redacted(call, &failure)),
+        Err(failure) => {
+            // Also of what only the driver takes for a secret: a password among mount options.
+            let understood = driver::understood(personality.driver, call, &personality.settings).ok();
+            let options = understood.as_ref().and_then(|(call, _)| call.options());
+            let further = Redactor::new(options.into_iter().flat_map(|options| options.secrets.values()));
+            Reply::Failure(further.clean(&redacted(call, &failure)))
+        }
     }
 }
 
+/// Of every secret that came as one.
 fn redacted(call: &Call, failure: &Failure) -> String {
     let secrets = call.options().into_iter().flat_map(|options| options.secrets.values());
     Redactor::new(secrets).clean(&failure.message())

@@ -2,6 +2,7 @@
 
 use crate::driver::Driver;
 use crate::drivers;
+use crate::profiles::{self, Profile};
 use crate::protocol::DriverName;
 use crate::settings::Settings;
 use std::borrow::Cow;
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 pub struct Installed {
     drivers: BTreeMap<DriverName, &'static dyn Driver>,
+    profiles: BTreeMap<DriverName, &'static Profile>,
     settings: BTreeMap<DriverName, Settings>,
     everywhere: Option<Settings>,
     directory: Option<String>,
@@ -28,6 +30,11 @@ impl Installed {
     /// Says which driver of ours bears a name.
     pub fn name(&mut self, name: DriverName, driver: &'static dyn Driver) {
         self.drivers.insert(name, driver);
+    }
+
+    /// Says whose options are understood under a name, where neither the name nor a side file does.
+    pub fn speak(&mut self, name: DriverName, profile: &'static Profile) {
+        self.profiles.insert(name, profile);
     }
 
     /// Adds the side file of one driver.
@@ -55,12 +62,35 @@ impl Installed {
         let own = self.settings.get(name);
         let driver = self.drivers.get(name).copied();
         let driver = driver.or_else(|| drivers::find(own?.driver.as_deref()?));
+        let profile = self.profile(name, driver, own);
+        let driver = driver.or(profile.map(|profile| profile.driver));
         let driver = driver.or_else(|| drivers::find(name.driver()));
         let general = self.everywhere.as_ref().filter(|settings| fits(settings, driver));
         let driver = driver.or_else(|| drivers::find(general?.driver.as_deref()?))?;
         let settings = own.or(general);
         let certain = settings.is_some();
-        Some(Known { driver, settings: settings.map_or_else(Cow::default, Cow::Borrowed), certain })
+        let mut settings = settings.map_or_else(Cow::default, Cow::Borrowed);
+        let profile = profile.or_else(|| self.profile(name, Some(driver), Some(&settings)));
+        if settings.profile.as_deref() != profile.map(|profile| profile.name) {
+            settings.to_mut().profile = profile.map(|profile| profile.name.to_owned());
+        }
+        Some(Known { driver, settings, certain })
+    }
+
+    /// As the installed driver chooses it.
+    fn profile(
+        &self,
+        name: &DriverName,
+        driver: Option<&'static dyn Driver>,
+        settings: Option<&Settings>,
+    ) -> Option<&'static Profile> {
+        let settings = settings.cloned().unwrap_or_default();
+        let named = settings.driver.clone().or_else(|| Some(driver?.name().to_owned()));
+        let chosen = || {
+            let settings = Settings { driver: named, ..settings };
+            profiles::chosen(Some(&name.directory()), &settings)
+        };
+        self.profiles.get(name).copied().or_else(chosen)
     }
 }
 
@@ -95,6 +125,23 @@ mod tests {
         installed.set_directory("/p".into());
         assert_eq!(installed.lacks(&name("example/disk")), None);
         assert_eq!(installed.lacks(&name("example/image")), Some("/p"));
+    }
+
+    #[test]
+    fn a_name_of_another_driver_s_brings_its_dialect() {
+        let spoken = |installed: &Installed, text: &str| {
+            let known = installed.known(&name(text)).unwrap();
+            (known.driver.name(), known.settings.profile.clone())
+        };
+        let mut installed = Installed::default();
+        assert_eq!(spoken(&installed, "alicloud/nas"), ("nfs", Some("alicloud/nas".into())));
+        assert_eq!(spoken(&installed, "example/nfs"), ("nfs", None));
+        installed.add(name("alicloud/nas"), Settings::parse(r#"{"driver":"bind"}"#).unwrap());
+        assert_eq!(spoken(&installed, "alicloud/nas"), ("bind", None));
+        installed.speak(name("acme/share"), profiles::find("juliohm/cifs").unwrap());
+        assert_eq!(spoken(&installed, "acme/share"), ("cifs", Some("juliohm/cifs".into())));
+        installed.set_everywhere(Settings::parse(r#"{"policy":{"allowDev":true}}"#).unwrap());
+        assert_eq!(spoken(&installed, "k8s/nfs"), ("nfs", Some("k8s/nfs".into())));
     }
 
     #[test]

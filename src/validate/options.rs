@@ -3,6 +3,7 @@
 use super::finding::{Findings, MISSING_OPTION, OPTION_VALUE, REPEATED_OPTION, UNKNOWN_OPTION};
 use super::flex::Flex;
 use super::installed::Known;
+use crate::profiles::{self, Profile};
 use crate::schema::{self, OptionSpec, did_you_mean};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -13,6 +14,9 @@ const SECRETIVE: [&str; 5] = ["pass", "secret", "token", "credential", "accountk
 impl Flex<'_> {
     /// Everything that shows without the other options; what they are together, a plan shows.
     pub(super) fn check_against(&self, known: &Known<'_>, findings: &mut Findings) {
+        if let Some(profile) = profiles::of(&known.settings) {
+            return self.check_dialect(profile, findings);
+        }
         let own = self.own();
         for (key, node) in self.options().members() {
             if let Some(why) = self.complaint(key, known) {
@@ -25,6 +29,15 @@ impl Flex<'_> {
         }
         for spec in known.driver.options() {
             self.check_option(spec, &own, &all, findings);
+        }
+    }
+
+    /// What the other driver ignores has no effect; what is wrong with the rest, a plan shows.
+    fn check_dialect(&self, profile: &Profile, findings: &mut Findings) {
+        for (key, node) in self.options().members() {
+            if let Some(why) = profile.complaint(key) {
+                findings.suspect(self.object, node, UNKNOWN_OPTION, why);
+            }
         }
     }
 

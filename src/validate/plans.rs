@@ -132,8 +132,8 @@ fn is_of_secret(message: &str) -> bool {
 
 /// The calls that the driver answers with a plan.
 fn calls(known: &Known<'_>, volume: &PodVolume) -> Vec<Call> {
-    let attaches = known.driver.capabilities(&known.settings).attach;
-    let verbs = known.driver.verbs(&known.settings);
+    let attaches = driver::capabilities(known.driver, &known.settings).attach;
+    let verbs = driver::verbs(known.driver, &known.settings);
     let all = volume.calls("node", DEVICE).unwrap_or_default().into_iter();
     let wanted = all.filter(|(_, only_attached)| attaches || !only_attached).map(|(call, _)| call);
     wanted.filter(|call| UP.contains(&call.verb()) && verbs.contains(call.verb())).collect()

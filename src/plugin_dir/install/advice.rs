@@ -2,7 +2,7 @@
 //! node. None of it hinders: kubelet may be restarted later, and most volumes need few of the programs.
 
 use super::Installer;
-use crate::driver::Driver;
+use crate::driver::{self, Driver};
 use crate::drivers;
 use crate::kubelet::prober::{self, Finding, Stage};
 use crate::kubelet::release::Release;
@@ -39,7 +39,7 @@ pub(super) fn gather(
 ) -> Vec<String> {
     let name = &installer.request.name;
     let driver = own_driver(settings);
-    let capabilities = capabilities.or_else(|| Some(driver?.capabilities(settings)));
+    let capabilities = capabilities.or_else(|| Some(driver::capabilities(driver?, settings)));
     let readers = readers(plugins);
     let mut advice = started_anew(name, &readers);
     advice.extend(outshone(name, &readers, || failing(plugins, name)));

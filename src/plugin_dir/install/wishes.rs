@@ -4,6 +4,7 @@ use crate::driver::{Driver, check_side_file};
 use crate::drivers;
 use crate::failure::{Failure, Result};
 use crate::plugin_dir::fingerprint::Fingerprint;
+use crate::profiles;
 use crate::protocol::DriverName;
 use crate::settings::Settings;
 use serde_json::{Map, Value, json};
@@ -13,6 +14,8 @@ use serde_json::{Map, Value, json};
 pub struct Wishes {
     /// Which driver it shall be, by `vendor/name=DRIVER`.
     pub driver: Option<String>,
+    /// Whose options it shall understand: the name of a profile, or `none`.
+    pub profile: Option<String>,
     /// A whole side file in place of the one that is there.
     pub settings: Option<Value>,
     /// A `policy` in place of the one that is there.
@@ -58,16 +61,33 @@ impl Wishes {
             lay(&mut value, key, text)?;
         }
         let mut settings = Settings::parse(&value.to_string()).map_err(|failure| self.blamed(&failure))?;
-        settings.driver = self.driver.clone().or(settings.driver).or_else(|| implied(name));
+        self.give_identity(&mut settings, name);
+        settings.check()?;
         settings.version.clone_from(&program.version);
         settings.hash = Some(program.hash.clone());
         let ours = if own { Some(known(name, settings.driver.as_deref())?) } else { None };
-        settings.driver.as_deref().map_or(Ok(()), |driver| settings.check_driver(driver))?;
+        let resolved = Settings { profile: profile_of(name, &settings), ..settings.clone() };
         // What was there before may be wrong, and an upgrade that mends the driver must not wait for that.
         if let Some(driver) = ours.filter(|_| self.says_something()) {
-            check_side_file(driver, &settings)?;
+            check_side_file(driver, &resolved)?;
         }
         Ok(settings)
+    }
+
+    /// Driver and profile, of which a later word for one takes back an earlier one for the other.
+    fn give_identity(&self, settings: &mut Settings, name: &DriverName) {
+        if let Some(profile) = &self.profile {
+            settings.profile = Some(profile.clone());
+            settings.driver = None;
+        }
+        if let Some(driver) = &self.driver {
+            let fits = self.profile.is_some() || settings.check_driver(driver).is_ok();
+            settings.profile = settings.profile.take().filter(|_| fits);
+            settings.driver = Some(driver.clone());
+        }
+        if settings.driver.is_none() {
+            settings.driver = implied(name, settings);
+        }
     }
 
     /// The side file that is there is not to be mended if it is what was asked for that is wrong.
@@ -83,12 +103,22 @@ impl Wishes {
     }
 
     fn says_something(&self) -> bool {
-        self.driver.is_some() || self.settings.is_some() || self.policy.is_some() || !self.set.is_empty()
+        self.driver.is_some()
+            || self.profile.is_some()
+            || self.settings.is_some()
+            || self.policy.is_some()
+            || !self.set.is_empty()
     }
 }
 
-fn implied(name: &DriverName) -> Option<String> {
-    drivers::find(name.driver()).map(|driver| driver.name().to_owned())
+fn implied(name: &DriverName, settings: &Settings) -> Option<String> {
+    let by_profile = profiles::chosen(Some(&name.directory()), settings).map(|profile| profile.driver);
+    by_profile.or_else(|| drivers::find(name.driver())).map(|driver| driver.name().to_owned())
+}
+
+/// As the installed driver will see it.
+fn profile_of(name: &DriverName, settings: &Settings) -> Option<String> {
+    profiles::chosen(Some(&name.directory()), settings).map(|profile| profile.name.to_owned())
 }
 
 fn known(name: &DriverName, driver: Option<&str>) -> Result<&'static dyn Driver> {
@@ -222,6 +252,45 @@ mod tests {
             assert!(message.contains(mend), "{message}");
         }
         assert!(Wishes::parse_set("size").is_err() && Wishes::parse_set("=x").is_err());
+    }
+
+    #[test]
+    fn names_of_others_bring_their_dialect() {
+        let name = DriverName::parse("kvaps/loop").unwrap();
+        let settle = |wishes: &Wishes, existing: &str| {
+            let existing = Settings::parse(existing).unwrap();
+            wishes.settle(&name, Some(&existing), &program(), true)
+        };
+        let settings = settle(&Wishes::default(), "{}").unwrap();
+        assert_eq!((settings.driver.as_deref(), settings.profile), (Some("image"), None));
+        assert!(settle(&set(&["share=/srv", "fsType=xfs"]), "{}").is_ok());
+        let slip = settle(&set(&["shaer=/srv"]), "{}").unwrap_err().message();
+        assert!(slip.contains("did you mean \"share\"?"), "{slip}");
+        let exec = Wishes { driver: Some("tmpfs".into()), ..Wishes::default() };
+        assert_eq!(settle(&exec, "{}").unwrap().driver.as_deref(), Some("tmpfs"));
+        let own =
+            Wishes { profile: Some("none".into()), driver: Some("image".into()), ..set(&["share=/srv"]) };
+        assert!(settle(&own, "{}").unwrap_err().message().contains("unknown option \"share\""));
+    }
+
+    #[test]
+    fn a_profile_is_asked_for_and_given_up() {
+        let asked = Wishes { profile: Some("k8s/dummy".into()), ..Wishes::default() };
+        let name = DriverName::parse("v/frob").unwrap();
+        let settle =
+            |wishes: &Wishes, existing: &Settings| wishes.settle(&name, Some(existing), &program(), true);
+        let settings = settle(&asked, &Settings::default()).unwrap();
+        assert_eq!(
+            (settings.driver.as_deref(), settings.profile.as_deref()),
+            (Some("tmpfs"), Some("k8s/dummy"))
+        );
+        assert_eq!(settle(&Wishes::default(), &settings).unwrap(), settings);
+        let other = Wishes { driver: Some("image".into()), ..Wishes::default() };
+        assert_eq!(settle(&other, &settings).unwrap().profile, None);
+        let both = Wishes { driver: Some("image".into()), ..asked.clone() };
+        assert!(settle(&both, &settings).unwrap_err().message().contains("leave out one of them"));
+        let wrong = Wishes { profile: Some("k8s/dumy".into()), ..Wishes::default() };
+        assert!(settle(&wrong, &settings).unwrap_err().message().contains("did you mean \"k8s/dummy\"?"));
     }
 
     #[test]

@@ -1,0 +1,135 @@
+//! Drivers of NFS exports.
+
+use super::words::{To, Word};
+use super::{FsGroupUse, Key, PLAIN, Profile, Quirk, key, other};
+use crate::drivers::nfs::Nfs;
+
+/// Words of mount.nfs that are options of ours, or that mean nothing any more.
+const WORDS: &[Word] = &[
+    Word("vers", To::Option("version")),
+    Word("nfsvers", To::Option("version")),
+    Word("proto", To::Option("protocol")),
+    Word("tcp", To::Set("protocol", "tcp")),
+    Word("udp", To::Set("protocol", "udp")),
+    Word("port", To::Option("port")),
+    Word("mountport", To::Option("mountPort")),
+    Word("sec", To::Option("sec")),
+    Word("intr", To::Nothing),
+    Word("nointr", To::Nothing),
+    Word("nofail", To::Nothing),
+    Word("bg", To::Nothing),
+    Word("fg", To::Nothing),
+];
+
+/// What all of them have in common.
+const NFS: Profile = Profile {
+    driver: &Nfs,
+    fs_group: FsGroupUse::Ignored,
+    // Pods may rely on it where root is not squashed.
+    chown: Some(true),
+    quirks: &[Quirk::Words(WORDS)],
+    ..PLAIN
+};
+
+const LOCKS: &str = "with version 3 locks are kept on the node, unless mountOptions says lock";
+
+/// `k8s/nfs`.
+pub(super) const K8S: Profile = Profile {
+    name: "k8s/nfs",
+    summary: "an export of an NFS server, mounted soft",
+    keys: &[
+        key("server", "server", "name or address of the server"),
+        key("share", "path", "the exported directory, with or without a slash before it"),
+        key("protocol", "protocol", "tcp or udp"),
+        other("atime", "whether access times are written"),
+        other("readonly", "whether nothing may be written"),
+    ],
+    quirks: &[
+        Quirk::LeadingSlash("path"),
+        Quirk::WordsBefore("soft,timeo=10"),
+        Quirk::WordUnless("noatime", "atime"),
+        Quirk::ReadOnlyIf("readonly"),
+        Quirk::Words(WORDS),
+    ],
+    deviations: &[
+        "protocol, atime and readonly do what they say; theirs read them and forgot",
+        "read-only is honoured; theirs always mounted to write",
+        "mountOptions is understood, and hard in it takes soft back",
+        LOCKS,
+    ],
+    example: &[("server", "nfs.example.com"), ("share", "exports/web")],
+    ..NFS
+};
+
+/// `bestgopher/nfs`.
+pub(super) const BESTGOPHER: Profile = Profile {
+    name: "bestgopher/nfs",
+    summary: "an export of an NFS server",
+    keys: &[
+        key("server", "server", "name or address of the server"),
+        key("path", "path", "the exported directory"),
+        key("protocol", "protocol", "tcp or udp"),
+        other("atime", "0, the default, writes no access times"),
+        other("readonly", "whether nothing may be written"),
+    ],
+    quirks: &[
+        Quirk::LeadingSlash("path"),
+        Quirk::WordUnless("noatime", "atime"),
+        Quirk::ReadOnlyIf("readonly"),
+        Quirk::Words(WORDS),
+    ],
+    deviations: &[
+        "atime and readonly may be written as kubelet sends them, as text; theirs failed at anything but a number",
+        "unmount works; theirs waited for a verb that kubelet does not have",
+        LOCKS,
+    ],
+    example: &[("server", "172.16.58.5"), ("path", "/data")],
+    ..NFS
+};
+
+/// `alicloud/nas`.
+pub(super) const ALICLOUD: Profile = Profile {
+    name: "alicloud/nas",
+    summary: "a directory of Alibaba Cloud's NAS, made if it is missing",
+    keys: NAS,
+    any_case: true,
+    defaults: &[("path", "/"), ("version", "3"), ("mode", "0755")],
+    quirks: &[Quirk::NasOptions, Quirk::Words(WORDS), Quirk::MadeBelow(&["/share", "/"])],
+    deviations: &[
+        "a path below / is made by way of / (of /share for one below that), which the server must export too",
+        "mode is that of a directory that is made: what is there keeps its own",
+        "nothing of the node is changed: no sysctl, no package",
+        "the server is asked on its own port; option port names another, connectTimeout: 0 asks nothing",
+        "unmount never tears a volume from under its users because the server is away",
+    ],
+    example: &[("server", "id.cn-hangzhou.nas.aliyuncs.com"), ("path", "/k8s"), ("vers", "4.0")],
+    ..NFS
+};
+
+/// `cds/nas`.
+pub(super) const CDS: Profile = Profile {
+    name: "cds/nas",
+    summary: "a directory of Capital Online's NAS, made if it is missing",
+    defaults: &[("path", "/nfsshare"), ("version", "3"), ("mode", "0755")],
+    quirks: &[Quirk::NasOptions, Quirk::Words(WORDS), Quirk::MadeBelow(&["/nfsshare", "/"])],
+    deviations: &[
+        "a path below /nfsshare is made by way of that, any other by way of /, which the server must export too",
+        "mode is that of a directory that is made: what is there keeps its own",
+        "nothing of the node is changed: no sysctl, no package",
+        "unmount never tears a volume from under its users because the server is away",
+    ],
+    example: &[("server", "10.0.0.5"), ("path", "/nfsshare/web")],
+    ..ALICLOUD
+};
+
+const NAS: &[Key] = &[
+    key("server", "server", "name of the mount target"),
+    key("path", "path", "the directory to mount"),
+    key("vers", "version", "3, 4.0 or 4.1"),
+    key("mode", "mode", "three octal digits: the mode of a directory that is made"),
+    key(
+        "options",
+        "mountOptions",
+        "comma list of options of mount.nfs; none for none; else those the version needs",
+    ),
+];

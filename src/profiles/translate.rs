@@ -1,0 +1,199 @@
+//! From their options to ours.
+
+use super::quirk::{Work, is_null};
+use super::{ALL, FsGroupUse, Profile, Quirk};
+use crate::failure::{Failure, Result};
+use crate::protocol::Options;
+use crate::schema::{self, OptionSpec, did_you_mean};
+use crate::secret::Secret;
+use std::collections::BTreeMap;
+
+/// Options in our dialect.
+#[derive(Clone, Debug)]
+pub struct Translated {
+    /// What our driver reads.
+    pub options: Options,
+    /// What became of options otherwise than their author may think: a line each, with keys and never a value.
+    pub notes: Vec<String>,
+}
+
+/// How well a key is known, the best first: the better spelling wins over the worse.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    Theirs,
+    Ours,
+    AnyCase,
+    Elsewhere,
+}
+
+impl Profile {
+    /// What our driver is to read: the volume's options, those of the side file under them, then the
+    /// profile's own. Pure, and the same for the same options.
+    pub fn translate(&self, given: &Options, side_file: &BTreeMap<String, String>) -> Result<Translated> {
+        let mut notes = Vec::new();
+        let mut options = given.clone();
+        options.own = self.canonical(&given.own, &mut notes);
+        options.secrets = self.canonical_secrets(&given.secrets);
+        let mut work = Work { options, notes, order: self.order };
+        self.lay_under(&mut work, side_file)?;
+        for quirk in self.quirks {
+            quirk.apply(&mut work)?;
+        }
+        let Work { mut options, notes, .. } = work;
+        self.give_group(&mut options);
+        // By now everything of ours bears its first name.
+        let is_ours = |key: &str| self.spec(key).is_some_and(|spec| spec.name == key);
+        options.own.retain(|key, value| !value.is_empty() && (key.contains('/') || is_ours(key)));
+        for (key, value) in self.defaults {
+            if !(*key == "fsType" && options.fs_type().is_some()) {
+                options.own.entry((*key).to_owned()).or_insert_with(|| (*value).to_owned());
+            }
+        }
+        Ok(Translated { options, notes })
+    }
+
+    /// The side file's options, where the volume says nothing. Their mount options are taken apart first: a word
+    /// of the side file must not win over an option of the volume.
+    fn lay_under(&self, work: &mut Work<'_>, side_file: &BTreeMap<String, String>) -> Result<()> {
+        let own = self.canonical(side_file, &mut Vec::new());
+        let options = Options { own, ..Options::default() };
+        let mut under = Work { options, notes: Vec::new(), order: self.order };
+        for quirk in self.quirks.iter().filter(|quirk| matches!(quirk, Quirk::Words(_))) {
+            quirk.apply(&mut under)?;
+            quirk.apply(work)?;
+        }
+        let Options { own, secrets, .. } = under.options;
+        let field = work.options.fs_type().is_some();
+        for (key, value) in own.into_iter().filter(|(key, _)| !(key == "fsType" && field)) {
+            work.options.own.entry(key).or_insert(value);
+        }
+        for (key, secret) in secrets {
+            work.options.secrets.entry(key).or_insert(secret);
+        }
+        Ok(())
+    }
+
+    /// Refuses default options of the admin's that no volume could use: unlike a tenant's, an admin's slip is
+    /// not passed over.
+    pub fn check_defaults(&self, side_file: &BTreeMap<String, String>) -> Result<()> {
+        if let Some(key) = side_file.keys().find(|key| !key.contains('/') && self.known(key).is_none()) {
+            let hint = self.hint(key);
+            return Err(Failure::options(format!("unknown option {key:?} of {}: {hint}", self.name)));
+        }
+        let own = self.canonical(side_file, &mut Vec::new());
+        let ours = own.into_iter().filter(|(key, _)| self.spec(key).is_some()).collect();
+        schema::check_defaults(&ours, self.driver.options())
+    }
+
+    /// Why an option has no effect; `None` if somebody knows it.
+    pub fn complaint(&self, key: &str) -> Option<String> {
+        let why = || format!("option {key:?} has no effect, {} has none such: {}", self.name, self.hint(key));
+        self.known(key).is_none().then(why)
+    }
+
+    /// Each option under our name, or under theirs if we have none; what nobody knows is left out, because
+    /// theirs does so.
+    fn canonical(
+        &self,
+        given: &BTreeMap<String, String>,
+        notes: &mut Vec<String>,
+    ) -> BTreeMap<String, String> {
+        let mut found: BTreeMap<String, (Fit, &str, &String)> = BTreeMap::new();
+        for (key, value) in given.iter().filter(|(_, value)| !value.is_empty()) {
+            if is_null(value) {
+                notes.push(format!("option {key:?} is the word null and taken for absent: leave it out"));
+                continue;
+            }
+            match self.known(key) {
+                Some((fit, name)) => keep_better(&mut found, name, (fit, key, value), notes),
+                None => notes.extend(self.complaint(key)),
+            }
+        }
+        found.into_iter().map(|(name, (_, _, value))| (name, value.clone())).collect()
+    }
+
+    /// What a key means here: first in their dialect, then in ours, then in any case, then in that of others.
+    fn known(&self, key: &str) -> Option<(Fit, String)> {
+        let named = |name: &str| name.to_owned();
+        let theirs = |key: &super::Key| named(key.ours.unwrap_or(key.theirs));
+        let same = |other: &&super::Key| self.any_case && other.theirs.eq_ignore_ascii_case(key);
+        let elsewhere = || {
+            let alike = ALL.iter().filter(|other| other.driver.name() == self.driver.name());
+            alike.flat_map(|other| other.keys).find(|other| other.theirs == key)?.ours
+        };
+        if key.contains('/') || key.is_empty() {
+            return Some((Fit::Ours, named(key)));
+        }
+        self.keys
+            .iter()
+            .find(|other| other.theirs == key)
+            .map(|key| (Fit::Theirs, theirs(key)))
+            .or_else(|| self.spec(key).map(|spec| (Fit::Ours, named(spec.name))))
+            .or_else(|| self.keys.iter().find(same).map(|key| (Fit::AnyCase, theirs(key))))
+            .or_else(|| elsewhere().map(|ours| (Fit::Elsewhere, named(ours))))
+    }
+
+    fn spec(&self, key: &str) -> Option<&'static OptionSpec> {
+        self.driver.options().iter().find(|spec| spec.name == key || spec.aliases.contains(&key))
+    }
+
+    fn hint(&self, key: &str) -> String {
+        let ours = self.driver.options().iter().map(|spec| spec.name);
+        let names = || self.keys.iter().map(|key| key.theirs).chain(ours.clone());
+        did_you_mean(key, names()).map_or_else(
+            || format!("see flexvol explain --profile {}", self.name),
+            |near| format!("did you mean {near:?}?"),
+        )
+    }
+
+    /// Secrets stay secrets: only their keys change.
+    fn canonical_secrets(&self, given: &BTreeMap<String, Secret>) -> BTreeMap<String, Secret> {
+        let mut secrets = given.clone();
+        for key in self.secrets {
+            let same = |other: &&String| self.any_case && other.eq_ignore_ascii_case(key.theirs);
+            let found = given.get_key_value(key.theirs).or_else(|| {
+                let name = given.keys().find(same)?;
+                given.get_key_value(name)
+            });
+            if let (Some((name, secret)), Some(ours)) = (found, key.ours) {
+                if name != ours {
+                    secrets.remove(name);
+                }
+                secrets.entry(ours.to_owned()).or_insert_with(|| secret.clone());
+            }
+        }
+        secrets
+    }
+
+    fn give_group(&self, options: &mut Options) {
+        let group = match self.fs_group {
+            FsGroupUse::Ours => return,
+            FsGroupUse::Ignored => {
+                options.fs_group = None;
+                return;
+            }
+            FsGroupUse::Owner => options.fs_group.take(),
+        };
+        for key in ["uid", "gid"] {
+            if let Some(group) = &group {
+                options.own.entry(key.to_owned()).or_insert_with(|| group.gid.to_string());
+            }
+        }
+    }
+}
+
+/// Of two spellings of one option the better known counts.
+fn keep_better<'a>(
+    found: &mut BTreeMap<String, (Fit, &'a str, &'a String)>,
+    name: String,
+    new: (Fit, &'a str, &'a String),
+    notes: &mut Vec<String>,
+) {
+    let Some(old) = found.get(&name).copied() else {
+        found.insert(name, new);
+        return;
+    };
+    let (better, worse) = if new.0 < old.0 { (new, old) } else { (old, new) };
+    notes.push(format!("options {:?} and {:?} mean the same, and the first counts", better.1, worse.1));
+    found.insert(name, better);
+}

@@ -1,0 +1,382 @@
+//! The options of other drivers: the plans of their users' volumes, who chooses a dialect, and that no secret
+//! gets lost in translation.
+//!
+//! `UPDATE=1 cargo test --test profiles` writes the plans of `golden_profiles/` and PROFILES.md anew; the diff
+//! is what a reviewer reads.
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, reason = "the tests write their golden files")]
+
+use flexvol::driver;
+use flexvol::kubelet::{Objects, PodVolume, Secrets};
+use flexvol::profiles::{self, ALL, DEVIATIONS, Profile};
+use flexvol::protocol::{Call, Options, Verb};
+use flexvol::secret::Secret;
+use flexvol::settings::Settings;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+mod support;
+use support::Plugin;
+
+/// What an admin allows who has these volumes.
+const ALLOWED: &str = r#"{"policy":{"bindRoots":["/srv/local","/srv/file-sync"],"imageRoots":["/"]}}"#;
+
+fn home() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn update() -> bool {
+    std::env::var_os("UPDATE").is_some()
+}
+
+/// The settings of an installed driver without a side file of its own, but with a policy.
+fn settings(profile: &Profile) -> Settings {
+    Settings { profile: Some(profile.name.into()), ..Settings::parse(ALLOWED).unwrap() }
+}
+
+// --- golden plans
+// --------------------------------------------------------------------------------------------------------------------
+
+/// The volumes of `data/peers.yaml` and `data/profiles.yaml` whose driver has a profile.
+fn volumes() -> Vec<(PodVolume, &'static Profile)> {
+    let volumes = |text: &str| {
+        let mut objects = Objects::default();
+        objects.add(text).unwrap();
+        objects.pod_volumes(Path::new("/var/lib/kubelet"), Secrets::Wanted).unwrap()
+    };
+    let texts = [include_str!("data/peers.yaml"), include_str!("data/profiles.yaml")];
+    let volumes = texts.into_iter().flat_map(volumes);
+    let known = |volume: PodVolume| Some((profiles::find(&volume.driver.to_string())?, volume));
+    volumes.filter_map(known).map(|(profile, volume)| (volume, profile)).collect()
+}
+
+fn planned(volume: &PodVolume, profile: &Profile) -> String {
+    let (call, settings) = (volume.mount_call().unwrap(), settings(profile));
+    let (_, notes) = driver::understood(profile.driver, &call, &settings).unwrap();
+    let shown = match driver::plan(profile.driver, &call, &settings) {
+        Ok(plan) => {
+            settings.policy.check(&plan).unwrap();
+            serde_json::json!({"driver": profile.name, "plan": plan, "notes": notes})
+        }
+        Err(failure) => serde_json::json!({"driver": profile.name, "refusal": failure.message()}),
+    };
+    serde_json::to_string_pretty(&shown).unwrap() + "\n"
+}
+
+fn golden(pod: &str) -> PathBuf {
+    home().join("tests/golden_profiles").join(format!("{pod}.json"))
+}
+
+#[test]
+fn volumes_of_other_drivers_have_the_golden_plans() {
+    let (mut wrong, mut names) = (Vec::new(), BTreeSet::new());
+    for (volume, profile) in volumes() {
+        let path = golden(volume.options.pod.name.as_deref().unwrap());
+        let text = planned(&volume, profile);
+        if update() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        if std::fs::read_to_string(&path).ok().as_ref() != Some(&text) {
+            wrong.push(format!("{}:\n{text}", path.display()));
+        }
+        assert!(names.insert(path), "two pods with one name");
+    }
+    assert!(wrong.is_empty(), "not as in tests/golden_profiles (UPDATE=1 accepts):\n{}", wrong.join("\n"));
+    let entries = std::fs::read_dir(golden("x").parent().unwrap()).unwrap();
+    let found: BTreeSet<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(names, found);
+}
+
+#[test]
+fn every_profile_has_a_volume_among_them() {
+    let tried: BTreeSet<_> = volumes().iter().map(|(_, profile)| profile.name).collect();
+    for profile in ALL {
+        assert!(tried.contains(profile.name), "data/peers.yaml has no volume of {}", profile.name);
+    }
+}
+
+#[test]
+fn no_plan_or_note_shows_a_secret() {
+    for (volume, profile) in volumes() {
+        let text = planned(&volume, profile);
+        for secret in volume.options.secrets.values().filter(|secret| secret.expose().len() > 4) {
+            let secret = String::from_utf8_lossy(secret.expose()).trim().to_owned();
+            // The name of a user is no secret to be hidden.
+            let shown = text.contains(&secret) && !["example", "my-user"].contains(&secret.as_str());
+            assert!(!shown, "{text}");
+        }
+    }
+}
+
+#[test]
+fn the_example_of_every_profile_is_a_plan() {
+    for profile in ALL {
+        let own = profile.example.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        let secrets = profile.example_secret.iter().map(|key| ((*key).into(), Secret::new(b"x".to_vec())));
+        let given = Options { own, secrets: secrets.collect(), ..pod() };
+        let call = mount(&given);
+        driver::plan(profile.driver, &call, &settings(profile))
+            .unwrap_or_else(|failure| panic!("{}: {failure}", profile.name));
+        let (_, notes) = driver::understood(profile.driver, &call, &settings(profile)).unwrap();
+        assert_eq!(notes, [""; 0], "{}", profile.name);
+    }
+}
+
+// --- translation
+// --------------------------------------------------------------------------------------------------------------------
+
+/// What kubelet says about the pod.
+fn pod() -> Options {
+    Options::parse(
+        r#"{"kubernetes.io/fsType":"","kubernetes.io/pod.name":"p","kubernetes.io/pod.namespace":"ns",
+            "kubernetes.io/pod.uid":"7","kubernetes.io/pvOrVolumeName":"v","kubernetes.io/readwrite":"rw"}"#,
+    )
+    .unwrap()
+}
+
+fn mount(options: &Options) -> Call {
+    let arguments = ["/pods/7/volumes/a~b/v".into(), options.to_json().into()];
+    Call::parse(Verb::Mount, &arguments).unwrap()
+}
+
+/// Every word that means something to anybody, as a key.
+fn words() -> Vec<String> {
+    let theirs = ALL.iter().flat_map(|profile| profile.keys.iter().chain(profile.secrets));
+    let ours = ALL.iter().flat_map(|profile| profile.driver.options()).map(|spec| spec.name);
+    let further = ["user", "pass", "passwd", "USERNAME", "Password", "debug", "x", "a/b", ""];
+    theirs.map(|key| key.theirs).chain(ours).chain(further).map(str::to_owned).collect()
+}
+
+/// Values with a meaning somewhere, and others.
+fn value() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[ -~]{0,12}",
+        Just("null".to_owned()),
+        Just("//host/share".to_owned()),
+        Just(r"\\host\share".to_owned()),
+        Just("username=u,password=p,domain=d,uid=7,vers=3.0,ro,context=x,,=".to_owned()),
+        Just("1".to_owned()),
+        Just("true".to_owned()),
+        any::<String>(),
+    ]
+}
+
+proptest! {
+    /// What comes as a secret never leaves as an option, a note or a refusal.
+    #[test]
+    fn no_secret_is_lost_into_an_option(
+        profile in prop::sample::select(ALL.to_vec()),
+        own in prop::collection::btree_map(prop::sample::select(words()), value(), 0..6),
+        keys in prop::collection::btree_set(prop::sample::select(words()), 0..5),
+        newline in any::<bool>(),
+    ) {
+        const MARK: &str = "5ecr3t-mark";
+        let text = if newline { format!("{MARK}\r\n") } else { MARK.to_owned() };
+        let secrets: BTreeMap<_, _> =
+            keys.into_iter().map(|key| (key, Secret::new(text.clone().into_bytes()))).collect();
+        let given = Options { own, secrets: secrets.clone(), ..pod() };
+        match profile.translate(&given, &BTreeMap::new()) {
+            Err(failure) => prop_assert!(!failure.message().contains(MARK)),
+            Ok(translated) => {
+                let options = &translated.options;
+                let shown = format!("{:?} {:?}", options.own, translated.notes);
+                prop_assert!(!shown.contains(MARK), "{}", shown);
+                let known = |key: &String| {
+                    profile.driver.options().iter().any(|spec| spec.name == key) || key.contains('/')
+                };
+                prop_assert!(options.own.keys().all(known), "{:?}", options.own);
+                prop_assert!(options.secrets.len() <= secrets.len() + 3);
+            }
+        }
+    }
+
+    /// Of any options a plan or a refusal, and the same at any time.
+    #[test]
+    fn a_translation_is_pure_and_never_panics(
+        profile in prop::sample::select(ALL.to_vec()),
+        own in prop::collection::btree_map(any::<String>(), value(), 0..4),
+        more in prop::collection::btree_map(prop::sample::select(words()), value(), 0..6),
+    ) {
+        let given = Options { own: own.into_iter().chain(more).collect(), ..pod() };
+        let plan = || {
+            let plan = driver::plan(profile.driver, &mount(&given), &settings(profile));
+            plan.map(|plan| serde_json::to_string(&plan).unwrap())
+        };
+        prop_assert_eq!(plan(), plan());
+    }
+}
+
+/// Options and notes after a translation.
+fn translated(profile: &str, json: &str, side_file: &str) -> (BTreeMap<String, String>, Vec<String>) {
+    let side_file: BTreeMap<_, _> = serde_json::from_str(side_file).unwrap();
+    let given = Options { own: Options::parse(json).unwrap().own, ..pod() };
+    let done = profiles::find(profile).unwrap().translate(&given, &side_file).unwrap();
+    (done.options.own, done.notes)
+}
+
+fn pairs(given: &[(&str, &str)]) -> BTreeMap<String, String> {
+    given.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+#[test]
+fn the_volume_is_over_the_side_file_is_over_the_profile() {
+    let image = |json, side| translated("kvaps/loop", json, side).0;
+    let base = [("file", "/a"), ("format", "ifBlank"), ("fsType", "ext4")];
+    assert_eq!(image(r#"{"file":"/a"}"#, "{}"), pairs(&base));
+    let side = r#"{"fsType":"xfs","mount_options":"noatime","size":"1g"}"#;
+    let with = [&base[..2], &[("fsType", "xfs"), ("mountOptions", "noatime"), ("size", "1Gi")]].concat();
+    assert_eq!(image(r#"{"file":"/a"}"#, side), pairs(&with));
+    let own = r#"{"file":"/a","mountOptions":"","size":"2G"}"#;
+    let with = [&base[..2], &[("fsType", "xfs"), ("mountOptions", "noatime"), ("size", "2Gi")]].concat();
+    assert_eq!(image(own, side), pairs(&with), "empty is absent");
+}
+
+#[test]
+fn what_nobody_knows_has_no_effect_and_a_note() {
+    let (own, notes) = translated("kvaps/loop", r#"{"file":"/a","sise":"1g","x/y":"z","fsck":"null"}"#, "{}");
+    assert_eq!(own, pairs(&[("file", "/a"), ("format", "ifBlank"), ("fsType", "ext4"), ("x/y", "z")]));
+    assert_eq!(
+        notes,
+        [
+            "option \"fsck\" is the word null and taken for absent: leave it out",
+            "option \"sise\" has no effect, kvaps/loop has none such: did you mean \"size\"?",
+        ]
+    );
+    let (own, notes) =
+        translated("kvaps/loop", r#"{"file":"/a","mountOptions":"x","mount_options":"y"}"#, "{}");
+    assert_eq!((own["mountOptions"].as_str(), notes.len()), ("y", 1), "{notes:?}");
+}
+
+// --- who chooses
+// --------------------------------------------------------------------------------------------------------------------
+
+/// The one line a driver in this directory answers.
+fn answer(directory: &str, side_file: Option<&str>, arguments: &[&str]) -> String {
+    let name = directory.rsplit('~').next().unwrap();
+    let run = Plugin::new(directory, name, side_file).call(arguments.iter().copied()).run();
+    String::from_utf8(run.output).unwrap()
+}
+
+const VOLUME: &str =
+    r#"{"kubernetes.io/pod.namespace":"ns","kubernetes.io/pvOrVolumeName":"v","volume-uid":"33"}"#;
+
+#[test]
+fn the_directory_chooses_in_init_and_mount_alike() {
+    let target = tempfile::tempdir().unwrap();
+    let mount = ["mount", target.path().to_str().unwrap(), VOLUME];
+    let refused = answer("ramax.com~local-storage", None, &mount);
+    assert!(refused.contains("/srv/local/ns/v is not below a directory this node allows"), "{refused}");
+    let asked = answer("acme~data", Some(r#"{"profile":"ramax.com/local-storage"}"#), &mount);
+    assert_eq!(asked, refused);
+    let own = answer("ramax.com~local-storage", Some(r#"{"profile":"none","driver":"bind"}"#), &mount);
+    assert!(own.contains("unknown option"), "{own}");
+    for (directory, side_file, attach) in [
+        ("kvaps~loop", None, true),
+        ("acme~disk", Some(r#"{"profile":"kvaps/loop"}"#), true),
+        ("kvaps~loop", Some(r#"{"driver":"image","profile":"none"}"#), false),
+        ("acme~image", None, false),
+        ("ramax.com~local-storage", None, false),
+    ] {
+        let init = answer(directory, side_file, &["init"]);
+        assert!(init.contains(&format!("\"attach\":{attach}")), "{directory} {side_file:?}: {init}");
+        let waited = answer(directory, side_file, &["waitforattach", "", r#"{"file":"/a"}"#]);
+        assert_eq!(waited.contains(r#""device":"/a""#), attach, "{directory}: {waited}");
+        assert_eq!(waited.contains("Not supported"), !attach, "{directory}: {waited}");
+    }
+    let wrong = answer("acme~disk", Some(r#"{"profile":"kvaps/lop"}"#), &["init"]);
+    assert!(wrong.contains("Failure") && wrong.contains("kvaps/loop"), "{wrong}");
+}
+
+/// All that kubelet and a controller-manager ask of one that is attached, mounted aside.
+#[test]
+fn the_stages_of_an_attached_volume_do_nothing() {
+    let aside = tempfile::tempdir().unwrap();
+    let aside = aside.path().to_str().unwrap();
+    let json = r#"{"share":"/srv","file":"a"}"#;
+    for (arguments, answered) in [
+        (&["attach", json, "node"][..], r#"{"status":"Success","device":"/srv/a"}"#),
+        (&["waitforattach", "", json], r#"{"status":"Success","device":"/srv/a"}"#),
+        (&["isattached", json, "node"], r#"{"status":"Success","attached":true}"#),
+        (&["mountdevice", aside, "/srv/a", json], r#"{"status":"Success"}"#),
+        (&["detach", "v", "node"], r#"{"status":"Success"}"#),
+        (&["getvolumename", json], r#"{"status":"Not supported"}"#),
+    ] {
+        assert_eq!(answer("kvaps~loop", None, arguments).trim_end(), answered);
+    }
+}
+
+// --- the document
+// --------------------------------------------------------------------------------------------------------------------
+
+fn section(profile: &Profile) -> String {
+    let held = profile.capabilities(&Settings::default());
+    let mut text = format!("\n## {}\n\n", profile.name);
+    let driver = profile.driver.name();
+    let _ = writeln!(
+        text,
+        "{}, by the driver `{driver}`; attach {}, fsGroup {}.\n",
+        capital(profile.summary),
+        held.attach,
+        held.fs_group
+    );
+    if !profile.keys.is_empty() {
+        text += "| option | ours | meaning |\n|---|---|---|\n";
+    }
+    for key in profile.keys {
+        let ours = key.ours.map(|ours| format!("`{ours}`")).unwrap_or_default();
+        let _ = writeln!(text, "| `{}` | {ours} | {} |", key.theirs, key.doc.replace('|', "\\|"));
+    }
+    for key in profile.secrets {
+        let ours = key.ours.map(|ours| format!("`{ours}`")).unwrap_or_default();
+        let _ = writeln!(text, "| secret `{}` | {ours} | {} |", key.theirs, key.doc);
+    }
+    if !profile.defaults.is_empty() {
+        let words: Vec<_> = profile.defaults.iter().map(|(key, value)| format!("`{key}: {value}`")).collect();
+        let _ = writeln!(text, "\nDefaults: {}.", words.join(", "));
+    }
+    if profile.order.len() > 1 {
+        let layers: Vec<_> = profile.order.iter().map(|layer| layer.name()).collect();
+        let _ = writeln!(text, "\nWhat wins: {}, the later over the earlier.", layers.join(", "));
+    }
+    text += "\nOtherwise than the driver of that name:\n\n";
+    for line in profile.deviations {
+        let _ = writeln!(text, "* {line}");
+    }
+    text.replace("\n\n\n", "\n\n")
+}
+
+fn capital(text: &str) -> String {
+    text[..1].to_uppercase() + &text[1..]
+}
+
+fn document() -> String {
+    let mut text = String::from(
+        "# Profiles\n\nThe drivers whose options flexvol understands, so that their volumes stay as they are. Install flexvol under \
+         the driver's own name\n(`flexvol install fstab/cifs --take-over`), or under another with `--profile`. The options of our \
+         driver are understood beside those listed; what nobody\nknows has no effect, as it had none before, and `flexvol plan` and \
+         `flexvol explain --profile` say so.\n\nWritten by `tests/profiles.rs`; do not edit.\n\n| profile | driver | attach | fsGroup |\n\
+         |---|---|---|---|\n",
+    );
+    for profile in ALL {
+        let held = profile.capabilities(&Settings::default());
+        let driver = profile.driver.name();
+        let _ = writeln!(text, "| {} | `{driver}` | {} | {} |", profile.name, held.attach, held.fs_group);
+    }
+    text += "\nOtherwise than any of them:\n\n";
+    for line in DEVIATIONS {
+        let _ = writeln!(text, "* {line}");
+    }
+    text + &ALL.iter().map(|profile| section(profile)).collect::<String>()
+}
+
+#[test]
+fn the_document_is_the_table() {
+    let path = home().join("PROFILES.md");
+    if update() {
+        std::fs::write(&path, document()).unwrap();
+    }
+    let text = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(text == document(), "UPDATE=1 cargo test --test profiles writes PROFILES.md anew");
+}
