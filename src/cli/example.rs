@@ -125,7 +125,7 @@ mod tests {
             let own = examples.map(|option| (option.name.to_owned(), option.example.to_owned())).collect();
             let secrets = secret_keys(driver.name()).iter();
             let secrets = secrets.map(|key| ((*key).to_owned(), Secret::new(b"x".to_vec()))).collect();
-            let options = Options { own, secrets, ..Options::default() };
+            let options = Options { secrets, own, ..Options::default() };
             let target = TargetPath::parse("/pods/1/volumes/example.com~x/data".as_ref()).unwrap();
             let request = Request { options: &options, settings: &Settings::default() };
             driver.mount(&target, &request).unwrap_or_else(|failure| panic!("{}: {failure}", driver.name()));

@@ -32,7 +32,7 @@ crate::options! {
         lower: Directories = "lower" { aliases: ["lowerdir"], example: "/srv/data/patches:/srv/data/base" },
         /// Directory of the node for what is written, below a root the node's policy allows: it is kept when the
         /// pod ends, and only one pod at a time may have it. The default is memory, and is lost.
-        upper: Option<String> = "upper" { aliases: ["upperdir"], example: "/srv/written/web" },
+        upper: Option<String> = "upper" { aliases: ["upperdir"] },
         /// How much may be written to memory.
         size: Option<Quantity> = "size" { example: "64Mi" },
         /// Mode of the root directory. The default is 0777, and 2777 with an fsGroup.

@@ -338,7 +338,7 @@ mod tests {
         becomes(Quirk::MadeBelow(&["/"]), given, given);
     }
 
-    /// eA== is x, and DQp4DQo= is x among line breaks.
+    /// `eA==` is x, and `DQp4DQo=` is x among line breaks.
     #[test]
     fn who_logs_in_is_who_did() {
         const USER: &str = r#""kubernetes.io/secret/user":"eA==""#;

@@ -133,7 +133,7 @@ mod tests {
         );
     }
 
-    /// YQ== is a, Yg== is b, eA== is x.
+    /// `YQ==` is a, `Yg==` is b, `eA==` is x.
     #[test]
     fn the_list_wins_over_the_secret_where_it_did() {
         let json = r#"{"kubernetes.io/secret/domain":"eA==","kubernetes.io/secret/user":"eA==","mountOptions":"user=a,pass=b,domain=d"}"#;
