@@ -33,7 +33,7 @@ defaults are taken. No value of a Secret is ever printed.
 Examples:
   flexvol validate -f pv.yaml -f secret.yaml
   flexvol validate -f all.yaml --plan                        and what would be done on the node
-  kubectl get pod,pvc,pv,secret -A -o yaml | flexvol validate -f -
+  kubectl get pod,pvc,pv,secret -n shop -o yaml | flexvol validate -f -
   flexvol validate -f pv.yaml --settings .flexvol.json
   flexvol validate -f pv.yaml --driver-dir /etc/kubernetes/volumeplugins
   flexvol validate -f pv.yaml --profile example.com/scratch=tmpfs

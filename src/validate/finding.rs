@@ -150,13 +150,9 @@ impl Findings {
     /// In the order of the files and of their lines, each once.
     pub(super) fn sorted(mut self, files: &[&str]) -> Vec<Finding> {
         let place = |finding: &Finding| files.iter().position(|file| *file == finding.file);
-        self.all.sort_by_key(|finding| (place(finding), finding.line, finding.severity));
-        let mut once: Vec<Finding> = Vec::new();
-        for finding in self.all {
-            if !once.contains(&finding) {
-                once.push(finding);
-            }
-        }
-        once
+        let key = |finding: &Finding| (place(finding), finding.line, finding.severity, finding.rule);
+        self.all.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| a.message.cmp(&b.message)));
+        self.all.dedup();
+        self.all
     }
 }
