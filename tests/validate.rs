@@ -8,7 +8,7 @@
 
 use flexvol::protocol::DriverName;
 use flexvol::settings::Settings;
-use flexvol::validate::{Installed, RULES, Report, Severity, Source, validate};
+use flexvol::validate::{Finding, Installed, RULES, Report, Severity, Source, validate};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -99,8 +99,9 @@ fn every_rule_is_broken_by_its_file_and_by_no_other() {
         let broken: BTreeSet<_> = report("x", &text).findings.iter().map(|finding| finding.rule).collect();
         assert_eq!(broken, BTreeSet::from([rule.id]));
     }
-    let golden = std::fs::read_dir(folder()).unwrap().count();
-    assert_eq!(golden, 2 * files().len(), "each file has its text");
+    let texts = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let texts = texts.filter(|path| path.extension().is_some_and(|kind| kind == "txt")).count();
+    assert!(texts == files().len() || std::env::var_os("UPDATE").is_some(), "each file has its text");
 }
 
 #[test]
@@ -137,6 +138,20 @@ fn what_is_good_has_a_plan_and_nothing_else() {
     let plans = serde_json::to_string(&report.plans).unwrap();
     // The group of the pod, the options of the side file and the word of the claim are in it.
     assert!(plans.contains("\"gid=2000\"") && plans.contains(r#""format":{"fileSystem":"xfs""#), "{plans}");
+}
+
+/// Other tests make plans of these volumes, of which users have many; what a driver refuses is told there.
+#[test]
+fn volumes_that_work_elsewhere_are_no_errors() {
+    let mut plans = 0;
+    for text in [include_str!("data/peers.yaml"), include_str!("data/profiles.yaml")] {
+        let report = report("x", text);
+        let wrong = |finding: &&Finding| finding.severity == Severity::Error && finding.rule != "plan";
+        assert_eq!(report.findings.iter().find(wrong), None);
+        plans += report.plans.len();
+        assert!(!format!("{report:?}").contains("p,a\"s's"));
+    }
+    assert!(plans >= 30, "{plans}");
 }
 
 #[test]
@@ -209,7 +224,7 @@ fn the_status_tells_errors_warnings_and_failure_apart() {
         (&["-f", "good.yaml", "--settings", "good.yaml"], "good.yaml: .flexvol.json: expected value"),
         (&["-f", "good.yaml", "--driver-dir", "/nowhere"], "/nowhere"),
         (&["-f", "good.yaml", "--profile", "a/b=c"], "name one of tmpfs, bind"),
-        (&["-f", "good.yaml", "--profile", "a/b"], "write VENDOR/DRIVER=DRIVER"),
+        (&["-f", "good.yaml", "--profile", "a/b"], "write VENDOR/DRIVER=NAME"),
     ] {
         let (status, out, error) = run(arguments, "");
         assert!(status == 2 && out.is_empty() && error.contains(mend), "{arguments:?}: {status} {error}");

@@ -4,13 +4,12 @@ use super::call_arguments::read_settings;
 use super::objects::read_text;
 use super::screen::{Screen, Tone};
 use super::{USAGE, plan, say};
-use crate::driver::Driver;
 use crate::drivers;
 use crate::failure::{Code, Failure, one_line};
-use crate::profiles::{self, Profile};
+use crate::profiles;
 use crate::protocol::DriverName;
 use crate::settings::{SIDE_FILE, Settings};
-use crate::validate::{Finding, Installed, Planned, RULES, Report, Severity, Source, validate};
+use crate::validate::{Finding, Installed, Meaning, Planned, RULES, Report, Severity, Source, validate};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use serde_json::json;
@@ -26,7 +25,9 @@ a pod template, also in lists and several documents; other kinds are left out. A
 together: give a volume with its claim, its pod and its Secret, and more can be told.
 
 What is wrong is said by file and line, with the mend. An error is refused by the API server, by
-kubelet or by the driver; a warning works, but not as it looks, or needs a file that is not given.
+kubelet or by the driver, or is plainly a slip; a warning works, but not as it looks, or needs a
+file that is not given. Volumes of other drivers are read in their own dialect, as the installed
+driver would (flexvol drivers --profiles).
 The drivers of a node may have side files with default options and a policy: name them, or the
 defaults are taken. No value of a Secret is ever printed.
 
@@ -36,7 +37,7 @@ Examples:
   kubectl get pod,pvc,pv,secret -n shop -o yaml | flexvol validate -f -
   flexvol validate -f pv.yaml --settings .flexvol.json
   flexvol validate -f pv.yaml --driver-dir /etc/kubernetes/volumeplugins
-  flexvol validate -f pv.yaml --profile example.com/scratch=tmpfs
+  flexvol validate -f pv.yaml --profile acme/share=fstab/cifs
   flexvol validate -f pv.yaml --json | jq -r '.findings[] | \"\\(.file):\\(.line) \\(.rule)\"'
 
 Exit status: 0 no error (with --strict: and no warning), 1 errors, 2 it could not be done.")]
@@ -50,9 +51,9 @@ pub(super) struct Validate {
     /// A side file (.flexvol.json), of one driver or of each that it fits; may be repeated
     #[arg(long, value_name = "[VENDOR/DRIVER=]FILE", value_parser = side_file)]
     settings: Vec<(Option<DriverName>, PathBuf)>,
-    /// Which driver of flexvol's a name stands for, when neither name nor side file says so
-    #[arg(long, value_name = "VENDOR/DRIVER=WHAT", value_parser = alias)]
-    profile: Vec<(DriverName, Alias)>,
+    /// Which driver or profile of flexvol's a name stands for, if neither it nor its side file says so
+    #[arg(long, value_name = "VENDOR/DRIVER=NAME", value_parser = alias)]
+    profile: Vec<(DriverName, Meaning)>,
     /// Show what would be done on the node for each volume, and what the policy says
     #[arg(long)]
     plan: bool,
@@ -71,24 +72,18 @@ fn side_file(text: &str) -> Result<(Option<DriverName>, PathBuf), Failure> {
     }
 }
 
-/// A driver of ours, or one whose options it understands.
-#[derive(Clone, Copy)]
-enum Alias {
-    Driver(&'static dyn Driver),
-    Profile(&'static Profile),
-}
-
-fn alias(text: &str) -> Result<(DriverName, Alias), Failure> {
-    let mend = "write VENDOR/DRIVER=DRIVER";
-    let (name, driver) =
-        text.split_once('=').ok_or_else(|| Failure::options(format!("{text:?} has no \"=\": {mend}")))?;
-    let all = || drivers::ALL.iter().map(|driver| driver.name()).collect::<Vec<_>>().join(", ");
-    if let Some(profile) = profiles::find(driver) {
-        return Ok((DriverName::parse(name)?, Alias::Profile(profile)));
-    }
-    let driver = drivers::find(driver)
-        .ok_or_else(|| Failure::options(format!("there is no driver {driver:?}: name one of {}", all())))?;
-    Ok((DriverName::parse(name)?, Alias::Driver(driver)))
+fn alias(text: &str) -> Result<(DriverName, Meaning), Failure> {
+    let wrong = |what: &str| Failure::options(format!("{what}: write VENDOR/DRIVER=NAME"));
+    let (name, meaning) = text.split_once('=').ok_or_else(|| wrong(&format!("{text:?} has no \"=\"")))?;
+    let all = || {
+        let drivers = drivers::ALL.iter().map(|driver| driver.name());
+        let all: Vec<_> = drivers.chain(profiles::ALL.iter().map(|profile| profile.name)).collect();
+        all.join(", ")
+    };
+    let known = Meaning::find(meaning).ok_or_else(|| {
+        Failure::options(format!("there is no driver or profile {meaning:?}: name one of {}", all()))
+    })?;
+    Ok((DriverName::parse(name)?, known))
 }
 
 impl Validate {
@@ -139,11 +134,8 @@ impl Validate {
                 None => installed.set_everywhere(settings),
             }
         }
-        for (name, alias) in &self.profile {
-            match alias {
-                Alias::Driver(driver) => installed.name(name.clone(), *driver),
-                Alias::Profile(profile) => installed.speak(name.clone(), profile),
-            }
+        for (name, meaning) in &self.profile {
+            installed.name(name.clone(), *meaning);
         }
         Ok(installed)
     }

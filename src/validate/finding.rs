@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The API server or kubelet refuses it, or the driver will.
+    /// The API server or kubelet refuses it, or the driver will; or it is plainly a slip.
     Error,
     /// It works, but not as it looks; or what would tell is not in the files.
     Warning,
@@ -57,6 +57,8 @@ rules! {
     REPEATED_OPTION = "repeated-option", Error, "no option is given under two names";
     MISSING_OPTION = "missing-option", Error, "what the driver requires is there";
     OPTION_VALUE = "option-value", Error, "the driver can read every value";
+    OPEN_SECRET = "open-secret", Warning, "no option holds a password, which everybody may read";
+    NO_EFFECT = "no-effect", Warning, "every option of another driver means something here";
     PLAN = "plan", Error, "the driver can make a plan of options and secrets together";
     POLICY = "policy", Error, "the policy of the node allows it";
     SECRET_MISSING = "secret-missing", Warning, "the Secret that is named is in the files";

@@ -9,6 +9,7 @@ use super::node::Node;
 use super::object::Object;
 use crate::drivers;
 use crate::kubelet::rules;
+use crate::profiles;
 use crate::protocol::DriverName;
 use crate::schema::did_you_mean;
 use serde_json::Value;
@@ -56,7 +57,7 @@ impl<'a> Flex<'a> {
     }
 
     /// The driver, if it is one of ours.
-    pub(super) fn known<'b>(&self, installed: &'b Installed) -> Option<Known<'b>> {
+    pub(super) fn known(&self, installed: &Installed) -> Option<Known> {
         installed.known(self.driver.as_ref()?)
     }
 
@@ -200,10 +201,14 @@ impl<'a> Flex<'a> {
 
 fn stranger(name: &DriverName) -> String {
     let ours = drivers::ALL.iter().map(|driver| driver.name());
+    let text = name.to_string();
+    let slip = |near: &&str| strsim::damerau_levenshtein(near, &text) == 1;
+    let dialect = profiles::ALL.iter().map(|profile| profile.name).find(slip);
     let vendor = name.vendor().map(|vendor| format!("{vendor}/")).unwrap_or_default();
-    let mend = match did_you_mean(name.driver(), ours) {
-        Some(near) => format!("did you mean {vendor}{near}?"),
-        None => format!("if it is, say which with --profile {name}=DRIVER"),
+    let mend = match (dialect, did_you_mean(name.driver(), ours)) {
+        (Some(near), _) => format!("did you mean {near}?"),
+        (None, Some(near)) => format!("did you mean {vendor}{near}?"),
+        (None, None) => format!("if it is, say which with --profile {name}=NAME"),
     };
     format!("{name} is none of flexvol's drivers, its options are not checked: {mend}")
 }

@@ -1,40 +1,52 @@
 //! What is known of the drivers on the nodes.
 
-use crate::driver::Driver;
+use crate::driver::{self, Driver};
 use crate::drivers;
 use crate::profiles::{self, Profile};
-use crate::protocol::DriverName;
+use crate::protocol::{Capabilities, DriverName};
 use crate::settings::Settings;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// The drivers and side files that the volumes will meet.
 #[derive(Default)]
 pub struct Installed {
-    drivers: BTreeMap<DriverName, &'static dyn Driver>,
-    profiles: BTreeMap<DriverName, &'static Profile>,
+    names: BTreeMap<DriverName, Meaning>,
     settings: BTreeMap<DriverName, Settings>,
     everywhere: Option<Settings>,
     directory: Option<String>,
 }
 
+/// What a driver's name stands for.
+#[derive(Clone, Copy)]
+pub enum Meaning {
+    /// A driver of ours, with its own options.
+    Driver(&'static dyn Driver),
+    /// Another driver's options.
+    Profile(&'static Profile),
+}
+
 /// A driver of ours behind a name.
-pub(super) struct Known<'a> {
+pub(super) struct Known {
     pub(super) driver: &'static dyn Driver,
-    pub(super) settings: Cow<'a, Settings>,
+    /// The dialect of the options, if it is not the driver's own; the settings name it too.
+    pub(super) profile: Option<&'static Profile>,
+    pub(super) settings: Settings,
     /// Whether these are the settings of the node; else they are the defaults.
     pub(super) certain: bool,
 }
 
-impl Installed {
-    /// Says which driver of ours bears a name.
-    pub fn name(&mut self, name: DriverName, driver: &'static dyn Driver) {
-        self.drivers.insert(name, driver);
+impl Meaning {
+    /// A profile or a driver of exactly that name.
+    pub fn find(name: &str) -> Option<Self> {
+        let driver = || drivers::find(name).map(Self::Driver);
+        profiles::find(name).map(Self::Profile).or_else(driver)
     }
+}
 
-    /// Says whose options are understood under a name, where neither the name nor a side file does.
-    pub fn speak(&mut self, name: DriverName, profile: &'static Profile) {
-        self.profiles.insert(name, profile);
+impl Installed {
+    /// Says what a name stands for, whatever the side file says.
+    pub fn name(&mut self, name: DriverName, meaning: Meaning) {
+        self.names.insert(name, meaning);
     }
 
     /// Adds the side file of one driver.
@@ -58,47 +70,43 @@ impl Installed {
     }
 
     /// The driver a name stands for, if it is one of ours.
-    pub(super) fn known(&self, name: &DriverName) -> Option<Known<'_>> {
-        let own = self.settings.get(name);
-        let driver = self.drivers.get(name).copied();
-        let driver = driver.or_else(|| drivers::find(own?.driver.as_deref()?));
-        let profile = self.profile(name, driver, own);
-        let driver = driver.or(profile.map(|profile| profile.driver));
-        let driver = driver.or_else(|| drivers::find(name.driver()));
-        let general = self.everywhere.as_ref().filter(|settings| fits(settings, driver));
-        let driver = driver.or_else(|| drivers::find(general?.driver.as_deref()?))?;
-        let settings = own.or(general);
-        let certain = settings.is_some();
-        let mut settings = settings.map_or_else(Cow::default, Cow::Borrowed);
-        let profile = profile.or_else(|| self.profile(name, Some(driver), Some(&settings)));
-        if settings.profile.as_deref() != profile.map(|profile| profile.name) {
-            settings.to_mut().profile = profile.map(|profile| profile.name.to_owned());
-        }
-        Some(Known { driver, settings, certain })
+    pub(super) fn known(&self, name: &DriverName) -> Option<Known> {
+        let own = self.settings.get(name).cloned();
+        let certain = own.is_some();
+        let known = self.with(name, own.unwrap_or_default(), certain);
+        let Some(general) = self.everywhere.as_ref().filter(|_| !certain) else { return known };
+        let same =
+            |other: &Known| known.as_ref().is_none_or(|known| known.driver.name() == other.driver.name());
+        self.with(name, general.clone(), true).filter(same).or(known)
     }
 
-    /// As the installed driver chooses it.
-    fn profile(
-        &self,
-        name: &DriverName,
-        driver: Option<&'static dyn Driver>,
-        settings: Option<&Settings>,
-    ) -> Option<&'static Profile> {
-        let settings = settings.cloned().unwrap_or_default();
-        let named = settings.driver.clone().or_else(|| Some(driver?.name().to_owned()));
-        let chosen = || {
-            let settings = Settings { driver: named, ..settings };
-            profiles::chosen(Some(&name.directory()), &settings)
-        };
-        self.profiles.get(name).copied().or_else(chosen)
+    /// The same with these settings; `None` if they cannot be those of the driver.
+    fn with(&self, name: &DriverName, mut settings: Settings, certain: bool) -> Option<Known> {
+        match self.names.get(name) {
+            Some(Meaning::Driver(driver)) => {
+                settings.driver = Some(driver.name().to_owned());
+                settings.profile = Some(profiles::NONE.to_owned());
+            }
+            Some(Meaning::Profile(profile)) => {
+                settings.driver = Some(profile.driver.name().to_owned());
+                settings.profile = Some(profile.name.to_owned());
+            }
+            None => {}
+        }
+        let profile = profiles::chosen(Some(&name.directory()), &settings);
+        let named = || drivers::find(settings.driver.as_deref().unwrap_or(name.driver()));
+        let driver = profile.map(|profile| profile.driver).or_else(named)?;
+        settings.profile = profile.map(|profile| profile.name.to_owned());
+        settings.check_driver(driver.name()).ok()?;
+        Some(Known { driver, profile, settings, certain })
     }
 }
 
-/// Whether a side file can be that of the driver.
-fn fits(settings: &Settings, driver: Option<&'static dyn Driver>) -> bool {
-    let Some(driver) = driver else { return true };
-    let named = settings.driver.as_deref().is_none_or(|named| named == driver.name());
-    named && settings.check_driver(driver.name()).is_ok()
+impl Known {
+    /// What it answers to `init`.
+    pub(super) fn capabilities(&self) -> Capabilities {
+        driver::capabilities(self.driver, &self.settings)
+    }
 }
 
 #[cfg(test)]
@@ -120,7 +128,7 @@ mod tests {
         assert_eq!(known(&installed, "example/disk"), None);
         installed.add(name("example/disk"), Settings::parse(r#"{"driver":"image"}"#).unwrap());
         assert_eq!(known(&installed, "example/disk"), Some(("image", true)));
-        installed.name(name("example/disk"), drivers::find("bind").unwrap());
+        installed.name(name("example/disk"), Meaning::find("bind").unwrap());
         assert_eq!(known(&installed, "example/disk"), Some(("bind", true)));
         installed.set_directory("/p".into());
         assert_eq!(installed.lacks(&name("example/disk")), None);
@@ -128,20 +136,29 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_another_driver_s_brings_its_dialect() {
-        let spoken = |installed: &Installed, text: &str| {
-            let known = installed.known(&name(text)).unwrap();
-            (known.driver.name(), known.settings.profile.clone())
-        };
+    fn a_profile_comes_from_the_name_too() {
         let mut installed = Installed::default();
-        assert_eq!(spoken(&installed, "alicloud/nas"), ("nfs", Some("alicloud/nas".into())));
-        assert_eq!(spoken(&installed, "example/nfs"), ("nfs", None));
+        let profile = |installed: &Installed, text: &str| {
+            installed.known(&name(text)).and_then(|known| known.profile).map(|profile| profile.name)
+        };
+        assert_eq!(profile(&installed, "kvaps/loop"), Some("kvaps/loop"));
+        assert_eq!(known(&installed, "kvaps/loop"), Some(("image", false)));
+        assert_eq!(profile(&installed, "acme/loop"), None);
+        installed.name(name("acme/loop"), Meaning::find("kvaps/loop").unwrap());
+        assert_eq!(profile(&installed, "acme/loop"), Some("kvaps/loop"));
+        installed.name(name("kvaps/loop"), Meaning::find("image").unwrap());
+        assert_eq!(profile(&installed, "kvaps/loop"), None);
         installed.add(name("alicloud/nas"), Settings::parse(r#"{"driver":"bind"}"#).unwrap());
-        assert_eq!(spoken(&installed, "alicloud/nas"), ("bind", None));
-        installed.speak(name("acme/share"), profiles::find("juliohm/cifs").unwrap());
-        assert_eq!(spoken(&installed, "acme/share"), ("cifs", Some("juliohm/cifs".into())));
+        assert_eq!(
+            (profile(&installed, "alicloud/nas"), known(&installed, "alicloud/nas")),
+            (None, Some(("bind", true)))
+        );
         installed.set_everywhere(Settings::parse(r#"{"policy":{"allowDev":true}}"#).unwrap());
-        assert_eq!(spoken(&installed, "k8s/nfs"), ("nfs", Some("k8s/nfs".into())));
+        assert_eq!(
+            (profile(&installed, "k8s/nfs"), known(&installed, "k8s/nfs")),
+            (Some("k8s/nfs"), Some(("nfs", true)))
+        );
+        assert_eq!(known(&installed, "kvaps/loop"), Some(("image", true)));
     }
 
     #[test]

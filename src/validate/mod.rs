@@ -31,7 +31,7 @@ mod secrets;
 mod volumes;
 
 pub use finding::{Finding, RULES, Rule, Severity};
-pub use installed::Installed;
+pub use installed::{Installed, Meaning};
 pub use object::Source;
 pub use plans::{Planned, PlannedCall};
 
@@ -144,7 +144,7 @@ fn check_used(
 }
 
 /// An `exec` of which no side file is known does nothing.
-fn is_blank(known: &installed::Known<'_>) -> bool {
+fn is_blank(known: &installed::Known) -> bool {
     known.driver.name() == "exec" && known.settings.exec.is_none()
 }
 

@@ -1,9 +1,11 @@
 //! The options of a volume, each held against the driver's table.
 
-use super::finding::{Findings, MISSING_OPTION, OPTION_VALUE, REPEATED_OPTION, UNKNOWN_OPTION};
+use super::finding::{
+    Findings, MISSING_OPTION, NO_EFFECT, OPEN_SECRET, OPTION_VALUE, REPEATED_OPTION, UNKNOWN_OPTION,
+};
 use super::flex::Flex;
 use super::installed::Known;
-use crate::profiles::{self, Profile};
+use crate::profiles::Profile;
 use crate::schema::{self, OptionSpec, did_you_mean};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -13,11 +15,13 @@ const SECRETIVE: [&str; 5] = ["pass", "secret", "token", "credential", "accountk
 
 impl Flex<'_> {
     /// Everything that shows without the other options; what they are together, a plan shows.
-    pub(super) fn check_against(&self, known: &Known<'_>, findings: &mut Findings) {
-        if let Some(profile) = profiles::of(&known.settings) {
-            return self.check_dialect(profile, findings);
-        }
+    pub(super) fn check_against(&self, known: &Known, findings: &mut Findings) {
         let own = self.own();
+        self.check_open(findings);
+        // What a dialect makes of its options is known with the whole volume.
+        if let Some(profile) = known.profile {
+            return self.check_keys(profile, findings);
+        }
         for (key, node) in self.options().members() {
             if let Some(why) = self.complaint(key, known) {
                 findings.add(self.object, node, UNKNOWN_OPTION, format!("unknown option {key:?}: {why}"));
@@ -32,11 +36,26 @@ impl Flex<'_> {
         }
     }
 
-    /// What the other driver ignores has no effect; what is wrong with the rest, a plan shows.
-    fn check_dialect(&self, profile: &Profile, findings: &mut Findings) {
+    /// Their drivers pass over what they do not know, and so does ours. A slip is an error all the same.
+    fn check_keys(&self, profile: &Profile, findings: &mut Findings) {
         for (key, node) in self.options().members() {
-            if let Some(why) = profile.complaint(key) {
-                findings.suspect(self.object, node, UNKNOWN_OPTION, why);
+            let Some(why) = profile.complaint(key) else { continue };
+            let rule = if why.contains("did you mean") { UNKNOWN_OPTION } else { NO_EFFECT };
+            findings.add(self.object, node, rule, why);
+        }
+    }
+
+    /// A secret among mount options, where the older drivers took it.
+    fn check_open(&self, findings: &mut Findings) {
+        let is_open =
+            |word: &str| ["password=", "passwd=", "pass="].iter().any(|start| word.starts_with(start));
+        for (key, node) in self.options().members() {
+            if node.text().is_some_and(|text| text.split([',', ' ']).any(is_open)) {
+                let text = format!(
+                    "option {key:?} holds a password that everybody may read who may read volumes: put it into \
+                     the Secret"
+                );
+                findings.add(self.object, node, OPEN_SECRET, text);
             }
         }
     }
@@ -54,7 +73,7 @@ impl Flex<'_> {
     }
 
     /// Why the driver does not take an option.
-    fn complaint(&self, key: &str, known: &Known<'_>) -> Option<String> {
+    fn complaint(&self, key: &str, known: &Known) -> Option<String> {
         let why = match &known.settings.exec {
             Some(exec) if known.driver.name() == "exec" => {
                 let free = key.is_empty() || key.contains('/') || exec.options.contains(key);

@@ -1,6 +1,6 @@
 //! What the drivers would do: the whole of a volume, as kubelet would send it.
 
-use super::finding::{Findings, PLAN, POLICY};
+use super::finding::{Findings, NO_EFFECT, PLAN, POLICY};
 use super::flex::Flex;
 use super::installed::Known;
 use super::node::Node;
@@ -54,7 +54,7 @@ impl Flex<'_> {
     /// wrong type.
     pub(super) fn plan(
         &self,
-        known: &Known<'_>,
+        known: &Known,
         used: &Used,
         certain: bool,
         findings: &mut Findings,
@@ -63,6 +63,8 @@ impl Flex<'_> {
         let mut steps = Vec::new();
         for call in calls(known, volume) {
             match driver::plan(known.driver, &call, &known.settings) {
+                // What only the name has.
+                Ok(plan) if plan.steps.is_empty() => {}
                 Ok(plan) => {
                     let refusal = known.settings.policy.check(&plan).err();
                     if let Some(why) = &refusal {
@@ -76,10 +78,11 @@ impl Flex<'_> {
                 Err(why) if !certain && is_of_secret(&why.message()) => {}
                 Err(why) => {
                     let message = why.message();
-                    findings.add(self.object, self.place(&message), PLAN, message);
+                    findings.add(self.object, self.place(&message, known), PLAN, message);
                 }
             }
         }
+        self.note(known, volume, findings);
         if steps.is_empty() {
             return None;
         }
@@ -96,8 +99,23 @@ impl Flex<'_> {
         })
     }
 
-    fn refuse(&self, message: &str, known: &Known<'_>, findings: &mut Findings) {
-        let place = self.place(message);
+    /// What becomes of options otherwise than who wrote them may think.
+    fn note(&self, known: &Known, volume: &PodVolume, findings: &mut Findings) {
+        let understood =
+            volume.mount_call().and_then(|call| driver::understood(known.driver, &call, &known.settings));
+        // Those have been named already.
+        let stray = |note: &String| {
+            let complaint = |key: &str| known.profile.and_then(|profile| profile.complaint(key));
+            self.options().members().any(|(key, _)| complaint(key).as_ref() == Some(note))
+        };
+        let notes = understood.map(|(_, notes)| notes).unwrap_or_default();
+        for note in notes.into_iter().filter(|note| !stray(note)) {
+            findings.add(self.object, self.place(&note, known), NO_EFFECT, note);
+        }
+    }
+
+    fn refuse(&self, message: &str, known: &Known, findings: &mut Findings) {
+        let place = self.place(message, known);
         if known.certain {
             findings.add(self.object, place, POLICY, message);
         } else {
@@ -109,10 +127,15 @@ impl Flex<'_> {
 
     /// Where the option is written that a message is about; messages quote the option's name or its value, or
     /// begin with the name.
-    fn place(&self, message: &str) -> Node<'_> {
+    fn place(&self, message: &str, known: &Known) -> Node<'_> {
         let options = self.options();
         let quoted = |key: &str| message.find(&format!("{key:?}"));
-        let at = |key: &str| if message.starts_with(&format!("{key}:")) { Some(0) } else { quoted(key) };
+        let spelt = |key: &str| if message.starts_with(&format!("{key}:")) { Some(0) } else { quoted(key) };
+        let ours = |key: &str| {
+            let keys = known.profile.into_iter().flat_map(|profile| profile.keys);
+            keys.filter(|other| other.theirs == key).filter_map(|key| key.ours).find_map(spelt)
+        };
+        let at = |key: &str| spelt(key).or_else(|| ours(key));
         let named = options.members().filter_map(|(key, node)| Some((at(key)?, node)));
         let first = named.min_by_key(|(at, _)| *at).map(|(_, node)| node);
         let by_value = || {
@@ -127,12 +150,13 @@ impl Flex<'_> {
 
 /// Whether a driver misses something in the Secret.
 fn is_of_secret(message: &str) -> bool {
-    ["secret ", "the Secret "].iter().any(|start| message.starts_with(start))
+    let parts = ["the Secret ", "no Secret"];
+    message.starts_with("secret ") || parts.iter().any(|part| message.contains(part))
 }
 
 /// The calls that the driver answers with a plan.
-fn calls(known: &Known<'_>, volume: &PodVolume) -> Vec<Call> {
-    let attaches = driver::capabilities(known.driver, &known.settings).attach;
+fn calls(known: &Known, volume: &PodVolume) -> Vec<Call> {
+    let attaches = known.capabilities().attach;
     let verbs = driver::verbs(known.driver, &known.settings);
     let all = volume.calls("node", DEVICE).unwrap_or_default().into_iter();
     let wanted = all.filter(|(_, only_attached)| attaches || !only_attached).map(|(call, _)| call);

@@ -61,7 +61,7 @@ pub(super) fn check_collisions(all: &[Flex<'_>], installed: &Installed, findings
     let mut seen: BTreeMap<(String, &str), &Flex<'_>> = BTreeMap::new();
     for flex in all {
         let Some(known) = flex.known(installed) else { continue };
-        let (Some(driver), true) = (&flex.driver, known.driver.capabilities(&known.settings).attach) else {
+        let (Some(driver), true) = (&flex.driver, known.capabilities().attach) else {
             continue;
         };
         let Some(first) = seen.insert((driver.to_string(), flex.name), flex) else { continue };

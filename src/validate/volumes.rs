@@ -9,7 +9,7 @@ use serde_json::Value;
 
 impl Flex<'_> {
     /// For a PV; an inline volume has none of it.
-    pub(super) fn check_volume(&self, known: Option<&Known<'_>>, used: &[&Used], findings: &mut Findings) {
+    pub(super) fn check_volume(&self, known: Option<&Known>, used: &[&Used], findings: &mut Findings) {
         if self.owner == Owner::Volume {
             self.check_mount_options(findings);
             self.check_sizes(known, findings);
@@ -29,11 +29,11 @@ impl Flex<'_> {
         }
     }
 
-    fn check_sizes(&self, known: Option<&Known<'_>>, findings: &mut Findings) {
+    fn check_sizes(&self, known: Option<&Known>, findings: &mut Findings) {
         let spec = self.object.node.get("spec");
         let (capacity, mode) = (spec.at(&["capacity", "storage"]), spec.get("volumeMode"));
         if capacity.is_absent() {
-            let grows = known.filter(|known| known.driver.capabilities(&known.settings).requires_fs_resize);
+            let grows = known.filter(|known| known.capabilities().requires_fs_resize);
             let grows = grows.map_or(String::new(), |known| {
                 format!(", and {} would never learn that it has to grow", known.driver.name())
             });
