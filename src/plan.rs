@@ -99,6 +99,11 @@ pub enum Step {
         /// Mode and owner of the last component; the missing ones above are 0755 and root's.
         owner: Ownership,
     },
+    /// Go on only if something is mounted here: else what follows would be done to the directory beneath.
+    ExpectMount {
+        /// Above a file that a later step uses.
+        path: PathBuf,
+    },
     /// Make an image file, if there is none.
     CreateImage {
         /// Below a root the policy allows.
@@ -239,6 +244,7 @@ impl Step {
             Self::MakeDirectoryOnShare { .. }
             | Self::Reach(_)
             | Self::Format { .. }
+            | Self::ExpectMount { .. }
             | Self::CheckFileSystem { .. }
             | Self::Unmount { .. }
             | Self::GrowImage { .. }

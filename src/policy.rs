@@ -102,6 +102,7 @@ impl Policy {
             | Step::MakeDirectoryOnShare { .. }
             | Step::Format { .. }
             | Step::CheckFileSystem { .. }
+            | Step::ExpectMount { .. }
             | Step::Run(_)
             | Step::Unmount { .. }
             | Step::GrowFileSystem { .. } => Ok(()),

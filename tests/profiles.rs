@@ -289,6 +289,24 @@ fn the_directory_chooses_in_init_and_mount_alike() {
     assert!(wrong.contains("Failure") && wrong.contains("kvaps/loop"), "{wrong}");
 }
 
+/// Else an image would be made on the node's disk, beneath the share that is not there.
+#[test]
+fn a_share_that_is_not_mounted_is_left_alone() {
+    let (target, share) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let target = target.path().to_str().unwrap();
+    let mount = |share: &str| {
+        let side_file = serde_json::json!({"policy": {"imageRoots": [share]}}).to_string();
+        let volume = serde_json::json!({"share": share, "file": "a", "size": "1m"}).to_string();
+        answer("kvaps~loop", Some(&side_file), &["mount", target, &volume])
+    };
+    let refused = mount(share.path().to_str().unwrap());
+    assert!(refused.contains("nothing is mounted at"), "{refused}");
+    assert_eq!(std::fs::read_dir(share.path()).unwrap().count(), 0);
+    // Where something is mounted, and nobody can make a file.
+    let refused = mount("/proc");
+    assert!(refused.contains("Failure") && !refused.contains("nothing is mounted at"), "{refused}");
+}
+
 /// All that kubelet and a controller-manager ask of one that is attached, mounted aside.
 #[test]
 fn the_stages_of_an_attached_volume_do_nothing() {

@@ -99,6 +99,7 @@ fn describe(step: &Step) -> String {
                 owner.mode, owner.uid, owner.gid
             )
         }
+        Step::ExpectMount { path } => format!("go on only if something is mounted at {}", path.display()),
         Step::CreateImage { file, size, allocation } => {
             let how = format!("{allocation:?}").to_lowercase();
             format!("make {} of {} if it is missing, {how}", file.display(), Quantity(*size))

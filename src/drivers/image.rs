@@ -29,6 +29,9 @@ crate::options! {
         /// The file. A relative path is taken below the node's first image root (/var/lib/flexvol/images by
         /// default).
         file: String = "file" { example: "web.img" },
+        /// A directory above the file where something must be mounted, such as a share: without, nothing is done,
+        /// and no file is made on the node's own disk by mistake.
+        mount_point: Option<String> = "mountPoint" {},
         /// Make the file with this size if there is none. A file that exists keeps its own size.
         size: Option<Quantity> = "size" { example: "1Gi" },
         /// The file system: ext4, xfs, btrfs, squashfs, erofs or iso9660. The default is what the file holds,
@@ -139,6 +142,7 @@ impl Driver for Image {
         };
         let prepare = Step::PrepareTarget { target: target.clone() };
         let steps = [
+            volume.expect_mount()?,
             Some(prepare),
             volume.create(access(flags)),
             Some(volume.attach()),
@@ -162,12 +166,10 @@ impl Driver for Image {
         if let Some(kind) = volume.kind.filter(|kind| kind.read_only()) {
             return Err(Failure::options(format!("{} cannot grow: make a larger image of it", kind.name())));
         }
-        let steps = vec![
-            volume.attach(),
-            Step::GrowImage { size: growth.new_bytes, allocation: volume.options.allocation },
-            Step::GrowFileSystem { target: target.clone() },
-        ];
-        Ok(Plan { goal: Goal::Performed, steps })
+        let grow = Step::GrowImage { size: growth.new_bytes, allocation: volume.options.allocation };
+        let fill = Step::GrowFileSystem { target: target.clone() };
+        let steps = [volume.expect_mount()?, Some(volume.attach()), Some(grow), Some(fill)];
+        Ok(Plan { goal: Goal::Performed, steps: steps.into_iter().flatten().collect() })
     }
 }
 
@@ -193,6 +195,17 @@ impl Volume {
             None => file.to_owned(),
         };
         Ok(Self { options, file, kind, region })
+    }
+
+    /// Nothing is told of any other directory.
+    fn expect_mount(&self) -> Result<Option<Step>> {
+        match self.options.mount_point.as_deref().map(Path::new) {
+            None => Ok(None),
+            Some(path) if path.is_absolute() && self.file.starts_with(path) => {
+                Ok(Some(Step::ExpectMount { path: path.to_owned() }))
+            }
+            Some(_) => Err(Failure::options("option \"mountPoint\" must be a directory above the file")),
+        }
     }
 
     /// Not for a read-only volume: it would be made only to be found blank.

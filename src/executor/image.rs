@@ -72,6 +72,16 @@ pub(super) struct Recognised {
     pub(super) read_only: bool,
 }
 
+/// Symlinks on the way are followed, as they are when somebody mounts there.
+pub(super) fn expect_mount(path: &Path) -> Result<()> {
+    let real = path.canonicalize().with_context(|| format!("look at {}", path.display()))?;
+    if mount_table::at(&real)?.is_none() {
+        let text = format!("nothing is mounted at {}: mount the share there first", path.display());
+        return Err(Failure::new(Code::NotFound, text).into());
+    }
+    Ok(())
+}
+
 impl Node<'_> {
     pub(super) fn create_image(
         &mut self,

@@ -310,6 +310,7 @@ impl World for Node<'_> {
         match step {
             Step::PrepareTarget { target } => self.prepare_target(target),
             Step::MakeDirectory { path, owner } => self.make_directory(path, *owner),
+            Step::ExpectMount { path } => image::expect_mount(path).map(|()| None),
             Step::CreateImage { file, size, allocation } => self.create_image(file, *size, *allocation),
             Step::AttachLoop { file, region, direct_io, read_only } => {
                 self.attach_loop(file, *region, *direct_io, *read_only).map(|()| Some(Undo::ReleaseDevice))

@@ -53,7 +53,7 @@ const MODERN: &str = "without vers the newest version that the server speaks is 
 /// `fstab/cifs`.
 pub(super) const FSTAB: Profile = Profile {
     name: "fstab/cifs",
-    summary: "a share of an SMB server, through mount.cifs",
+    summary: "a share of an SMB server",
     keys: NETWORK_PATH,
     chown: Some(true),
     order: &[Layer::Secrets, Layer::Options],

@@ -31,7 +31,7 @@ pub(super) const LOOP: Profile = Profile {
 
 const LOOP_KEYS: &[Key] = &[
     key("file", "file", "the image; with share, its path below that"),
-    other("share", "the directory the file lies below"),
+    other("share", "the directory the file lies below, where something must be mounted"),
     key("size", "size", "of a file that is made, as truncate(1) takes it: 1g and 1G are 2^30 bytes"),
     key("fsck", "fsck", "check the file system before it is mounted"),
     key("mount_options", "mountOptions", "comma list of mount options"),

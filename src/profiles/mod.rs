@@ -173,7 +173,7 @@ pub const DEVIATIONS: &[&str] = &[
     "read-only wins, whoever asks for it",
     "set-user-id bits and devices work only where policy.allowSuid and policy.allowDev say so",
     "a mount option that our driver does not have on its list is refused",
-    "no secret is in arguments, environments, messages, logs or the mount table",
+    "no secret is in arguments or environments of programs, in messages, logs or the mount table",
 ];
 
 /// The profile of exactly that name.

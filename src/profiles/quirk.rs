@@ -9,7 +9,7 @@ use crate::secret::Secret;
 /// What else is to be done to the options of a dialect. The keys are ours already, or theirs where we have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quirk {
-    /// `file` lies below `share`, if that is given.
+    /// `file` lies below `share`, if that is given, and something must be mounted there.
     FileOnShare,
     /// Sizes as truncate(1) takes them: 1G is 2^30 bytes, 1GB is 10^9.
     TruncateSize(&'static str),
@@ -187,6 +187,7 @@ fn file_on_share(options: &mut Options) -> Result<()> {
         return Err(Failure::options("option \"share\" must be a path from / on"));
     }
     *file = format!("{}/{}", share.trim_end_matches('/'), file.trim_start_matches('/'));
+    options.own.insert("mountPoint".to_owned(), share);
     Ok(())
 }
 
@@ -256,8 +257,11 @@ mod tests {
     #[test]
     fn a_file_lies_below_its_share() {
         let joined = |json| after(Quirk::FileOnShare, json).unwrap();
-        assert_eq!(joined(r#"{"file":"a/b","share":"/srv/"}"#), r#"{"file":"/srv/a/b"}"#);
-        assert_eq!(joined(r#"{"file":"/a","share":"/srv"}"#), r#"{"file":"/srv/a"}"#);
+        assert_eq!(
+            joined(r#"{"file":"a/b","share":"/srv/"}"#),
+            r#"{"file":"/srv/a/b","mountPoint":"/srv/"}"#
+        );
+        assert_eq!(joined(r#"{"file":"/a","share":"/srv"}"#), r#"{"file":"/srv/a","mountPoint":"/srv"}"#);
         assert_eq!(joined(r#"{"file":"/a"}"#), r#"{"file":"/a"}"#);
         assert_eq!(joined(r#"{"share":"/srv"}"#), "{}");
         assert!(after(Quirk::FileOnShare, r#"{"file":"a","share":"srv"}"#).is_err());

@@ -311,6 +311,12 @@ pub(crate) const CASES: &[Case] = &[
         ],
     ),
     case(
+        "image-mount-point",
+        "image",
+        r#"{"policy":{"imageRoots":["/srv"]}}"#,
+        &["mount", "@", r#"{"file":"/srv/share/a.img","mountPoint":"/srv/share"}"#],
+    ),
+    case(
         "image-partition",
         "image",
         "{}",
