@@ -13,9 +13,10 @@ pub use share::{Dialect, Named, Reach, Share, ShareOption, ShareValue};
 use crate::file_system::FileSystem;
 use crate::mount_options::{FsOption, MountFlags};
 use crate::protocol::{Access, TargetPath};
-use crate::secret::Secret;
+use crate::secret::{MASK, Secret};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 
 /// A goal and the way there.
@@ -41,6 +42,11 @@ pub enum Goal {
     },
     /// Nothing is mounted at the target, and it is empty or gone.
     Unmounted {
+        /// The pod's volume directory.
+        target: TargetPath,
+    },
+    /// The same, and nothing is left of the program that served the mount.
+    Ended {
         /// The pod's volume directory.
         target: TargetPath,
     },
@@ -205,10 +211,20 @@ pub enum Step {
     },
     /// Run a command of the side file.
     Run(Run),
+    /// Start a program that mounts and serves the mount for as long as it is there.
+    Serve(Daemon),
     /// Unmount everything at the target, and leave it empty.
     Unmount {
         /// The pod's volume directory.
         target: TargetPath,
+    },
+    /// Unmount everything at the target, let the program that served it finish, and remove its files. One that
+    /// does not answer any more is ended first: nothing else could free the mount.
+    EndDaemon {
+        /// The pod's volume directory.
+        target: TargetPath,
+        /// How many seconds it has to write back what pods have written; then it is killed.
+        patience: u32,
     },
     /// Make the attached image and its device at least this large.
     GrowImage {
@@ -240,6 +256,7 @@ impl Step {
             | Self::MountOverlay { .. }
             | Self::Bind { .. } => Some("unmount"),
             Self::Run(run) => run.mounts.as_ref().map(|_| "unmount"),
+            Self::Serve(_) => Some("unmount, end the program and remove its files"),
             // Others may use the directory by then.
             Self::MakeDirectoryOnShare { .. }
             | Self::Reach(_)
@@ -247,6 +264,7 @@ impl Step {
             | Self::ExpectMount { .. }
             | Self::CheckFileSystem { .. }
             | Self::Unmount { .. }
+            | Self::EndDaemon { .. }
             | Self::GrowImage { .. }
             | Self::GrowFileSystem { .. } => None,
         }
@@ -367,6 +385,91 @@ pub struct Run {
     pub answer: Answer,
 }
 
+/// A program that mounts and then serves the mount, as those of FUSE do.
+///
+/// Unlike a [`Run`] it is not waited for: success is a mount that answers. It is told to stay in the foreground
+/// where it can, so that its last words are heard; it runs in a session and a control group of its own, which
+/// its unmount ends. What it reads from files it can read again at any time, because ssh and others do.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Daemon {
+    /// Its plain name, which is looked for in fixed directories.
+    pub program: &'static str,
+    /// What it serves, for people: the server's name is in it.
+    pub from: String,
+    /// Whom it talks to, for the policy.
+    pub servers: Vec<String>,
+    /// Its arguments. Everybody on the node can read them.
+    pub words: Vec<Word>,
+    /// Its private files by their names: in memory, for root alone, there until it is unmounted.
+    pub files: BTreeMap<&'static str, Content>,
+    /// What it reads from standard input; without this, nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<Content>,
+    /// Whether it gets a directory on disk for what it has to keep meanwhile, gone with the unmount.
+    pub scratch: bool,
+    /// Whether its root is listed before it counts as mounted: some programs mount first and ask their server
+    /// later.
+    pub listed: bool,
+    /// Where it mounts.
+    pub target: TargetPath,
+    /// Per-mount flags the mount gets, whatever the program gave it.
+    pub flags: MountFlags,
+}
+
+/// The content of a private file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Content(pub Vec<Piece>);
+
+/// A part of a private file's content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// As it stands.
+    Text(String),
+    /// The bytes of a secret.
+    Secret(Secret),
+    /// What a program prints when it reads a secret from standard input: its own way to write it down.
+    Printed(&'static [&'static str], Secret),
+    /// The path of another private file.
+    File(&'static str),
+    /// The path of the directory on disk.
+    Scratch,
+}
+
+impl Content {
+    /// The same with some text at its end.
+    #[must_use]
+    pub fn text(self, text: impl Into<String>) -> Self {
+        self.piece(Piece::Text(text.into()))
+    }
+
+    /// The same with a secret at its end.
+    #[must_use]
+    pub fn secret(self, secret: &Secret) -> Self {
+        self.piece(Piece::Secret(secret.clone()))
+    }
+
+    /// The same with one more piece at its end.
+    #[must_use]
+    pub fn piece(mut self, piece: Piece) -> Self {
+        self.0.push(piece);
+        self
+    }
+}
+
+impl Serialize for Content {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let text = |piece: &Piece| match piece {
+            Piece::Text(text) => text.clone(),
+            Piece::Secret(_) => MASK.to_owned(),
+            Piece::Printed(argv, _) => format!("{{{}: {MASK}}}", argv.join(" ")),
+            Piece::File(name) => format!("{{file.{name}}}"),
+            Piece::Scratch => "{scratch}".to_owned(),
+        };
+        serializer.serialize_str(&self.0.iter().map(text).collect::<String>())
+    }
+}
+
 /// One argument of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
@@ -381,15 +484,35 @@ pub enum Word {
         /// The key of the Secret.
         key: String,
     },
+    /// Text, and the path of a private file of a [`Daemon`].
+    File {
+        /// What precedes the path.
+        before: String,
+        /// The file's name.
+        name: &'static str,
+    },
+    /// Text, and the path of a [`Daemon`]'s directory on disk.
+    Scratch {
+        /// What precedes the path.
+        before: String,
+    },
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Server(named) => write!(f, "{named}"),
+            Self::Secret { before, key } => write!(f, "{before}{{secret.{key}}}"),
+            Self::File { before, name } => write!(f, "{before}{{file.{name}}}"),
+            Self::Scratch { before } => write!(f, "{before}{{scratch}}"),
+        }
+    }
 }
 
 impl Serialize for Word {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Text(text) => serializer.serialize_str(text),
-            Self::Server(named) => serializer.collect_str(named),
-            Self::Secret { before, key } => serializer.collect_str(&format_args!("{before}{{secret.{key}}}")),
-        }
+        serializer.collect_str(self)
     }
 }
 
@@ -413,6 +536,14 @@ impl Plan {
         Self {
             goal: Goal::Unmounted { target: target.clone() },
             steps: vec![Step::Unmount { target: target.clone() }],
+        }
+    }
+
+    /// The plan of unmounting what a [`Daemon`] serves.
+    pub fn end_daemon(target: &TargetPath, patience: u32) -> Self {
+        Self {
+            goal: Goal::Ended { target: target.clone() },
+            steps: vec![Step::EndDaemon { target: target.clone(), patience }],
         }
     }
 }

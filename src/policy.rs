@@ -7,7 +7,7 @@
 
 use crate::failure::{Code, Failure, Result};
 use crate::mount_options::MountFlags;
-use crate::plan::{Overlay, Plan, Propagation, Run, Step, Upper};
+use crate::plan::{Daemon, Overlay, Plan, Propagation, Run, Step, Upper};
 use crate::quantity::Quantity;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::path::{Component, Path, PathBuf};
@@ -98,6 +98,9 @@ impl Policy {
             Step::Mount { flags, .. }
             | Step::MountFiles { flags, .. }
             | Step::Run(Run { flags: Some(flags), .. }) => self.check_flags(*flags),
+            Step::Serve(Daemon { servers, flags, .. }) => {
+                self.check_servers(servers).and(self.check_flags(*flags))
+            }
             Step::PrepareTarget { .. }
             | Step::MakeDirectoryOnShare { .. }
             | Step::Format { .. }
@@ -105,6 +108,7 @@ impl Policy {
             | Step::ExpectMount { .. }
             | Step::Run(_)
             | Step::Unmount { .. }
+            | Step::EndDaemon { .. }
             | Step::GrowFileSystem { .. } => Ok(()),
         }
     }

@@ -85,6 +85,7 @@ fn goal(goal: &Goal) -> String {
             format!("{source} at {target}, {}", view.access.word())
         }
         Goal::Unmounted { target } => format!("nothing mounted at {target}"),
+        Goal::Ended { target } => format!("nothing mounted at {target}, and nobody who served it"),
         Goal::Performed => "every step done".to_owned(),
     }
 }
@@ -134,7 +135,14 @@ fn describe(step: &Step) -> String {
         Step::Bind { target, source, flags, .. } => {
             format!("bind {} to {target} ({flags})", source.display())
         }
-        Step::Run(run) => format!("run {}", run.argv.iter().map(word).collect::<Vec<_>>().join(" ")),
+        Step::Run(run) => format!("run {}", words(&run.argv)),
+        Step::Serve(daemon) => {
+            let (from, target, flags) = (&daemon.from, &daemon.target, daemon.flags);
+            format!("serve {from} at {target} ({flags}) by {} {}", daemon.program, words(&daemon.words))
+        }
+        Step::EndDaemon { target, patience } => {
+            format!("unmount everything at {target} and end who serves it, after {patience} s at the latest")
+        }
         Step::Unmount { target } => format!("unmount everything at {target}"),
         Step::GrowImage { size, .. } => format!("grow the image to {}", Quantity(*size)),
         Step::GrowFileSystem { target } => format!("grow the file system at {target}"),
@@ -164,10 +172,6 @@ fn dialect(dialect: &Dialect) -> String {
     [&[dialect.file_system.to_owned()], &*options].concat().join(" ")
 }
 
-fn word(word: &Word) -> String {
-    match word {
-        Word::Text(text) => text.clone(),
-        Word::Server(named) => named.to_string(),
-        Word::Secret { before, key } => format!("{before}{{secret.{key}}}"),
-    }
+fn words(words: &[Word]) -> String {
+    words.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }

@@ -3,11 +3,13 @@
 pub mod bind;
 pub mod cifs;
 pub mod exec;
+mod fuse;
 pub mod image;
 pub mod nfs;
 pub mod overlay;
 pub mod secretfiles;
 mod share;
+pub mod sshfs;
 pub mod tmpfs;
 
 use crate::driver::Driver;
@@ -23,6 +25,7 @@ pub const ALL: &[&dyn Driver] = &[
     &cifs::Cifs,
     &secretfiles::SecretFiles,
     &overlay::OverlayDriver,
+    &sshfs::Sshfs,
     &exec::Exec,
 ];
 

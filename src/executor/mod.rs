@@ -5,6 +5,7 @@
 //! back in reverse and say what could not be taken back. What a step means on a real node is [`node`]'s
 //! business; the tests put a world of their own in its place and let any step fail.
 
+mod daemon;
 mod files;
 mod image;
 mod layers;
@@ -141,7 +142,7 @@ fn lock(target: &TargetPath, verb: Verb, deadline: &Deadline) -> Result<Option<L
 /// Records may be lost at any time, so not being able to write one is no failure.
 fn remember(goal: &Goal, applied: Applied, record: Option<Record>, node: &Node<'_>) {
     match (goal, record, node.mount_ids()) {
-        (Goal::Unmounted { target }, ..) => record::forget(target),
+        (Goal::Unmounted { target } | Goal::Ended { target }, ..) => record::forget(target),
         (Goal::Mounted { .. }, Some(record), Some((id, unique))) if applied == Applied::Now => {
             let _ = record.with_mount(id, unique).write();
         }

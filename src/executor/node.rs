@@ -2,7 +2,7 @@
 
 use super::files::Content;
 use super::record::Record;
-use super::{Standing, Subject, World, image, network, run, unmount};
+use super::{Standing, Subject, World, daemon, image, network, run, unmount};
 use crate::failure::{Code, Failure};
 use crate::mount_options::MountFlags;
 use crate::plan::{Goal, MountFrom, Ownership, Propagation, Source, Step, View};
@@ -59,6 +59,8 @@ pub enum Undo {
     ReleaseDevice,
     /// Unmount what was mounted.
     Unmount(TargetPath),
+    /// Unmount, end who serves it, and remove its files.
+    EndDaemon(TargetPath),
 }
 
 impl fmt::Display for Undo {
@@ -71,7 +73,7 @@ impl fmt::Display for Undo {
             }
             Self::RemoveImage(file, _) => write!(f, "{}", file.display()),
             Self::ReleaseDevice => f.write_str("a loop device"),
-            Self::Unmount(target) => write!(f, "a mount at {target}"),
+            Self::Unmount(target) | Self::EndDaemon(target) => write!(f, "a mount at {target}"),
         }
     }
 }
@@ -301,6 +303,8 @@ impl World for Node<'_> {
                 }
             }
             Goal::Unmounted { target } => unmount::standing(target),
+            Goal::Ended { target } if daemon::is_left(target) => Ok(Standing::Open),
+            Goal::Ended { target } => unmount::standing(target),
         }
     }
 
@@ -335,6 +339,10 @@ impl World for Node<'_> {
                 self.bind(target, source, &binding)
             }
             Step::Run(run) => run::run(self, run),
+            Step::Serve(daemon) => daemon::serve(self, daemon),
+            Step::EndDaemon { target, patience } => {
+                daemon::unmount(self, target, Duration::from_secs((*patience).into())).map(|()| None)
+            }
             Step::Unmount { target } => unmount::unmount(self, target).map(|()| None),
             Step::GrowImage { size, allocation } => self.grow_image(*size, *allocation).map(|()| None),
             Step::GrowFileSystem { target } => self.grow_file_system(target).map(|()| None),
@@ -375,6 +383,7 @@ impl World for Node<'_> {
                 restore_directory(&open_place(target)?)
             }
             Undo::Unmount(target) => unmount::take_off(&open_place(target)?),
+            Undo::EndDaemon(target) => daemon::take_back(target),
             Undo::RemoveDirectories(root, made) => {
                 below::remove_directories(below::open_root(root)?.as_fd(), made)
             }

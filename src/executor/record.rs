@@ -122,6 +122,11 @@ fn record_path(target: &TargetPath) -> PathBuf {
     path_for("volumes", target.as_path())
 }
 
+/// A file name for whatever else belongs to a target.
+pub(super) fn name_of(target: &TargetPath) -> String {
+    file_name(target.as_path())
+}
+
 fn path_for(kind: &str, target: &Path) -> PathBuf {
     Path::new(STATE).join(kind).join(file_name(target))
 }

@@ -121,6 +121,7 @@ fn argument(
             files.push(file);
             Ok(format!("{before}{}", path.display()))
         }
+        Word::File { .. } | Word::Scratch { .. } => anyhow::bail!("a command has no files of its own"),
     }
 }
 

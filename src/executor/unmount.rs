@@ -14,7 +14,7 @@
 //! * Not ours (`/`, `/etc`, a mount outside kubelet's tree that no record names): refused.
 //! * Files in the directory that were written while nothing was mounted: left, and named.
 
-use super::Standing;
+use super::{Standing, daemon};
 use super::node::Node;
 use super::record::{self, Record};
 use crate::failure::{Code, Failure};
@@ -101,7 +101,7 @@ pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
     let Some(place) = Place::open(target)? else { return Ok(()) };
     for _ in 0..MOST_LAYERS {
         match (place.look()?, left) {
-            (Look::Missing | Look::Plain(_), _) => return Ok(()),
+            (Look::Missing | Look::Plain(_), _) => return daemon::sweep(target),
             (Look::Mount(mounted), Left::Since(before)) if [before, others].contains(&Some(mounted.id)) => {
                 return Ok(());
             }

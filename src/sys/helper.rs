@@ -210,18 +210,44 @@ impl Helper {
             (writer.try_clone()?, None)
         };
         let mut command = self.command();
-        command.stdin(input).stdout(stdout).stderr(writer);
+        command.process_group(0).stdin(input).stdout(stdout).stderr(writer);
         supervise::prepare(&mut command, std::mem::take(&mut self.kept));
         let child = command.spawn()?;
         // Only the helper may hold the other ends of the pipes: otherwise their end would never be seen.
         drop(command);
-        Running::new(child, (reader, answer), feed, Redactor::new(self.stdin.iter().chain(&self.masked)))
+        Running::new(child, (reader, answer), feed, self.redactor())
+    }
+
+    /// The same program, started by another.
+    pub(super) fn behind(mut self, words: &[String]) -> Result<Self> {
+        let (first, rest) = words.split_first().context("nothing to start a program with")?;
+        let starter = Self::find(first)?;
+        let own = std::mem::replace(&mut self.program, starter.program).into_os_string();
+        let args = std::mem::take(&mut self.args);
+        self.args = rest.iter().map(OsString::from).chain([own]).chain(args).collect();
+        Ok(self)
+    }
+
+    pub(super) fn program(&self) -> &Path {
+        &self.program
+    }
+
+    pub(super) fn given(&self) -> Option<&Secret> {
+        self.stdin.as_ref()
+    }
+
+    pub(super) fn kept_descriptors(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.kept)
+    }
+
+    pub(super) fn redactor(&self) -> Redactor {
+        Redactor::new(self.stdin.iter().chain(&self.masked))
     }
 
     #[allow(clippy::disallowed_methods, reason = "the one place that starts programs")]
-    fn command(&self) -> Command {
+    pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(&self.args).env_clear().current_dir("/").process_group(0);
+        command.args(&self.args).env_clear().current_dir("/");
         command.envs([("PATH", DIRECTORIES), ("LC_ALL", "C"), ("LANG", "C"), ("HOME", "/")]);
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command

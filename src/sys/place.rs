@@ -33,6 +33,19 @@ pub enum Look {
     Dead(Errno),
 }
 
+/// How a mount is that was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Well.
+    Alive,
+    /// Whoever should answer is gone.
+    Gone(Errno),
+    /// It answers with this error.
+    Refuses(Errno),
+    /// It has not answered yet.
+    Silent,
+}
+
 /// A mount that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mounted {
@@ -127,6 +140,30 @@ impl Place {
         matches!(asked, Ok(Ended::Replied(line)) if line == DEAD)
     }
 
+    /// Asks the mount on top, in a process of its own and at most for so long, how it is; if `listed`, for the
+    /// first names in it as well.
+    pub fn ask(&self, listed: bool, wait: Duration) -> Answer {
+        let answer = Worker::start(|| match self.answer(listed) {
+            Ok(()) => ALIVE.to_owned(),
+            Err(errno) => format!("{}\n", errno.raw_os_error()),
+        });
+        let Ok(Ended::Replied(line)) = answer.map(|worker| worker.wait(wait)) else { return Answer::Silent };
+        match line.trim().parse().map(Errno::from_raw_os_error) {
+            _ if line == ALIVE => Answer::Alive,
+            Err(_) => Answer::Silent,
+            Ok(errno) => of_errno(errno),
+        }
+    }
+
+    fn answer(&self, listed: bool) -> rustix::io::Result<()> {
+        fs::statfs(&self.path)?;
+        if listed {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            fs::Dir::new(fs::open(&self.path, flags, Mode::empty())?)?.next().transpose()?;
+        }
+        Ok(())
+    }
+
     /// Looks without asking any server: statx(2) with `AT_STATX_DONT_SYNC`.
     ///
     /// A kernel before 5.8 cannot say what is a mount; then the mount table does.
@@ -217,6 +254,16 @@ impl Place {
 
 /// What the other process says of a dead mount.
 const DEAD: &str = "dead\n";
+
+/// And of one that is well; else it says the number of the error.
+const ALIVE: &str = "alive\n";
+
+fn of_errno(errno: Errno) -> Answer {
+    match errno {
+        Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV => Answer::Gone(errno),
+        errno => Answer::Refuses(errno),
+    }
+}
 
 fn is_of_the_dead(errno: Errno) -> bool {
     let known = [Errno::NOTCONN, Errno::STALE, Errno::IO, Errno::HOSTDOWN, Errno::TIMEDOUT, Errno::ACCESS];

@@ -91,6 +91,16 @@ pub fn end_children() {
     }
 }
 
+/// Whether a process that we started, or that was left to us, is alive.
+pub fn has_children() -> bool {
+    children().into_iter().any(|pid| !is_zombie(pid.as_raw()))
+}
+
+/// The number of our PID namespace, 0 where there is no /proc: processes of the same one see each other.
+pub fn namespace() -> u64 {
+    rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
+}
+
 /// Those alive and those not yet reaped.
 fn children() -> Vec<Pid> {
     let us = std::process::id();

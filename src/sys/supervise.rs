@@ -43,8 +43,28 @@ pub(super) fn prepare(command: &mut Command, kept: Vec<OwnedFd>) {
     raw::before_exec(command, move || in_child(parent, &kept));
 }
 
+/// The same for a daemon, which outlives this process: in a session of its own, and in the control group
+/// whose `cgroup.procs` is given.
+pub(super) fn prepare_daemon(command: &mut Command, kept: Vec<OwnedFd>, group: Option<OwnedFd>) {
+    raw::before_exec(command, move || {
+        if let Some(group) = &group {
+            write(group, b"0")?;
+        }
+        rustix::process::setsid()?;
+        start_fresh(&kept)
+    });
+}
+
 /// Between fork and exec: system calls only, see [`raw::before_exec`].
 fn in_child(parent: Pid, kept: &[OwnedFd]) -> io::Result<()> {
+    start_fresh(kept)?;
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // If the parent died before that call, the signal never comes.
+    if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
+}
+
+/// As if nobody had set a signal or opened a file, except for `kept`.
+fn start_fresh(kept: &[OwnedFd]) -> io::Result<()> {
     for signal in nix::sys::signal::Signal::iterator() {
         // SIGKILL and SIGSTOP refuse, and are what they should be.
         let _ = raw::set_disposition(signal, SigHandler::SigDfl);
@@ -53,9 +73,7 @@ fn in_child(parent: Pid, kept: &[OwnedFd]) -> io::Result<()> {
     for fd in kept {
         fcntl_setfd(fd, FdFlags::empty())?;
     }
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    // If the parent died before that call, the signal never comes.
-    if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
+    Ok(())
 }
 
 /// A started helper. If this is dropped before it ended, its whole process group is killed.

@@ -1,0 +1,263 @@
+//! What the drivers have in common whose mounts are served by a program: values that can carry neither a second
+//! option nor a second line, secrets by any of their names, owners, and the shape of the plan.
+
+use crate::failure::{Failure, Result};
+use crate::mount_options::{self, Atime, FsOption, MountFlags, Rule};
+use crate::plan::{Content, Daemon, Goal, Plan, Source, Step, View, Word};
+use crate::protocol::{Capabilities, Options, TargetPath, Verb, VerbSet};
+use crate::schema::{Id, Mode, OptionValue};
+use crate::secret::Secret;
+use std::collections::BTreeMap;
+
+/// Their verbs.
+pub(super) const VERBS: VerbSet = VerbSet::of(&[Verb::Init, Verb::Mount, Verb::Unmount]);
+
+/// Owners and labels are the server's; statfs hangs with it.
+pub(super) const CAPABILITIES: Capabilities = Capabilities {
+    attach: false,
+    selinux_relabel: false,
+    supports_metrics: false,
+    fs_group: false,
+    requires_fs_resize: false,
+};
+
+/// How many seconds a program that has nothing to write back may take to end once it is unmounted.
+pub(super) const PATIENCE: u32 = 5;
+
+/// The same for one that may have: all the time an unmount has.
+pub(super) const WRITING_BACK: u32 = 600;
+
+/// A program that serves `target`, with nothing but its name and words.
+pub(super) fn daemon(program: &'static str, from: &str, target: &TargetPath, flags: MountFlags) -> Daemon {
+    Daemon {
+        program,
+        from: from.to_owned(),
+        words: Vec::new(),
+        files: BTreeMap::new(),
+        stdin: None,
+        scratch: false,
+        listed: false,
+        target: target.clone(),
+        flags,
+    }
+}
+
+/// The plan of mounting; `file_system` is the type in the mount table.
+pub(super) fn mount(file_system: &str, source: Source, daemon: Daemon) -> Plan {
+    let view = View { file_system: Some(file_system.into()), source, access: super::access(daemon.flags) };
+    Plan {
+        goal: Goal::Mounted { target: daemon.target.clone(), view },
+        steps: vec![Step::PrepareTarget { target: daemon.target.clone() }, Step::Serve(daemon)],
+    }
+}
+
+/// Words as they stand.
+pub(super) fn texts<T: Into<String>>(words: impl IntoIterator<Item = T>) -> Vec<Word> {
+    words.into_iter().map(|word| Word::Text(word.into())).collect()
+}
+
+/// `-o key=value` for each; none of them may hold a comma.
+pub(super) fn options<T: ToString>(words: impl IntoIterator<Item = T>) -> Vec<Word> {
+    texts(words.into_iter().flat_map(|word| ["-o".to_owned(), word.to_string()]))
+}
+
+/// The flags that libfuse knows by these words.
+pub(super) fn flag_words(flags: MountFlags) -> Vec<String> {
+    let words = [
+        (flags.read_only, "ro"),
+        (!flags.suid, "nosuid"),
+        (!flags.dev, "nodev"),
+        (!flags.exec, "noexec"),
+        (flags.atime == Atime::Never, "noatime"),
+    ];
+    words.into_iter().filter(|(set, _)| *set).map(|(_, word)| word.to_owned()).collect()
+}
+
+/// `mountOptions`, without what these programs cannot do.
+pub(super) fn further(
+    list: Option<&str>,
+    options: &Options,
+    rules: &[Rule],
+) -> Result<(MountFlags, Vec<FsOption>)> {
+    let (flags, further) = mount_options::parse(list.unwrap_or_default(), super::flags(options), rules)?;
+    let common = further.iter().find(|option| ["sync", "dirsync", "lazytime"].contains(&option.key.as_str()));
+    let refused = match common {
+        Some(option) => Some(option.key.as_str()),
+        None if flags.atime == Atime::Strict => Some("strictatime"),
+        None if !flags.diratime => Some("nodiratime"),
+        None => None,
+    };
+    match refused {
+        Some(word) => {
+            Err(Failure::options(format!("mountOptions: {word:?} has no meaning here: leave it out")))
+        }
+        None => Ok((flags, further)),
+    }
+}
+
+/// Whose the files are shown to be: `uid=…`, `gid=…`, `umask=…`, as far as anybody said. A pod's fsGroup gets the
+/// files, and may write them.
+pub(super) fn owner_words(
+    uid: Option<Id>,
+    gid: Option<Id>,
+    umask: Option<Mode>,
+    options: &Options,
+) -> Vec<String> {
+    let group = options.fs_group.as_ref().map(|group| Id(group.gid));
+    let umask = umask.map(|mode| mode.0).or(group.map(|_| 0o007));
+    let words = [
+        uid.map(|uid| format!("uid={}", uid.0)),
+        gid.or(group).map(|gid| format!("gid={}", gid.0)),
+        umask.map(|umask| format!("umask={umask:04o}")),
+    ];
+    words.into_iter().flatten().collect()
+}
+
+/// The one of these keys of the Secret that is there and not empty.
+pub(super) fn secret<'a>(options: &'a Options, keys: &[&str]) -> Result<Option<&'a Secret>> {
+    let given = |key: &&str| options.secrets.get(*key).filter(|secret| !secret.expose().is_empty());
+    let mut found = keys.iter().filter_map(|key| Some((key, given(key)?)));
+    match (found.next(), found.next()) {
+        (Some((one, _)), Some((two, _))) => {
+            Err(Failure::options(format!("keys {one:?} and {two:?} of the secret mean the same: keep one of them")))
+        }
+        (first, _) => Ok(first.map(|(_, secret)| secret)),
+    }
+}
+
+/// The same as one line, without the line break that `echo` puts at its end.
+pub(super) fn secret_line(options: &Options, keys: &[&str]) -> Result<Option<Secret>> {
+    let Some(secret) = secret(options, keys)? else { return Ok(None) };
+    let bytes = secret.expose();
+    let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+    if bytes.iter().any(|byte| [b'\n', b'\r', 0].contains(byte)) {
+        return Err(Failure::options(format!(
+            "key {:?} of the secret must be one line: take the line breaks out of it",
+            keys.iter().find(|key| options.secrets.contains_key(**key)).unwrap_or(&"")
+        )));
+    }
+    Ok((!bytes.is_empty()).then(|| Secret::new(bytes.to_vec())))
+}
+
+/// Text as a file's content.
+pub(super) fn content(text: impl Into<String>) -> Content {
+    Content::default().text(text)
+}
+
+/// A name or address of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host(pub String);
+
+impl OptionValue for Host {
+    const KIND: &'static str = "host name or address";
+
+    /// An IPv6 address with or without its brackets; kept without.
+    fn parse(text: &str) -> Result<Self, String> {
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+        let of_address = |c: char| c.is_ascii_hexdigit() || c == ':' || c == '.';
+        let address = bare.matches(':').count() >= 2 && bare.len() <= 45 && bare.chars().all(of_address);
+        let letter = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        let name = bare.len() <= 253 && bare.chars().all(letter) && bare.starts_with(|c: char| c.is_ascii_alphanumeric());
+        if address || name { Ok(Self(bare.to_owned())) } else { Err(format!("{text:?} is not a {}", Self::KIND)) }
+    }
+}
+
+impl Host {
+    /// As it stands before a colon.
+    pub fn bracketed(&self) -> String {
+        if self.0.contains(':') { format!("[{}]", self.0) } else { self.0.clone() }
+    }
+}
+
+/// A TCP port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Port(pub u16);
+
+impl OptionValue for Port {
+    const KIND: &'static str = "port";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse().ok().filter(|port| digits && *port > 0).map(Self).ok_or_else(|| format!("{text:?} is not a port"))
+    }
+}
+
+/// A word without anything that means something to a program that reads options, lines or quotes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plain(pub String);
+
+impl OptionValue for Plain {
+    const KIND: &'static str = "word";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let harmless = |c: char| c.is_alphanumeric() || "._-+@$".contains(c);
+        if text.chars().all(harmless) && !text.starts_with('-') {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(format!("{text:?} must consist of letters, digits and ._-+@$, and not begin with -"))
+    }
+}
+
+/// A path on a server: one line that is no option.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemotePath(pub String);
+
+impl OptionValue for RemotePath {
+    const KIND: &'static str = "path on the server";
+    const OPTIONAL: bool = true;
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.chars().any(char::is_control) || text.starts_with('-') {
+            return Err(format!("{text:?} must be one line and not begin with -"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    fn absent() -> Option<Self> {
+        Some(Self::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_value_carries_a_second_option() {
+        for text in ["-oProxyCommand=x", "a,b", "a b", "a\nb", "a\"b", "a'b", "[::1", "a:b", "", "a/b", "é", "a=b"] {
+            assert!(Host::parse(text).is_err(), "{text}");
+        }
+        for text in ["-l", "a,b", "a b", "a\nb", "a\"b", "a'b", "a=b", "a:b", "a\\b", "a#"] {
+            assert!(Plain::parse(text).is_err(), "{text}");
+        }
+        for text in ["-o", "a\nb", "a\rb", "a\0b", "a\u{85}b"] {
+            assert!(RemotePath::parse(text).is_err(), "{text}");
+        }
+        assert!(["0", "65536", "+1", "-1", "1 ", "x"].iter().all(|text| Port::parse(text).is_err()));
+        let hosts = ["files.example.com", "10.0.0.1", "fe80::1", "[::1]"].map(|text| Host::parse(text).unwrap());
+        assert_eq!(hosts.map(|host| host.bracketed()), ["files.example.com", "10.0.0.1", "[fe80::1]", "[::1]"]);
+    }
+
+    fn with_secret(bytes: &[u8]) -> Options {
+        let secrets = [("password".to_owned(), Secret::new(bytes.to_vec()))].into();
+        Options { secrets, ..Options::default() }
+    }
+
+    #[test]
+    fn a_password_is_any_line() {
+        let line = |bytes: &[u8]| secret_line(&with_secret(bytes), &["passwd", "password"]);
+        let odd = b"p,a\"s's $w!o\\rd \xff";
+        assert_eq!(line(odd).unwrap().unwrap().expose(), odd);
+        assert_eq!(line(b"a\r\n").unwrap().unwrap().expose(), b"a");
+        assert!(line(b"\n").unwrap().is_none() && line(b"").unwrap().is_none());
+        for bytes in [&b"a\nb"[..], b"a\n\n", b"a\0b", b"a\rb"] {
+            assert!(line(bytes).unwrap_err().message().starts_with("key \"password\" of the secret must be one line"));
+        }
+        let both = Options {
+            secrets: ["a", "b"].map(|key| (key.to_owned(), Secret::new(b"x".to_vec()))).into(),
+            ..Options::default()
+        };
+        assert!(secret(&both, &["a", "b"]).unwrap_err().message().contains("mean the same"));
+    }
+}

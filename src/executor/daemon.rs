@@ -1,0 +1,244 @@
+//! The steps of the drivers whose mounts are served by a program: FUSE.
+//!
+//! * What the program reads lies in a [`Private`] directory below /run, found again by the target's name alone:
+//!   a lost record does not matter.
+//! * It counts as mounted when the mount is there and answers, asked by a process that may hang.
+//! * If it ends before, its last words are the reason; whatever it started is ended, its files are removed.
+//! * The unmount lets it write back what pods have written, then ends it with all it has started. If it does
+//!   not answer any more it is ended first, because a mount whose server is gone cannot be unmounted otherwise.
+
+use super::node::{Node, Undo, open_place};
+use super::record::{self, STATE};
+use super::unmount;
+use crate::failure::{Code, Failure};
+use crate::plan::{Content, Daemon, Piece, Word};
+use crate::protocol::TargetPath;
+use crate::secret::Secret;
+use crate::sys::daemon::Daemon as Running;
+use crate::sys::deadline::Deadline;
+use crate::sys::directory::{self, Directory};
+use crate::sys::helper::Helper;
+use crate::sys::mount::{self, Way};
+use crate::sys::place::{Answer, Look, Place};
+use crate::sys::private::Private;
+use crate::sys::process;
+use crate::sys::scope::Scope;
+use anyhow::{Context, Result, bail};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+/// Where daemons keep on disk what they must.
+const SCRATCH: &str = "/var/lib/flexvol/scratch";
+
+/// How often a daemon is looked at until it has mounted.
+const TICK: Duration = Duration::from_millis(10);
+
+/// How long a mount that was just made, or is to be unmounted, is asked before it counts as silent.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// What is kept of an unmount's time for what follows the daemon's own.
+const RESERVE: Duration = Duration::from_secs(5);
+
+/// All that one target's daemon has, by the target's name.
+struct Home {
+    private: Private,
+    scratch: PathBuf,
+    scope: Scope,
+}
+
+impl Home {
+    fn of(target: &TargetPath) -> Self {
+        let name = record::name_of(target);
+        Self {
+            private: Private::at(Path::new(STATE).join("daemons").join(&name)),
+            scratch: Path::new(SCRATCH).join(&name),
+            // Several nodes, each in its container, may share the control groups.
+            scope: Scope::named(&format!("{name}-{}", process::namespace())),
+        }
+    }
+
+    /// Ends the daemon after so long and removes what it had.
+    fn end(&self, patience: Duration) -> Result<()> {
+        self.scope.end(patience);
+        self.private.remove()?;
+        match (Directory::open(Path::new(SCRATCH))?, self.scratch.file_name()) {
+            (Some(parent), Some(name)) => parent.remove_tree(name),
+            _ => Ok(()),
+        }
+    }
+
+    fn make(&self, daemon: &Daemon) -> Result<()> {
+        self.private.make()?;
+        if daemon.scratch {
+            directory::make_all(Path::new(SCRATCH))?;
+            directory::make_private(&self.scratch)?;
+        }
+        Ok(())
+    }
+
+    fn word(&self, word: &Word) -> Result<OsString> {
+        let after = |before: &str, path: &Path| {
+            let mut word = OsString::from(before);
+            word.push(path);
+            word
+        };
+        Ok(match word {
+            Word::Text(text) => text.into(),
+            Word::File { before, name } => after(before, &self.private.file(name)),
+            Word::Scratch { before } => after(before, &self.scratch),
+            Word::Secret { .. } => bail!("a daemon's secrets are in its files"),
+        })
+    }
+
+    /// What the content is on this node, and what of it nobody may see.
+    fn content(&self, content: &Content, deadline: &Deadline, masked: &mut Vec<Secret>) -> Result<Secret> {
+        let mut bytes = Vec::new();
+        for piece in &content.0 {
+            match piece {
+                Piece::Text(text) => bytes.extend_from_slice(text.as_bytes()),
+                Piece::Secret(secret) => {
+                    masked.push(secret.clone());
+                    bytes.extend_from_slice(secret.expose());
+                }
+                Piece::Printed(argv, secret) => {
+                    let printed = printed(argv, secret, deadline)?;
+                    bytes.extend_from_slice(printed.expose());
+                    masked.extend([secret.clone(), printed]);
+                }
+                Piece::File(name) => bytes.extend_from_slice(self.private.file(name).as_os_str().as_encoded_bytes()),
+                Piece::Scratch => bytes.extend_from_slice(self.scratch.as_os_str().as_encoded_bytes()),
+            }
+        }
+        Ok(Secret::new(bytes))
+    }
+
+    fn start(&self, daemon: &Daemon, deadline: &Deadline) -> Result<Running> {
+        let mut helper = Helper::find(daemon.program)?;
+        self.make(daemon)?;
+        let mut masked = Vec::new();
+        for (name, content) in &daemon.files {
+            self.private.write(name, self.content(content, deadline, &mut masked)?.expose())?;
+        }
+        if let Some(content) = &daemon.stdin {
+            helper = helper.stdin(self.content(content, deadline, &mut masked)?);
+        }
+        let words = daemon.words.iter().map(|word| self.word(word)).collect::<Result<Vec<_>>>()?;
+        helper.args(words).mask(&masked).launch(&self.scope)
+    }
+}
+
+/// What a program makes of a secret.
+fn printed(argv: &[&str], secret: &Secret, deadline: &Deadline) -> Result<Secret> {
+    let (program, words) = argv.split_first().context("nothing to run")?;
+    let outcome = Helper::find(program)?.args(words).stdin(secret.clone()).answering().run_to_success(deadline)?;
+    Ok(Secret::new(outcome.answer.trim().as_bytes().to_vec()))
+}
+
+/// The step.
+pub(super) fn serve(node: &Node<'_>, daemon: &Daemon) -> Result<Option<Undo>> {
+    let home = Home::of(&daemon.target);
+    home.end(Duration::ZERO).context("remove what a killed call left")?;
+    match started(node, daemon, &home) {
+        Ok(()) => Ok(Some(Undo::EndDaemon(daemon.target.clone()))),
+        Err(error) => match take_back(&daemon.target) {
+            Ok(()) => Err(error),
+            Err(left) => {
+                let residue = format!("a mount at {} ({left:#})", daemon.target);
+                Err(Failure::from(error).with_residue(residue).into())
+            }
+        },
+    }
+}
+
+/// The undo.
+pub(super) fn take_back(target: &TargetPath) -> Result<()> {
+    let home = Home::of(target);
+    home.scope.end(Duration::ZERO);
+    process::end_children();
+    unmount::take_off(&open_place(target)?)?;
+    home.end(Duration::ZERO)
+}
+
+fn started(node: &Node<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
+    let mut running = home.start(daemon, &node.deadline)?;
+    let place = open_place(&daemon.target)?;
+    loop {
+        // Before the look: who ended in between has mounted by then, or never will.
+        let ended = running.ended()?;
+        if is_served(&place, daemon, &running)? {
+            return mount::restrict(&place, daemon.flags, Way::Detached);
+        }
+        if let Some(status) = ended
+            && !(status.success() && process::has_children())
+        {
+            return Err(gone(daemon, status, &running));
+        }
+        if let Err(failure) = node.deadline.check(&format!("waiting for {} to mount", daemon.program)) {
+            return Err(late(&failure, daemon, &running).into());
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+/// Whether the mount is there and answers; one that answers with an error never will be of use.
+fn is_served(place: &Place, daemon: &Daemon, running: &Running) -> Result<bool> {
+    if !matches!(place.look()?, Look::Mount(_)) {
+        return Ok(false);
+    }
+    match place.ask(daemon.listed, ANSWER) {
+        Answer::Alive => Ok(true),
+        // What was asked can be answered later: a directory with a million names.
+        Answer::Silent => Ok(daemon.listed && place.ask(false, ANSWER) == Answer::Alive),
+        Answer::Gone(_) => Ok(false),
+        Answer::Refuses(errno) => {
+            let words = running.words();
+            let said = if words.is_empty() { String::new() } else { format!(", {} says: {words}", daemon.program) };
+            let text = format!("{} cannot be listed ({errno}){said}", daemon.from);
+            Err(Failure::new(Code::Internal, text).into())
+        }
+    }
+}
+
+fn gone(daemon: &Daemon, status: ExitStatus, running: &Running) -> anyhow::Error {
+    let said = match running.words() {
+        words if words.is_empty() => "without a word: do server, path and secret exist".to_owned(),
+        words => format!("saying: {words}"),
+    };
+    let text = format!("{} could not mount {} ({status}) {said}", daemon.program, daemon.from);
+    Failure::new(Code::Internal, text).into()
+}
+
+fn late(failure: &Failure, daemon: &Daemon, running: &Running) -> Failure {
+    let said = match running.words() {
+        words if words.is_empty() => "does the server answer".to_owned(),
+        words => format!("its last words: {words}"),
+    };
+    Failure::new(failure.code(), format!("{failure}: {}: {said}", daemon.from))
+}
+
+/// Whether a daemon of this target, or anything of it, is left.
+pub(super) fn is_left(target: &TargetPath) -> bool {
+    let home = Home::of(target);
+    home.private.is_left() || home.scope.is_left()
+}
+
+/// For when nothing is mounted at the target and nobody serves it any more.
+pub(super) fn sweep(target: &TargetPath) -> Result<()> {
+    if is_left(target) { Home::of(target).end(Duration::ZERO) } else { Ok(()) }
+}
+
+/// The step that unmounts.
+pub(super) fn unmount(node: &Node<'_>, target: &TargetPath, patience: Duration) -> Result<()> {
+    let home = Home::of(target);
+    if let Some(place) = Place::open(target)? {
+        node.refuse_foreign(target)?;
+        let wait = ANSWER.min(node.deadline.remaining() / 4);
+        if matches!(place.look()?, Look::Mount(_)) && place.ask(false, wait) == Answer::Silent {
+            home.scope.end(Duration::ZERO);
+        }
+        unmount::unmount(node, target)?;
+    }
+    home.end(patience.min(node.deadline.remaining().saturating_sub(RESERVE)))
+}

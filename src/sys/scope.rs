@@ -1,0 +1,159 @@
+//! The control group of one daemon: whatever it has started, and whatever became of the parents, is found and
+//! ended there.
+//!
+//! Where systemd runs it is a scope of systemd's, because there nobody else may make groups; elsewhere a
+//! directory of our own, not below kubelet's group, so that a restart of kubelet ends no daemon. Control groups
+//! of version 1 will do, without the controllers. On a node with none of them a daemon has no scope.
+
+use anyhow::{Context, Result};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Where control groups may be: version 2, version 2 beside version 1, and systemd's own of version 1.
+const ROOTS: [&str; 3] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"];
+
+/// Where systemd puts scopes.
+const SYSTEMD: &str = "system.slice";
+
+/// Our own group, and the prefix of our scopes.
+const OWN: &str = "flexvol";
+
+/// How long processes that were killed may take to end; what sits in the kernel longer is left.
+const LAST_WAIT: Duration = Duration::from_secs(2);
+
+/// How often it is looked at.
+const TICK: Duration = Duration::from_millis(5);
+
+/// Somebody may remove a group that is empty for a moment.
+const ATTEMPTS: usize = 5;
+
+/// The group of one daemon, which may not exist.
+#[derive(Debug)]
+pub struct Scope {
+    name: String,
+}
+
+/// How a process gets into a scope.
+#[derive(Debug)]
+pub(super) enum Entrance {
+    /// By being started through this command.
+    Through(Vec<String>),
+    /// By writing its number here.
+    Group(OwnedFd),
+    /// Not at all.
+    Nowhere,
+}
+
+impl Scope {
+    /// The one of this name: letters, digits, `-` and `_`.
+    pub fn named(name: &str) -> Self {
+        Self { name: name.to_owned() }
+    }
+
+    /// Whether it is there, with processes or without.
+    pub fn is_left(&self) -> bool {
+        self.directories().next().is_some()
+    }
+
+    /// Whether no process is in it, or it is not there at all.
+    pub fn is_empty(&self) -> bool {
+        self.directories().all(|directory| members(&directory).is_empty())
+    }
+
+    /// Lets what is in it finish for so long, kills the rest, and removes it. What cannot be killed now stays in
+    /// it.
+    pub fn end(&self, patience: Duration) {
+        self.wait(patience);
+        let start = Instant::now();
+        while !self.is_empty() && start.elapsed() < LAST_WAIT {
+            self.directories().for_each(|directory| kill(&directory));
+            std::thread::sleep(TICK);
+        }
+        for directory in self.directories().filter(|directory| is_ours(directory)) {
+            let _ = std::fs::remove_dir(&directory);
+            // The last one takes away what all of them share.
+            let _ = directory.parent().map(std::fs::remove_dir);
+        }
+    }
+
+    fn wait(&self, patience: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < patience && !self.is_empty() {
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// The way into it, which is there now.
+    pub(super) fn enter(&self) -> Result<Entrance> {
+        if Path::new("/run/systemd/system").is_dir() {
+            let words = ["systemd-run", "--scope", "--quiet", "--collect", "--unit"].map(str::to_owned);
+            return Ok(Entrance::Through(words.into_iter().chain([self.unit(), "--".to_owned()]).collect()));
+        }
+        let Some(root) = roots().next() else { return Ok(Entrance::Nowhere) };
+        let directory = root.join(OWN).join(&self.name);
+        match make(&directory) {
+            // A container that may look at control groups and not make any.
+            Err(error) if is_forbidden(&error) => Ok(Entrance::Nowhere),
+            made => Ok(Entrance::Group(made.with_context(|| format!("make {}", directory.display()))?)),
+        }
+    }
+
+    fn unit(&self) -> String {
+        format!("{OWN}-{}.scope", self.name)
+    }
+
+    /// Where it is.
+    fn directories(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        roots()
+            .flat_map(|root| [root.join(OWN).join(&self.name), root.join(SYSTEMD).join(self.unit())])
+            .filter(|directory| directory.is_dir())
+    }
+}
+
+fn roots() -> impl Iterator<Item = PathBuf> {
+    ROOTS.iter().map(PathBuf::from).filter(|root| root.join("cgroup.procs").exists())
+}
+
+fn is_ours(directory: &Path) -> bool {
+    directory.parent().is_some_and(|parent| parent.ends_with(OWN))
+}
+
+fn make(directory: &Path) -> std::io::Result<OwnedFd> {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let opened = std::fs::create_dir_all(directory).and_then(|()| {
+            let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+            Ok(rustix::fs::open(directory.join("cgroup.procs"), flags, Mode::empty())?)
+        });
+        match opened {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && attempts < ATTEMPTS => {}
+            opened => return opened,
+        }
+    }
+}
+
+fn is_forbidden(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, Unsupported};
+    matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | Unsupported)
+}
+
+/// The processes in it. One of another PID namespace is 0 there, and cannot be named.
+fn members(directory: &Path) -> Vec<i32> {
+    let text = std::fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+/// All at once where the kernel can (Linux 5.14), else one by one, which the caller repeats.
+fn kill(directory: &Path) {
+    let at_once = rustix::fs::open(directory.join("cgroup.kill"), OFlags::WRONLY, Mode::empty())
+        .and_then(|file| rustix::io::write(file, b"1"));
+    if at_once.is_err() {
+        for pid in members(directory).into_iter().filter(|pid| *pid > 0).filter_map(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
