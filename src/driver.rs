@@ -59,7 +59,7 @@ use crate::failure::{Failure, Result};
 use crate::plan::Plan;
 use crate::profiles;
 use crate::protocol::{Call, Capabilities, Options, TargetPath, Verb, VerbSet};
-use crate::schema::{self, OptionSpec};
+use crate::schema::{self, OptionSpec, SecretSpec};
 use crate::settings::Settings;
 
 /// What a verb with options is planned from.
@@ -92,6 +92,11 @@ pub trait Driver: Sync {
 
     /// The options it takes, for `explain`.
     fn options(&self) -> &'static [OptionSpec];
+
+    /// The keys of a Secret it reads, for `explain`; the default is none.
+    fn secrets(&self) -> &'static [SecretSpec] {
+        &[]
+    }
 
     /// The verbs it has. Every other one is answered `Not supported`, which kubelet remembers until the
     /// driver is probed again; so this must never depend on anything but the side file.

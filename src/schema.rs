@@ -38,6 +38,17 @@ impl OptionSpec {
     }
 }
 
+/// A key of the Secret that a driver reads.
+#[derive(Clone, Copy, Debug)]
+pub struct SecretSpec {
+    /// Its name, and other spellings accepted for the same thing.
+    pub keys: &'static [&'static str],
+    /// What it is.
+    pub doc: &'static str,
+    /// Whether the example YAML has it.
+    pub example: bool,
+}
+
 /// A type an option can have.
 pub trait OptionValue: Sized {
     /// What to write, for people: `size`, `octal mode`, `true or false`.

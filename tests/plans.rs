@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 mod plan_cases;
-use plan_cases::{CASES, PLAIN, SHARE, SRV};
+use plan_cases::{PLAIN, SHARE, SRV, cases};
 
 const TARGET: &str = "/var/lib/kubelet/pods/7/volumes/example~x/data";
 
@@ -76,7 +76,7 @@ fn golden(name: &str) -> PathBuf {
 fn plans_are_the_golden_ones() {
     let update = std::env::var_os("UPDATE").is_some();
     let mut wrong = Vec::new();
-    for Case { name, driver, settings, argv } in CASES {
+    for Case { name, driver, settings, argv } in cases() {
         let plan = planned(driver, settings, argv).unwrap_or_else(|failure| panic!("{name}: {failure}"));
         let text = serde_json::to_string_pretty(&plan).unwrap() + "\n";
         if update {
@@ -91,8 +91,8 @@ fn plans_are_the_golden_ones() {
 
 #[test]
 fn every_golden_plan_has_its_case() {
-    let named: BTreeSet<_> = CASES.iter().map(|case| golden(case.name)).collect();
-    assert_eq!(named.len(), CASES.len(), "two cases with one name");
+    let named: BTreeSet<_> = cases().map(|case| golden(case.name)).collect();
+    assert_eq!(named.len(), cases().count(), "two cases with one name");
     let entries = std::fs::read_dir(golden("x").parent().unwrap()).unwrap();
     let found: BTreeSet<_> = entries.map(|entry| entry.unwrap().path()).collect();
     assert_eq!(named, found);
@@ -101,7 +101,7 @@ fn every_golden_plan_has_its_case() {
 #[test]
 fn no_plan_shows_a_secret() {
     let mut with_secrets = 0;
-    for Case { name, driver, settings, argv } in CASES {
+    for Case { name, driver, settings, argv } in cases() {
         with_secrets += usize::from(argv.iter().any(|word| word.contains("kubernetes.io/secret/")));
         let plan = planned(driver, settings, argv).unwrap();
         for text in [serde_json::to_string(&plan).unwrap(), format!("{plan:?}")] {
@@ -114,7 +114,7 @@ fn no_plan_shows_a_secret() {
 /// Every verb of every driver that makes plans has a golden one.
 #[test]
 fn no_verb_goes_without_a_plan() {
-    let planned: BTreeSet<_> = CASES.iter().map(|case| (case.driver, case.argv[0])).collect();
+    let planned: BTreeSet<_> = cases().map(|case| (case.driver, case.argv[0])).collect();
     for driver in drivers::ALL {
         for verb in driver.verbs(&Settings::default()).iter().filter(|verb| *verb != Verb::Init) {
             assert!(planned.contains(&(driver.name(), verb.name())), "{} {verb}", driver.name());
@@ -127,7 +127,7 @@ fn no_verb_goes_without_a_plan() {
 /// A driver is a pure function: the same call, the same plan.
 #[test]
 fn plans_do_not_depend_on_the_moment() {
-    for Case { driver, settings, argv, .. } in CASES {
+    for Case { driver, settings, argv, .. } in cases() {
         let text = || serde_json::to_string(&planned(driver, settings, argv).unwrap()).unwrap();
         assert_eq!(text(), text());
     }

@@ -304,7 +304,9 @@ fn targets_of_all_plans_are_the_call_s() {
     let target = TargetPath::parse(TARGET.as_ref()).unwrap();
     for (name, plan) in plans() {
         let of_goal = match &plan.goal {
-            Goal::Mounted { target, .. } | Goal::Unmounted { target } => Some(target),
+            Goal::Mounted { target, .. } | Goal::Unmounted { target } | Goal::Ended { target } => {
+                Some(target)
+            }
             Goal::Performed => None,
         };
         let of_steps = plan.steps.iter().filter_map(|step| match step {
@@ -312,7 +314,9 @@ fn targets_of_all_plans_are_the_call_s() {
             | Step::Mount { target, .. }
             | Step::Bind { target, .. }
             | Step::Unmount { target }
+            | Step::EndDaemon { target, .. }
             | Step::GrowFileSystem { target } => Some(target),
+            Step::Serve(daemon) => Some(&daemon.target),
             Step::Run(run) => run.mounts.as_ref().or(run.unmounts.as_ref()),
             _ => None,
         });

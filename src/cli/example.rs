@@ -125,6 +125,8 @@ mod tests {
             let own = examples.map(|option| (option.name.to_owned(), option.example.to_owned())).collect();
             let secrets = secret_keys(driver.name()).iter();
             let secrets = secrets.map(|key| ((*key).to_owned(), Secret::new(b"x".to_vec()))).collect();
+            let keys = driver.secrets().iter().filter(|secret| secret.example).map(|secret| secret.keys[0]);
+            let secrets = keys.map(|key| (key.to_owned(), Secret::new(b"x".to_vec()))).collect();
             let options = Options { secrets, own, ..Options::default() };
             let target = TargetPath::parse("/pods/1/volumes/example.com~x/data".as_ref()).unwrap();
             let request = Request { options: &options, settings: &Settings::default() };

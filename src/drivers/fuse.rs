@@ -5,7 +5,7 @@ use crate::failure::{Failure, Result};
 use crate::mount_options::{self, Atime, FsOption, MountFlags, Rule};
 use crate::plan::{Content, Daemon, Goal, Plan, Source, Step, View, Word};
 use crate::protocol::{Capabilities, Options, TargetPath, Verb, VerbSet};
-use crate::schema::{Id, Mode, OptionValue};
+use crate::schema::{Id, Mode, OptionValue, SecretSpec};
 use crate::secret::Secret;
 use std::collections::BTreeMap;
 
@@ -24,14 +24,12 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
 /// How many seconds a program that has nothing to write back may take to end once it is unmounted.
 pub(super) const PATIENCE: u32 = 5;
 
-/// The same for one that may have: all the time an unmount has.
-pub(super) const WRITING_BACK: u32 = 600;
-
 /// A program that serves `target`, with nothing but its name and words.
 pub(super) fn daemon(program: &'static str, from: &str, target: &TargetPath, flags: MountFlags) -> Daemon {
     Daemon {
         program,
         from: from.to_owned(),
+        servers: Vec::new(),
         words: Vec::new(),
         files: BTreeMap::new(),
         stdin: None,
@@ -113,31 +111,40 @@ pub(super) fn owner_words(
     words.into_iter().flatten().collect()
 }
 
-/// The one of these keys of the Secret that is there and not empty.
-pub(super) fn secret<'a>(options: &'a Options, keys: &[&str]) -> Result<Option<&'a Secret>> {
-    let given = |key: &&str| options.secrets.get(*key).filter(|secret| !secret.expose().is_empty());
-    let mut found = keys.iter().filter_map(|key| Some((key, given(key)?)));
+/// The one of its keys that is in the Secret and not empty, and what it holds.
+fn named<'a>(options: &'a Options, spec: &SecretSpec) -> Result<Option<(&'static str, &'a Secret)>> {
+    let given = |key: &str| options.secrets.get(key).filter(|secret| !secret.expose().is_empty());
+    let mut found = spec.keys.iter().filter_map(|key| Some((*key, given(key)?)));
     match (found.next(), found.next()) {
         (Some((one, _)), Some((two, _))) => {
-            Err(Failure::options(format!("keys {one:?} and {two:?} of the secret mean the same: keep one of them")))
+            Err(Failure::options(format!("secret keys {one:?} and {two:?} mean the same: keep one of them")))
         }
-        (first, _) => Ok(first.map(|(_, secret)| secret)),
+        (first, _) => Ok(first),
     }
 }
 
+/// What the Secret holds under one of these keys; an empty value is none.
+pub(super) fn secret<'a>(options: &'a Options, spec: &SecretSpec) -> Result<Option<&'a Secret>> {
+    Ok(named(options, spec)?.map(|(_, secret)| secret))
+}
+
 /// The same as one line, without the line break that `echo` puts at its end.
-pub(super) fn secret_line(options: &Options, keys: &[&str]) -> Result<Option<Secret>> {
-    let Some(secret) = secret(options, keys)? else { return Ok(None) };
+pub(super) fn secret_line(options: &Options, spec: &SecretSpec) -> Result<Option<Secret>> {
+    let Some((key, secret)) = named(options, spec)? else { return Ok(None) };
+    let line = one_line(key, secret)?;
+    Ok((!line.expose().is_empty()).then_some(line))
+}
+
+/// A secret's only line, for programs that read lines.
+pub(super) fn one_line(key: &str, secret: &Secret) -> Result<Secret> {
     let bytes = secret.expose();
     let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
     if bytes.iter().any(|byte| [b'\n', b'\r', 0].contains(byte)) {
-        return Err(Failure::options(format!(
-            "key {:?} of the secret must be one line: take the line breaks out of it",
-            keys.iter().find(|key| options.secrets.contains_key(**key)).unwrap_or(&"")
-        )));
+        let text = format!("secret key {key:?} must be one line: take the line breaks out of it");
+        return Err(Failure::options(text));
     }
-    Ok((!bytes.is_empty()).then(|| Secret::new(bytes.to_vec())))
+    Ok(Secret::new(bytes.to_vec()))
 }
 
 /// Text as a file's content.
@@ -145,41 +152,15 @@ pub(super) fn content(text: impl Into<String>) -> Content {
     Content::default().text(text)
 }
 
-/// A name or address of a server.
+/// A name or address of a server, one of IPv6 in brackets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host(pub String);
 
 impl OptionValue for Host {
     const KIND: &'static str = "host name or address";
 
-    /// An IPv6 address with or without its brackets; kept without.
     fn parse(text: &str) -> Result<Self, String> {
-        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-        let of_address = |c: char| c.is_ascii_hexdigit() || c == ':' || c == '.';
-        let address = bare.matches(':').count() >= 2 && bare.len() <= 45 && bare.chars().all(of_address);
-        let letter = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        let name = bare.len() <= 253 && bare.chars().all(letter) && bare.starts_with(|c: char| c.is_ascii_alphanumeric());
-        if address || name { Ok(Self(bare.to_owned())) } else { Err(format!("{text:?} is not a {}", Self::KIND)) }
-    }
-}
-
-impl Host {
-    /// As it stands before a colon.
-    pub fn bracketed(&self) -> String {
-        if self.0.contains(':') { format!("[{}]", self.0) } else { self.0.clone() }
-    }
-}
-
-/// A TCP port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Port(pub u16);
-
-impl OptionValue for Port {
-    const KIND: &'static str = "port";
-
-    fn parse(text: &str) -> Result<Self, String> {
-        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        text.parse().ok().filter(|port| digits && *port > 0).map(Self).ok_or_else(|| format!("{text:?} is not a port"))
+        super::share::server(text).map(Self)
     }
 }
 
@@ -225,7 +206,9 @@ mod tests {
 
     #[test]
     fn no_value_carries_a_second_option() {
-        for text in ["-oProxyCommand=x", "a,b", "a b", "a\nb", "a\"b", "a'b", "[::1", "a:b", "", "a/b", "é", "a=b"] {
+        for text in
+            ["-oProxyCommand=x", "a,b", "a b", "a\nb", "a\"b", "a'b", "[::1", "a:b", "a/b", "é", "a=b"]
+        {
             assert!(Host::parse(text).is_err(), "{text}");
         }
         for text in ["-l", "a,b", "a b", "a\nb", "a\"b", "a'b", "a=b", "a:b", "a\\b", "a#"] {
@@ -234,9 +217,12 @@ mod tests {
         for text in ["-o", "a\nb", "a\rb", "a\0b", "a\u{85}b"] {
             assert!(RemotePath::parse(text).is_err(), "{text}");
         }
-        assert!(["0", "65536", "+1", "-1", "1 ", "x"].iter().all(|text| Port::parse(text).is_err()));
-        let hosts = ["files.example.com", "10.0.0.1", "fe80::1", "[::1]"].map(|text| Host::parse(text).unwrap());
-        assert_eq!(hosts.map(|host| host.bracketed()), ["files.example.com", "10.0.0.1", "[fe80::1]", "[::1]"]);
+        let hosts =
+            ["files.example.com", "10.0.0.1", "fe80::1", "[::1]"].map(|text| Host::parse(text).unwrap());
+        assert_eq!(
+            hosts.map(|host| host.0),
+            ["files.example.com", "10.0.0.1", "[fe80::1]", "[::1]"]
+        );
     }
 
     fn with_secret(bytes: &[u8]) -> Options {
@@ -246,18 +232,20 @@ mod tests {
 
     #[test]
     fn a_password_is_any_line() {
-        let line = |bytes: &[u8]| secret_line(&with_secret(bytes), &["passwd", "password"]);
+        let spec = |keys| SecretSpec { keys, doc: "", example: false };
+        let line = |bytes: &[u8]| secret_line(&with_secret(bytes), &spec(&["passwd", "password"]));
         let odd = b"p,a\"s's $w!o\\rd \xff";
         assert_eq!(line(odd).unwrap().unwrap().expose(), odd);
         assert_eq!(line(b"a\r\n").unwrap().unwrap().expose(), b"a");
         assert!(line(b"\n").unwrap().is_none() && line(b"").unwrap().is_none());
         for bytes in [&b"a\nb"[..], b"a\n\n", b"a\0b", b"a\rb"] {
-            assert!(line(bytes).unwrap_err().message().starts_with("key \"password\" of the secret must be one line"));
+            let message = line(bytes).unwrap_err().message();
+            assert!(message.starts_with("secret key \"password\" must be one line"), "{message}");
         }
         let both = Options {
             secrets: ["a", "b"].map(|key| (key.to_owned(), Secret::new(b"x".to_vec()))).into(),
             ..Options::default()
         };
-        assert!(secret(&both, &["a", "b"]).unwrap_err().message().contains("mean the same"));
+        assert!(secret(&both, &spec(&["a", "b"])).unwrap_err().message().contains("mean the same"));
     }
 }

@@ -3,13 +3,14 @@
 //! Who the server is must be known: by `hostKey`, or by `knownHosts` of the volume or of its Secret. A key or a
 //! password comes by the Secret. ssh reads neither the node's configuration nor root's keys.
 
-use super::fuse::{self, Host, Plain, Port, RemotePath};
+use super::fuse::{self, Host, Plain, RemotePath};
+use super::share::Port;
 use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
 use crate::mount_options::{Rule, Value};
 use crate::plan::{Content, Daemon, Piece, Plan, Source, Word};
 use crate::protocol::{Capabilities, Options, TargetPath, VerbSet};
-use crate::schema::{Id, Mode, OptionSpec, OptionValue};
+use crate::schema::{Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::settings::Settings;
 
 /// The driver.
@@ -29,7 +30,7 @@ crate::options! {
         /// The server's public host key, such as `ssh-ed25519 AAAA...`; several are separated by commas. One
         /// line of `ssh-keyscan SERVER` without its first word.
         host_key: Option<HostKeys> = "hostKey" { example: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPlaceholderPlaceholderPlaceholderPlacehold" },
-        /// Lines of a known_hosts file instead. The Secret's key `known_hosts` is as good.
+        /// Lines of a `known_hosts` file instead. The Secret's key `known_hosts` is as good.
         known_hosts: Option<String> = "knownHosts" {},
         /// Whether the server must be who it says it is: strict, or off for a network where nobody lies.
         host_key_check: HostKeyCheck = "hostKeyCheck" { default: "strict" },
@@ -47,6 +48,21 @@ crate::options! {
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"], example: "noexec" },
     }
 }
+
+const PRIVATE_KEY: SecretSpec = SecretSpec {
+    keys: &["ssh-privatekey", "privateKey", "privatekey", "sshKey", "key"],
+    doc: "private key in OpenSSH's form, without a passphrase",
+    example: true,
+};
+
+const PASSWORD: SecretSpec =
+    SecretSpec { keys: &["password", "passwd", "pass"], doc: "password instead of a key", example: false };
+
+const KNOWN_SERVERS: SecretSpec = SecretSpec {
+    keys: &["known_hosts", "knownHosts"],
+    doc: "lines of a known_hosts file instead of option hostKey",
+    example: false,
+};
 
 /// What a tenant may say to sshfs.
 const RULES: &[Rule] = &[
@@ -77,7 +93,11 @@ impl OptionValue for HostKeys {
     fn parse(text: &str) -> Result<Self, String> {
         let keys = text.split([',', '\n']).map(str::trim).filter(|key| !key.is_empty());
         let keys: Vec<_> = keys.map(host_key).collect::<Option<_>>().unwrap_or_default();
-        if keys.is_empty() { Err(format!("{text:?} is not of the form \"ssh-ed25519 AAAA...\"")) } else { Ok(Self(keys)) }
+        if keys.is_empty() {
+            Err(format!("{text:?} is not of the form \"ssh-ed25519 AAAA...\""))
+        } else {
+            Ok(Self(keys))
+        }
     }
 }
 
@@ -87,7 +107,9 @@ fn host_key(text: &str) -> Option<String> {
     let (kind, key) = (words.next()?, words.next()?);
     let of_kind = |c: char| c.is_ascii_alphanumeric() || "-@.".contains(c);
     let of_key = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
-    let good = kind.starts_with(|c: char| c.is_ascii_lowercase()) && kind.chars().all(of_kind) && key.chars().all(of_key);
+    let good = kind.starts_with(|c: char| c.is_ascii_lowercase())
+        && kind.chars().all(of_kind)
+        && key.chars().all(of_key);
     good.then(|| format!("{kind} {key}"))
 }
 
@@ -146,6 +168,10 @@ impl Driver for Sshfs {
         SshfsOptions::SPECS
     }
 
+    fn secrets(&self) -> &'static [SecretSpec] {
+        &[PRIVATE_KEY, PASSWORD, KNOWN_SERVERS]
+    }
+
     fn verbs(&self, _: &Settings) -> VerbSet {
         fuse::VERBS
     }
@@ -162,22 +188,25 @@ impl Driver for Sshfs {
         let options = SshfsOptions::parse(&request.options.own)?;
         let list = options.mount_options.as_deref();
         let (flags, further) = fuse::further(list, request.options, RULES)?;
-        let source = format!("{}@{}:{}", options.user.0, options.server.bracketed(), options.path.0);
+        let source = format!("{}@{}:{}", options.user.0, options.server.0, options.path.0);
         let mut daemon = Daemon {
             words: [
                 fuse::texts([source.clone(), target.to_string(), "-f".into()]),
                 vec![Word::Text("-F".into()), Word::File { before: String::new(), name: CONFIG }],
                 fuse::options(["reconnect", "allow_other"]),
-                fuse::options(match options.idmap {
-                    IdMap::None => "default_permissions",
-                    IdMap::User => "idmap=user",
-                }
-                .split(' ')),
+                fuse::options(
+                    match options.idmap {
+                        IdMap::None => "default_permissions",
+                        IdMap::User => "idmap=user",
+                    }
+                    .split(' '),
+                ),
                 fuse::options(fuse::flag_words(flags)),
                 fuse::options(fuse::owner_words(options.uid, options.gid, options.umask, request.options)),
                 fuse::options(further),
             ]
             .concat(),
+            servers: vec![options.server.0.clone()],
             ..fuse::daemon("sshfs", &source, target, flags)
         };
         identify(&options, request.options, &mut daemon)?;
@@ -203,8 +232,8 @@ fn identify(options: &SshfsOptions, volume: &Options, daemon: &mut Daemon) -> Re
     ));
     let (known, check) = known_hosts(options, volume)?;
     config = config.text(check).text("UserKnownHostsFile ").piece(Piece::File(KNOWN_HOSTS)).text("\n");
-    let key = fuse::secret(volume, &["ssh-privatekey", "privateKey", "privatekey", "sshKey", "key"])?;
-    let password = fuse::secret_line(volume, &["password", "passwd", "pass"])?;
+    let key = fuse::secret(volume, &PRIVATE_KEY)?;
+    let password = fuse::secret_line(volume, &PASSWORD)?;
     config = match (key, password) {
         (Some(key), None) => {
             daemon.files.insert(KEY, Content::default().secret(key).text("\n"));
@@ -216,11 +245,11 @@ fn identify(options: &SshfsOptions, volume: &Options, daemon: &mut Daemon) -> Re
             config.text("PubkeyAuthentication no\nNumberOfPasswordPrompts 1\n")
         }
         (Some(_), Some(_)) => {
-            return Err(Failure::options("the secret has a key and a password: keep one of them"));
+            return Err(Failure::options("secret has a key and a password: keep one of them"));
         }
         (None, None) => {
             return Err(Failure::options(
-                "the secret has neither \"ssh-privatekey\" nor \"password\": name one in flexVolume.secretRef that has",
+                "secret has neither \"ssh-privatekey\" nor \"password\": name one in flexVolume.secretRef that has",
             ));
         }
     };
@@ -232,12 +261,15 @@ fn identify(options: &SshfsOptions, volume: &Options, daemon: &mut Daemon) -> Re
 /// The file of known servers, and what the configuration says about it.
 fn known_hosts(options: &SshfsOptions, volume: &Options) -> Result<(Content, &'static str)> {
     let strict = "StrictHostKeyChecking yes\n";
-    let secret = fuse::secret(volume, &["known_hosts", "knownHosts"])?;
+    let secret = fuse::secret(volume, &KNOWN_SERVERS)?;
     match (&options.host_key, &options.known_hosts, secret, options.host_key_check) {
         (.., HostKeyCheck::Off) => Ok((fuse::content(""), "StrictHostKeyChecking no\n")),
         (Some(keys), None, None, _) => {
-            let lines: String = keys.0.iter().map(|key| format!("{ALIAS} {key}\n")).collect();
-            Ok((fuse::content(lines), "StrictHostKeyChecking yes\nHostKeyAlias volume-server\n"))
+            let lines = keys.0.iter().flat_map(|key| [ALIAS, " ", key, "\n"]);
+            Ok((
+                fuse::content(lines.collect::<String>()),
+                "StrictHostKeyChecking yes\nHostKeyAlias volume-server\n",
+            ))
         }
         (None, Some(text), None, _) => Ok((fuse::content(format!("{text}\n")), strict)),
         (None, None, Some(secret), _) => Ok((Content::default().secret(secret).text("\n"), strict)),
@@ -258,7 +290,10 @@ mod tests {
     fn a_host_key_is_a_type_and_a_key() {
         let keys = |text| HostKeys::parse(text).map(|keys| keys.0);
         assert_eq!(keys("ssh-ed25519 AAAA+/= root@x").unwrap(), ["ssh-ed25519 AAAA+/="]);
-        assert_eq!(keys("ssh-rsa AAAA, ecdsa-sha2-nistp256 BBBB\n").unwrap(), ["ssh-rsa AAAA", "ecdsa-sha2-nistp256 BBBB"]);
+        assert_eq!(
+            keys("ssh-rsa AAAA, ecdsa-sha2-nistp256 BBBB\n").unwrap(),
+            ["ssh-rsa AAAA", "ecdsa-sha2-nistp256 BBBB"]
+        );
         for text in ["", ",", "AAAA", "ssh-rsa", "@revoked AAAA", "ssh-rsa AA*A", "-x AAAA", "a\tb c"] {
             assert!(keys(text).is_err(), "{text}");
         }

@@ -24,10 +24,10 @@ use crate::sys::private::Private;
 use crate::sys::process;
 use crate::sys::scope::Scope;
 use anyhow::{Context, Result, bail};
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where daemons keep on disk what they must.
 const SCRATCH: &str = "/var/lib/flexvol/scratch";
@@ -35,7 +35,13 @@ const SCRATCH: &str = "/var/lib/flexvol/scratch";
 /// How often a daemon is looked at until it has mounted.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How long a mount that was just made, or is to be unmounted, is asked before it counts as silent.
+/// How long a mount that was just made is asked at a time; in between it is looked whether the daemon is alive.
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// How long the first listing may take: a server may have a million names for it, and be well.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a mount that is to be unmounted is asked before it counts as silent.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// What is kept of an unmount's time for what follows the daemon's own.
@@ -107,7 +113,9 @@ impl Home {
                     bytes.extend_from_slice(printed.expose());
                     masked.extend([secret.clone(), printed]);
                 }
-                Piece::File(name) => bytes.extend_from_slice(self.private.file(name).as_os_str().as_encoded_bytes()),
+                Piece::File(name) => {
+                    bytes.extend_from_slice(self.private.file(name).as_os_str().as_encoded_bytes());
+                }
                 Piece::Scratch => bytes.extend_from_slice(self.scratch.as_os_str().as_encoded_bytes()),
             }
         }
@@ -132,7 +140,8 @@ impl Home {
 /// What a program makes of a secret.
 fn printed(argv: &[&str], secret: &Secret, deadline: &Deadline) -> Result<Secret> {
     let (program, words) = argv.split_first().context("nothing to run")?;
-    let outcome = Helper::find(program)?.args(words).stdin(secret.clone()).answering().run_to_success(deadline)?;
+    let outcome =
+        Helper::find(program)?.args(words).stdin(secret.clone()).answering().run_to_success(deadline)?;
     Ok(Secret::new(outcome.answer.trim().as_bytes().to_vec()))
 }
 
@@ -164,58 +173,50 @@ pub(super) fn take_back(target: &TargetPath) -> Result<()> {
 fn started(node: &Node<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
     let mut running = home.start(daemon, &node.deadline)?;
     let place = open_place(&daemon.target)?;
+    let since = Instant::now();
     loop {
         // Before the look: who ended in between has mounted by then, or never will.
         let ended = running.ended()?;
-        if is_served(&place, daemon, &running)? {
+        let wait = MOMENT.min(node.deadline.remaining());
+        if is_served(&place, daemon.listed && since.elapsed() < PATIENCE, wait).map_err(|errno| {
+            let text = format!("{} cannot be listed ({errno}){}", daemon.from, said(&running));
+            Failure::new(Code::Internal, text)
+        })? {
             return mount::restrict(&place, daemon.flags, Way::Detached);
         }
         if let Some(status) = ended
             && !(status.success() && process::has_children())
         {
-            return Err(gone(daemon, status, &running));
+            let text =
+                format!("{} could not mount {} ({status}){}", daemon.program, daemon.from, said(&running));
+            return Err(Failure::new(Code::Internal, text).into());
         }
         if let Err(failure) = node.deadline.check(&format!("waiting for {} to mount", daemon.program)) {
-            return Err(late(&failure, daemon, &running).into());
+            let text = format!("{failure}: {}{}", daemon.from, said(&running));
+            return Err(Failure::new(failure.code(), text).into());
         }
         std::thread::sleep(TICK);
     }
 }
 
-/// Whether the mount is there and answers; one that answers with an error never will be of use.
-fn is_served(place: &Place, daemon: &Daemon, running: &Running) -> Result<bool> {
-    if !matches!(place.look()?, Look::Mount(_)) {
-        return Ok(false);
-    }
-    match place.ask(daemon.listed, ANSWER) {
-        Answer::Alive => Ok(true),
-        // What was asked can be answered later: a directory with a million names.
-        Answer::Silent => Ok(daemon.listed && place.ask(false, ANSWER) == Answer::Alive),
-        Answer::Gone(_) => Ok(false),
-        Answer::Refuses(errno) => {
-            let words = running.words();
-            let said = if words.is_empty() { String::new() } else { format!(", {} says: {words}", daemon.program) };
-            let text = format!("{} cannot be listed ({errno}){said}", daemon.from);
-            Err(Failure::new(Code::Internal, text).into())
-        }
+/// Whether the mount is there and answers.
+fn is_served(place: &Place, listed: bool, wait: Duration) -> Result<bool, Errno> {
+    match place.look() {
+        Ok(Look::Mount(_)) => match place.ask(listed, wait) {
+            Answer::Alive => Ok(true),
+            Answer::Refuses(errno) => Err(errno),
+            Answer::Silent | Answer::Gone(_) => Ok(false),
+        },
+        _ => Ok(false),
     }
 }
 
-fn gone(daemon: &Daemon, status: ExitStatus, running: &Running) -> anyhow::Error {
-    let said = match running.words() {
-        words if words.is_empty() => "without a word: do server, path and secret exist".to_owned(),
-        words => format!("saying: {words}"),
-    };
-    let text = format!("{} could not mount {} ({status}) {said}", daemon.program, daemon.from);
-    Failure::new(Code::Internal, text).into()
-}
-
-fn late(failure: &Failure, daemon: &Daemon, running: &Running) -> Failure {
-    let said = match running.words() {
-        words if words.is_empty() => "does the server answer".to_owned(),
-        words => format!("its last words: {words}"),
-    };
-    Failure::new(failure.code(), format!("{failure}: {}: {said}", daemon.from))
+/// The end of a message.
+fn said(running: &Running) -> String {
+    match running.words() {
+        words if words.is_empty() => " without a word: do server, path and secret exist".to_owned(),
+        words => format!(" saying: {words}"),
+    }
 }
 
 /// Whether a daemon of this target, or anything of it, is left.

@@ -302,9 +302,8 @@ impl World for Node<'_> {
                     _ => Ok(Standing::Open),
                 }
             }
-            Goal::Unmounted { target } => unmount::standing(target),
             Goal::Ended { target } if daemon::is_left(target) => Ok(Standing::Open),
-            Goal::Ended { target } => unmount::standing(target),
+            Goal::Unmounted { target } | Goal::Ended { target } => unmount::standing(target),
         }
     }
 

@@ -14,9 +14,9 @@
 //! * Not ours (`/`, `/etc`, a mount outside kubelet's tree that no record names): refused.
 //! * Files in the directory that were written while nothing was mounted: left, and named.
 
-use super::{Standing, daemon};
 use super::node::Node;
 use super::record::{self, Record};
+use super::{Standing, daemon};
 use crate::failure::{Code, Failure};
 use crate::protocol::TargetPath;
 use crate::sys::deadline::Deadline;

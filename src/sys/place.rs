@@ -155,8 +155,12 @@ impl Place {
         }
     }
 
+    /// Not every server knows how much it holds.
     fn answer(&self, listed: bool) -> rustix::io::Result<()> {
-        fs::statfs(&self.path)?;
+        match fs::statfs(&self.path) {
+            Err(errno) if matches!(of_errno(errno), Answer::Gone(_)) => return Err(errno),
+            _ => {}
+        }
         if listed {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             fs::Dir::new(fs::open(&self.path, flags, Mode::empty())?)?.next().transpose()?;

@@ -94,7 +94,7 @@ impl Private {
 
 fn in_memory(path: &Path) -> Result<bool> {
     let kind = statfs(path).with_context(|| format!("look at {}", path.display()))?.f_type;
-    Ok(IN_MEMORY.iter().any(|known| i64::from(*known) == i64::from(kind)))
+    Ok(u32::try_from(kind).is_ok_and(|kind| IN_MEMORY.contains(&kind)))
 }
 
 #[cfg(test)]

@@ -27,6 +27,9 @@ const LAST_WAIT: Duration = Duration::from_secs(2);
 /// How often it is looked at.
 const TICK: Duration = Duration::from_millis(5);
 
+/// Nobody takes so long from making a group to being in it.
+const OLD: Duration = Duration::from_mins(1);
+
 /// Somebody may remove a group that is empty for a moment.
 const ATTEMPTS: usize = 5;
 
@@ -93,6 +96,7 @@ impl Scope {
             return Ok(Entrance::Through(words.into_iter().chain([self.unit(), "--".to_owned()]).collect()));
         }
         let Some(root) = roots().next() else { return Ok(Entrance::Nowhere) };
+        sweep(&root.join(OWN));
         let directory = root.join(OWN).join(&self.name);
         match make(&directory) {
             // A container that may look at control groups and not make any.
@@ -139,6 +143,18 @@ fn make(directory: &Path) -> std::io::Result<OwnedFd> {
 fn is_forbidden(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, Unsupported};
     matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | Unsupported)
+}
+
+/// Removes the groups of daemons that were killed with all that could have unmounted them, as in a sandbox. One
+/// with processes in it cannot be removed, and one that is about to get some is young.
+fn sweep(own: &Path) {
+    let groups = std::fs::read_dir(own).into_iter().flatten().flatten().map(|entry| entry.path());
+    for group in groups.filter(|path| path.is_dir()) {
+        let made = group.metadata().and_then(|group| group.modified());
+        if made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > OLD)) {
+            let _ = std::fs::remove_dir(group);
+        }
+    }
 }
 
 /// The processes in it. One of another PID namespace is 0 there, and cannot be named.

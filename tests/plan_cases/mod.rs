@@ -2,6 +2,13 @@
 
 use super::Case;
 
+mod fuse;
+
+/// All of them.
+pub(crate) fn cases() -> impl Iterator<Item = &'static Case> {
+    CASES.iter().chain(fuse::CASES)
+}
+
 /// The table row: name, driver, side file, verb and arguments.
 const fn case(
     name: &'static str,
@@ -35,7 +42,7 @@ pub(crate) const SHARE: &str = r#"{"exec":{"commands":{
 
 pub(crate) const PLAIN: &str = r#"{"exec":{"commands":{"mount":["/opt/m","{target}"]}}}"#;
 
-pub(crate) const CASES: &[Case] = &[
+const CASES: &[Case] = &[
     case(
         "nfs-defaults",
         "nfs",
