@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn its_words_are_heard_without_its_secrets() {
         let scope = scope("words");
-        let secret = Secret::new(b"hunter2secret\n".to_vec());
+        let secret = Secret::new(b"hunter2secret".to_vec());
         let script = "read x; echo \"got $x\"; echo again >&2; read y || echo end; exit 3";
         let (status, words) = to_its_end(shell(script).stdin(secret).launch(&scope).unwrap());
         assert_eq!((status.code(), words.as_str()), (Some(3), "got ***; again; end"));
