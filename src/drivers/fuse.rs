@@ -219,10 +219,7 @@ mod tests {
         }
         let hosts =
             ["files.example.com", "10.0.0.1", "fe80::1", "[::1]"].map(|text| Host::parse(text).unwrap());
-        assert_eq!(
-            hosts.map(|host| host.0),
-            ["files.example.com", "10.0.0.1", "[fe80::1]", "[::1]"]
-        );
+        assert_eq!(hosts.map(|host| host.0), ["files.example.com", "10.0.0.1", "[fe80::1]", "[::1]"]);
     }
 
     fn with_secret(bytes: &[u8]) -> Options {

@@ -4,9 +4,9 @@
 //! content never reaches a disk of ours.
 
 use super::directory::Directory;
-use super::mount::{self, NewMount, Way};
+use super::mount::{self, NewMount, Parameter, Value, Way};
 use super::place::{Look, Place};
-use crate::mount_options::{FsOption, MountFlags};
+use crate::mount_options::MountFlags;
 use crate::protocol::TargetPath;
 use anyhow::{Context, Result};
 use rustix::fs::statfs;
@@ -50,8 +50,8 @@ impl Private {
         if in_memory(parent)? {
             return Ok(());
         }
-        let options =
-            [FsOption::new("size", SIZE), FsOption::new("nr_inodes", 256), FsOption::new("mode", "700")];
+        let options = [("size", SIZE), ("nr_inodes", "256"), ("mode", "700")]
+            .map(|(key, value)| Parameter { key, value: Value::Text(value) });
         let new = NewMount {
             file_system: "tmpfs",
             source: "flexvol",
