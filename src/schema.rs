@@ -32,6 +32,17 @@ pub struct OptionSpec {
 }
 
 impl OptionSpec {
+    /// Whether a key is one of its spellings. One that ends in `.*` is called by every key that begins so, and its
+    /// driver reads them.
+    pub fn is_called(&self, key: &str) -> bool {
+        let begins =
+            |start: &str| key.strip_prefix(start).is_some_and(|rest| !rest.is_empty() && rest != "*");
+        match self.name.strip_suffix('*').filter(|start| start.ends_with('.')) {
+            Some(start) => begins(start),
+            None => self.name == key || self.aliases.contains(&key),
+        }
+    }
+
     /// Whether leaving it out is an error.
     pub fn required(&self) -> bool {
         !self.optional && self.default.is_none()
@@ -202,7 +213,7 @@ pub fn refuse_unknown(own: &BTreeMap<String, String>, specs: &[OptionSpec]) -> R
 
 /// The hint for a key that no option has; `None` for every other.
 pub fn complaint(key: &str, specs: &[OptionSpec]) -> Option<String> {
-    let known = specs.iter().any(|spec| spec.name == key || spec.aliases.contains(&key));
+    let known = specs.iter().any(|spec| spec.is_called(key));
     let ours = !key.is_empty() && !key.contains('/');
     (ours && !known).then(|| hint(key, specs))
 }

@@ -140,7 +140,7 @@ fn describe(step: &Step) -> String {
             let (from, target, flags) = (&daemon.from, &daemon.target, daemon.flags);
             format!("serve {from} at {target} ({flags}) by {} {}", daemon.program, words(&daemon.words))
         }
-        Step::EndDaemon { target, patience } => {
+        Step::EndDaemon { target, patience, .. } => {
             format!("unmount everything at {target} and end who serves it, after {patience} s at the latest")
         }
         Step::Unmount { target } => format!("unmount everything at {target}"),

@@ -24,6 +24,9 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
 /// How many seconds a program that has nothing to write back may take to end once it is unmounted.
 pub(super) const PATIENCE: u32 = 5;
 
+/// The same for one that may have: all the time an unmount has.
+pub(super) const WRITING_BACK: u32 = 600;
+
 /// A program that serves `target`, with nothing but its name and words.
 pub(super) fn daemon(program: &'static str, from: &str, target: &TargetPath, flags: MountFlags) -> Daemon {
     Daemon {
@@ -35,6 +38,7 @@ pub(super) fn daemon(program: &'static str, from: &str, target: &TargetPath, fla
         stdin: None,
         scratch: false,
         listed: false,
+        traces: Vec::new(),
         target: target.clone(),
         flags,
     }
@@ -164,6 +168,48 @@ impl OptionValue for Host {
     }
 }
 
+/// A URL of HTTP without a user, of characters that mean nothing to a program that reads options or lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url(pub String);
+
+impl OptionValue for Url {
+    const KIND: &'static str = "URL";
+
+    /// Without a scheme it is that of encryption.
+    fn parse(text: &str) -> Result<Self, String> {
+        let whole = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
+        let rest = whole.strip_prefix("https://").or_else(|| whole.strip_prefix("http://"));
+        let harmless = |c: char| c.is_ascii_alphanumeric() || "._~:/%?&=+[]-".contains(c);
+        match rest {
+            Some(rest)
+                if rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[')
+                    && rest.chars().all(harmless) =>
+            {
+                Ok(Self(whole))
+            }
+            _ => Err(format!("{text:?} is not a URL such as https://files.example.com/web, without a user")),
+        }
+    }
+}
+
+impl Url {
+    /// The server's name or address.
+    pub fn host(&self) -> String {
+        host_of(&self.0)
+    }
+}
+
+/// The host in a URL, or in `host:port`.
+pub(super) fn host_of(place: &str) -> String {
+    let rest = place.split_once("://").map_or(place, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+        Some((address, _)) => format!("[{address}]"),
+        None => host.split(':').next().unwrap_or_default().to_owned(),
+    }
+}
+
 /// A word without anything that means something to a program that reads options, lines or quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plain(pub String);
@@ -220,6 +266,26 @@ mod tests {
         let hosts =
             ["files.example.com", "10.0.0.1", "fe80::1", "[::1]"].map(|text| Host::parse(text).unwrap());
         assert_eq!(hosts.map(|host| host.0), ["files.example.com", "10.0.0.1", "[fe80::1]", "[::1]"]);
+    }
+
+    #[test]
+    fn the_host_of_a_place() {
+        let hosts = ["https://u:p@dav.example.com:8443/x?y", "10.0.0.1", "http://[::1]:80/", "a:22"];
+        assert_eq!(hosts.map(host_of), ["dav.example.com", "10.0.0.1", "[::1]", "a"]);
+        for text in [
+            "http://",
+            "ftp://a",
+            "http://u@a",
+            "http://a b",
+            "http://a,b",
+            "-o",
+            "http://-a",
+            "http://a\"",
+            "http://a#b",
+        ] {
+            assert!(Url::parse(text).is_err(), "{text}");
+        }
+        assert_eq!(Url::parse("oss.example.com").unwrap().0, "https://oss.example.com");
     }
 
     fn with_secret(bytes: &[u8]) -> Options {

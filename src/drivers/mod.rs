@@ -4,13 +4,17 @@ pub mod bind;
 pub mod cifs;
 pub mod exec;
 mod fuse;
+pub mod glusterfs;
 pub mod image;
 pub mod nfs;
 pub mod overlay;
+pub mod rclone;
+pub mod s3;
 pub mod secretfiles;
 mod share;
 pub mod sshfs;
 pub mod tmpfs;
+pub mod webdav;
 
 use crate::driver::Driver;
 use crate::mount_options::MountFlags;
@@ -26,6 +30,10 @@ pub const ALL: &[&dyn Driver] = &[
     &secretfiles::SecretFiles,
     &overlay::OverlayDriver,
     &sshfs::Sshfs,
+    &s3::S3,
+    &rclone::Rclone,
+    &webdav::Webdav,
+    &glusterfs::Glusterfs,
     &exec::Exec,
 ];
 

@@ -58,9 +58,9 @@ const PRIVATE_KEY: SecretSpec = SecretSpec {
 const PASSWORD: SecretSpec =
     SecretSpec { keys: &["password", "passwd", "pass"], doc: "password instead of a key", example: false };
 
-const KNOWN_SERVERS: SecretSpec = SecretSpec {
+pub(super) const KNOWN_SERVERS: SecretSpec = SecretSpec {
     keys: &["known_hosts", "knownHosts"],
-    doc: "lines of a known_hosts file instead of option hostKey",
+    doc: "lines of a known_hosts file instead of an option",
     example: false,
 };
 

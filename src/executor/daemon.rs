@@ -148,7 +148,9 @@ fn printed(argv: &[&str], secret: &Secret, deadline: &Deadline) -> Result<Secret
 /// The step.
 pub(super) fn serve(node: &Node<'_>, daemon: &Daemon) -> Result<Option<Undo>> {
     let home = Home::of(&daemon.target);
-    home.end(Duration::ZERO).context("remove what a killed call left")?;
+    home.end(Duration::ZERO)
+        .and_then(|()| remove_traces(&daemon.traces))
+        .context("remove what a killed call left")?;
     match started(node, daemon, &home) {
         Ok(()) => Ok(Some(Undo::EndDaemon(daemon.target.clone()))),
         Err(error) => match take_back(&daemon.target) {
@@ -231,7 +233,12 @@ pub(super) fn sweep(target: &TargetPath) -> Result<()> {
 }
 
 /// The step that unmounts.
-pub(super) fn unmount(node: &Node<'_>, target: &TargetPath, patience: Duration) -> Result<()> {
+pub(super) fn unmount(
+    node: &Node<'_>,
+    target: &TargetPath,
+    patience: Duration,
+    traces: &[PathBuf],
+) -> Result<()> {
     let home = Home::of(target);
     if let Some(place) = Place::open(target)? {
         node.refuse_foreign(target)?;
@@ -241,5 +248,15 @@ pub(super) fn unmount(node: &Node<'_>, target: &TargetPath, patience: Duration) 
         }
         unmount::unmount(node, target)?;
     }
-    home.end(patience.min(node.deadline.remaining().saturating_sub(RESERVE)))
+    home.end(patience.min(node.deadline.remaining().saturating_sub(RESERVE)))?;
+    remove_traces(traces)
+}
+
+/// Below /run only, where nothing outlives the node.
+fn remove_traces(traces: &[PathBuf]) -> Result<()> {
+    for trace in traces.iter().filter(|trace| trace.starts_with("/run")) {
+        let (Some(parent), Some(name)) = (trace.parent(), trace.file_name()) else { continue };
+        Directory::open(parent)?.map_or(Ok(()), |parent| parent.remove(name))?;
+    }
+    Ok(())
 }

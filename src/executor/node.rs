@@ -339,8 +339,9 @@ impl World for Node<'_> {
             }
             Step::Run(run) => run::run(self, run),
             Step::Serve(daemon) => daemon::serve(self, daemon),
-            Step::EndDaemon { target, patience } => {
-                daemon::unmount(self, target, Duration::from_secs((*patience).into())).map(|()| None)
+            Step::EndDaemon { target, patience, traces } => {
+                let patience = Duration::from_secs((*patience).into());
+                daemon::unmount(self, target, patience, traces).map(|()| None)
             }
             Step::Unmount { target } => unmount::unmount(self, target).map(|()| None),
             Step::GrowImage { size, allocation } => self.grow_image(*size, *allocation).map(|()| None),
