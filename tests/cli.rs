@@ -36,7 +36,7 @@ fn json(line: &[&str]) -> Value {
     serde_json::from_str(&ok(line)).unwrap()
 }
 
-const DRIVERS: [&str; 5] = ["tmpfs", "bind", "image", "exec", "sshfs"];
+const DRIVERS: [&str; 9] = ["tmpfs", "bind", "image", "exec", "sshfs", "s3", "rclone", "webdav", "glusterfs"];
 
 #[test]
 fn without_a_command_it_says_what_to_try() {

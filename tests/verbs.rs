@@ -89,6 +89,19 @@ fn plans() -> Vec<(String, Plan)> {
         ("secretfiles", &["unmount", TARGET]),
         ("overlay", &["mount", TARGET, r#"{"lower":"/srv/a"}"#]),
         ("overlay", &["unmount", TARGET]),
+        (
+            "sshfs",
+            &["mount", TARGET, r#"{"server":"a","hostKeyCheck":"off","kubernetes.io/secret/key":"YQ=="}"#],
+        ),
+        ("sshfs", &["unmount", TARGET]),
+        ("s3", &["mount", TARGET, r#"{"bucket":"a","public":"yes"}"#]),
+        ("s3", &["unmount", TARGET]),
+        ("rclone", &["mount", TARGET, r#"{"remote":"webdav","backend.url":"http://a"}"#]),
+        ("rclone", &["unmount", TARGET]),
+        ("webdav", &["mount", TARGET, r#"{"url":"http://a"}"#]),
+        ("webdav", &["unmount", TARGET]),
+        ("glusterfs", &["mount", TARGET, r#"{"server":"a","volume":"b"}"#]),
+        ("glusterfs", &["unmount", TARGET]),
         ("tmpfs", &["mount", TARGET, "{}"]),
         ("tmpfs", &["unmount", TARGET]),
         ("bind", &["mount", TARGET, source]),
@@ -227,6 +240,7 @@ fn steps_that_cannot_be_taken_back_say_so() {
                     assert_eq!(undo, Some("unmount"), "{name}");
                 }
                 Step::Run(run) => assert_eq!(undo.is_some(), run.mounts.is_some(), "{name}"),
+                Step::Serve(_) => assert!(undo.is_some_and(|undo| undo.starts_with("unmount")), "{name}"),
                 Step::Format { .. } | Step::GrowImage { .. } | Step::Unmount { .. } => {
                     assert_eq!(undo, None, "{name}");
                 }
@@ -239,6 +253,7 @@ fn steps_that_cannot_be_taken_back_say_so() {
             | Step::MountShare { .. }
             | Step::MountFiles { .. }
             | Step::MountOverlay { .. }
+            | Step::Serve(_)
             | Step::Bind { .. } => true,
             Step::Run(run) => run.mounts.is_some(),
             _ => false,

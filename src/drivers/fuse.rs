@@ -37,6 +37,8 @@ pub(super) fn daemon(program: &'static str, from: &str, target: &TargetPath, fla
         files: BTreeMap::new(),
         stdin: None,
         scratch: false,
+        probe: Vec::new(),
+        futile: "",
         listed: false,
         traces: Vec::new(),
         target: target.clone(),
@@ -97,16 +99,23 @@ pub(super) fn further(
     }
 }
 
+/// What a pod's fsGroup leaves to others where the kernel knows who is in the group.
+pub(super) const BY_KERNEL: u32 = 0o007;
+
+/// The same where the program asks the node's list of groups, in which no container's are: everybody in the pod,
+/// who is all that can see the volume.
+pub(super) const BY_PROGRAM: u32 = 0o000;
+
 /// Whose the files are shown to be: `uid=…`, `gid=…`, `umask=…`, as far as anybody said. A pod's fsGroup gets the
-/// files, and may write them.
+/// files, and may write them; `others` is the mask then.
 pub(super) fn owner_words(
     uid: Option<Id>,
     gid: Option<Id>,
     umask: Option<Mode>,
-    options: &Options,
+    (options, others): (&Options, u32),
 ) -> Vec<String> {
     let group = options.fs_group.as_ref().map(|group| Id(group.gid));
-    let umask = umask.map(|mode| mode.0).or(group.map(|_| 0o007));
+    let umask = umask.map(|mode| mode.0).or(group.map(|_| others));
     let words = [
         uid.map(|uid| format!("uid={}", uid.0)),
         gid.or(group).map(|gid| format!("gid={}", gid.0)),

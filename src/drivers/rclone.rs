@@ -394,7 +394,8 @@ impl Mount<'_> {
         let defaults = DEFAULTS.iter().filter(|(key, _)| given.iter().all(|(other, _)| other != key));
         let settings =
             defaults.map(|(key, value)| ((*key).to_owned(), Some((*value).to_owned()))).chain(given.clone());
-        let owner = fuse::owner_words(self.uid, self.gid, self.umask, volume)
+        let umask = self.umask.or(volume.fs_group.is_none().then_some(Mode(0o022)));
+        let owner = fuse::owner_words(self.uid, self.gid, umask, (volume, fuse::BY_KERNEL))
             .into_iter()
             .map(|word| format!("--{word}"));
         let source = format!("volume:{}", self.path);
@@ -419,7 +420,12 @@ impl Mount<'_> {
             .concat(),
             files: self.config.files.into_iter().chain([("rclone.conf", self.config.content)]).collect(),
             scratch: true,
-            listed: true,
+            probe: [
+                fuse::texts(["lsd", "--retries=1", "--low-level-retries=1", "--contimeout=10s", "--config"]),
+                vec![Word::File { before: String::new(), name: "rclone.conf" }],
+                fuse::texts([source.clone()]),
+            ]
+            .concat(),
             servers: self.servers,
             ..fuse::daemon("rclone", &self.from, target, flags)
         };

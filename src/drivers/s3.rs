@@ -39,7 +39,7 @@ crate::options! {
         uid: Option<Id> = "uid" {},
         /// Their group. The default is the pod's fsGroup.
         gid: Option<Id> = "gid" {},
-        /// Which permissions all files are without. The default is 0007 with an fsGroup.
+        /// Which permissions all files are without. The default is what their metadata say, and 0000 with an fsGroup.
         umask: Option<Mode> = "umask" {},
         /// Comma list of further flags and options of s3fs.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"], example: "noexec" },
@@ -206,7 +206,7 @@ fn s3fs(
     let mut daemon = Daemon {
         words: [
             fuse::texts([source.clone(), target.to_string(), "-f".into()]),
-            fuse::options(["allow_other"]),
+            fuse::options(["allow_other", "dbglevel=crit"]),
             vec![Word::Text("-o".into()), Word::Scratch { before: "tmpdir=".into() }],
             fuse::options(options.endpoint.as_ref().map(|url| format!("url={}", url.0))),
             fuse::options(options.region.as_ref().map(|region| format!("endpoint={}", region.0))),
@@ -235,7 +235,7 @@ fn s3fs(
 
 /// The root belongs to whom the files belong to.
 fn owner(options: &S3Options, volume: &Options) -> Vec<String> {
-    let words = fuse::owner_words(options.uid, options.gid, options.umask, volume);
+    let words = fuse::owner_words(options.uid, options.gid, options.umask, (volume, fuse::BY_PROGRAM));
     let root = words.iter().filter(|word| word.starts_with("umask=")).map(|word| format!("mp_{word}"));
     words.iter().cloned().chain(root).collect()
 }

@@ -202,7 +202,12 @@ impl Driver for Sshfs {
                     .split(' '),
                 ),
                 fuse::options(fuse::flag_words(flags)),
-                fuse::options(fuse::owner_words(options.uid, options.gid, options.umask, request.options)),
+                fuse::options(fuse::owner_words(
+                    options.uid,
+                    options.gid,
+                    options.umask,
+                    (request.options, fuse::BY_KERNEL),
+                )),
                 fuse::options(further),
             ]
             .concat(),

@@ -1,7 +1,8 @@
 //! `webdav`: a directory of a web server, by davfs2.
 //!
 //! What pods write is stored when they close the file. davfs2 keeps its cache in the node's `/var/cache/davfs2`,
-//! which only its own user can enter.
+//! which only its own user can enter. It lets nobody make a file whom the node's list of users lacks: for pods of
+//! other users than root there is driver `rclone` with `remote: webdav`.
 
 use super::fuse::{self, Plain, Url};
 use crate::driver::{Driver, Request};
@@ -30,7 +31,7 @@ crate::options! {
         uid: Option<Id> = "uid" {},
         /// The same for the group. The default is the pod's fsGroup.
         gid: Option<Id> = "gid" {},
-        /// Which permissions all files are shown without. The default is 0007 with an fsGroup, else 0022.
+        /// Which permissions all files are shown without. The default is 0000 with an fsGroup, else 0022.
         umask: Option<Mode> = "umask" {},
         /// Comma list of further flags.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"], example: "noexec" },
@@ -100,6 +101,7 @@ impl Driver for Webdav {
                 ("secrets", secrets(&options, volume)?),
             ]
             .into(),
+            futile: "mounting anyway",
             traces: vec![pid_file(target)],
             servers: vec![options.url.host()],
             ..fuse::daemon("mount.davfs", &options.url.0, target, flags)
@@ -124,7 +126,8 @@ fn pid_file(target: &TargetPath) -> PathBuf {
 
 /// davfs2 takes two modes where others take one mask.
 fn owner(options: &WebdavOptions, volume: &Options) -> Vec<String> {
-    let words = fuse::owner_words(options.uid, options.gid, options.umask, volume);
+    let umask = options.umask.or(volume.fs_group.is_none().then_some(Mode(0o022)));
+    let words = fuse::owner_words(options.uid, options.gid, umask, (volume, fuse::BY_PROGRAM));
     let modes =
         |mask: u32| [format!("dir_mode={:04o}", 0o777 & !mask), format!("file_mode={:04o}", 0o666 & !mask)];
     let mask = |word: &str| u32::from_str_radix(word.strip_prefix("umask=")?, 8).ok();

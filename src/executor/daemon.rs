@@ -132,8 +132,12 @@ impl Home {
         if let Some(content) = &daemon.stdin {
             helper = helper.stdin(self.content(content, deadline, &mut masked)?);
         }
-        let words = daemon.words.iter().map(|word| self.word(word)).collect::<Result<Vec<_>>>()?;
-        helper.args(words).mask(&masked).launch(&self.scope)
+        let words = |words: &[Word]| words.iter().map(|word| self.word(word)).collect::<Result<Vec<_>>>();
+        if !daemon.probe.is_empty() {
+            let probe = Helper::find(daemon.program)?.args(words(&daemon.probe)?).mask(&masked);
+            probed(daemon, probe, deadline)?;
+        }
+        helper.args(words(&daemon.words)?).mask(&masked).launch(&self.scope)
     }
 }
 
@@ -143,6 +147,19 @@ fn printed(argv: &[&str], secret: &Secret, deadline: &Deadline) -> Result<Secret
     let outcome =
         Helper::find(program)?.args(words).stdin(secret.clone()).answering().run_to_success(deadline)?;
     Ok(Secret::new(outcome.answer.trim().as_bytes().to_vec()))
+}
+
+/// Only an answer in time counts: whoever has much to tell has it.
+fn probed(daemon: &Daemon, probe: Helper, deadline: &Deadline) -> Result<()> {
+    let asked = Deadline::after(PATIENCE.min(deadline.remaining() / 2));
+    match probe.run(&asked) {
+        Ok(outcome) if !outcome.success() => {
+            let text = format!("cannot find {}: {}", daemon.from, outcome.describe(daemon.program));
+            Err(Failure::new(Code::NotFound, text).into())
+        }
+        Err(error) if !asked.expired() => Err(error),
+        _ => deadline.check(&format!("asking for {}", daemon.from)).map_err(Into::into),
+    }
 }
 
 /// The step.
@@ -184,6 +201,10 @@ fn started(node: &Node<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
             let text = format!("{} cannot be listed ({errno}){}", daemon.from, said(&running));
             Failure::new(Code::Internal, text)
         })? {
+            if !daemon.futile.is_empty() && running.words().contains(daemon.futile) {
+                let text = format!("{} does not answer:{}", daemon.from, said(&running));
+                return Err(Failure::new(Code::NotFound, text).into());
+            }
             return mount::restrict(&place, daemon.flags, Way::Detached);
         }
         if let Some(status) = ended

@@ -24,6 +24,10 @@ pub struct Daemon {
     pub servers: Vec<String>,
     /// Its arguments. Everybody on the node can read them.
     pub words: Vec<Word>,
+    /// Arguments with which it first says whether the server has what is to be mounted, if it would mount without
+    /// asking; empty if it asks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub probe: Vec<Word>,
     /// Its private files by their names: in memory, for root alone, there until it is unmounted.
     pub files: BTreeMap<&'static str, Content>,
     /// What it reads from standard input; without this, nothing.
@@ -31,6 +35,9 @@ pub struct Daemon {
     pub stdin: Option<Content>,
     /// Whether it gets a directory on disk for what it has to keep meanwhile, gone with the unmount.
     pub scratch: bool,
+    /// What it says when it mounts although the server does not answer; empty if it does not do that.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub futile: &'static str,
     /// Whether its root is listed before it counts as mounted: some programs mount first and ask their server
     /// later.
     pub listed: bool,

@@ -9,3 +9,4 @@ mod support;
 mod node;
 mod sshd;
 mod sshfs;
+mod stores;

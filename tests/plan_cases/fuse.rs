@@ -55,4 +55,86 @@ pub(super) const CASES: &[Case] = &[
         ],
     ),
     case("sshfs-unmount", "sshfs", "{}", &["unmount", "@"]),
+    case(
+        "s3-s3fs",
+        "s3",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"bucket":"web","endpoint":"https://s3.example.com","kubernetes.io/secret/accessKeyID":"czNjcjN0","kubernetes.io/secret/secretAccessKey":"aHVudGVyMg=="}"#,
+        ],
+    ),
+    case(
+        "s3-s3fs-all",
+        "s3",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"bucket":"web","objectPath":"/a/b/","url":"oss.example.com","region":"eu-1","pathStyle":"false","uid":"1000","umask":"0022","mountOptions":"noexec,multireq_max=5,retries=9","kubernetes.io/readwrite":"ro","kubernetes.io/fsGroup":"3000","kubernetes.io/secret/access-key":"czNjcjN0","kubernetes.io/secret/secret-key":"aHVudGVyMg=="}"#,
+        ],
+    ),
+    case("s3-public", "s3", "{}", &["mount", "@", r#"{"bucket":"web","public":"true"}"#]),
+    case(
+        "s3-rclone",
+        "s3",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"bucket":"web","prefix":"a","mounter":"rclone","region":"eu-1","kubernetes.io/secret/akId":"czNjcjN0","kubernetes.io/secret/akSecret":"aHVudGVyMg=="}"#,
+        ],
+    ),
+    case("s3-unmount", "s3", "{}", &["unmount", "@"]),
+    case(
+        "rclone-webdav",
+        "rclone",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"remote":"webdav","path":"a b","backend.url":"https://dav.example.com:8443/x","backend.user":"web","kubernetes.io/secret/pass":"aHVudGVyMg=="}"#,
+        ],
+    ),
+    case(
+        "rclone-sftp-all",
+        "rclone",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"type":"sftp","path":"/srv","backend.host":"files.example.com","uid":"1000","umask":"0077","mountOptions":"vfs-cache-mode=full,vfs-cache-max-size=1G,no-modtime,noexec","kubernetes.io/readwrite":"ro","kubernetes.io/fsGroup":"3000","kubernetes.io/secret/known_hosts":"czNjcjN0","kubernetes.io/secret/key_pem":"aHVudGVyMgpodW50ZXIyCg=="}"#,
+        ],
+    ),
+    case("rclone-unmount", "rclone", "{}", &["unmount", "@"]),
+    case(
+        "webdav-all",
+        "webdav",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"url":"https://files.example.com/web","locks":"true","uid":"1000","kubernetes.io/fsGroup":"3000","mountOptions":"noexec","kubernetes.io/secret/username":"czNjcjN0","kubernetes.io/secret/password":"aHVudGVyMg=="}"#,
+        ],
+    ),
+    case(
+        "webdav-anonymous",
+        "webdav",
+        "{}",
+        &["mount", "@", r#"{"server":"http://10.0.0.1","kubernetes.io/readwrite":"ro"}"#],
+    ),
+    case("webdav-unmount", "webdav", "{}", &["unmount", "@"]),
+    case(
+        "glusterfs-all",
+        "glusterfs",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"servers":"g1.example.com, fd00::7","volume":"web","subDir":"/a/b/","mountOptions":"noexec,acl,direct-io-mode=disable","kubernetes.io/readwrite":"ro"}"#,
+        ],
+    ),
+    case("glusterfs-defaults", "glusterfs", "{}", &["mount", "@", r#"{"server":"g1","path":"web"}"#]),
+    case("glusterfs-unmount", "glusterfs", "{}", &["unmount", "@"]),
 ];

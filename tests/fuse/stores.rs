@@ -1,0 +1,199 @@
+//! Drivers whose servers are a program without a configuration: `s3`, `rclone`, `webdav`.
+
+use crate::node::{Node, PASSWORD, Server, alone, end, lives, mounts_at, sh};
+use crate::sshd::base64;
+use serde_json::{Value, json};
+use std::fs;
+use std::time::Duration;
+
+const DAV: &str = "http://127.0.0.1:8080";
+const STORE: &str = "http://127.0.0.1:5000";
+
+/// rclone's own server of a protocol, where `web` has [`PASSWORD`].
+fn serve(protocol: &str, directory: &str, port: u16) -> Server {
+    let address = format!("127.0.0.1:{port}");
+    let words = [
+        "serve",
+        protocol,
+        directory,
+        "--addr",
+        &address,
+        "--dir-cache-time",
+        "0",
+        "--user",
+        "web",
+        "--pass",
+        PASSWORD,
+    ];
+    Server::start("rclone", &words, port)
+}
+
+/// A store that speaks S3, with a bucket `web`; nothing where no such store is installed.
+fn store(name: &str) -> Option<Server> {
+    let Ok(program) = which("moto_server") else {
+        crate::support::skip(name, "moto_server is not installed: pip install 'moto[server]'");
+        return None;
+    };
+    let server = Server::start(&program, &["-H", "127.0.0.1", "-p", "5000"], 5000);
+    sh(&format!("curl --fail --silent --request PUT {STORE}/web"));
+    Some(server)
+}
+
+fn which(program: &str) -> Result<String, ()> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let found = path.split(':').map(|directory| format!("{directory}/{program}"));
+    found.into_iter().find(|path| fs::metadata(path).is_ok()).ok_or(())
+}
+
+fn of_store() -> Value {
+    json!({"bucket": "web", "endpoint": STORE, "kubernetes.io/secret/accessKeyID": base64("AKIAEXAMPLE"),
+        "kubernetes.io/secret/secretAccessKey": base64("secret/key+of=store")})
+}
+
+fn of_webdav() -> Value {
+    json!({"url": DAV, "user": "web", "kubernetes.io/secret/password": base64(PASSWORD)})
+}
+
+fn of_rclone() -> Value {
+    json!({"remote": "webdav", "backend.url": DAV, "backend.vendor": "other", "backend.user": "web",
+        "kubernetes.io/secret/pass": base64(PASSWORD)})
+}
+
+fn with(options: &Value, key: &str, value: &str) -> Value {
+    let mut options = options.clone();
+    options[key] = value.into();
+    options
+}
+
+/// Fails with these words and leaves nothing.
+fn refuses(node: &Node, options: &Value, said: &str) {
+    let target = node.pod("1");
+    let failure = node.mount(&target, options).failure();
+    assert!(failure.contains(said) && failure.contains("127.0.0.1"), "{failure}");
+    assert_eq!(mounts_at(&target), 0);
+    node.is_clean(&[]);
+}
+
+#[test]
+fn s3_by_s3fs() {
+    const NAME: &str = "stores::s3_by_s3fs";
+    alone(NAME, &["s3fs", "curl"], || {
+        let node = Node::new("s3");
+        let Some(_server) = store(NAME) else { return };
+        lives(&node, &of_store());
+        node.is_clean(&[]);
+        let target = node.pod("1");
+        let group =
+            with(&with(&of_store(), "prefix", "directory"), "kubernetes.io/mounterArgs.FsGroup", "3000");
+        node.mount(&target, &group).success();
+        Node::keeps_secret("key+of=store");
+        assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "written");
+        sh(&format!(
+            "setpriv --reuid 1000 --regid 1000 --groups 3000 sh -c 'echo x > {}/x'",
+            target.display()
+        ));
+        end(&node.daemons());
+        node.unmount(&target).success();
+        refuses(&node, &with(&of_store(), "bucket", "none"), "NoSuchBucket");
+    });
+}
+
+#[test]
+fn s3_by_rclone() {
+    const NAME: &str = "stores::s3_by_rclone";
+    alone(NAME, &["rclone", "curl"], || {
+        let node = Node::new("s3");
+        let Some(_server) = store(NAME) else { return };
+        let options = with(&of_store(), "mounter", "rclone");
+        lives(&node, &options);
+        node.is_clean(&[]);
+        refuses(&node, &with(&options, "bucket", "none"), "directory not found");
+        refuses(&node, &with(&options, "endpoint", "http://127.0.0.1:1"), "connection refused");
+    });
+}
+
+#[test]
+fn rclone_of_webdav() {
+    alone("stores::rclone_of_webdav", &["rclone"], || {
+        let node = Node::new("rclone");
+        let directory = node.make("srv");
+        let _server = serve("webdav", &directory, 8080);
+        lives(&node, &of_rclone());
+        // What was closed is stored, however soon the volume went.
+        assert_eq!(fs::read_to_string(format!("{directory}/directory/file")).unwrap(), "written");
+        node.is_clean(&[]);
+        refuses(
+            &node,
+            &with(&of_rclone(), "kubernetes.io/secret/pass", &base64("another")),
+            "401 Unauthorized",
+        );
+        refuses(&node, &with(&of_rclone(), "path", "none"), "directory not found");
+    });
+}
+
+#[test]
+fn rclone_of_sftp_and_a_killed_daemon() {
+    alone("stores::rclone_of_sftp_and_a_killed_daemon", &["rclone"], || {
+        let node = Node::new("rclone");
+        let _server = serve("sftp", &node.make("srv"), 2022);
+        let options = json!({"remote": "sftp", "backend.host": "127.0.0.1", "backend.port": "2022",
+            "backend.user": "web", "hostKeyCheck": "off", "kubernetes.io/secret/pass": base64(PASSWORD)});
+        let target = node.pod("1");
+        node.mount(&target, &with(&options, "kubernetes.io/mounterArgs.FsGroup", "3000")).success();
+        sh(&format!(
+            "setpriv --reuid 1000 --regid 1000 --groups 3000 sh -c 'echo x > {}/x'",
+            target.display()
+        ));
+        assert!(sh("grep -rlF 'w!o' /run/flexvol || true").is_empty(), "the password is not as it was typed");
+        end(&node.daemons());
+        node.unmount(&target).success();
+        node.is_clean(&[]);
+    });
+}
+
+#[test]
+fn webdav_by_davfs2() {
+    alone("stores::webdav_by_davfs2", &["mount.davfs", "rclone"], || {
+        let node = Node::new("webdav");
+        let directory = node.make("srv");
+        let _server = serve("webdav", &directory, 8080);
+        lives(&node, &of_webdav());
+        assert_eq!(fs::read_to_string(format!("{directory}/directory/file")).unwrap(), "written");
+        node.is_clean(&["mount.davfs"]);
+        let target = node.pod("1");
+        node.mount(&target, &with(&of_webdav(), "kubernetes.io/mounterArgs.FsGroup", "3000")).success();
+        sh(&format!(
+            "setpriv --reuid 1000 --regid 1000 --groups 3000 sh -c 'echo x > {}/x'",
+            target.display()
+        ));
+        // It leaves a file that would keep it from mounting here again.
+        end(&node.daemons());
+        node.unmount(&target).success();
+        node.mount(&target, &of_webdav()).success();
+        node.unmount(&target).success();
+        refuses(
+            &node,
+            &with(&of_webdav(), "kubernetes.io/secret/password", &base64("another")),
+            "Could not authenticate",
+        );
+        refuses(&node, &with(&of_webdav(), "url", &format!("{DAV}/none")), "404 Not Found");
+    });
+}
+
+#[test]
+fn dropped_servers_hold_up_no_unmount() {
+    alone("stores::dropped_servers_hold_up_no_unmount", &["mount.davfs", "rclone"], || {
+        let (webdav, rclone) = (Node::new("webdav"), Node::new("rclone"));
+        let _server = serve("webdav", &webdav.make("srv"), 8080);
+        let (one, two) = (webdav.pod("1"), rclone.pod("1"));
+        webdav.mount(&one, &of_webdav()).success();
+        rclone.mount(&two, &of_rclone()).success();
+        sh("ip link set lo down");
+        for (node, target) in [(&webdav, &one), (&rclone, &two)] {
+            let run = node.unmount(target);
+            run.success();
+            assert!(run.took < Duration::from_secs(19), "{:?}", run.took);
+            node.is_clean(&[]);
+        }
+    });
+}
