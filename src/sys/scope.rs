@@ -75,11 +75,21 @@ impl Scope {
             self.directories().for_each(|directory| kill(&directory));
             std::thread::sleep(TICK);
         }
-        for directory in self.directories().filter(|directory| is_ours(directory)) {
-            let _ = std::fs::remove_dir(&directory);
+        // One whose threads are still ending is busy without a process in it.
+        while self.is_empty() && !self.remove() && start.elapsed() < LAST_WAIT {
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Whether none of ours is left; systemd removes its own.
+    fn remove(&self) -> bool {
+        let ours = self.directories().filter(|directory| is_ours(directory));
+        ours.fold(true, |all, directory| {
+            let removed = std::fs::remove_dir(&directory).is_ok();
             // The last one takes away what all of them share.
             let _ = directory.parent().map(std::fs::remove_dir);
-        }
+            all && removed
+        })
     }
 
     fn wait(&self, patience: Duration) {
