@@ -8,16 +8,16 @@ use std::fmt::Write as _;
 pub(super) fn example(driver: &dyn Driver) -> String {
     let examples = driver.options().iter().filter(|option| !option.example.is_empty());
     let options: Vec<_> = examples.map(|option| (option.name, option.example)).collect();
-    let (name, keys) = (format!("example.com/{}", driver.name()), secret_keys(driver.name()));
-    manifest(driver.name(), &name, &options, !keys.is_empty()) + &secret(driver.name(), &name, keys)
+    let (name, keys) = (format!("example.com/{}", driver.name()), secret_keys(driver));
+    manifest(driver.name(), &name, &options, !keys.is_empty()) + &secret(driver.name(), &name, &keys)
 }
 
 /// Of the Secret without which a driver does nothing.
-fn secret_keys(driver: &str) -> &'static [&'static str] {
-    match driver {
-        "cifs" => &["username", "password"],
-        "secretfiles" => &["tls.crt", "tls.key"],
-        _ => &[],
+fn secret_keys(driver: &dyn Driver) -> Vec<&'static str> {
+    match driver.name() {
+        "cifs" => vec!["username", "password"],
+        "secretfiles" => vec!["tls.crt", "tls.key"],
+        _ => driver.secrets().iter().filter(|spec| spec.example).map(|spec| spec.keys[0]).collect(),
     }
 }
 
@@ -123,9 +123,7 @@ mod tests {
         for driver in ALL.iter().filter(|driver| driver.name() != "exec") {
             let examples = driver.options().iter().filter(|option| !option.example.is_empty());
             let own = examples.map(|option| (option.name.to_owned(), option.example.to_owned())).collect();
-            let secrets = secret_keys(driver.name()).iter();
-            let secrets = secrets.map(|key| ((*key).to_owned(), Secret::new(b"x".to_vec()))).collect();
-            let keys = driver.secrets().iter().filter(|secret| secret.example).map(|secret| secret.keys[0]);
+            let keys = secret_keys(*driver).into_iter();
             let secrets = keys.map(|key| (key.to_owned(), Secret::new(b"x".to_vec()))).collect();
             let options = Options { secrets, own, ..Options::default() };
             let target = TargetPath::parse("/pods/1/volumes/example.com~x/data".as_ref()).unwrap();

@@ -269,7 +269,7 @@ impl Driver for Rclone {
             uid: options.uid,
             gid: options.gid,
             umask: options.umask,
-            mount_options: options.mount_options.as_deref(),
+            further: options.mount_options.as_deref(),
         };
         mount.plan(target, volume)
     }
@@ -380,13 +380,13 @@ pub(super) struct Mount<'a> {
     pub(super) uid: Option<Id>,
     pub(super) gid: Option<Id>,
     pub(super) umask: Option<Mode>,
-    pub(super) mount_options: Option<&'a str>,
+    pub(super) further: Option<&'a str>,
 }
 
 impl Mount<'_> {
     /// The plan.
     pub(super) fn plan(self, target: &TargetPath, volume: &Options) -> Result<Plan> {
-        let (flags, further) = fuse::further(self.mount_options, volume, RULES)?;
+        let (flags, further) = fuse::further(self.further, volume, RULES)?;
         if flags.atime == Atime::Never {
             return Err(Failure::options("mountOptions: \"noatime\" has no meaning here: leave it out"));
         }

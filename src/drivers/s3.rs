@@ -282,7 +282,7 @@ fn by_rclone(
         uid: options.uid,
         gid: options.gid,
         umask: options.umask,
-        mount_options: options.mount_options.as_deref(),
+        further: options.mount_options.as_deref(),
     };
     mount.plan(target, volume)
 }
