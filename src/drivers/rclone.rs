@@ -3,6 +3,10 @@
 //! Options of the kind go by `backend.KEY`, secrets by the same keys of the Secret. Both are on a list: rclone
 //! has options that read files of the node, run programs on it or use its identity, and none of these is a
 //! tenant's. So the node's own file system is no backend either.
+//!
+//! Files are written from the beginning to the end, and stored when they are closed. To change them in place,
+//! mountOptions have `vfs-cache-mode=writes`: then files are stored a moment later, and what has not reached the
+//! server when the volume is unmounted is lost.
 
 use super::fuse::{self, RemotePath};
 use crate::driver::{Driver, Request};
@@ -38,7 +42,8 @@ crate::options! {
         gid: Option<Id> = "gid" {},
         /// Which permissions all files are shown without. The default is 0007 with an fsGroup, else 0022.
         umask: Option<Mode> = "umask" {},
-        /// Comma list of further flags and of options of rclone's mount.
+        /// Comma list of further flags and of options of rclone's mount. `vfs-cache-mode=writes` lets files be
+        /// changed in place, and loses what has not reached the server when the volume is unmounted.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"], example: "noexec" },
     }
 }
@@ -200,9 +205,10 @@ const RULES: &[Rule] = &[
     Rule("vfs-case-insensitive", Value::None),
 ];
 
-/// What a volume gets that does not say otherwise: files can be changed in place, and what is closed is stored.
+/// What a volume gets that does not say otherwise. Without a cache a file that is closed is stored, or closing it
+/// fails; but files can only be written from the beginning to the end.
 const DEFAULTS: [(&str, &str); 5] = [
-    ("vfs-cache-mode", "writes"),
+    ("vfs-cache-mode", "off"),
     ("vfs-write-back", "0s"),
     ("dir-cache-time", "5s"),
     ("contimeout", "10s"),
