@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 mod support;
 use support::Plugin;
+use support::namespace::enter;
 
 /// What an admin allows who has these volumes.
 const ALLOWED: &str = r#"{"policy":{"bindRoots":["/srv/local","/srv/file-sync"],"imageRoots":["/"]}}"#;
@@ -264,6 +265,10 @@ const VOLUME: &str =
 
 #[test]
 fn the_directory_chooses_in_init_and_mount_alike() {
+    // If we are wrong, a directory of the node is mounted.
+    if !enter("the_directory_chooses_in_init_and_mount_alike") {
+        return;
+    }
     let target = tempfile::tempdir().unwrap();
     let mount = ["mount", target.path().to_str().unwrap(), VOLUME];
     let refused = answer("ramax.com~local-storage", None, &mount);
@@ -292,6 +297,10 @@ fn the_directory_chooses_in_init_and_mount_alike() {
 /// Else an image would be made on the node's disk, beneath the share that is not there.
 #[test]
 fn a_share_that_is_not_mounted_is_left_alone() {
+    // If we are wrong, an image is mounted.
+    if !enter("a_share_that_is_not_mounted_is_left_alone") {
+        return;
+    }
     let (target, share) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let target = target.path().to_str().unwrap();
     let mount = |share: &str| {
@@ -310,6 +319,9 @@ fn a_share_that_is_not_mounted_is_left_alone() {
 /// All that kubelet and a controller-manager ask of one that is attached, mounted aside.
 #[test]
 fn the_stages_of_an_attached_volume_do_nothing() {
+    if !enter("the_stages_of_an_attached_volume_do_nothing") {
+        return;
+    }
     let aside = tempfile::tempdir().unwrap();
     let aside = aside.path().to_str().unwrap();
     let json = r#"{"share":"/srv","file":"a"}"#;
