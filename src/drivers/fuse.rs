@@ -46,9 +46,10 @@ pub(super) fn daemon(program: &'static str, from: &str, target: &TargetPath, fla
     }
 }
 
-/// The plan of mounting; `file_system` is the type in the mount table.
+/// The plan of mounting; `file_system` is the type in the mount table, empty if nobody knows it for sure.
 pub(super) fn mount(file_system: &str, source: Source, daemon: Daemon) -> Plan {
-    let view = View { file_system: Some(file_system.into()), source, access: super::access(daemon.flags) };
+    let file_system = Some(file_system.to_owned()).filter(|name| !name.is_empty());
+    let view = View { file_system, source, access: super::access(daemon.flags) };
     Plan {
         goal: Goal::Mounted { target: daemon.target.clone(), view },
         steps: vec![Step::PrepareTarget { target: daemon.target.clone() }, Step::Serve(daemon)],

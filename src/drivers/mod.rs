@@ -1,11 +1,14 @@
 //! The drivers, one file a kind of storage, and the one table of them.
 
 pub mod bind;
+pub mod blobfuse;
+pub mod cephfs;
 pub mod cifs;
 pub mod exec;
 mod fuse;
 pub mod glusterfs;
 pub mod image;
+pub mod lizardfs;
 pub mod nfs;
 pub mod overlay;
 pub mod rclone;
@@ -34,6 +37,9 @@ pub const ALL: &[&dyn Driver] = &[
     &rclone::Rclone,
     &webdav::Webdav,
     &glusterfs::Glusterfs,
+    &cephfs::Cephfs,
+    &blobfuse::Blobfuse,
+    &lizardfs::Lizardfs,
     &exec::Exec,
 ];
 

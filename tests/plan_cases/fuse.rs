@@ -137,4 +137,47 @@ pub(super) const CASES: &[Case] = &[
     ),
     case("glusterfs-defaults", "glusterfs", "{}", &["mount", "@", r#"{"server":"g1","path":"web"}"#]),
     case("glusterfs-unmount", "glusterfs", "{}", &["unmount", "@"]),
+    case(
+        "cephfs-all",
+        "cephfs",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"monitors":"10.0.0.1:6789,[fd00::7]","path":"/jupyter/","fsName":"myfs","mountUser":"web","mountOptions":"noexec","kubernetes.io/readwrite":"ro","kubernetes.io/secret/key":"aHVudGVyMg=="}"#,
+        ],
+    ),
+    case("cephfs-unmount", "cephfs", "{}", &["unmount", "@"]),
+    case(
+        "blobfuse-key",
+        "blobfuse",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"container":"web","cacheTimeout":"60","mountOptions":"noexec,attr_timeout=5","kubernetes.io/fsGroup":"3000","kubernetes.io/secret/accountname":"czNjcjN0","kubernetes.io/secret/accountkey":"aHVudGVyMg=="}"#,
+        ],
+    ),
+    case(
+        "blobfuse-token",
+        "blobfuse",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"container":"web","account":"store","endpoint":"https://store.example.com","kubernetes.io/readwrite":"ro","kubernetes.io/secret/accountsastoken":"aHVudGVyMg=="}"#,
+        ],
+    ),
+    case("blobfuse-unmount", "blobfuse", "{}", &["unmount", "@"]),
+    case(
+        "lizardfs-all",
+        "lizardfs",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"host":"mfsmaster","port":"9421","mfssubfolder":"/base/subfolder","mountOptions":"noatime,mfsioretries=5","kubernetes.io/secret/mfspassword":"aHVudGVyMg=="}"#,
+        ],
+    ),
+    case("lizardfs-unmount", "lizardfs", "{}", &["unmount", "@"]),
 ];

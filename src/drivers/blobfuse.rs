@@ -1,0 +1,155 @@
+//! `blobfuse`: a container of Azure's blob storage, by blobfuse2.
+//!
+//! Each mount has a cache of its own: two that share one destroy each other's files.
+
+use super::fuse::{self, Plain, Url};
+use crate::driver::{Driver, Request};
+use crate::failure::{Failure, Result};
+use crate::mount_options::{Rule, Value};
+use crate::plan::{Content, Daemon, Piece, Plan, Source, Word};
+use crate::protocol::{Capabilities, Options, TargetPath, VerbSet};
+use crate::schema::{Id, OptionSpec, SecretSpec};
+use crate::secret::Secret;
+use crate::settings::Settings;
+
+/// The driver.
+pub struct Blobfuse;
+
+crate::options! {
+    /// What a PV may say.
+    pub struct BlobfuseOptions {
+        /// The container.
+        container: Plain = "container" { example: "web" },
+        /// The storage account; else the Secret's `accountname`.
+        account: Option<Plain> = "account" { aliases: ["accountName"] },
+        /// Where the store is. The default is Azure's.
+        endpoint: Option<Url> = "endpoint" { aliases: ["blobEndpoint"] },
+        /// How many seconds a file stays in the cache of the node.
+        cache_timeout: u32 = "cacheTimeout" { default: "120" },
+        /// Whom the files are shown to belong to.
+        uid: Option<Id> = "uid" {},
+        /// The same for the group. The default is the pod's fsGroup.
+        gid: Option<Id> = "gid" {},
+        /// Comma list of further flags and options of libfuse.
+        mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"], example: "noexec" },
+    }
+}
+
+const ACCOUNT: SecretSpec = SecretSpec {
+    keys: &["accountname", "azurestorageaccountname"],
+    doc: "the storage account, unless an option says it",
+    example: true,
+};
+
+const KEY: SecretSpec =
+    SecretSpec { keys: &["accountkey", "azurestorageaccountkey"], doc: "the account's key", example: true };
+
+const TOKEN: SecretSpec = SecretSpec {
+    keys: &["accountsastoken", "azurestorageaccountsastoken"],
+    doc: "a shared access signature instead of the key",
+    example: false,
+};
+
+/// What a tenant may say to libfuse.
+const RULES: &[Rule] = &[
+    Rule("attr_timeout", Value::Number),
+    Rule("entry_timeout", Value::Number),
+    Rule("negative_timeout", Value::Number),
+];
+
+impl Driver for Blobfuse {
+    fn name(&self) -> &'static str {
+        "blobfuse"
+    }
+
+    fn summary(&self) -> &'static str {
+        "a container of Azure's blob storage"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        BlobfuseOptions::SPECS
+    }
+
+    fn secrets(&self) -> &'static [SecretSpec] {
+        &[ACCOUNT, KEY, TOKEN]
+    }
+
+    fn verbs(&self, _: &Settings) -> VerbSet {
+        fuse::VERBS
+    }
+
+    fn capabilities(&self, _: &Settings) -> Capabilities {
+        fuse::CAPABILITIES
+    }
+
+    fn programs<'a>(&self, _: &'a Settings) -> Vec<&'a str> {
+        vec!["blobfuse2"]
+    }
+
+    fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan> {
+        let options = BlobfuseOptions::parse(&request.options.own)?;
+        let (flags, further) = fuse::further(options.mount_options.as_deref(), request.options, RULES)?;
+        let store = options.endpoint.as_ref().map_or("blob.core.windows.net".to_owned(), Url::host);
+        let owner = fuse::owner_words(options.uid, options.gid, None, (request.options, fuse::BY_KERNEL));
+        let daemon = Daemon {
+            words: [
+                fuse::texts(["mount".to_owned(), target.to_string()]),
+                vec![Word::File { before: "--config-file=".into(), name: "config.yaml" }],
+                fuse::texts(["--foreground", "--allow-other"]),
+                fuse::texts(flags.read_only.then_some("--read-only")),
+                fuse::options(fuse::flag_words(flags).into_iter().filter(|word| word != "ro")),
+                fuse::options(owner),
+                fuse::options(further),
+            ]
+            .concat(),
+            files: [("config.yaml", config(&options, request.options)?)].into(),
+            scratch: true,
+            servers: vec![store.clone()],
+            ..fuse::daemon(
+                "blobfuse2",
+                &format!("container {} of {store}", options.container.0),
+                target,
+                flags,
+            )
+        };
+        Ok(fuse::mount("", Source::Any, daemon))
+    }
+
+    fn unmount(&self, target: &TargetPath, _: &Settings) -> Result<Plan> {
+        Ok(Plan::end_daemon(target, fuse::WRITING_BACK))
+    }
+}
+
+/// In YAML, every text in single quotes.
+fn config(options: &BlobfuseOptions, volume: &Options) -> Result<Content> {
+    let account = match &options.account {
+        Some(account) => Secret::new(account.0.clone().into_bytes()),
+        None => fuse::secret_line(volume, &ACCOUNT)?
+            .ok_or_else(|| Failure::options("secret lacks \"accountname\": add it, or option account"))?,
+    };
+    let (mode, name, secret) = match (fuse::secret_line(volume, &KEY)?, fuse::secret_line(volume, &TOKEN)?) {
+        (Some(key), None) => ("key", "account-key", key),
+        (None, Some(token)) => ("sas", "sas", token),
+        _ => {
+            let text = "secret needs either \"accountkey\" or \"accountsastoken\": give it exactly one";
+            return Err(Failure::options(text));
+        }
+    };
+    let endpoint =
+        options.endpoint.iter().map(|url| format!("  endpoint: '{}'\n", url.0)).collect::<String>();
+    let content = fuse::content("logging:\n  type: base\n  level: log_err\n  file-path: /dev/stderr\n")
+        .text("components: [libfuse, file_cache, attr_cache, azstorage]\nfile_cache:\n  path: '")
+        .piece(Piece::Scratch)
+        .text(format!("'\n  timeout-sec: {}\nazstorage:\n  type: block\n", options.cache_timeout))
+        .text(format!("  container: '{}'\n  mode: {mode}\n{endpoint}  account-name: '", options.container.0))
+        .secret(&quoted(&account))
+        .text(format!("'\n  {name}: '"))
+        .secret(&quoted(&secret));
+    Ok(content.text("'\n"))
+}
+
+/// A quote is doubled.
+fn quoted(secret: &Secret) -> Secret {
+    let bytes = secret.expose().iter();
+    Secret::new(bytes.flat_map(|byte| (*byte == b'\'').then_some(b'\'').into_iter().chain([*byte])).collect())
+}
