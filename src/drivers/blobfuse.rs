@@ -136,7 +136,7 @@ fn config(options: &BlobfuseOptions, volume: &Options) -> Result<Content> {
         }
     };
     let endpoint =
-        options.endpoint.iter().map(|url| format!("  endpoint: '{}'\n", url.0)).collect::<String>();
+        options.endpoint.as_ref().map(|url| format!("  endpoint: '{}'\n", url.0)).unwrap_or_default();
     let content = fuse::content("logging:\n  type: base\n  level: log_err\n  file-path: /dev/stderr\n")
         .text("components: [libfuse, file_cache, attr_cache, azstorage]\nfile_cache:\n  path: '")
         .piece(Piece::Scratch)

@@ -1,4 +1,4 @@
-//! `lizardfs`: a directory of LizardFS (or MooseFS of old), by mfsmount.
+//! `lizardfs`: a directory of such a cluster, by mfsmount.
 
 use super::fuse::{self, Host, RemotePath};
 use super::share::Port;
