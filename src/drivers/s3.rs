@@ -240,9 +240,9 @@ fn owner(options: &S3Options, volume: &Options) -> Vec<String> {
     words.iter().cloned().chain(root).collect()
 }
 
-/// For people, the server's name in it.
+/// For people, the server's name in it, and why it is that one.
 fn from(options: &S3Options) -> String {
-    let store = options.endpoint.as_ref().map_or("s3.amazonaws.com", |url| &url.0);
+    let store = options.endpoint.as_ref().map_or("s3.amazonaws.com, without option endpoint", |url| &url.0);
     format!("bucket {} of {store}", options.bucket.0)
 }
 
