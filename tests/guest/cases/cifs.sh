@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# cifs: the kernel's client against Samba, without mount.cifs.
+chapter "cifs"
+LIMIT=60 says "guest: smbd serves" '' quietly start_smb
+name_server smb.test 127.0.2.1
+name_server dead-smb.test 127.0.2.9
+drop_server dead-smb.test
+install_driver cifs '{"deadlines":{"mount":10,"unmount":5}}'
+says "guest: no mount.cifs" '' sh -c 'command -v mount.cifs mount.smb3'
+
+share() {
+    printf '"source":"//%s/%s","connectTimeout":"1"' "$1" "$2"
+}
+alice=$(secret username alice),$(secret password "$SMB_PASSWORD")
+options=$(share smb.test share),$alice
+
+# Whoever looks at processes and their environments all the time: what shows is the kernel's to keep, not luck's.
+watch_processes() {
+    while :; do cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ; done >/tmp/watched 2>/dev/null &
+    watcher=$!
+}
+unwatch() {
+    kill "$watcher"
+    wait "$watcher" 2>/dev/null
+}
+
+# Everywhere a secret might lie in clear: processes, mounts, logs, records, the kernel's log.
+betrayed() {
+    dmesg >/tmp/dmesg
+    grep -lraF -- "$1" /tmp/watched /tmp/dmesg /proc/mounts /proc/self/mountinfo /run /var/log "$PLUGINS" 2>/dev/null
+}
+
+watch_processes
+life "guest: cifs 3.1.1" cifs "$options,\"version\":\"3.1.1\"" /srv/smb
+unwatch
+says "guest: cifs: many looks were taken" '' sh -c '[ "$(tr "\0" "\n" </tmp/watched | grep -c example~cifs/cifs)" -gt 20 ] || echo few'
+says "guest: cifs: nothing of the password anywhere" '' betrayed "$SMB_PASSWORD"
+says "guest: cifs: not of a part of it" '' betrayed 'w!o\rd'
+watch_processes
+sh -c 'sleep 0.5; :' leaked "$SMB_PASSWORD"
+unwatch
+says "guest: cifs: one that leaks is seen" /tmp/watched betrayed "$SMB_PASSWORD"
+rm /tmp/watched
+
+life "guest: cifs 2.1" cifs "$options,\"version\":\"2.1\"" /srv/smb
+
+zoe=$(secret username zoe),$(secret password "$SMB_UTF8")
+says "guest: cifs: a password in UTF-8, with a space at its end" "$ok" set_up one cifs "$(share smb.test share),$zoe"
+says "guest: cifs: serves" '?*' in_volume one cifs ls
+says "guest: cifs: the newest dialect is taken" '*vers=3.1.1,*' grep -F "$(target one cifs)" /proc/self/mounts
+says "guest: cifs: unmounts" "$ok" tear_down one cifs
+
+says "guest: cifs: a share with a space and a dollar" "$ok" set_up one cifs "$(share smb.test 'odd $share'),$alice"
+says "guest: cifs: is read" odd in_volume one cifs cat data
+says "guest: cifs: and unmounted" "$ok" tear_down one cifs
+
+says "guest: cifs: server and share" "$ok" set_up one cifs "\"server\":\"smb.test\",\"share\":\"share\",$alice"
+says "guest: cifs: unmounted, too" "$ok" tear_down one cifs
+
+says "guest: cifs: owners and modes" "$ok" \
+    set_up one cifs "$options,\"uid\":\"1234\",\"gid\":\"2345\",\"fileMode\":\"0640\",\"dirMode\":\"0750\""
+says "guest: cifs: as asked" '1234 2345 750' stat -c '%u %g %a' "$(target one cifs)"
+says "guest: cifs: for files too" '1234 2345 640' stat -c '%u %g %a' "$(target one cifs)/data"
+says "guest: cifs: unmounted as well" "$ok" tear_down one cifs
+says "guest: cifs: the pod's group" "$ok" set_up one cifs "$options,\"kubernetes.io/mounterArgs.FsGroup\":\"4321\""
+says "guest: cifs: owns it" 4321 stat -c %g "$(target one cifs)"
+says "guest: cifs: and goes" "$ok" tear_down one cifs
+
+life "guest: cifs guest" cifs "$(share smb.test guest),\"guest\":\"true\"" /srv/smb-guest
+
+wrong=$(secret username alice),$(secret password 'wrong,one')
+says "guest: cifs: a wrong password" '*"Failure"*password*' set_up one cifs "$(share smb.test share),$wrong"
+says "guest: cifs: is not told" '' never_said wrong,one
+says "guest: cifs: no such share" '*"Failure"*nosuch*' set_up one cifs "$(share smb.test nosuch),$alice"
+says "guest: cifs: no guest there" '*"Failure"*' set_up one cifs "$(share smb.test share),\"guest\":\"true\""
+says "guest: cifs: nobody listens" '*"Failure"*smb.test*' set_up one cifs "$options,\"port\":\"9\""
+says "guest: cifs: a silent server" '*"Failure"*dead-smb.test*' set_up one cifs "$(share dead-smb.test share),$alice"
+says "guest: cifs: a name nobody knows" '*"Failure"*nowhere.test*' set_up one cifs "$(share nowhere.test share),$alice"
+says "guest: cifs: nothing of a failure is left" '' mounted_types

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# What needs another kernel, or a capability that a container's root may lack (CAP_SYS_RESOURCE, to grow a mounted ext4).
+chapter "images"
+mkdir -p /tmp/images
+install_driver image '{"policy":{"imageRoots":["/tmp/images"]}}'
+
+size_of() {
+    stat -f -c '%b %S' "$1" | awk '{print ($1 * $2 > 440000000 ? "grown" : "small")}'
+}
+
+says "guest: $(uname -r): the whole life of three volumes" '*0 failures, nothing left behind*' ./flexvol try
+for kind in ext4 xfs btrfs; do
+    at=$(target "$kind" image)
+    options='"file":"'$kind'.img","kubernetes.io/fsType":"'$kind'"'
+    grow=("$PLUGINS/example~image/image" expandfs "{$options}" '' "$at")
+    says "guest: $kind: mount" "$ok" set_up "$kind" image "$options"',"size":"320Mi"'
+    says "guest: $kind: before" small size_of "$at"
+    says "guest: $kind: written" '' in_volume "$kind" image write data data
+    says "guest: $kind: grow while mounted" "$ok" "${grow[@]}" 536870912 335544320
+    says "guest: $kind: after" grown size_of "$at"
+    says "guest: $kind: grow again" "$ok" "${grow[@]}" 536870912 335544320
+    says "guest: $kind: never shrink" '*cannot shrink*' "${grow[@]}" 335544320 536870912
+    says "guest: $kind: unmount" "$ok" tear_down "$kind" image
+    says "guest: $kind: mount again" "$ok" set_up "$kind" image "$options"
+    says "guest: $kind: data" data cat "$at/data"
+    says "guest: $kind: unmount again" "$ok" tear_down "$kind" image
+done
+says "guest: no loop device is left" '' losetup --all

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# nfs: the kernel's client against the kernel's server, without mount.nfs.
+chapter "nfs"
+LIMIT=60 says "guest: knfsd serves" '' quietly start_nfs
+name_server nfs.test 127.0.1.1
+name_server dead.test 127.0.1.9
+drop_server dead.test
+install_driver nfs '{"deadlines":{"mount":10,"unmount":5}}'
+says "guest: no mount.nfs" '' sh -c 'command -v mount.nfs mount.nfs4'
+
+export_of() {
+    printf '"server":"%s","path":"%s","connectTimeout":"1"' "$1" "${2:-/srv/nfs}"
+}
+
+for version in 3 4.0 4.1 4.2; do
+    life "guest: nfs v$version" nfs "$(export_of nfs.test),\"version\":\"$version\"" /srv/nfs
+done
+
+says "guest: nfs: without a version" "$ok" set_up one nfs "$(export_of nfs.test)"
+says "guest: nfs: the newest is taken" '*vers=4.2,*' grep -F "$(target one nfs)" /proc/self/mounts
+says "guest: nfs: and unmounted" "$ok" tear_down one nfs
+
+says "guest: nfs: a silent first server" "$ok" set_up one nfs "$(export_of dead.test,nfs.test)"
+says "guest: nfs: the second serves" '*addr=127.0.1.1*' grep -F "$(target one nfs)" /proc/self/mounts
+says "guest: nfs: and is unmounted" "$ok" tear_down one nfs
+says "guest: nfs: all servers silent" '*"Failure"*dead.test*' set_up one nfs "$(export_of dead.test)"
+says "guest: nfs: a name nobody knows" '*"Failure"*nowhere.test*' set_up one nfs "$(export_of nowhere.test)"
+says "guest: nfs: nothing listens" '*"Failure"*nfs.test*' set_up one nfs "$(export_of nfs.test),\"port\":\"9\""
+
+for version in 3 4.2; do
+    options="$(export_of nfs.test),\"version\":\"$version\""
+    says "guest: nfs v$version: a sub-directory is made" "$ok" \
+        set_up one nfs "$options,\"subDir\":\"v$version/b c\",\"createSubDir\":\"true\",\"mode\":\"0750\""
+    says "guest: nfs v$version: with its mode" 750 stat -c %a "/srv/nfs/v$version/b c"
+    says "guest: nfs v$version: written there" '' in_volume one nfs write inside data
+    says "guest: nfs v$version: it is the volume" data cat "/srv/nfs/v$version/b c/inside"
+    says "guest: nfs v$version: one that is there" "$ok" \
+        set_up two nfs "$options,\"subDir\":\"v$version/b c\",\"createSubDir\":\"true\""
+    says "guest: nfs v$version: unmount one" "$ok" tear_down one nfs
+    says "guest: nfs v$version: unmount two" "$ok" tear_down two nfs
+    says "guest: nfs v$version: no sub-directory" '*"Failure"*missing*' set_up one nfs "$options,\"subDir\":\"missing\""
+    says "guest: nfs v$version: none above the export" '*"Failure"*' \
+        set_up one nfs "$options,\"subDir\":\"../../etc\",\"createSubDir\":\"true\""
+    says "guest: nfs v$version: an export that is not there" '*"Failure"*/srv/none*' \
+        set_up one nfs "$(export_of nfs.test /srv/none),\"version\":\"$version\""
+    says "guest: nfs v$version: an export for others" '*"Failure"*/srv/nfs-others*' \
+        set_up one nfs "$(export_of nfs.test /srv/nfs-others),\"version\":\"$version\""
+    says "guest: nfs v$version: a read-only export" "$ok" \
+        set_up one nfs "$(export_of nfs.test /srv/nfs-ro),\"version\":\"$version\""
+    says "guest: nfs v$version: is read" served in_volume one nfs cat data
+    says "guest: nfs v$version: and not written" '*[Rr]ead-only file system*' in_volume one nfs write data no
+    says "guest: nfs v$version: unmounted" "$ok" tear_down one nfs
+    says "guest: nfs v$version: nothing of a failure is left" '' mounted_types
+done
+
+says "guest: nfs v3: ports given, no portmapper" "" bash -c '
+    nft add rule ip fault input tcp dport 111 drop && nft add rule ip fault input udp dport 111 drop'
+says "guest: nfs v3: mounts" "$ok" set_up one nfs "$(export_of nfs.test),\"version\":\"3\",\"port\":\"2049\",\"mountPort\":\"20048\""
+says "guest: nfs v3: unmounts" "$ok" tear_down one nfs
+nft flush chain ip fault input
+nft add rule ip fault input ip daddr @silent drop

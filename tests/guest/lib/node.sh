@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# The node: drivers, pods and their volumes, and a network that fails on demand. Sourced by tests/guest/test.
+#
+# Every address of 127.0.0.0/8 is a server of its own, because the fault is one address's: name_server gives it a name,
+# drop_server makes it silent (a pulled cable, not a refusal), heal_server mends it.
+
+PLUGINS=/tmp/plugins KUBELET=/tmp/kubelet
+
+# install_driver NAME SIDE_FILE: a driver as kubelet finds it, of the vendor example.
+install_driver() {
+    local directory=$PLUGINS/${3:-example}~$1
+    mkdir -p "$directory"
+    cp flexvol "$directory/$1"
+    printf '%s\n' "$2" >"$directory/.flexvol.json"
+}
+
+# target POD DRIVER: where the pod's only volume appears.
+target() {
+    echo "$KUBELET/pods/$1/volumes/example~$2/v"
+}
+
+# set_up POD DRIVER OPTIONS: kubelet's mount; OPTIONS is the inside of a JSON object.
+set_up() {
+    local directory
+    directory=$(target "$1" "$2")
+    mkdir -p "$directory"
+    "$PLUGINS/example~$2/$2" mount "$directory" "{$3}"
+}
+
+# tear_down POD DRIVER: kubelet's unmount.
+tear_down() {
+    "$PLUGINS/example~$2/$2" unmount "$(target "$1" "$2")"
+}
+
+# in_volume POD DRIVER COMMAND...: what a container of the pod does, in the volume.
+in_volume() {
+    local directory
+    directory=$(target "$1" "$2")
+    shift 2
+    cd "$directory" && "$@"
+}
+
+write() {
+    printf '%s\n' "$2" >"$1"
+}
+
+# kubelet removes the volume's directory and then the pod's; both must be empty.
+remove_pod() {
+    rmdir "$(target "$1" "$2")" && rmdir -p "$KUBELET/pods/$1/volumes/example~$2" 2>/dev/null
+    ! ls -d "$KUBELET/pods/$1" 2>/dev/null
+}
+
+mounted_types() {
+    awk -v at="$KUBELET/" 'index($5, at) == 1 {for (i = 7; i < NF; i++) if ($i == "-") print $(i + 1)}' /proc/self/mountinfo
+}
+
+secret() {
+    printf '"kubernetes.io/secret/%s":"%s"' "$1" "$(printf %s "$2" | base64 -w0)"
+}
+
+network() {
+    ip link set lo up
+    echo '127.0.0.1 localhost guest' >/etc/hosts
+    modprobe nf_tables
+    nft -f - <<'NFT'
+table ip fault {
+    set silent { type ipv4_addr; }
+    chain input { type filter hook input priority 0; ip daddr @silent drop; }
+}
+NFT
+}
+
+name_server() {
+    echo "$2 $1" >>/etc/hosts
+}
+
+address_of() {
+    awk -v name="$1" '$2 == name {print $1}' /etc/hosts
+}
+
+drop_server() {
+    nft add element ip fault silent "{ $(address_of "$1") }"
+}
+
+heal_server() {
+    nft delete element ip fault silent "{ $(address_of "$1") }"
+}

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Cases, each a line of TAP and each bounded in time. Sourced by tests/guest/test.
+
+number=0 last=
+ok='{"status":"Success"}'
+# Where a case's output goes, and how it says that it has ended.
+said=$(mktemp) || exit 1
+ended=$(mktemp -u) || exit 1
+mkfifo "$ended" || exit 1
+exec {done}<>"$ended"
+# Each case is a process group of its own, so that one that hangs ends with all it started.
+set -m
+
+# bounded SECONDS COMMAND...: runs a program or a function for at most so long; its output is in $said.
+bounded() {
+    local limit=$1 of status worker
+    shift
+    {
+        "$@" >"$said" 2>&1 {done}>&-
+        echo "$number $?" >&"$done"
+    } &
+    worker=$!
+    disown "$worker"
+    while read -rt "$limit" -u "$done" of status; do
+        [[ $of -ne $number ]] || return "$status"
+    done
+    kill -KILL -- "-$worker"
+    echo "no end after $limit s" >>"$said"
+    return 124
+}
+
+# says NAME PATTERN COMMAND...: one case: the output, newlines at its end not counted, is as the pattern says, and
+# comes within $LIMIT seconds. It stays in $last. How long it took is told if that is long for this guest.
+says() {
+    local name=$1 expected=$2 start=$EPOCHREALTIME
+    shift 2
+    number=$((number + 1))
+    bounded "${LIMIT:-20}" "$@"
+    last=$(tr -d '\000' <"$said")
+    # shellcheck disable=SC2053 # a pattern is meant
+    if [[ $last == $expected ]]; then
+        echo "ok $number $name"
+    else
+        printf 'not ok %d %s\n# wanted: %s\n' "$number" "$name" "$expected"
+        printf '# got: %s\n' "${last//$'\n'/$'\n'# got: }"
+    fi
+    awk -v from="$start" -v to="$EPOCHREALTIME" 'BEGIN { if (to - from >= 1.5) printf "# took %.1f s\n", to - from }'
+}
+
+# quietly COMMAND...: says nothing if it succeeds.
+quietly() {
+    "$@" >/tmp/quietly 2>&1 || {
+        cat /tmp/quietly
+        echo "failed"
+    }
+}
+
+# never_said TEXT: the case before did not print this.
+never_said() {
+    [[ $last != *"$1"* ]] || echo "it says: $last"
+}
+
+# chapter NAME: what follows, and when that was.
+chapter() {
+    echo "# $1, $(cut -d' ' -f1 /proc/uptime) s after the guest's start"
+}
+
+# A case that cannot be played yet: skips NAME REASON.
+skips() {
+    number=$((number + 1))
+    echo "ok $number $1 # skip $2"
+}
