@@ -25,6 +25,20 @@ says "guest: nfs: the second serves" '*addr=127.0.1.1*' grep -F "$(target one nf
 says "guest: nfs: and is unmounted" "$ok" tear_down one nfs
 says "guest: nfs: all servers silent" '*"Failure"*dead.test*' set_up one nfs "$(export_of dead.test)"
 says "guest: nfs: a name nobody knows" '*"Failure"*nowhere.test*' set_up one nfs "$(export_of nowhere.test)"
+says "guest: dnsmasq serves" '' quietly start_dns
+says "guest: nfs: a Service's name" "$ok" set_up one nfs "$(export_of nfs.svc.test),\"nameserver\":\"127.0.0.53\""
+says "guest: nfs: a Service serves" '*addr=127.0.1.1*' grep -F "$(target one nfs)" /proc/self/mounts
+says "guest: nfs: a Service is unmounted" "$ok" tear_down one nfs
+says "guest: nfs: a name the nameserver does not know" '*"Failure"*nowhere.test*127.0.0.53*' \
+    set_up one nfs "$(export_of nowhere.test),\"nameserver\":\"127.0.0.53\""
+says "guest: nfs: a helper that is not there" '*"Failure"*mount.nfs*nfs-common*' \
+    set_up one nfs "$(export_of nfs.test),\"helper\":\"always\""
+ln -s ../lib/aside/mount.nfs /usr/sbin/mount.nfs
+says "guest: nfs: by mount.nfs" "$ok" set_up one nfs "$(export_of nfs.test),\"helper\":\"always\""
+says "guest: nfs: by mount.nfs, again" "$ok" set_up one nfs "$(export_of nfs.test),\"helper\":\"always\""
+says "guest: nfs: by mount.nfs, written" '' in_volume one nfs write helped data
+says "guest: nfs: by mount.nfs, unmounted" "$ok" tear_down one nfs
+rm /usr/sbin/mount.nfs
 says "guest: nfs: nothing listens" '*"Failure"*nfs.test*' set_up one nfs "$(export_of nfs.test),\"port\":\"9\""
 
 for version in 3 4.2; do

@@ -75,3 +75,9 @@ CONF
     smbd -D
     answers 445
 }
+
+# DNS, as a cluster has it: only who asks 127.0.0.53 knows nfs.svc.test.
+start_dns() {
+    dnsmasq --conf-file=/dev/null --no-resolv --no-hosts --user=root --pid-file=/run/dnsmasq.pid \
+        --listen-address=127.0.0.53 --bind-interfaces --address=/nfs.svc.test/127.0.1.1
+}
