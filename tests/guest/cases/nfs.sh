@@ -20,6 +20,13 @@ says "guest: nfs: without a version" "$ok" set_up one nfs "$(export_of nfs.test)
 says "guest: nfs: the newest is taken" '*vers=4.2,*' grep -F "$(target one nfs)" /proc/self/mounts
 says "guest: nfs: and unmounted" "$ok" tear_down one nfs
 
+for version in 3 4.2; do
+    says "guest: nfs v$version: by IPv6" "$ok" set_up one nfs "$(export_of ::1),\"version\":\"$version\""
+    says "guest: nfs v$version: by IPv6, written" '' in_volume one nfs write six data
+    says "guest: nfs v$version: by IPv6, a second time" "$ok" set_up one nfs "$(export_of '[::1]'),\"version\":\"$version\""
+    says "guest: nfs v$version: by IPv6, unmounted" "$ok" tear_down one nfs
+done
+
 says "guest: nfs: a silent first server" "$ok" set_up one nfs "$(export_of dead.test,nfs.test)"
 says "guest: nfs: the second serves" '*addr=127.0.1.1*' grep -F "$(target one nfs)" /proc/self/mounts
 says "guest: nfs: and is unmounted" "$ok" tear_down one nfs
