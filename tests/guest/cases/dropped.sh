@@ -10,7 +10,7 @@ hangs() {
 # falls_silent NAME DRIVER SERVER OPTIONS
 falls_silent() {
     local name=$1 driver=$2 server=$3 options=$4
-    says "$name: mount" "$ok" set_up hung "$driver" "$options"
+    says "$name: mount" "$ok" set_up hung "$driver" "$options" || return
     says "$name: write" '' in_volume hung "$driver" write data x
     drop_server "$server"
     LIMIT=18 says "$name: the server is gone: mount fails in time and names it" "*Failure*$server*" set_up late "$driver" "$options"
@@ -21,7 +21,7 @@ falls_silent() {
     says "$name: unmount again" "$ok" tear_down hung "$driver"
     says "$name: the pod can be removed" '' remove_pod hung "$driver"
     says "$name: nothing is mounted" '' mounted_types
-    kill -KILL -- "-$hung"
+    kill -KILL -- "-$hung" 2>/dev/null
     heal_server "$server"
 }
 

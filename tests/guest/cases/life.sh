@@ -4,7 +4,7 @@
 # life NAME DRIVER OPTIONS STORE: OPTIONS is the inside of a JSON object; STORE is the server's own directory.
 life() {
     local name=$1 driver=$2 options=$3 store=$4 pod
-    says "$name: mount" "$ok" set_up one "$driver" "$options"
+    says "$name: mount" "$ok" set_up one "$driver" "$options" || return
     says "$name: mount again" "$ok" set_up one "$driver" "$options"
     says "$name: one mount" '1' grep -c "$(target one "$driver")" /proc/self/mountinfo
     says "$name: write" '' in_volume one "$driver" write data "of $name"

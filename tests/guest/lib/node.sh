@@ -37,6 +37,7 @@ in_volume() {
     local directory
     directory=$(target "$1" "$2")
     shift 2
+    [[ $(</proc/self/mountinfo) == *" $directory "* ]] || { echo "nothing is mounted at $directory"; return 1; }
     cd "$directory" && "$@"
 }
 

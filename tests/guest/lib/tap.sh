@@ -32,7 +32,7 @@ bounded() {
 # says NAME PATTERN COMMAND...: one case: the output, newlines at its end not counted, is as the pattern says, and
 # comes within $LIMIT seconds. It stays in $last. How long it took is told if that is long for this guest.
 says() {
-    local name=$1 expected=$2 start=$EPOCHREALTIME
+    local name=$1 expected=$2 start=$EPOCHREALTIME verdict=0
     shift 2
     number=$((number + 1))
     bounded "${LIMIT:-20}" "$@"
@@ -41,10 +41,12 @@ says() {
     if [[ $last == $expected ]]; then
         echo "ok $number $name"
     else
+        verdict=1
         printf 'not ok %d %s\n# wanted: %s\n' "$number" "$name" "$expected"
         printf '# got: %s\n' "${last//$'\n'/$'\n'# got: }"
     fi
     awk -v from="$start" -v to="$EPOCHREALTIME" 'BEGIN { if (to - from >= 1.5) printf "# took %.1f s\n", to - from }'
+    return "$verdict"
 }
 
 # quietly COMMAND...: says nothing if it succeeds.
