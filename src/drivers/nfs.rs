@@ -155,6 +155,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    /// Not the value of `proto=`, which would mean IPv4 as well. What mountd is asked by follows from it.
     fn word(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -310,11 +311,11 @@ fn share(options: &NfsOptions, source: Named, flags: MountFlags, further: &[FsOp
     let sec = options.sec.map(|sec| ShareOption::new("sec", sec.0));
     let address = ShareOption { key: "addr", value: ShareValue::Server };
     let client = ShareOption { key: "clientaddr", value: ShareValue::Client };
-    let proto = ShareOption::new("proto", options.protocol.word());
+    let carrier = ShareOption::flag(options.protocol.word());
     Share {
         source,
         dialects,
-        options: [Some(address), Some(client), Some(proto), port, sec].into_iter().flatten().collect(),
+        options: [Some(address), Some(client), Some(carrier), port, sec].into_iter().flatten().collect(),
         flags,
     }
 }
@@ -324,7 +325,6 @@ fn dialect(version: &'static str, options: &NfsOptions, further: &[FsOption]) ->
     let given = |key: &str| further.iter().any(|option| option.key == key);
     let mut own = vec![FsOption::new("vers", version)];
     if version == "3" {
-        own.push(FsOption::new("mountproto", options.protocol.word()));
         own.extend(options.mount_port.map(|port| FsOption::new("mountport", port.0)));
         own.extend((!given("lock") && !given("nolock")).then(|| FsOption::flag("nolock")));
     }
@@ -352,7 +352,7 @@ fn helper(
 ) -> Run {
     let given = [
         options.version.map(|version| FsOption::new("vers", version.0)),
-        Some(FsOption::new("proto", options.protocol.word())),
+        Some(FsOption::flag(options.protocol.word())),
         options.port.map(|port| FsOption::new("port", port.0)),
         options.mount_port.map(|port| FsOption::new("mountport", port.0)),
         options.sec.map(|sec| FsOption::new("sec", sec.0)),

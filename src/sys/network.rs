@@ -111,7 +111,7 @@ fn asked_for(socket: &UdpSocket, server: SocketAddr, name: &str, kind: TYPE) -> 
         }
         let Ok(length) = socket.recv(&mut buffer) else { continue };
         if let Some(answer) = answer(id, &buffer[..length]) {
-            return answer;
+            return answer.with_context(|| format!("nameserver {}", server.ip()));
         }
     }
     Err(unknown(format!("the nameserver {} does not answer: check option nameserver", server.ip())))
@@ -137,7 +137,7 @@ fn answer(id: u16, bytes: &[u8]) -> Option<Result<Vec<IpAddr>>> {
             _ => None,
         }))),
         RCODE::NameError => Ok(Vec::new()),
-        other => Err(unknown(format!("the nameserver answered {other:?}: ask for a name that it serves"))),
+        other => Err(unknown(format!("answers {other:?}: ask for a name that it serves"))),
     })
 }
 
