@@ -9,8 +9,9 @@
 //! * In use by a living process: waited for a moment, then a failure that names the processes; kubelet comes
 //!   again. A healthy mount is never detached lazily, because its user would go on writing to a volume that
 //!   everybody believes gone.
-//! * Dead (its daemon or server is gone): detached lazily if it is busy, because its users can do nothing
-//!   with it and nothing else would ever let it go.
+//! * Dead (its daemon or server is gone) or silent (it has not answered for half of the time that the verb has):
+//!   detached lazily if it is busy, because its users can do nothing with it but wait, and nothing else would
+//!   ever let it go.
 //! * Not ours (`/`, `/etc`, a mount outside kubelet's tree that no record names): refused.
 //! * Files in the directory that were written while nothing was mounted: left, and named.
 
@@ -22,7 +23,7 @@ use crate::protocol::TargetPath;
 use crate::sys::deadline::Deadline;
 use crate::sys::lock::Lock;
 use crate::sys::mount_table::Entry;
-use crate::sys::place::{Look, Place};
+use crate::sys::place::{Look, Place, Pulse};
 use crate::sys::{mount, mount_table, users};
 use anyhow::{Context, Result};
 use rustix::fs::FileType;
@@ -141,15 +142,13 @@ fn lazily(place: &Place, cause: io::Error) -> Result<()> {
         .with_context(|| format!("detach {}", place.path().display()))
 }
 
-/// How long a busy mount is asked whether there is still somebody behind it.
-const ANSWER: Duration = Duration::from_secs(1);
-
 /// Makes a busy mount free: takes off what is mounted inside, or waits for its users.
 fn free(place: &Place, dead: bool, deadline: &Deadline) -> Result<()> {
     if unmount_children(place)? > 0 {
         return Ok(());
     }
-    if dead || place.is_dead(ANSWER) {
+    // A healthy server answers at once. Half of the time is left for its users, should it come back.
+    if dead || place.pulse(deadline.remaining() / 2) != Pulse::Alive {
         return lazily(place, io::ErrorKind::ResourceBusy.into());
     }
     let patience = Deadline::for_undo(PATIENCE);

@@ -46,6 +46,17 @@ pub enum Answer {
     Silent,
 }
 
+/// What a mount answers when it is asked for a sign of life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pulse {
+    /// Whatever it says, it lives.
+    Alive,
+    /// Its server or daemon is gone.
+    Dead,
+    /// Nothing, for as long as it was waited for.
+    Silent,
+}
+
 /// A mount that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mounted {
@@ -127,17 +138,25 @@ impl Place {
         (stat.stx_mask & UNIQUE.bits() != 0).then_some(stat.stx_mnt_id)
     }
 
-    /// Whether the server or daemon behind it is gone. [`look`](Self::look) sees that only where the kernel
-    /// has to ask: this asks, in a process of its own, because that can hang; what does not answer within
-    /// `wait` may still be alive.
-    pub fn is_dead(&self, wait: Duration) -> bool {
-        let ask = || {
-            let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
-            let answer = fs::statx(fs::CWD, &self.path, flags, StatxFlags::BASIC_STATS);
-            if answer.err().is_some_and(is_of_the_dead) { DEAD.to_owned() } else { "\n".into() }
-        };
-        let asked = Worker::start(ask).map(|worker| worker.wait(wait));
-        matches!(asked, Ok(Ended::Replied(line)) if line == DEAD)
+    /// Asks the server or daemon behind it for a sign of life. [`look`](Self::look) does so only where the kernel
+    /// has to: this asks, in a process of its own, because that can hang.
+    pub fn pulse(&self, wait: Duration) -> Pulse {
+        let asked = Worker::start(|| match self.sign_of_life() {
+            Err(errno) if is_of_the_dead(errno) => DEAD.to_owned(),
+            _ => "\n".to_owned(),
+        });
+        match asked.map(|worker| worker.wait(wait)) {
+            Ok(Ended::Replied(line)) if line == DEAD => Pulse::Dead,
+            Ok(Ended::Stuck(_)) => Pulse::Silent,
+            _ => Pulse::Alive,
+        }
+    }
+
+    /// Attributes of a directory may be answered from a cache; how full it is never is.
+    fn sign_of_life(&self) -> rustix::io::Result<()> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
+        fs::statx(fs::CWD, &self.path, flags, StatxFlags::BASIC_STATS)?;
+        fs::statfs(&self.path).map(drop)
     }
 
     /// Asks the mount on top, in a process of its own and at most for so long, how it is; if `listed`, for the

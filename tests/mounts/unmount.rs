@@ -295,15 +295,18 @@ fn a_dead_daemon() {
 #[test]
 fn a_stopped_daemon() {
     isolated("unmount::a_stopped_daemon", |node| {
-        let Some((target, daemon)) = fuse(node, "unmount::a_stopped_daemon") else { return };
-        signal(&daemon.0, nix::sys::signal::Signal::SIGSTOP);
-        node.install("bind", json!({"deadlines": {"unmount": 3}}));
-        let answer = node.unmount("bind", &target).success();
-        assert!(answer.took < Duration::from_secs(16), "{answer:?}");
-        assert!(mounts_at(&target).is_empty());
-        signal(&daemon.0, nix::sys::signal::Signal::SIGCONT);
-        drop(daemon);
-        assert!(eventually(|| processes().is_empty()));
+        for busy in [false, true] {
+            let Some((target, daemon)) = fuse(node, "unmount::a_stopped_daemon") else { return };
+            let user = busy.then(|| Held::sh(&format!("cd {}", target.display())));
+            signal(&daemon.0, nix::sys::signal::Signal::SIGSTOP);
+            node.install("bind", json!({"deadlines": {"unmount": 3}}));
+            let answer = node.unmount("bind", &target).success();
+            assert!(answer.took < Duration::from_secs(16), "{answer:?}");
+            assert!(mounts_at(&target).is_empty());
+            signal(&daemon.0, nix::sys::signal::Signal::SIGCONT);
+            drop((user, daemon));
+            assert!(eventually(|| processes().is_empty()));
+        }
     });
 }
 

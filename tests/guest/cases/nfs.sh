@@ -5,7 +5,7 @@ LIMIT=60 says "guest: knfsd serves" '' quietly start_nfs
 name_server nfs.test 127.0.1.1
 name_server dead.test 127.0.1.9
 drop_server dead.test
-install_driver nfs '{"deadlines":{"mount":10,"unmount":5}}'
+install_driver nfs '{}'
 says "guest: no mount.nfs" '' sh -c 'command -v mount.nfs mount.nfs4'
 
 export_of() {
@@ -23,8 +23,10 @@ says "guest: nfs: and unmounted" "$ok" tear_down one nfs
 for version in 3 4.2; do
     says "guest: nfs v$version: by IPv6" "$ok" set_up one nfs "$(export_of ::1),\"version\":\"$version\""
     says "guest: nfs v$version: by IPv6, written" '' in_volume one nfs write six data
-    says "guest: nfs v$version: by IPv6, a second time" "$ok" set_up one nfs "$(export_of '[::1]'),\"version\":\"$version\""
+    says "guest: nfs v$version: by IPv6, a second time" "$ok" set_up one nfs "$(export_of ::1),\"version\":\"$version\""
     says "guest: nfs v$version: by IPv6, unmounted" "$ok" tear_down one nfs
+    says "guest: nfs v$version: by IPv6 in brackets" "$ok" set_up one nfs "$(export_of '[::1]'),\"version\":\"$version\""
+    says "guest: nfs v$version: unmounted once more" "$ok" tear_down one nfs
 done
 
 says "guest: nfs: a silent first server" "$ok" set_up one nfs "$(export_of dead.test,nfs.test)"

@@ -6,9 +6,12 @@
 
 PLUGINS=/tmp/plugins KUBELET=/tmp/kubelet
 
-# install_driver NAME SIDE_FILE: a driver as kubelet finds it, of the vendor example.
+# Whose driver of that name is called.
+vendor=example
+
+# install_driver NAME SIDE_FILE: a driver as kubelet finds it.
 install_driver() {
-    local directory=$PLUGINS/${3:-example}~$1
+    local directory=$PLUGINS/$vendor~$1
     mkdir -p "$directory"
     cp flexvol "$directory/$1"
     printf '%s\n' "$2" >"$directory/.flexvol.json"
@@ -16,7 +19,7 @@ install_driver() {
 
 # target POD DRIVER: where the pod's only volume appears.
 target() {
-    echo "$KUBELET/pods/$1/volumes/example~$2/v"
+    echo "$KUBELET/pods/$1/volumes/$vendor~$2/v"
 }
 
 # set_up POD DRIVER OPTIONS: kubelet's mount; OPTIONS is the inside of a JSON object.
@@ -24,12 +27,12 @@ set_up() {
     local directory
     directory=$(target "$1" "$2")
     mkdir -p "$directory"
-    "$PLUGINS/example~$2/$2" mount "$directory" "{$3}"
+    "$PLUGINS/$vendor~$2/$2" mount "$directory" "{$3}"
 }
 
 # tear_down POD DRIVER: kubelet's unmount.
 tear_down() {
-    "$PLUGINS/example~$2/$2" unmount "$(target "$1" "$2")"
+    "$PLUGINS/$vendor~$2/$2" unmount "$(target "$1" "$2")"
 }
 
 # in_volume POD DRIVER COMMAND...: what a container of the pod does, in the volume.
@@ -45,10 +48,9 @@ write() {
     printf '%s\n' "$2" >"$1"
 }
 
-# kubelet removes the volume's directory and then the pod's; both must be empty.
+# kubelet removes the volume's directory, and then the pod's.
 remove_pod() {
-    rmdir "$(target "$1" "$2")" && rmdir -p "$KUBELET/pods/$1/volumes/example~$2" 2>/dev/null
-    ! ls -d "$KUBELET/pods/$1" 2>/dev/null
+    rmdir "$(target "$1" "$2")" && rmdir -p --ignore-fail-on-non-empty "$KUBELET/pods/$1/volumes/$vendor~$2"
 }
 
 mounted_types() {

@@ -25,7 +25,7 @@ start_nfs() {
 /srv/nfs-ro *(ro,insecure,no_subtree_check,fsid=2)
 /srv/nfs-others 192.0.2.1(rw,insecure,no_subtree_check,fsid=3)
 EXPORTS
-    modprobe nfsd
+    modprobe -a nfsd nfs nfsv3 nfsv4
     mount -t nfsd nfsd /proc/fs/nfsd
     # No client is to be waited for after a start that has none before it.
     echo 10 >/proc/fs/nfsd/nfsv4leasetime
@@ -72,6 +72,8 @@ CONF
     echo 'zoe:x:3002:3002::/:/bin/false' >>/etc/passwd
     printf '%s\n%s\n' "$SMB_PASSWORD" "$SMB_PASSWORD" | smbpasswd -s -a alice
     printf '%s\n%s\n' "$SMB_UTF8" "$SMB_UTF8" | smbpasswd -s -a zoe
+    # The client's module takes seconds to load here.
+    modprobe cifs
     smbd -D
     answers 445
 }

@@ -35,7 +35,7 @@ says() {
     local name=$1 expected=$2 start=$EPOCHREALTIME verdict=0
     shift 2
     number=$((number + 1))
-    bounded "${LIMIT:-20}" "$@"
+    bounded "${LIMIT:-60}" "$@"
     last=$(tr -d '\000' <"$said")
     # shellcheck disable=SC2053 # a pattern is meant
     if [[ $last == $expected ]]; then
