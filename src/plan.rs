@@ -91,6 +91,17 @@ pub enum Source {
     Any,
 }
 
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Share { source, servers } => f.write_str(&source.with(&servers.join("|"))),
+            Self::Node(path) | Self::Image(path) => write!(f, "{}", path.display()),
+            Self::Any => f.write_str("the driver's command"),
+        }
+    }
+}
+
 /// One thing the executor does.
 ///
 /// The variants are the executor's whole vocabulary; [`Step::undo`] says how each is taken back.

@@ -441,11 +441,6 @@ fn shown(target: &TargetPath, entry: &Entry) -> String {
 }
 
 fn wanted(view: &View) -> String {
-    let from = match &view.source {
-        Source::Name(name) => name.clone(),
-        Source::Share { source, servers } => source.with(&servers.join("|")),
-        Source::Node(path) | Source::Image(path) => path.display().to_string(),
-        Source::Any => "the driver's command".into(),
-    };
+    let from = view.source.to_string();
     view.file_system.as_ref().map_or(from.clone(), |name| format!("{name} from {from}"))
 }

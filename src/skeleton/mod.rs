@@ -24,6 +24,7 @@ use crate::driver::{self, Driver};
 use crate::driver_log::Entry;
 use crate::executor::{self, Subject};
 use crate::failure::{Failure, Result};
+use crate::plan::{Goal, Source, View};
 use crate::protocol::{Call, Reply, Verb};
 use crate::secret::Redactor;
 use crate::settings::Settings;
@@ -111,8 +112,17 @@ fn carry_out(personality: &Personality, verb: Verb, arguments: &[OsString]) -> (
     let allowed = personality.settings.deadlines.of(verb);
     let names = (personality.driver.name(), personality.directory.as_deref());
     let work = || work(personality, &call, Deadline::after(allowed));
-    let reply = supervise::supervise(&call, names, allowed, work);
+    let reply = supervise::supervise(&call, names, allowed, || storage(personality, &call), work);
     (reply, Some((call, started)))
+}
+
+/// Where the content of the call's volume comes from, for a message.
+fn storage(Personality { driver, settings, .. }: &Personality, call: &Call) -> Option<String> {
+    match driver::plan(*driver, call, settings).ok()?.goal {
+        Goal::Mounted { view: View { source: Source::Any, .. }, .. } => None,
+        Goal::Mounted { view, .. } => Some(view.source.to_string()),
+        _ => None,
+    }
 }
 
 /// What the worker does. Whatever a helper or the kernel says, no secret of the call leaves in the reply.

@@ -24,11 +24,12 @@ const GRACE: Duration = Duration::from_secs(10);
 const CLEAN_UP: Duration = Duration::from_secs(2);
 
 /// Runs `work` in a fork and brings back its reply, or one of our own within `allowed` and a grace. `driver`
-/// and `directory` (`vendor~driver`) are the driver's names.
+/// and `directory` (`vendor~driver`) are the driver's names; `storage` is what is waited for, if that is known.
 pub(super) fn supervise(
     call: &Call,
     (driver, directory): (&str, Option<&str>),
     allowed: Duration,
+    storage: impl FnOnce() -> Option<String>,
     work: impl FnOnce() -> Reply,
 ) -> Reply {
     let before = target(call).and_then(executor::mount_at);
@@ -42,10 +43,11 @@ pub(super) fn supervise(
             (Failure::new(Code::Internal, redacted(call, &process::bug(&text))), Worker::Gone)
         }
         Ok(Ended::Died(how)) => (broken(&how), Worker::Gone),
-        Ok(Ended::Stuck(None)) => (late(allowed), Worker::Gone),
-        Ok(Ended::Stuck(Some(pid))) => {
-            (late(allowed).with_residue(format!("process {pid}, until the kernel lets it go")), Worker::Stuck)
-        }
+        Ok(Ended::Stuck(None)) => (late(allowed, storage()), Worker::Gone),
+        Ok(Ended::Stuck(Some(pid))) => (
+            late(allowed, storage()).with_residue(format!("process {pid}, until the kernel lets it go")),
+            Worker::Stuck,
+        ),
         // Nothing has begun.
         Err(error) => return Failure::from(error).into(),
     };
@@ -67,9 +69,11 @@ fn run(work: impl FnOnce() -> Reply, allowed: Duration) -> anyhow::Result<Ended>
     Ok(process::Worker::start(|| work().to_line())?.wait(allowed))
 }
 
-fn late(allowed: Duration) -> Failure {
+fn late(allowed: Duration, storage: Option<String>) -> Failure {
     let seconds = allowed.as_secs();
-    let text = format!("no end after {seconds} s: the server or disk behind the volume does not answer");
+    let storage = storage.map_or_else(String::new, |storage| format!(", {storage},"));
+    let text =
+        format!("no end after {seconds} s: the server or disk behind the volume{storage} does not answer");
     Failure::new(Code::Timeout, text)
 }
 
@@ -129,7 +133,9 @@ mod tests {
             sys_mount::Mount::builder().fstype("tmpfs").mount("x", &path).unwrap();
             panic!("boom")
         };
-        let Reply::Failure(message) = supervise(&call, ("tmpfs", None), Duration::from_secs(5), work) else {
+        let Reply::Failure(message) =
+            supervise(&call, ("tmpfs", None), Duration::from_secs(5), || None, work)
+        else {
             panic!()
         };
         assert!(message.starts_with("this is a bug of flexvol, please report it: boom at "), "{message}");

@@ -42,7 +42,10 @@ unwatch
 says "guest: cifs: one that leaks is seen" /tmp/watched betrayed "$SMB_PASSWORD"
 rm /tmp/watched
 
-life "guest: cifs 2.1" cifs "$options,\"version\":\"2.1\"" /srv/smb
+says "guest: cifs 2.1: mount" "$ok" set_up one cifs "$options,\"version\":\"2.1\""
+says "guest: cifs 2.1: is what is mounted" '*vers=2.1,*' grep -F "$(target one cifs)" /proc/self/mounts
+says "guest: cifs 2.1: write" '' in_volume one cifs write data2 data
+says "guest: cifs 2.1: unmount" "$ok" tear_down one cifs
 
 zoe=$(secret username zoe),$(secret password "$SMB_UTF8")
 says "guest: cifs: a password in UTF-8, with a space at its end" "$ok" set_up one cifs "$(share smb.test share),$zoe"
@@ -66,7 +69,10 @@ says "guest: cifs: the pod's group" "$ok" set_up one cifs "$options,\"kubernetes
 says "guest: cifs: owns it" 4321 stat -c %g "$(target one cifs)"
 says "guest: cifs: and goes" "$ok" tear_down one cifs
 
-life "guest: cifs guest" cifs "$(share smb.test guest),\"guest\":\"true\"" /srv/smb-guest
+says "guest: cifs: without a user" "$ok" set_up one cifs "$(share smb.test guest),\"guest\":\"true\""
+says "guest: cifs: without a user, write" '' in_volume one cifs write data anybody
+says "guest: cifs: without a user, the server has it" anybody cat /srv/smb-guest/data
+says "guest: cifs: without a user, unmount" "$ok" tear_down one cifs
 
 wrong=$(secret username alice),$(secret password 'wrong,one')
 says "guest: cifs: a wrong password" '*"Failure"*password*' set_up one cifs "$(share smb.test share),$wrong"
