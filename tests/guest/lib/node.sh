@@ -35,6 +35,13 @@ tear_down() {
     "$PLUGINS/$vendor~$2/$2" unmount "$(target "$1" "$2")"
 }
 
+# in_the_end COMMAND...: again and again, as kubelet does, until it is a success.
+in_the_end() {
+    local answer
+    until answer=$("$@") && [[ $answer == "$ok" ]]; do sleep 0.5; done
+    echo "$answer"
+}
+
 # in_volume POD DRIVER COMMAND...: what a container of the pod does, in the volume.
 in_volume() {
     local directory
