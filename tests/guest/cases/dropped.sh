@@ -26,12 +26,12 @@ falls_silent() {
         set_up late "$driver" "${options/'"connectTimeout":"1"'/'"connectTimeout":"0"'}"
     says "$name: and leaves nothing" '' remove_pod late "$driver"
     LIMIT=$allowed says "$name: unmount of the hung volume" "$ok" tear_down hung "$driver"
-    # The kernel may still hold the call before.
-    LIMIT=120 says "$name: unmount again" "$ok" in_the_end tear_down hung "$driver"
     says "$name: the pod can be removed" '' remove_pod hung "$driver"
     says "$name: nothing is mounted" '' mounted_types
     [[ -z $user ]] || { kill -KILL -- "-$user"; wait "$user"; } 2>/dev/null
     heal_server "$server"
+    # The kernel may hold the call before until now.
+    LIMIT=120 says "$name: unmount again" "$ok" in_the_end tear_down hung "$driver"
     # The kernel takes a while to see that.
     LIMIT=120 says "$name: the server serves again" "$ok" in_the_end set_up back "$driver" "$options"
     says "$name: and is let go" "$ok" tear_down back "$driver"
