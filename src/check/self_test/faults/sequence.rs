@@ -116,8 +116,8 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "takes a mount for a stranger's if the driver's file is another by now",
         of: Tmpfs,
         change: &[
-            (SOURCE, "    source=tmpfs.sh:$1:$2:$(stat -c %i \"$0\")\n"),
-            ("case $sources in *tmpfs.sh:*) ;;", "case $sources in *tmpfs.sh:*:\"$(stat -c %i \"$0\")\") ;;"),
+            (SOURCE, "    source=tmpfs.sh:$1:$2:$(stat -c %.9Z \"$0\")\n"),
+            ("case $sources in *tmpfs.sh:*) ;;", "case $sources in *tmpfs.sh:*:\"$(stat -c %.9Z \"$0\")\") ;;"),
         ],
         fails: &["sequence::upgrade", "storm::replaced"],
     },
