@@ -4,7 +4,7 @@
 
 use flexvol::driver::Driver;
 use flexvol::drivers;
-use flexvol::schema::OptionSpec;
+use flexvol::schema::{OptionSpec, SecretSpec};
 use flexvol::settings::Settings;
 use std::fmt::Write as _;
 use std::fs;
@@ -50,7 +50,17 @@ fn section(driver: &dyn Driver) -> String {
         text.push_str("\n| option | also | value | default | meaning |\n|---|---|---|---|---|\n");
         text.extend(driver.options().iter().map(row));
     }
+    if !driver.secrets().is_empty() {
+        text.push_str("\n| key of the Secret | also | meaning |\n|---|---|---|\n");
+        text.extend(driver.secrets().iter().map(secret));
+    }
     text
+}
+
+fn secret(spec: &SecretSpec) -> String {
+    let keys: Vec<_> = spec.keys.iter().map(|key| format!("`{key}`")).collect();
+    let (first, others) = keys.split_first().expect("a key");
+    format!("| {first} | {} | {} |\n", others.join(" "), cell(spec.doc)).replace("|  |", "| |")
 }
 
 #[test]

@@ -117,7 +117,10 @@ pub(super) const FAULTS: &[Fault] = &[
         of: Tmpfs,
         change: &[
             (SOURCE, "    source=tmpfs.sh:$1:$2:$(stat -c %.9Z \"$0\")\n"),
-            ("case $sources in *tmpfs.sh:*) ;;", "case $sources in *tmpfs.sh:*:\"$(stat -c %.9Z \"$0\")\") ;;"),
+            (
+                "case $sources in *tmpfs.sh:*) ;;",
+                "case $sources in *tmpfs.sh:*:\"$(stat -c %.9Z \"$0\")\") ;;",
+            ),
         ],
         fails: &["sequence::upgrade", "storm::replaced"],
     },
