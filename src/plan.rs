@@ -408,6 +408,8 @@ pub struct Run {
 pub enum Word {
     /// As it stands; braces in it mean nothing any more.
     Text(String),
+    /// The plain name of a program, which is looked for in fixed directories. Never from options.
+    Program(&'static str),
     /// Text with the name of the server that was reached in it.
     Server(Named),
     /// Text, and the path of a private file that holds one secret.
@@ -435,6 +437,7 @@ impl fmt::Display for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => f.write_str(text),
+            Self::Program(name) => f.write_str(name),
             Self::Server(named) => write!(f, "{named}"),
             Self::Secret { before, key } => write!(f, "{before}{{secret.{key}}}"),
             Self::File { before, name } => write!(f, "{before}{{file.{name}}}"),

@@ -18,7 +18,7 @@ crate::options! {
     pub struct LizardfsOptions {
         /// The master.
         server: Host = "server" { aliases: ["host", "mfsmaster"], example: "mfsmaster" },
-        /// Its port.
+        /// Port of the master server.
         port: Port = "port" { aliases: ["mfsport"], default: "9421" },
         /// The directory. The default is the root.
         path: RemotePath = "path" { aliases: ["mfssubfolder"] },

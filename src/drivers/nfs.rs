@@ -362,7 +362,7 @@ fn helper(
     let text = |text: &str| Word::Text(text.to_owned());
     Run {
         argv: vec![
-            text("mount.nfs"),
+            Word::Program("mount.nfs"),
             Word::Server(source.clone()),
             text(&target.to_string()),
             text("-o"),

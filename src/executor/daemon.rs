@@ -94,7 +94,9 @@ impl Home {
             Word::Text(text) => text.into(),
             Word::File { before, name } => after(before, &self.private.file(name)),
             Word::Scratch { before } => after(before, &self.scratch),
-            Word::Secret { .. } | Word::Server(_) => bail!("a daemon's secrets are in its files"),
+            Word::Secret { .. } | Word::Server(_) | Word::Program(_) => {
+                bail!("a daemon's secrets are in its files")
+            }
         })
     }
 

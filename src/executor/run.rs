@@ -70,12 +70,12 @@ fn unmount_by_command(node: &mut Node<'_>, run: &Run, target: &TargetPath) -> Re
 
 /// What it printed, if that is an answer.
 fn command(node: &Node<'_>, run: &Run) -> Result<String> {
-    let Some((Word::Text(program), words)) = run.argv.split_first() else {
-        return Err(denied("a command must begin with a program".into()));
+    let (program, words) = run.argv.split_first().context("the plan names no program")?;
+    let mut helper = match program {
+        Word::Program(name) => Helper::find(name)?,
+        Word::Text(path) => Helper::at(Path::new(path))?,
+        _ => return Err(denied("a command must begin with the absolute path of a program".into())),
     };
-    // A plain name comes from a driver, a path from the admin.
-    let mut helper =
-        if program.contains('/') { Helper::at(Path::new(program))? } else { Helper::find(program)? };
     let mut files = Vec::new();
     let args = words
         .iter()
@@ -93,7 +93,7 @@ fn command(node: &Node<'_>, run: &Run) -> Result<String> {
         helper = helper.answering();
     }
     let outcome = helper.run(&node.deadline)?;
-    if outcome.success() { Ok(outcome.answer) } else { Err(complaint(program, &outcome)) }
+    if outcome.success() { Ok(outcome.answer) } else { Err(complaint(&program.to_string(), &outcome)) }
 }
 
 fn complaint(program: &str, outcome: &Outcome) -> anyhow::Error {
@@ -113,6 +113,7 @@ fn argument(
 ) -> Result<String> {
     match word {
         Word::Text(text) => Ok(text.clone()),
+        Word::Program(name) => Ok((*name).to_owned()),
         Word::Server(named) => Ok(named.with(&node.reached()?.name)),
         Word::Secret { before, key } => {
             let file =
