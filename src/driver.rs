@@ -7,7 +7,7 @@
 //! use flexvol::failure::Result;
 //! use flexvol::mount_options::{FsOption, MountFlags};
 //! use flexvol::plan::{Goal, MountFrom, Plan, Source, Step, View};
-//! use flexvol::protocol::{Call, Capabilities, Options, TargetPath, Verb, VerbSet};
+//! use flexvol::protocol::{Capabilities, Options, TargetPath};
 //! use flexvol::schema::OptionSpec;
 //! use flexvol::settings::Settings;
 //!
@@ -25,7 +25,6 @@
 //!     fn name(&self) -> &'static str { "ram" }
 //!     fn summary(&self) -> &'static str { "memory of the node" }
 //!     fn options(&self) -> &'static [OptionSpec] { RamOptions::SPECS }
-//!     fn verbs(&self, _: &Settings) -> VerbSet { VerbSet::of(&[Verb::Init, Verb::Mount, Verb::Unmount]) }
 //!     fn capabilities(&self, _: &Settings) -> Capabilities {
 //!         Capabilities { attach: false, ..Capabilities::KUBELET_DEFAULT }
 //!     }
@@ -99,8 +98,11 @@ pub trait Driver: Sync {
     }
 
     /// The verbs it has. Every other one is answered `Not supported`, which kubelet remembers until the
-    /// driver is probed again; so this must never depend on anything but the side file.
-    fn verbs(&self, settings: &Settings) -> VerbSet;
+    /// driver is probed again; so this must never depend on anything but the side file. The default is right for
+    /// every driver that does everything in `mount`.
+    fn verbs(&self, _settings: &Settings) -> VerbSet {
+        VerbSet::MOUNTING
+    }
 
     /// What `init` answers, in kubelet and in the controller-manager, as often as anything changes in the
     /// driver's directory. `attach` decides how kubelet names the volume and must not change while one is

@@ -13,7 +13,7 @@ use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
 use crate::mount_options;
 use crate::plan::{Goal, Ownership, Plan, Propagation, Source, Step, View};
-use crate::protocol::{Capabilities, TargetPath, Verb, VerbSet};
+use crate::protocol::{Capabilities, TargetPath};
 use crate::schema::{Id, Mode, OptionSpec, OptionValue};
 use crate::settings::Settings;
 use std::path::{Component, Path, PathBuf};
@@ -71,10 +71,6 @@ impl Driver for Bind {
 
     fn options(&self) -> &'static [OptionSpec] {
         BindOptions::SPECS
-    }
-
-    fn verbs(&self, _: &Settings) -> VerbSet {
-        const { VerbSet::of(&[Verb::Init, Verb::Mount, Verb::Unmount]) }
     }
 
     fn capabilities(&self, _: &Settings) -> Capabilities {

@@ -6,7 +6,7 @@ use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
 use crate::mount_options::{Atime, Rule};
 use crate::plan::{Content, Daemon, Piece, Plan, Source, Word};
-use crate::protocol::{Capabilities, TargetPath, VerbSet};
+use crate::protocol::{Capabilities, TargetPath};
 use crate::schema::{OptionSpec, OptionValue, SecretSpec};
 use crate::settings::Settings;
 
@@ -83,12 +83,8 @@ impl Driver for Cephfs {
         &[KEY]
     }
 
-    fn verbs(&self, _: &Settings) -> VerbSet {
-        fuse::VERBS
-    }
-
     fn capabilities(&self, _: &Settings) -> Capabilities {
-        fuse::CAPABILITIES
+        Capabilities::NONE
     }
 
     fn programs<'a>(&self, _: &'a Settings) -> Vec<&'a str> {

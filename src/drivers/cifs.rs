@@ -19,7 +19,7 @@ use crate::mount_options::{self, MountFlags, Rule, Value};
 use crate::plan::{
     Dialect, Goal, Named, Ownership, Plan, Share, ShareOption, ShareValue, Source, Step, View,
 };
-use crate::protocol::{Capabilities, Options, TargetPath, Verb, VerbSet};
+use crate::protocol::{Capabilities, Options, TargetPath};
 use crate::schema::{Id, Mode, OptionSpec, OptionValue};
 use crate::secret::Secret;
 use crate::settings::Settings;
@@ -232,10 +232,6 @@ impl Driver for Cifs {
 
     fn options(&self) -> &'static [OptionSpec] {
         CifsOptions::SPECS
-    }
-
-    fn verbs(&self, _: &Settings) -> VerbSet {
-        const { VerbSet::of(&[Verb::Init, Verb::Mount, Verb::Unmount]) }
     }
 
     fn capabilities(&self, _: &Settings) -> Capabilities {

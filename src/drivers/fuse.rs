@@ -4,22 +4,10 @@
 use crate::failure::{Failure, Result};
 use crate::mount_options::{self, Atime, FsOption, MountFlags, Rule};
 use crate::plan::{Content, Daemon, Goal, Plan, Source, Step, View, Word};
-use crate::protocol::{Capabilities, Options, TargetPath, Verb, VerbSet};
+use crate::protocol::{Options, TargetPath};
 use crate::schema::{Id, Mode, OptionValue, SecretSpec};
 use crate::secret::Secret;
 use std::collections::BTreeMap;
-
-/// Their verbs.
-pub(super) const VERBS: VerbSet = VerbSet::of(&[Verb::Init, Verb::Mount, Verb::Unmount]);
-
-/// Owners and labels are the server's; statfs hangs with it.
-pub(super) const CAPABILITIES: Capabilities = Capabilities {
-    attach: false,
-    selinux_relabel: false,
-    supports_metrics: false,
-    fs_group: false,
-    requires_fs_resize: false,
-};
 
 /// How many seconds a program that has nothing to write back may take to end once it is unmounted.
 pub(super) const PATIENCE: u32 = 5;

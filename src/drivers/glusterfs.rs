@@ -6,7 +6,7 @@ use crate::driver::{Driver, Request};
 use crate::failure::Result;
 use crate::mount_options::{Rule, Value};
 use crate::plan::{Daemon, Plan, Source};
-use crate::protocol::{Capabilities, TargetPath, VerbSet};
+use crate::protocol::{Capabilities, TargetPath};
 use crate::schema::OptionSpec;
 use crate::settings::Settings;
 
@@ -50,12 +50,8 @@ impl Driver for Glusterfs {
         GlusterfsOptions::SPECS
     }
 
-    fn verbs(&self, _: &Settings) -> VerbSet {
-        fuse::VERBS
-    }
-
     fn capabilities(&self, _: &Settings) -> Capabilities {
-        fuse::CAPABILITIES
+        Capabilities::NONE
     }
 
     fn programs<'a>(&self, _: &'a Settings) -> Vec<&'a str> {

@@ -6,7 +6,7 @@ use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
 use crate::mount_options::{Rule, Value};
 use crate::plan::{Daemon, Plan, Source, Word};
-use crate::protocol::{Capabilities, TargetPath, VerbSet};
+use crate::protocol::{Capabilities, TargetPath};
 use crate::schema::{OptionSpec, SecretSpec};
 use crate::settings::Settings;
 
@@ -58,12 +58,8 @@ impl Driver for Lizardfs {
         &[PASSWORD]
     }
 
-    fn verbs(&self, _: &Settings) -> VerbSet {
-        fuse::VERBS
-    }
-
     fn capabilities(&self, _: &Settings) -> Capabilities {
-        fuse::CAPABILITIES
+        Capabilities::NONE
     }
 
     fn programs<'a>(&self, _: &'a Settings) -> Vec<&'a str> {

@@ -21,7 +21,7 @@ use crate::plan::{
     Answer, Dialect, Goal, Named, Ownership, Plan, Run, Share, ShareOption, ShareValue, Source, Step, View,
     Word,
 };
-use crate::protocol::{Capabilities, TargetPath, Verb, VerbSet};
+use crate::protocol::{Capabilities, TargetPath};
 use crate::schema::{Mode, OptionSpec, OptionValue};
 use crate::settings::Settings;
 use std::path::{Component, Path};
@@ -224,10 +224,6 @@ impl Driver for Nfs {
 
     fn options(&self) -> &'static [OptionSpec] {
         NfsOptions::SPECS
-    }
-
-    fn verbs(&self, _: &Settings) -> VerbSet {
-        const { VerbSet::of(&[Verb::Init, Verb::Mount, Verb::Unmount]) }
     }
 
     fn capabilities(&self, _: &Settings) -> Capabilities {

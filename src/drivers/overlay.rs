@@ -15,7 +15,7 @@ use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
 use crate::mount_options;
 use crate::plan::{Goal, Overlay, Ownership, Plan, Source, Step, Upper, View};
-use crate::protocol::{Capabilities, TargetPath, Verb, VerbSet};
+use crate::protocol::{Capabilities, TargetPath};
 use crate::quantity::Quantity;
 use crate::schema::{Id, Mode, OptionSpec, OptionValue};
 use crate::settings::Settings;
@@ -77,10 +77,6 @@ impl Driver for OverlayDriver {
 
     fn options(&self) -> &'static [OptionSpec] {
         OverlayOptions::SPECS
-    }
-
-    fn verbs(&self, _: &Settings) -> VerbSet {
-        const { VerbSet::of(&[Verb::Init, Verb::Mount, Verb::Unmount]) }
     }
 
     fn capabilities(&self, _: &Settings) -> Capabilities {

@@ -13,7 +13,7 @@ use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
 use crate::mount_options::{Atime, Rule, Value};
 use crate::plan::{Content, Daemon, Piece, Plan, Source, Word};
-use crate::protocol::{Capabilities, Options, TargetPath, VerbSet};
+use crate::protocol::{Capabilities, Options, TargetPath};
 use crate::schema::{Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::secret::Secret;
 use crate::settings::Settings;
@@ -237,12 +237,8 @@ impl Driver for Rclone {
         &[ANY, super::sshfs::KNOWN_SERVERS]
     }
 
-    fn verbs(&self, _: &Settings) -> VerbSet {
-        fuse::VERBS
-    }
-
     fn capabilities(&self, _: &Settings) -> Capabilities {
-        fuse::CAPABILITIES
+        Capabilities::NONE
     }
 
     fn programs<'a>(&self, _: &'a Settings) -> Vec<&'a str> {

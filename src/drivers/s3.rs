@@ -10,7 +10,7 @@ use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
 use crate::mount_options::{Rule, Value};
 use crate::plan::{Content, Daemon, Plan, Source, Word};
-use crate::protocol::{Capabilities, Options, TargetPath, VerbSet};
+use crate::protocol::{Capabilities, Options, TargetPath};
 use crate::schema::{Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::secret::Secret;
 use crate::settings::Settings;
@@ -141,12 +141,8 @@ impl Driver for S3 {
         &[ACCESS_KEY, SECRET_KEY]
     }
 
-    fn verbs(&self, _: &Settings) -> VerbSet {
-        fuse::VERBS
-    }
-
     fn capabilities(&self, _: &Settings) -> Capabilities {
-        fuse::CAPABILITIES
+        Capabilities::NONE
     }
 
     fn programs<'a>(&self, _: &'a Settings) -> Vec<&'a str> {

@@ -11,7 +11,7 @@ use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
 use crate::mount_options::{FsOption, MountFlags};
 use crate::plan::{Goal, Ownership, Plan, SecretFile, Source, Step, View};
-use crate::protocol::{Capabilities, TargetPath, Verb, VerbSet};
+use crate::protocol::{Capabilities, TargetPath};
 use crate::schema::{Id, Mode, OptionSpec};
 use crate::settings::Settings;
 
@@ -51,10 +51,6 @@ impl Driver for SecretFiles {
 
     fn options(&self) -> &'static [OptionSpec] {
         SecretFilesOptions::SPECS
-    }
-
-    fn verbs(&self, _: &Settings) -> VerbSet {
-        const { VerbSet::of(&[Verb::Init, Verb::Mount, Verb::Unmount]) }
     }
 
     fn capabilities(&self, _: &Settings) -> Capabilities {

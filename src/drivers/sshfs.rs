@@ -9,7 +9,7 @@ use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
 use crate::mount_options::{Rule, Value};
 use crate::plan::{Content, Daemon, Piece, Plan, Source, Word};
-use crate::protocol::{Capabilities, Options, TargetPath, VerbSet};
+use crate::protocol::{Capabilities, Options, TargetPath};
 use crate::schema::{Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::settings::Settings;
 
@@ -172,12 +172,8 @@ impl Driver for Sshfs {
         &[PRIVATE_KEY, PASSWORD, KNOWN_SERVERS]
     }
 
-    fn verbs(&self, _: &Settings) -> VerbSet {
-        fuse::VERBS
-    }
-
     fn capabilities(&self, _: &Settings) -> Capabilities {
-        fuse::CAPABILITIES
+        Capabilities::NONE
     }
 
     fn programs<'a>(&self, _: &'a Settings) -> Vec<&'a str> {

@@ -9,7 +9,7 @@ use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
 use crate::mount_options::{self, FsOption};
 use crate::plan::{Goal, MountFrom, Plan, Source, Step, View};
-use crate::protocol::{Capabilities, Options, TargetPath, Verb, VerbSet};
+use crate::protocol::{Capabilities, Options, TargetPath};
 use crate::quantity::Quantity;
 use crate::schema::{Id, Mode, OptionSpec, OptionValue};
 use crate::settings::Settings;
@@ -96,10 +96,6 @@ impl Driver for Tmpfs {
 
     fn options(&self) -> &'static [OptionSpec] {
         TmpfsOptions::SPECS
-    }
-
-    fn verbs(&self, _: &Settings) -> VerbSet {
-        const { VerbSet::of(&[Verb::Init, Verb::Mount, Verb::Unmount]) }
     }
 
     fn capabilities(&self, _: &Settings) -> Capabilities {

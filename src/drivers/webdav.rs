@@ -9,7 +9,7 @@ use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
 use crate::mount_options::{Atime, Rule};
 use crate::plan::{Content, Daemon, Piece, Plan, Source, Step, Word};
-use crate::protocol::{Capabilities, Options, TargetPath, VerbSet};
+use crate::protocol::{Capabilities, Options, TargetPath};
 use crate::schema::{Id, Mode, OptionSpec, SecretSpec};
 use crate::secret::Secret;
 use crate::settings::Settings;
@@ -67,12 +67,8 @@ impl Driver for Webdav {
         &[USER, PASSWORD]
     }
 
-    fn verbs(&self, _: &Settings) -> VerbSet {
-        fuse::VERBS
-    }
-
     fn capabilities(&self, _: &Settings) -> Capabilities {
-        fuse::CAPABILITIES
+        Capabilities::NONE
     }
 
     fn programs<'a>(&self, _: &'a Settings) -> Vec<&'a str> {

@@ -17,22 +17,11 @@ pub enum Device {
     Option(&'static str),
 }
 
-/// Those that come with the capability. `getvolumename` is none of them: its answer is dropped, and a failure
-/// of it stops the volume.
-const VERBS: VerbSet = VerbSet::of(&[
-    Verb::Attach,
-    Verb::Detach,
-    Verb::WaitForAttach,
-    Verb::IsAttached,
-    Verb::MountDevice,
-    Verb::UnmountDevice,
-]);
-
 impl Profile {
     /// The verbs a driver has under this name.
     pub fn verbs(&self, settings: &Settings) -> VerbSet {
         let own = self.driver.verbs(settings);
-        if self.attach.is_some() { own.union(VERBS) } else { own }
+        if self.attach.is_some() { own.union(VerbSet::ATTACHING) } else { own }
     }
 
     /// What `init` answers under this name.
@@ -47,7 +36,9 @@ impl Profile {
 
     /// Whether the verb is one that only the name has.
     fn adds(&self, verb: Verb, settings: &Settings) -> bool {
-        self.attach.is_some() && VERBS.contains(verb) && !self.driver.verbs(settings).contains(verb)
+        self.attach.is_some()
+            && VerbSet::ATTACHING.contains(verb)
+            && !self.driver.verbs(settings).contains(verb)
     }
 
     /// The plan of a verb that only the name has; `None` if the driver has it.

@@ -259,6 +259,20 @@ impl fmt::Display for Verb {
 pub struct VerbSet(u16);
 
 impl VerbSet {
+    /// Those of a driver that does everything in `mount`.
+    pub const MOUNTING: Self = Self::of(&[Verb::Init, Verb::Mount, Verb::Unmount]);
+
+    /// Those that kubelet calls only of a driver that attaches. `getvolumename` is none of them: its answer is
+    /// dropped, and a failure of it stops the volume.
+    pub const ATTACHING: Self = Self::of(&[
+        Verb::Attach,
+        Verb::Detach,
+        Verb::WaitForAttach,
+        Verb::IsAttached,
+        Verb::MountDevice,
+        Verb::UnmountDevice,
+    ]);
+
     /// Exactly these verbs.
     pub const fn of(verbs: &[Verb]) -> Self {
         let (mut bits, mut i) = (0, 0);

@@ -65,9 +65,8 @@ impl Driver for Exec {
 
     fn verbs(&self, settings: &Settings) -> VerbSet {
         let own = settings.exec.iter().flat_map(|exec| exec.commands.keys());
-        let always = const { VerbSet::of(&[Verb::Init, Verb::Mount, Verb::Unmount]) };
         own.filter_map(|name| Verb::parse(name.as_ref()))
-            .fold(always, |set, verb| set.union(VerbSet::of(&[verb])))
+            .fold(VerbSet::MOUNTING, |set, verb| set.union(VerbSet::of(&[verb])))
     }
 
     fn capabilities(&self, settings: &Settings) -> Capabilities {
@@ -124,16 +123,6 @@ impl Driver for Exec {
     }
 }
 
-/// The verbs that kubelet calls only of a driver that attaches.
-const ATTACHING: [Verb; 6] = [
-    Verb::Attach,
-    Verb::Detach,
-    Verb::WaitForAttach,
-    Verb::IsAttached,
-    Verb::MountDevice,
-    Verb::UnmountDevice,
-];
-
 fn refuse_unknown<'a>(keys: impl IntoIterator<Item = &'a String>, config: &settings::Exec) -> Result<()> {
     let known = |key: &String| key.is_empty() || key.contains('/') || config.options.contains(key);
     let Some(key) = keys.into_iter().find(|key| !known(key)) else { return Ok(()) };
@@ -149,7 +138,7 @@ fn check_capabilities(config: &settings::Exec) -> Result<()> {
     let has = |verb: Verb| config.commands.contains_key(verb.name());
     let complain = |text: String| Err(Failure::options(format!("{SIDE_FILE}: {text}")));
     let capabilities = config.capabilities;
-    match ATTACHING.into_iter().find(|verb| has(*verb)) {
+    match VerbSet::ATTACHING.iter().find(|verb| has(*verb)) {
         Some(verb) if !capabilities.attach => complain(format!(
             "exec.commands.{verb} is never run: set exec.capabilities.attach, or leave the command out"
         )),
