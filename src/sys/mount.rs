@@ -140,21 +140,22 @@ pub fn mount_filled(new: &NewMount<'_>, fill: &Fill<'_>, place: &Place, way: Way
         created => created.with_context(what)?,
     };
     fill(root.as_fd())?;
-    if new.flags.read_only {
-        let set = u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits());
-        let change = raw::MountAttributes { set, clear: 0, propagation: 0, user_namespace: 0 };
-        match raw::set_mount_attributes(root.as_fd(), false, &change) {
-            // Linux 5.12 has it; before, it is done in its place.
-            Err(Errno::NOSYS) => {
-                attach(&root, place).with_context(what)?;
-                reflag(place, new.flags).inspect_err(|_| drop(unmount(place, true)))?;
-                return id_at(place);
-            }
-            set => set.with_context(what)?,
-        }
-    }
+    let sealed = !new.flags.read_only || seal(&root).with_context(what)?;
     attach(&root, place).with_context(what)?;
+    if !sealed {
+        reflag(place, new.flags).inspect_err(|_| drop(unmount(place, true)))?;
+    }
     id_at(place)
+}
+
+/// Makes a detached mount read-only; false on a kernel before 5.12, where that can be done in its place alone.
+fn seal(root: &OwnedFd) -> rustix::io::Result<bool> {
+    let set = u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits());
+    let change = raw::MountAttributes { set, clear: 0, propagation: 0, user_namespace: 0 };
+    match raw::set_mount_attributes(root.as_fd(), false, &change) {
+        Err(Errno::NOSYS) => Ok(false),
+        sealed => sealed.map(|()| true),
+    }
 }
 
 /// The root of the mount on top at a place.
