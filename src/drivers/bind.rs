@@ -8,10 +8,9 @@
 //! use them; no metrics, because statfs would report the node's disk and may hang on a source that is itself
 //! a dead network mount.
 
-use super::{access, flags};
+use super::{access, flags_alone};
 use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
-use crate::mount_options;
 use crate::plan::{Goal, Ownership, Plan, Propagation, Source, Step, View};
 use crate::protocol::{Capabilities, TargetPath};
 use crate::schema::{Id, Mode, OptionSpec, OptionValue};
@@ -86,14 +85,7 @@ impl Driver for Bind {
     fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan> {
         let options = BindOptions::parse(&request.options.own)?;
         let source = source(&options)?;
-        let list = options.mount_options.as_deref().unwrap_or_default();
-        let (flags, further) = mount_options::parse(list, flags(request.options), &[])?;
-        if let Some(option) = further.first() {
-            return Err(Failure::options(format!(
-                "mountOptions: {:?} has no meaning for a bind: leave it out",
-                option.key
-            )));
-        }
+        let flags = flags_alone(options.mount_options.as_deref(), request.options, "a bind")?;
         let gid = options.gid.map(|gid| gid.0).or(request.options.fs_group.as_ref().map(|group| group.gid));
         let owner = Ownership { mode: options.mode.0, uid: options.uid.0, gid: gid.unwrap_or(0) };
         let create = options.create.then(|| Step::MakeDirectory { path: source.clone(), owner });

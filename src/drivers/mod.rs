@@ -20,7 +20,8 @@ pub mod tmpfs;
 pub mod webdav;
 
 use crate::driver::Driver;
-use crate::mount_options::MountFlags;
+use crate::failure::{Failure, Result};
+use crate::mount_options::{self, MountFlags};
 use crate::protocol::{Access, Options};
 
 /// Every driver, in the order `flexvol drivers` prints them.
@@ -51,6 +52,18 @@ pub fn find(name: &str) -> Option<&'static dyn Driver> {
 /// The flags every volume starts from: safe, and read-only if kubelet says so.
 fn flags(options: &Options) -> MountFlags {
     MountFlags { read_only: options.access() == Access::ReadOnly, ..MountFlags::DEFAULT }
+}
+
+/// `mountOptions` of what has a mount of its own but no file system of its own: flags, and nothing further.
+fn flags_alone(list: Option<&str>, options: &Options, what: &str) -> Result<MountFlags> {
+    let (flags, further) = mount_options::parse(list.unwrap_or_default(), flags(options), &[])?;
+    match further.first() {
+        Some(option) => Err(Failure::options(format!(
+            "mountOptions: {:?} has no meaning for {what}: leave it out",
+            option.key
+        ))),
+        None => Ok(flags),
+    }
 }
 
 /// The access a mount with these flags gives.

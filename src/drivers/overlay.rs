@@ -10,10 +10,9 @@
 //! Capabilities: no attach; no chown by kubelet, which would copy every file to the pod's layer; no labels; metrics,
 //! because the layers are local.
 
-use super::{access, flags};
+use super::{access, flags_alone};
 use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
-use crate::mount_options;
 use crate::plan::{Goal, Overlay, Ownership, Plan, Source, Step, Upper, View};
 use crate::protocol::{Capabilities, TargetPath};
 use crate::quantity::Quantity;
@@ -85,12 +84,7 @@ impl Driver for OverlayDriver {
 
     fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan> {
         let options = OverlayOptions::parse(&request.options.own)?;
-        let list = options.mount_options.as_deref().unwrap_or_default();
-        let (flags, further) = mount_options::parse(list, flags(request.options), &[])?;
-        if let Some(option) = further.first() {
-            let text = format!("mountOptions: {:?} has no meaning for an overlay: leave it out", option.key);
-            return Err(Failure::options(text));
-        }
+        let flags = flags_alone(options.mount_options.as_deref(), request.options, "an overlay")?;
         let group = request.options.fs_group.as_ref().map(|group| group.gid);
         let owner = Ownership {
             mode: options.mode.map_or(if group.is_some() { 0o2777 } else { 0o777 }, |mode| mode.0),
