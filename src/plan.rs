@@ -14,12 +14,19 @@ mod daemon;
 
 pub use daemon::{Content, Daemon, Piece};
 
+mod command;
+
+pub use command::{Answer, Run, Word};
+
+mod store;
+
+pub use store::{Attachment, DiskImage, Encryption, Store, StoreStep};
+
 use crate::file_system::FileSystem;
 use crate::mount_options::{FsOption, MountFlags};
 use crate::protocol::{Access, TargetPath};
 use crate::secret::Secret;
 use serde::{Serialize, Serializer};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -49,7 +56,7 @@ pub enum Goal {
         /// The pod's volume directory.
         target: TargetPath,
     },
-    /// The same, and nothing is left of the program that served the mount.
+    /// The same, and nothing is left of the program or the device that served the mount.
     Ended {
         /// The pod's volume directory.
         target: TargetPath,
@@ -87,6 +94,10 @@ pub enum Source {
     Node(PathBuf),
     /// The file system inside this file.
     Image(PathBuf),
+    /// The file system on this device.
+    Store(Store),
+    /// What is mounted here, where kubelet has a device mounted once for the node.
+    Staged(TargetPath),
     /// Whatever the driver's own command mounts.
     Any,
 }
@@ -97,6 +108,8 @@ impl fmt::Display for Source {
             Self::Name(name) => f.write_str(name),
             Self::Share { source, servers } => f.write_str(&source.with(&servers.join("|"))),
             Self::Node(path) | Self::Image(path) => write!(f, "{}", path.display()),
+            Self::Store(store) => write!(f, "{store}"),
+            Self::Staged(staged) => write!(f, "{staged}"),
             Self::Any => f.write_str("the driver's command"),
         }
     }
@@ -145,6 +158,8 @@ pub enum Step {
         /// Never write to the file, because its file system cannot be written.
         read_only: bool,
     },
+    /// Something about a block device from elsewhere.
+    Store(StoreStep),
     /// Make a file system on the attached device, if the device is proven blank.
     Format {
         /// Which one.
@@ -211,6 +226,15 @@ pub enum Step {
         /// Which ones.
         overlay: Overlay,
     },
+    /// Show at the target what kubelet has had mounted once for the node.
+    ShowStaged {
+        /// The pod's volume directory.
+        target: TargetPath,
+        /// Where kubelet had it mounted.
+        staged: TargetPath,
+        /// Per-mount flags.
+        flags: MountFlags,
+    },
     /// Show a file or directory of the node at the target.
     Bind {
         /// The pod's volume directory.
@@ -251,6 +275,11 @@ pub enum Step {
         /// Whether the new blocks are reserved now.
         allocation: Allocation,
     },
+    /// Say what is known without looking at anything.
+    Answer {
+        /// The device, which on the controller's host is only a name.
+        device: String,
+    },
     /// Let the file system mounted at the target fill the attached device.
     GrowFileSystem {
         /// Where it is mounted.
@@ -268,7 +297,9 @@ impl Step {
             Self::AttachLoop { .. } => {
                 Some("close the device; the kernel detaches it when nobody else uses it")
             }
+            Self::Store(step) => step.undo(),
             Self::Mount { .. }
+            | Self::ShowStaged { .. }
             | Self::MountShare { .. }
             | Self::MountFiles { .. }
             | Self::MountOverlay { .. }
@@ -278,6 +309,7 @@ impl Step {
             // Others may use the directory by then.
             Self::MakeDirectoryOnShare { .. }
             | Self::Reach(_)
+            | Self::Answer { .. }
             | Self::Format { .. }
             | Self::ExpectMount { .. }
             | Self::CheckFileSystem { .. }
@@ -379,93 +411,6 @@ pub enum Propagation {
     Bidirectional,
 }
 
-/// A command of the side file, its placeholders filled in.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Run {
-    /// Program and arguments.
-    pub argv: Vec<Word>,
-    /// Offered as private files, and as one JSON object on standard input if `secrets_on_stdin`.
-    pub secrets: BTreeMap<String, Secret>,
-    /// Whether standard input carries the secrets, base64 as kubelet sends them; else it is empty.
-    pub secrets_on_stdin: bool,
-    /// The target the command mounts on: unmounted again if a later step fails.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mounts: Option<TargetPath>,
-    /// Per-mount flags that mount gets, whatever the command gave it: stricter ones of its own stay.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub flags: Option<MountFlags>,
-    /// The target the command unmounts: not run unless something is mounted there, and its failure is
-    /// forgiven, because the unmount step that follows decides.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unmounts: Option<TargetPath>,
-    /// What its output means.
-    pub answer: Answer,
-}
-
-/// One argument of a command.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Word {
-    /// As it stands; braces in it mean nothing any more.
-    Text(String),
-    /// The plain name of a program, which is looked for in fixed directories. Never from options.
-    Program(&'static str),
-    /// Text with the name of the server that was reached in it.
-    Server(Named),
-    /// Text, and the path of a private file that holds one secret.
-    Secret {
-        /// What precedes the path.
-        before: String,
-        /// The key of the Secret.
-        key: String,
-    },
-    /// Text, and the path of a private file of a [`Daemon`].
-    File {
-        /// What precedes the path.
-        before: String,
-        /// The file's name.
-        name: &'static str,
-    },
-    /// Text, and the path of a [`Daemon`]'s directory on disk.
-    Scratch {
-        /// What precedes the path.
-        before: String,
-    },
-}
-
-impl fmt::Display for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(text) => f.write_str(text),
-            Self::Program(name) => f.write_str(name),
-            Self::Server(named) => write!(f, "{named}"),
-            Self::Secret { before, key } => write!(f, "{before}{{secret.{key}}}"),
-            Self::File { before, name } => write!(f, "{before}{{file.{name}}}"),
-            Self::Scratch { before } => write!(f, "{before}{{scratch}}"),
-        }
-    }
-}
-
-impl Serialize for Word {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-/// What the reply takes from a command's standard output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Answer {
-    /// Nothing: its exit status says it all.
-    Nothing,
-    /// Its one line is the device.
-    Device,
-    /// Its one line is the volume's name.
-    VolumeName,
-    /// Its one line is `true` or `false`: attached or not.
-    Attached,
-}
-
 impl Plan {
     /// The plan of every plain unmount: kubelet hands over a path and nothing else, so it needs nothing else.
     pub fn unmount(target: &TargetPath) -> Self {
@@ -481,6 +426,22 @@ impl Plan {
             goal: Goal::Ended { target: target.clone() },
             steps: vec![Step::EndDaemon { target: target.clone(), patience, traces: Vec::new() }],
         }
+    }
+
+    /// The plan of unmounting what is on a [`Store`].
+    pub fn detach_store(target: &TargetPath) -> Self {
+        Self {
+            goal: Goal::Ended { target: target.clone() },
+            steps: vec![
+                Step::Unmount { target: target.clone() },
+                Step::Store(StoreStep::Detach { target: target.clone() }),
+            ],
+        }
+    }
+
+    /// The plan of a verb that has nothing to do but to succeed.
+    pub fn nothing() -> Self {
+        Self { goal: Goal::Performed, steps: Vec::new() }
     }
 }
 

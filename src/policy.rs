@@ -7,7 +7,7 @@
 
 use crate::failure::{Code, Failure, Result};
 use crate::mount_options::MountFlags;
-use crate::plan::{Daemon, Overlay, Plan, Propagation, Run, Step, Upper};
+use crate::plan::{Daemon, Overlay, Plan, Propagation, Run, Step, Store, StoreStep, Upper};
 use crate::quantity::Quantity;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::path::{Component, Path, PathBuf};
@@ -95,7 +95,9 @@ impl Policy {
             Step::GrowImage { size, .. } => self.check_size(*size),
             Step::Reach(reach) => self.check_servers(&reach.servers),
             Step::MountShare { share, .. } => self.check_flags(share.flags),
+            Step::Store(step) => self.check_store_step(step),
             Step::Mount { flags, .. }
+            | Step::ShowStaged { flags, .. }
             | Step::MountFiles { flags, .. }
             | Step::Run(Run { flags: Some(flags), .. }) => self.check_flags(*flags),
             Step::Serve(Daemon { servers, flags, .. }) => {
@@ -104,6 +106,7 @@ impl Policy {
             Step::PrepareTarget { .. }
             | Step::MakeDirectoryOnShare { .. }
             | Step::Format { .. }
+            | Step::Answer { .. }
             | Step::CheckFileSystem { .. }
             | Step::ExpectMount { .. }
             | Step::Run(_)
@@ -144,6 +147,25 @@ impl Policy {
             (Upper::Memory(None), Some(limit)) => Err(Failure::options(format!(
                 "this node limits sizes: give option \"size\", at most {limit}"
             ))),
+        }
+    }
+
+    fn check_store_step(&self, step: &StoreStep) -> Result<()> {
+        match step {
+            StoreStep::Attach { attachment, .. } => self.check_store(&attachment.store),
+            StoreStep::Find { store, .. } => self.check_store(store),
+            StoreStep::Grow { size } => self.check_size(*size),
+            StoreStep::Decrypt(_) | StoreStep::Detach { .. } => Ok(()),
+        }
+    }
+
+    fn check_store(&self, store: &Store) -> Result<()> {
+        self.check_servers(&store.servers())?;
+        match store {
+            Store::Qcow2(image) => {
+                self.image(&image.file)?;
+                image.size.map_or(Ok(()), |size| self.check_size(size))
+            }
         }
     }
 

@@ -33,6 +33,17 @@ impl VolumeDir {
         })
     }
 
+    /// Where kubelet has the device of a pod's volume mounted once for the node; `None` for any other directory.
+    ///
+    /// The volume's name is the last component of both (`MakeGlobalPDName`, pkg/volume/flexvolume).
+    pub fn staged(&self) -> Option<TargetPath> {
+        let (vendor, driver) = self.driver.as_deref()?.split_once('~')?;
+        let name = self.below.strip_prefix("pods").ok()?.file_name()?;
+        let mounts = ["plugins", "kubernetes.io", "flexvolume", vendor, driver, "mounts"];
+        let path = mounts.iter().fold(self.root.clone(), |path, part| path.join(part)).join(name);
+        TargetPath::parse(path.as_os_str()).ok()
+    }
+
     /// Whether kubelet made this directory for the driver in `directory`, or for any driver if that is not
     /// known.
     pub fn belongs_to(&self, directory: Option<&str>) -> bool {
@@ -97,6 +108,20 @@ mod tests {
             )
         );
         assert_eq!(split_of("/pods/7/volumes/x/y").0, "/");
+    }
+
+    #[test]
+    fn a_pod_s_volume_is_staged_under_its_name() {
+        let staged = |path: &str| {
+            let dir = VolumeDir::of(&TargetPath::parse(path.as_ref()).unwrap());
+            dir.staged().map(|target| target.to_string())
+        };
+        let expected = "/k/plugins/kubernetes.io/flexvolume/example/rbd/mounts/pv1";
+        assert_eq!(staged("/k/pods/7/volumes/example~rbd/pv1").as_deref(), Some(expected));
+        assert_eq!(
+            (staged(expected), staged("/mnt/pv1"), staged("/k/pods/7/volumes/rbd/pv1")),
+            (None, None, None)
+        );
     }
 
     #[test]

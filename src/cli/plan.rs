@@ -6,7 +6,7 @@ use super::screen::{Screen, Tone};
 use super::{NOT_SUPPORTED, say};
 use crate::driver;
 use crate::failure::Failure;
-use crate::plan::{Dialect, Goal, MountFrom, Overlay, Plan, Reach, Source, Step, Upper, Word};
+use crate::plan::{Dialect, Goal, MountFrom, Overlay, Plan, Reach, Source, Step, StoreStep, Upper, Word};
 use crate::protocol::{Call, TargetPath, Verb};
 use crate::quantity::Quantity;
 use anyhow::Result;
@@ -80,6 +80,8 @@ fn goal(goal: &Goal) -> String {
                 Source::Share { source, servers } => source.with(&servers.join("|")),
                 Source::Node(path) => path.display().to_string(),
                 Source::Image(file) => format!("the file system in {}", file.display()),
+                Source::Store(store) => format!("the file system on {store}"),
+                Source::Staged(staged) => format!("what is mounted at {staged}"),
                 Source::Any => "what the command mounts".to_owned(),
             };
             format!("{source} at {target}, {}", view.access.word())
@@ -106,15 +108,14 @@ fn describe(step: &Step) -> String {
             format!("make {} of {} if it is missing, {how}", file.display(), Quantity(*size))
         }
         Step::AttachLoop { file, .. } => format!("attach {} to a loop device", file.display()),
+        Step::Store(step) => device(step),
+        Step::Answer { device } => format!("answer {device}"),
+        Step::ShowStaged { target, staged, flags } => format!("bind {staged} to {target} ({flags})"),
         Step::Format { file_system, .. } => format!("format it as {} if it is blank", file_system.name()),
         Step::CheckFileSystem { .. } => "check the file system unless it is in use".to_owned(),
         Step::Mount { target, file_system, from, flags, options } => {
-            let what = match (file_system, from) {
-                (Some(kind), _) => kind.as_str(),
-                (None, MountFrom::Name(name)) => name,
-                (None, MountFrom::AttachedDevice) => "whatever file system it holds",
-            };
             let options: Vec<_> = options.iter().map(ToString::to_string).collect();
+            let what = mounted(file_system.as_deref(), from);
             format!("mount {what} at {target} ({flags}) {}", options.join(",")).trim_end().to_owned()
         }
         Step::Reach(reach) => reaching(reach),
@@ -146,6 +147,29 @@ fn describe(step: &Step) -> String {
         Step::Unmount { target } => format!("unmount everything at {target}"),
         Step::GrowImage { size, .. } => format!("grow the image to {}", Quantity(*size)),
         Step::GrowFileSystem { target } => format!("grow the file system at {target}"),
+    }
+}
+
+fn mounted<'a>(file_system: Option<&'a str>, from: &'a MountFrom) -> &'a str {
+    match (file_system, from) {
+        (Some(kind), _) => kind,
+        (None, MountFrom::Name(name)) => name,
+        (None, MountFrom::AttachedDevice) => "whatever file system it holds",
+    }
+}
+
+/// A step of a block device from elsewhere.
+fn device(step: &StoreStep) -> String {
+    match step {
+        StoreStep::Attach { attachment, .. } => {
+            format!("bring {} to the node unless it is there", attachment.store)
+        }
+        StoreStep::Find { store, .. } => format!("take the device of {store} that is on the node"),
+        StoreStep::Decrypt(_) => "open its encryption".to_owned(),
+        StoreStep::Grow { size } => format!("grow the device to {}", Quantity(*size)),
+        StoreStep::Detach { target } => {
+            format!("take the device away that was brought for {target}, unless others use it")
+        }
     }
 }
 

@@ -8,16 +8,15 @@
 //! Capabilities: no attach, the file is on this node; a disk file system stores labels and owners, so kubelet
 //! may relabel and chown; statfs never hangs; `expandfs` grows file and file system while they are in use.
 
-use super::{access, flags};
+use super::disk::{self, Disk, Format, Said};
 use crate::driver::{Driver, Growth, Request};
 use crate::failure::{Failure, Result};
 use crate::file_system::FileSystem;
-use crate::plan::{Allocation, Goal, MountFrom, Plan, Region, Source, Step, View};
-use crate::protocol::{Access, Capabilities, Options, TargetPath, Verb, VerbSet};
+use crate::plan::{Allocation, Goal, Plan, Region, Source, Step, View};
+use crate::protocol::{Access, Capabilities, TargetPath, Verb, VerbSet};
 use crate::quantity::Quantity;
 use crate::schema::{OptionSpec, OptionValue};
 use crate::settings::Settings;
-use crate::{mkfs_options, mount_options};
 use std::path::{Path, PathBuf};
 
 /// The driver.
@@ -56,27 +55,6 @@ crate::options! {
         allocation: Allocation = "allocation" { aliases: ["allocate"], default: "sparse" },
         /// Comma list of further flags and options of the file system.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions", "mount_options"], example: "noatime" },
-    }
-}
-
-/// Whether a blank file gets a file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// Never.
-    Never,
-    /// If every byte of it is zero.
-    IfBlank,
-}
-
-impl OptionValue for Format {
-    const KIND: &'static str = "never or ifBlank";
-
-    fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "never" => Ok(Self::Never),
-            "ifBlank" => Ok(Self::IfBlank),
-            _ => Err(format!("{text:?} is not {}", Self::KIND)),
-        }
     }
 }
 
@@ -120,39 +98,19 @@ impl Driver for Image {
     }
 
     fn programs<'a>(&self, _: &'a Settings) -> Vec<&'a str> {
-        FileSystem::ALL.into_iter().flat_map(FileSystem::programs).copied().collect()
+        disk::programs().collect()
     }
 
     fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan> {
         let volume = Volume::new(request)?;
-        let (flags, mut options) = volume.mount_options(request.options)?;
-        volume.refuse_writing(access(flags))?;
-        options.extend(volume.options.discard.then(|| mount_options::FsOption::flag("discard")));
-        let mount = Step::Mount {
-            target: target.clone(),
-            file_system: volume.kind.map(|kind| kind.name().to_owned()),
-            from: MountFrom::AttachedDevice,
-            flags,
-            options,
-        };
-        let view = View {
-            file_system: volume.kind.map(|kind| kind.name().to_owned()),
-            source: Source::Image(volume.file.clone()),
-            access: access(flags),
-        };
+        let (disk, access) = (&volume.disk, volume.disk.access());
+        let view = View { file_system: disk.name(), source: Source::Image(volume.file.clone()), access };
+        let on_disk = disk.steps(target)?;
         let prepare = Step::PrepareTarget { target: target.clone() };
-        let steps = [
-            volume.expect_mount()?,
-            Some(prepare),
-            volume.create(access(flags)),
-            Some(volume.attach()),
-            volume.format(access(flags))?,
-            volume.check(access(flags)),
-            Some(mount),
-        ];
+        let steps = [volume.expect_mount()?, Some(prepare), volume.create(access), Some(volume.attach())];
         Ok(Plan {
             goal: Goal::Mounted { target: target.clone(), view },
-            steps: steps.into_iter().flatten().collect(),
+            steps: steps.into_iter().flatten().chain(on_disk).collect(),
         })
     }
 
@@ -163,9 +121,7 @@ impl Driver for Image {
                 "only a whole image can grow: remove options \"partition\" and \"offset\"",
             ));
         }
-        if let Some(kind) = volume.kind.filter(|kind| kind.read_only()) {
-            return Err(Failure::options(format!("{} cannot grow: make a larger image of it", kind.name())));
-        }
+        volume.disk.refuse_to_grow()?;
         let grow = Step::GrowImage { size: growth.new_bytes, allocation: volume.options.allocation };
         let fill = Step::GrowFileSystem { target: target.clone() };
         let steps = [volume.expect_mount()?, Some(volume.attach()), Some(grow), Some(fill)];
@@ -177,24 +133,30 @@ impl Driver for Image {
 struct Volume {
     options: ImageOptions,
     file: PathBuf,
-    kind: Option<FileSystem>,
+    disk: Disk,
     region: Region,
 }
 
 impl Volume {
     fn new(request: &Request<'_>) -> Result<Self> {
         let options = ImageOptions::parse(&request.options.own)?;
-        let kind = file_system(options.fs_type.as_deref(), request.options.fs_type())?;
-        if options.discard && kind.is_some_and(FileSystem::read_only) {
-            return Err(Failure::options("option \"discard\": nothing is ever deleted there: leave it out"));
-        }
+        let default = if options.size.is_some() { Format::IfBlank } else { Format::Never };
+        let said = Said {
+            fs_type: options.fs_type.as_deref(),
+            format: options.format.unwrap_or(default),
+            mkfs_options: options.mkfs_options.as_deref(),
+            fsck: options.fsck,
+            discard: options.discard,
+            mount_options: options.mount_options.as_deref(),
+        };
+        let disk = Disk::new(&said, request.options)?;
         let region = region(&options)?;
         let file = Path::new(&options.file);
         let file = match request.settings.policy.image_roots.first() {
             Some(root) => root.join(file),
             None => file.to_owned(),
         };
-        Ok(Self { options, file, kind, region })
+        Ok(Self { options, file, disk, region })
     }
 
     /// Nothing is told of any other directory.
@@ -219,65 +181,8 @@ impl Volume {
             file: self.file.clone(),
             region: self.region,
             direct_io: self.options.direct_io,
-            read_only: self.kind.is_some_and(FileSystem::read_only),
+            read_only: self.disk.kind.is_some_and(FileSystem::read_only),
         }
-    }
-
-    /// A read-only volume is not formatted: nobody could ever put anything on it.
-    fn format(&self, access: Access) -> Result<Option<Step>> {
-        let default = if self.options.size.is_some() { Format::IfBlank } else { Format::Never };
-        let kind = self.kind.unwrap_or(FileSystem::Ext4);
-        let options: Vec<_> = self
-            .options
-            .mkfs_options
-            .iter()
-            .flat_map(|words| words.split_whitespace())
-            .map(str::to_owned)
-            .collect();
-        mkfs_options::validate(kind, &options)?;
-        let wanted = self.options.format.unwrap_or(default) == Format::IfBlank
-            && !kind.read_only()
-            && access == Access::ReadWrite;
-        Ok(wanted.then_some(Step::Format { file_system: kind, options }))
-    }
-
-    /// Not for a read-only volume: a checker writes.
-    fn check(&self, access: Access) -> Option<Step> {
-        let writable = access == Access::ReadWrite && !self.kind.is_some_and(FileSystem::read_only);
-        let wanted = self.options.fsck && writable;
-        wanted.then_some(Step::CheckFileSystem { file_system: self.kind })
-    }
-
-    fn mount_options(
-        &self,
-        options: &Options,
-    ) -> Result<(mount_options::MountFlags, Vec<mount_options::FsOption>)> {
-        let list = self.options.mount_options.as_deref().unwrap_or_default();
-        let rules = self.kind.map_or(&[][..], FileSystem::rules);
-        mount_options::parse(list, flags(options), rules).map_err(|failure| match self.kind {
-            Some(_) => failure,
-            None => Failure::options(format!("{failure}; options of a file system's own need fsType")),
-        })
-    }
-
-    fn refuse_writing(&self, access: Access) -> Result<()> {
-        match self.kind {
-            Some(kind) if kind.read_only() && access == Access::ReadWrite => Err(Failure::options(format!(
-                "{} cannot be written: set readOnly: true on the pod's flexVolume or persistentVolumeClaim",
-                kind.name()
-            ))),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The option and `flexVolume.fsType` must not contradict each other.
-fn file_system(option: Option<&str>, field: Option<&str>) -> Result<Option<FileSystem>> {
-    match (option, field) {
-        (Some(option), Some(field)) if option != field => Err(Failure::options(format!(
-            "option \"fsType\" says {option:?} but flexVolume.fsType says {field:?}: remove one of them"
-        ))),
-        (option, field) => option.or(field).map(FileSystem::parse).transpose(),
     }
 }
 

@@ -2,8 +2,10 @@
 
 pub mod bind;
 pub mod blobfuse;
+mod block;
 pub mod cephfs;
 pub mod cifs;
+mod disk;
 pub mod exec;
 mod fuse;
 pub mod glusterfs;
@@ -11,6 +13,7 @@ pub mod image;
 pub mod lizardfs;
 pub mod nfs;
 pub mod overlay;
+pub mod qcow2;
 pub mod rclone;
 pub mod s3;
 pub mod secretfiles;
@@ -31,6 +34,7 @@ pub const ALL: &[&dyn Driver] = &[
     &image::Image,
     &nfs::Nfs,
     &cifs::Cifs,
+    &qcow2::Qcow2::DRIVER,
     &secretfiles::SecretFiles,
     &overlay::OverlayDriver,
     &sshfs::Sshfs,

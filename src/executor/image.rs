@@ -1,25 +1,22 @@
-//! The steps of image files: make, attach, format, check, grow.
+//! The steps of image files: make, attach, grow. What is done to the file system in them is [`disk`](super::disk)'s.
 //!
 //! One flock on the image file covers all of them, so that two pods that start at once make, format and
 //! attach it once. It is taken on a descriptor of its own: the loop driver keeps the one it was given open as
 //! long as the device lives, and a lock on that would live as long.
 
-use super::node::{Node, Undo, denied, open_place};
+use super::disk::{Device, Disk, Guard};
+use super::node::{Node, Undo, denied};
 use crate::failure::{Code, Failure};
-use crate::file_system::FileSystem;
-use crate::mount_options::MountFlags;
 use crate::plan::{Allocation, Ownership, Region};
 use crate::policy::Allowed;
-use crate::protocol::{TargetPath, Verb};
 use crate::settings::Settings;
 use crate::sys::bytes::size_of;
 use crate::sys::deadline::Deadline;
 use crate::sys::image_file::{self, Formatting};
 use crate::sys::lock::{self, Hold};
 use crate::sys::loop_device::{Backing, Inode, LoopDevice, Window};
-use crate::sys::place::Look;
-use crate::sys::{below, blank, format, mount_table, partition, signature};
-use anyhow::{Context, Result, bail};
+use crate::sys::{below, blank, mount_table, partition, signature};
+use anyhow::{Context, Result};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -32,44 +29,65 @@ use std::time::Duration;
 /// How long a loop device without a file system is waited for to go.
 const LETTING_GO: Duration = Duration::from_secs(2);
 
-/// How long an mkfs may run on after its call's deadline: until it is killed, and the time stamps' rounding.
-const AFTER_DEADLINE: Duration = Duration::from_secs(20);
-
-/// What the image steps of one call hand to each other.
-#[derive(Debug, Default)]
-pub(super) struct Workpiece {
-    lock: Option<OwnedFd>,
-    file: Option<OwnedFd>,
+/// An image on its loop device.
+pub(super) struct Attached {
+    file: OwnedFd,
     window: Window,
-    device: Option<LoopDevice>,
-    in_use: bool,
-    formatted: bool,
+    device: LoopDevice,
 }
 
-impl Workpiece {
-    /// Lets go of the device; the kernel detaches it unless somebody else uses it.
-    pub(super) fn release(&mut self) {
-        self.device = None;
+impl Disk for Attached {
+    fn noun(&self) -> &'static str {
+        "image"
     }
 
-    fn device(&self) -> Result<&LoopDevice> {
-        self.device.as_ref().context("no device is attached: the plan lacks a step")
+    fn path(&self) -> &Path {
+        self.device.path()
     }
 
-    fn lock(&self) -> Result<BorrowedFd<'_>> {
-        Ok(self.lock.as_ref().context("no image is locked: the plan lacks a step")?.as_fd())
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.device.fd()
     }
 
-    fn file(&self) -> Result<BorrowedFd<'_>> {
-        Ok(self.file.as_ref().context("no image is open: the plan lacks a step")?.as_fd())
+    fn is_read_only(&self) -> bool {
+        self.device.is_read_only()
+    }
+
+    fn prove_blank(&self, deadline: &Deadline) -> Result<()> {
+        blank::prove_blank(self.file.as_fd(), &self.window, deadline)
+    }
+
+    fn formatting(&self, allowed: Duration) -> Result<Formatting> {
+        formatting(self.file.as_fd(), allowed)
+    }
+
+    fn note_formatting(&self) {
+        image_file::note_formatting(self.file.as_fd());
+    }
+
+    /// The loop driver has written it to the file; the file is on the disk only now.
+    fn forget_formatting(&self) -> Result<()> {
+        rustix::fs::fsync(&self.file).context("write the new file system to disk")?;
+        image_file::forget_formatting(self.file.as_fd())
+    }
+
+    fn blank_again(&self) -> Result<()> {
+        image_file::blank_again(self.file.as_fd(), &self.window)?;
+        image_file::forget_formatting(self.file.as_fd())
     }
 }
 
-/// A device that was looked at and can be mounted.
-pub(super) struct Recognised {
-    pub(super) kind: FileSystem,
-    pub(super) path: String,
-    pub(super) read_only: bool,
+/// An image that was written since an mkfs was interrupted is nobody's to format or to mount.
+fn formatting(file: BorrowedFd<'_>, allowed: Duration) -> Result<Formatting> {
+    match image_file::formatting(file, allowed)? {
+        Formatting::Overwritten => Err(Failure::new(
+            Code::Conflict,
+            "mkfs was interrupted on this image and it was written since: if it holds data, \
+             setfattr -x trusted.flexvol.formatting it, else remove it",
+        )
+        .into()),
+        formatting => Ok(formatting),
+    }
 }
 
 /// Symlinks on the way are followed, as they are when somebody mounts there.
@@ -118,7 +136,7 @@ impl Node<'_> {
         // Another call may have been faster between our making and locking it: then it is that call's.
         let made = made && size_of(fd.as_fd())? == 0;
         let sized = Self::size_image(fd.as_fd(), size, allocation);
-        self.image.lock = Some(fd);
+        self.disk.lock = Some(Guard::File(fd));
         if sized.is_err() && made {
             rustix::fs::unlinkat(parent, &name, AtFlags::empty())?;
         }
@@ -201,19 +219,19 @@ impl Node<'_> {
     ) -> Result<()> {
         let (parent, name) = self.image_parent(file).with_context(|| format!("image {}", file.display()))?;
         let open = |flags| open_image(parent.as_fd(), &name, flags).with_context(|| absent(file));
-        if self.image.lock.is_none() {
+        if self.disk.lock.is_none() {
             let unlocked = || Ok((open(OFlags::RDONLY)?, false));
-            self.image.lock = Some(self.lock_image(parent.as_fd(), &name, unlocked)?.0);
+            self.disk.lock = Some(Guard::File(self.lock_image(parent.as_fd(), &name, unlocked)?.0));
         }
         let (fd, read_only) = open_for_device(open, read_only)?;
         let window = window(fd.as_fd(), region).with_context(|| format!("image {}", file.display()))?;
         let found = self.find_device(fd.as_fd(), &window)?;
-        self.image.in_use = found.is_some();
-        self.image.device = Some(match found {
+        self.disk.in_use = found.is_some();
+        let device = match found {
             Some(device) => device,
             None => LoopDevice::attach(fd.as_fd(), file, &window, read_only, direct_io)?,
-        });
-        (self.image.file, self.image.window) = (Some(fd), window);
+        };
+        self.disk.device = Some(Device::Image(Attached { file: fd, window, device }));
         Ok(())
     }
 
@@ -233,118 +251,18 @@ impl Node<'_> {
 
     fn is_unfinished(&self, file: BorrowedFd<'_>, device: &LoopDevice) -> Result<bool> {
         let identified = signature::identify(device.fd(), &Window::default())?;
-        Ok(identified.is_none() || self.formatting(file)? == Formatting::Interrupted)
+        Ok(identified.is_none() || self.interrupted(file)?)
     }
 
-    /// What is noted of an mkfs before; an image that was written since is nobody's to format or to mount.
-    fn formatting(&self, file: BorrowedFd<'_>) -> Result<Formatting> {
-        let allowed = self.settings.deadlines.of(Verb::Mount) + AFTER_DEADLINE;
-        match image_file::formatting(file, allowed)? {
-            Formatting::Overwritten => Err(Failure::new(
-                Code::Conflict,
-                "mkfs was interrupted on this image and it was written since: if it holds data, \
-                 setfattr -x trusted.flexvol.formatting it, else remove it",
-            )
-            .into()),
-            formatting => Ok(formatting),
-        }
-    }
-
-    /// Only what is proven blank, and what this very step left half made when it was killed.
-    pub(super) fn format(&mut self, kind: FileSystem, words: &[String]) -> Result<()> {
-        let (device, file) = (self.image.device()?, self.image.file()?);
-        if self.formatting(file)? == Formatting::Never {
-            if signature::identify(device.fd(), &Window::default())?.is_some() {
-                return Ok(());
-            }
-            blank::prove_blank(file, &self.image.window, &self.deadline)?;
-        }
-        if self.image.in_use {
-            let path = device.path().display();
-            let text = format!("the blank image is attached to {path} already: detach it (losetup -d)");
-            return Err(Failure::new(Code::Busy, text).into());
-        }
-        image_file::note_formatting(file);
-        let made = format::make_file_system(kind, device.path(), words, self.image.lock()?, &self.deadline)
-            .and_then(|()| rustix::fs::fsync(file).context("write the new file system to disk"));
-        if let Err(error) = made {
-            return Err(self.unmake(file, error));
-        }
-        image_file::forget_formatting(file)?;
-        self.image.formatted = true;
-        Ok(())
-    }
-
-    /// The undo of an mkfs that failed: the image was blank, and is again. Not while mkfs may still write to
-    /// it.
-    fn unmake(&self, file: BorrowedFd<'_>, error: anyhow::Error) -> anyhow::Error {
-        let still_runs = error.downcast_ref().is_some_and(|failure: &Failure| !failure.residue().is_empty());
-        if still_runs {
-            return error;
-        }
-        let undone = image_file::blank_again(file, &self.image.window)
-            .and_then(|()| image_file::forget_formatting(file));
-        match undone {
-            Ok(()) => error,
-            Err(left) => {
-                Failure::from(error).with_residue(format!("a half made file system: {left:#}")).into()
-            }
-        }
-    }
-
-    pub(super) fn check_file_system(&self, kind: Option<FileSystem>) -> Result<()> {
-        let device = self.image.device()?;
-        if self.image.in_use || self.image.formatted || device.is_read_only() {
-            return Ok(());
-        }
-        // A blank or a different file system is the mount step's to refuse; a checker would only guess at it.
-        match identify(device)? {
-            Some(found) if kind.is_none_or(|kind| kind == found) => {
-                format::check_file_system(found, device.path(), self.image.lock()?, &self.deadline).map(drop)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// What the attached device holds, if it is what was asked for and can be mounted so.
-    pub(super) fn recognise(&self, wanted: Option<&str>, flags: MountFlags) -> Result<Recognised> {
-        let device = self.image.device()?;
-        if self.formatting(self.image.file()?)? == Formatting::Interrupted {
-            bail!(Failure::new(
-                Code::Conflict,
-                "mkfs was interrupted on this image: mount it read-write with format: ifBlank once"
-            ));
-        }
-        let kind = identify(device)?.ok_or_else(|| {
-            Failure::new(
-                Code::NotFound,
-                "the image holds no file system: set option format to ifBlank and mount it read-write once, or copy one into it",
-            )
-        })?;
-        if let Some(wanted) = wanted.filter(|wanted| *wanted != kind.name()) {
-            bail!(Failure::new(
-                Code::Conflict,
-                format!(
-                    "the image holds {}, but fsType says {wanted}: correct the volume's fsType",
-                    kind.name()
-                )
-            ));
-        }
-        let read_only = device.is_read_only() || kind.read_only();
-        if read_only && !flags.read_only {
-            bail!(Failure::new(
-                Code::Denied,
-                format!(
-                    "the {} image cannot be written: set readOnly: true on the pod's flexVolume or persistentVolumeClaim",
-                    kind.name()
-                )
-            ));
-        }
-        Ok(Recognised { kind, path: device.path().display().to_string(), read_only })
+    fn interrupted(&self, file: BorrowedFd<'_>) -> Result<bool> {
+        Ok(formatting(file, self.longest_formatting())? == Formatting::Interrupted)
     }
 
     pub(super) fn grow_image(&mut self, size: u64, allocation: Allocation) -> Result<()> {
-        let (device, file) = (self.image.device()?, self.image.file()?);
+        let Some(Device::Image(Attached { file, device, .. })) = &self.disk.device else {
+            anyhow::bail!("no image is attached: the plan lacks a step");
+        };
+        let file = file.as_fd();
         if device.is_read_only() {
             return Err(denied("the image cannot be written: it cannot grow".into()));
         }
@@ -355,30 +273,6 @@ impl Node<'_> {
             image_file::resize(file, size).context("grow the image")?;
         }
         device.refresh_capacity()
-    }
-
-    pub(super) fn grow_file_system(&self, target: &TargetPath) -> Result<()> {
-        let device = self.image.device()?;
-        let place = open_place(target)?;
-        let Look::Mount(mounted) = place.look()? else {
-            bail!(Failure::new(Code::NotFound, format!("{target} is not mounted: mount it before it grows")));
-        };
-        let entry = mount_table::by_id(mounted.id)?.context("the mount is gone")?;
-        if entry.source != device.path().as_os_str() {
-            bail!(Failure::new(
-                Code::Conflict,
-                format!(
-                    "{target} shows {} and not the volume's image: unmount it first",
-                    entry.source.to_string_lossy()
-                )
-            ));
-        }
-        format::grow_file_system(
-            FileSystem::parse(&entry.file_system)?,
-            device.path(),
-            target.as_path(),
-            &self.deadline,
-        )
     }
 }
 
@@ -427,22 +321,5 @@ fn window(fd: BorrowedFd<'_>, region: Region) -> Result<Window> {
         Region::Whole => Ok(Window::default()),
         Region::Offset(offset) => Ok(Window { offset, size: None }),
         Region::Partition(number) => partition::partition_window(fd, number),
-    }
-}
-
-/// The kernel's ext4 serves ext2 and ext3, too.
-fn identify(device: &LoopDevice) -> Result<Option<FileSystem>> {
-    let Some(found) = signature::identify(device.fd(), &Window::default())? else { return Ok(None) };
-    let name = match found.name() {
-        "ext2" | "ext3" => "ext4",
-        name => name,
-    };
-    match FileSystem::ALL.into_iter().find(|kind| kind.name() == name) {
-        Some(kind) => Ok(Some(kind)),
-        None => Err(Failure::new(
-            Code::Conflict,
-            format!("the image holds {}, which this driver does not mount", found.describe()),
-        )
-        .into()),
     }
 }

@@ -6,6 +6,7 @@
 //! business; the tests put a world of their own in its place and let any step fail.
 
 mod daemon;
+mod disk;
 mod files;
 mod image;
 mod layers;
@@ -13,6 +14,7 @@ mod network;
 pub mod node;
 pub mod record;
 mod run;
+mod store;
 mod unmount;
 
 pub use node::is_volume_of;

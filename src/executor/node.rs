@@ -2,7 +2,7 @@
 
 use super::files::Content;
 use super::record::Record;
-use super::{Standing, Subject, World, daemon, image, network, run, unmount};
+use super::{Standing, Subject, World, daemon, disk, image, network, run, store, unmount};
 use crate::failure::{Code, Failure};
 use crate::mount_options::MountFlags;
 use crate::plan::{Goal, MountFrom, Ownership, Propagation, Source, Step, View};
@@ -32,11 +32,11 @@ const ABOVE: Ownership = Ownership { mode: 0o755, uid: 0, gid: 0 };
 /// One call's view of the node, and what its steps hand to each other.
 pub struct Node<'a> {
     driver: &'a str,
-    directory: Option<&'a str>,
+    pub(super) directory: Option<&'a str>,
     pub(super) settings: &'a Settings,
     pub(super) deadline: Deadline,
     asked: Option<String>,
-    pub(super) image: image::Workpiece,
+    pub(super) disk: disk::Workpiece,
     pub(super) reached: Option<network::Reached>,
     pub(super) fields: Fields,
     pub(super) mount_id: Option<u64>,
@@ -57,6 +57,8 @@ pub enum Undo {
     RemoveImage(PathBuf, Vec<PathBuf>),
     /// Let go of the loop device.
     ReleaseDevice,
+    /// Take the device away that was brought for the target.
+    DetachStore(TargetPath),
     /// Unmount what was mounted.
     Unmount(TargetPath),
     /// Unmount, end who serves it, and remove its files.
@@ -73,6 +75,7 @@ impl fmt::Display for Undo {
             }
             Self::RemoveImage(file, _) => write!(f, "{}", file.display()),
             Self::ReleaseDevice => f.write_str("a loop device"),
+            Self::DetachStore(target) => write!(f, "the device for {target}"),
             Self::Unmount(target) | Self::EndDaemon(target) => write!(f, "a mount at {target}"),
         }
     }
@@ -88,7 +91,7 @@ impl<'a> Node<'a> {
             settings: subject.settings,
             deadline,
             asked,
-            image: image::Workpiece::default(),
+            disk: disk::Workpiece::default(),
             reached: None,
             fields: Fields::default(),
             mount_id: None,
@@ -224,6 +227,29 @@ impl<'a> Node<'a> {
         }))
     }
 
+    /// Never a directory of the node's own: what is staged is a mount, or the pod would write to the node's disk.
+    fn show_staged(
+        &mut self,
+        target: &TargetPath,
+        staged: &TargetPath,
+        flags: MountFlags,
+    ) -> Result<Option<Undo>> {
+        let missing = || {
+            let text = format!("nothing is mounted at {staged}: kubelet calls mountdevice before mount");
+            anyhow::Error::from(Failure::new(Code::NotFound, text))
+        };
+        let place = Place::open(staged)?.ok_or_else(missing)?;
+        let Look::Mount(mounted) = place.look()? else { return Err(missing()) };
+        let source = place.open_directory().with_context(|| format!("open {staged}"))?;
+        if mount::identity(source.as_fd())? != mounted.root {
+            return Err(missing());
+        }
+        let what =
+            BindMount { source: source.as_fd(), recursive: false, flags, propagation: Propagation::Private };
+        self.mount_id = Some(mount::bind(&what, &open_place(target)?, Way::Detached)?);
+        Ok(Some(Undo::Unmount(target.clone())))
+    }
+
     pub(super) fn open_source(&self, source: &Path) -> Result<(OwnedFd, FileType)> {
         let Allowed { root, below } = self.settings.policy.bind_source(source)?;
         let fd = below::open(below::open_root(&root)?.as_fd(), &below, OFlags::PATH)
@@ -276,8 +302,18 @@ impl<'a> Node<'a> {
                 let backing = loop_device::backing_of(image::device_number(&entry.source))?;
                 Ok(backing.is_some_and(|backing| image::is_file(&backing, file, self.settings)))
             }
+            Source::Store(store) => self.shows_store(entry, store),
+            Source::Staged(staged) => Ok(root_of(staged)? == Some(mounted.root)),
         }
     }
+}
+
+/// What is mounted there shows this.
+fn root_of(target: &TargetPath) -> Result<Option<(u64, u64)>> {
+    Ok(match Place::open(target)?.map(|place| place.look()).transpose()? {
+        Some(Look::Mount(mounted)) => Some(mounted.root),
+        _ => None,
+    })
 }
 
 /// How a bind is made.
@@ -302,7 +338,9 @@ impl World for Node<'_> {
                     _ => Ok(Standing::Open),
                 }
             }
-            Goal::Ended { target } if daemon::is_left(target) => Ok(Standing::Open),
+            Goal::Ended { target } if daemon::is_left(target) || store::is_left(target)? => {
+                Ok(Standing::Open)
+            }
             Goal::Unmounted { target } | Goal::Ended { target } => unmount::standing(target),
         }
     }
@@ -318,6 +356,12 @@ impl World for Node<'_> {
             Step::AttachLoop { file, region, direct_io, read_only } => {
                 self.attach_loop(file, *region, *direct_io, *read_only).map(|()| Some(Undo::ReleaseDevice))
             }
+            Step::Store(step) => self.perform_on_store(step),
+            Step::Answer { device } => {
+                self.fields.device = Some(device.clone());
+                Ok(None)
+            }
+            Step::ShowStaged { target, staged, flags } => self.show_staged(target, staged, *flags),
             Step::Format { file_system, options } => self.format(*file_system, options).map(|()| None),
             Step::CheckFileSystem { file_system } => self.check_file_system(*file_system).map(|()| None),
             Step::Mount { target, file_system, from, flags, options } => {
@@ -389,8 +433,12 @@ impl World for Node<'_> {
             }
             Undo::RemoveImage(file, made) => self.remove_image(file, made),
             Undo::ReleaseDevice => {
-                self.image.release();
+                self.disk.release();
                 Ok(())
+            }
+            Undo::DetachStore(target) => {
+                self.disk = disk::Workpiece::default();
+                store::detach(self, target)
             }
         }
     }

@@ -131,8 +131,8 @@ fn path_for(kind: &str, target: &Path) -> PathBuf {
     Path::new(STATE).join(kind).join(file_name(target))
 }
 
-/// The target's last component, for people, and a digest of all of it.
-fn file_name(target: &Path) -> String {
+/// A path's last component, for people, and a digest of all of it.
+pub(super) fn file_name(target: &Path) -> String {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     let plain: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).take(64).collect();

@@ -17,7 +17,7 @@
 
 use super::node::Node;
 use super::record::{self, Record};
-use super::{Standing, daemon};
+use super::{Standing, daemon, store};
 use crate::failure::{Code, Failure};
 use crate::protocol::TargetPath;
 use crate::sys::deadline::Deadline;
@@ -102,7 +102,10 @@ pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
     let Some(place) = Place::open(target)? else { return Ok(()) };
     for _ in 0..MOST_LAYERS {
         match (place.look()?, left) {
-            (Look::Missing | Look::Plain(_), _) => return daemon::sweep(target),
+            (Look::Missing | Look::Plain(_), _) => {
+                daemon::sweep(target)?;
+                return store::sweep(target, &Deadline::for_undo(PATIENCE));
+            }
             (Look::Mount(mounted), Left::Since(before)) if [before, others].contains(&Some(mounted.id)) => {
                 return Ok(());
             }

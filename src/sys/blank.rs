@@ -11,6 +11,7 @@ use crate::failure::{Code, Failure};
 use anyhow::{Context, Result};
 use rustix::fs::{FileType, SeekFrom, fstat, seek};
 use rustix::io::Errno;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 const CHUNK: usize = 1 << 20;
@@ -28,7 +29,16 @@ pub fn prove_blank(fd: BorrowedFd<'_>, window: &Window, deadline: &Deadline) -> 
     if let Some(found) = identify(fd, window)? {
         return Err(occupied(found.describe()).into());
     }
-    let end = start + size;
+    prove_zero(fd, start..start + size, start, deadline)
+}
+
+/// Every byte of the range; offsets in messages are counted from `origin`.
+fn prove_zero(
+    fd: BorrowedFd<'_>,
+    Range { start, end }: Range<u64>,
+    origin: u64,
+    deadline: &Deadline,
+) -> Result<()> {
     let sparse = FileType::from_raw_mode(fstat(fd)?.st_mode) == FileType::RegularFile;
     let mut buffer = vec![0; CHUNK];
     let mut at = start;
@@ -36,8 +46,37 @@ pub fn prove_blank(fd: BorrowedFd<'_>, window: &Window, deadline: &Deadline) -> 
         deadline.check("proving that nothing is lost by a new file system")?;
         at = if sparse { next_data(fd, at, end)? } else { at };
         let length = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
-        prove_chunk(fd, at, &mut buffer[..length], start)?;
+        prove_chunk(fd, at, &mut buffer[..length], origin)?;
         at += length as u64;
+    }
+    Ok(())
+}
+
+/// A device of up to so many bytes is read whole.
+const READ_WHOLE: u64 = 1 << 30;
+
+/// Of a larger one these, where every file system, partition table and volume manager has something; and as many
+/// places between as [`SAMPLES`] says.
+const HEAD: u64 = 64 << 20;
+const TAIL: u64 = 16 << 20;
+const SAMPLES: u64 = 128;
+
+/// The same for a block device that may be too large to be read in a call's time. Of one of more than 1 GiB the
+/// first 64 MiB are read, the last 16 MiB, and 1 MiB at each of 128 places between: a file system spreads its own
+/// over all of them.
+pub fn prove_device_blank(fd: BorrowedFd<'_>, deadline: &Deadline) -> Result<()> {
+    let total = size_of(fd).context("learn the size")?;
+    if total <= READ_WHOLE {
+        return prove_blank(fd, &Window::default(), deadline);
+    }
+    if let Some(found) = identify(fd, &Window::default())? {
+        return Err(occupied(found.describe()).into());
+    }
+    let chunk = CHUNK as u64;
+    let stride = (total - HEAD - TAIL) / SAMPLES;
+    let between = (0..SAMPLES).map(|sample| HEAD + sample * stride).map(|at| (at, at + chunk));
+    for (start, end) in [(0, HEAD)].into_iter().chain(between).chain([(total - TAIL, total)]) {
+        prove_zero(fd, start..end, 0, deadline)?;
     }
     Ok(())
 }
@@ -164,6 +203,25 @@ mod tests {
         rustix::io::pwrite(device.fd(), &[7], 4 * MEBIBYTE - 1).unwrap();
         let error = prove_blank(device.fd(), &whole, &deadline).unwrap_err();
         assert!(error.to_string().starts_with("holds data at offset 4194303: "), "{error:#}");
+    }
+
+    #[test]
+    fn of_large_devices_what_every_file_system_writes_is_read() {
+        let blank = |file: &File| {
+            let deadline = Deadline::after(Duration::from_mins(1));
+            prove_device_blank(file.as_fd(), &deadline).map_err(|error| error.to_string())
+        };
+        let size = 40 << 30;
+        assert_eq!(blank(&sparse(size)), Ok(()));
+        let stride = (size - HEAD - TAIL) / SAMPLES;
+        for at in [0, HEAD - 1, HEAD + stride, HEAD + 127 * stride + MEBIBYTE - 1, size - TAIL, size - 1] {
+            let file = sparse(size);
+            file.write_all_at(&[1], at).unwrap();
+            assert!(blank(&file).unwrap_err().starts_with(&format!("holds data at offset {at}: ")), "{at}");
+        }
+        let small = sparse(MEBIBYTE);
+        small.write_all_at(&[1], MEBIBYTE / 2).unwrap();
+        assert!(blank(&small).is_err());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Held until dropped.
 #[derive(Debug)]
 pub struct Lock {
-    _file: OwnedFd,
+    file: OwnedFd,
     path: PathBuf,
 }
 
@@ -26,9 +26,16 @@ impl Lock {
             let file = open(&path).with_context(|| format!("lock {}", path.display()))?;
             wait(file.as_fd(), Hold::Alone, deadline, "waiting for another call on the same volume")?;
             if is_still_at(&file, &path) {
-                return Ok(Self { _file: file, path });
+                return Ok(Self { file, path });
             }
         }
+    }
+}
+
+/// For a helper that may outlive us, and must keep the lock as long.
+impl AsFd for Lock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 

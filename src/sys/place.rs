@@ -85,8 +85,7 @@ impl Place {
     pub fn inside(&self, target: &Path) -> Result<Option<Self>> {
         let Ok(below) = target.strip_prefix(self.resolved()?) else { return Ok(None) };
         let (Some(above), Some(name)) = (below.parent(), below.file_name()) else { return Ok(None) };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let Ok(root) = fs::openat(&self.parent, &self.name, flags, Mode::empty()) else { return Ok(None) };
+        let Ok(root) = self.open_directory() else { return Ok(None) };
         let Ok(parent) = below::open(root.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY) else {
             return Ok(None);
         };
@@ -260,6 +259,12 @@ impl Place {
         let stat = fs::statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW)?;
         anyhow::ensure!(stat.st_size == 0, "{} is a file with content: move it away", self.path.display());
         self.remove_file()
+    }
+
+    /// The directory, or the root of the mount on top of it.
+    pub fn open_directory(&self) -> rustix::io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        fs::openat(&self.parent, &self.name, flags, Mode::empty())
     }
 
     /// The first few names in the directory; none if it is not one.

@@ -13,6 +13,7 @@ mod files;
 mod foreign;
 mod image;
 mod layers;
+mod qcow2;
 mod shared;
 mod support;
 mod unmount;

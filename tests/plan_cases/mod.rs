@@ -2,11 +2,12 @@
 
 use super::Case;
 
+mod block;
 mod fuse;
 
 /// All of them.
 pub(crate) fn cases() -> impl Iterator<Item = &'static Case> {
-    CASES.iter().chain(fuse::CASES)
+    CASES.iter().chain(fuse::CASES).chain(block::CASES)
 }
 
 /// The table row: name, driver, side file, verb and arguments.

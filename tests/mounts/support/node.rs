@@ -144,7 +144,7 @@ impl Node {
                 self.loops().iter().skip(self.kept[0]).map(|device| format!("loop device {device:#x}")),
             );
             left.extend(processes().iter().map(|(pid, name)| format!("process {pid} {name}")));
-            for (dir, kept) in [("volumes", self.kept[1]), ("locks", 0)] {
+            for (dir, kept) in [("volumes", self.kept[1]), ("locks", 0), ("stores", 0), ("images", 0)] {
                 let files = fs::read_dir(Path::new("/run/flexvol").join(dir)).into_iter().flatten().flatten();
                 left.extend(files.skip(kept).map(|file| file.path().display().to_string()));
             }

@@ -1,0 +1,269 @@
+//! What the drivers have in common whose volume is a file system on a block device from elsewhere.
+//!
+//! kubelet attaches such a volume (the controller-manager answers that with a name alone, without any tool), has it
+//! mounted once for the node by `mountdevice`, and shows that mount to each pod by `mount`. But it hands secrets to
+//! `mount` alone. So a volume that needs one is left alone by `mountdevice`; each pod's `mount` brings the device, or
+//! takes it if it is there, and mounts it at the pod's own directory: the same file system, however many mounts it
+//! has. The last unmount takes the device away.
+//!
+//! Capabilities: attach, so that the controller keeps a volume of one node from the others; a disk file system
+//! stores labels and owners, so kubelet may relabel and chown; statfs asks no server that may be dead for longer
+//! than the device waits.
+
+use super::disk::{self, Disk, Said};
+use crate::driver::{Driver, Growth, Request};
+use crate::failure::{Failure, Result};
+use crate::mount_options::MountFlags;
+use crate::plan::{Attachment, Encryption, Goal, Plan, Source, Step, Store, StoreStep, View};
+use crate::protocol::{Call, Capabilities, Options, TargetPath, Verb, VerbSet};
+use crate::schema::{OptionSpec, SecretSpec};
+use crate::secret::Secret;
+use crate::settings::Settings;
+use crate::volume_dir::VolumeDir;
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+
+/// Declares the options of such a driver: its own, and those of the file system and the encryption, which are the same
+/// for all of them.
+macro_rules! block_options {
+    ($(#[$outer:meta])* pub struct $name:ident { $($own:tt)* }) => {
+        $crate::options! {
+            $(#[$outer])*
+            pub struct $name {
+                $($own)*
+                /// The file system: ext4, xfs, btrfs, squashfs, erofs or iso9660. The default is what the device
+                /// holds, and ext4 for a new one. The same as flexVolume.fsType.
+                fs_type: Option<String> = "fsType" {},
+                /// Whether a blank device gets a file system: never, or ifBlank. One with anything on it is never
+                /// formatted.
+                format: $crate::drivers::disk::Format = "format" { default: "ifBlank" },
+                /// Further words for mkfs, separated by spaces.
+                mkfs_options: Option<String> = "mkfsOptions" { aliases: ["fsOpts"] },
+                /// Let the file system's checker mend it before the first mount, unless that is read-only.
+                fsck: bool = "fsck" { default: "true" },
+                /// Give blocks of deleted files back to the store.
+                discard: bool = "discard" { default: "false" },
+                /// Encrypt the device by LUKS, with the Secret's `passphrase`.
+                luks: bool = "luks" { aliases: ["encrypted"], default: "false" },
+                /// Comma list of further flags and options of the file system.
+                mount_options: Option<String> = "mountOptions" {
+                    aliases: ["mountoptions", "mount_options", "mountOpts"], example: "noatime"
+                },
+            }
+        }
+
+        impl $name {
+            fn said(&self) -> $crate::drivers::block::Common<'_> {
+                let disk = $crate::drivers::disk::Said {
+                    fs_type: self.fs_type.as_deref(),
+                    format: self.format,
+                    mkfs_options: self.mkfs_options.as_deref(),
+                    fsck: self.fsck,
+                    discard: self.discard,
+                    mount_options: self.mount_options.as_deref(),
+                };
+                $crate::drivers::block::Common { disk, luks: self.luks }
+            }
+        }
+    };
+}
+pub(super) use block_options;
+
+/// What every such volume says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Common<'a> {
+    pub(super) disk: Said<'a>,
+    pub(super) luks: bool,
+}
+
+/// The key of the Secret that opens an encrypted device.
+pub(super) const PASSPHRASE: SecretSpec = SecretSpec {
+    keys: &["passphrase", "luksPassphrase"],
+    doc: "what opens an encrypted device",
+    example: false,
+};
+
+/// A kind of block device.
+pub trait Kind: Sync {
+    /// The driver's name.
+    const NAME: &'static str;
+    /// What it is, in half a line.
+    const SUMMARY: &'static str;
+    /// Its options, with those of all block devices.
+    const OPTIONS: &'static [OptionSpec];
+    /// The keys of the Secret it reads.
+    const SECRETS: &'static [SecretSpec];
+    /// The programs it may run, besides those of file systems and encryption.
+    const PROGRAMS: &'static [&'static str];
+
+    /// The volume that the options mean.
+    fn volume(request: &Request<'_>) -> Result<Volume>;
+}
+
+/// The driver of a kind of block device.
+pub struct Block<K>(PhantomData<K>);
+
+impl<K> Block<K> {
+    /// The only one there is.
+    pub const DRIVER: Self = Self(PhantomData);
+}
+
+/// A volume on a block device.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    store: Store,
+    credentials: BTreeMap<&'static str, Secret>,
+    needs_secret: bool,
+    disk: Disk,
+    encrypted: bool,
+    passphrase: Option<Secret>,
+}
+
+impl Volume {
+    /// One on a store without credentials.
+    pub(super) fn new(store: Store, said: &Common<'_>, volume: &Options) -> Result<Self> {
+        Ok(Self {
+            store,
+            credentials: BTreeMap::new(),
+            needs_secret: said.luks,
+            disk: Disk::new(&said.disk, volume)?,
+            encrypted: said.luks,
+            passphrase: super::fuse::secret(volume, &PASSPHRASE)?.cloned(),
+        })
+    }
+
+    fn attachment(&self) -> Attachment {
+        let read_only = self.disk.flags.read_only;
+        Attachment { store: self.store.clone(), credentials: self.credentials.clone(), read_only }
+    }
+
+    /// Brings the device and mounts it here.
+    fn mount(&self, target: &TargetPath) -> Result<Plan> {
+        let attach = Step::Store(StoreStep::Attach { target: target.clone(), attachment: self.attachment() });
+        let first = [Step::PrepareTarget { target: target.clone() }, attach];
+        let steps = first.into_iter().chain(self.decrypt()?).chain(self.disk.steps(target)?);
+        Ok(Plan { goal: self.goal(target, Source::Store(self.store.clone())), steps: steps.collect() })
+    }
+
+    /// Shows what is mounted for the node.
+    fn show(&self, target: &TargetPath, staged: TargetPath) -> Plan {
+        let flags = MountFlags { ..self.disk.flags };
+        let show = Step::ShowStaged { target: target.clone(), staged: staged.clone(), flags };
+        Plan {
+            goal: self.goal(target, Source::Staged(staged)),
+            steps: vec![Step::PrepareTarget { target: target.clone() }, show],
+        }
+    }
+
+    fn goal(&self, target: &TargetPath, source: Source) -> Goal {
+        let view = View { file_system: self.disk.name(), source, access: self.disk.access() };
+        Goal::Mounted { target: target.clone(), view }
+    }
+
+    fn decrypt(&self) -> Result<Option<Step>> {
+        match &self.passphrase {
+            _ if !self.encrypted => Ok(None),
+            Some(passphrase) => Ok(Some(Step::Store(StoreStep::Decrypt(Encryption {
+                passphrase: passphrase.clone(),
+                format: self.disk.formats(),
+            })))),
+            None => Err(Failure::options(
+                "option \"luks\" needs a Secret with key \"passphrase\": name it in secretRef",
+            )),
+        }
+    }
+}
+
+impl<K: Kind> Driver for Block<K> {
+    fn name(&self) -> &'static str {
+        K::NAME
+    }
+
+    fn summary(&self) -> &'static str {
+        K::SUMMARY
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        K::OPTIONS
+    }
+
+    fn secrets(&self) -> &'static [SecretSpec] {
+        K::SECRETS
+    }
+
+    /// Not `isattached`: nobody on the controller's host could know.
+    fn verbs(&self, _: &Settings) -> VerbSet {
+        const {
+            VerbSet::of(&[
+                Verb::Init,
+                Verb::Attach,
+                Verb::Detach,
+                Verb::WaitForAttach,
+                Verb::MountDevice,
+                Verb::UnmountDevice,
+                Verb::Mount,
+                Verb::Unmount,
+                Verb::ExpandFs,
+            ])
+        }
+    }
+
+    fn capabilities(&self, _: &Settings) -> Capabilities {
+        Capabilities {
+            attach: true,
+            selinux_relabel: true,
+            supports_metrics: true,
+            fs_group: true,
+            requires_fs_resize: true,
+        }
+    }
+
+    fn programs<'a>(&self, _: &'a Settings) -> Vec<&'a str> {
+        K::PROGRAMS.iter().copied().chain(["cryptsetup"]).chain(disk::programs()).collect()
+    }
+
+    fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan> {
+        let volume = K::volume(request)?;
+        match VolumeDir::of(target).staged() {
+            Some(staged) if !volume.needs_secret => Ok(volume.show(target, staged)),
+            _ => volume.mount(target),
+        }
+    }
+
+    fn unmount(&self, target: &TargetPath, _: &Settings) -> Result<Plan> {
+        Ok(Plan::detach_store(target))
+    }
+
+    fn expand_fs(&self, target: &TargetPath, growth: &Growth<'_>, request: &Request<'_>) -> Result<Plan> {
+        let volume = K::volume(request)?;
+        volume.disk.refuse_to_grow()?;
+        let find = Step::Store(StoreStep::Find { target: target.clone(), store: volume.store });
+        let grow = Step::Store(StoreStep::Grow { size: growth.new_bytes });
+        let fill = Step::GrowFileSystem { target: target.clone() };
+        Ok(Plan { goal: Goal::Performed, steps: vec![find, grow, fill] })
+    }
+
+    fn other(&self, call: &Call, settings: &Settings) -> Result<Plan> {
+        match call {
+            Call::Attach { options, .. } => named::<K>("", options, settings),
+            Call::WaitForAttach { device, options } => named::<K>(device, options, settings),
+            Call::MountDevice { target, options, .. } => {
+                let volume = K::volume(&Request { options, settings })?;
+                if volume.needs_secret { Ok(Plan::nothing()) } else { volume.mount(target) }
+            }
+            Call::UnmountDevice { target } => Ok(Plan::detach_store(target)),
+            // Whatever it was, the node has let go of it.
+            Call::Detach { .. } => Ok(Plan::nothing()),
+            _ => Err(Failure::call(format!("{} is not a verb of this driver", call.verb()))),
+        }
+    }
+}
+
+/// The name that kubelet hands around for the device, which is on no node yet.
+fn named<K: Kind>(device: &str, options: &Options, settings: &Settings) -> Result<Plan> {
+    let device = match device {
+        "" => K::volume(&Request { options, settings })?.store.name(),
+        device => device.to_owned(),
+    };
+    Ok(Plan { goal: Goal::Performed, steps: vec![Step::Answer { device }] })
+}

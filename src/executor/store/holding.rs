@@ -1,0 +1,151 @@
+//! What the node remembers of a device that was brought to it: a small file in /run, gone with the node's next
+//! boot as the device is.
+//!
+//! It is written before anything is attached, so that whoever comes after a crash knows whose the device is, and
+//! it names the targets that the device is there for: the last of them takes it away. A device that was there
+//! before us has a file, too, and is never taken away. If the file is lost, the device stays.
+
+use crate::executor::record::{self, STATE};
+use crate::plan::Store;
+use crate::protocol::TargetPath;
+use crate::sys::deadline::Deadline;
+use crate::sys::files;
+use crate::sys::lock::Lock;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// No record is larger, however many pods share the device.
+const LARGEST: usize = 1 << 20;
+
+/// A store's name for files, control groups and device mapper: equal for equal stores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::executor) struct Id(String);
+
+impl Id {
+    pub(super) fn of(store: &Store) -> Self {
+        Self(record::file_name(Path::new(&store.name())))
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Keeps every other call on the same device out.
+    pub(super) fn lock(&self, deadline: &Deadline) -> Result<Lock> {
+        record::prepare()?;
+        let lock = Lock::acquire(locks().join(format!("{LOCK}{}", self.0)), deadline)?;
+        let _ = std::fs::remove_file(self.draft());
+        Ok(lock)
+    }
+
+    fn path(&self) -> PathBuf {
+        directory().join(&self.0)
+    }
+
+    /// Where the record is written before it is put in place: a name that the next call clears away.
+    fn draft(&self) -> PathBuf {
+        directory().join(format!(".{}", self.0))
+    }
+}
+
+/// What the names of stores' locks begin with.
+const LOCK: &str = "store-";
+
+fn locks() -> PathBuf {
+    Path::new(STATE).join("locks")
+}
+
+/// Clears away what calls left that were killed before they had a record: their locks, which nobody holds.
+pub(super) fn tidy() {
+    let names = std::fs::read_dir(locks()).into_iter().flatten().flatten();
+    let ids = names.filter_map(|name| Some(name.file_name().to_str()?.strip_prefix(LOCK)?.to_owned()));
+    for id in ids {
+        let _ = Id(id).lock(&Deadline::after(Duration::ZERO));
+    }
+}
+
+/// A device of the node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Holding {
+    /// Where it comes from.
+    pub(super) store: Store,
+    /// Its node, once there is one.
+    pub(super) device: Option<PathBuf>,
+    /// Whether it is encrypted, and the layer that decrypts it ours to close.
+    pub(super) encrypted: bool,
+    /// Whether it is ours to take away.
+    pub(super) ours: bool,
+    /// Whom it is there for.
+    pub(super) targets: BTreeSet<PathBuf>,
+    /// When an mkfs began that has not ended, in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) formatting: Option<u64>,
+}
+
+impl Holding {
+    pub(super) fn new(store: &Store) -> Self {
+        Self {
+            store: store.clone(),
+            device: None,
+            encrypted: false,
+            ours: false,
+            targets: BTreeSet::new(),
+            formatting: None,
+        }
+    }
+
+    pub(super) fn id(&self) -> Id {
+        Id::of(&self.store)
+    }
+
+    /// That of this store, if there is one that can be read.
+    pub(super) fn read(id: &Id) -> Option<Self> {
+        let text = files::read_small(&id.path(), LARGEST).ok()??;
+        serde_json::from_str(&text).ok().filter(|holding: &Self| holding.id() == *id)
+    }
+
+    /// Those that are there for a target.
+    pub(super) fn of(target: &TargetPath) -> Result<Vec<Self>> {
+        let names = match std::fs::read_dir(directory()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            names => names?,
+        };
+        let read = |name: std::io::Result<std::fs::DirEntry>| {
+            let name = name.ok()?.file_name().into_string().ok()?;
+            (!name.starts_with('.')).then(|| Self::read(&Id(name)))?
+        };
+        let is_of = |holding: &Self| holding.targets.contains(target.as_path());
+        Ok(names.filter_map(read).filter(is_of).collect())
+    }
+
+    pub(super) fn write(&self) -> Result<()> {
+        let (id, directory) = (self.id(), directory());
+        files::make_private(&directory)?;
+        let put = || {
+            let mut draft =
+                File::options().write(true).create(true).truncate(true).mode(0o600).open(id.draft())?;
+            draft.write_all(serde_json::to_string(self)?.as_bytes())?;
+            std::fs::rename(id.draft(), id.path())
+        };
+        put().with_context(|| format!("write {}", id.path().display()))
+    }
+
+    /// Forgets it.
+    pub(super) fn remove(&self) -> Result<()> {
+        match std::fs::remove_file(self.id().path()) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn directory() -> PathBuf {
+    Path::new(STATE).join("stores")
+}

@@ -1,0 +1,118 @@
+//! The layer of encryption: LUKS2 by cryptsetup.
+//!
+//! The passphrase travels on standard input alone. The layer's name is made of the store's, so it is found again
+//! without a record. A layer that was made and has no file system yet says so in its own header, because what it
+//! decrypts is noise that no proof of blankness could tell from data.
+
+use super::holding::Id;
+use crate::failure::{Code, Failure};
+use crate::secret::Secret;
+use crate::sys::bytes::read_at;
+use crate::sys::deadline::Deadline;
+use crate::sys::device_mapper;
+use crate::sys::helper::Helper;
+use anyhow::{Context, Result};
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+/// Its label until there is a file system on it.
+const FRESH: &str = "flexvol-unformatted";
+
+/// Where a LUKS2 header has its label, and how much room there is for it.
+const LABEL: std::ops::Range<usize> = 24..72;
+
+/// What deriving the key may take of the node's memory, in KiB: cryptsetup's own limit of a gigabyte is too much
+/// beside pods.
+const MEMORY: &str = "65536";
+
+/// The words of every call.
+const QUIET: [&str; 3] = ["--batch-mode", "--key-file", "-"];
+
+fn name(id: &Id) -> String {
+    // Device mapper takes names of 127 bytes.
+    format!("flexvol-{}", &id.as_str()[id.as_str().len().saturating_sub(100)..])
+}
+
+/// Where the layer is if it is open.
+pub(super) fn path(id: &Id) -> PathBuf {
+    Path::new("/dev/mapper").join(name(id))
+}
+
+pub(super) fn is_open(id: &Id) -> bool {
+    path(id).exists()
+}
+
+/// Whether the device below holds a layer nobody has written to.
+pub(super) fn is_fresh(below: BorrowedFd<'_>) -> Result<bool> {
+    let mut header = [0; LABEL.end];
+    let length = read_at(below, 0, &mut header).context("read the LUKS header")?;
+    let label = header[LABEL].split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(length == header.len() && label == FRESH.as_bytes())
+}
+
+/// Makes the layer on a device that is blank.
+pub(super) fn format(device: &Path, passphrase: &Secret, deadline: &Deadline) -> Result<()> {
+    let words = ["luksFormat", "--type", "luks2", "--label", FRESH, "--pbkdf-memory", MEMORY];
+    cryptsetup()?
+        .args(words)
+        .args(QUIET)
+        .args([device])
+        .stdin(passphrase.clone())
+        .run_to_success(deadline)
+        .context("make the encryption")
+        .map(drop)
+}
+
+/// Opens it. Without the kernel's key ring, so that it can grow without the passphrase, which then nobody has.
+pub(super) fn open(
+    device: &Path,
+    id: &Id,
+    passphrase: &Secret,
+    read_only: bool,
+    deadline: &Deadline,
+) -> Result<()> {
+    let outcome = cryptsetup()?
+        .args(["open", "--type", "luks", "--disable-keyring"])
+        .args(read_only.then_some("--readonly"))
+        .args(QUIET)
+        .args([device.as_os_str(), name(id).as_ref()])
+        .stdin(passphrase.clone())
+        .run(deadline)?;
+    match outcome.status.code() {
+        Some(0) => Ok(()),
+        // cryptsetup(8): no key with this passphrase.
+        Some(2) => {
+            let text = "the passphrase does not open the encrypted device: correct it in the Secret";
+            Err(Failure::new(Code::Denied, text).into())
+        }
+        _ => Err(Failure::new(Code::Internal, outcome.describe("cryptsetup")).into()),
+    }
+}
+
+/// Closes it; nobody uses it any more.
+pub(super) fn close(id: &Id, deadline: &Deadline) -> Result<()> {
+    cryptsetup()?
+        .args(["close", &name(id)])
+        .run_to_success(deadline)
+        .context("close the encryption")
+        .map(drop)
+}
+
+/// Lets it take all of the device below.
+pub(super) fn grow(id: &Id, deadline: &Deadline) -> Result<()> {
+    cryptsetup()?
+        .args(["resize", &name(id)])
+        .run_to_success(deadline)
+        .context("grow the encryption")
+        .map(drop)
+}
+
+/// From now on there is something on it.
+pub(super) fn is_written(below: &Path, deadline: &Deadline) -> Result<()> {
+    let words = ["config", "--label", ""];
+    cryptsetup()?.args(words).args([below]).run_to_success(deadline).context("mark the encryption").map(drop)
+}
+
+fn cryptsetup() -> Result<Helper> {
+    Ok(device_mapper::without_udev(Helper::find("cryptsetup")?))
+}

@@ -1,0 +1,470 @@
+//! The steps of block devices that come to the node from elsewhere: bring one, put encryption on it, grow it, take
+//! it away.
+//!
+//! * A device is brought once for all targets that need it, and taken away by the last of them: [`Holding`].
+//! * One that was there before us is used and left.
+//! * One that is in use by others on this node is refused: two who write to one device destroy it. Whether another
+//!   node uses it, the kinds ask that can ([`Backend::attach`]).
+//! * One lock for each device: bringing, formatting and taking away never meet.
+
+mod holding;
+mod luks;
+mod qcow2;
+
+use super::disk::{Device, Disk, Guard};
+use super::image::device_number;
+use super::node::{Node, Undo};
+use crate::failure::{Code, Failure};
+use crate::plan::{Attachment, Encryption, Store, StoreStep};
+use crate::policy::Policy;
+use crate::protocol::TargetPath;
+use crate::secret::Secret;
+use crate::sys::deadline::Deadline;
+use crate::sys::image_file::Formatting;
+use crate::sys::loop_device::LoopDevice;
+use crate::sys::mount_table::{self, Entry};
+use crate::sys::place::{Look, Place};
+use crate::sys::window::Window;
+use crate::sys::{blank, signature, users};
+use crate::volume_dir::VolumeDir;
+use anyhow::{Context, Result, bail};
+use holding::{Holding, Id};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How long a device that was just unmounted may be busy: the kernel ends a file system after the call returned.
+const LETTING_GO: Duration = Duration::from_secs(5);
+
+/// How long taking back half of an attachment may take, after whatever the call itself took.
+const UNDO_TIME: Duration = Duration::from_secs(8);
+
+/// How often a device is looked at that comes or goes.
+pub(super) const TICK: Duration = Duration::from_millis(20);
+
+/// What a kind of store does on this node.
+pub(super) trait Backend {
+    /// The device that shows the store now, whoever attached it.
+    fn find(&self, at: &Site<'_>) -> Result<Option<Found>>;
+
+    /// Attaches it, after clearing away what a killed call left. Fails if another node uses it, where that can be
+    /// told; a failure leaves nothing.
+    fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found>;
+
+    /// Detaches what [`attach`](Self::attach) attached, also half of it. What is not there is detached.
+    fn detach(&self, at: &Site<'_>, device: Option<&Path>) -> Result<()>;
+
+    /// Makes the store at least so large, and the node see it. One that grows elsewhere is only looked at again.
+    fn grow(&self, at: &Site<'_>, device: &Path, size: u64) -> Result<()>;
+
+    /// Whether it was made by us and never written to since: blank without a proof.
+    fn is_fresh(&self, _at: &Site<'_>) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// From now on there is something on it.
+    fn is_written(&self, _at: &Site<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Where and for how long a backend works.
+pub(super) struct Site<'a> {
+    pub(super) id: &'a Id,
+    pub(super) deadline: &'a Deadline,
+}
+
+/// What an attachment has besides the store.
+pub(super) struct With<'a> {
+    #[expect(dead_code, reason = "the first kind with credentials reads them")]
+    pub(super) credentials: &'a BTreeMap<&'static str, Secret>,
+    pub(super) read_only: bool,
+    pub(super) policy: &'a Policy,
+}
+
+/// A device of the node.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Its node.
+    pub(super) path: PathBuf,
+    /// Held until it is mounted, for a device that goes when nobody holds it.
+    pub(super) held: Option<LoopDevice>,
+}
+
+fn backend(store: &Store) -> &dyn Backend {
+    match store {
+        Store::Qcow2(image) => image,
+    }
+}
+
+/// A store's device, or the layer above it.
+pub(super) struct Attached {
+    holding: Holding,
+    path: PathBuf,
+    fd: OwnedFd,
+    read_only: bool,
+    fresh: bool,
+    held: Option<LoopDevice>,
+}
+
+impl Attached {
+    fn open(holding: Holding, found: Found, read_only: bool) -> Result<Self> {
+        let (fd, read_only) = open_device(&found.path, read_only)?;
+        Ok(Self { holding, path: found.path, fd, read_only, fresh: false, held: found.held })
+    }
+
+    fn note(&self, began: Option<u64>) -> Result<()> {
+        // Others may have come since, and hold it as well.
+        let holding = Holding::read(&self.holding.id()).unwrap_or_else(|| self.holding.clone());
+        Holding { formatting: began, ..holding }.write()
+    }
+}
+
+impl Disk for Attached {
+    fn noun(&self) -> &'static str {
+        "device"
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn prove_blank(&self, deadline: &Deadline) -> Result<()> {
+        if self.fresh { Ok(()) } else { blank::prove_device_blank(self.fd(), deadline) }
+    }
+
+    /// A note counts only as long as nothing but that mkfs can have happened: another node may have it by then. What
+    /// has a signature was finished.
+    fn formatting(&self, allowed: Duration) -> Result<Formatting> {
+        let Some(began) = self.holding.formatting else { return Ok(Formatting::Never) };
+        let is_recent = now().saturating_sub(began) <= allowed.as_secs();
+        let is_finished = signature::identify(self.fd(), &Window::default())?.is_some();
+        Ok(if is_recent && !is_finished { Formatting::Interrupted } else { Formatting::Never })
+    }
+
+    fn note_formatting(&self) {
+        // Without it, what a killed mkfs leaves is refused.
+        let _ = self.note(Some(now()));
+    }
+
+    fn forget_formatting(&self) -> Result<()> {
+        self.note(None)
+    }
+
+    /// The note stays, and the next call begins anew: to write all of a large device would take hours.
+    fn blank_again(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs())
+}
+
+impl Node<'_> {
+    fn site<'b>(&'b self, id: &'b Id) -> Site<'b> {
+        Site { id, deadline: &self.deadline }
+    }
+
+    pub(super) fn perform_on_store(&mut self, step: &StoreStep) -> Result<Option<Undo>> {
+        match step {
+            StoreStep::Attach { target, attachment } => self.attach_store(target, attachment),
+            StoreStep::Find { target, store } => self.use_store(target, store).map(|()| None),
+            StoreStep::Decrypt(encryption) => self.decrypt(encryption).map(|()| None),
+            StoreStep::Grow { size } => self.grow_store(*size).map(|()| None),
+            StoreStep::Detach { target } => detach(self, target).map(|()| None),
+        }
+    }
+
+    fn attach_store(&mut self, target: &TargetPath, attachment: &Attachment) -> Result<Option<Undo>> {
+        let id = Id::of(&attachment.store);
+        self.disk.lock = Some(Guard::Store(id.lock(&self.deadline)?));
+        let known = Holding::read(&id);
+        let mut holding = known.clone().unwrap_or_else(|| Holding::new(&attachment.store));
+        let device = holding.device.clone();
+        holding
+            .targets
+            .retain(|other| other == target.as_path() || is_mounted_from(other, device.as_deref()));
+        let found = backend(&attachment.store).find(&self.site(&id))?;
+        holding.ours = found.is_none() || known.is_some_and(|known| known.ours);
+        self.disk.in_use = holding.targets.iter().any(|other| other != target.as_path());
+        holding.targets.insert(target.as_path().to_owned());
+        holding.write()?;
+        match self.brought(found, holding, attachment) {
+            Ok(attached) => {
+                self.disk.device = Some(Device::Store(attached));
+                Ok(Some(Undo::DetachStore(target.clone())))
+            }
+            Err(error) => {
+                self.disk = super::disk::Workpiece::default();
+                Err(match sweep(target, &Deadline::for_undo(UNDO_TIME)) {
+                    Ok(()) => error,
+                    Err(left) => Failure::from(error).with_residue(format!("a device ({left:#})")).into(),
+                })
+            }
+        }
+    }
+
+    fn brought(
+        &self,
+        found: Option<Found>,
+        mut holding: Holding,
+        attachment: &Attachment,
+    ) -> Result<Attached> {
+        let id = holding.id();
+        let (at, backend) = (self.site(&id), backend(&attachment.store));
+        let with = With {
+            credentials: &attachment.credentials,
+            read_only: attachment.read_only,
+            policy: &self.settings.policy,
+        };
+        let found = match found {
+            Some(found) => found,
+            None => backend
+                .attach(&at, &with)
+                .with_context(|| format!("bring {} to the node", attachment.store))?,
+        };
+        holding.device = Some(found.path.clone());
+        holding.write()?;
+        if !self.disk.in_use && !luks::is_open(&id) {
+            refuse_other_users(&found.path, self.directory)?;
+        }
+        let fresh = backend.is_fresh(&at)?;
+        let attached = Attached::open(holding, found, attachment.read_only)?;
+        Ok(Attached { fresh, ..attached })
+    }
+
+    /// What is mounted at the target is on it; it is looked for and never brought.
+    fn use_store(&mut self, target: &TargetPath, store: &Store) -> Result<()> {
+        let id = Id::of(store);
+        self.disk.lock = Some(Guard::Store(id.lock(&self.deadline)?));
+        let missing = || {
+            let text = format!("{store} is not on this node: mount it before {target} grows");
+            Failure::new(Code::NotFound, text)
+        };
+        let found = backend(store).find(&self.site(&id))?.ok_or_else(missing)?;
+        let holding = Holding::read(&id).unwrap_or_else(|| Holding::new(store));
+        self.disk.in_use = true;
+        let found =
+            if luks::is_open(&id) { Found { path: luks::path(&id), held: found.held } } else { found };
+        self.disk.device = Some(Device::Store(Attached::open(holding, found, false)?));
+        Ok(())
+    }
+
+    fn decrypt(&mut self, encryption: &Encryption) -> Result<()> {
+        let Some(Device::Store(below)) = self.disk.device.take() else { bail!(no_store()) };
+        let id = below.holding.id();
+        let holding = Holding { encrypted: true, ..below.holding.clone() };
+        holding.write()?;
+        if !luks::is_open(&id) {
+            self.open_encryption(&id, &below, encryption)?;
+        }
+        let found = Found { path: luks::path(&id), held: below.held };
+        let fresh = luks::is_fresh(below.fd.as_fd())?;
+        let above = Attached::open(holding, found, below.read_only)?;
+        self.disk.device = Some(Device::Store(Attached { fresh, ..above }));
+        Ok(())
+    }
+
+    fn open_encryption(&self, id: &Id, below: &Attached, encryption: &Encryption) -> Result<()> {
+        let passphrase = &encryption.passphrase;
+        match signature::identify(below.fd(), &Window::default())? {
+            Some(signature::Signature::Luks) => {}
+            None if encryption.format && !below.read_only => {
+                below.prove_blank(&self.deadline)?;
+                luks::format(below.path(), passphrase, &self.deadline)?;
+                backend(&below.holding.store).is_written(&self.site(id))?;
+            }
+            found => {
+                let what = found.map_or("nothing that is encrypted", signature::Signature::describe);
+                let text = format!(
+                    "the device holds {what}: for LUKS give it option format: ifBlank, or mount it without option luks"
+                );
+                bail!(Failure::new(Code::Conflict, text));
+            }
+        }
+        luks::open(below.path(), id, passphrase, below.read_only, &self.deadline)
+    }
+
+    /// What was formatted counts no longer as fresh.
+    pub(super) fn note_written(&self) -> Result<()> {
+        let Some(Device::Store(Attached { fresh: true, holding, .. })) = &self.disk.device else {
+            return Ok(());
+        };
+        match &holding.device {
+            Some(below) if holding.encrypted => luks::is_written(below, &self.deadline),
+            _ => backend(&holding.store).is_written(&self.site(&holding.id())),
+        }
+    }
+
+    fn grow_store(&self, size: u64) -> Result<()> {
+        let Some(Device::Store(attached)) = &self.disk.device else { bail!(no_store()) };
+        let id = attached.holding.id();
+        let backend = backend(&attached.holding.store);
+        let below = match backend.find(&self.site(&id))? {
+            Some(found) => found.path,
+            None => bail!("{} is gone: mount it again", attached.holding.store),
+        };
+        backend.grow(&self.site(&id), &below, size)?;
+        if luks::is_open(&id) { luks::grow(&id, &self.deadline) } else { Ok(()) }
+    }
+
+    /// Whether a mount shows a store, whatever its device is called today.
+    pub(super) fn shows_store(&self, entry: &Entry, store: &Store) -> Result<bool> {
+        let id = Id::of(store);
+        let mounted = device_number(&entry.source);
+        if mounted == 0 {
+            return Ok(false);
+        }
+        if luks::is_open(&id) && device_number(luks::path(&id).as_os_str()) == mounted {
+            return Ok(true);
+        }
+        let found = backend(store).find(&self.site(&id))?;
+        Ok(found.is_some_and(|found| device_number(found.path.as_os_str()) == mounted))
+    }
+}
+
+fn no_store() -> anyhow::Error {
+    anyhow::anyhow!("no store is attached: the plan lacks a step")
+}
+
+/// Whether a device is there for a target.
+pub(super) fn is_left(target: &TargetPath) -> Result<bool> {
+    Ok(!Holding::of(target)?.is_empty())
+}
+
+/// The step that takes a target's device away, and its undo.
+pub(super) fn detach(node: &Node<'_>, target: &TargetPath) -> Result<()> {
+    sweep(target, &node.deadline)
+}
+
+/// The same for when nothing is mounted at the target, and nobody's call is carried out.
+pub(super) fn sweep(target: &TargetPath, deadline: &Deadline) -> Result<()> {
+    for holding in Holding::of(target)? {
+        let id = holding.id();
+        let _lock = id.lock(deadline)?;
+        if let Some(holding) = Holding::read(&id) {
+            let at = Site { id: &id, deadline };
+            let_go(&at, holding, target).with_context(|| format!("take {} away", id.as_str()))?;
+        }
+    }
+    holding::tidy();
+    Ok(())
+}
+
+/// The target stays in the record until the device is gone: a call that is killed on the way is repeated.
+fn let_go(at: &Site<'_>, mut holding: Holding, target: &TargetPath) -> Result<()> {
+    let top = if luks::is_open(at.id) { Some(luks::path(at.id)) } else { holding.device.clone() };
+    let is_other = |other: &PathBuf| other != target.as_path() && is_mounted_from(other, top.as_deref());
+    let others = holding.targets.iter().any(is_other);
+    if others {
+        holding.targets.remove(target.as_path());
+        return holding.write();
+    }
+    if holding.encrypted && luks::is_open(at.id) {
+        wait_until_free(&luks::path(at.id), at.deadline)?;
+        luks::close(at.id, at.deadline)?;
+    }
+    if holding.ours {
+        if let Some(device) = &holding.device {
+            wait_until_free(device, at.deadline)?;
+        }
+        backend(&holding.store).detach(at, holding.device.as_deref())?;
+    }
+    holding.remove()
+}
+
+/// What the kernel still has mounted somewhere must not lose its device.
+fn wait_until_free(device: &Path, deadline: &Deadline) -> Result<()> {
+    let patience = Deadline::after(LETTING_GO.min(deadline.remaining()));
+    while is_claimed(device)? {
+        if patience.expired() {
+            let text =
+                format!("{} is in use{}: end it, kubelet tries again", device.display(), users::of(device));
+            bail!(Failure::new(Code::Busy, text));
+        }
+        std::thread::sleep(TICK);
+    }
+    Ok(())
+}
+
+/// Whether it is mounted anywhere, in whatever namespace, or another device lies on it: open(2), `O_EXCL`.
+fn is_claimed(device: &Path) -> Result<bool> {
+    match open(device, OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::BUSY) => Ok(true),
+        // The last three of one whose server is gone: it can be taken away.
+        Ok(_)
+        | Err(
+            Errno::NOENT
+            | Errno::NXIO
+            | Errno::NODEV
+            | Errno::NOMEDIUM
+            | Errno::IO
+            | Errno::NOTCONN
+            | Errno::STALE,
+        ) => Ok(false),
+        Err(errno) => Err(errno).with_context(|| format!("look at {}", device.display())),
+    }
+}
+
+/// Mounted it may be only as volumes of this driver: then the record of them was lost.
+fn refuse_other_users(device: &Path, directory: Option<&str>) -> Result<()> {
+    if !is_claimed(device)? {
+        return Ok(());
+    }
+    let number = device_number(device.as_os_str());
+    let is_of = |entry: &Entry| device_number(&entry.source) == number;
+    let mounts: Vec<_> = mount_table::read()?.into_iter().filter(is_of).collect();
+    let is_ours = |entry: &Entry| {
+        TargetPath::parse(entry.target.as_os_str())
+            .is_ok_and(|target| VolumeDir::of(&target).belongs_to(directory))
+    };
+    if !mounts.is_empty() && mounts.iter().all(is_ours) {
+        return Ok(());
+    }
+    let at = mounts.iter().find(|entry| !is_ours(entry));
+    let at = at.map_or(String::new(), |entry| format!(", mounted at {}", entry.target.display()));
+    let text = format!(
+        "{} is in use by others on this node{at}: end that, or name another device",
+        device.display()
+    );
+    Err(Failure::new(Code::Busy, text).into())
+}
+
+/// Whether what is mounted at a place comes from this device.
+fn is_mounted_from(place: &Path, device: Option<&Path>) -> bool {
+    let Some(device) = device else { return false };
+    let mounted = || -> Result<bool> {
+        let target = TargetPath::parse(place.as_os_str())?;
+        let Some(place) = Place::open(&target)? else { return Ok(false) };
+        let Look::Mount(mounted) = place.look()? else { return Ok(false) };
+        let entry = mount_table::by_id(mounted.id)?;
+        let number = device_number(device.as_os_str());
+        Ok(entry.is_some_and(|entry| number != 0 && device_number(&entry.source) == number))
+    };
+    mounted().unwrap_or(false)
+}
+
+/// For writing unless that is not wanted or cannot be.
+fn open_device(path: &Path, read_only: bool) -> Result<(OwnedFd, bool)> {
+    let flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let what = || format!("open {}", path.display());
+    if !read_only {
+        match open(path, flags | OFlags::RDWR, Mode::empty()) {
+            Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => {}
+            fd => return Ok((fd.with_context(what)?, false)),
+        }
+    }
+    Ok((open(path, flags | OFlags::RDONLY, Mode::empty()).with_context(what)?, true))
+}

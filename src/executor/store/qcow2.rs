@@ -1,0 +1,244 @@
+//! Disk images by qemu-storage-daemon, on nodes without the kernel's nbd: it shows the image's content as a file (FUSE),
+//! and a loop device makes a block device of that.
+//!
+//! Whoever writes an image chooses what its header says, and qemu follows it: a backing file or a data file could
+//! be any file of the node. An image with either is refused. qemu's own lock keeps the image from being opened twice,
+//! on this node or, where the file system has such locks, on another.
+
+use super::{Backend, Found, Site, TICK, With};
+use crate::executor::record::STATE;
+use crate::failure::{Code, Failure};
+use crate::plan::{DiskImage, Ownership};
+use crate::policy::Allowed;
+use crate::protocol::TargetPath;
+use crate::quantity::Quantity;
+use crate::sys::bytes::size_of;
+use crate::sys::helper::Helper;
+use crate::sys::loop_device::LoopDevice;
+use crate::sys::place::{Look, Place};
+use crate::sys::private::Private;
+use crate::sys::scope::Scope;
+use crate::sys::window::Window;
+use crate::sys::{below, disk_image, mount, process, qmp};
+use anyhow::{Context, Result, bail};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+use serde_json::json;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long the daemon may take to write back and end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The daemon's node of the image.
+const NODE: &str = "disk";
+
+/// Only root may look at other volumes.
+const PRIVATE: Ownership = Ownership { mode: 0o700, uid: 0, gid: 0 };
+
+/// All that one image's daemon has.
+struct Home {
+    private: Private,
+    scope: Scope,
+}
+
+impl Home {
+    fn of(at: &Site<'_>) -> Self {
+        let name = at.id.as_str();
+        Self {
+            private: Private::at(Path::new(STATE).join("images").join(name)),
+            scope: Scope::named(&format!("{name}-{}", process::namespace())),
+        }
+    }
+
+    /// The file that is the image's content.
+    fn content(&self) -> PathBuf {
+        self.private.file("content")
+    }
+
+    fn control(&self) -> PathBuf {
+        self.private.file("control")
+    }
+
+    fn is_served(&self) -> bool {
+        matches!(place(&self.content()).and_then(|place| place.look()), Ok(Look::Mount(_)))
+    }
+
+    fn end(&self, at: &Site<'_>) -> Result<()> {
+        let asked = qmp::execute(&self.control(), "quit", &json!({}), at.deadline);
+        self.scope.end(if asked.is_ok() { PATIENCE.min(at.deadline.remaining()) } else { Duration::ZERO });
+        if self.private.is_left() {
+            let place = place(&self.content())?;
+            while matches!(place.look()?, Look::Mount(_) | Look::Dead(_)) {
+                mount::unmount(&place, true).context("unmount what a daemon has shown")?;
+            }
+        }
+        self.private.remove()
+    }
+}
+
+fn place(path: &Path) -> Result<Place> {
+    let target = TargetPath::parse(path.as_os_str())?;
+    Place::open(&target)?.with_context(|| format!("{} has no directory", path.display()))
+}
+
+impl Backend for DiskImage {
+    fn find(&self, at: &Site<'_>) -> Result<Option<Found>> {
+        let home = Home::of(at);
+        if !home.private.is_left() || !home.is_served() {
+            return Ok(None);
+        }
+        let content = match open_content(&home.content(), true) {
+            // Its daemon was killed.
+            Err(error) if error.downcast_ref() == Some(&Errno::NOTCONN) => return Ok(None),
+            content => content?,
+        };
+        let device = LoopDevice::find(content.as_fd(), &Window::default())?;
+        Ok(device.map(Found::of_loop))
+    }
+
+    fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
+        let home = Home::of(at);
+        home.end(at).context("remove what a killed call left")?;
+        let image = self.open(at, with)?;
+        match self.serve(&home, &image, at, with) {
+            Ok(found) => Ok(found),
+            Err(error) => match home.end(at) {
+                Ok(()) => Err(error),
+                Err(left) => Err(Failure::from(error).with_residue(format!("a daemon ({left:#})")).into()),
+            },
+        }
+    }
+
+    fn detach(&self, at: &Site<'_>, _: Option<&Path>) -> Result<()> {
+        Home::of(at).end(at)
+    }
+
+    fn grow(&self, at: &Site<'_>, _: &Path, size: u64) -> Result<()> {
+        let home = Home::of(at);
+        let content = open_content(&home.content(), false)?;
+        if length(&content)? < size {
+            let arguments = json!({"node-name": NODE, "size": size});
+            qmp::execute(&home.control(), "block_resize", &arguments, at.deadline)
+                .with_context(|| format!("grow {}", self.file.display()))?;
+            length(&content)?;
+        }
+        LoopDevice::find(content.as_fd(), &Window::default())?
+            .context("the image has no loop device any more: mount it again")?
+            .refresh_capacity()
+    }
+}
+
+impl Found {
+    fn of_loop(device: LoopDevice) -> Self {
+        Self { path: device.path().to_owned(), held: Some(device) }
+    }
+}
+
+impl DiskImage {
+    /// The image, made if it may be. One that a killed call left empty is made anew.
+    fn open(&self, at: &Site<'_>, with: &With<'_>) -> Result<OwnedFd> {
+        let Allowed { root, below } = with.policy.image(&self.file)?;
+        let read_only = with.read_only;
+        let name = || format!("image {}", self.file.display());
+        let size = self.size.filter(|_| !read_only);
+        if size.is_some() {
+            std::fs::create_dir_all(&root).with_context(name)?;
+        }
+        let root = below::open_root(&root)?;
+        let flags = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        let flags = flags | OFlags::NONBLOCK;
+        let image = match (below::open_if_there(root.as_fd(), &below, flags).with_context(name)?, size) {
+            (Some(image), _) => image,
+            (None, Some(_)) => create(root.as_fd(), &below).with_context(name)?,
+            (None, None) => return Err(absent(&self.file).into()),
+        };
+        if let Some(size) = size.filter(|_| size_of(image.as_fd()).is_ok_and(|size| size == 0)) {
+            make(&image, size, at).with_context(|| format!("make {}", self.file.display()))?;
+        }
+        disk_image::refuse_foreign_parts(image.as_fd()).with_context(name)?;
+        Ok(image)
+    }
+
+    fn serve(&self, home: &Home, image: &OwnedFd, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
+        home.private.make()?;
+        home.private.write("content", b"")?;
+        let mut helper = Helper::find("qemu-storage-daemon")?;
+        let path = helper.keep(image.as_fd())?;
+        let words = words(home, &path, with.read_only);
+        let mut daemon = helper.args(words).launch(&home.scope)?;
+        while !(home.is_served() && home.control().exists()) {
+            if let Some(status) = daemon.ended()? {
+                let text =
+                    format!("qemu-storage-daemon cannot show the image ({status}): {}", daemon.words());
+                let busy = text.contains("lock");
+                bail!(Failure::new(if busy { Code::Busy } else { Code::Internal }, text));
+            }
+            at.deadline.check("waiting for qemu-storage-daemon")?;
+            std::thread::sleep(TICK);
+        }
+        let content = open_content(&home.content(), with.read_only)?;
+        let whole = Window::default();
+        LoopDevice::attach(content.as_fd(), &self.file, &whole, with.read_only, false).map(Found::of_loop)
+    }
+}
+
+/// In JSON, where no comma of a name means anything.
+fn words(home: &Home, image: &Path, read_only: bool) -> Vec<String> {
+    let file = json!({"driver": "file", "node-name": "file", "filename": image, "read-only": read_only});
+    let disk = json!({
+        "driver": "qcow2", "node-name": NODE, "file": "file", "backing": null, "read-only": read_only,
+        "discard": "unmap", "detect-zeroes": "off",
+    });
+    let export = json!({
+        "type": "fuse", "id": "content", "node-name": NODE, "mountpoint": home.content(), "writable": !read_only,
+    });
+    let control = format!("socket,id=control,server=on,wait=off,path={}", home.control().display());
+    [("--blockdev", file.to_string()), ("--blockdev", disk.to_string()), ("--export", export.to_string())]
+        .into_iter()
+        .chain([("--chardev", control), ("--monitor", "chardev=control".to_owned())])
+        .flat_map(|(option, value)| [option.to_owned(), value])
+        .collect()
+}
+
+fn absent(file: &Path) -> Failure {
+    let text = "is not there: a volume with option size that is mounted read-write makes it";
+    Failure::new(Code::NotFound, format!("image {} {text}", file.display()))
+}
+
+fn create(root: BorrowedFd<'_>, below: &Path) -> Result<OwnedFd> {
+    let above = below.parent().unwrap_or(Path::new(""));
+    below::make_directories(root, above, PRIVATE, PRIVATE)?;
+    let directory = below::open(root, above, OFlags::PATH | OFlags::DIRECTORY)?;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let name = below.file_name().context("names a directory: name a file below it")?;
+    Ok(rustix::fs::openat(&directory, name, flags, Mode::from_raw_mode(0o600))?)
+}
+
+fn make(image: &OwnedFd, size: u64, at: &Site<'_>) -> Result<()> {
+    let mut helper = Helper::find("qemu-img")?;
+    let path = helper.keep(image.as_fd())?;
+    let words = ["create", "-q", "-f", "qcow2"];
+    let made =
+        helper.args(words).args([path.as_os_str(), size.to_string().as_ref()]).run_to_success(at.deadline);
+    if made.is_err() {
+        // Else the next call would take half of one for somebody's.
+        rustix::fs::ftruncate(image, 0)?;
+    }
+    made.with_context(|| format!("make an image of {}", Quantity(size))).map(drop)
+}
+
+/// How long the content is now: the kernel remembers what it was, and asks only who says so.
+fn length(content: &OwnedFd) -> Result<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    let stat =
+        rustix::fs::statx(content, "", flags, StatxFlags::SIZE).context("look at an image's content")?;
+    Ok(stat.stx_size)
+}
+
+fn open_content(path: &Path, read_only: bool) -> Result<OwnedFd> {
+    let flags = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
+        .with_context(|| format!("open {}", path.display()))
+}

@@ -1,0 +1,69 @@
+//! What the header of a disk image says (docs/interop/qcow2.txt of QEMU).
+
+use super::bytes::read_at;
+use crate::failure::{Code, Failure};
+use anyhow::{Context, Result};
+use std::os::fd::BorrowedFd;
+
+/// `QFI\xfb`.
+const MAGIC: &[u8] = b"QFI\xfb";
+
+/// The incompatible feature of data that lies in another file.
+const EXTERNAL_DATA: u64 = 1 << 2;
+
+/// Fails unless `fd` is a qcow2 image that is all of itself: without a backing file and without a data file, which
+/// could be any file of the node.
+pub fn refuse_foreign_parts(fd: BorrowedFd<'_>) -> Result<()> {
+    let mut header = [0; 80];
+    let length = read_at(fd, 0, &mut header).context("read the image's header")?;
+    let number = |at: usize| u64::from_be_bytes(header[at..at + 8].try_into().unwrap_or_default());
+    let version = u32::from_be_bytes(header[4..8].try_into().unwrap_or_default());
+    let refused = |code, text: &str| Err(Failure::new(code, text).into());
+    match version {
+        _ if length < 72 || !header.starts_with(MAGIC) => {
+            refused(Code::Conflict, "it is no qcow2 image: use driver image for a raw one")
+        }
+        2 | 3 if number(8) != 0 => refused(
+            Code::Denied,
+            "it has a backing file, which may be any file of the node: make it whole (qemu-img convert -O qcow2)",
+        ),
+        3 if number(72) & EXTERNAL_DATA != 0 => refused(
+            Code::Denied,
+            "its data is in another file, which may be any of the node: make it whole (qemu-img convert -O qcow2)",
+        ),
+        2 | 3 => Ok(()),
+        _ => refused(Code::Conflict, "it is a qcow2 image of an unknown version"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    fn verdict(version: u32, backing: u64, features: u64) -> Result<(), String> {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut header = [0; 104];
+        header[..4].copy_from_slice(MAGIC);
+        header[4..8].copy_from_slice(&version.to_be_bytes());
+        header[8..16].copy_from_slice(&backing.to_be_bytes());
+        header[72..80].copy_from_slice(&features.to_be_bytes());
+        file.write_all(&header).unwrap();
+        refuse_foreign_parts(file.as_fd()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_image_must_be_whole() {
+        assert_eq!(verdict(3, 0, 0), Ok(()));
+        assert_eq!(verdict(3, 0, 1), Ok(()), "dirty is not foreign");
+        // In version 2 the features are other data.
+        assert_eq!(verdict(2, 0, EXTERNAL_DATA), Ok(()));
+        assert!(verdict(3, 112, 0).unwrap_err().starts_with("it has a backing file"));
+        assert!(verdict(2, 112, 0).unwrap_err().starts_with("it has a backing file"));
+        assert!(verdict(3, 0, 1 | EXTERNAL_DATA).unwrap_err().starts_with("its data is in another file"));
+        assert!(verdict(4, 0, 0).unwrap_err().contains("unknown version"));
+        let empty = tempfile::tempfile().unwrap();
+        assert!(refuse_foreign_parts(empty.as_fd()).unwrap_err().to_string().contains("no qcow2 image"));
+    }
+}

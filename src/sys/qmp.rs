@@ -1,0 +1,87 @@
+//! One command to a QEMU program by its control socket (docs/interop/qmp-spec.rst of QEMU).
+
+use super::deadline::Deadline;
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// The least time a socket can be told to wait.
+const LEAST: Duration = Duration::from_millis(1);
+
+/// Executes a command and waits for its answer.
+pub fn execute(socket: &Path, command: &str, arguments: &Value, deadline: &Deadline) -> Result<()> {
+    let what = || format!("tell {} to {command}", socket.display());
+    let stream = UnixStream::connect(socket).with_context(what)?;
+    let mut lines = BufReader::new(stream);
+    for request in
+        [json!({"execute": "qmp_capabilities"}), json!({"execute": command, "arguments": arguments})]
+    {
+        let wait = deadline.remaining().max(LEAST);
+        lines.get_ref().set_read_timeout(Some(wait))?;
+        lines.get_ref().set_write_timeout(Some(wait))?;
+        lines.get_mut().write_all(format!("{request}\n").as_bytes()).with_context(what)?;
+        answer(&mut lines).with_context(what)?;
+    }
+    Ok(())
+}
+
+/// Events and the greeting come between.
+fn answer(lines: &mut impl BufRead) -> Result<()> {
+    loop {
+        let mut line = String::new();
+        if lines.read_line(&mut line)? == 0 {
+            bail!("it hung up");
+        }
+        let message: Value = serde_json::from_str(&line)?;
+        if message.get("return").is_some() {
+            return Ok(());
+        }
+        if let Some(error) = message.get("error") {
+            bail!("{}", error["desc"].as_str().unwrap_or("it refused"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    /// Answers each request with the next of these lines.
+    #[expect(clippy::disallowed_methods, reason = "a server needs a thread; the verb path has none")]
+    fn server(answers: &'static [&'static str]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(directory.path().join("s")).unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"{\"QMP\": {}}\n").unwrap();
+            let mut requests = BufReader::new(stream.try_clone().unwrap());
+            for answer in answers {
+                requests.read_line(&mut String::new()).unwrap();
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        directory
+    }
+
+    fn outcome(answers: &'static [&'static str]) -> Result<(), String> {
+        let directory = server(answers);
+        let deadline = Deadline::after(Duration::from_millis(300));
+        execute(&directory.path().join("s"), "quit", &json!({}), &deadline)
+            .map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn an_answer_is_told_from_events() {
+        const AFTER_EVENT: &str = "{\"event\": \"RESUME\"}\n{\"return\": {}}\n";
+        assert_eq!(outcome(&["{\"return\": {}}\n", AFTER_EVENT]), Ok(()));
+        let refused = outcome(&["{\"return\": {}}\n", "{\"error\": {\"desc\": \"no such node\"}}\n"]);
+        assert!(refused.unwrap_err().ends_with("to quit: no such node"));
+        assert!(outcome(&["{\"return\": {}}\n"]).is_err());
+        let deadline = Deadline::after(Duration::from_secs(1));
+        assert!(execute(Path::new("/nowhere"), "quit", &json!({}), &deadline).is_err());
+    }
+}

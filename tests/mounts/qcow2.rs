@@ -1,0 +1,205 @@
+//! Disk images on a block device: real ones, by qemu-storage-daemon, FUSE and a loop device.
+
+use crate::image::{capacity, file, is_rofs, ro, with};
+use crate::support::tracer::{Victim, kill_at};
+use crate::support::{Answer, Node, eventually, has, isolated, mounts_at, processes, sh, skip};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const DRIVER: &str = "qcow2";
+
+/// One test on a node with the driver, unless QEMU's programs are missing.
+fn with_driver(name: &str, body: impl FnOnce(&Node)) {
+    let name = format!("qcow2::{name}");
+    if !["qemu-storage-daemon", "qemu-img"].iter().all(|program| has(program)) {
+        return skip(&name, "needs qemu-storage-daemon and qemu-img");
+    }
+    isolated(&name, |node| {
+        node.install(DRIVER, json!({}));
+        body(node);
+    });
+}
+
+/// Where kubelet has the device mounted for the node.
+fn staged(node: &Node) -> PathBuf {
+    let path = node.root.join("plugins/kubernetes.io/flexvolume/example/qcow2/mounts/vol");
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+fn options() -> Value {
+    json!({"file": "a.qcow2", "size": "16Mi", "kubernetes.io/pvOrVolumeName": "vol"})
+}
+
+fn stage(node: &Node, options: &Value) -> Command {
+    let mut command = Command::new(node.program(DRIVER));
+    command.arg("mountdevice").arg(staged(node)).args(["", &options.to_string()]);
+    command
+}
+
+fn mount_device(node: &Node, options: &Value) -> Answer {
+    node.call(&mut stage(node, options))
+}
+
+fn unmount_device(node: &Node) -> Answer {
+    node.call(&mut node.command(DRIVER, "unmountdevice", &staged(node), None))
+}
+
+fn daemon() -> Option<i32> {
+    processes().into_iter().find(|(_, name)| name.starts_with("qemu-storage")).map(|(pid, _)| pid)
+}
+
+#[test]
+fn mounted_once_for_the_node_and_shown_to_its_pods() {
+    with_driver("mounted_once_for_the_node_and_shown_to_its_pods", |node| {
+        let (one, two) = (node.volume(DRIVER, "p1"), node.volume(DRIVER, "p2"));
+        node.mount(DRIVER, &one, &options()).failure(&["nothing is mounted at", "mountdevice before mount"]);
+        for _ in 0..2 {
+            mount_device(node, &options()).success();
+        }
+        node.mount(DRIVER, &one, &options()).success();
+        node.mount(DRIVER, &one, &options()).success();
+        assert_eq!(mounts_at(&one).len(), 1);
+        node.mount(DRIVER, &two, &with(&options(), &ro())).success();
+        fs::write(one.join("f"), "kept").unwrap();
+        assert_eq!(fs::read(two.join("f")).unwrap(), b"kept");
+        assert!(is_rofs(fs::write(two.join("g"), "")));
+        for pod in [&one, &two, &one] {
+            node.unmount(DRIVER, pod).success();
+        }
+        assert!(daemon().is_some(), "kubelet still has it mounted");
+        for _ in 0..2 {
+            unmount_device(node).success();
+        }
+        node.assert_clean();
+        mount_device(node, &with(&options(), &ro())).success();
+        assert_eq!(fs::read(staged(node).join("f")).unwrap(), b"kept");
+        unmount_device(node).success();
+        node.assert_clean();
+    });
+}
+
+#[test]
+fn grows_with_its_file_system() {
+    with_driver("grows_with_its_file_system", |node| {
+        mount_device(node, &options()).success();
+        let before = capacity(&staged(node));
+        let grow = || {
+            let mut command = Command::new(node.program(DRIVER));
+            command.arg("expandfs").arg(options().to_string()).arg("").arg(staged(node));
+            node.call(command.args(["50331648", "16777216"]))
+        };
+        let (first, again) = (grow(), grow());
+        let info = sh(&format!("qemu-img info -U --output=json {}", file("a.qcow2").display()));
+        assert!(info.contains("\"virtual-size\": 50331648"), "{info}");
+        if first.message.contains("CAP_SYS_RESOURCE") {
+            skip("qcow2::grows_with_its_file_system", "ext4 grows with CAP_SYS_RESOURCE alone");
+        } else {
+            first.success();
+            again.success();
+            assert!(capacity(&staged(node)) > 2 * before);
+        }
+        unmount_device(node).success();
+        node.assert_clean();
+    });
+}
+
+#[test]
+fn only_whole_images_that_nobody_uses() {
+    with_driver("only_whole_images_that_nobody_uses", |node| {
+        fs::write(file("secret"), "of the node").unwrap();
+        let make = |words: &str| sh(&format!("cd /run/img && qemu-img create -q -f qcow2 {words}"));
+        make("-b secret -F raw backed.qcow2");
+        make("-o data_file=secret.raw external.qcow2 16M");
+        sh("truncate -s 16M /run/img/raw.qcow2");
+        let refused = |name: &str, words: &[&str]| {
+            let volume = json!({"file": name, "kubernetes.io/pvOrVolumeName": "vol"});
+            mount_device(node, &volume).failure(words);
+            node.assert_clean();
+        };
+        refused("backed.qcow2", &["it has a backing file", "qemu-img convert"]);
+        refused("external.qcow2", &["its data is in another file"]);
+        refused("raw.qcow2", &["no qcow2 image: use driver image"]);
+        refused("none.qcow2", &["a volume with option size that is mounted read-write makes it"]);
+        refused("../etc/shadow", &["not a plain absolute path"]);
+        make("used.qcow2 16M");
+        let mut user = Command::new("qemu-storage-daemon")
+            .args(["--blockdev", "driver=file,node-name=f,filename=/run/img/used.qcow2,locking=on"])
+            .args(["--blockdev", "driver=qcow2,node-name=q,file=f"])
+            .args([
+                "--export",
+                "type=vhost-user-blk,id=e,node-name=q,writable=on,addr.type=unix,addr.path=/run/s",
+            ])
+            .spawn()
+            .unwrap();
+        assert!(eventually(|| Path::new("/run/s").exists()));
+        let volume = json!({"file": "used.qcow2", "kubernetes.io/pvOrVolumeName": "vol"});
+        mount_device(node, &volume).failure(&["lock"]);
+        user.kill().unwrap();
+        user.wait().unwrap();
+        mount_device(node, &volume).success();
+        unmount_device(node).success();
+        node.assert_clean();
+    });
+}
+
+#[test]
+fn what_holds_data_is_not_formatted() {
+    with_driver("what_holds_data_is_not_formatted", |node| {
+        sh("head -c 1M /dev/urandom > /run/data && truncate -s 16M /run/data && \
+            qemu-img convert -O qcow2 /run/data /run/img/a.qcow2");
+        mount_device(node, &options()).failure(&["holds data at offset 0", "nothing is formatted over it"]);
+        node.assert_clean();
+        sh("qemu-img convert -O raw /run/img/a.qcow2 /run/after && cmp /run/data /run/after");
+    });
+}
+
+#[test]
+fn a_killed_daemon_holds_up_no_unmount() {
+    with_driver("a_killed_daemon_holds_up_no_unmount", |node| {
+        let pod = node.volume(DRIVER, "p1");
+        mount_device(node, &options()).success();
+        node.mount(DRIVER, &pod, &options()).success();
+        fs::write(pod.join("f"), "kept").unwrap();
+        sh(&format!("sync -f {}", pod.display()));
+        let pid = daemon().unwrap();
+        sh(&format!("kill -9 {pid}"));
+        assert!(eventually(|| daemon().is_none()));
+        node.unmount(DRIVER, &pod).success();
+        unmount_device(node).success();
+        node.assert_clean();
+        mount_device(node, &options()).success();
+        assert_eq!(fs::read(staged(node).join("f")).unwrap(), b"kept");
+        unmount_device(node).success();
+        node.assert_clean();
+    });
+}
+
+/// Every so many system calls: all of them take minutes.
+const STRIDE: usize = 7;
+
+#[test]
+fn killed_anywhere_it_converges() {
+    with_driver("killed_anywhere_it_converges", |node| {
+        let play = |victim, point: usize| {
+            let calls = kill_at(&stage(node, &options()), point, victim);
+            if point.is_multiple_of(2) {
+                mount_device(node, &options()).success();
+            }
+            unmount_device(node).success();
+            node.assert_clean();
+            calls >= point
+        };
+        for victim in [Victim::Worker, Victim::Both] {
+            let mut points = (1..).step_by(STRIDE);
+            let mut played = 0;
+            while points.next().is_some_and(|point| play(victim, point)) {
+                fs::remove_file(file("a.qcow2")).unwrap_or_default();
+                played += 1;
+            }
+            assert!(played > 20, "{played} points are too few");
+        }
+    });
+}

@@ -1,0 +1,55 @@
+//! Volumes on block devices from elsewhere.
+
+use super::{Case, case};
+
+/// What the volumes say that are staged.
+const IMAGE: &str = r#"{"file":"web.qcow2","size":"1Gi"}"#;
+
+pub(super) const CASES: &[Case] = &[
+    case("qcow2-attach", "qcow2", "{}", &["attach", IMAGE, "node-1"]),
+    case("qcow2-waitforattach", "qcow2", "{}", &["waitforattach", "qcow2:/a", IMAGE]),
+    case("qcow2-detach", "qcow2", "{}", &["detach", "pv1", "node-1"]),
+    case("qcow2-mountdevice", "qcow2", "{}", &["mountdevice", "@", "", IMAGE]),
+    case("qcow2-unmountdevice", "qcow2", "{}", &["unmountdevice", "@"]),
+    case("qcow2-mount-staged", "qcow2", "{}", &["mount", "@", IMAGE]),
+    case("qcow2-unmount", "qcow2", "{}", &["unmount", "@"]),
+    case("qcow2-expandfs", "qcow2", "{}", &["expandfs", IMAGE, "", "@", "2147483648", "1073741824"]),
+    case(
+        "qcow2-all",
+        "qcow2",
+        r#"{"policy":{"imageRoots":["/srv/images"],"maxSize":"10Gi"}}"#,
+        &[
+            "mountdevice",
+            "@",
+            "",
+            r#"{"file":"/srv/images/a/web.qcow2","size":"10Gi","fsType":"xfs","format":"ifBlank","mkfsOptions":"-m reflink=0","fsck":"false","discard":"true","mountOptions":"noatime,logbufs=8","kubernetes.io/readwrite":"rw"}"#,
+        ],
+    ),
+    case(
+        "qcow2-read-only",
+        "qcow2",
+        "{}",
+        &[
+            "mountdevice",
+            "@",
+            "",
+            r#"{"file":"web.qcow2","fsType":"squashfs","kubernetes.io/readwrite":"ro"}"#,
+        ],
+    ),
+    case(
+        "qcow2-encrypted-mountdevice",
+        "qcow2",
+        "{}",
+        &["mountdevice", "@", "", r#"{"file":"web.qcow2","luks":"true"}"#],
+    ),
+    case(
+        "qcow2-encrypted",
+        "qcow2",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"file":"web.qcow2","luks":"true","kubernetes.io/secret/passphrase":"aHVudGVyMg=="}"#,
+        ],
+    ),
+];
