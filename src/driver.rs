@@ -153,10 +153,11 @@ pub fn verbs(driver: &dyn Driver, settings: &Settings) -> VerbSet {
     profiles::of(settings).map_or_else(|| driver.verbs(settings), |profile| profile.verbs(settings))
 }
 
-/// What it answers to `init` with this side file.
+/// What it answers to `init` with this side file, which has the last word on fsGroup.
 pub fn capabilities(driver: &dyn Driver, settings: &Settings) -> Capabilities {
     let of_profile = |profile: &profiles::Profile| profile.capabilities(settings);
-    profiles::of(settings).map_or_else(|| driver.capabilities(settings), of_profile)
+    let held = profiles::of(settings).map_or_else(|| driver.capabilities(settings), of_profile);
+    Capabilities { fs_group: settings.fs_group.unwrap_or(held.fs_group), ..held }
 }
 
 /// The plan of any call but `init`: of the options in the driver's own dialect, with the side file's default

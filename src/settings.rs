@@ -46,6 +46,9 @@ pub struct Settings {
     pub profile: Option<String>,
     /// Options a volume has unless it says otherwise.
     pub options: BTreeMap<String, String>,
+    /// Whether kubelet shall chown volumes to the pod's fsGroup, if otherwise than the driver says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fs_group: Option<bool>,
     /// What tenants may ask for.
     #[serde(deserialize_with = "object")]
     pub policy: Policy,

@@ -71,6 +71,25 @@ fn drivers_are_listed_and_explained() {
 }
 
 #[test]
+fn the_keys_of_a_secret_are_explained() {
+    let mut explained = 0;
+    for driver in flexvol::drivers::ALL {
+        let text = ok(&["explain", driver.name()]);
+        let keys = json(&["explain", driver.name(), "--json"])["secretKeys"].as_array().unwrap().clone();
+        assert_eq!(keys.len(), driver.secrets().len(), "{}", driver.name());
+        assert_eq!(text.contains("Keys of the Secret"), !keys.is_empty(), "{text}");
+        for (spec, key) in driver.secrets().iter().zip(keys) {
+            let doc = spec.doc.split(' ').take(4).collect::<Vec<_>>().join(" ");
+            assert!(text.contains(&spec.keys.join(" or ")) && text.contains(&doc), "{text}");
+            assert_eq!((&key["keys"][0], &key["doc"]), (&Value::from(spec.keys[0]), &Value::from(spec.doc)));
+            explained += 1;
+        }
+    }
+    assert!(explained > 10, "{explained}");
+    assert!(ok(&["explain", "--profile", "fstab/cifs"]).contains("username or user"));
+}
+
+#[test]
 fn a_mistyped_driver_is_a_usage_error_with_a_hint() {
     let (status, out, error) = flexvol(&["explain", "tmpsf"]);
     assert_eq!((status, out.as_str()), (2, ""));

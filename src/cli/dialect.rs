@@ -1,6 +1,6 @@
 //! The dialects of other drivers, for people: what `drivers --profiles` and `explain --profile` print.
 
-use super::explain::WIDTH;
+use super::explain::{self, WIDTH};
 use super::screen::{Screen, wrap};
 use super::{capabilities, example};
 use crate::profiles::{ALL, DEVIATIONS, Key, Profile};
@@ -35,7 +35,10 @@ pub(super) fn print(screen: &mut Screen, profile: &Profile) -> Result<()> {
     );
     screen.text(&format!("\n{}", wrap(&text, 0, WIDTH)))?;
     keys(screen, "\nOptions (flexVolume.options)", profile.keys)?;
-    keys(screen, "\nKeys of the Secret", profile.secrets)?;
+    match profile.secrets {
+        [] => explain::secrets(screen, profile.driver)?,
+        own => keys(screen, "\nKeys of the Secret (flexVolume.secretRef)", own)?,
+    }
     if !profile.defaults.is_empty() {
         screen.heading("\nDefaults")?;
     }
@@ -51,6 +54,11 @@ pub(super) fn print(screen: &mut Screen, profile: &Profile) -> Result<()> {
     for (name, value, doc) in capabilities::all(profile.capabilities(&Settings::default())) {
         screen.line(&format!("  {name:<16} {value:<5}  {doc}"))?;
     }
+    screen.text(&wrap(
+        "Of fsGroup the admin may say otherwise: install with --set fsGroup=true or false",
+        2,
+        WIDTH,
+    ))?;
     screen.heading("\nWhere it does otherwise than the driver of that name")?;
     for line in profile.deviations.iter().chain(DEVIATIONS) {
         screen.text(&item(line))?;

@@ -15,7 +15,6 @@ pub(super) fn example(driver: &dyn Driver) -> String {
 /// Of the Secret without which a driver does nothing.
 fn secret_keys(driver: &dyn Driver) -> Vec<&'static str> {
     match driver.name() {
-        "cifs" => vec!["username", "password"],
         "secretfiles" => vec!["tls.crt", "tls.key"],
         _ => driver.secrets().iter().filter(|spec| spec.example).map(|spec| spec.keys[0]).collect(),
     }

@@ -8,7 +8,7 @@ use super::{capabilities, example};
 use crate::driver::Driver;
 use crate::policy::IMAGE_ROOT;
 use crate::profiles::{self, Profile};
-use crate::schema::OptionSpec;
+use crate::schema::{OptionSpec, SecretSpec};
 use crate::settings::Settings;
 use anyhow::Result;
 use clap::Args;
@@ -61,6 +61,7 @@ fn print(screen: &mut Screen, driver: &dyn Driver) -> Result<()> {
     if driver.options().is_empty() {
         screen.line("  those that the side file names")?;
     }
+    secrets(screen, driver)?;
     screen.heading("\nVerbs")?;
     for verb in driver.verbs(&Settings::default()).iter() {
         screen.line(&format!("  {verb:<10} {}", verb.spec().doc))?;
@@ -79,6 +80,18 @@ fn print(screen: &mut Screen, driver: &dyn Driver) -> Result<()> {
     }
     screen.heading("\nExample: a PV with its claim, and a pod that says it inline")?;
     screen.text(&example::example(driver))
+}
+
+/// The keys of the Secret that a driver reads.
+pub(super) fn secrets(screen: &mut Screen, driver: &dyn Driver) -> Result<()> {
+    if !driver.secrets().is_empty() {
+        screen.heading("\nKeys of the Secret (flexVolume.secretRef)")?;
+    }
+    for secret in driver.secrets() {
+        screen.line(&format!("  {}", secret.keys.join(" or ")))?;
+        screen.text(&wrap(secret.doc, 6, WIDTH))?;
+    }
+    Ok(())
 }
 
 /// `size, optional, alias nr_inodes`.
@@ -133,8 +146,10 @@ fn json(driver: &dyn Driver) -> Value {
             "doc": doc(option),
         })
     };
+    let secret = |secret: &SecretSpec| json!({"keys": secret.keys, "doc": secret.doc});
     let mut all = summary(driver);
     all["options"] = driver.options().iter().map(option).collect();
+    all["secretKeys"] = driver.secrets().iter().map(secret).collect();
     all["hint"] = hint(driver.name()).into();
     all["manifest"] = example::example(driver).into();
     all

@@ -58,7 +58,7 @@ pub(super) struct Install {
     drivers: Vec<Choice>,
     #[command(flatten)]
     placing: Placing,
-    /// Lay one value over the side file: an option, or a path such as deadlines.mount; may be repeated
+    /// Lay one value over the side file: an option, fsGroup, or a path such as deadlines.mount; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = Wishes::parse_set)]
     set: Vec<(String, String)>,
     /// Understand the options of this driver, as `flexvol drivers --profiles` lists them; none for flexvol's own

@@ -8,7 +8,7 @@ use crate::failure::{Failure, Result};
 use crate::mount_options::{Rule, Value};
 use crate::plan::{Content, Daemon, Piece, Plan, Source, Word};
 use crate::protocol::{Capabilities, Options, TargetPath};
-use crate::schema::{Id, OptionSpec, SecretSpec};
+use crate::schema::{Id, OptionSpec, OptionValue as _, SecretSpec};
 use crate::secret::Secret;
 use crate::settings::Settings;
 
@@ -50,11 +50,18 @@ const TOKEN: SecretSpec = SecretSpec {
     example: false,
 };
 
+const ENDPOINT: SecretSpec = SecretSpec {
+    keys: &["blobendpoint"],
+    doc: "where the store is, instead of option endpoint; its host name is shown",
+    example: false,
+};
+
 /// What a tenant may say to libfuse.
 const RULES: &[Rule] = &[
     Rule("attr_timeout", Value::Number),
     Rule("entry_timeout", Value::Number),
     Rule("negative_timeout", Value::Number),
+    Rule("umask", Value::Number),
 ];
 
 impl Driver for Blobfuse {
@@ -71,7 +78,7 @@ impl Driver for Blobfuse {
     }
 
     fn secrets(&self) -> &'static [SecretSpec] {
-        &[ACCOUNT, KEY, TOKEN]
+        &[ACCOUNT, KEY, TOKEN, ENDPOINT]
     }
 
     fn capabilities(&self, _: &Settings) -> Capabilities {
@@ -85,7 +92,8 @@ impl Driver for Blobfuse {
     fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan> {
         let options = BlobfuseOptions::parse(&request.options.own)?;
         let (flags, further) = fuse::further(options.mount_options.as_deref(), request.options, RULES)?;
-        let store = options.endpoint.as_ref().map_or("blob.core.windows.net".to_owned(), Url::host);
+        let endpoint = endpoint(&options, request.options)?;
+        let store = endpoint.as_ref().map_or("blob.core.windows.net".to_owned(), Url::host);
         let owner = fuse::owner_words(options.uid, options.gid, None, (request.options, fuse::BY_KERNEL));
         let daemon = Daemon {
             words: [
@@ -98,7 +106,7 @@ impl Driver for Blobfuse {
                 fuse::options(further),
             ]
             .concat(),
-            files: [("config.yaml", config(&options, request.options)?)].into(),
+            files: [("config.yaml", config(&options, endpoint.as_ref(), request.options)?)].into(),
             scratch: true,
             servers: vec![store.clone()],
             ..fuse::daemon(
@@ -116,8 +124,23 @@ impl Driver for Blobfuse {
     }
 }
 
+/// Where the store is, if it is not Azure's.
+fn endpoint(options: &BlobfuseOptions, volume: &Options) -> Result<Option<Url>> {
+    match (&options.endpoint, fuse::secret_line(volume, &ENDPOINT)?) {
+        (Some(_), Some(_)) => {
+            Err(Failure::options("option \"endpoint\": the secret has a blobendpoint: keep one of them"))
+        }
+        (option, None) => Ok(option.clone()),
+        (None, Some(secret)) => {
+            let url = str::from_utf8(secret.expose()).ok().and_then(|text| Url::parse(text).ok());
+            let text = "secret key \"blobendpoint\" is not a URL such as https://account.blob.core.windows.net: mend it";
+            url.map(Some).ok_or_else(|| Failure::options(text))
+        }
+    }
+}
+
 /// In YAML, every text in single quotes.
-fn config(options: &BlobfuseOptions, volume: &Options) -> Result<Content> {
+fn config(options: &BlobfuseOptions, endpoint: Option<&Url>, volume: &Options) -> Result<Content> {
     let account = match &options.account {
         Some(account) => Secret::new(account.0.clone().into_bytes()),
         None => fuse::secret_line(volume, &ACCOUNT)?
@@ -131,8 +154,7 @@ fn config(options: &BlobfuseOptions, volume: &Options) -> Result<Content> {
             return Err(Failure::options(text));
         }
     };
-    let endpoint =
-        options.endpoint.as_ref().map(|url| format!("  endpoint: '{}'\n", url.0)).unwrap_or_default();
+    let endpoint = endpoint.map(|url| format!("  endpoint: '{}'\n", url.0)).unwrap_or_default();
     let content = fuse::content("logging:\n  type: base\n  level: log_err\n  file-path: /dev/stderr\n")
         .text("components: [libfuse, file_cache, attr_cache, azstorage]\nfile_cache:\n  path: '")
         .piece(Piece::Scratch)

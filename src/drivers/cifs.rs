@@ -20,7 +20,7 @@ use crate::plan::{
     Dialect, Goal, Named, Ownership, Plan, Share, ShareOption, ShareValue, Source, Step, View,
 };
 use crate::protocol::{Capabilities, Options, TargetPath};
-use crate::schema::{Id, Mode, OptionSpec, OptionValue};
+use crate::schema::{Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::secret::Secret;
 use crate::settings::Settings;
 
@@ -70,6 +70,24 @@ crate::options! {
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions", "opts"], example: "seal" },
     }
 }
+
+const USERNAME: SecretSpec = SecretSpec {
+    keys: &["username", "user"],
+    doc: "who logs in, unless guest or Kerberos says it",
+    example: true,
+};
+
+const PASSWORD: SecretSpec = SecretSpec {
+    keys: &["password", "pass", "passwd"],
+    doc: "the password, of any characters but a line break",
+    example: true,
+};
+
+const DOMAIN: SecretSpec = SecretSpec {
+    keys: &["domain", "workgroup"],
+    doc: "domain or workgroup of the user, instead of the option",
+    example: false,
+};
 
 /// What a tenant may set: nothing that changes which share is used, or as whom.
 const RULES: &[Rule] = &[
@@ -234,6 +252,10 @@ impl Driver for Cifs {
         CifsOptions::SPECS
     }
 
+    fn secrets(&self) -> &'static [SecretSpec] {
+        &[USERNAME, PASSWORD, DOMAIN]
+    }
+
     fn capabilities(&self, _: &Settings) -> Capabilities {
         Capabilities::NONE
     }
@@ -315,9 +337,9 @@ fn own_options(options: &CifsOptions, volume: &Options) -> Result<Vec<ShareOptio
 
 /// As whom. An empty name is nobody's.
 fn login(options: &CifsOptions, volume: &Options) -> Result<Vec<ShareOption>> {
-    let username = secret_text(volume, &["username", "user"])?;
-    let password = secret_text(volume, &["password", "pass", "passwd"])?;
-    let domain = secret_text(volume, &["domain", "workgroup"])?;
+    let username = secret_text(volume, USERNAME.keys)?;
+    let password = secret_text(volume, PASSWORD.keys)?;
+    let domain = secret_text(volume, DOMAIN.keys)?;
     let domain =
         domain.or_else(|| options.domain.as_ref().map(|name| Secret::new(name.0.clone().into_bytes())));
     let (username, password) = match (username, options.guest) {

@@ -203,6 +203,8 @@ const RULES: &[Rule] = &[
     Rule("no-modtime", Value::None),
     Rule("no-checksum", Value::None),
     Rule("vfs-case-insensitive", Value::None),
+    Rule("dir-perms", Value::Number),
+    Rule("file-perms", Value::Number),
 ];
 
 /// What a volume gets that does not say otherwise. Without a cache a file that is closed is stored, or closing it

@@ -8,7 +8,7 @@ use super::fuse::{self, Plain, RemotePath, Url};
 use super::rclone;
 use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
-use crate::mount_options::{Rule, Value};
+use crate::mount_options::{FsOption, Rule, Value};
 use crate::plan::{Content, Daemon, Plan, Source, Word};
 use crate::protocol::{Capabilities, Options, TargetPath};
 use crate::schema::{Id, Mode, OptionSpec, OptionValue, SecretSpec};
@@ -33,6 +33,8 @@ crate::options! {
         path_style: Option<bool> = "pathStyle" { aliases: ["use_path_request_style"] },
         /// Whether anybody may read the bucket, without a key.
         public: bool = "public" { default: "false" },
+        /// Who turns an API key of IBM's into a token. The default is IBM's own server.
+        iam_endpoint: Option<Url> = "iamEndpoint" { aliases: ["ibm_iam_endpoint"] },
         /// Who serves the mount: s3fs or rclone.
         mounter: Mounter = "mounter" { default: "s3fs" },
         /// Whom the files belong to. The default is what their metadata say.
@@ -94,6 +96,18 @@ const SECRET_KEY: SecretSpec = SecretSpec {
     example: true,
 };
 
+const API_KEY: SecretSpec = SecretSpec {
+    keys: &["api-key", "apiKey"],
+    doc: "a key of IBM's IAM, which counts more than an access key",
+    example: false,
+};
+
+const INSTANCE: SecretSpec = SecretSpec {
+    keys: &["service-instance-id", "serviceInstanceId"],
+    doc: "which service the API key is of",
+    example: false,
+};
+
 /// What a tenant may say to s3fs.
 const RULES: &[Rule] = &[
     Rule("multireq_max", Value::Number),
@@ -107,6 +121,8 @@ const RULES: &[Rule] = &[
     Rule("readwrite_timeout", Value::Number),
     Rule("default_acl", Value::Word),
     Rule("storage_class", Value::Word),
+    Rule("cipher_suites", Value::Word),
+    Rule("mp_umask", Value::Number),
     Rule("kernel_cache", Value::None),
     Rule("auto_cache", Value::None),
     Rule("use_xattr", Value::None),
@@ -138,7 +154,7 @@ impl Driver for S3 {
     }
 
     fn secrets(&self) -> &'static [SecretSpec] {
-        &[ACCESS_KEY, SECRET_KEY]
+        &[ACCESS_KEY, SECRET_KEY, API_KEY, INSTANCE]
     }
 
     fn capabilities(&self, _: &Settings) -> Capabilities {
@@ -163,22 +179,41 @@ impl Driver for S3 {
     }
 }
 
-/// The key's name and the key; none for a bucket that anybody may read.
-fn keys(options: &S3Options, volume: &Options) -> Result<Option<(Secret, Secret)>> {
+/// As whom.
+enum Keys {
+    Nobody,
+    Pair(Secret, Secret),
+    /// Of IBM's: of which service, and the key.
+    Api(Secret, Secret),
+}
+
+fn keys(options: &S3Options, volume: &Options) -> Result<Keys> {
+    if let Some(key) = fuse::secret_line(volume, &API_KEY)? {
+        let instance = fuse::secret_line(volume, &INSTANCE)?.unwrap_or_else(|| Secret::new(Vec::new()));
+        return match (options.public, instance.expose().contains(&b':')) {
+            (true, _) => Err(public_with_key()),
+            (_, true) => Err(confused("service-instance-id")),
+            _ => Ok(Keys::Api(instance, key)),
+        };
+    }
     let pair = (fuse::secret_line(volume, &ACCESS_KEY)?, fuse::secret_line(volume, &SECRET_KEY)?);
     match (pair, options.public) {
-        ((None, None), true) => Ok(None),
-        ((Some(_), _) | (_, Some(_)), true) => {
-            Err(Failure::options("option \"public\": the secret has a key: keep one of them"))
-        }
-        ((Some(name), Some(_)), false) if name.expose().contains(&b':') => Err(Failure::options(
-            "secret key \"accessKeyID\" must not hold a colon: the two keys may be confused",
-        )),
-        ((Some(name), Some(key)), false) => Ok(Some((name, key))),
+        ((None, None), true) => Ok(Keys::Nobody),
+        ((Some(_), _) | (_, Some(_)), true) => Err(public_with_key()),
+        ((Some(name), Some(_)), false) if name.expose().contains(&b':') => Err(confused("accessKeyID")),
+        ((Some(name), Some(key)), false) => Ok(Keys::Pair(name, key)),
         ((Some(_), None) | (None, _), false) => Err(Failure::options(
             "secret lacks \"accessKeyID\" or \"secretAccessKey\": add them, or set option public for a bucket that anybody may read",
         )),
     }
+}
+
+fn public_with_key() -> Failure {
+    Failure::options("option \"public\": the secret has a key: keep one of them")
+}
+
+fn confused(key: &str) -> Failure {
+    Failure::options(format!("secret key {key:?} must not hold a colon: the two keys may be confused"))
 }
 
 /// `bucket/prefix`, and how s3fs writes it.
@@ -186,12 +221,7 @@ fn path(options: &S3Options) -> String {
     options.prefix.0.trim_matches('/').to_owned()
 }
 
-fn s3fs(
-    options: &S3Options,
-    keys: Option<(Secret, Secret)>,
-    target: &TargetPath,
-    volume: &Options,
-) -> Result<Plan> {
+fn s3fs(options: &S3Options, keys: Keys, target: &TargetPath, volume: &Options) -> Result<Plan> {
     let (flags, further) = fuse::further(options.mount_options.as_deref(), volume, RULES)?;
     let source = match path(options) {
         path if path.is_empty() => options.bucket.0.clone(),
@@ -208,7 +238,7 @@ fn s3fs(
             fuse::options(options.region.as_ref().map(|region| format!("endpoint={}", region.0))),
             fuse::options(path_style.then_some("use_path_request_style")),
             fuse::options(fuse::flag_words(flags)),
-            fuse::options(owner(options, volume)),
+            fuse::options(owner(options, volume, &further)),
             fuse::options(defaults.map(|(key, value)| format!("{key}={value}"))),
             fuse::options(further),
         ]
@@ -217,22 +247,32 @@ fn s3fs(
         servers: servers(options),
         ..fuse::daemon("s3fs", &from(options), target, flags)
     };
-    match keys {
-        Some((name, key)) => {
-            let content = Content::default().secret(&name).text(":").secret(&key).text("\n");
-            daemon.files.insert("passwd", content);
-            let before = "passwd_file=".to_owned();
-            daemon.words.extend([Word::Text("-o".into()), Word::File { before, name: "passwd" }]);
+    let (name, key) = match keys {
+        Keys::Pair(name, key) => (name, key),
+        Keys::Api(instance, key) => {
+            let server = options.iam_endpoint.iter().map(|url| format!("ibm_iam_endpoint={}", url.0));
+            daemon.words.extend(fuse::options(std::iter::once("ibm_iam_auth".to_owned()).chain(server)));
+            (instance, key)
         }
-        None => daemon.words.extend(fuse::options(["public_bucket=1"])),
-    }
+        Keys::Nobody => {
+            daemon.words.extend(fuse::options(["public_bucket=1"]));
+            return Ok(fuse::mount("fuse.s3fs", Source::Any, daemon));
+        }
+    };
+    let content = Content::default().secret(&name).text(":").secret(&key).text("\n");
+    daemon.files.insert("passwd", content);
+    daemon
+        .words
+        .extend([Word::Text("-o".into()), Word::File { before: "passwd_file=".into(), name: "passwd" }]);
     Ok(fuse::mount("fuse.s3fs", Source::Any, daemon))
 }
 
-/// The root belongs to whom the files belong to.
-fn owner(options: &S3Options, volume: &Options) -> Vec<String> {
+/// The root belongs to whom the files belong to, unless the volume says otherwise of it.
+fn owner(options: &S3Options, volume: &Options, further: &[FsOption]) -> Vec<String> {
     let words = fuse::owner_words(options.uid, options.gid, options.umask, (volume, fuse::BY_PROGRAM));
-    let root = words.iter().filter(|word| word.starts_with("umask=")).map(|word| format!("mp_{word}"));
+    let given = further.iter().any(|option| option.key == "mp_umask");
+    let root =
+        words.iter().filter(|word| !given && word.starts_with("umask=")).map(|word| format!("mp_{word}"));
     words.iter().cloned().chain(root).collect()
 }
 
@@ -243,15 +283,11 @@ fn from(options: &S3Options) -> String {
 }
 
 fn servers(options: &S3Options) -> Vec<String> {
-    vec![options.endpoint.as_ref().map_or("s3.amazonaws.com".to_owned(), Url::host)]
+    let store = options.endpoint.as_ref().map_or("s3.amazonaws.com".to_owned(), Url::host);
+    std::iter::once(store).chain(options.iam_endpoint.iter().map(Url::host)).collect()
 }
 
-fn by_rclone(
-    options: &S3Options,
-    keys: Option<(Secret, Secret)>,
-    target: &TargetPath,
-    volume: &Options,
-) -> Result<Plan> {
+fn by_rclone(options: &S3Options, keys: Keys, target: &TargetPath, volume: &Options) -> Result<Plan> {
     let path_style = options.path_style.unwrap_or(options.endpoint.is_some());
     let provider = if options.endpoint.is_some() { "Other" } else { "AWS" };
     let mut config = rclone::Config::new("s3");
@@ -265,9 +301,17 @@ fn by_rclone(
     if let Some(region) = &options.region {
         config.set("region", &region.0)?;
     }
-    if let Some((name, key)) = keys {
-        config.set_secret("access_key_id", &name)?;
-        config.set_secret("secret_access_key", &key)?;
+    match keys {
+        Keys::Nobody => {}
+        Keys::Pair(name, key) => {
+            config.set_secret("access_key_id", &name)?;
+            config.set_secret("secret_access_key", &key)?;
+        }
+        Keys::Api(..) => {
+            return Err(Failure::options(
+                "option \"mounter\": rclone cannot use an API key: leave the option out, or use an access key",
+            ));
+        }
     }
     let path = format!("{}/{}", options.bucket.0, path(options));
     let mount = rclone::Mount {

@@ -20,7 +20,7 @@ pub struct Wishes {
     pub settings: Option<Value>,
     /// A `policy` in place of the one that is there.
     pub policy: Option<Value>,
-    /// Single values by their keys: an option, or a path of keys such as `deadlines.mount`.
+    /// Single values by their keys: an option, `fsGroup`, or a path of keys such as `deadlines.mount`.
     pub set: Vec<(String, String)>,
 }
 
@@ -29,6 +29,9 @@ const OTHER_MEND: &str = ": mend it or install the driver again";
 
 /// The keys of a side file that a path of keys may begin with. All else is an option.
 const ROOTS: [&str; 4] = ["options", "policy", "deadlines", "exec"];
+
+/// The key of a side file that is no option and has nothing below it.
+const SWITCH: &str = "fsGroup";
 
 impl Wishes {
     /// Reads `KEY=VALUE`.
@@ -134,12 +137,14 @@ fn known(name: &DriverName, driver: Option<&str>) -> Result<&'static dyn Driver>
 /// as such.
 fn lay(side_file: &mut Value, key: &str, text: &str) -> Result<()> {
     let root = key.split_once('.').filter(|(root, _)| ROOTS.contains(root));
+    let json = || serde_json::from_str(text).unwrap_or_else(|_| json!(text));
     match root {
+        None if key == SWITCH => put(side_file, &[key], json()),
         None => put(side_file, &["options", key], json!(text)),
         Some(("options", option)) => put(side_file, &["options", option], json!(text)),
         Some(_) => {
             let path: Vec<_> = key.split('.').collect();
-            put(side_file, &path, serde_json::from_str(text).unwrap_or_else(|_| json!(text)))
+            put(side_file, &path, json())
         }
     }
 }
@@ -214,6 +219,10 @@ mod tests {
         assert_eq!(laid.options.len(), 3);
         assert_eq!((laid.options["a/b.c"].as_str(), laid.options["mode"].as_str()), ("1", "0700"));
         assert_eq!((laid.deadlines.mount, laid.deadlines.unmount), (9, 5));
+        assert_eq!(
+            (kept.fs_group, settled(&set(&["fsGroup=false"]), text).unwrap().fs_group),
+            (None, Some(false))
+        );
         assert!(laid.policy.allow_suid);
     }
 
@@ -236,6 +245,7 @@ mod tests {
     fn mistakes_are_refused() {
         for (wishes, mend) in [
             (set(&["deadlines.mount=soon"]), "expected u32: mend --set deadlines.mount"),
+            (set(&["fsGroup=no"]), "expected a boolean: mend --set fsGroup"),
             (set(&["sise=1Mi"]), "did you mean \"size\"?"),
             (set(&["size=much"]), "option \"size\": \"much\""),
             (set(&["policy.alowSuid=true"]), "alowSuid"),
