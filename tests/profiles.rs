@@ -10,6 +10,7 @@ use flexvol::driver;
 use flexvol::kubelet::{Objects, PodVolume, Secrets};
 use flexvol::profiles::{self, ALL, DEVIATIONS, Profile};
 use flexvol::protocol::{Call, Options, Verb};
+use flexvol::schema::OptionSpec;
 use flexvol::secret::Secret;
 use flexvol::settings::Settings;
 use proptest::prelude::*;
@@ -32,9 +33,20 @@ fn update() -> bool {
     std::env::var_os("UPDATE").is_some()
 }
 
-/// The settings of an installed driver without a side file of its own, but with a policy.
+/// What an admin has to say besides, without an edit of any volume.
+const SAID: [(&str, &[(&str, &str)]); 2] = [
+    (
+        "ceph.rook.io/rook",
+        &[("monitors", "10.0.0.1:6789,10.0.0.2:6789"), ("key", "AQ-hunter2-of-the-admin==")],
+    ),
+    ("nect.com/sshflex", &[("hostKeyCheck", "off")]),
+];
+
+/// The settings of an installed driver.
 fn settings(profile: &Profile) -> Settings {
-    Settings { profile: Some(profile.name.into()), ..Settings::parse(ALLOWED).unwrap() }
+    let said = SAID.iter().filter(|(name, _)| *name == profile.name).flat_map(|(_, said)| *said);
+    let options = said.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    Settings { profile: Some(profile.name.into()), options, ..Settings::parse(ALLOWED).unwrap() }
 }
 
 // --- golden plans
@@ -53,12 +65,44 @@ fn volumes() -> Vec<(PodVolume, &'static Profile)> {
     volumes.filter_map(known).map(|(profile, volume)| (volume, profile)).collect()
 }
 
-fn planned(volume: &PodVolume, profile: &Profile) -> String {
-    let (call, settings) = (volume.mount_call().unwrap(), settings(profile));
-    let (_, notes) = driver::understood(profile.driver, &call, &settings).unwrap();
-    let shown = match driver::plan(profile.driver, &call, &settings) {
+/// Calls as they were recorded of others: name, profile, target, options.
+const CALLS: [(&str, &str, &str, &str); 2] = [
+    // A bridge passes on no pod.
+    (
+        "o09",
+        "awprice/gcs",
+        "/var/lib/k0s/kubelet/pods/7/volumes/awprice~gcs/v",
+        r#"{"bucket":"web","kubernetes.io/fsType":"","kubernetes.io/pvOrVolumeName":"v","kubernetes.io/readwrite":"ro"}"#,
+    ),
+    (
+        "o10",
+        "alicloud/nas",
+        "/var/snap/microk8s/common/var/lib/kubelet/pods/7/volumes/alicloud~nas/nas1",
+        r#"{"kubernetes.io/fsType":"","kubernetes.io/pod.name":"nas-1","kubernetes.io/pod.namespace":"default",
+            "kubernetes.io/pod.uid":"7","kubernetes.io/pvOrVolumeName":"nas1","kubernetes.io/readwrite":"rw",
+            "kubernetes.io/serviceAccount.name":"default","mode":"755","path":"/k8s/sub",
+            "server":"0cd8b4a576-grs79.cn-hangzhou.nas.aliyuncs.com","vers":"3"}"#,
+    ),
+];
+
+/// Name, call and profile of all of them.
+fn calls() -> Vec<(String, Call, &'static Profile)> {
+    let of_volume = |(volume, profile): (PodVolume, _)| {
+        (volume.options.pod.name.clone().unwrap(), volume.mount_call().unwrap(), profile)
+    };
+    let recorded = CALLS.iter().map(|(name, profile, target, json)| {
+        let call = Call::parse(Verb::Mount, &[(*target).into(), (*json).into()]).unwrap();
+        ((*name).to_owned(), call, profiles::find(profile).unwrap())
+    });
+    volumes().into_iter().map(of_volume).chain(recorded).collect()
+}
+
+fn planned(call: &Call, profile: &Profile) -> String {
+    let settings = settings(profile);
+    let shown = match driver::plan(profile.driver, call, &settings) {
         Ok(plan) => {
             settings.policy.check(&plan).unwrap();
+            let (_, notes) = driver::understood(profile.driver, call, &settings).unwrap();
             serde_json::json!({"driver": profile.name, "plan": plan, "notes": notes})
         }
         Err(failure) => serde_json::json!({"driver": profile.name, "refusal": failure.message()}),
@@ -73,9 +117,9 @@ fn golden(pod: &str) -> PathBuf {
 #[test]
 fn volumes_of_other_drivers_have_the_golden_plans() {
     let (mut wrong, mut names) = (Vec::new(), BTreeSet::new());
-    for (volume, profile) in volumes() {
-        let path = golden(volume.options.pod.name.as_deref().unwrap());
-        let text = planned(&volume, profile);
+    for (name, call, profile) in calls() {
+        let path = golden(&name);
+        let text = planned(&call, profile);
         if update() {
             std::fs::write(&path, &text).unwrap();
         }
@@ -101,13 +145,15 @@ fn every_profile_has_a_volume_among_them() {
 #[test]
 fn no_plan_or_note_shows_a_secret() {
     for (volume, profile) in volumes() {
-        let text = planned(&volume, profile);
+        let text = planned(&volume.mount_call().unwrap(), profile);
         for secret in volume.options.secrets.values().filter(|secret| secret.expose().len() > 4) {
             let secret = String::from_utf8_lossy(secret.expose()).trim().to_owned();
-            // The name of a user is no secret to be hidden.
-            let shown = text.contains(&secret) && !["example", "my-user"].contains(&secret.as_str());
+            // The name of a user is no secret to be hidden, nor is a server's.
+            let open = ["example", "my-user", "blobs.blob.core.chinacloudapi.cn"];
+            let shown = text.contains(&secret) && !open.contains(&secret.as_str());
             assert!(!shown, "{text}");
         }
+        assert!(!text.contains("hunter2"), "{text}");
     }
 }
 
@@ -185,7 +231,8 @@ proptest! {
                 let shown = format!("{:?} {:?}", options.own, translated.notes);
                 prop_assert!(!shown.contains(MARK), "{}", shown);
                 let known = |key: &String| {
-                    profile.driver.options().iter().any(|spec| spec.name == key) || key.contains('/')
+                    let is_it = |spec: &OptionSpec| spec.name == key || spec.name.ends_with('*') && spec.is_called(key);
+                    profile.driver.options().iter().any(is_it) || key.contains('/')
                 };
                 prop_assert!(options.own.keys().all(known), "{:?}", options.own);
                 prop_assert!(options.secrets.len() <= secrets.len() + 3);
@@ -232,6 +279,26 @@ fn the_volume_is_over_the_side_file_is_over_the_profile() {
     let own = r#"{"file":"/a","mountOptions":"","size":"2G"}"#;
     let with = [&base[..2], &[("fsType", "xfs"), ("mountOptions", "noatime"), ("size", "2Gi")]].concat();
     assert_eq!(image(own, side), pairs(&with), "empty is absent");
+}
+
+/// Nothing of the side file wins over anything of the volume, not even what becomes a word or a secret.
+#[test]
+fn the_volume_s_words_and_secrets_are_over_the_side_file_s() {
+    let blobfuse = |json, side| translated("azure/blobfuse", json, side).0;
+    let side = r#"{"mountoptions":"-o uid=7 --file-cache-timeout-in-seconds=9"}"#;
+    let own = r#"{"container":"c","mountoptions":"-o uid=8"}"#;
+    let expected = [("cacheTimeout", "9"), ("container", "c"), ("mountOptions", ""), ("uid", "8")];
+    assert_eq!(blobfuse(own, side), pairs(&expected[..2]).into_iter().chain(pairs(&expected[3..])).collect());
+    let rook = profiles::find("ceph.rook.io/rook").unwrap();
+    let side = pairs(&[("key", "of-the-admin"), ("monitors", "10.0.0.1")]);
+    let secret = |given: &Options| {
+        let done = rook.translate(given, &side).unwrap();
+        assert_eq!((done.options.own.contains_key("key"), done.notes.len()), (false, 0));
+        String::from_utf8(done.options.secrets["key"].expose().to_vec()).unwrap()
+    };
+    let with =
+        Options { secrets: [("key".to_owned(), Secret::new(b"of-the-volume".to_vec()))].into(), ..pod() };
+    assert_eq!((secret(&pod()).as_str(), secret(&with).as_str()), ("of-the-admin", "of-the-volume"));
 }
 
 #[test]
@@ -289,6 +356,16 @@ fn the_directory_chooses_in_init_and_mount_alike() {
         let waited = answer(directory, side_file, &["waitforattach", "", r#"{"file":"/a"}"#]);
         assert_eq!(waited.contains(r#""device":"/a""#), attach, "{directory}: {waited}");
         assert_eq!(waited.contains("Not supported"), !attach, "{directory}: {waited}");
+    }
+    for (directory, side_file, chown) in [
+        ("k8s~nfs", "{}", true),
+        ("k8s~nfs", r#"{"fsGroup":false}"#, false),
+        ("fstab~cifs", r#"{"fsGroup":false}"#, false),
+        ("juliohm~cifs", r#"{"fsGroup":true}"#, true),
+        ("acme~nfs", r#"{"fsGroup":true}"#, true),
+    ] {
+        let init = answer(directory, Some(side_file), &["init"]);
+        assert!(init.contains(&format!("\"fsGroup\":{chown}")), "{directory} {side_file}: {init}");
     }
     let wrong = answer("acme~disk", Some(r#"{"profile":"kvaps/lop"}"#), &["init"]);
     assert!(wrong.contains("Failure") && wrong.contains("kvaps/loop"), "{wrong}");
@@ -386,7 +463,9 @@ fn document() -> String {
         "# Profiles\n\nThe drivers whose options flexvol understands, so that their volumes stay as they are. Install flexvol under \
          the driver's own name\n(`flexvol install fstab/cifs --take-over`), or under another with `--profile`. The options of our \
          driver are understood beside those listed; what nobody\nknows has no effect, as it had none before, and `flexvol plan` and \
-         `flexvol explain --profile` say so.\n\nWritten by `tests/profiles.rs`; do not edit.\n\n| profile | driver | attach | fsGroup |\n\
+         `flexvol explain --profile` say so.\n\n\
+         attach must be what it was: volumes that are in use are named by it. fsGroup, by which kubelet gives all files to the pod's group, is what it was \
+         too\nwhere pods may rely on it; `flexvol install k8s/nfs --set fsGroup=false` switches it off, `=true` on.\n\nWritten by `tests/profiles.rs`; do not edit.\n\n| profile | driver | attach | fsGroup |\n\
          |---|---|---|---|\n",
     );
     for profile in ALL {

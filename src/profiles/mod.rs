@@ -10,10 +10,12 @@
 //! `flexvol explain --profile` prints.
 
 mod cifs;
+mod clusters;
 mod local;
 mod nfs;
 mod quirk;
 pub mod stages;
+mod stores;
 mod translate;
 mod words;
 
@@ -165,6 +167,16 @@ pub const ALL: &[&Profile] = &[
     &local::LOCAL_STORAGE,
     &local::DUMMY,
     &local::RANCHER_SECRETS,
+    &stores::BLOBFUSE,
+    &stores::OSS,
+    &stores::IBM,
+    &stores::GCS,
+    &clusters::LIZARDFS,
+    &clusters::GLFS_SUBVOL,
+    &clusters::SSHFLEX,
+    &clusters::ROOK,
+    &clusters::CEPHFS,
+    &clusters::GLUSTERFS,
 ];
 
 /// Where we do otherwise than any of them.
@@ -208,6 +220,7 @@ pub fn of(settings: &Settings) -> Option<&'static Profile> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::OptionSpec;
 
     fn chosen_name(directory: &str, side_file: &str) -> Option<&'static str> {
         chosen(Some(directory), &Settings::parse(side_file).unwrap()).map(|profile| profile.name)
@@ -239,15 +252,21 @@ mod tests {
     #[test]
     fn tables_name_options_that_there_are() {
         for profile in ALL {
-            let is_ours = |name: &str| profile.driver.options().iter().any(|spec| spec.name == name);
+            let spec = |name: &str| {
+                let is_it = |spec: &&OptionSpec| {
+                    spec.name == name || spec.name.ends_with('*') && spec.is_called(name)
+                };
+                profile.driver.options().iter().find(is_it)
+            };
+            let is_ours = |name: &str| spec(name).is_some();
             for key in profile.keys {
                 assert!(key.ours.is_none_or(is_ours), "{}: {:?}", profile.name, key.ours);
                 let again = profile.keys.iter().filter(|other| other.theirs == key.theirs).count();
                 assert!(again == 1 && key.doc.len() > 5, "{}: {}", profile.name, key.theirs);
             }
             for (name, value) in profile.defaults {
-                let spec = profile.driver.options().iter().find(|spec| spec.name == *name).unwrap();
-                (spec.check)(value).unwrap_or_else(|why| panic!("{}: {name}: {why}", profile.name));
+                (spec(name).unwrap().check)(value)
+                    .unwrap_or_else(|why| panic!("{}: {name}: {why}", profile.name));
             }
         }
     }

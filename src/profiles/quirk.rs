@@ -36,6 +36,32 @@ pub enum Quirk {
     MadeBelow(&'static [&'static str]),
     /// `source` is the directory of namespace and volume below the driver's own.
     DirectoryOfVolume,
+    /// `mountOptions` are words of a shell: `-o a=b --c=d`.
+    ShellWords,
+    /// Further mount options in this key of theirs, between commas or spaces; they win.
+    WordsAfter(&'static str),
+    /// Each of these keys of theirs is a mount option of that name, with its value.
+    KeysAsWords(&'static [(&'static str, &'static str)]),
+    /// Each of these keys of theirs, if true, is a mount option of that name.
+    KeysAsFlags(&'static [(&'static str, &'static str)]),
+    /// Read-only if this key of theirs has that value.
+    ReadOnlyAs(&'static str, &'static str),
+    /// This key is the Secret's, under that key, and wins over what is there.
+    KeyAsSecret(&'static str, &'static str),
+    /// This option has the value if the Secret lacks the key.
+    WithoutSecret(&'static str, &'static str, &'static str),
+    /// This option is the volume's name unless it is given.
+    NameOfVolume(&'static str),
+    /// This list has colons where ours has commas.
+    ColonList(&'static str),
+    /// What follows the first name of this path is that option.
+    RestOfPath(&'static str, &'static str),
+    /// This option is made of two keys of theirs, the second below the first.
+    PathOf(&'static str, [&'static str; 2]),
+    /// Refused, with these words, if this key of theirs is true.
+    RefusedIf(&'static str, &'static str),
+    /// Refused, with these words, without this option.
+    RefusedWithout(&'static str, &'static str),
 }
 
 /// Options under translation.
@@ -47,6 +73,12 @@ pub(super) struct Work<'a> {
 }
 
 impl Quirk {
+    /// Whether it says what is an option, what a mount option and what a secret: the side file's are told apart
+    /// before they are laid under the volume's.
+    pub(super) fn takes_apart(self) -> bool {
+        matches!(self, Self::Words(_) | Self::ShellWords | Self::KeyAsSecret(..))
+    }
+
     /// Does it.
     pub(super) fn apply(self, work: &mut Work<'_>) -> Result<()> {
         let options = &mut work.options;
@@ -61,20 +93,52 @@ impl Quirk {
             }
             Self::WordsBefore(words) => put_before(options, words),
             Self::WordUnless(option, key) => {
-                if !options.own.remove(key).is_some_and(|value| is_true(&value)) {
+                if !takes(options, key, is_true) {
                     put_before(options, option);
                 }
             }
-            Self::ReadOnlyIf(key) => {
-                if options.own.remove(key).is_some_and(|value| is_true(&value)) {
-                    options.access = Some(Access::ReadOnly);
-                }
-            }
+            Self::ReadOnlyIf(key) => read_only_if(options, key, is_true),
+            Self::ReadOnlyAs(key, value) => read_only_if(options, key, |given| given == value),
             Self::NasOptions => nas_options(options),
             Self::MadeBelow(exports) => made_below(options, exports),
             Self::DirectoryOfVolume => directory_of_volume(work)?,
+            Self::ShellWords => change(options, "mountOptions", words::from_shell),
+            Self::WordsAfter(key) => words_after(options, key),
+            Self::KeysAsWords(table) => keys_as_words(options, table),
+            Self::KeysAsFlags(table) => keys_as_flags(options, table),
+            Self::KeyAsSecret(key, secret) => key_as_secret(work, key, secret),
+            Self::WithoutSecret(secret, option, value) => {
+                if !options.secrets.contains_key(secret) {
+                    options.own.entry(option.to_owned()).or_insert_with(|| value.to_owned());
+                }
+            }
+            Self::NameOfVolume(option) => {
+                if let Some(name) = options.volume_name.clone() {
+                    options.own.entry(option.to_owned()).or_insert(name);
+                }
+            }
+            Self::ColonList(key) => change(options, key, commas),
+            Self::RestOfPath(path, rest) => rest_of_path(options, path, rest),
+            Self::PathOf(option, keys) => path_of(options, option, keys),
+            Self::RefusedIf(key, why) => refuse(takes(options, key, is_true), why)?,
+            Self::RefusedWithout(option, why) => refuse(!options.own.contains_key(option), why)?,
         }
         Ok(())
+    }
+}
+
+/// Whether a key of theirs is there and so; it is not there any more.
+fn takes(options: &mut Options, key: &str, is_so: impl Fn(&str) -> bool) -> bool {
+    options.own.remove(key).is_some_and(|value| is_so(&value))
+}
+
+fn refuse(is_so: bool, why: &str) -> Result<()> {
+    if is_so { Err(Failure::options(why)) } else { Ok(()) }
+}
+
+fn read_only_if(options: &mut Options, key: &str, is_so: impl Fn(&str) -> bool) {
+    if takes(options, key, is_so) {
+        options.access = Some(Access::ReadOnly);
     }
 }
 
@@ -173,6 +237,62 @@ fn made_below(options: &mut Options, exports: &[&str]) {
     options.own.insert("path".to_owned(), export);
     options.own.insert("subDir".to_owned(), rest);
     options.own.entry("createSubDir".to_owned()).or_insert_with(|| "true".to_owned());
+}
+
+/// They come after those of the volume.
+fn words_after(options: &mut Options, key: &str) {
+    let Some(list) = options.own.remove(key) else { return };
+    let given = options.own.remove("mountOptions").unwrap_or_default();
+    let words = given.split(',').chain(list.split([',', ' '])).map(str::trim);
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+    options.own.insert("mountOptions".to_owned(), words.join(","));
+}
+
+/// The word default leaves it to the program.
+fn keys_as_words(options: &mut Options, table: &[(&str, &str)]) {
+    for (key, word) in table {
+        if let Some(value) = options.own.remove(*key).filter(|value| value != "default") {
+            put_before(options, &format!("{word}={value}"));
+        }
+    }
+}
+
+fn keys_as_flags(options: &mut Options, table: &[(&str, &str)]) {
+    for (key, word) in table {
+        if takes(options, key, is_true) {
+            put_before(options, word);
+        }
+    }
+}
+
+fn key_as_secret(work: &mut Work<'_>, key: &'static str, secret: &str) {
+    let Some(value) = work.options.own.remove(key).filter(|value| !value.is_empty()) else { return };
+    work.options.secrets.insert(secret.to_owned(), Secret::new(value.into_bytes()));
+    work.notes.push(format!("option {key:?} is open to whoever reads the volume: put it into the Secret"));
+}
+
+/// An address of IPv6 has colons of its own, and our lists have commas.
+fn commas(list: &str) -> String {
+    if list.contains([',', '[']) { list.to_owned() } else { list.replace(':', ",") }
+}
+
+fn rest_of_path(options: &mut Options, path: &str, rest: &str) {
+    let Some(whole) = options.own.get_mut(path) else { return };
+    let trimmed = whole.trim_matches('/').to_owned();
+    let (first, below) = trimmed.split_once('/').unwrap_or((&trimmed, ""));
+    first.clone_into(whole);
+    if !below.is_empty() {
+        options.own.entry(rest.to_owned()).or_insert_with(|| below.to_owned());
+    }
+}
+
+fn path_of(options: &mut Options, option: &str, keys: [&str; 2]) {
+    let parts = keys.map(|key| options.own.remove(key).unwrap_or_default());
+    let parts = parts.iter().map(|part| part.trim_matches('/')).filter(|part| !part.is_empty());
+    let path = parts.collect::<Vec<_>>().join("/");
+    if !path.is_empty() {
+        options.own.insert(option.to_owned(), path);
+    }
 }
 
 /// What jq makes of a key that is not there.
@@ -366,6 +486,74 @@ mod tests {
             r#"{"kubernetes.io/secret/user":"Cg=="}"#,
             r#"{"kubernetes.io/secret/user":""}"#,
         );
+    }
+
+    #[test]
+    fn keys_become_words() {
+        let table = Quirk::KeysAsWords(&[("a-b", "a_b"), ("c", "d")]);
+        becomes(table, r#"{"a-b":"1","c":"default"}"#, r#"{"mountOptions":"a_b=1"}"#);
+        becomes(
+            table,
+            r#"{"a-b":"1","c":"2","mountOptions":"a_b=3"}"#,
+            r#"{"mountOptions":"d=2,a_b=1,a_b=3"}"#,
+        );
+        let flags = Quirk::KeysAsFlags(&[("a-b", "a_b"), ("c", "d")]);
+        becomes(flags, r#"{"a-b":"True","c":"false"}"#, r#"{"mountOptions":"a_b"}"#);
+        let after = Quirk::WordsAfter("more");
+        becomes(after, r#"{"more":"x y, z","mountOptions":"a"}"#, r#"{"mountOptions":"a,x,y,z"}"#);
+        becomes(after, r#"{"mountOptions":"a"}"#, r#"{"mountOptions":"a"}"#);
+        becomes(Quirk::ShellWords, r#"{"mountOptions":"-o a --b=c"}"#, r#"{"mountOptions":"a,--b=c"}"#);
+        let many = Quirk::ReadOnlyAs("mode", "Many");
+        becomes(many, r#"{"mode":"Many"}"#, r#"{"kubernetes.io/readwrite":"ro"}"#);
+        becomes(many, r#"{"mode":"Once"}"#, "{}");
+    }
+
+    /// `eA==` is x, and `eQ==` is y.
+    #[test]
+    fn a_key_that_was_open_is_a_secret() {
+        let quirk = Quirk::KeyAsSecret("k", "key");
+        becomes(quirk, r#"{"k":"x"}"#, r#"{"kubernetes.io/secret/key":"eA=="}"#);
+        becomes(
+            quirk,
+            r#"{"k":"x","kubernetes.io/secret/key":"eQ=="}"#,
+            r#"{"kubernetes.io/secret/key":"eA=="}"#,
+        );
+        becomes(quirk, r#"{"kubernetes.io/secret/key":"eQ=="}"#, r#"{"kubernetes.io/secret/key":"eQ=="}"#);
+        let without = Quirk::WithoutSecret("key", "public", "true");
+        becomes(without, "{}", r#"{"public":"true"}"#);
+        becomes(without, r#"{"kubernetes.io/secret/key":"eQ=="}"#, r#"{"kubernetes.io/secret/key":"eQ=="}"#);
+    }
+
+    #[test]
+    fn names_and_paths_are_put_together_and_apart() {
+        let name = Quirk::NameOfVolume("path");
+        becomes(
+            name,
+            r#"{"kubernetes.io/pvOrVolumeName":"v"}"#,
+            r#"{"kubernetes.io/pvOrVolumeName":"v","path":"v"}"#,
+        );
+        becomes(name, r#"{"path":"/"}"#, r#"{"path":"/"}"#);
+        let list = Quirk::ColonList("servers");
+        becomes(list, r#"{"servers":"a:b:c"}"#, r#"{"servers":"a,b,c"}"#);
+        becomes(list, r#"{"servers":"a,[::1]"}"#, r#"{"servers":"a,[::1]"}"#);
+        let rest = Quirk::RestOfPath("volume", "subDir");
+        becomes(rest, r#"{"volume":"/v/a/b/"}"#, r#"{"subDir":"a/b","volume":"v"}"#);
+        becomes(rest, r#"{"subDir":"c","volume":"v/a"}"#, r#"{"subDir":"c","volume":"v"}"#);
+        becomes(rest, r#"{"volume":"v"}"#, r#"{"volume":"v"}"#);
+        let path = Quirk::PathOf("path", ["bucket", "subPath"]);
+        becomes(path, r#"{"bucket":"b","subPath":"/a/b/"}"#, r#"{"path":"b/a/b"}"#);
+        becomes(path, r#"{"bucket":"b"}"#, r#"{"path":"b"}"#);
+        becomes(path, r#"{"path":"b"}"#, r#"{"path":"b"}"#);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let encrypted = Quirk::RefusedIf("encrypt", "why: mend");
+        assert_eq!(after(encrypted, r#"{"encrypt":"yes"}"#).unwrap_err().message(), "why: mend");
+        becomes(encrypted, r#"{"encrypt":"false"}"#, "{}");
+        let servers = Quirk::RefusedWithout("servers", "why: mend");
+        assert!(after(servers, r#"{"endpoints":"e"}"#).is_err());
+        becomes(servers, r#"{"servers":"a"}"#, r#"{"servers":"a"}"#);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! From their options to ours.
 
 use super::quirk::{Work, is_null};
-use super::{ALL, FsGroupUse, Profile, Quirk};
+use super::{ALL, FsGroupUse, Profile};
 use crate::failure::{Failure, Result};
 use crate::protocol::Options;
 use crate::schema::{self, OptionSpec, did_you_mean};
@@ -42,7 +42,7 @@ impl Profile {
         let Work { mut options, notes, .. } = work;
         self.give_group(&mut options);
         // By now everything of ours bears its first name.
-        let is_ours = |key: &str| self.spec(key).is_some_and(|spec| spec.name == key);
+        let is_ours = |key: &str| self.spec(key).is_some_and(|spec| first_name(spec, key) == key);
         options.own.retain(|key, value| !value.is_empty() && (key.contains('/') || is_ours(key)));
         for (key, value) in self.defaults {
             if !(*key == "fsType" && options.fs_type().is_some()) {
@@ -52,13 +52,13 @@ impl Profile {
         Ok(Translated { options, notes })
     }
 
-    /// The side file's options, where the volume says nothing. Their mount options are taken apart first: a word
-    /// of the side file must not win over an option of the volume.
+    /// The side file's options, where the volume says nothing. Words are taken apart first, and what becomes a
+    /// secret is one: nothing of the side file must win over anything of the volume.
     fn lay_under(&self, work: &mut Work<'_>, side_file: &BTreeMap<String, String>) -> Result<()> {
         let own = self.canonical(side_file, &mut Vec::new());
         let options = Options { own, ..Options::default() };
         let mut under = Work { options, notes: Vec::new(), order: self.order };
-        for quirk in self.quirks.iter().filter(|quirk| matches!(quirk, Quirk::Words(_))) {
+        for quirk in self.quirks.iter().filter(|quirk| quirk.takes_apart()) {
             quirk.apply(&mut under)?;
             quirk.apply(work)?;
         }
@@ -128,13 +128,13 @@ impl Profile {
             .iter()
             .find(|other| other.theirs == key)
             .map(|key| (Fit::Theirs, theirs(key)))
-            .or_else(|| self.spec(key).map(|spec| (Fit::Ours, named(spec.name))))
+            .or_else(|| self.spec(key).map(|spec| (Fit::Ours, named(first_name(spec, key)))))
             .or_else(|| self.keys.iter().find(same).map(|key| (Fit::AnyCase, theirs(key))))
             .or_else(|| elsewhere().map(|ours| (Fit::Elsewhere, named(ours))))
     }
 
     fn spec(&self, key: &str) -> Option<&'static OptionSpec> {
-        self.driver.options().iter().find(|spec| spec.name == key || spec.aliases.contains(&key))
+        self.driver.options().iter().find(|spec| spec.is_called(key))
     }
 
     fn hint(&self, key: &str) -> String {
@@ -180,6 +180,11 @@ impl Profile {
             }
         }
     }
+}
+
+/// What our driver reads it by: one of many names stays as it is.
+fn first_name<'a>(spec: &'static OptionSpec, key: &'a str) -> &'a str {
+    if spec.name.ends_with('*') { key } else { spec.name }
 }
 
 /// Of two spellings of one option the better known counts.

@@ -25,8 +25,19 @@ pub enum To {
     Secret(&'static [&'static str]),
     /// This word stands for it.
     Instead(&'static str),
+    /// Nothing, because it is always so.
+    Always,
     /// Nothing.
     Nothing,
+}
+
+/// Words of a shell as a comma list: what follows each `-o`, and every other word as it is.
+pub(super) fn from_shell(text: &str) -> String {
+    let words = text.split_whitespace().map(|word| match word.strip_prefix("-o") {
+        Some(options) => options,
+        None => word,
+    });
+    words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(",")
 }
 
 /// Takes the list in `mountOptions` apart. An empty one stays: it was given.
@@ -58,6 +69,7 @@ fn give<'a>(work: &mut Work<'_>, to: To, given: &'a str, value: Option<&str>) ->
             own.insert(option.to_owned(), value.to_owned());
         }
         (To::Instead(other), None) => return Some(other),
+        (To::Always, None) => {}
         (To::Nothing, _) => {
             let name = given.split('=').next().unwrap_or_default();
             work.notes.push(format!("mount option {name:?} has no effect: leave it out"));
@@ -110,6 +122,7 @@ mod tests {
         Word("guest", To::Set("guest", "true")),
         Word("strict", To::Instead("cache=strict")),
         Word("intr", To::Nothing),
+        Word("allow_other", To::Always),
     ];
 
     const OPTIONS_WIN: &[Layer] = &[Layer::Secrets, Layer::Options];
@@ -122,7 +135,8 @@ mod tests {
 
     #[test]
     fn words_go_where_they_belong_and_the_later_wins() {
-        let (json, notes) = taken(r#"{"mountOptions":"uid=1, seal,strict,uid=2,,guest,intr"}"#, OPTIONS_WIN);
+        let (json, notes) =
+            taken(r#"{"mountOptions":"uid=1, seal,strict,uid=2,,allow_other,guest,intr"}"#, OPTIONS_WIN);
         assert_eq!(json, r#"{"guest":"true","mountOptions":"seal,cache=strict","uid":"2"}"#);
         assert_eq!(notes, ["mount option \"intr\" has no effect: leave it out"]);
         assert_eq!(taken(r#"{"mountOptions":"uid=1"}"#, OPTIONS_WIN).0, r#"{"mountOptions":"","uid":"1"}"#);
@@ -131,6 +145,20 @@ mod tests {
             r#"{"mountOptions":"uid,guest=1,strict=2"}"#,
             "for our driver to refuse"
         );
+    }
+
+    #[test]
+    fn words_of_a_shell_are_a_list() {
+        for (shell, list) in [
+            ("-o gid=1000 -o uid=1000", "gid=1000,uid=1000"),
+            ("-oro,noexec  --cache-timeout=120\t-o", "ro,noexec,--cache-timeout=120"),
+            ("noexec,ro", "noexec,ro"),
+            ("-d -s", "-d,-s"),
+            (" ", ""),
+        ] {
+            assert_eq!(from_shell(shell), list);
+            assert_eq!(from_shell(list), list, "once more changes nothing");
+        }
     }
 
     /// `YQ==` is a, `Yg==` is b, `eA==` is x.

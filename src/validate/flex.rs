@@ -11,7 +11,6 @@ use crate::drivers;
 use crate::kubelet::rules;
 use crate::profiles;
 use crate::protocol::DriverName;
-use crate::schema::did_you_mean;
 use serde_json::Value;
 
 const FIELDS: [&str; 5] = ["driver", "fsType", "options", "readOnly", "secretRef"];
@@ -200,15 +199,16 @@ impl<'a> Flex<'a> {
 }
 
 fn stranger(name: &DriverName) -> String {
-    let ours = drivers::ALL.iter().map(|driver| driver.name());
-    let text = name.to_string();
-    let slip = |near: &&str| strsim::damerau_levenshtein(near, &text) == 1;
-    let dialect = profiles::ALL.iter().map(|profile| profile.name).find(slip);
+    let slip = |near: &str, typed: &str| strsim::damerau_levenshtein(near, typed) == 1;
+    let dialect = profiles::ALL.iter().map(|profile| profile.name).find(|near| slip(near, &name.to_string()));
     let vendor = name.vendor().map(|vendor| format!("{vendor}/")).unwrap_or_default();
-    let mend = match (dialect, did_you_mean(name.driver(), ours)) {
-        (Some(near), _) => format!("did you mean {near}?"),
-        (None, Some(near)) => format!("did you mean {vendor}{near}?"),
-        (None, None) => format!("if it is, say which with --profile {name}=NAME"),
+    let driver = drivers::ALL.iter().map(|driver| driver.name()).find(|near| slip(near, name.driver()));
+    let mend = match dialect.map(str::to_owned).or_else(|| Some(format!("{vendor}{}", driver?))) {
+        Some(near) => format!("did you mean {near}?"),
+        None => format!(
+            "keep its program, which the driver exec can run (flexvol explain exec), or say which driver it is with \
+             --profile {name}=NAME"
+        ),
     };
     format!("{name} is none of flexvol's drivers, its options are not checked: {mend}")
 }

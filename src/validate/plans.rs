@@ -1,6 +1,6 @@
 //! What the drivers would do: the whole of a volume, as kubelet would send it.
 
-use super::finding::{Findings, NO_EFFECT, PLAN, POLICY};
+use super::finding::{Findings, NO_EFFECT, OPEN_SECRET, PLAN, POLICY};
 use super::flex::Flex;
 use super::installed::Known;
 use super::node::Node;
@@ -110,7 +110,8 @@ impl Flex<'_> {
         };
         let notes = understood.map(|(_, notes)| notes).unwrap_or_default();
         for note in notes.into_iter().filter(|note| !stray(note)) {
-            findings.add(self.object, self.place(&note, known), NO_EFFECT, note);
+            let rule = if note.contains("open to whoever") { OPEN_SECRET } else { NO_EFFECT };
+            findings.add(self.object, self.place(&note, known), rule, note);
         }
     }
 
