@@ -5,6 +5,7 @@
 //! it was asked for, and that a mount outside kubelet's tree is ours.
 
 use crate::protocol::{Call, Options, TargetPath};
+use crate::sys::process;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
@@ -42,6 +43,9 @@ pub struct Record {
     pub asked: String,
     /// Seconds since 1970.
     pub since: u64,
+    /// The process kubelet started, whose worker wrote this: one that was killed after that has mounted for nobody.
+    #[serde(default)]
+    pub supervisor: i32,
 }
 
 impl Record {
@@ -60,6 +64,7 @@ impl Record {
             unique_id: None,
             asked: digest_of(options),
             since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs()),
+            supervisor: process::supervisor(),
         })
     }
 

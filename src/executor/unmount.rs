@@ -24,7 +24,7 @@ use crate::sys::deadline::Deadline;
 use crate::sys::lock::Lock;
 use crate::sys::mount_table::Entry;
 use crate::sys::place::{Look, Place, Pulse};
-use crate::sys::{mount, mount_table, users};
+use crate::sys::{mount, mount_table, process, users};
 use anyhow::{Context, Result};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -93,11 +93,12 @@ pub enum Worker {
 ///
 /// Detached lazily is what no program uses yet, a mount that was only just made, and what has hung in the
 /// kernel already; an unmount whose worker merely died must not tear a living volume from its users. A mount
-/// with a record belongs to another call, one that succeeded, and is not taken for what a mount left.
+/// with a record of another call belongs to that one, which succeeded, and is not taken for what a mount left.
 pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
     let lock = || Lock::acquire(record::lock_path(target), &Deadline::for_undo(LOCK_PATIENCE));
     let _lock = (worker == Worker::Gone).then(lock).transpose()?;
-    let others = Record::read(target).map(|record| record.mount_id);
+    let is_another_s = |record: &Record| record.supervisor != process::supervisor();
+    let others = Record::read(target).filter(is_another_s).map(|record| record.mount_id);
     let lazily = worker == Worker::Stuck || left != Left::All;
     let Some(place) = Place::open(target)? else { return Ok(()) };
     for _ in 0..MOST_LAYERS {

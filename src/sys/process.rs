@@ -162,6 +162,11 @@ fn end_with(parent: rustix::process::Pid) {
     }
 }
 
+/// Who waits for this worker.
+pub fn supervisor() -> i32 {
+    rustix::process::getppid().map_or(0, rustix::process::Pid::as_raw_pid)
+}
+
 /// A fork of this process that does the work and writes one line.
 #[derive(Debug)]
 pub struct Worker {

@@ -178,7 +178,7 @@ fn a_killed_daemon_holds_up_no_unmount() {
 }
 
 /// Every so many system calls: all of them take minutes.
-const STRIDE: usize = 7;
+const STRIDE: usize = 13;
 
 #[test]
 fn killed_anywhere_it_converges() {

@@ -63,11 +63,15 @@ fn locks() -> PathBuf {
 
 /// Clears away what calls left that were killed before they had a record: their locks, which nobody holds.
 pub(super) fn tidy() {
-    let names = std::fs::read_dir(locks()).into_iter().flatten().flatten();
-    let ids = names.filter_map(|name| Some(name.file_name().to_str()?.strip_prefix(LOCK)?.to_owned()));
-    for id in ids {
-        let _ = Id(id).lock(&Deadline::after(Duration::ZERO));
+    for id in locked() {
+        let _ = id.lock(&Deadline::after(Duration::ZERO));
     }
+}
+
+/// The stores that a call has locked, or had when it was killed.
+pub(super) fn locked() -> impl Iterator<Item = Id> {
+    let names = std::fs::read_dir(locks()).into_iter().flatten().flatten();
+    names.filter_map(|name| Some(Id(name.file_name().to_str()?.strip_prefix(LOCK)?.to_owned())))
 }
 
 /// A device of the node.

@@ -339,9 +339,9 @@ fn no_store() -> anyhow::Error {
     anyhow::anyhow!("no store is attached: the plan lacks a step")
 }
 
-/// Whether a device is there for a target.
+/// Whether a device is there for a target, or something of a call that was killed before it had one.
 pub(super) fn is_left(target: &TargetPath) -> Result<bool> {
-    Ok(!Holding::of(target)?.is_empty())
+    Ok(holding::locked().next().is_some() || !Holding::of(target)?.is_empty())
 }
 
 /// The step that takes a target's device away, and its undo.
