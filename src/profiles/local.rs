@@ -24,6 +24,7 @@ pub(super) const LOOP: Profile = Profile {
         "allocate has no effect, as with theirs: say allocation: full to reserve the blocks of a new file",
         "mount attaches the device and the last unmount lets it go: attach, waitforattach and mountdevice do nothing",
         "a file is formatted only if every byte of it is zero, not if blkid recognises nothing",
+        "a loop device serves the file, also where theirs was a network block device of qemu-nbd: both take it as raw",
     ],
     example: &[("file", "/srv/kube-volumes/test"), ("size", "1g")],
     ..PLAIN
@@ -40,6 +41,12 @@ const LOOP_KEYS: &[Key] = &[
     other("mmpUpdateInterval", "no effect"),
     other("allocate", "no effect"),
 ];
+
+/// `kvaps/qemu-nbd`: the same, where qemu-nbd is told that the image is raw.
+pub(super) const QEMU_NBD: Profile = Profile { name: "kvaps/qemu-nbd", ..LOOP };
+
+/// `kvaps/nbd`: the same under another name.
+pub(super) const NBD: Profile = Profile { name: "kvaps/nbd", ..LOOP };
 
 /// `ramax.com/local-storage`: a directory for each namespace and volume.
 pub(super) const LOCAL_STORAGE: Profile = Profile {

@@ -164,6 +164,8 @@ pub const ALL: &[&Profile] = &[
     &nfs::ALICLOUD,
     &nfs::CDS,
     &local::LOOP,
+    &local::QEMU_NBD,
+    &local::NBD,
     &local::LOCAL_STORAGE,
     &local::DUMMY,
     &local::RANCHER_SECRETS,
