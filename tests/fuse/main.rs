@@ -7,6 +7,7 @@
 mod support;
 
 mod node;
+mod peers;
 mod sshd;
 mod sshfs;
 mod stores;

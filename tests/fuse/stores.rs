@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 const DAV: &str = "http://127.0.0.1:8080";
-const STORE: &str = "http://127.0.0.1:5000";
+pub(crate) const STORE: &str = "http://127.0.0.1:5000";
 
 /// rclone's own server of a protocol, where `web` has [`PASSWORD`].
 fn serve(protocol: &str, directory: &str, port: u16) -> Server {
@@ -29,7 +29,7 @@ fn serve(protocol: &str, directory: &str, port: u16) -> Server {
 }
 
 /// A store that speaks S3, with a bucket `web`; nothing where no such store is installed.
-fn store(name: &str) -> Option<Server> {
+pub(crate) fn store(name: &str) -> Option<Server> {
     let Ok(program) = which("moto_server") else {
         crate::support::skip(name, "moto_server is not installed: pip install 'moto[server]'");
         return None;
