@@ -7,7 +7,7 @@ use crate::support::{Plugin, eventually, processes_with};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A driver in place of another, with what the admin says of its options.
 struct Installed {
@@ -34,7 +34,7 @@ impl Installed {
     }
 
     #[track_caller]
-    fn unmount(&self, target: &PathBuf) {
+    fn unmount(&self, target: &Path) {
         self.plugin.call(["unmount", target.to_str().unwrap()]).run().success();
         assert_eq!(mounts_at(target), 0);
         eventually("the end of its daemon", || processes_with(target.to_str().unwrap()).is_empty());
