@@ -425,7 +425,8 @@ impl Mount<'_> {
             files: self.config.files.into_iter().chain([("rclone.conf", self.config.content)]).collect(),
             scratch: true,
             probe: [
-                fuse::texts(["lsd", "--retries=1", "--low-level-retries=1", "--contimeout=10s", "--config"]),
+                fuse::texts(["lsd", "--retries=1", "--low-level-retries=1"]),
+                fuse::texts(["--contimeout=10s", "--timeout=15s", "--config"]),
                 vec![Word::File { before: String::new(), name: "rclone.conf" }],
                 fuse::texts([source.clone()]),
             ]

@@ -7,30 +7,23 @@
 //! * The unmount lets it write back what pods have written, then ends it with all it has started. If it does
 //!   not answer any more it is ended first, because a mount whose server is gone cannot be unmounted otherwise.
 
+use super::home::Home;
 use super::node::{Node, Undo, open_place};
-use super::record::{self, STATE};
 use super::unmount;
 use crate::failure::{Code, Failure};
-use crate::plan::{Content, Daemon, Piece, Word};
+use crate::plan::{Daemon, Word};
 use crate::protocol::TargetPath;
-use crate::secret::Secret;
 use crate::sys::daemon::Daemon as Running;
 use crate::sys::deadline::Deadline;
-use crate::sys::directory::{self, Directory};
+use crate::sys::directory::Directory;
 use crate::sys::helper::Helper;
 use crate::sys::mount::{self, Way};
 use crate::sys::place::{Answer, Look, Place};
-use crate::sys::private::Private;
 use crate::sys::process;
-use crate::sys::scope::Scope;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rustix::io::Errno;
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
-
-/// Where daemons keep on disk what they must.
-const SCRATCH: &str = "/var/lib/flexvol/scratch";
 
 /// How often a daemon is looked at until it has mounted.
 const TICK: Duration = Duration::from_millis(10);
@@ -47,113 +40,26 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// What is kept of an unmount's time for what follows the daemon's own.
 const RESERVE: Duration = Duration::from_secs(5);
 
-/// All that one target's daemon has, by the target's name.
-struct Home {
-    private: Private,
-    scratch: PathBuf,
-    scope: Scope,
+/// Starts it with all it needs.
+fn launch(home: &Home, daemon: &Daemon, deadline: &Deadline) -> Result<Running> {
+    let mut helper = Helper::find(daemon.program)?;
+    home.make(daemon.scratch)?;
+    let mut masked = home.write(&daemon.files, deadline)?;
+    if let Some(content) = &daemon.stdin {
+        helper = helper.stdin(home.content(content, deadline, &mut masked)?);
+    }
+    let words = |words: &[Word]| words.iter().map(|word| home.word(word)).collect::<Result<Vec<_>>>();
+    if !daemon.probe.is_empty() {
+        let probe = Helper::find(daemon.program)?.args(words(&daemon.probe)?).mask(&masked);
+        probed(daemon, probe, deadline)?;
+    }
+    helper.args(words(&daemon.words)?).mask(&masked).launch(&home.scope)
 }
 
-impl Home {
-    fn of(target: &TargetPath) -> Self {
-        let name = record::name_of(target);
-        Self {
-            private: Private::at(Path::new(STATE).join("daemons").join(&name)),
-            scratch: Path::new(SCRATCH).join(&name),
-            // Several nodes, each in its container, may share the control groups.
-            scope: Scope::named(&format!("{name}-{}", process::namespace())),
-        }
-    }
-
-    /// Ends the daemon after so long and removes what it had.
-    fn end(&self, patience: Duration) -> Result<()> {
-        self.scope.end(patience);
-        self.private.remove()?;
-        match (Directory::open(Path::new(SCRATCH))?, self.scratch.file_name()) {
-            (Some(parent), Some(name)) => parent.remove_tree(name),
-            _ => Ok(()),
-        }
-    }
-
-    fn make(&self, daemon: &Daemon) -> Result<()> {
-        self.private.make()?;
-        if daemon.scratch {
-            directory::make_all(Path::new(SCRATCH))?;
-            directory::make_private(&self.scratch)?;
-        }
-        Ok(())
-    }
-
-    fn word(&self, word: &Word) -> Result<OsString> {
-        let after = |before: &str, path: &Path| {
-            let mut word = OsString::from(before);
-            word.push(path);
-            word
-        };
-        Ok(match word {
-            Word::Text(text) => text.into(),
-            Word::File { before, name } => after(before, &self.private.file(name)),
-            Word::Scratch { before } => after(before, &self.scratch),
-            Word::Secret { .. } | Word::Server(_) | Word::Program(_) => {
-                bail!("a daemon's secrets are in its files")
-            }
-        })
-    }
-
-    /// What the content is on this node, and what of it nobody may see.
-    fn content(&self, content: &Content, deadline: &Deadline, masked: &mut Vec<Secret>) -> Result<Secret> {
-        let mut bytes = Vec::new();
-        for piece in &content.0 {
-            match piece {
-                Piece::Text(text) => bytes.extend_from_slice(text.as_bytes()),
-                Piece::Secret(secret) => {
-                    masked.push(secret.clone());
-                    bytes.extend_from_slice(secret.expose());
-                }
-                Piece::Printed(argv, secret) => {
-                    let printed = printed(argv, secret, deadline)?;
-                    bytes.extend_from_slice(printed.expose());
-                    masked.extend([secret.clone(), printed]);
-                }
-                Piece::File(name) => {
-                    bytes.extend_from_slice(self.private.file(name).as_os_str().as_encoded_bytes());
-                }
-                Piece::Scratch => bytes.extend_from_slice(self.scratch.as_os_str().as_encoded_bytes()),
-            }
-        }
-        Ok(Secret::new(bytes))
-    }
-
-    fn start(&self, daemon: &Daemon, deadline: &Deadline) -> Result<Running> {
-        let mut helper = Helper::find(daemon.program)?;
-        self.make(daemon)?;
-        let mut masked = Vec::new();
-        for (name, content) in &daemon.files {
-            self.private.write(name, self.content(content, deadline, &mut masked)?.expose())?;
-        }
-        if let Some(content) = &daemon.stdin {
-            helper = helper.stdin(self.content(content, deadline, &mut masked)?);
-        }
-        let words = |words: &[Word]| words.iter().map(|word| self.word(word)).collect::<Result<Vec<_>>>();
-        if !daemon.probe.is_empty() {
-            let probe = Helper::find(daemon.program)?.args(words(&daemon.probe)?).mask(&masked);
-            probed(daemon, probe, deadline)?;
-        }
-        helper.args(words(&daemon.words)?).mask(&masked).launch(&self.scope)
-    }
-}
-
-/// What a program makes of a secret.
-fn printed(argv: &[&str], secret: &Secret, deadline: &Deadline) -> Result<Secret> {
-    let (program, words) = argv.split_first().context("nothing to run")?;
-    let outcome =
-        Helper::find(program)?.args(words).stdin(secret.clone()).answering().run_to_success(deadline)?;
-    Ok(Secret::new(outcome.answer.trim().as_bytes().to_vec()))
-}
-
-/// Only an answer in time counts: whoever has much to tell has it.
+/// Whoever still tells after so long has much to tell, and has it: the program gives up a server that says nothing
+/// before that. Where there is less time, only an answer counts.
 fn probed(daemon: &Daemon, probe: Helper, deadline: &Deadline) -> Result<()> {
-    let asked = Deadline::after(PATIENCE.min(deadline.remaining() / 2));
+    let asked = Deadline::after(PATIENCE.min(deadline.remaining()));
     match probe.run(&asked) {
         Ok(outcome) if !outcome.success() => {
             let text = format!("cannot find {}: {}", daemon.from, outcome.describe(daemon.program));
@@ -170,15 +76,18 @@ pub(super) fn serve(node: &Node<'_>, daemon: &Daemon) -> Result<Option<Undo>> {
     home.end(Duration::ZERO)
         .and_then(|()| remove_traces(&daemon.traces))
         .context("remove what a killed call left")?;
-    match started(node, daemon, &home) {
-        Ok(()) => Ok(Some(Undo::EndDaemon(daemon.target.clone()))),
-        Err(error) => match take_back(&daemon.target) {
-            Ok(()) => Err(error),
-            Err(left) => {
-                let residue = format!("a mount at {} ({left:#})", daemon.target);
-                Err(Failure::from(error).with_residue(residue).into())
-            }
-        },
+    or_take_back(&daemon.target, started(node, daemon, &home))
+}
+
+/// What takes the step back once it is done; a step that failed leaves nothing.
+pub(super) fn or_take_back(target: &TargetPath, done: Result<()>) -> Result<Option<Undo>> {
+    match done.map_err(|error| (error, take_back(target))) {
+        Ok(()) => Ok(Some(Undo::EndDaemon(target.clone()))),
+        Err((error, Ok(()))) => Err(error),
+        Err((error, Err(left))) => {
+            let residue = format!("a mount at {target} ({left:#})");
+            Err(Failure::from(error).with_residue(residue).into())
+        }
     }
 }
 
@@ -192,7 +101,7 @@ pub(super) fn take_back(target: &TargetPath) -> Result<()> {
 }
 
 fn started(node: &Node<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
-    let mut running = home.start(daemon, &node.deadline)?;
+    let mut running = launch(home, daemon, &node.deadline)?;
     let place = open_place(&daemon.target)?;
     let since = Instant::now();
     loop {
@@ -246,8 +155,7 @@ fn said(running: &Running) -> String {
 
 /// Whether a daemon of this target, or anything of it, is left.
 pub(super) fn is_left(target: &TargetPath) -> bool {
-    let home = Home::of(target);
-    home.private.is_left() || home.scope.is_left()
+    Home::of(target).is_left()
 }
 
 /// For when nothing is mounted at the target and nobody serves it any more.
@@ -268,6 +176,7 @@ pub(super) fn unmount(
         let wait = ANSWER.min(node.deadline.remaining() / 4);
         if matches!(place.look()?, Look::Mount(_)) && place.ask(false, wait) == Answer::Silent {
             home.scope.end(Duration::ZERO);
+            mount::abort(&place);
         }
         unmount::unmount(node, target)?;
     }

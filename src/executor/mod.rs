@@ -8,6 +8,7 @@
 mod daemon;
 mod disk;
 mod files;
+mod home;
 mod image;
 mod layers;
 mod network;

@@ -101,6 +101,7 @@ pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
     let others = Record::read(target).filter(is_another_s).map(|record| record.mount_id);
     let lazily = worker == Worker::Stuck || left != Left::All;
     let Some(place) = Place::open(target)? else { return Ok(()) };
+    let served = daemon::is_left(target);
     for _ in 0..MOST_LAYERS {
         match (place.look()?, left) {
             (Look::Missing | Look::Plain(_), _) => {
@@ -110,6 +111,7 @@ pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
             (Look::Mount(mounted), Left::Since(before)) if [before, others].contains(&Some(mounted.id)) => {
                 return Ok(());
             }
+            _ if served && lazily && mount::abort(&place) => {}
             _ => mount::unmount(&place, lazily).with_context(|| format!("take off {target}"))?,
         }
     }

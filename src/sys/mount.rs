@@ -166,12 +166,14 @@ fn open_mount(place: &Place) -> Result<OwnedFd> {
 
 /// Mounts a file system where nobody sees it; it is gone with its descriptor. Needs Linux 5.2.
 pub fn detached(new: &NewMount<'_>) -> Result<OwnedFd> {
-    match create(new) {
-        Err(error) if is_unknown_call(&error) => {
-            Err(Failure::new(Code::ToolMissing, "this kernel cannot: it needs Linux 5.2").into())
-        }
-        created => created,
+    create(new).map_err(|error| too_old(error, "5.2"))
+}
+
+fn too_old(error: anyhow::Error, needed: &str) -> anyhow::Error {
+    if is_unknown_call(&error) {
+        return Failure::new(Code::ToolMissing, format!("this kernel cannot: it needs Linux {needed}")).into();
     }
+    error
 }
 
 /// fsconfig(2) takes no string of more than 255 bytes, mount(2) a page of them.
@@ -244,6 +246,13 @@ pub fn unmount(place: &Place, detach: bool) -> std::io::Result<()> {
     // Not sys-mount's: its NOFOLLOW is the number of O_NOFOLLOW, which umount2(2) refuses.
     let lazily = if detach { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     Ok(api::unmount(place.through_parent(), UnmountFlags::NOFOLLOW | lazily)?)
+}
+
+/// Ends what waits in the mount on top at `place`, for ever: for a mount whose program does not answer. One who has
+/// asked it is not even ended by SIGKILL while the program lives, and where nobody is left to end that, this makes
+/// the kernel tell both. Whether it is unmounted as well, because nobody uses it.
+pub fn abort(place: &Place) -> bool {
+    api::unmount(place.through_parent(), UnmountFlags::NOFOLLOW | UnmountFlags::FORCE).is_ok()
 }
 
 /// The mount must be on top of the target now; its id proves that it is the one that was made. What cannot be

@@ -151,11 +151,15 @@ impl Place {
         }
     }
 
-    /// Attributes of a directory may be answered from a cache; how full it is never is.
+    /// Attributes of a directory may be answered from a cache; how full it is never is, by the kernel. A program
+    /// may know both by heart, so it is asked for a name that nobody has; only whether it answers counts.
     fn sign_of_life(&self) -> rustix::io::Result<()> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
         fs::statx(fs::CWD, &self.path, flags, StatxFlags::BASIC_STATS)?;
-        fs::statfs(&self.path).map(drop)
+        fs::statfs(&self.path)?;
+        let name = format!(".flexvol-{}-{}", std::process::id(), fastrand::u64(..));
+        let _ = fs::statx(fs::CWD, self.path.join(name), flags, StatxFlags::TYPE);
+        Ok(())
     }
 
     /// Asks the mount on top, in a process of its own and at most for so long, how it is; if `listed`, for the

@@ -1,6 +1,7 @@
 //! A node of its own for each test, its servers, and one driver as kubelet has it installed.
 
-use crate::support::{Plugin, Run, Running, eventually, is_alive, processes_with, skip};
+use crate::support::{Plugin, Run, Running, descendants, eventually, is_alive, processes_with, skip};
+use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 const INSIDE: &str = "FLEXVOL_TEST_INSIDE";
 
 /// The longest a test may take, in seconds, before all it started is killed.
-const LIMIT: &str = "60";
+const LIMIT: u32 = 60;
 
 /// What a driver says of a secret that it shall say to nobody.
 pub(crate) const PASSWORD: &str = "p,a\"s's $w!o\\rd";
@@ -21,6 +22,11 @@ pub(crate) const PASSWORD: &str = "p,a\"s's $w!o\\rd";
 /// Runs `body` where it has mounts, processes, loopback and /run of its own. The test binary is executed again for
 /// exactly this test; when it ends, however it does, the kernel ends all of its processes and mounts.
 pub(crate) fn alone(name: &str, programs: &[&str], body: impl FnOnce()) {
+    alone_for(name, LIMIT, programs, body);
+}
+
+/// The same with a limit of its own.
+pub(crate) fn alone_for(name: &str, limit: u32, programs: &[&str], body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some_and(|inside| inside == name) {
         sh("mount -t tmpfs -o mode=755 run /run && ip link set lo up");
         return body();
@@ -36,7 +42,7 @@ pub(crate) fn alone(name: &str, programs: &[&str], body: impl FnOnce()) {
     command.args([
         "-s",
         "KILL",
-        LIMIT,
+        &limit.to_string(),
         "unshare",
         "-m",
         "-n",
@@ -45,7 +51,10 @@ pub(crate) fn alone(name: &str, programs: &[&str], body: impl FnOnce()) {
         "--kill-child",
         "--mount-proc",
     ]);
-    command.args(["--propagation", "private"]).arg(std::env::current_exe().unwrap());
+    // The first process of the namespace is no test: one that waits for a silent volume is not ended by SIGKILL, and
+    // the others are only once the first has ended.
+    command.args(["--propagation", "private", "sh", "-c", "\"$@\"; exit $?", "init"]);
+    command.arg(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(INSIDE, name);
     let output = command.env("RUST_BACKTRACE", "0").stdin(Stdio::null()).output().unwrap();
     let text =
@@ -80,9 +89,12 @@ impl Server {
         server
     }
 
-    /// From now on it accepts connections and says nothing.
+    /// From now on it accepts connections and says nothing, and those that it has hear nothing either.
     pub(crate) fn stop(&self) {
-        kill(Pid::from_raw(self.0.id().cast_signed()), Signal::SIGSTOP).unwrap();
+        let own = self.0.id().cast_signed();
+        for pid in std::iter::once(own).chain(descendants(own)) {
+            kill(Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
+        }
     }
 }
 
@@ -103,7 +115,12 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new(driver: &'static str) -> Self {
-        let side_file = json!({"deadlines": {"mount": 8, "unmount": 20, "other": 5}}).to_string();
+        Self::within(driver, 8, 20)
+    }
+
+    /// With so many seconds for a mount and an unmount.
+    pub(crate) fn within(driver: &'static str, mount: u64, unmount: u64) -> Self {
+        let side_file = json!({"deadlines": {"mount": mount, "unmount": unmount, "other": 5}}).to_string();
         let plugin = Plugin::new(format!("flexvol~{driver}"), driver, Some(&side_file));
         fs::set_permissions(plugin.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         Self { plugin, driver, groups: groups() }
@@ -135,7 +152,11 @@ impl Node {
     }
 
     pub(crate) fn unmount(&self, target: &Path) -> Run {
-        self.plugin.call(["unmount", target.to_str().unwrap()]).run()
+        self.start_unmount(target).finish()
+    }
+
+    pub(crate) fn start_unmount(&self, target: &Path) -> Running {
+        self.plugin.call(["unmount", target.to_str().unwrap()]).start()
     }
 
     /// The programs that serve this node's pods.
@@ -191,6 +212,20 @@ impl Node {
         }
         let open = sh("find /run/flexvol -perm /077");
         assert_eq!(open, "");
+    }
+}
+
+/// A test that failed must not wait for its volumes when it removes their directories.
+impl Drop for Node {
+    fn drop(&mut self) {
+        for pid in self.daemons() {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        let below = self.path("pods").display().to_string();
+        for line in mount_table().lines() {
+            let target = line.split(' ').nth(4).filter(|target| target.starts_with(&below));
+            let _ = target.map(|target| umount2(target, MntFlags::MNT_FORCE | MntFlags::MNT_DETACH));
+        }
     }
 }
 

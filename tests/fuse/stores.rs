@@ -10,7 +10,7 @@ const DAV: &str = "http://127.0.0.1:8080";
 pub(crate) const STORE: &str = "http://127.0.0.1:5000";
 
 /// rclone's own server of a protocol, where `web` has [`PASSWORD`].
-fn serve(protocol: &str, directory: &str, port: u16) -> Server {
+pub(crate) fn serve(protocol: &str, directory: &str, port: u16) -> Server {
     let address = format!("127.0.0.1:{port}");
     let words = [
         "serve",
@@ -45,21 +45,21 @@ fn which(program: &str) -> Result<String, ()> {
     found.into_iter().find(|path| fs::metadata(path).is_ok()).ok_or(())
 }
 
-fn of_store() -> Value {
+pub(crate) fn of_store() -> Value {
     json!({"bucket": "web", "endpoint": STORE, "kubernetes.io/secret/accessKeyID": base64("AKIAEXAMPLE"),
         "kubernetes.io/secret/secretAccessKey": base64("secret/key+of=store")})
 }
 
-fn of_webdav() -> Value {
+pub(crate) fn of_webdav() -> Value {
     json!({"url": DAV, "user": "web", "kubernetes.io/secret/password": base64(PASSWORD)})
 }
 
-fn of_rclone() -> Value {
+pub(crate) fn of_rclone() -> Value {
     json!({"remote": "webdav", "backend.url": DAV, "backend.vendor": "other", "backend.user": "web",
         "kubernetes.io/secret/pass": base64(PASSWORD)})
 }
 
-fn with(options: &Value, key: &str, value: &str) -> Value {
+pub(crate) fn with(options: &Value, key: &str, value: &str) -> Value {
     let mut options = options.clone();
     options[key] = value.into();
     options
