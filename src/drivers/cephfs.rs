@@ -115,7 +115,7 @@ impl Driver for Cephfs {
         };
         let daemon = Daemon {
             words: [
-                fuse::texts(["-f", "-n", &user, "-c"]),
+                fuse::texts(["-f", "--no-mon-config", "-n", &user, "-c"]),
                 vec![file("ceph.conf"), Word::Text("-k".into()), file("keyring")],
                 fuse::texts(["-r", &path]),
                 fuse::texts(options.fs_name.iter().map(|name| format!("--client_fs={}", name.0))),

@@ -27,7 +27,7 @@ pub(super) fn daemon(program: &'static str, from: &str, target: &TargetPath, fla
         scratch: false,
         probe: Vec::new(),
         futile: "",
-        listed: false,
+        log: "",
         traces: Vec::new(),
         target: target.clone(),
         flags,

@@ -5,7 +5,7 @@ use super::share::{Servers, SubDirectory};
 use crate::driver::{Driver, Request};
 use crate::failure::Result;
 use crate::mount_options::{Rule, Value};
-use crate::plan::{Daemon, Plan, Source};
+use crate::plan::{Daemon, Plan, Source, Word};
 use crate::protocol::{Capabilities, TargetPath};
 use crate::schema::OptionSpec;
 use crate::settings::Settings;
@@ -37,6 +37,9 @@ const RULES: &[Rule] = &[
     Rule("use-readdirp", Value::OneOf(&["yes", "no"])),
 ];
 
+/// It opens its log by name, and again and again.
+const LOG: &str = "log";
+
 impl Driver for Glusterfs {
     fn name(&self) -> &'static str {
         "glusterfs"
@@ -66,7 +69,8 @@ impl Driver for Glusterfs {
         let kernel: Vec<_> = fuse::flag_words(flags).into_iter().filter(|word| word != "ro").collect();
         let daemon = Daemon {
             words: [
-                fuse::texts(["--no-daemon", "--log-file=-", "--log-level=ERROR", "--process-name=fuse"]),
+                fuse::texts(["--no-daemon", "--log-level=ERROR", "--process-name=fuse"]),
+                vec![Word::File { before: "--log-file=".into(), name: LOG }],
                 fuse::texts(bare.map(|server| format!("--volfile-server={server}"))),
                 fuse::texts([format!("--volfile-id={}", options.volume.0)]),
                 fuse::texts(
@@ -79,6 +83,7 @@ impl Driver for Glusterfs {
             ]
             .concat(),
             servers: servers.clone(),
+            log: LOG,
             ..fuse::daemon(
                 "glusterfs",
                 &format!("{}:/{}", servers.join(","), options.volume.0),

@@ -21,9 +21,8 @@ use crate::sys::mount::{self, Way};
 use crate::sys::place::{Answer, Look, Place};
 use crate::sys::process;
 use anyhow::{Context, Result};
-use rustix::io::Errno;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often a daemon is looked at until it has mounted.
 const TICK: Duration = Duration::from_millis(10);
@@ -31,7 +30,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// How long a mount that was just made is asked at a time; in between it is looked whether the daemon is alive.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// How long the first listing may take: a server may have a million names for it, and be well.
+/// How long a first listing may take: a server may have a million names for it, and be well.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long a mount that is to be unmounted is asked before it counts as silent.
@@ -43,7 +42,7 @@ const RESERVE: Duration = Duration::from_secs(5);
 /// Starts it with all it needs.
 fn launch(home: &Home, daemon: &Daemon, deadline: &Deadline) -> Result<Running> {
     let mut helper = Helper::find(daemon.program)?;
-    home.make(daemon.scratch)?;
+    home.make(!daemon.log.is_empty(), daemon.scratch)?;
     let mut masked = home.write(&daemon.files, deadline)?;
     if let Some(content) = &daemon.stdin {
         helper = helper.stdin(home.content(content, deadline, &mut masked)?);
@@ -103,20 +102,20 @@ pub(super) fn take_back(target: &TargetPath) -> Result<()> {
 fn started(node: &Node<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
     let mut running = launch(home, daemon, &node.deadline)?;
     let place = open_place(&daemon.target)?;
-    let since = Instant::now();
+    let said = |running: &Running| said(daemon, home, running);
     loop {
         // Before the look: who ended in between has mounted by then, or never will.
         let ended = running.ended()?;
-        let wait = MOMENT.min(node.deadline.remaining());
-        if is_served(&place, daemon.listed && since.elapsed() < PATIENCE, wait).map_err(|errno| {
-            let text = format!("{} cannot be listed ({errno}){}", daemon.from, said(&running));
-            Failure::new(Code::Internal, text)
-        })? {
+        if is_served(&place, MOMENT.min(node.deadline.remaining())) {
             if !daemon.futile.is_empty() && running.words().contains(daemon.futile) {
                 let text = format!("{} does not answer:{}", daemon.from, said(&running));
                 return Err(Failure::new(Code::NotFound, text).into());
             }
-            return mount::restrict(&place, daemon.flags, Way::Detached);
+            let restricted = mount::restrict(&place, daemon.flags, Way::Detached);
+            // Some mount before they know that there is nothing to mount.
+            if restricted.is_ok() || matches!(place.look(), Ok(Look::Mount(_))) {
+                return restricted;
+            }
         }
         if let Some(status) = ended
             && !(status.success() && process::has_children())
@@ -134,20 +133,17 @@ fn started(node: &Node<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
 }
 
 /// Whether the mount is there and answers.
-fn is_served(place: &Place, listed: bool, wait: Duration) -> Result<bool, Errno> {
-    match place.look() {
-        Ok(Look::Mount(_)) => match place.ask(listed, wait) {
-            Answer::Alive => Ok(true),
-            Answer::Refuses(errno) => Err(errno),
-            Answer::Silent | Answer::Gone(_) => Ok(false),
-        },
-        _ => Ok(false),
-    }
+fn is_served(place: &Place, wait: Duration) -> bool {
+    matches!(place.look(), Ok(Look::Mount(_))) && place.ask(wait) == Answer::Alive
 }
 
 /// The end of a message.
-fn said(running: &Running) -> String {
-    match running.words() {
+fn said(daemon: &Daemon, home: &Home, running: &Running) -> String {
+    let words = match running.words() {
+        words if words.is_empty() && !daemon.log.is_empty() => running.told(&home.log(daemon.log)),
+        words => words,
+    };
+    match words {
         words if words.is_empty() => " without a word: do server, path and secret exist".to_owned(),
         words => format!(" saying: {words}"),
     }
@@ -174,7 +170,7 @@ pub(super) fn unmount(
     if let Some(place) = Place::open(target)? {
         node.refuse_foreign(target)?;
         let wait = ANSWER.min(node.deadline.remaining() / 4);
-        if matches!(place.look()?, Look::Mount(_)) && place.ask(false, wait) == Answer::Silent {
+        if matches!(place.look()?, Look::Mount(_)) && place.ask(wait) == Answer::Silent {
             home.scope.end(Duration::ZERO);
             mount::abort(&place);
         }

@@ -14,11 +14,16 @@ use crate::sys::scope::Scope;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where targets have on disk what they must.
 const SCRATCH: &str = "/var/lib/flexvol/scratch";
+
+/// How much of a log is read, in bytes, from its beginning.
+const LOG_LIMIT: u64 = 1 << 16;
 
 /// The places of one target; nothing of it need be there.
 pub(super) struct Home {
@@ -53,14 +58,27 @@ impl Home {
         }
     }
 
-    /// Makes the private directory, and the one on disk if that is wanted.
-    pub(super) fn make(&self, scratch: bool) -> Result<()> {
-        self.private.make()?;
+    /// Makes the private directory, with a limit if something is going to grow in it, and the one on disk if that
+    /// is wanted.
+    pub(super) fn make(&self, limited: bool, scratch: bool) -> Result<()> {
+        if limited {
+            self.private.make_limited()?;
+        } else {
+            self.private.make()?;
+        }
         if scratch {
             directory::make_all(Path::new(SCRATCH))?;
             directory::make_private(&self.scratch)?;
         }
         Ok(())
+    }
+
+    /// What is in a log of this name; nothing if there is none.
+    pub(super) fn log(&self, name: &str) -> String {
+        let mut bytes = Vec::new();
+        let file = File::open(self.private.file(name));
+        let _ = file.and_then(|file| file.take(LOG_LIMIT).read_to_end(&mut bytes));
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     pub(super) fn word(&self, word: &Word) -> Result<OsString> {

@@ -38,9 +38,10 @@ pub struct Daemon {
     /// What it says when it mounts although the server does not answer; empty if it does not do that.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub futile: &'static str,
-    /// Whether its root is listed before it counts as mounted: some programs mount first and ask their server
-    /// later.
-    pub listed: bool,
+    /// The private file that it writes its last words to, if it cannot say them aloud. It is in a memory of its own
+    /// that is soon full: what a program says for years fills nothing else.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub log: &'static str,
     /// What else a killed one leaves on the node, below /run: not there when it starts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub traces: Vec<PathBuf>,

@@ -62,7 +62,12 @@ impl Daemon {
         let mut bytes = vec![0; LOG_SIZE];
         let length = self.log.read_at(&mut bytes, 0).unwrap_or(0);
         let text = String::from_utf8_lossy(&bytes[..length]);
-        last_words(&self.masked.clean(text.trim_end_matches('\0')))
+        self.told(text.trim_end_matches('\0'))
+    }
+
+    /// The same of what it has written elsewhere.
+    pub fn told(&self, text: &str) -> String {
+        last_words(&self.masked.clean(text))
     }
 }
 

@@ -39,9 +39,9 @@ pub enum Answer {
     /// Well.
     Alive,
     /// Whoever should answer is gone.
-    Gone(Errno),
-    /// It answers with this error.
-    Refuses(Errno),
+    Gone,
+    /// It has no root to show.
+    Refuses,
     /// It has not answered yet.
     Silent,
 }
@@ -162,32 +162,22 @@ impl Place {
         Ok(())
     }
 
-    /// Asks the mount on top, in a process of its own and at most for so long, how it is; if `listed`, for the
-    /// first names in it as well.
-    pub fn ask(&self, listed: bool, wait: Duration) -> Answer {
-        let answer = Worker::start(|| match self.answer(listed) {
-            Ok(()) => ALIVE.to_owned(),
-            Err(errno) => format!("{}\n", errno.raw_os_error()),
+    /// Asks the mount on top, in a process of its own and at most for so long, how it is: how full, which not every
+    /// server knows, and what its root is.
+    pub fn ask(&self, wait: Duration) -> Answer {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
+        let root = || fs::statx(fs::CWD, &self.path, flags, StatxFlags::BASIC_STATS).map(drop);
+        let asked = Worker::start(|| match (fs::statfs(&self.path), root()) {
+            (Err(errno), _) | (_, Err(errno)) if is_gone(errno) => DEAD.to_owned(),
+            (_, Ok(())) => ALIVE.to_owned(),
+            (_, Err(_)) => "\n".to_owned(),
         });
-        let Ok(Ended::Replied(line)) = answer.map(|worker| worker.wait(wait)) else { return Answer::Silent };
-        match line.trim().parse().map(Errno::from_raw_os_error) {
-            _ if line == ALIVE => Answer::Alive,
-            Err(_) => Answer::Silent,
-            Ok(errno) => of_errno(errno),
+        match asked.map(|worker| worker.wait(wait)) {
+            Ok(Ended::Replied(line)) if line == ALIVE => Answer::Alive,
+            Ok(Ended::Replied(line)) if line == DEAD => Answer::Gone,
+            Ok(Ended::Replied(_)) => Answer::Refuses,
+            _ => Answer::Silent,
         }
-    }
-
-    /// Not every server knows how much it holds.
-    fn answer(&self, listed: bool) -> rustix::io::Result<()> {
-        match fs::statfs(&self.path) {
-            Err(errno) if matches!(of_errno(errno), Answer::Gone(_)) => return Err(errno),
-            _ => {}
-        }
-        if listed {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            fs::Dir::new(fs::open(&self.path, flags, Mode::empty())?)?.next().transpose()?;
-        }
-        Ok(())
     }
 
     /// Looks without asking any server: statx(2) with `AT_STATX_DONT_SYNC`.
@@ -287,14 +277,12 @@ impl Place {
 /// What the other process says of a dead mount.
 const DEAD: &str = "dead\n";
 
-/// And of one that is well; else it says the number of the error.
+/// And of one that is well.
 const ALIVE: &str = "alive\n";
 
-fn of_errno(errno: Errno) -> Answer {
-    match errno {
-        Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV => Answer::Gone(errno),
-        errno => Answer::Refuses(errno),
-    }
+/// Whether there is nobody any more who could answer.
+fn is_gone(errno: Errno) -> bool {
+    [Errno::NOTCONN, Errno::CONNABORTED, Errno::NODEV].contains(&errno)
 }
 
 fn is_of_the_dead(errno: Errno) -> bool {

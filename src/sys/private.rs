@@ -43,11 +43,20 @@ impl Private {
 
     /// Makes it, empty.
     pub fn make(&self) -> Result<()> {
+        self.made(false)
+    }
+
+    /// The same with a limit on what it may hold, for who writes into it for years.
+    pub fn make_limited(&self) -> Result<()> {
+        self.made(true)
+    }
+
+    fn made(&self, limited: bool) -> Result<()> {
         self.remove()?;
         let parent = self.path.parent().unwrap_or(Path::new("/"));
         super::files::make_private(parent)?;
         super::directory::make_private(&self.path)?;
-        if in_memory(parent)? {
+        if !limited && in_memory(parent)? {
             return Ok(());
         }
         let options = [("size", SIZE), ("nr_inodes", "256"), ("mode", "700")]
@@ -116,7 +125,11 @@ mod tests {
             let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
             assert_eq!((mode(&private.path), mode(&private.file("key"))), (0o700, 0o600));
             // What a killed call left is no obstacle.
-            private.make().unwrap();
+            private.make_limited().unwrap();
+            private.write("log", b"").unwrap();
+            let mut log = std::fs::File::options().write(true).open(private.file("log")).unwrap();
+            let full = log.write_all(&vec![0; 5 << 20]).unwrap_err();
+            assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
             assert!(!private.file("key").exists());
             private.remove().unwrap();
             private.remove().unwrap();
