@@ -10,6 +10,10 @@ mod share;
 
 pub use share::{Dialect, Named, Reach, Share, ShareOption, ShareValue};
 
+mod checkout;
+
+pub use checkout::Checkout;
+
 mod daemon;
 
 pub use daemon::{Content, Daemon, Piece};
@@ -250,6 +254,8 @@ pub enum Step {
     },
     /// Run a command of the side file.
     Run(Run),
+    /// Show a clone of a repository.
+    Checkout(Checkout),
     /// Start a program that mounts and serves the mount for as long as it is there.
     Serve(Daemon),
     /// Unmount everything at the target, and leave it empty.
@@ -305,6 +311,7 @@ impl Step {
             | Self::MountOverlay { .. }
             | Self::Bind { .. } => Some("unmount"),
             Self::Run(run) => run.mounts.as_ref().map(|_| "unmount"),
+            Self::Checkout(_) => Some("unmount and remove the clone"),
             Self::Serve(_) => Some("unmount, end the program and remove its files"),
             // Others may use the directory by then.
             Self::MakeDirectoryOnShare { .. }

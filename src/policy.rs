@@ -7,7 +7,7 @@
 
 use crate::failure::{Code, Failure, Result};
 use crate::mount_options::MountFlags;
-use crate::plan::{Daemon, Overlay, Plan, Propagation, Run, Step, Store, StoreStep, Upper};
+use crate::plan::{Checkout, Daemon, Overlay, Plan, Propagation, Run, Step, Store, StoreStep, Upper};
 use crate::quantity::Quantity;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::path::{Component, Path, PathBuf};
@@ -100,6 +100,7 @@ impl Policy {
             | Step::ShowStaged { flags, .. }
             | Step::MountFiles { flags, .. }
             | Step::Run(Run { flags: Some(flags), .. }) => self.check_flags(*flags),
+            Step::Checkout(checkout) => self.check_checkout(checkout),
             Step::Serve(Daemon { servers, flags, .. }) => {
                 self.check_servers(servers).and(self.check_flags(*flags))
             }
@@ -140,11 +141,18 @@ impl Policy {
     fn check_overlay(&self, overlay: &Overlay) -> Result<()> {
         overlay.lower.iter().try_for_each(|path| self.bind_source(path).map(drop))?;
         self.check_flags(overlay.flags)?;
-        match (&overlay.upper, self.max_size) {
-            (Upper::Directory(path), _) => self.bind_source(path).map(drop),
-            (Upper::Memory(Some(size)), _) => self.check_size(*size),
-            (Upper::Memory(None), None) => Ok(()),
-            (Upper::Memory(None), Some(limit)) => Err(Failure::options(format!(
+        match &overlay.upper {
+            Upper::Directory(path) => self.bind_source(path).map(drop),
+            Upper::Memory(size) => self.check_memory(*size),
+        }
+    }
+
+    /// Where sizes are limited, one must be given.
+    fn check_memory(&self, size: Option<u64>) -> Result<()> {
+        match (size, self.max_size) {
+            (Some(size), _) => self.check_size(size),
+            (None, None) => Ok(()),
+            (None, Some(limit)) => Err(Failure::options(format!(
                 "this node limits sizes: give option \"size\", at most {limit}"
             ))),
         }
@@ -167,6 +175,11 @@ impl Policy {
                 image.size.map_or(Ok(()), |size| self.check_size(size))
             }
         }
+    }
+
+    fn check_checkout(&self, checkout: &Checkout) -> Result<()> {
+        self.check_servers(&checkout.servers).and(self.check_flags(checkout.flags))?;
+        self.check_memory(checkout.size)
     }
 
     fn check_servers(&self, servers: &[String]) -> Result<()> {

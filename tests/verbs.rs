@@ -82,44 +82,31 @@ fn plans() -> Vec<(String, Plan)> {
     let share = r#"{"source":"//a/b","guest":"true"}"#;
     let calls: &[(&str, &[&str])] = &[
         ("nfs", &["mount", TARGET, export]),
-        ("nfs", &["unmount", TARGET]),
         ("cifs", &["mount", TARGET, share]),
-        ("cifs", &["unmount", TARGET]),
         ("secretfiles", &["mount", TARGET, r#"{"kubernetes.io/secret/key":"YQ=="}"#]),
-        ("secretfiles", &["unmount", TARGET]),
         ("overlay", &["mount", TARGET, r#"{"lower":"/srv/a"}"#]),
-        ("overlay", &["unmount", TARGET]),
         (
             "sshfs",
             &["mount", TARGET, r#"{"server":"a","hostKeyCheck":"off","kubernetes.io/secret/key":"YQ=="}"#],
         ),
-        ("sshfs", &["unmount", TARGET]),
         ("s3", &["mount", TARGET, r#"{"bucket":"a","public":"yes"}"#]),
-        ("s3", &["unmount", TARGET]),
         ("rclone", &["mount", TARGET, r#"{"remote":"webdav","backend.url":"http://a"}"#]),
-        ("rclone", &["unmount", TARGET]),
         ("webdav", &["mount", TARGET, r#"{"url":"http://a"}"#]),
-        ("webdav", &["unmount", TARGET]),
         ("glusterfs", &["mount", TARGET, r#"{"server":"a","volume":"b"}"#]),
-        ("glusterfs", &["unmount", TARGET]),
         ("cephfs", &["mount", TARGET, r#"{"monitors":"a","kubernetes.io/secret/key":"YQ=="}"#]),
-        ("cephfs", &["unmount", TARGET]),
         (
             "blobfuse",
             &["mount", TARGET, r#"{"container":"a","account":"b","kubernetes.io/secret/accountkey":"YQ=="}"#],
         ),
-        ("blobfuse", &["unmount", TARGET]),
         ("lizardfs", &["mount", TARGET, r#"{"server":"a"}"#]),
-        ("lizardfs", &["unmount", TARGET]),
+        ("git", &["mount", TARGET, r#"{"repository":"https://a/b"}"#]),
+        ("qcow2", &["mountdevice", TARGET, "", r#"{"file":"a"}"#]),
+        ("qcow2", &["mount", TARGET, r#"{"file":"a"}"#]),
         ("tmpfs", &["mount", TARGET, "{}"]),
-        ("tmpfs", &["unmount", TARGET]),
         ("bind", &["mount", TARGET, source]),
-        ("bind", &["unmount", TARGET]),
         ("image", &["mount", TARGET, image]),
-        ("image", &["unmount", TARGET]),
         ("image", &["expandfs", image, "", TARGET, "2147483648", "1073741824"]),
         ("exec", &["mount", TARGET, "{}"]),
-        ("exec", &["unmount", TARGET]),
         ("exec", &["expandfs", "{}", "", TARGET, "2", "1"]),
         ("exec", &["attach", "{}", "n"]),
         ("exec", &["detach", "v", "n"]),
@@ -132,7 +119,8 @@ fn plans() -> Vec<(String, Plan)> {
         settings.policy.check(&plan).unwrap();
         (format!("{driver} {verb}"), plan)
     };
-    calls.iter().map(planned).collect()
+    let unmounts = drivers::ALL.iter().map(|driver| (driver.name(), &["unmount", TARGET][..]));
+    calls.iter().copied().chain(unmounts).map(|call| planned(&call)).collect()
 }
 
 /// The numbers of the first `count` steps that can be taken back, the last first.
@@ -263,6 +251,8 @@ fn steps_that_cannot_be_taken_back_say_so() {
             | Step::MountFiles { .. }
             | Step::MountOverlay { .. }
             | Step::Serve(_)
+            | Step::Checkout(_)
+            | Step::ShowStaged { .. }
             | Step::Bind { .. } => true,
             Step::Run(run) => run.mounts.is_some(),
             _ => false,

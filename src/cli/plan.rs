@@ -6,7 +6,9 @@ use super::screen::{Screen, Tone};
 use super::{NOT_SUPPORTED, say};
 use crate::driver;
 use crate::failure::Failure;
-use crate::plan::{Dialect, Goal, MountFrom, Overlay, Plan, Reach, Source, Step, StoreStep, Upper, Word};
+use crate::plan::{
+    Checkout, Dialect, Goal, MountFrom, Overlay, Plan, Reach, Source, Step, StoreStep, Upper, Word,
+};
 use crate::protocol::{Call, TargetPath, Verb};
 use crate::quantity::Quantity;
 use anyhow::Result;
@@ -137,6 +139,7 @@ fn describe(step: &Step) -> String {
             format!("bind {} to {target} ({flags})", source.display())
         }
         Step::Run(run) => format!("run {}", words(&run.argv)),
+        Step::Checkout(checkout) => cloned(checkout),
         Step::Serve(daemon) => {
             let (from, target, flags) = (&daemon.from, &daemon.target, daemon.flags);
             format!("serve {from} at {target} ({flags}) by {} {}", daemon.program, words(&daemon.words))
@@ -171,6 +174,16 @@ fn device(step: &StoreStep) -> String {
             format!("take the device away that was brought for {target}, unless others use it")
         }
     }
+}
+
+fn cloned(checkout: &Checkout) -> String {
+    let place = match checkout.size {
+        None => "on the node's disk".to_owned(),
+        Some(size) => format!("in {} of memory", Quantity(size)),
+    };
+    let Checkout { target, repository, revision, flags, directory, .. } = checkout;
+    let what = directory.as_ref().map_or_else(|| "it".to_owned(), |below| below.display().to_string());
+    format!("clone {revision} of {repository} {place} and show {what} at {target} ({flags})")
 }
 
 fn layered(target: &TargetPath, overlay: &Overlay) -> String {

@@ -8,6 +8,7 @@ pub mod cifs;
 mod disk;
 pub mod exec;
 mod fuse;
+pub mod git;
 pub mod glusterfs;
 pub mod image;
 pub mod lizardfs;
@@ -18,6 +19,7 @@ pub mod rclone;
 pub mod s3;
 pub mod secretfiles;
 mod share;
+mod ssh;
 pub mod sshfs;
 pub mod tmpfs;
 pub mod webdav;
@@ -45,6 +47,7 @@ pub const ALL: &[&dyn Driver] = &[
     &cephfs::Cephfs,
     &blobfuse::Blobfuse,
     &lizardfs::Lizardfs,
+    &git::Git,
     &exec::Exec,
 ];
 

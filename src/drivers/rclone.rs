@@ -35,7 +35,7 @@ crate::options! {
         /// Lines of a `known_hosts` file, for sftp. The Secret's key `known_hosts` is as good.
         known_hosts: Option<String> = "knownHosts" {},
         /// Whether a server of sftp must be who it says it is: strict, or off.
-        host_key_check: super::sshfs::HostKeyCheck = "hostKeyCheck" { default: "strict" },
+        host_key_check: super::ssh::HostKeyCheck = "hostKeyCheck" { default: "strict" },
         /// Whom the files are shown to belong to.
         uid: Option<Id> = "uid" {},
         /// The same for the group. The default is the pod's fsGroup.
@@ -236,7 +236,7 @@ impl Driver for Rclone {
             doc: "and every other option of the store that is nobody's to read, by rclone's name",
             example: false,
         };
-        &[ANY, super::sshfs::KNOWN_SERVERS]
+        &[ANY, super::ssh::KNOWN_SERVERS]
     }
 
     fn capabilities(&self, _: &Settings) -> Capabilities {
@@ -345,7 +345,7 @@ impl Config {
     }
 
     fn check_host(&mut self, options: &RcloneOptions, volume: &Options) -> Result<()> {
-        use super::sshfs::{HostKeyCheck, KNOWN_SERVERS};
+        use super::ssh::{HostKeyCheck, KNOWN_SERVERS};
         let secret = fuse::secret(volume, &KNOWN_SERVERS)?;
         let known = match (&options.known_hosts, secret, options.host_key_check) {
             (.., HostKeyCheck::Off) => return Ok(()),

@@ -5,10 +5,11 @@
 
 use super::fuse::{self, Host, Plain, RemotePath};
 use super::share::Port;
+use super::ssh::{self, HostKeyCheck, HostKeys, Identity};
 use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
 use crate::mount_options::{Rule, Value};
-use crate::plan::{Content, Daemon, Piece, Plan, Source, Word};
+use crate::plan::{Content, Daemon, Plan, Source, Word};
 use crate::protocol::{Capabilities, Options, TargetPath};
 use crate::schema::{Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::settings::Settings;
@@ -49,20 +50,8 @@ crate::options! {
     }
 }
 
-const PRIVATE_KEY: SecretSpec = SecretSpec {
-    keys: &["ssh-privatekey", "privateKey", "privatekey", "sshKey", "key"],
-    doc: "private key in OpenSSH's form, without a passphrase",
-    example: true,
-};
-
 const PASSWORD: SecretSpec =
     SecretSpec { keys: &["password", "passwd", "pass"], doc: "password instead of a key", example: false };
-
-pub(super) const KNOWN_SERVERS: SecretSpec = SecretSpec {
-    keys: &["known_hosts", "knownHosts"],
-    doc: "lines of a known_hosts file instead of an option",
-    example: false,
-};
 
 /// What a tenant may say to sshfs.
 const RULES: &[Rule] = &[
@@ -79,60 +68,6 @@ const RULES: &[Rule] = &[
     Rule("transform_symlinks", Value::None),
     Rule("max_conns", Value::Number),
 ];
-
-/// Under which name the server's key is looked up, whatever its address and port.
-const ALIAS: &str = "volume-server";
-
-/// Public keys as ssh-keyscan prints them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostKeys(Vec<String>);
-
-impl OptionValue for HostKeys {
-    const KIND: &'static str = "public host key";
-
-    fn parse(text: &str) -> Result<Self, String> {
-        let keys = text.split([',', '\n']).map(str::trim).filter(|key| !key.is_empty());
-        let keys: Vec<_> = keys.map(host_key).collect::<Option<_>>().unwrap_or_default();
-        if keys.is_empty() {
-            Err(format!("{text:?} is not of the form \"ssh-ed25519 AAAA...\""))
-        } else {
-            Ok(Self(keys))
-        }
-    }
-}
-
-/// Type and key, and no comment.
-fn host_key(text: &str) -> Option<String> {
-    let mut words = text.split(' ').filter(|word| !word.is_empty());
-    let (kind, key) = (words.next()?, words.next()?);
-    let of_kind = |c: char| c.is_ascii_alphanumeric() || "-@.".contains(c);
-    let of_key = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
-    let good = kind.starts_with(|c: char| c.is_ascii_lowercase())
-        && kind.chars().all(of_kind)
-        && key.chars().all(of_key);
-    good.then(|| format!("{kind} {key}"))
-}
-
-/// Whether the host key is checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HostKeyCheck {
-    /// A server with another key is refused.
-    Strict,
-    /// Any server will do.
-    Off,
-}
-
-impl OptionValue for HostKeyCheck {
-    const KIND: &'static str = "strict or off";
-
-    fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "strict" | "yes" => Ok(Self::Strict),
-            "off" | "no" => Ok(Self::Off),
-            _ => Err(format!("{text:?} is not {}", Self::KIND)),
-        }
-    }
-}
 
 /// How owners are translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +104,7 @@ impl Driver for Sshfs {
     }
 
     fn secrets(&self) -> &'static [SecretSpec] {
-        &[PRIVATE_KEY, PASSWORD, KNOWN_SERVERS]
+        &[ssh::PRIVATE_KEY, PASSWORD, ssh::KNOWN_SERVERS]
     }
 
     fn capabilities(&self, _: &Settings) -> Capabilities {
@@ -188,7 +123,7 @@ impl Driver for Sshfs {
         let mut daemon = Daemon {
             words: [
                 fuse::texts([source.clone(), target.to_string(), "-f".into()]),
-                vec![Word::Text("-F".into()), Word::File { before: String::new(), name: CONFIG }],
+                vec![Word::Text("-F".into()), Word::File { before: String::new(), name: ssh::CONFIG }],
                 fuse::options(["reconnect", "allow_other"]),
                 fuse::options(
                     match options.idmap {
@@ -219,26 +154,22 @@ impl Driver for Sshfs {
     }
 }
 
-/// The files of ssh.
-const CONFIG: &str = "ssh_config";
-const KNOWN_HOSTS: &str = "known_hosts";
-const KEY: &str = "key";
-
 /// Says to the program who the server is and who we are.
 fn identify(options: &SshfsOptions, volume: &Options, daemon: &mut Daemon) -> Result<()> {
-    let mut config = fuse::content(format!(
-        "Host *\nPort {}\nConnectTimeout 10\nServerAliveInterval 15\nServerAliveCountMax 3\nGlobalKnownHostsFile none\nIdentityAgent none\nIdentitiesOnly yes\nCompression {}\n",
-        options.port.0,
-        if options.compression { "yes" } else { "no" }
-    ));
-    let (known, check) = known_hosts(options, volume)?;
-    config = config.text(check).text("UserKnownHostsFile ").piece(Piece::File(KNOWN_HOSTS)).text("\n");
-    let key = fuse::secret(volume, &PRIVATE_KEY)?;
+    let compression = if options.compression { "yes" } else { "no" };
+    let identity = Identity {
+        keys: options.host_key.as_ref(),
+        lines: options.known_hosts.as_deref(),
+        check: options.host_key_check,
+    };
+    let further = format!("Port {}\nCompression {compression}\n", options.port.0);
+    let (mut config, known) = identity.config(&further, volume)?;
+    let key = fuse::secret(volume, &ssh::PRIVATE_KEY)?;
     let password = fuse::secret_line(volume, &PASSWORD)?;
     config = match (key, password) {
         (Some(key), None) => {
-            daemon.files.insert(KEY, Content::default().secret(key).text("\n"));
-            config.text("BatchMode yes\nIdentityFile ").piece(Piece::File(KEY)).text("\n")
+            daemon.files.insert(ssh::KEY, Content::default().secret(key).text("\n"));
+            ssh::with_key(config)
         }
         (None, Some(password)) => {
             daemon.stdin = Some(Content::default().secret(&password).text("\n"));
@@ -254,49 +185,7 @@ fn identify(options: &SshfsOptions, volume: &Options, daemon: &mut Daemon) -> Re
             ));
         }
     };
-    daemon.files.insert(CONFIG, config);
-    daemon.files.insert(KNOWN_HOSTS, known);
+    daemon.files.insert(ssh::CONFIG, config);
+    daemon.files.insert(ssh::KNOWN_HOSTS, known);
     Ok(())
-}
-
-/// The file of known servers, and what the configuration says about it.
-fn known_hosts(options: &SshfsOptions, volume: &Options) -> Result<(Content, &'static str)> {
-    let strict = "StrictHostKeyChecking yes\n";
-    let secret = fuse::secret(volume, &KNOWN_SERVERS)?;
-    match (&options.host_key, &options.known_hosts, secret, options.host_key_check) {
-        (.., HostKeyCheck::Off) => Ok((fuse::content(""), "StrictHostKeyChecking no\n")),
-        (Some(keys), None, None, _) => {
-            let lines = keys.0.iter().flat_map(|key| [ALIAS, " ", key, "\n"]);
-            Ok((
-                fuse::content(lines.collect::<String>()),
-                "StrictHostKeyChecking yes\nHostKeyAlias volume-server\n",
-            ))
-        }
-        (None, Some(text), None, _) => Ok((fuse::content(format!("{text}\n")), strict)),
-        (None, None, Some(secret), _) => Ok((Content::default().secret(secret).text("\n"), strict)),
-        (None, None, None, _) => Err(Failure::options(
-            "nobody says which host key the server has: add option \"hostKey\" (what ssh-keyscan prints, without its first word)",
-        )),
-        _ => Err(Failure::options(
-            "the host key is given twice: keep one of \"hostKey\", \"knownHosts\" and the secret's known_hosts",
-        )),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_host_key_is_a_type_and_a_key() {
-        let keys = |text| HostKeys::parse(text).map(|keys| keys.0);
-        assert_eq!(keys("ssh-ed25519 AAAA+/= root@x").unwrap(), ["ssh-ed25519 AAAA+/="]);
-        assert_eq!(
-            keys("ssh-rsa AAAA, ecdsa-sha2-nistp256 BBBB\n").unwrap(),
-            ["ssh-rsa AAAA", "ecdsa-sha2-nistp256 BBBB"]
-        );
-        for text in ["", ",", "AAAA", "ssh-rsa", "@revoked AAAA", "ssh-rsa AA*A", "-x AAAA", "a\tb c"] {
-            assert!(keys(text).is_err(), "{text}");
-        }
-    }
 }

@@ -2,7 +2,7 @@
 
 use super::files::Content;
 use super::record::Record;
-use super::{Standing, Subject, World, daemon, disk, image, network, run, store, unmount};
+use super::{Standing, Subject, World, checkout, daemon, disk, image, network, run, store, unmount};
 use crate::failure::{Code, Failure};
 use crate::mount_options::MountFlags;
 use crate::plan::{Goal, MountFrom, Ownership, Propagation, Source, Step, View};
@@ -382,6 +382,7 @@ impl World for Node<'_> {
                 self.bind(target, source, &binding)
             }
             Step::Run(run) => run::run(self, run),
+            Step::Checkout(checkout) => checkout::checkout(self, checkout),
             Step::Serve(daemon) => daemon::serve(self, daemon),
             Step::EndDaemon { target, patience, traces } => {
                 let patience = Duration::from_secs((*patience).into());

@@ -24,6 +24,9 @@ const LABEL: &str = "security.selinux";
 /// The longest label that is copied, in bytes.
 const LABEL_LIMIT: usize = 1 << 12;
 
+/// How deep a tree is removed as it is.
+const DEEP: usize = 64;
+
 /// How many symlinks [`resolve`] follows, as the kernel does.
 const LINK_LIMIT: usize = 40;
 
@@ -291,18 +294,36 @@ impl Directory {
         }
     }
 
-    /// Removes whatever has the name, with all that is in it; stops at a mount.
+    /// Removes whatever has the name, with all that is in it, however deep; stops at a mount.
     pub fn remove_tree(&self, name: impl AsRef<OsStr>) -> Result<()> {
         let name = name.as_ref();
-        match self.look(name)? {
-            None => Ok(()),
-            Some(entry) if entry.kind == Kind::Directory => {
-                if let Some(child) = self.child_not_mounted(name)? {
-                    child.names()?.iter().try_for_each(|inner| child.remove_tree(inner))?;
-                }
-                self.remove_directory(name)
+        let Some(Entry { kind: Kind::Directory, .. }) = self.look(name)? else { return self.remove(name) };
+        if let Some(top) = self.child_not_mounted(name)? {
+            let (mut before, mut lifted) = (usize::MAX, 0);
+            while before != lifted {
+                before = lifted;
+                top.names()?.iter().try_for_each(|inner| top.remove_inner(inner, (&top, 0), &mut lifted))?;
             }
-            Some(_) => self.remove(name),
+        }
+        self.remove_directory(name)
+    }
+
+    /// What lies too deep below `top` is lifted up to it: each level of ours costs a descriptor, and what pods make
+    /// has no limit.
+    fn remove_inner(&self, name: &OsStr, (top, depth): (&Self, usize), lifted: &mut usize) -> Result<()> {
+        let Some(Entry { kind: Kind::Directory, .. }) = self.look(name)? else { return self.remove(name) };
+        let Some(child) = self.child_not_mounted(name)? else { return Ok(()) };
+        if depth < DEEP {
+            let mut names = child.names()?.into_iter();
+            names.try_for_each(|inner| child.remove_inner(&inner, (top, depth + 1), lifted))?;
+            return self.remove_directory(name);
+        }
+        loop {
+            *lifted += 1;
+            let new = format!(".flexvol-lifted-{lifted}");
+            if top.look(&new)?.is_none() {
+                return self.rename_new(name, top, new);
+            }
         }
     }
 
@@ -494,6 +515,19 @@ mod tests {
         assert_eq!((directory.names().unwrap().len(), child.names().unwrap()), (1, vec!["x".into()]));
         directory.remove_tree("d").unwrap();
         assert!(directory.is_still_there() && directory.names().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_tree_is_removed_however_deep() {
+        let (_temporary, directory) = directory();
+        let mut bottom = directory.create_directory("d", 0o755).unwrap();
+        for _ in 0..2000 {
+            bottom.create(".flexvol-lifted-1", 0o600).unwrap();
+            bottom = bottom.create_directory("d", 0o700).unwrap();
+        }
+        // No path is that long, and no process has so many descriptors.
+        directory.remove_tree("d").unwrap();
+        assert!(directory.names().unwrap().is_empty());
     }
 
     #[test]

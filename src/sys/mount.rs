@@ -171,7 +171,8 @@ pub fn detached(new: &NewMount<'_>) -> Result<OwnedFd> {
 
 fn too_old(error: anyhow::Error, needed: &str) -> anyhow::Error {
     if is_unknown_call(&error) {
-        return Failure::new(Code::ToolMissing, format!("this kernel cannot: it needs Linux {needed}")).into();
+        return Failure::new(Code::ToolMissing, format!("this kernel cannot: it needs Linux {needed}"))
+            .into();
     }
     error
 }
@@ -194,6 +195,11 @@ pub fn bind(bind: &BindMount<'_>, place: &Place, way: Way) -> Result<u64> {
         },
     }
     id_at(place)
+}
+
+/// The source as a mount that nobody sees, for [`put`]; it is gone with its descriptor. Needs Linux 5.12.
+pub fn tree(bind: &BindMount<'_>) -> Result<OwnedFd> {
+    clone(bind).map_err(|error| too_old(error, "5.12"))
 }
 
 /// Takes from a mount that somebody else made what `flags` do not grant: read-only, nosuid, nodev and noexec
@@ -248,9 +254,8 @@ pub fn unmount(place: &Place, detach: bool) -> std::io::Result<()> {
     Ok(api::unmount(place.through_parent(), UnmountFlags::NOFOLLOW | lazily)?)
 }
 
-/// Ends what waits in the mount on top at `place`, for ever: for a mount whose program does not answer. One who has
-/// asked it is not even ended by SIGKILL while the program lives, and where nobody is left to end that, this makes
-/// the kernel tell both. Whether it is unmounted as well, because nobody uses it.
+/// Ends what waits in the mount on top at `place`: one whose program does not answer, which SIGKILL does not free
+/// while that lives. Whether it is unmounted as well, because nobody uses it.
 pub fn abort(place: &Place) -> bool {
     api::unmount(place.through_parent(), UnmountFlags::NOFOLLOW | UnmountFlags::FORCE).is_ok()
 }

@@ -32,6 +32,16 @@ pub fn detach_from_caller() {
     let _ = rustix::process::chdir("/");
 }
 
+/// Does something whose files, and those of the programs it starts, are made without these permissions.
+///
+/// Only for a process with one thread.
+pub fn with_umask<T>(mask: u32, work: impl FnOnce() -> T) -> T {
+    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(mask));
+    let done = work();
+    rustix::process::umask(before);
+    done
+}
+
 /// The signal flag is looked at this often while a worker is waited for: a signal just before poll(2) would
 /// not end it.
 const TICK: Duration = Duration::from_millis(100);

@@ -6,7 +6,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cephfs;
 mod dropped;
+mod git;
+mod glusterfs;
 mod node;
 mod peers;
 mod sshd;

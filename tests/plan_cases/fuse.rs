@@ -180,4 +180,26 @@ pub(super) const CASES: &[Case] = &[
         ],
     ),
     case("lizardfs-unmount", "lizardfs", "{}", &["unmount", "@"]),
+    case("git-defaults", "git", "{}", &["mount", "@", r#"{"repository":"https://git.example.com/web.git"}"#]),
+    case(
+        "git-web-all",
+        "git",
+        r#"{"policy":{"servers":["git.example.com"],"maxSize":"1Gi"}}"#,
+        &[
+            "mount",
+            "@",
+            r#"{"repo":"https://git.example.com:8443/a/web.git","branch":"release/1.2","depth":"0","subDir":"/docs/html/","size":"64Mi","mountOptions":"noexec,noatime","kubernetes.io/readwrite":"ro","kubernetes.io/secret/username":"czNjcjN0","kubernetes.io/secret/token":"aHVudGVyMg==","kubernetes.io/secret/ca.crt":"aHVudGVyMg=="}"#,
+        ],
+    ),
+    case(
+        "git-ssh",
+        "git",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"url":"git@git.example.com:a/web.git","commit":"0123456789012345678901234567890123456789","hostKey":"ssh-ed25519 AAAA","kubernetes.io/secret/ssh-privatekey":"aHVudGVyMg=="}"#,
+        ],
+    ),
+    case("git-unmount", "git", "{}", &["unmount", "@"]),
 ];

@@ -1,0 +1,143 @@
+//! The step of clones: fresh for each mount, and shown once they are complete.
+//!
+//! git runs with a home directory of ours and nothing of the node's: no configuration, no hooks, no templates, no
+//! askpass. What it is to keep secret is in that home, in memory, and gone before anybody sees the clone. On the
+//! node's disk the clone lies where only root can enter, so that the node's other users do not see it; in memory
+//! it has no other place than the mount.
+
+use super::daemon;
+use super::home::Home;
+use super::node::{Node, Undo, open_place};
+use crate::failure::{Code, Failure};
+use crate::mount_options::MountFlags;
+use crate::plan::{Checkout, Propagation};
+use crate::secret::Secret;
+use crate::sys::below;
+use crate::sys::deadline::Deadline;
+use crate::sys::helper::{Helper, Outcome};
+use crate::sys::mount::{self, BindMount, Way};
+use crate::sys::{directory, namespace, process};
+use anyhow::{Context, Result};
+use rustix::fs::OFlags;
+use std::ffi::OsStr;
+use std::fs::Permissions;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What the clone's files are without: pods run as anybody.
+const UMASK: u32 = 0o022;
+
+/// Where all that the server has is put if it hands out no single commits.
+const EVERYTHING: [&str; 2] = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"];
+
+/// The step.
+pub(super) fn checkout(node: &mut Node<'_>, checkout: &Checkout) -> Result<Option<Undo>> {
+    let home = Home::of(&checkout.target);
+    home.end(Duration::ZERO).context("remove what a killed call left")?;
+    let shown = shown(checkout, &home, &node.deadline).map(|id| node.mount_id = Some(id));
+    daemon::or_take_back(&checkout.target, shown)
+}
+
+/// The mount's id.
+fn shown(checkout: &Checkout, home: &Home, deadline: &Deadline) -> Result<u64> {
+    let place = open_place(&checkout.target)?;
+    home.make(false, true)?;
+    let masked = home.write(&checkout.files, deadline)?;
+    let clone = Clone { checkout, home, masked, deadline, tree: home.scratch.join("tree") };
+    if let Some(size) = checkout.size {
+        // Only a mount that is in our own table can be handed on.
+        let tree = namespace::privately(|| {
+            namespace::cover(&home.scratch, Some(size))?;
+            mount::tree(&binding(clone.make()?.as_fd(), checkout.flags))
+        })?;
+        home.private.remove()?;
+        return mount::put(&tree, &place);
+    }
+    let tree = clone.make()?;
+    home.private.remove()?;
+    mount::bind(&binding(tree.as_fd(), checkout.flags), &place, Way::Detached)
+}
+
+fn binding(source: BorrowedFd<'_>, flags: MountFlags) -> BindMount<'_> {
+    BindMount { source, recursive: false, flags, propagation: Propagation::Private }
+}
+
+/// One clone that is being made.
+struct Clone<'a> {
+    checkout: &'a Checkout,
+    home: &'a Home,
+    masked: Vec<Secret>,
+    deadline: &'a Deadline,
+    tree: PathBuf,
+}
+
+impl Clone<'_> {
+    /// What is to be shown, opened.
+    fn make(&self) -> Result<OwnedFd> {
+        directory::make_private(&self.tree)?;
+        process::with_umask(UMASK, || self.fetch())
+            .with_context(|| format!("clone {}", self.checkout.repository))?;
+        std::fs::set_permissions(&self.tree, Permissions::from_mode(0o777 & !UMASK))?;
+        let below = self.checkout.directory.as_deref().unwrap_or(Path::new(""));
+        let root = below::open_root(&self.tree)?;
+        let Checkout { repository, revision, .. } = self.checkout;
+        below::open_if_there(root.as_fd(), below, OFlags::PATH | OFlags::DIRECTORY)
+            .with_context(|| format!("show {} of {repository}", below.display()))?
+            .ok_or_else(|| {
+                let text =
+                    format!("{repository} has no directory {} at {revision}: name another", below.display());
+                Failure::new(Code::NotFound, text).into()
+            })
+    }
+
+    fn fetch(&self) -> Result<()> {
+        let Checkout { repository, revision, depth, .. } = self.checkout;
+        self.git(["init", "--quiet", "--template=", "."])?;
+        self.git(["config", "remote.origin.url", repository])?;
+        let depth = (*depth > 0).then(|| format!("--depth={depth}"));
+        let fetch = ["fetch", "--quiet", "--no-tags", "--no-recurse-submodules"].into_iter();
+        let one = fetch.clone().chain(depth.as_deref()).chain(["--", "origin", revision.as_str()]);
+        let outcome = self.run(one)?;
+        if outcome.success() {
+            return self.git(["checkout", "--quiet", "--detach", "FETCH_HEAD"]);
+        }
+        if !outcome.output.contains("unadvertised object") {
+            return Err(self.complaint(&outcome));
+        }
+        self.git(fetch.chain(["--", "origin"]).chain(EVERYTHING))?;
+        self.git(["checkout", "--quiet", "--detach", revision.as_str(), "--"])
+    }
+
+    fn git<'w>(&self, words: impl IntoIterator<Item = &'w str>) -> Result<()> {
+        let outcome = self.run(words)?;
+        if outcome.success() { Ok(()) } else { Err(self.complaint(&outcome)) }
+    }
+
+    fn run<'w>(&self, words: impl IntoIterator<Item = &'w str>) -> Result<Outcome> {
+        let home = self.home.private.file("");
+        let git = Helper::find("git")?
+            .env("HOME", &home)
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_ATTR_NOSYSTEM", "1")
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .args([OsStr::new("-C"), self.tree.as_os_str()]);
+        git.args(words).mask(&self.masked).run(self.deadline)
+    }
+
+    fn complaint(&self, outcome: &Outcome) -> anyhow::Error {
+        let revision = &self.checkout.revision;
+        let (code, text) = if outcome.output.contains("find remote ref") {
+            (
+                Code::NotFound,
+                format!("the server has no {revision:?}: name a branch, a tag or the whole id of a commit"),
+            )
+        } else if outcome.output.contains("dumb http transport") {
+            (Code::Internal, "this server has no part of a history: set option depth to 0".to_owned())
+        } else {
+            (Code::Internal, outcome.describe("git"))
+        };
+        Failure::new(code, text).into()
+    }
+}
