@@ -102,12 +102,6 @@ const API_KEY: SecretSpec = SecretSpec {
     example: false,
 };
 
-const INSTANCE: SecretSpec = SecretSpec {
-    keys: &["service-instance-id", "serviceInstanceId"],
-    doc: "which service the API key is of",
-    example: false,
-};
-
 /// What a tenant may say to s3fs.
 const RULES: &[Rule] = &[
     Rule("multireq_max", Value::Number),
@@ -154,7 +148,7 @@ impl Driver for S3 {
     }
 
     fn secrets(&self) -> &'static [SecretSpec] {
-        &[ACCESS_KEY, SECRET_KEY, API_KEY, INSTANCE]
+        &[ACCESS_KEY, SECRET_KEY, API_KEY]
     }
 
     fn capabilities(&self, _: &Settings) -> Capabilities {
@@ -183,24 +177,21 @@ impl Driver for S3 {
 enum Keys {
     Nobody,
     Pair(Secret, Secret),
-    /// Of IBM's: of which service, and the key.
-    Api(Secret, Secret),
+    /// Of IBM's.
+    Api(Secret),
 }
 
 fn keys(options: &S3Options, volume: &Options) -> Result<Keys> {
     if let Some(key) = fuse::secret_line(volume, &API_KEY)? {
-        let instance = fuse::secret_line(volume, &INSTANCE)?.unwrap_or_else(|| Secret::new(Vec::new()));
-        return match (options.public, instance.expose().contains(&b':')) {
-            (true, _) => Err(public_with_key()),
-            (_, true) => Err(confused("service-instance-id")),
-            _ => Ok(Keys::Api(instance, key)),
-        };
+        return if options.public { Err(public_with_key()) } else { Ok(Keys::Api(key)) };
     }
     let pair = (fuse::secret_line(volume, &ACCESS_KEY)?, fuse::secret_line(volume, &SECRET_KEY)?);
     match (pair, options.public) {
         ((None, None), true) => Ok(Keys::Nobody),
         ((Some(_), _) | (_, Some(_)), true) => Err(public_with_key()),
-        ((Some(name), Some(_)), false) if name.expose().contains(&b':') => Err(confused("accessKeyID")),
+        ((Some(name), Some(_)), false) if name.expose().contains(&b':') => Err(Failure::options(
+            "secret key \"accessKeyID\" must not hold a colon: the two keys may be confused",
+        )),
         ((Some(name), Some(key)), false) => Ok(Keys::Pair(name, key)),
         ((Some(_), None) | (None, _), false) => Err(Failure::options(
             "secret lacks \"accessKeyID\" or \"secretAccessKey\": add them, or set option public for a bucket that anybody may read",
@@ -210,10 +201,6 @@ fn keys(options: &S3Options, volume: &Options) -> Result<Keys> {
 
 fn public_with_key() -> Failure {
     Failure::options("option \"public\": the secret has a key: keep one of them")
-}
-
-fn confused(key: &str) -> Failure {
-    Failure::options(format!("secret key {key:?} must not hold a colon: the two keys may be confused"))
 }
 
 /// `bucket/prefix`, and how s3fs writes it.
@@ -249,10 +236,10 @@ fn s3fs(options: &S3Options, keys: Keys, target: &TargetPath, volume: &Options) 
     };
     let (name, key) = match keys {
         Keys::Pair(name, key) => (name, key),
-        Keys::Api(instance, key) => {
+        Keys::Api(key) => {
             let server = options.iam_endpoint.iter().map(|url| format!("ibm_iam_endpoint={}", url.0));
             daemon.words.extend(fuse::options(std::iter::once("ibm_iam_auth".to_owned()).chain(server)));
-            (instance, key)
+            (Secret::new(Vec::new()), key)
         }
         Keys::Nobody => {
             daemon.words.extend(fuse::options(["public_bucket=1"]));

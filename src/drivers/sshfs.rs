@@ -43,6 +43,9 @@ crate::options! {
         umask: Option<Mode> = "umask" {},
         /// Show the files of the user who logs in as root's: user, or none.
         idmap: IdMap = "idmap" { default: "none" },
+        /// Who decides what a pod may do: the kernel, by owners and modes as they are shown, or the server, which
+        /// lets everybody in the pod do what the user who logs in may.
+        permissions: Permissions = "permissions" { default: "kernel" },
         /// Compress what is sent.
         compression: bool = "compression" { default: "false" },
         /// Comma list of further flags and options of sshfs.
@@ -90,6 +93,27 @@ impl OptionValue for IdMap {
     }
 }
 
+/// Who checks permissions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permissions {
+    /// The node, for each user of a pod.
+    Kernel,
+    /// The server, for the user who logs in.
+    Server,
+}
+
+impl OptionValue for Permissions {
+    const KIND: &'static str = "kernel or server";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "kernel" => Ok(Self::Kernel),
+            "server" => Ok(Self::Server),
+            _ => Err(format!("{text:?} is not {}", Self::KIND)),
+        }
+    }
+}
+
 impl Driver for Sshfs {
     fn name(&self) -> &'static str {
         "sshfs"
@@ -125,13 +149,11 @@ impl Driver for Sshfs {
                 fuse::texts([source.clone(), target.to_string(), "-f".into()]),
                 vec![Word::Text("-F".into()), Word::File { before: String::new(), name: ssh::CONFIG }],
                 fuse::options(["reconnect", "allow_other"]),
-                fuse::options(
-                    match options.idmap {
-                        IdMap::None => "default_permissions",
-                        IdMap::User => "idmap=user",
-                    }
-                    .split(' '),
-                ),
+                fuse::options(match (options.idmap, options.permissions) {
+                    (IdMap::User, _) => Some("idmap=user"),
+                    (IdMap::None, Permissions::Kernel) => Some("default_permissions"),
+                    (IdMap::None, Permissions::Server) => None,
+                }),
                 fuse::options(fuse::flag_words(flags)),
                 fuse::options(fuse::owner_words(
                     options.uid,

@@ -85,7 +85,9 @@ pub(super) const SSHFLEX: Profile = Profile {
         key("password", "password", "the user's password"),
         other("encryptionPassphrase", "no effect: nothing is decrypted"),
     ],
-    fs_group: FsGroupUse::Ignored,
+    any_case: true,
+    defaults: &[("permissions", "server")],
+    fs_group: FsGroupUse::Group,
     chown: Some(true),
     quirks: &[Quirk::RefusedIf(
         "encrypt",
@@ -96,11 +98,12 @@ pub(super) const SSHFLEX: Profile = Profile {
         "the server must be who it says it is: install with --set 'hostKey=ssh-ed25519 AAAA…', or with \
          --set hostKeyCheck=off where nobody lies, which is what theirs did",
         "encrypt is refused: without it names and contents would be garbage",
+        "the pod's fsGroup is the group of all files, as it was with a kubelet before 1.15",
         "a key in the Secret, ssh-privatekey, does instead of a password",
     ],
     example: &[
         ("host", "files.example.com"),
-        ("path", "/srv/web"),
+        ("path", "./some/remote/path/"),
         ("user", "web"),
         ("hostKey", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPlaceholderPlaceholderPlaceholderPlacehold"),
     ],

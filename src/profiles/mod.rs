@@ -120,6 +120,8 @@ pub enum FsGroupUse {
     Ignored,
     /// It is owner and group of everything.
     Owner,
+    /// It is the group of everything.
+    Group,
 }
 
 /// What every profile starts from.

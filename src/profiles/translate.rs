@@ -166,17 +166,15 @@ impl Profile {
     }
 
     fn give_group(&self, options: &mut Options) {
-        let group = match self.fs_group {
+        let keys: &[&str] = match self.fs_group {
             FsGroupUse::Ours => return,
-            FsGroupUse::Ignored => {
-                options.fs_group = None;
-                return;
-            }
-            FsGroupUse::Owner => options.fs_group.take(),
+            FsGroupUse::Ignored => &[],
+            FsGroupUse::Owner => &["uid", "gid"],
+            FsGroupUse::Group => &["gid"],
         };
-        for key in ["uid", "gid"] {
-            if let Some(group) = &group {
-                options.own.entry(key.to_owned()).or_insert_with(|| group.gid.to_string());
+        if let Some(group) = options.fs_group.take() {
+            for key in keys {
+                options.own.entry((*key).to_owned()).or_insert_with(|| group.gid.to_string());
             }
         }
     }

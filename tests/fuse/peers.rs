@@ -55,7 +55,9 @@ fn sshflex_with_a_password() {
         let target = driver.mount("1", &options);
         // The server itself has it on its command line.
         assert!(sh("grep -rlF 'w!o' /run/flexvol || true").is_empty());
-        fs::write(target.join("file"), "x").unwrap();
+        // As the user who logs in, whoever it is in the pod.
+        let script = format!("printf x > {0}/file; chmod 0600 {0}/file; cat {0}/file", target.display());
+        sh(&format!("setpriv --reuid 1000 --regid 1000 --clear-groups sh -ec '{script}'"));
         eventually("the file on the server", || {
             fs::read_to_string(format!("{directory}/file")).is_ok_and(|text| text == "x")
         });
