@@ -34,12 +34,13 @@ fn update() -> bool {
 }
 
 /// What an admin has to say besides, without an edit of any volume.
-const SAID: [(&str, &[(&str, &str)]); 2] = [
+const SAID: [(&str, &[(&str, &str)]); 3] = [
     (
         "ceph.rook.io/rook",
         &[("monitors", "10.0.0.1:6789,10.0.0.2:6789"), ("key", "AQ-hunter2-of-the-admin==")],
     ),
     ("nect.com/sshflex", &[("hostKeyCheck", "off")]),
+    ("piersharding/gitrepo", &[("hostKeyCheck", "off")]),
 ];
 
 /// The settings of an installed driver.

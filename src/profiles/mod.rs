@@ -14,6 +14,7 @@ mod clusters;
 mod local;
 mod nfs;
 mod quirk;
+mod repositories;
 pub mod stages;
 mod stores;
 mod translate;
@@ -181,6 +182,8 @@ pub const ALL: &[&Profile] = &[
     &clusters::ROOK,
     &clusters::CEPHFS,
     &clusters::GLUSTERFS,
+    &repositories::GIT_LIVE,
+    &repositories::GITREPO,
 ];
 
 /// Where we do otherwise than any of them.
