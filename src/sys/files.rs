@@ -56,7 +56,7 @@ pub fn is_removed(directory: &Path) -> bool {
 
 /// Whether a mount begins here. False on a kernel before 5.8, which cannot say.
 pub fn is_mount_root(path: &Path) -> bool {
-    let stat = fs::statx(fs::CWD, path, AtFlags::empty(), StatxFlags::TYPE);
+    let stat = fs::statx(fs::CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);
     stat.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 

@@ -4,7 +4,7 @@ use crate::failure::{Code, Failure};
 use anyhow::{Context as _, Result};
 use nix::sched::{CloneFlags, setns, unshare};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
 use std::ffi::CString;
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -32,6 +32,27 @@ pub fn privately<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     let done = work();
     setns(&ours, CloneFlags::CLONE_NEWNS).context("return to the mount namespace")?;
     done
+}
+
+/// What programs need that are about to run; the kernel's own file systems are among it.
+const SYSTEM: [&str; 9] = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/dev", "/proc", "/sys"];
+
+/// Does something in a mount table that has nothing but the node's system and what leads to `place`: what is started
+/// there and stays holds no volume, and sees none that is mounted later.
+///
+/// Only for a process with one thread, whose working directory is then `/`.
+pub fn secluded<T>(place: &Path, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    privately(|| {
+        let is_needed = |target: &Path| {
+            place.starts_with(target) || SYSTEM.iter().any(|directory| target.starts_with(directory))
+        };
+        let mounts = super::mount_table::read()?;
+        for mount in mounts.iter().rev().filter(|mount| !is_needed(&mount.target)) {
+            // What hangs on another that is gone by now is gone, too.
+            let _ = unmount(&mount.target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+        }
+        work()
+    })
 }
 
 /// Covers a directory, in a namespace of our own, with memory; its root. Without a size it is the kernel's default.

@@ -1,6 +1,10 @@
 //! Disk images by qemu-storage-daemon, on nodes without the kernel's nbd: it shows the image's content as a file (FUSE),
 //! and a loop device makes a block device of that.
 //!
+//! The daemon has a mount table of its own, and nobody else sees the file. It must not see the file system that is
+//! mounted from it: a daemon that were the last to see it would have to write to itself when it ends, and could
+//! never end.
+//!
 //! Whoever writes an image chooses what its header says, and qemu follows it: a backing file or a data file could
 //! be any file of the node. An image with either is refused. qemu's own lock keeps the image from being opened twice,
 //! on this node or, where the file system has such locks, on another.
@@ -10,16 +14,15 @@ use crate::executor::record::STATE;
 use crate::failure::{Code, Failure};
 use crate::plan::{DiskImage, Ownership};
 use crate::policy::Allowed;
-use crate::protocol::TargetPath;
 use crate::quantity::Quantity;
 use crate::sys::bytes::size_of;
+use crate::sys::files::is_mount_root;
 use crate::sys::helper::Helper;
 use crate::sys::loop_device::LoopDevice;
-use crate::sys::place::{Look, Place};
 use crate::sys::private::Private;
 use crate::sys::scope::Scope;
 use crate::sys::window::Window;
-use crate::sys::{below, disk_image, mount, process, qmp};
+use crate::sys::{below, disk_image, namespace, process, qmp};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -52,44 +55,33 @@ impl Home {
         }
     }
 
-    /// The file that is the image's content.
+    /// The file that is the image's content, where the daemon sees it.
     fn content(&self) -> PathBuf {
         self.private.file("content")
+    }
+
+    /// Where we see it, if there is a daemon.
+    fn seen(&self) -> Option<PathBuf> {
+        let pid = qmp::peer(&self.control()).ok()?;
+        let content = self.content();
+        Some(Path::new("/proc").join(pid.to_string()).join("root").join(content.strip_prefix("/").ok()?))
     }
 
     fn control(&self) -> PathBuf {
         self.private.file("control")
     }
 
-    fn is_served(&self) -> bool {
-        matches!(place(&self.content()).and_then(|place| place.look()), Ok(Look::Mount(_)))
-    }
-
     fn end(&self, at: &Site<'_>) -> Result<()> {
         let asked = qmp::execute(&self.control(), "quit", &json!({}), at.deadline);
         self.scope.end(if asked.is_ok() { PATIENCE.min(at.deadline.remaining()) } else { Duration::ZERO });
-        if self.private.is_left() {
-            let place = place(&self.content())?;
-            while matches!(place.look()?, Look::Mount(_) | Look::Dead(_)) {
-                mount::unmount(&place, true).context("unmount what a daemon has shown")?;
-            }
-        }
         self.private.remove()
     }
 }
 
-fn place(path: &Path) -> Result<Place> {
-    let target = TargetPath::parse(path.as_os_str())?;
-    Place::open(&target)?.with_context(|| format!("{} has no directory", path.display()))
-}
-
 impl Backend for DiskImage {
     fn find(&self, at: &Site<'_>) -> Result<Option<Found>> {
-        let home = Home::of(at);
-        if !home.private.is_left() || !home.is_served() {
-            return Ok(None);
-        }
-        let content = match open_content(&home.content(), true) {
+        let Some(seen) = Home::of(at).seen().filter(|seen| is_mount_root(seen)) else { return Ok(None) };
+        let content = match open_content(&seen, true) {
             // Its daemon was killed.
             Err(error) if error.downcast_ref() == Some(&Errno::NOTCONN) => return Ok(None),
             content => content?,
@@ -117,7 +109,8 @@ impl Backend for DiskImage {
 
     fn grow(&self, at: &Site<'_>, _: &Path, size: u64) -> Result<()> {
         let home = Home::of(at);
-        let content = open_content(&home.content(), false)?;
+        let seen = home.seen().context("the image's daemon is gone: unmount it and mount it again")?;
+        let content = open_content(&seen, false)?;
         if length(&content)? < size {
             let arguments = json!({"node-name": NODE, "size": size});
             qmp::execute(&home.control(), "block_resize", &arguments, at.deadline)
@@ -167,18 +160,21 @@ impl DiskImage {
         let mut helper = Helper::find("qemu-storage-daemon")?;
         let path = helper.keep(image.as_fd())?;
         let words = words(home, &path, with.read_only);
-        let mut daemon = helper.args(words).launch(&home.scope)?;
-        while !(home.is_served() && home.control().exists()) {
-            if let Some(status) = daemon.ended()? {
-                let text =
-                    format!("qemu-storage-daemon cannot show the image ({status}): {}", daemon.words());
-                let busy = text.contains("lock");
-                bail!(Failure::new(if busy { Code::Busy } else { Code::Internal }, text));
+        let helper = helper.args(words);
+        let content = namespace::secluded(&home.content(), || {
+            let mut daemon = helper.launch(&home.scope)?;
+            while !(is_mount_root(&home.content()) && home.control().exists()) {
+                if let Some(status) = daemon.ended()? {
+                    let text =
+                        format!("qemu-storage-daemon cannot show the image ({status}): {}", daemon.words());
+                    let busy = text.contains("lock");
+                    bail!(Failure::new(if busy { Code::Busy } else { Code::Internal }, text));
+                }
+                at.deadline.check("waiting for qemu-storage-daemon")?;
+                std::thread::sleep(TICK);
             }
-            at.deadline.check("waiting for qemu-storage-daemon")?;
-            std::thread::sleep(TICK);
-        }
-        let content = open_content(&home.content(), with.read_only)?;
+            open_content(&home.content(), with.read_only)
+        })?;
         let whole = Window::default();
         LoopDevice::attach(content.as_fd(), &self.file, &whole, with.read_only, false).map(Found::of_loop)
     }
