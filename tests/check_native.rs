@@ -162,3 +162,18 @@ fn exec() {
     let Some(report) = check("check_native::exec", &driver, "{}", &["--ephemeral-ok"]) else { return };
     all_hold(&report);
 }
+
+#[test]
+fn qcow2() {
+    if !["qemu-storage-daemon", "qemu-img"].iter().all(|program| Path::new("/usr/bin").join(program).exists())
+    {
+        return skip("check_native::qcow2", "needs qemu-storage-daemon and qemu-img");
+    }
+    let node = Node::new();
+    let settings = serde_json::json!({"driver": "qcow2", "policy": {"imageRoots": [node.path("images")]}});
+    let driver = node.install("qcow2", Some(&settings.to_string()));
+    let options = r#"{"file":"volume.qcow2","size":"16Mi","fsType":"ext4"}"#;
+    let further = ["--repeat", "3"];
+    let Some(report) = check("check_native::qcow2", &driver, options, &further) else { return };
+    all_hold(&report);
+}

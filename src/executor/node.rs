@@ -31,7 +31,7 @@ const ABOVE: Ownership = Ownership { mode: 0o755, uid: 0, gid: 0 };
 
 /// One call's view of the node, and what its steps hand to each other.
 pub struct Node<'a> {
-    driver: &'a str,
+    pub(super) driver: &'a str,
     pub(super) directory: Option<&'a str>,
     pub(super) settings: &'a Settings,
     pub(super) deadline: Deadline,
@@ -338,7 +338,7 @@ impl World for Node<'_> {
                     _ => Ok(Standing::Open),
                 }
             }
-            Goal::Ended { target } if daemon::is_left(target) || store::is_left(target)? => {
+            Goal::Ended { target } if daemon::is_left(target) || store::is_left(self.driver, target)? => {
                 Ok(Standing::Open)
             }
             Goal::Unmounted { target } | Goal::Ended { target } => unmount::standing(target),

@@ -9,7 +9,7 @@ pub use super::window::Window;
 use crate::failure::{Code, Failure};
 use crate::sys::raw::{self, LoopCall, LoopConfig, LoopInfo};
 use anyhow::{Context, Result, bail};
-use rustix::fs::{FileType, Mode, OFlags, fstat, major, makedev, open};
+use rustix::fs::{FileType, Mode, OFlags, fstat, fstatfs, major, makedev, open};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs;
@@ -112,8 +112,13 @@ impl LoopDevice {
         let inode = Inode::of(file).context("stat a file")?;
         let total = size_of(file).context("learn the size")?;
         let wanted = window.within(total)?;
+        let served = is_served(file)?;
         let mut overlapping = None;
         for number in bound_numbers().context("list loop devices")? {
+            // Looking at it asks who serves its file, who may be dead. We have put it there: it is nobody else's file.
+            if !served && shows_a_served_file(number) {
+                continue;
+            }
             let Some(device) = Self::open(number).with_context(|| format!("look at /dev/loop{number}"))?
             else {
                 continue;
@@ -412,6 +417,25 @@ fn open_node(number: u32, mode: OFlags) -> Result<Option<OwnedFd>> {
 }
 
 /// Those with a file: only they have a directory `loop` in sysfs.
+/// Below this directory are the files that our own daemons serve, to be shown by loop devices.
+pub const SERVED: &str = "/run/flexvol/images/";
+
+/// Whether a file is a FUSE daemon's.
+fn is_served(file: BorrowedFd<'_>) -> Result<bool> {
+    const FUSE: u32 = 0x6573_5546;
+    let kind = fstatfs(file).context("look at a file system")?.f_type;
+    Ok(u32::try_from(kind).is_ok_and(|kind| kind == FUSE))
+}
+
+fn shows_a_served_file(number: u32) -> bool {
+    backing_name(number).is_some_and(|path| path.contains(SERVED))
+}
+
+/// The name of the file it shows, as the kernel has it: nobody is asked for it.
+fn backing_name(number: u32) -> Option<String> {
+    fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file")).ok()
+}
+
 fn bound_numbers() -> io::Result<Vec<u32>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir("/sys/block")? {

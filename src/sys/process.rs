@@ -145,6 +145,26 @@ pub fn is_zombie(pid: i32) -> bool {
     stat_field(pid, 3) == Some('Z')
 }
 
+/// Those that run a program of this name, of which the kernel knows 15 bytes, and have this among their words.
+pub fn running(name: &str, word: &str) -> Vec<i32> {
+    let name = name.get(..15).unwrap_or(name);
+    let pids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_called = |pid: &i32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
+    };
+    pids.filter(is_called)
+        .filter(|pid| !is_zombie(*pid) && command_line(*pid).is_some_and(|line| line.contains(word)))
+        .collect()
+}
+
+/// Ends it, whatever it does.
+pub fn end(pid: i32) {
+    if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+}
+
 /// Its words as one line; of one without any its name in brackets. `None` if there is none of that number.
 pub fn command_line(pid: i32) -> Option<String> {
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;

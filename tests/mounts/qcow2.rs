@@ -177,6 +177,23 @@ fn a_killed_daemon_holds_up_no_unmount() {
     });
 }
 
+/// Whoever looks at a loop device asks who serves the file it shows, and would wait for ever.
+#[test]
+fn a_stopped_daemon_holds_up_no_other_image() {
+    with_driver("a_stopped_daemon_holds_up_no_other_image", |node| {
+        mount_device(node, &options()).success();
+        let pid = daemon().unwrap();
+        sh(&format!("kill -STOP {pid}"));
+        let image = node.volume("image", "p1");
+        let answer = node.mount("image", &image, &json!({"file": "b.img", "size": "16Mi"}));
+        sh(&format!("kill -CONT {pid}"));
+        assert!(answer.success().took.as_secs() < 5);
+        node.unmount("image", &image).success();
+        unmount_device(node).success();
+        node.assert_clean();
+    });
+}
+
 /// Every so many system calls: all of them take minutes.
 const STRIDE: usize = 13;
 

@@ -1,8 +1,9 @@
 //! The processes that serve mounts, as those of FUSE do, and go on when the call is over.
 
+use crate::check::answer::{Answer, Meant};
 use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::{Evidence, Played, Stopped};
-use crate::check::staging::make_directory;
+use crate::check::staging::{is_mounted, make_directory};
 use crate::check::subject::{KUBELET_ROOT, Subject};
 use crate::kubelet::PodVolume;
 use crate::protocol::{Call, VerbSet};
@@ -222,20 +223,37 @@ fn fails_early(subject: &mut Subject<'_>) -> Played {
         return Err(Stopped::Skipped("the driver serves its mounts itself".to_owned()));
     };
     let volume = subject.volume()?;
-    subject.stage(&volume)?;
+    let device = if subject.attaches() { Some(subject.attach(&volume)?) } else { None };
+    make_directory(volume.target()?.as_path())?;
     subject.inside.bind(Path::new("/dev/null"), &program)?;
     let starts = subject.call(&Call::Init).is_success();
-    let answer = starts.then(|| subject.mount(&volume));
+    let answer = starts.then(|| started_anyway(subject, &volume, device.as_deref()));
     subject.inside.take_off(&program)?;
     let Some(answer) = answer.transpose()? else {
         return Err(Stopped::Skipped("the driver itself needs the program of its daemon".to_owned()));
     };
     let answer = answer.refuses("the program of the daemon cannot be executed, which mount must say")?;
-    if subject.layers(&volume)? > 0 {
+    if subject.layers(&volume)? > 0 || is_mounted(&volume.global()?)? {
         return Err(answer.fails("it failed for want of its daemon, and left a mount"));
     }
     make_directory(volume.target()?.as_path())?;
     subject.take_down(&volume)
+}
+
+/// The first answer on the way into the pod that is no success, else the last.
+fn started_anyway(
+    subject: &mut Subject<'_>,
+    volume: &PodVolume,
+    device: Option<&str>,
+) -> Result<Answer, Stopped> {
+    if let Some(device) = device {
+        make_directory(volume.global()?.as_path())?;
+        let answer = subject.call_mount_device(volume, device)?;
+        if !answer.is_success() && answer.meant != Meant::NotSupported {
+            return Ok(answer);
+        }
+    }
+    subject.mount(volume)
 }
 
 fn is_driver(program: &Path, subject: &Subject<'_>) -> bool {

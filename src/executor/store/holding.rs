@@ -32,6 +32,11 @@ impl Id {
         Self(record::file_name(Path::new(&store.name())))
     }
 
+    /// The one that has this name.
+    pub(super) fn named(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }

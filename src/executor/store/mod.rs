@@ -45,6 +45,9 @@ const UNDO_TIME: Duration = Duration::from_secs(8);
 /// How often a device is looked at that comes or goes.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
+/// The driver whose daemons are looked for among all processes, which takes a while.
+const QCOW2: &str = "qcow2";
+
 /// What a kind of store does on this node.
 pub(super) trait Backend {
     /// The device that shows the store now, whoever attached it.
@@ -340,13 +343,18 @@ fn no_store() -> anyhow::Error {
 }
 
 /// Whether a device is there for a target, or something of a call that was killed before it had one.
-pub(super) fn is_left(target: &TargetPath) -> Result<bool> {
-    Ok(holding::locked().next().is_some() || !Holding::of(target)?.is_empty())
+pub(super) fn is_left(driver: &str, target: &TargetPath) -> Result<bool> {
+    let lost = holding::locked().next().is_some() || (driver == QCOW2 && qcow2::has_orphans());
+    Ok(lost || !Holding::of(target)?.is_empty())
 }
 
 /// The step that takes a target's device away, and its undo.
 pub(super) fn detach(node: &Node<'_>, target: &TargetPath) -> Result<()> {
-    sweep(target, &node.deadline)
+    sweep(target, &node.deadline)?;
+    if node.driver == QCOW2 {
+        qcow2::end_orphans(&node.deadline);
+    }
+    Ok(())
 }
 
 /// The same for when nothing is mounted at the target, and nobody's call is carried out.

@@ -9,16 +9,17 @@
 //! be any file of the node. An image with either is refused. qemu's own lock keeps the image from being opened twice,
 //! on this node or, where the file system has such locks, on another.
 
+use super::holding::{Holding, Id};
 use super::{Backend, Found, Site, TICK, With};
-use crate::executor::record::STATE;
 use crate::failure::{Code, Failure};
 use crate::plan::{DiskImage, Ownership};
 use crate::policy::Allowed;
 use crate::quantity::Quantity;
 use crate::sys::bytes::size_of;
+use crate::sys::deadline::Deadline;
 use crate::sys::files::is_mount_root;
 use crate::sys::helper::Helper;
-use crate::sys::loop_device::LoopDevice;
+use crate::sys::loop_device::{LoopDevice, SERVED};
 use crate::sys::private::Private;
 use crate::sys::scope::Scope;
 use crate::sys::window::Window;
@@ -34,8 +35,55 @@ use std::time::Duration;
 /// How long the daemon may take to write back and end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a device may stay that nobody uses any more.
+const LETTING_GO: Duration = Duration::from_secs(1);
+
 /// The daemon's node of the image.
 const NODE: &str = "disk";
+
+const PROGRAM: &str = "qemu-storage-daemon";
+
+/// The images whose daemons have lost their records, and whose content no device shows any more.
+fn orphans() -> impl Iterator<Item = Id> {
+    let id = |pid: i32| {
+        let line = process::command_line(pid)?;
+        let id = Id::named(line.split_once(SERVED)?.1.split_once('/')?.0);
+        (Holding::read(&id).is_none() && !is_shown(pid, &id)).then_some(id)
+    };
+    process::running(PROGRAM, SERVED).into_iter().filter_map(id)
+}
+
+/// Whether a device shows what a daemon serves, or that cannot be told.
+fn is_shown(pid: i32, id: &Id) -> bool {
+    let path = format!("/proc/{pid}/root{SERVED}{}/content", id.as_str());
+    let shown = || LoopDevice::find(open_content(Path::new(&path), true)?.as_fd(), &Window::default());
+    let patience = Deadline::for_undo(LETTING_GO);
+    loop {
+        match shown() {
+            Ok(None) => return false,
+            Err(_) => return true,
+            Ok(Some(_)) if patience.expired() => return true,
+            Ok(Some(_)) => std::thread::sleep(TICK),
+        }
+    }
+}
+
+/// Whether there are any.
+pub(super) fn has_orphans() -> bool {
+    orphans().next().is_some()
+}
+
+/// Ends them.
+pub(super) fn end_orphans(deadline: &Deadline) {
+    for id in orphans() {
+        // Whoever has it locked is just bringing it.
+        let Ok(_lock) = id.lock(&Deadline::after(Duration::ZERO)) else { continue };
+        if orphans().any(|orphan| orphan == id) {
+            let at = Site { id: &id, deadline };
+            let _ = Home::of(&at).end(&at);
+        }
+    }
+}
 
 /// Only root may look at other volumes.
 const PRIVATE: Ownership = Ownership { mode: 0o700, uid: 0, gid: 0 };
@@ -50,7 +98,8 @@ impl Home {
     fn of(at: &Site<'_>) -> Self {
         let name = at.id.as_str();
         Self {
-            private: Private::at(Path::new(STATE).join("images").join(name)),
+            private: Private::at(Path::new(SERVED).join(name)),
+            // Several nodes, each in its container, may share the control groups.
             scope: Scope::named(&format!("{name}-{}", process::namespace())),
         }
     }
@@ -74,6 +123,9 @@ impl Home {
     fn end(&self, at: &Site<'_>) -> Result<()> {
         let asked = qmp::execute(&self.control(), "quit", &json!({}), at.deadline);
         self.scope.end(if asked.is_ok() { PATIENCE.min(at.deadline.remaining()) } else { Duration::ZERO });
+        // On a node without control groups, and when the record of it is lost.
+        let place = format!("{SERVED}{}/", at.id.as_str());
+        process::running(PROGRAM, &place).into_iter().for_each(process::end);
         self.private.remove()
     }
 }
@@ -157,7 +209,7 @@ impl DiskImage {
     fn serve(&self, home: &Home, image: &OwnedFd, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
         home.private.make()?;
         home.private.write("content", b"")?;
-        let mut helper = Helper::find("qemu-storage-daemon")?;
+        let mut helper = Helper::find(PROGRAM)?;
         let path = helper.keep(image.as_fd())?;
         let words = words(home, &path, with.read_only);
         let helper = helper.args(words);

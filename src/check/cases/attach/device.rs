@@ -180,10 +180,13 @@ fn mount_device_without_name(subject: &mut Subject<'_>) -> Played {
     subject.unstage(&volume)
 }
 
-/// What file system is on top there.
+/// What file system is on top there, and from what kind of device: its number may be another each time.
 fn source_at(path: &Path) -> Result<Option<String>, Stopped> {
     let on_top = mount_table::at(path)?;
-    Ok(on_top.map(|entry| format!("{} from {}", entry.file_system, entry.source.display())))
+    let kind = |entry: &mount_table::Entry| {
+        entry.source.to_string_lossy().trim_end_matches(|c: char| c.is_ascii_digit()).to_owned()
+    };
+    Ok(on_top.map(|entry| format!("{} from {}", entry.file_system, kind(&entry))))
 }
 
 fn mount_device_fails_cleanly(subject: &mut Subject<'_>) -> Played {
