@@ -24,7 +24,7 @@ pub use command::{Answer, Run, Word};
 
 mod store;
 
-pub use store::{Attachment, DiskImage, Encryption, Store, StoreStep};
+pub use store::{Attachment, DiskImage, Encryption, LogicalVolume, Store, StoreStep};
 
 use crate::file_system::FileSystem;
 use crate::mount_options::{FsOption, MountFlags};

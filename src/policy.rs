@@ -28,6 +28,9 @@ pub struct Policy {
     /// domain. Absent, it may be any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub servers: Option<Vec<String>>,
+    /// The groups of LVM that `lvm` may use volumes of. Absent, it may be any: one with the node's own root, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume_groups: Option<Vec<String>>,
     /// Whether tenants may lift nosuid.
     pub allow_suid: bool,
     /// Whether tenants may lift nodev.
@@ -49,6 +52,7 @@ impl Default for Policy {
             bind_roots: Vec::new(),
             image_roots: vec![IMAGE_ROOT.into()],
             servers: None,
+            volume_groups: None,
             allow_suid: false,
             allow_dev: false,
             allow_shared: false,
@@ -174,6 +178,20 @@ impl Policy {
                 self.image(&image.file)?;
                 image.size.map_or(Ok(()), |size| self.check_size(size))
             }
+            Store::Lvm(volume) => {
+                self.check_volume_group(&volume.group)?;
+                volume.size.map_or(Ok(()), |size| self.check_size(size))
+            }
+        }
+    }
+
+    fn check_volume_group(&self, group: &str) -> Result<()> {
+        match &self.volume_groups {
+            Some(allowed) if !allowed.iter().any(|name| name == group) => Err(denied(format!(
+                "volume group {group:?} is not allowed on this node: use one of {}, or let the admin add it to policy.volumeGroups",
+                if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") }
+            ))),
+            _ => Ok(()),
         }
     }
 

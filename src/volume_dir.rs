@@ -44,6 +44,11 @@ impl VolumeDir {
         TargetPath::parse(path.as_os_str()).ok()
     }
 
+    /// Whether kubelet has a device mounted here, once for the node.
+    pub fn is_staging(&self) -> bool {
+        self.driver.is_some() && self.below.starts_with("plugins")
+    }
+
     /// Whether kubelet made this directory for the driver in `directory`, or for any driver if that is not
     /// known.
     pub fn belongs_to(&self, directory: Option<&str>) -> bool {

@@ -237,6 +237,11 @@ impl<K: Kind> Driver for Block<K> {
     fn expand_fs(&self, target: &TargetPath, growth: &Growth<'_>, request: &Request<'_>) -> Result<Plan> {
         let volume = K::volume(request)?;
         volume.disk.refuse_to_grow()?;
+        // kubelet before 1.22 asks for this where the device would be mounted for the node, before any `mount`: a
+        // failure would keep the pod from starting.
+        if volume.needs_secret && VolumeDir::of(target).is_staging() {
+            return Ok(Plan::nothing());
+        }
         let find = Step::Store(StoreStep::Find { target: target.clone(), store: volume.store });
         let grow = Step::Store(StoreStep::Grow { size: growth.new_bytes });
         let fill = Step::GrowFileSystem { target: target.clone() };

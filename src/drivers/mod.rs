@@ -12,6 +12,7 @@ pub mod git;
 pub mod glusterfs;
 pub mod image;
 pub mod lizardfs;
+pub mod lvm;
 pub mod nfs;
 pub mod overlay;
 pub mod qcow2;
@@ -37,6 +38,7 @@ pub const ALL: &[&dyn Driver] = &[
     &nfs::Nfs,
     &cifs::Cifs,
     &qcow2::Qcow2::DRIVER,
+    &lvm::Lvm::DRIVER,
     &secretfiles::SecretFiles,
     &overlay::OverlayDriver,
     &sshfs::Sshfs,

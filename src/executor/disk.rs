@@ -132,7 +132,7 @@ impl Node<'_> {
         let disk = self.disk.disk()?;
         if disk.formatting(self.longest_formatting())? == Formatting::Never {
             if signature::identify(disk.fd(), &Window::default())?.is_some() {
-                return Ok(());
+                return self.note_written();
             }
             disk.prove_blank(&self.deadline)?;
         }

@@ -190,6 +190,7 @@ impl<'a> Node<'a> {
             }
             MountFrom::AttachedDevice => {
                 let device = self.recognise(file_system, flags)?;
+                self.note_written()?;
                 let (file_system, source) = (device.kind.name(), device.path.as_str());
                 let superblock_read_only = device.read_only;
                 self.mount(target, &NewMount { file_system, source, flags, superblock_read_only, options })

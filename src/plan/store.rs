@@ -1,5 +1,9 @@
 //! Block devices that come to the node from elsewhere, and what lies between them and the file system.
 
+mod lvm;
+
+pub use lvm::LogicalVolume;
+
 use crate::protocol::TargetPath;
 use crate::secret::Secret;
 use serde::{Deserialize, Serialize};
@@ -16,6 +20,8 @@ use std::path::PathBuf;
 pub enum Store {
     /// A disk image in a file of the node, served by qemu-storage-daemon.
     Qcow2(DiskImage),
+    /// A logical volume of LVM.
+    Lvm(LogicalVolume),
 }
 
 /// A disk image in a file of the node.
@@ -35,13 +41,14 @@ impl Store {
     pub fn name(&self) -> String {
         match self {
             Self::Qcow2(image) => format!("qcow2:{}", image.file.display()),
+            Self::Lvm(volume) => format!("lvm:{}", volume.name()),
         }
     }
 
     /// Whom it talks to, for the policy.
     pub fn servers(&self) -> Vec<String> {
         match self {
-            Self::Qcow2(_) => Vec::new(),
+            Self::Qcow2(_) | Self::Lvm(_) => Vec::new(),
         }
     }
 }

@@ -17,6 +17,7 @@ pub mod executions;
 pub mod files;
 pub mod format;
 pub mod helper;
+pub mod host;
 pub mod image_file;
 pub mod inotify;
 pub mod limits;

@@ -35,6 +35,8 @@ pub struct Entry {
     pub file_system: String,
     /// What the type was mounted from.
     pub source: OsString,
+    /// Whether the file system itself is read-only, in all its mounts.
+    pub superblock_read_only: bool,
 }
 
 impl Entry {
@@ -144,10 +146,15 @@ fn parse(line: &[u8]) -> Option<Entry> {
         device: (major.parse().ok()?, minor.parse().ok()?),
         root: root.into(),
         target: target.into(),
-        read_only: options.split(|byte| *byte == b',').any(|word| word == b"ro"),
+        read_only: is_read_only(options),
         file_system: String::from_utf8_lossy(rest.next()?).into_owned(),
         source: unescape(rest.next()?),
+        superblock_read_only: rest.next().is_some_and(is_read_only),
     })
+}
+
+fn is_read_only(options: &[u8]) -> bool {
+    options.split(|byte| *byte == b',').any(|word| word == b"ro")
 }
 
 fn number(field: &[u8]) -> Option<u64> {
@@ -182,6 +189,9 @@ mod tests {
         let entry = parse(line).unwrap();
         assert_eq!(entry.target, Path::new("/a b\\c\t"));
         assert_eq!((entry.id, entry.parent, entry.device, entry.read_only), (36, 35, (98, 0), true));
+        assert!(
+            !entry.superblock_read_only && parse(b"1 2 3:4 / /a rw - a b ro,x").unwrap().superblock_read_only
+        );
         assert_eq!(
             (entry.file_system.as_str(), entry.source.as_os_str()),
             ("ext3", OsStr::new("/dev/root x"))

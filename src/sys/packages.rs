@@ -32,7 +32,7 @@ const PACKAGES: &[(&[&str], &str)] = &[
     (&["qemu-img", "qemu-nbd"], "qemu-utils (fedora, rhel: qemu-img)"),
     (&["nbd-client"], "nbd-client (fedora: nbd)"),
     (&["cryptsetup"], "cryptsetup"),
-    (&["lvm", "lvs", "lvcreate", "vgs"], "lvm2"),
+    (&["lvm"], "lvm2"),
     (&["iscsiadm"], "open-iscsi (fedora, rhel: iscsi-initiator-utils)"),
     (&["multipath"], "multipath-tools (fedora, rhel: device-mapper-multipath)"),
     (&["git"], "git"),

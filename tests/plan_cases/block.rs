@@ -52,4 +52,53 @@ pub(super) const CASES: &[Case] = &[
             r#"{"file":"web.qcow2","luks":"true","kubernetes.io/secret/passphrase":"aHVudGVyMg=="}"#,
         ],
     ),
+    case("lvm-attach", "lvm", "{}", &["attach", r#"{"volumeGroup":"data","volume":"web"}"#, "node-1"]),
+    case(
+        "lvm-mountdevice",
+        "lvm",
+        "{}",
+        &["mountdevice", "@", "", r#"{"volumeGroup":"data","volume":"web"}"#],
+    ),
+    case("lvm-unmountdevice", "lvm", "{}", &["unmountdevice", "@"]),
+    case("lvm-mount-staged", "lvm", "{}", &["mount", "@", r#"{"vg":"data","lv":"web"}"#]),
+    case(
+        "lvm-expandfs",
+        "lvm",
+        "{}",
+        &["expandfs", r#"{"volumegroup":"data","volumeID":"web"}"#, "", "@", "2147483648", "1073741824"],
+    ),
+    case(
+        "lvm-all",
+        "lvm",
+        r#"{"policy":{"volumeGroups":["data","kube_vg"],"maxSize":"10Gi"}}"#,
+        &[
+            "mountdevice",
+            "@",
+            "",
+            r#"{"volumegroup":"kube_vg","volumeId":"web-1","size":"10g","thinpool":"pool.0","fsType":"xfs","mkfsOptions":"-m reflink=0","fsck":"false","discard":"true","mountOptions":"noatime","kubernetes.io/readwrite":"rw"}"#,
+        ],
+    ),
+    case(
+        "lvm-encrypted",
+        "lvm",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"volumeGroup":"data","volume":"web","luks":"true","kubernetes.io/secret/passphrase":"aHVudGVyMg=="}"#,
+        ],
+    ),
+    case(
+        "lvm-encrypted-expandfs-before-mount",
+        "lvm",
+        "{}",
+        &[
+            "expandfs",
+            r#"{"volumeGroup":"data","volume":"web","luks":"true"}"#,
+            "",
+            "/k/plugins/kubernetes.io/flexvolume/example/lvm/mounts/v",
+            "2147483648",
+            "1073741824",
+        ],
+    ),
 ];

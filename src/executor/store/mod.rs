@@ -7,15 +7,17 @@
 //!   node uses it, the kinds ask that can ([`Backend::attach`]).
 //! * One lock for each device: bringing, formatting and taking away never meet.
 
+mod decrypt;
 mod holding;
 mod luks;
+mod lvm;
 mod qcow2;
 
 use super::disk::{Device, Disk, Guard};
 use super::image::device_number;
 use super::node::{Node, Undo};
 use crate::failure::{Code, Failure};
-use crate::plan::{Attachment, Encryption, Store, StoreStep};
+use crate::plan::{Attachment, Store, StoreStep};
 use crate::policy::Policy;
 use crate::protocol::TargetPath;
 use crate::secret::Secret;
@@ -56,6 +58,16 @@ pub(super) trait Backend {
     /// Attaches it, after clearing away what a killed call left. Fails if another node uses it, where that can be
     /// told; a failure leaves nothing.
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found>;
+
+    /// Uses a device that was there before: fails where [`attach`](Self::attach) would, and notes what it would note.
+    fn adopt(&self, _at: &Site<'_>, _with: &With<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// The same as [`detach`](Self::detach) for one that was there before, and stays.
+    fn release(&self, _at: &Site<'_>) -> Result<()> {
+        Ok(())
+    }
 
     /// Detaches what [`attach`](Self::attach) attached, also half of it. What is not there is detached.
     fn detach(&self, at: &Site<'_>, device: Option<&Path>) -> Result<()>;
@@ -100,6 +112,7 @@ pub(super) struct Found {
 fn backend(store: &Store) -> &dyn Backend {
     match store {
         Store::Qcow2(image) => image,
+        Store::Lvm(volume) => volume,
     }
 }
 
@@ -195,16 +208,16 @@ impl Node<'_> {
         self.disk.lock = Some(Guard::Store(id.lock(&self.deadline)?));
         let known = Holding::read(&id);
         let mut holding = known.clone().unwrap_or_else(|| Holding::new(&attachment.store));
-        let device = holding.device.clone();
-        holding
-            .targets
-            .retain(|other| other == target.as_path() || is_mounted_from(other, device.as_deref()));
+        let top = top(&id, &holding);
+        holding.targets.retain(|other| other == target.as_path() || is_mounted_from(other, top.as_deref()));
         let found = backend(&attachment.store).find(&self.site(&id))?;
         holding.ours = found.is_none() || known.is_some_and(|known| known.ours);
         self.disk.in_use = holding.targets.iter().any(|other| other != target.as_path());
+        let attachment =
+            Attachment { read_only: self.access(top.as_deref(), attachment)?, ..attachment.clone() };
         holding.targets.insert(target.as_path().to_owned());
         holding.write()?;
-        match self.brought(found, holding, attachment) {
+        match self.brought(found, holding, &attachment) {
             Ok(attached) => {
                 self.disk.device = Some(Device::Store(attached));
                 Ok(Some(Undo::DetachStore(target.clone())))
@@ -216,6 +229,23 @@ impl Node<'_> {
                     Err(left) => Failure::from(error).with_residue(format!("a device ({left:#})")).into(),
                 })
             }
+        }
+    }
+
+    /// A file system that is mounted already is read-only in all its mounts, or in those of them that say so.
+    fn access(&self, top: Option<&Path>, attachment: &Attachment) -> Result<bool> {
+        let number = top.map_or(0, |top| device_number(top.as_os_str()));
+        let is_of = |entry: &Entry| number != 0 && device_number(&entry.source) == number;
+        let mounted = if self.disk.in_use { mount_table::read()?.into_iter().find(is_of) } else { None };
+        match mounted {
+            Some(entry) if entry.superblock_read_only && !attachment.read_only => {
+                let (store, at) = (&attachment.store, entry.target.display());
+                let text =
+                    format!("{store} is mounted read-only for another pod, at {at}: end that one first");
+                Err(Failure::new(Code::Busy, text).into())
+            }
+            Some(entry) => Ok(entry.superblock_read_only),
+            None => Ok(attachment.read_only),
         }
     }
 
@@ -233,11 +263,10 @@ impl Node<'_> {
             policy: &self.settings.policy,
         };
         let found = match found {
-            Some(found) => found,
-            None => backend
-                .attach(&at, &with)
-                .with_context(|| format!("bring {} to the node", attachment.store))?,
+            Some(found) => backend.adopt(&at, &with).map(|()| found),
+            None => backend.attach(&at, &with),
         };
+        let found = found.with_context(|| format!("bring {} to the node", attachment.store))?;
         holding.device = Some(found.path.clone());
         holding.write()?;
         if !self.disk.in_use && !luks::is_open(&id) {
@@ -263,52 +292,6 @@ impl Node<'_> {
             if luks::is_open(&id) { Found { path: luks::path(&id), held: found.held } } else { found };
         self.disk.device = Some(Device::Store(Attached::open(holding, found, false)?));
         Ok(())
-    }
-
-    fn decrypt(&mut self, encryption: &Encryption) -> Result<()> {
-        let Some(Device::Store(below)) = self.disk.device.take() else { bail!(no_store()) };
-        let id = below.holding.id();
-        let holding = Holding { encrypted: true, ..below.holding.clone() };
-        holding.write()?;
-        if !luks::is_open(&id) {
-            self.open_encryption(&id, &below, encryption)?;
-        }
-        let found = Found { path: luks::path(&id), held: below.held };
-        let fresh = luks::is_fresh(below.fd.as_fd())?;
-        let above = Attached::open(holding, found, below.read_only)?;
-        self.disk.device = Some(Device::Store(Attached { fresh, ..above }));
-        Ok(())
-    }
-
-    fn open_encryption(&self, id: &Id, below: &Attached, encryption: &Encryption) -> Result<()> {
-        let passphrase = &encryption.passphrase;
-        match signature::identify(below.fd(), &Window::default())? {
-            Some(signature::Signature::Luks) => {}
-            None if encryption.format && !below.read_only => {
-                below.prove_blank(&self.deadline)?;
-                luks::format(below.path(), passphrase, &self.deadline)?;
-                backend(&below.holding.store).is_written(&self.site(id))?;
-            }
-            found => {
-                let what = found.map_or("nothing that is encrypted", signature::Signature::describe);
-                let text = format!(
-                    "the device holds {what}: for LUKS give it option format: ifBlank, or mount it without option luks"
-                );
-                bail!(Failure::new(Code::Conflict, text));
-            }
-        }
-        luks::open(below.path(), id, passphrase, below.read_only, &self.deadline)
-    }
-
-    /// What was formatted counts no longer as fresh.
-    pub(super) fn note_written(&self) -> Result<()> {
-        let Some(Device::Store(Attached { fresh: true, holding, .. })) = &self.disk.device else {
-            return Ok(());
-        };
-        match &holding.device {
-            Some(below) if holding.encrypted => luks::is_written(below, &self.deadline),
-            _ => backend(&holding.store).is_written(&self.site(&holding.id())),
-        }
     }
 
     fn grow_store(&self, size: u64) -> Result<()> {
@@ -371,9 +354,14 @@ pub(super) fn sweep(target: &TargetPath, deadline: &Deadline) -> Result<()> {
     Ok(())
 }
 
+/// What is mounted: the device, or the layer above it.
+fn top(id: &Id, holding: &Holding) -> Option<PathBuf> {
+    if luks::is_open(id) { Some(luks::path(id)) } else { holding.device.clone() }
+}
+
 /// The target stays in the record until the device is gone: a call that is killed on the way is repeated.
 fn let_go(at: &Site<'_>, mut holding: Holding, target: &TargetPath) -> Result<()> {
-    let top = if luks::is_open(at.id) { Some(luks::path(at.id)) } else { holding.device.clone() };
+    let top = top(at.id, &holding);
     let is_other = |other: &PathBuf| other != target.as_path() && is_mounted_from(other, top.as_deref());
     let others = holding.targets.iter().any(is_other);
     if others {
@@ -389,6 +377,8 @@ fn let_go(at: &Site<'_>, mut holding: Holding, target: &TargetPath) -> Result<()
             wait_until_free(device, at.deadline)?;
         }
         backend(&holding.store).detach(at, holding.device.as_deref())?;
+    } else {
+        backend(&holding.store).release(at)?;
     }
     holding.remove()
 }
