@@ -100,6 +100,13 @@ fn plans() -> Vec<(String, Plan)> {
         ),
         ("lizardfs", &["mount", TARGET, r#"{"server":"a"}"#]),
         ("git", &["mount", TARGET, r#"{"repository":"https://a/b"}"#]),
+        ("lvm", &["mountdevice", TARGET, "", r#"{"vg":"a","lv":"b","size":"1Gi"}"#]),
+        (
+            "lvm",
+            &["mount", TARGET, r#"{"vg":"a","lv":"b","luks":"1","kubernetes.io/secret/passphrase":"YQ=="}"#],
+        ),
+        ("lvm", &["unmountdevice", TARGET]),
+        ("lvm", &["expandfs", r#"{"vg":"a","lv":"b"}"#, "", TARGET, "2147483648", "1073741824"]),
         ("qcow2", &["mountdevice", TARGET, "", r#"{"file":"a"}"#]),
         ("qcow2", &["mount", TARGET, r#"{"file":"a"}"#]),
         ("tmpfs", &["mount", TARGET, "{}"]),

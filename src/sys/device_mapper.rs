@@ -22,7 +22,8 @@ pub fn find(name: &str, (start, length): (&str, usize)) -> Result<Option<PathBuf
     let path = Path::new("/dev/mapper").join(name);
     let number = match stat(&path) {
         Err(Errno::NOENT) => return Ok(None),
-        stat => stat.with_context(|| format!("look at {}", path.display()))?.st_rdev,
+        Err(errno) => return Err(errno).with_context(|| format!("look at {}", path.display())),
+        Ok(device) => device.st_rdev,
     };
     let about = format!("/sys/dev/block/{}:{}/dm", major(number), minor(number));
     let says = |what: &str| std::fs::read_to_string(Path::new(&about).join(what)).unwrap_or_default();

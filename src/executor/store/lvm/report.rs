@@ -100,7 +100,8 @@ impl Volume {
     /// manager or an owner.
     pub(super) fn needs_tag(&self, read_only: bool) -> bool {
         let is_guarded = !self.system_id.is_empty() || !["", "none"].contains(&self.lock_type.as_str());
-        !is_guarded && !(read_only && self.pool.is_empty())
+        let is_thin = !self.pool.is_empty();
+        !is_guarded && (is_thin || !read_only)
     }
 
     /// A part of another volume, a pool and a snapshot beside its origin are nothing to mount.
