@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# luks: the layer of encryption, on logical volumes. Follows cases/lvm.sh. Such a volume is mounted by each pod's mount, because kubelet gives
-# that alone the passphrase.
+# luks: the layer of encryption, on logical volumes. Such a volume is mounted by each pod's mount, because kubelet gives that alone
+# the passphrase.
 chapter "luks"
+LIMIT=60 says "guest: luks: a group" '' quietly start_lvm
+install_driver lvm '{}'
 passphrase='p,a"s'\''s $w!o\rd'
 sealed="$(volume sealed),\"size\":\"80Mi\",\"luks\":\"true\""
 opened=$sealed,$(secret passphrase "$passphrase")
@@ -14,11 +16,11 @@ says "guest: luks: once more" "$ok" set_up one lvm "$opened"
 says "guest: luks: write" '' in_volume one lvm write data "of luks"
 says "guest: luks: another pod" "$ok" set_up two lvm "$opened"
 says "guest: luks: it shares it" "of luks" in_volume two lvm cat data
+unwatch
 says "guest: luks: on one layer" 1 sh -c 'dmsetup ls --target crypt | wc -l'
 says "guest: luks: a read-only pod" "$ok" set_up ro lvm "$opened"',"kubernetes.io/readwrite":"ro"'
 says "guest: luks: it reads" "of luks" in_volume ro lvm cat data
 says "guest: luks: it cannot write" '*[Rr]ead-only file system*' in_volume ro lvm write data no
-unwatch
 says "guest: luks: nothing of the passphrase anywhere" '' betrayed "$passphrase"
 says "guest: luks: a pod with another passphrase gets nothing" '*passphrase does not open*correct it in the Secret*' \
     set_up three lvm "$sealed,$(secret passphrase wrong)"
@@ -36,8 +38,12 @@ says "guest: luks: nothing is left of that" '' active
 says "guest: luks: read-only alone" "$ok" set_up ro lvm "$opened"',"kubernetes.io/readwrite":"ro"'
 says "guest: luks: the data is still there" "of luks" in_volume ro lvm cat data
 says "guest: luks: unmounted" "$ok" tear_down ro lvm
-says "guest: luks: what holds a file system is not encrypted" '*the device holds an ext4 file system*' \
-    set_up one lvm "$(volume web-1),\"luks\":\"true\",$(secret passphrase a)"
+plain_volume() {
+    lvm_ lvcreate --yes --size 20M --name plain data && mkfs.ext2 -q /dev/data/plain && lvm_ lvchange --activate n data/plain
+}
+says "guest: luks: a file system" '' quietly plain_volume
+says "guest: luks: is not encrypted" '*the device holds an ext2 file system*' \
+    set_up one lvm "$(volume plain),\"luks\":\"true\",$(secret passphrase a)"
 
 says "guest: luks: nothing is left of that, either" '' active
 
