@@ -101,4 +101,7 @@ pub(super) const CASES: &[Case] = &[
             "1073741824",
         ],
     ),
+    case("lvm-waitforattach", "lvm", "{}", &["waitforattach", "lvm:data/web", r#"{"vg":"data","lv":"web"}"#]),
+    case("lvm-detach", "lvm", "{}", &["detach", "pv1", "node-1"]),
+    case("lvm-unmount", "lvm", "{}", &["unmount", "@"]),
 ];
