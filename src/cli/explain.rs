@@ -124,6 +124,13 @@ fn hint(driver: &str) -> Option<String> {
             file may name anybody's below the same directory: give tenants who must not see each other's data a \
             driver and a directory each"
         ),
+        "lvm" => {
+            "A volume may be any logical volume of the node that nobody uses, unless the admin names the groups that are for \
+            pods in the side file .flexvol.json beside the executable: {\"policy\": {\"volumeGroups\": [\"data\"]}}. \
+            Where several nodes see a group, the node that uses a volume says so by a tag on it \
+            (flexvol.in-use.NODE); that of a node that is gone for good has to be removed by hand (lvchange --deltag)"
+                .to_owned()
+        }
         "exec" => {
             "The admin's side file .flexvol.json beside the executable says which command serves which verb: \
             {\"driver\": \"exec\", \"exec\": {\"commands\": {\"mount\": [\"/usr/local/bin/mount-share\", \

@@ -58,11 +58,13 @@ device_life() {
     says "$name: again nothing is left" '' "$left"
 }
 
-# killed DRIVER OPTIONS LEFT SECONDS...: mountdevice is killed after so long, each time on the same device; says what did not go well.
+# killed DRIVER OPTIONS LEFT SECONDS...: mountdevice is killed after so long, each time on a device of its own, where OPTIONS say NEW; says
+# what did not go well.
 killed() {
-    local driver=$1 options=$2 left=$3 seconds
+    local driver=$1 given=$2 left=$3 options seconds
     shift 3
     for seconds in "$@"; do
+        options=${given/NEW/after-$seconds}
         (stage "$driver" "$options" & wait) >/dev/null 2>&1 &
         sleep "$seconds"
         kill_call "$driver" mountdevice
