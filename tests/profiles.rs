@@ -8,17 +8,18 @@
 
 use flexvol::driver;
 use flexvol::kubelet::{Objects, PodVolume, Secrets};
-use flexvol::profiles::{self, ALL, DEVIATIONS, Profile};
+use flexvol::profiles::{self, ALL, Profile};
 use flexvol::protocol::{Call, Options, Verb};
 use flexvol::schema::OptionSpec;
 use flexvol::secret::Secret;
 use flexvol::settings::Settings;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+mod profiles_document;
 mod support;
+use profiles_document::document;
 use support::Plugin;
 use support::namespace::enter;
 
@@ -34,9 +35,13 @@ fn update() -> bool {
 }
 
 /// What an admin has to say besides, without an edit of any volume.
-const SAID: [(&str, &[(&str, &str)]); 3] = [
+const SAID: [(&str, &[(&str, &str)]); 4] = [
     (
         "ceph.rook.io/rook",
+        &[("monitors", "10.0.0.1:6789,10.0.0.2:6789"), ("key", "AQ-hunter2-of-the-admin==")],
+    ),
+    (
+        "ceph.rook.io/block",
         &[("monitors", "10.0.0.1:6789,10.0.0.2:6789"), ("key", "AQ-hunter2-of-the-admin==")],
     ),
     ("nect.com/sshflex", &[("hostKeyCheck", "off")]),
@@ -88,14 +93,21 @@ const CALLS: [(&str, &str, &str, &str); 2] = [
 
 /// Name, call and profile of all of them.
 fn calls() -> Vec<(String, Call, &'static Profile)> {
-    let of_volume = |(volume, profile): (PodVolume, _)| {
-        (volume.options.pod.name.clone().unwrap(), volume.mount_call().unwrap(), profile)
+    let of_volume = |(volume, profile): (PodVolume, &'static Profile)| {
+        let pod = volume.options.pod.name.clone().unwrap();
+        let own = profile.driver.verbs(&Settings::default());
+        // What the driver itself brings to a node is brought by this.
+        let brings = |call: &Call| call.verb() == Verb::MountDevice && own.contains(call.verb());
+        let all = volume.calls("node", "").unwrap().into_iter().map(|(call, _)| call);
+        let device = all.filter(brings).find(|_| !profile.mounts_alone);
+        let device = device.map(|call| (format!("{pod}-device"), call, profile));
+        [(pod, volume.mount_call().unwrap(), profile)].into_iter().chain(device)
     };
     let recorded = CALLS.iter().map(|(name, profile, target, json)| {
         let call = Call::parse(Verb::Mount, &[(*target).into(), (*json).into()]).unwrap();
         ((*name).to_owned(), call, profiles::find(profile).unwrap())
     });
-    volumes().into_iter().map(of_volume).chain(recorded).collect()
+    volumes().into_iter().flat_map(of_volume).chain(recorded).collect()
 }
 
 fn planned(call: &Call, profile: &Profile) -> String {
@@ -417,69 +429,6 @@ fn the_stages_of_an_attached_volume_do_nothing() {
 
 // --- the document
 // --------------------------------------------------------------------------------------------------------------------
-
-fn section(profile: &Profile) -> String {
-    let held = profile.capabilities(&Settings::default());
-    let mut text = format!("\n## {}\n\n", profile.name);
-    let driver = profile.driver.name();
-    let _ = writeln!(
-        text,
-        "{}, by the driver `{driver}`; attach {}, fsGroup {}.\n",
-        capital(profile.summary),
-        held.attach,
-        held.fs_group
-    );
-    if !profile.keys.is_empty() {
-        text += "| option | ours | meaning |\n|---|---|---|\n";
-    }
-    for key in profile.keys {
-        let ours = key.ours.map(|ours| format!("`{ours}`")).unwrap_or_default();
-        let _ = writeln!(text, "| `{}` | {ours} | {} |", key.theirs, key.doc.replace('|', "\\|"));
-    }
-    for key in profile.secrets {
-        let ours = key.ours.map(|ours| format!("`{ours}`")).unwrap_or_default();
-        let _ = writeln!(text, "| secret `{}` | {ours} | {} |", key.theirs, key.doc);
-    }
-    if !profile.defaults.is_empty() {
-        let words: Vec<_> = profile.defaults.iter().map(|(key, value)| format!("`{key}: {value}`")).collect();
-        let _ = writeln!(text, "\nDefaults: {}.", words.join(", "));
-    }
-    if profile.order.len() > 1 {
-        let layers: Vec<_> = profile.order.iter().map(|layer| layer.name()).collect();
-        let _ = writeln!(text, "\nWhat wins: {}, the later over the earlier.", layers.join(", "));
-    }
-    text += "\nOtherwise than the driver of that name:\n\n";
-    for line in profile.deviations {
-        let _ = writeln!(text, "* {line}");
-    }
-    text.replace("\n\n\n", "\n\n")
-}
-
-fn capital(text: &str) -> String {
-    text[..1].to_uppercase() + &text[1..]
-}
-
-fn document() -> String {
-    let mut text = String::from(
-        "# Profiles\n\nThe drivers whose options flexvol understands, so that their volumes stay as they are. Install flexvol under \
-         the driver's own name\n(`flexvol install fstab/cifs --take-over`), or under another with `--profile`. The options of our \
-         driver are understood beside those listed; what nobody\nknows has no effect, as it had none before, and `flexvol plan` and \
-         `flexvol explain --profile` say so.\n\n\
-         attach must be what it was: volumes that are in use are named by it. fsGroup, by which kubelet gives all files to the pod's group, is what it was \
-         too\nwhere pods may rely on it; `flexvol install k8s/nfs --set fsGroup=false` switches it off, `=true` on.\n\nWritten by `tests/profiles.rs`; do not edit.\n\n| profile | driver | attach | fsGroup |\n\
-         |---|---|---|---|\n",
-    );
-    for profile in ALL {
-        let held = profile.capabilities(&Settings::default());
-        let driver = profile.driver.name();
-        let _ = writeln!(text, "| {} | `{driver}` | {} | {} |", profile.name, held.attach, held.fs_group);
-    }
-    text += "\nOtherwise than any of them:\n\n";
-    for line in DEVIATIONS {
-        let _ = writeln!(text, "* {line}");
-    }
-    text + &ALL.iter().map(|profile| section(profile)).collect::<String>()
-}
 
 #[test]
 fn the_document_is_the_table() {

@@ -60,6 +60,8 @@ pub struct Profile {
     /// The device that `waitforattach` names, if its volumes are attached and ours are not: whether they are
     /// must not change while one is in use.
     pub attach: Option<Device>,
+    /// Whether its volumes are never attached though ours are: then `mount` does all there is to do.
+    pub mounts_alone: bool,
     /// What else there is to do to the options, in this order.
     pub quirks: &'static [Quirk],
     /// Where we do otherwise, and why, a line each.
@@ -138,6 +140,7 @@ const PLAIN: Profile = Profile {
     fs_group: FsGroupUse::Ours,
     chown: None,
     attach: None,
+    mounts_alone: false,
     quirks: &[],
     deviations: &[],
     example: &[],

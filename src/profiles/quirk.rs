@@ -13,6 +13,10 @@ pub enum Quirk {
     FileOnShare,
     /// Sizes as truncate(1) takes them: 1G is 2^30 bytes, 1GB is 10^9.
     TruncateSize(&'static str),
+    /// Sizes as lvcreate(8) takes them: 1G and 1g are 2^30 bytes, 1000 is so many MiB.
+    LvmSize(&'static str),
+    /// This key has no effect, though our driver has an option of that name.
+    Dropped(&'static str),
     /// Line breaks around secrets are no part of them.
     TrimSecrets,
     /// Words of `mountOptions` that are options of ours.
@@ -85,6 +89,8 @@ impl Quirk {
         match self {
             Self::FileOnShare => file_on_share(options)?,
             Self::TruncateSize(key) => change(options, key, truncated),
+            Self::LvmSize(key) => change(options, key, of_lvm),
+            Self::Dropped(key) => drop(options.own.remove(key)),
             Self::TrimSecrets => trim_secrets(options),
             Self::Words(table) => words::take(work, table),
             Self::Login { anonymous } => login(work, anonymous),
@@ -329,6 +335,12 @@ fn truncated(size: &str) -> String {
     format!("{digits}{unit}")
 }
 
+/// As truncate(1) has them, but with a bare number of another unit and no units of a thousand.
+fn of_lvm(size: &str) -> String {
+    let bare = size.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if bare && !size.is_empty() { format!("{size}Mi") } else { truncated(size) }
+}
+
 fn directory_of_volume(work: &mut Work<'_>) -> Result<()> {
     let options = &mut work.options;
     if ["source", "subPath"].into_iter().any(|key| options.own.remove(key).is_some()) {
@@ -405,6 +417,17 @@ mod tests {
             let json = after(Quirk::TruncateSize("size"), &format!(r#"{{"size":"{theirs}"}}"#)).unwrap();
             assert_eq!(json, format!(r#"{{"size":"{ours}"}}"#));
         }
+    }
+
+    #[test]
+    fn sizes_are_lvm_s() {
+        for (theirs, ours) in
+            [("10g", "10Gi"), ("1000m", "1000Mi"), ("1.5T", "1.5Ti"), ("1000", "1000Mi"), ("", "")]
+        {
+            let json = format!(r#"{{"size":"{theirs}"}}"#);
+            becomes(Quirk::LvmSize("size"), &json, &format!(r#"{{"size":"{ours}"}}"#));
+        }
+        becomes(Quirk::Dropped("size"), r#"{"size":"1g","x":"y"}"#, r#"{"x":"y"}"#);
     }
 
     fn becomes(quirk: Quirk, json: &str, expected: &str) {

@@ -21,14 +21,18 @@ impl Profile {
     /// The verbs a driver has under this name.
     pub fn verbs(&self, settings: &Settings) -> VerbSet {
         let own = self.driver.verbs(settings);
-        if self.attach.is_some() { own.union(VerbSet::ATTACHING) } else { own }
+        match (self.attach, self.mounts_alone) {
+            (_, true) => own.without(VerbSet::ATTACHING),
+            (Some(_), false) => own.union(VerbSet::ATTACHING),
+            (None, false) => own,
+        }
     }
 
     /// What `init` answers under this name.
     pub fn capabilities(&self, settings: &Settings) -> Capabilities {
         let own = self.driver.capabilities(settings);
         Capabilities {
-            attach: own.attach || self.attach.is_some(),
+            attach: !self.mounts_alone && (own.attach || self.attach.is_some()),
             fs_group: self.chown.unwrap_or(own.fs_group),
             ..own
         }
