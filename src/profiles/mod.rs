@@ -12,6 +12,7 @@
 mod cifs;
 mod clusters;
 mod local;
+mod lvm;
 mod nfs;
 mod quirk;
 mod repositories;
@@ -172,6 +173,9 @@ pub const ALL: &[&Profile] = &[
     &local::LOOP,
     &local::QEMU_NBD,
     &local::NBD,
+    &lvm::LVM,
+    &lvm::CREATED,
+    &lvm::SHARED,
     &local::LOCAL_STORAGE,
     &local::DUMMY,
     &local::RANCHER_SECRETS,

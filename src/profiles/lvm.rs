@@ -1,0 +1,79 @@
+//! Drivers of logical volumes of LVM.
+
+use super::words::{To, Word};
+use super::{Key, PLAIN, Profile, Quirk, key, other};
+use crate::drivers::lvm::Lvm;
+
+/// Without barriers a power failure costs the file system.
+const WORDS: &[Word] = &[Word("nobarrier", To::Nothing), Word("barrier", To::Always)];
+
+const BARRIERS: &str =
+    "nobarrier has no effect: kernels have lost it, and a power failure would cost the file system";
+
+const VOLUME: [Key; 2] =
+    [key("volumeID", "volume", "the logical volume"), key("volumegroup", "volumeGroup", "its volume group")];
+
+/// `kubernetes.io/lvm`: a logical volume that is there.
+pub(super) const LVM: Profile = Profile {
+    name: "kubernetes.io/lvm",
+    driver: &Lvm::DRIVER,
+    summary: "a logical volume of the node",
+    keys: &[VOLUME[0], VOLUME[1], other("size", "no effect: the volume must be there")],
+    quirks: &[Quirk::Dropped("size"), Quirk::Words(WORDS)],
+    deviations: &[
+        "attach needs neither LVM nor the node: a controller-manager answers with a name alone",
+        "a volume that was not active is made inactive by the last unmount",
+        "a volume that another node uses is refused: a tag of it names the node",
+        "a device is formatted only if every byte of it is zero, not if blkid recognises nothing",
+        "mountoptions are understood",
+        BARRIERS,
+    ],
+    example: &[("volumeID", "vol1"), ("size", "1000m"), ("volumegroup", "kube_vg")],
+    ..PLAIN
+};
+
+/// `sysoperator.pl/lvm`: a logical volume, made if it is missing.
+pub(super) const CREATED: Profile = Profile {
+    name: "sysoperator.pl/lvm",
+    summary: "a logical volume of the node, made if it is missing",
+    keys: &[
+        VOLUME[0],
+        VOLUME[1],
+        key(
+            "size",
+            "size",
+            "of a volume that is made, as lvcreate takes it: 10g and 10G are 10 GiB, 1000 is 1000 MiB",
+        ),
+        key("thinpool", "thinPool", "make it in this thin pool"),
+        key("mountoptions", "mountOptions", "comma list of mount options"),
+    ],
+    quirks: &[Quirk::LvmSize("size"), Quirk::Words(WORDS)],
+    deviations: &[
+        "attach makes nothing: the volume is made on the node that mounts it first",
+        "a volume that was not active is made inactive by the last unmount",
+        "a volume that another node uses is refused: a tag of it names the node",
+        "a device is formatted only if every byte of it is zero, not if blkid recognises nothing",
+        BARRIERS,
+    ],
+    example: &[("volumeID", "data-thin"), ("size", "10g"), ("volumegroup", "storage"), ("thinpool", "pool0")],
+    ..LVM
+};
+
+/// `angeloxx/lvm`: a logical volume that several nodes see.
+pub(super) const SHARED: Profile = Profile {
+    name: "angeloxx/lvm",
+    summary: "a logical volume that several nodes see, one at a time",
+    deviations: &[
+        "a tag of the volume names the node that uses it, as with theirs, but without a time: no daemon has to refresh \
+         it, and the tag of a node that is gone is the admin's to remove, by the command that the refusal names",
+        "neither driver heeds the other's tags: take it over on all nodes while no volume is in use",
+        "getvolumename is not supported: kubelet makes nothing of its answer",
+        "attach needs neither LVM nor the node: a controller-manager answers with a name alone",
+        "a volume that was not active is made inactive by the last unmount",
+        "a device is formatted only if every byte of it is zero, not if blkid recognises nothing",
+        "mountoptions are understood",
+        BARRIERS,
+    ],
+    example: &[("volumeID", "sharelv"), ("volumegroup", "sharevg")],
+    ..LVM
+};
