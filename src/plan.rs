@@ -10,6 +10,10 @@ mod share;
 
 pub use share::{Dialect, Named, Reach, Share, ShareOption, ShareValue};
 
+mod ceph;
+
+pub use ceph::{Cluster, Monitor, RbdImage};
+
 mod checkout;
 
 pub use checkout::Checkout;
@@ -191,6 +195,8 @@ pub enum Step {
     },
     /// Find a server that answers.
     Reach(Reach),
+    /// Find a monitor that answers.
+    ReachCluster(Cluster),
     /// Make a directory in a share of the server that was reached, and the missing ones above it. The share is
     /// mounted for that where nobody else sees it.
     MakeDirectoryOnShare {
@@ -207,6 +213,9 @@ pub enum Step {
         target: TargetPath,
         /// Which one.
         share: Share,
+        /// Who serves it where the kernel has no such file system.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        otherwise: Option<Box<Daemon>>,
     },
     /// Mount files in memory, all of them at once.
     MountFiles {
@@ -316,6 +325,7 @@ impl Step {
             // Others may use the directory by then.
             Self::MakeDirectoryOnShare { .. }
             | Self::Reach(_)
+            | Self::ReachCluster(_)
             | Self::Answer { .. }
             | Self::Format { .. }
             | Self::ExpectMount { .. }

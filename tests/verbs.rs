@@ -93,6 +93,7 @@ fn plans() -> Vec<(String, Plan)> {
         ("rclone", &["mount", TARGET, r#"{"remote":"webdav","backend.url":"http://a"}"#]),
         ("webdav", &["mount", TARGET, r#"{"url":"http://a"}"#]),
         ("glusterfs", &["mount", TARGET, r#"{"server":"a","volume":"b"}"#]),
+        ("rbd", &["mount", TARGET, r#"{"monitors":"a","image":"b","kubernetes.io/secret/key":"YQ=="}"#]),
         ("cephfs", &["mount", TARGET, r#"{"monitors":"a","kubernetes.io/secret/key":"YQ=="}"#]),
         (
             "blobfuse",

@@ -117,6 +117,7 @@ pub struct Volume {
     disk: Disk,
     encrypted: bool,
     passphrase: Option<Secret>,
+    lacking: Option<&'static str>,
 }
 
 impl Volume {
@@ -129,7 +130,28 @@ impl Volume {
             disk: Disk::new(&said.disk, volume)?,
             encrypted: said.luks,
             passphrase: super::fuse::secret(volume, &PASSPHRASE)?.cloned(),
+            lacking: None,
         })
+    }
+
+    /// The same volume, on a store that is brought with a line of the Secret, which its kind calls `name`. It cannot
+    /// be mounted without, which `lacking` says; a name it has all the same.
+    pub(super) fn with_secret(
+        mut self,
+        (name, spec): (&'static str, &SecretSpec),
+        lacking: &'static str,
+        volume: &Options,
+    ) -> Result<Self> {
+        self.needs_secret = true;
+        match super::fuse::secret_line(volume, spec)? {
+            Some(secret) => drop(self.credentials.insert(name, secret)),
+            None => self.lacking = self.lacking.or(Some(lacking)),
+        }
+        Ok(self)
+    }
+
+    pub(super) fn is_read_only(&self) -> bool {
+        self.disk.flags.read_only
     }
 
     fn attachment(&self) -> Attachment {
@@ -139,6 +161,9 @@ impl Volume {
 
     /// Brings the device and mounts it here.
     fn mount(&self, target: &TargetPath) -> Result<Plan> {
+        if let Some(lacking) = self.lacking {
+            return Err(Failure::options(lacking));
+        }
         let attach = Step::Store(StoreStep::Attach { target: target.clone(), attachment: self.attachment() });
         let first = [Step::PrepareTarget { target: target.clone() }, attach];
         let steps = first.into_iter().chain(self.decrypt()?).chain(self.disk.steps(target)?);

@@ -3,6 +3,7 @@
 pub mod bind;
 pub mod blobfuse;
 mod block;
+mod ceph;
 pub mod cephfs;
 pub mod cifs;
 mod disk;
@@ -16,6 +17,7 @@ pub mod lvm;
 pub mod nfs;
 pub mod overlay;
 pub mod qcow2;
+pub mod rbd;
 pub mod rclone;
 pub mod s3;
 pub mod secretfiles;
@@ -38,6 +40,7 @@ pub const ALL: &[&dyn Driver] = &[
     &nfs::Nfs,
     &cifs::Cifs,
     &qcow2::Qcow2::DRIVER,
+    &rbd::Rbd::DRIVER,
     &lvm::Lvm::DRIVER,
     &secretfiles::SecretFiles,
     &overlay::OverlayDriver,

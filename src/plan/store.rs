@@ -4,6 +4,7 @@ mod lvm;
 
 pub use lvm::LogicalVolume;
 
+use super::RbdImage;
 use crate::protocol::TargetPath;
 use crate::secret::Secret;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,8 @@ use std::path::PathBuf;
 pub enum Store {
     /// A disk image in a file of the node, served by qemu-storage-daemon.
     Qcow2(DiskImage),
+    /// A block device image of a Ceph cluster, mapped by the kernel.
+    Rbd(Box<RbdImage>),
     /// A logical volume of LVM.
     Lvm(LogicalVolume),
 }
@@ -41,6 +44,7 @@ impl Store {
     pub fn name(&self) -> String {
         match self {
             Self::Qcow2(image) => format!("qcow2:{}", image.file.display()),
+            Self::Rbd(image) => image.name(),
             Self::Lvm(volume) => format!("lvm:{}", volume.name()),
         }
     }
@@ -48,6 +52,7 @@ impl Store {
     /// Whom it talks to, for the policy.
     pub fn servers(&self) -> Vec<String> {
         match self {
+            Self::Rbd(image) => image.cluster.hosts(),
             Self::Qcow2(_) | Self::Lvm(_) => Vec::new(),
         }
     }

@@ -5,6 +5,9 @@ use super::{Case, case};
 /// What the volumes say that are staged.
 const IMAGE: &str = r#"{"file":"web.qcow2","size":"1Gi"}"#;
 
+/// What those say that a Secret opens: kubelet hands it to `mount` alone.
+const RBD: &str = r#"{"monitors":"10.0.0.2,10.0.0.1:6789","image":"web"}"#;
+
 pub(super) const CASES: &[Case] = &[
     case("qcow2-attach", "qcow2", "{}", &["attach", IMAGE, "node-1"]),
     case("qcow2-waitforattach", "qcow2", "{}", &["waitforattach", "qcow2:/a", IMAGE]),
@@ -104,4 +107,32 @@ pub(super) const CASES: &[Case] = &[
     case("lvm-waitforattach", "lvm", "{}", &["waitforattach", "lvm:data/web", r#"{"vg":"data","lv":"web"}"#]),
     case("lvm-detach", "lvm", "{}", &["detach", "pv1", "node-1"]),
     case("lvm-unmount", "lvm", "{}", &["unmount", "@"]),
+    case("rbd-attach", "rbd", "{}", &["attach", RBD, "node-1"]),
+    case("rbd-mountdevice", "rbd", "{}", &["mountdevice", "@", "", RBD]),
+    case(
+        "rbd-mount",
+        "rbd",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"monitors":"10.0.0.2,10.0.0.1:6789","image":"web","kubernetes.io/secret/key":"aHVudGVyMg=="}"#,
+        ],
+    ),
+    case(
+        "rbd-all",
+        "rbd",
+        r#"{"policy":{"keyringRoots":["/srv/keys"],"servers":["*.ceph.test"]}}"#,
+        &[
+            "mountdevice",
+            "@",
+            "",
+            r#"{"monitors":"[\"a.ceph.test:3300\",\"b.ceph.test:3300\"]","blockPool":"fast","namespace":"web","image":"data","snapshot":"monday","user":"web","keyring":"/srv/keys/web.keyring","nameserver":"10.96.0.10","connectTimeout":"2","requestTimeout":"60","fsType":"xfs","mountOptions":"noatime","kubernetes.io/readwrite":"ro"}"#,
+        ],
+    ),
+    case("rbd-waitforattach", "rbd", "{}", &["waitforattach", "rbd:a:6789/rbd/web", RBD]),
+    case("rbd-detach", "rbd", "{}", &["detach", "pv1", "node-1"]),
+    case("rbd-unmountdevice", "rbd", "{}", &["unmountdevice", "@"]),
+    case("rbd-unmount", "rbd", "{}", &["unmount", "@"]),
+    case("rbd-expandfs", "rbd", "{}", &["expandfs", RBD, "", "@", "2147483648", "1073741824"]),
 ];

@@ -12,6 +12,7 @@ mod holding;
 mod luks;
 mod lvm;
 mod qcow2;
+mod rbd;
 
 use super::disk::{Device, Disk, Guard};
 use super::image::device_number;
@@ -94,7 +95,6 @@ pub(super) struct Site<'a> {
 
 /// What an attachment has besides the store.
 pub(super) struct With<'a> {
-    #[expect(dead_code, reason = "the first kind with credentials reads them")]
     pub(super) credentials: &'a BTreeMap<&'static str, Secret>,
     pub(super) read_only: bool,
     pub(super) policy: &'a Policy,
@@ -112,6 +112,7 @@ pub(super) struct Found {
 fn backend(store: &Store) -> &dyn Backend {
     match store {
         Store::Qcow2(image) => image,
+        Store::Rbd(image) => &**image,
         Store::Lvm(volume) => volume,
     }
 }
