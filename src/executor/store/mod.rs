@@ -369,7 +369,7 @@ fn let_go(at: &Site<'_>, mut holding: Holding, target: &TargetPath) -> Result<()
         holding.targets.remove(target.as_path());
         return holding.write();
     }
-    if holding.encrypted && luks::is_open(at.id) {
+    if holding.encrypted {
         wait_until_free(&luks::path(at.id), at.deadline)?;
         luks::close(at.id, at.deadline)?;
     }
