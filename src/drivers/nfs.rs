@@ -251,11 +251,7 @@ impl Driver for Nfs {
         let mount = if wants_helper(&options) {
             Step::Run(helper(target, &options, &source, flags, &further))
         } else {
-            Step::MountShare {
-                target: target.clone(),
-                share: share(&options, source, flags, &further),
-                otherwise: None,
-            }
+            Step::MountShare { target: target.clone(), share: share(&options, source, flags, &further) }
         };
         let prepare = Step::PrepareTarget { target: target.clone() };
         let steps = [Some(find), made, Some(prepare), Some(mount)];
