@@ -10,6 +10,10 @@ mod share;
 
 pub use share::{Dialect, Named, Reach, Share, ShareOption, ShareValue};
 
+mod ceph;
+
+pub use ceph::{Cluster, Monitor, RbdImage};
+
 mod checkout;
 
 pub use checkout::Checkout;
@@ -24,10 +28,7 @@ pub use command::{Answer, Run, Word};
 
 mod store;
 
-pub use store::{
-    Attachment, DiskImage, Encryption, ImageFormat, Iscsi, LogicalVolume, Nbd, NbdServer, Portal, Store,
-    StoreStep,
-};
+pub use store::{Attachment, DiskImage, Encryption, LogicalVolume, Store, StoreStep};
 
 use crate::file_system::FileSystem;
 use crate::mount_options::{FsOption, MountFlags};
@@ -194,6 +195,8 @@ pub enum Step {
     },
     /// Find a server that answers.
     Reach(Reach),
+    /// Find a monitor that answers.
+    ReachCluster(Cluster),
     /// Make a directory in a share of the server that was reached, and the missing ones above it. The share is
     /// mounted for that where nobody else sees it.
     MakeDirectoryOnShare {
@@ -210,6 +213,9 @@ pub enum Step {
         target: TargetPath,
         /// Which one.
         share: Share,
+        /// Who serves it where the kernel has no such file system.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        otherwise: Option<Box<Daemon>>,
     },
     /// Mount files in memory, all of them at once.
     MountFiles {
@@ -319,6 +325,7 @@ impl Step {
             // Others may use the directory by then.
             Self::MakeDirectoryOnShare { .. }
             | Self::Reach(_)
+            | Self::ReachCluster(_)
             | Self::Answer { .. }
             | Self::Format { .. }
             | Self::ExpectMount { .. }

@@ -7,15 +7,16 @@
 
 use crate::failure::{Code, Failure, Result};
 use crate::mount_options::MountFlags;
-use crate::plan::{
-    Checkout, Daemon, Nbd, NbdServer, Overlay, Plan, Propagation, Run, Step, Store, StoreStep, Upper,
-};
+use crate::plan::{Checkout, Daemon, Overlay, Plan, Propagation, Run, Step, Store, StoreStep, Upper};
 use crate::quantity::Quantity;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::path::{Component, Path, PathBuf};
 
 /// Where images live when the admin says nothing.
 pub const IMAGE_ROOT: &str = "/var/lib/flexvol/images";
+
+/// Where Ceph's keys are when the admin says nothing.
+const KEYRING_ROOT: &str = "/etc/ceph";
 
 /// The admin's word, from the side file's `policy`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +27,8 @@ pub struct Policy {
     pub bind_roots: Vec<PathBuf>,
     /// Directories below which `image` may use and make files; a relative `file` is taken below the first.
     pub image_roots: Vec<PathBuf>,
+    /// Directories below which `rbd` may read a key: whoever may name a file there logs in with it.
+    pub keyring_roots: Vec<PathBuf>,
     /// The servers that volumes may come from: names or addresses as the volumes spell them, or `*.` and a
     /// domain. Absent, it may be any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,6 +56,7 @@ impl Default for Policy {
         Self {
             bind_roots: Vec::new(),
             image_roots: vec![IMAGE_ROOT.into()],
+            keyring_roots: vec![KEYRING_ROOT.into()],
             servers: None,
             volume_groups: None,
             allow_suid: false,
@@ -100,7 +104,11 @@ impl Policy {
             Step::CreateImage { file, size, .. } => self.image(file).and(self.check_size(*size)),
             Step::GrowImage { size, .. } => self.check_size(*size),
             Step::Reach(reach) => self.check_servers(&reach.servers),
-            Step::MountShare { share, .. } => self.check_flags(share.flags),
+            Step::ReachCluster(cluster) => self.check_servers(&cluster.hosts()),
+            Step::MountShare { share, otherwise, .. } => {
+                otherwise.as_ref().map_or(Ok(()), |daemon| self.check_servers(&daemon.servers))?;
+                self.check_flags(share.flags)
+            }
             Step::Store(step) => self.check_store_step(step),
             Step::Mount { flags, .. }
             | Step::ShowStaged { flags, .. }
@@ -131,6 +139,11 @@ impl Policy {
     /// The root that allows this image file.
     pub fn image(&self, file: &Path) -> Result<Allowed> {
         below(file, &self.image_roots, "imageRoots")
+    }
+
+    /// The root that allows this file with a key.
+    pub fn keyring(&self, file: &Path) -> Result<Allowed> {
+        below(file, &self.keyring_roots, "keyringRoots")
     }
 
     /// Refuses sizes over the admin's limit.
@@ -176,15 +189,15 @@ impl Policy {
     fn check_store(&self, store: &Store) -> Result<()> {
         self.check_servers(&store.servers())?;
         match store {
-            Store::Qcow2(image) | Store::Nbd(Nbd { from: NbdServer::Image { image, .. }, .. }) => {
+            Store::Qcow2(image) => {
                 self.image(&image.file)?;
                 image.size.map_or(Ok(()), |size| self.check_size(size))
             }
+            Store::Rbd(image) => image.keyring.as_ref().map_or(Ok(()), |file| self.keyring(file).map(drop)),
             Store::Lvm(volume) => {
                 self.check_volume_group(&volume.group)?;
                 volume.size.map_or(Ok(()), |size| self.check_size(size))
             }
-            Store::Nbd(_) | Store::Iscsi(_) => Ok(()),
         }
     }
 

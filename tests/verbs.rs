@@ -93,6 +93,7 @@ fn plans() -> Vec<(String, Plan)> {
         ("rclone", &["mount", TARGET, r#"{"remote":"webdav","backend.url":"http://a"}"#]),
         ("webdav", &["mount", TARGET, r#"{"url":"http://a"}"#]),
         ("glusterfs", &["mount", TARGET, r#"{"server":"a","volume":"b"}"#]),
+        ("rbd", &["mount", TARGET, r#"{"monitors":"a","image":"b","kubernetes.io/secret/key":"YQ=="}"#]),
         ("cephfs", &["mount", TARGET, r#"{"monitors":"a","kubernetes.io/secret/key":"YQ=="}"#]),
         (
             "blobfuse",
@@ -107,9 +108,6 @@ fn plans() -> Vec<(String, Plan)> {
         ),
         ("lvm", &["unmountdevice", TARGET]),
         ("lvm", &["expandfs", r#"{"vg":"a","lv":"b"}"#, "", TARGET, "2147483648", "1073741824"]),
-        ("nbd", &["mountdevice", TARGET, "", r#"{"server":"a","export":"b"}"#]),
-        ("nbd", &["mount", TARGET, r#"{"file":"a","size":"1Gi"}"#]),
-        ("iscsi", &["mountdevice", TARGET, "", r#"{"targetPortal":"a","iqn":"iqn.2020-01.a:b"}"#]),
         ("qcow2", &["mountdevice", TARGET, "", r#"{"file":"a"}"#]),
         ("qcow2", &["mount", TARGET, r#"{"file":"a"}"#]),
         ("tmpfs", &["mount", TARGET, "{}"]),

@@ -7,7 +7,8 @@ use super::{NOT_SUPPORTED, say};
 use crate::driver;
 use crate::failure::Failure;
 use crate::plan::{
-    Checkout, Dialect, Goal, MountFrom, Overlay, Plan, Reach, Source, Step, StoreStep, Upper, Word,
+    Checkout, Cluster, Daemon, Dialect, Goal, MountFrom, Overlay, Plan, Reach, Share, Source, Step,
+    StoreStep, Upper, Word,
 };
 use crate::protocol::{Call, TargetPath, Verb};
 use crate::quantity::Quantity;
@@ -124,12 +125,8 @@ fn describe(step: &Step) -> String {
         Step::MakeDirectoryOnShare { share, path, owner } => {
             format!("make {} in {} if it is missing, mode {:04o}", path.display(), share.source, owner.mode)
         }
-        Step::MountShare { target, share } => {
-            let options: Vec<_> = share.options.iter().map(ToString::to_string).collect();
-            let kinds: Vec<_> = share.dialects.iter().map(dialect).collect();
-            let (source, kinds) = (&share.source, kinds.join(" or "));
-            format!("mount {source} at {target} ({}) as {kinds}: {}", share.flags, options.join(","))
-        }
+        Step::ReachCluster(cluster) => monitors(cluster),
+        Step::MountShare { target, share, otherwise } => shared(target, share, otherwise.as_deref()),
         Step::MountFiles { target, flags, files, owner, .. } => {
             let names: Vec<_> = files.iter().map(|file| file.name.as_str()).collect();
             format!("mount {} at {target} ({flags}), mode {:04o}", names.join(", "), owner.mode)
@@ -201,6 +198,23 @@ fn reaching(reach: &Reach) -> String {
     match reach.patience {
         0 => format!("look up {servers}"),
         patience => format!("connect to port {} of {servers}, for {patience} s each", reach.port),
+    }
+}
+
+fn shared(target: &TargetPath, share: &Share, otherwise: Option<&Daemon>) -> String {
+    let options: Vec<_> = share.options.iter().map(ToString::to_string).collect();
+    let kinds: Vec<_> = share.dialects.iter().map(dialect).collect();
+    let (source, flags, kinds, options) = (&share.source, share.flags, kinds.join(" or "), options.join(","));
+    let otherwise = otherwise.map(|daemon| format!("; without, by {}", daemon.program)).unwrap_or_default();
+    format!("mount {source} at {target} ({flags}) as {kinds}: {options}{otherwise}")
+}
+
+fn monitors(cluster: &Cluster) -> String {
+    let monitors: Vec<_> = cluster.monitors.iter().map(ToString::to_string).collect();
+    let monitors = monitors.join(", then ");
+    match cluster.patience {
+        0 => format!("look up {monitors}"),
+        patience => format!("connect to {monitors}, for {patience} s each"),
     }
 }
 

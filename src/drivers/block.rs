@@ -150,16 +150,8 @@ impl Volume {
         Ok(self)
     }
 
-    /// The same volume, with a line of the Secret that it can do without.
-    pub(super) fn with_optional_secret(
-        mut self,
-        (name, spec): (&'static str, &SecretSpec),
-        volume: &Options,
-    ) -> Result<Self> {
-        if let Some(secret) = super::fuse::secret_line(volume, spec)? {
-            self.credentials.insert(name, secret);
-        }
-        Ok(self)
+    pub(super) fn is_read_only(&self) -> bool {
+        self.disk.flags.read_only
     }
 
     fn attachment(&self) -> Attachment {

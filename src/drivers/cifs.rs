@@ -286,7 +286,7 @@ impl Driver for Cifs {
             Step::MakeDirectoryOnShare { share, path: path.clone(), owner }
         });
         let prepare = Step::PrepareTarget { target: target.clone() };
-        let mount = Step::MountShare { target: target.clone(), share };
+        let mount = Step::MountShare { target: target.clone(), share, otherwise: None };
         let steps = [Some(find), made, Some(prepare), Some(mount)];
         Ok(Plan {
             goal: Goal::Mounted { target: target.clone(), view },

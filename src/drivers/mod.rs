@@ -3,6 +3,7 @@
 pub mod bind;
 pub mod blobfuse;
 mod block;
+mod ceph;
 pub mod cephfs;
 pub mod cifs;
 mod disk;
@@ -11,13 +12,12 @@ mod fuse;
 pub mod git;
 pub mod glusterfs;
 pub mod image;
-pub mod iscsi;
 pub mod lizardfs;
 pub mod lvm;
-pub mod nbd;
 pub mod nfs;
 pub mod overlay;
 pub mod qcow2;
+pub mod rbd;
 pub mod rclone;
 pub mod s3;
 pub mod secretfiles;
@@ -40,9 +40,8 @@ pub const ALL: &[&dyn Driver] = &[
     &nfs::Nfs,
     &cifs::Cifs,
     &qcow2::Qcow2::DRIVER,
+    &rbd::Rbd::DRIVER,
     &lvm::Lvm::DRIVER,
-    &nbd::NbdDriver::DRIVER,
-    &iscsi::IscsiDriver::DRIVER,
     &secretfiles::SecretFiles,
     &overlay::OverlayDriver,
     &sshfs::Sshfs,

@@ -251,7 +251,11 @@ impl Driver for Nfs {
         let mount = if wants_helper(&options) {
             Step::Run(helper(target, &options, &source, flags, &further))
         } else {
-            Step::MountShare { target: target.clone(), share: share(&options, source, flags, &further) }
+            Step::MountShare {
+                target: target.clone(),
+                share: share(&options, source, flags, &further),
+                otherwise: None,
+            }
         };
         let prepare = Step::PrepareTarget { target: target.clone() };
         let steps = [Some(find), made, Some(prepare), Some(mount)];

@@ -4,7 +4,8 @@
 //! Nothing here depends on where the device comes from; the little that does is a [`Disk`]'s. A lock, of the
 //! image file or of the store, keeps every other call on the same device out until this one ends.
 
-use super::node::{Node, open_place};
+use super::network::errno_of;
+use super::node::{Node, Undo, open_place};
 use super::{image, store};
 use crate::failure::{Code, Failure};
 use crate::file_system::FileSystem;
@@ -13,11 +14,13 @@ use crate::protocol::{TargetPath, Verb};
 use crate::sys::deadline::Deadline;
 use crate::sys::image_file::Formatting;
 use crate::sys::lock::Lock;
+use crate::sys::mount::{NewMount, Parameter};
 use crate::sys::place::Look;
 use crate::sys::window::Window;
 use crate::sys::{format, mount_table, signature};
 use anyhow::{Context, Result, bail};
 use rustix::fs::fsync;
+use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
@@ -197,6 +200,28 @@ impl Node<'_> {
             bail!(Failure::new(Code::Denied, text));
         }
         Ok(Recognised { kind, path: disk.path().display().to_string(), read_only })
+    }
+
+    /// Read-only as a whole if that is how it is asked for, unless another mount of it on this node is not: then this
+    /// mount alone is.
+    pub(super) fn mount_device(
+        &mut self,
+        target: &TargetPath,
+        wanted: Option<&str>,
+        flags: MountFlags,
+        options: &[Parameter<'_>],
+    ) -> Result<Option<Undo>> {
+        let device = self.recognise(wanted, flags)?;
+        self.note_written()?;
+        let (file_system, source) = (device.kind.name(), device.path.as_str());
+        let superblock_read_only = device.read_only;
+        let new = NewMount { file_system, source, flags, superblock_read_only, options };
+        match self.mount(target, &new) {
+            Err(error) if superblock_read_only && errno_of(&error) == Some(Errno::BUSY) => {
+                self.mount(target, &NewMount { superblock_read_only: false, ..new })
+            }
+            mounted => mounted,
+        }
     }
 
     pub(super) fn grow_file_system(&self, target: &TargetPath) -> Result<()> {

@@ -5,6 +5,7 @@
 //! back in reverse and say what could not be taken back. What a step means on a real node is [`node`]'s
 //! business; the tests put a world of their own in its place and let any step fail.
 
+mod ceph;
 mod checkout;
 mod daemon;
 mod disk;

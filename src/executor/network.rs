@@ -1,8 +1,9 @@
 //! The steps of shares: find the server, make a directory on it, mount it, and say what went wrong.
 
+use super::daemon;
 use super::node::{Node, Undo, open_place};
 use crate::failure::{Code, Failure};
-use crate::plan::{Dialect, Ownership, Reach, Share, ShareValue};
+use crate::plan::{Daemon, Dialect, Ownership, Reach, Share, ShareValue};
 use crate::protocol::TargetPath;
 use crate::sys::mount::{self, NewMount, Parameter, Value, Way};
 use crate::sys::{below, network};
@@ -20,6 +21,13 @@ pub(super) struct Reached {
     pub(super) name: String,
     address: String,
     client: String,
+}
+
+impl Reached {
+    /// One that is called by its address and port.
+    pub(super) fn at(address: SocketAddr, client: IpAddr) -> Self {
+        Self { name: address.to_string(), address: address.ip().to_string(), client: client.to_string() }
+    }
 }
 
 impl Node<'_> {
@@ -71,12 +79,21 @@ impl Node<'_> {
         self.reached.as_ref().context("no server was looked for: the plan lacks a step")
     }
 
-    pub(super) fn mount_share(&mut self, target: &TargetPath, share: &Share) -> Result<Option<Undo>> {
+    pub(super) fn mount_share(
+        &mut self,
+        target: &TargetPath,
+        share: &Share,
+        otherwise: Option<&Daemon>,
+    ) -> Result<Option<Undo>> {
         let reached = self.reached()?;
         let place = open_place(target)?;
-        let id = each_dialect(share, reached, |new| mount::mount(new, &place, Way::Detached))?;
-        self.mount_id = Some(id);
-        Ok(Some(Undo::Unmount(target.clone())))
+        match (each_dialect(share, reached, |new| mount::mount(new, &place, Way::Detached)), otherwise) {
+            (Err(error), Some(daemon)) if lacks_file_system(&error) => daemon::serve(self, daemon),
+            (mounted, _) => {
+                self.mount_id = Some(mounted?);
+                Ok(Some(Undo::Unmount(target.clone())))
+            }
+        }
     }
 
     /// The share hangs on nothing but a descriptor, and is gone with it.
@@ -126,7 +143,14 @@ fn parameters<'a>(share: &'a Share, dialect: &'a Dialect, reached: &'a Reached) 
     own.chain(common).collect()
 }
 
-fn errno_of(error: &anyhow::Error) -> Option<Errno> {
+/// Whether the kernel has no such file system, not even one to load.
+fn lacks_file_system(error: &anyhow::Error) -> bool {
+    let is_missing = |failure: &Failure| failure.code() == Code::ToolMissing;
+    errno_of(error) == Some(Errno::NODEV) || error.downcast_ref().is_some_and(is_missing)
+}
+
+/// The kernel's number, if it is one of the causes.
+pub(super) fn errno_of(error: &anyhow::Error) -> Option<Errno> {
     error.chain().find_map(|cause| cause.downcast_ref::<Errno>().copied())
 }
 
@@ -144,8 +168,9 @@ fn explain(error: anyhow::Error, file_system: &str, source: &str) -> anyhow::Err
 
 /// What a number means for this kind of share, and what to do.
 fn hint(file_system: &str, errno: Errno) -> Option<&'static str> {
-    let smb = file_system == "cifs";
+    let (smb, ceph) = (file_system == "cifs", file_system == "ceph");
     Some(match errno {
+        _ if ceph => return hint_of_ceph(errno),
         Errno::ACCESS if smb => {
             "the server refuses user and password: check the Secret's username, password and domain, and that the user may use the share"
         }
@@ -176,6 +201,21 @@ fn hint(file_system: &str, errno: Errno) -> Option<&'static str> {
         }
         Errno::TIMEDOUT => "the server does not answer: check it, the network and the firewalls",
         Errno::STALE => "the export was made anew on the server: unmount it everywhere and mount it again",
+        _ => return None,
+    })
+}
+
+fn hint_of_ceph(errno: Errno) -> Option<&'static str> {
+    Some(match errno {
+        Errno::ACCESS | Errno::PERM | Errno::NOKEY => {
+            "the cluster refuses user and key, or the user may not use that directory: check option user, the Secret's key, and what ceph auth get says of the user"
+        }
+        Errno::HOSTUNREACH => {
+            "no metadata server serves that file system, or the cluster refuses user and key: check fsName, user, the Secret's key, and ceph fs status"
+        }
+        Errno::NOENT => "there is no such directory: check path and fsName",
+        Errno::INVAL => "an option does not suit this kernel: check mountOptions and msMode",
+        Errno::TIMEDOUT | Errno::IO => "the cluster does not answer: check its monitors and metadata servers",
         _ => return None,
     })
 }

@@ -2,7 +2,7 @@
 
 use super::files::Content;
 use super::record::Record;
-use super::{Standing, Subject, World, checkout, daemon, disk, image, network, run, store, unmount};
+use super::{Standing, Subject, World, ceph, checkout, daemon, disk, image, network, run, store, unmount};
 use crate::failure::{Code, Failure};
 use crate::mount_options::MountFlags;
 use crate::plan::{Goal, MountFrom, Ownership, Propagation, Source, Step, View};
@@ -188,17 +188,11 @@ impl<'a> Node<'a> {
                     &NewMount { file_system, source, flags, superblock_read_only: false, options },
                 )
             }
-            MountFrom::AttachedDevice => {
-                let device = self.recognise(file_system, flags)?;
-                self.note_written()?;
-                let (file_system, source) = (device.kind.name(), device.path.as_str());
-                let superblock_read_only = device.read_only;
-                self.mount(target, &NewMount { file_system, source, flags, superblock_read_only, options })
-            }
+            MountFrom::AttachedDevice => self.mount_device(target, file_system, flags, options),
         }
     }
 
-    fn mount(&mut self, target: &TargetPath, new: &NewMount<'_>) -> Result<Option<Undo>> {
+    pub(super) fn mount(&mut self, target: &TargetPath, new: &NewMount<'_>) -> Result<Option<Undo>> {
         self.mount_id = Some(mount::mount(new, &open_place(target)?, Way::Detached)?);
         Ok(Some(Undo::Unmount(target.clone())))
     }
@@ -373,7 +367,13 @@ impl World for Node<'_> {
             Step::MakeDirectoryOnShare { share, path, owner } => {
                 self.make_directory_on_share(share, path, *owner).map(|()| None)
             }
-            Step::MountShare { target, share } => self.mount_share(target, share),
+            Step::ReachCluster(cluster) => {
+                self.reached = Some(ceph::reach(cluster, &self.deadline)?);
+                Ok(None)
+            }
+            Step::MountShare { target, share, otherwise } => {
+                self.mount_share(target, share, otherwise.as_deref())
+            }
             Step::MountOverlay { target, overlay } => self.mount_overlay(target, overlay),
             Step::MountFiles { target, source, options, flags, files, owner } => {
                 self.mount_files(target, (source, options, *flags), &Content { files, owner: *owner })

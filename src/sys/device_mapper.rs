@@ -1,5 +1,6 @@
 //! Device mapper: which devices it has, and what its programs have to be told where udev does not run.
 
+use super::deadline::Deadline;
 use super::helper::Helper;
 use anyhow::{Context, Result};
 use rustix::fs::{major, minor, stat};
@@ -30,4 +31,18 @@ pub fn find(name: &str, (start, length): (&str, usize)) -> Result<Option<PathBuf
     let identifier = says("uuid");
     let is_kind = identifier.trim_end().len() == length && identifier.starts_with(start);
     Ok((says("name").trim_end() == name && is_kind).then_some(path))
+}
+
+/// Removes a device that nobody uses, if there is one of this name: also one that a killed program left without a table, of
+/// which neither /sys nor /dev knows.
+pub fn remove(name: &str, deadline: &Deadline) -> Result<()> {
+    let dmsetup =
+        |words: &[&str]| Helper::find("dmsetup").map(|helper| without_udev(helper).args(words).args([name]));
+    // Nodes without it keep what is left.
+    let Ok(asked) = dmsetup(&["info", "--columns", "--noheadings"]) else { return Ok(()) };
+    if !asked.run(deadline)?.success() {
+        return Ok(());
+    }
+    let removed = dmsetup(&["remove", "--retry"])?.run_to_success(deadline);
+    removed.with_context(|| format!("remove device {name}")).map(drop)
 }

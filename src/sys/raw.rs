@@ -6,6 +6,7 @@
 
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -115,6 +116,15 @@ pub(super) fn set_loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut request = InterfaceFlags { name, flags: 0x1 | 0x40, unused: [0; 22] };
     // SAFETY: the kernel reads at most sizeof(struct ifreq) bytes, the size asserted above.
     unsafe { ioctl(socket, 0x8914, ptr::from_mut(&mut request).cast()) }.map(drop)
+}
+
+/// Adds a key of this type to the key ring of the calling thread, which ends with it (`KEY_SPEC_THREAD_KEYRING`).
+pub(super) fn add_thread_key(kind: &CStr, name: &CStr, bytes: &[u8]) -> io::Result<()> {
+    // SAFETY: the kernel reads two strings that end, and as many bytes as there are.
+    let id = unsafe {
+        libc::syscall(libc::SYS_add_key, kind.as_ptr(), name.as_ptr(), bytes.as_ptr(), bytes.len(), -1_i32)
+    };
+    if id < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// # Safety

@@ -5,12 +5,8 @@ use super::{Case, case};
 /// What the volumes say that are staged.
 const IMAGE: &str = r#"{"file":"web.qcow2","size":"1Gi"}"#;
 
-/// A server's disk.
-const EXPORT: &str = r#"{"server":"nbd.example.com","export":"web"}"#;
-
-/// A target's unit, and one that asks for a password.
-const UNIT: &str = r#"{"targetPortal":"10.0.0.7:3260","iqn":"iqn.2020-01.com.example:web","lun":"1"}"#;
-const CHAP: &str = r#"{"targetPortal":"10.0.0.7:3260","iqn":"iqn.2020-01.com.example:web","lun":"1","chapAuthSession":"true"}"#;
+/// What those say that a Secret opens: kubelet hands it to `mount` alone.
+const RBD: &str = r#"{"monitors":"10.0.0.2,10.0.0.1:6789","image":"web"}"#;
 
 pub(super) const CASES: &[Case] = &[
     case("qcow2-attach", "qcow2", "{}", &["attach", IMAGE, "node-1"]),
@@ -111,50 +107,32 @@ pub(super) const CASES: &[Case] = &[
     case("lvm-waitforattach", "lvm", "{}", &["waitforattach", "lvm:data/web", r#"{"vg":"data","lv":"web"}"#]),
     case("lvm-detach", "lvm", "{}", &["detach", "pv1", "node-1"]),
     case("lvm-unmount", "lvm", "{}", &["unmount", "@"]),
-    case("nbd-attach", "nbd", "{}", &["attach", EXPORT, "node-1"]),
-    case("nbd-mountdevice", "nbd", "{}", &["mountdevice", "@", "", EXPORT]),
+    case("rbd-attach", "rbd", "{}", &["attach", RBD, "node-1"]),
+    case("rbd-mountdevice", "rbd", "{}", &["mountdevice", "@", "", RBD]),
     case(
-        "nbd-all",
-        "nbd",
-        r#"{"policy":{"servers":["*.example.com"]}}"#,
+        "rbd-mount",
+        "rbd",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"monitors":"10.0.0.2,10.0.0.1:6789","image":"web","kubernetes.io/secret/key":"aHVudGVyMg=="}"#,
+        ],
+    ),
+    case(
+        "rbd-all",
+        "rbd",
+        r#"{"policy":{"keyringRoots":["/srv/keys"],"servers":["*.ceph.test"]}}"#,
         &[
             "mountdevice",
             "@",
             "",
-            r#"{"host":"nbd.example.com","port":"10810","name":"a b","nameserver":"10.96.0.10","connectTimeout":"2","timeout":"60","fsType":"xfs","kubernetes.io/readwrite":"ro"}"#,
+            r#"{"monitors":"[\"a.ceph.test:3300\",\"b.ceph.test:3300\"]","blockPool":"fast","namespace":"web","image":"data","snapshot":"monday","user":"web","keyring":"/srv/keys/web.keyring","nameserver":"10.96.0.10","connectTimeout":"2","requestTimeout":"60","fsType":"xfs","mountOptions":"noatime","kubernetes.io/readwrite":"ro"}"#,
         ],
     ),
-    case("nbd-ipv6", "nbd", "{}", &["attach", r#"{"server":"fd00::7"}"#, "node-1"]),
-    case(
-        "nbd-image",
-        "nbd",
-        "{}",
-        &["mountdevice", "@", "", r#"{"file":"web.img","imageFormat":"raw","size":"1Gi"}"#],
-    ),
-    case("nbd-image-attach", "nbd", "{}", &["attach", r#"{"file":"web.qcow2"}"#, "node-1"]),
-    case("nbd-waitforattach", "nbd", "{}", &["waitforattach", "nbd://a:10809/b", EXPORT]),
-    case("nbd-detach", "nbd", "{}", &["detach", "pv1", "node-1"]),
-    case("nbd-unmountdevice", "nbd", "{}", &["unmountdevice", "@"]),
-    case("nbd-unmount", "nbd", "{}", &["unmount", "@"]),
-    case("nbd-mount-staged", "nbd", "{}", &["mount", "@", EXPORT]),
-    case("nbd-expandfs", "nbd", "{}", &["expandfs", EXPORT, "", "@", "2147483648", "1073741824"]),
-    case("iscsi-attach", "iscsi", "{}", &["attach", UNIT, "node-1"]),
-    case("iscsi-waitforattach", "iscsi", "{}", &["waitforattach", "iscsi:a:0", UNIT]),
-    case("iscsi-detach", "iscsi", "{}", &["detach", "pv1", "node-1"]),
-    case("iscsi-mountdevice", "iscsi", "{}", &["mountdevice", "@", "", UNIT]),
-    case("iscsi-unmountdevice", "iscsi", "{}", &["unmountdevice", "@"]),
-    case("iscsi-mount-staged", "iscsi", "{}", &["mount", "@", UNIT]),
-    case("iscsi-unmount", "iscsi", "{}", &["unmount", "@"]),
-    case("iscsi-expandfs", "iscsi", "{}", &["expandfs", UNIT, "", "@", "2147483648", "1073741824"]),
-    case("iscsi-chap-mountdevice", "iscsi", "{}", &["mountdevice", "@", "", CHAP]),
-    case(
-        "iscsi-all",
-        "iscsi",
-        r#"{"policy":{"servers":["10.0.0.7","10.0.0.8","[fd00::7]"]}}"#,
-        &[
-            "mount",
-            "@",
-            r#"{"targetPortal":"10.0.0.7:3261","portals":"[\"10.0.0.8\",\"[fd00::7]:3260\"]","iqn":"iqn.2020-01.com.example:web","lun":"3","iscsiInterface":"eth1","initiatorName":"iqn.2020-01.com.example:us","discovery":"true","chapAuthDiscovery":"true","chapAuthSession":"true","connectTimeout":"2","timeout":"60","kubernetes.io/secret/node.session.auth.username":"aHVudGVyMg==","kubernetes.io/secret/node.session.auth.password":"aHVudGVyMg==","kubernetes.io/secret/node.session.auth.username_in":"aHVudGVyMg==","kubernetes.io/secret/node.session.auth.password_in":"aHVudGVyMg==","kubernetes.io/secret/discovery.sendtargets.auth.username":"aHVudGVyMg==","kubernetes.io/secret/discovery.sendtargets.auth.password":"aHVudGVyMg=="}"#,
-        ],
-    ),
+    case("rbd-waitforattach", "rbd", "{}", &["waitforattach", "rbd:a:6789/rbd/web", RBD]),
+    case("rbd-detach", "rbd", "{}", &["detach", "pv1", "node-1"]),
+    case("rbd-unmountdevice", "rbd", "{}", &["unmountdevice", "@"]),
+    case("rbd-unmount", "rbd", "{}", &["unmount", "@"]),
+    case("rbd-expandfs", "rbd", "{}", &["expandfs", RBD, "", "@", "2147483648", "1073741824"]),
 ];

@@ -147,6 +147,26 @@ pub(super) const CASES: &[Case] = &[
             r#"{"monitors":"10.0.0.1:6789,[fd00::7]","path":"/jupyter/","fsName":"myfs","mountUser":"web","mountOptions":"noexec","kubernetes.io/readwrite":"ro","kubernetes.io/secret/key":"aHVudGVyMg=="}"#,
         ],
     ),
+    case(
+        "cephfs-fuse",
+        "cephfs",
+        "{}",
+        &[
+            "mount",
+            "@",
+            r#"{"monitors":"10.0.0.1:6789,[fd00::7]","path":"/jupyter/","fsName":"myfs","mountUser":"web","mounter":"fuse","mountOptions":"noexec","kubernetes.io/readwrite":"ro","kubernetes.io/secret/key":"aHVudGVyMg=="}"#,
+        ],
+    ),
+    case(
+        "cephfs-kernel",
+        "cephfs",
+        r#"{"deadlines":{"mount":20},"policy":{"servers":["*.ceph.test"]}}"#,
+        &[
+            "mount",
+            "@",
+            r#"{"monitors":"a.ceph.test:3300,b.ceph.test:3300","mdsNamespace":"web","user":"web","mounter":"kernel","nameserver":"10.96.0.10","connectTimeout":"2","mountOptions":"noatime,recover_session=clean","kubernetes.io/secret/key":"aHVudGVyMg=="}"#,
+        ],
+    ),
     case("cephfs-unmount", "cephfs", "{}", &["unmount", "@"]),
     case(
         "blobfuse-key",

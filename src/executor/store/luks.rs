@@ -90,7 +90,7 @@ pub(super) fn format(device: &Path, passphrase: &Secret, deadline: &Deadline) ->
         .map(drop)
 }
 
-/// Opens it. Without the kernel's key ring, so that it can grow without the passphrase, which then nobody has.
+/// Opens it, after clearing away what a killed call left of that. Without the kernel's key ring, so that it can grow without the passphrase, which then nobody has.
 pub(super) fn open(
     device: &Path,
     id: &Id,
@@ -98,6 +98,7 @@ pub(super) fn open(
     read_only: bool,
     deadline: &Deadline,
 ) -> Result<()> {
+    clear(id, deadline)?;
     let helper = cryptsetup()?
         .args(["open", "--type", "luks", "--disable-keyring"])
         .args(read_only.then_some("--readonly"))
@@ -126,13 +127,18 @@ fn with_passphrase(helper: Helper, passphrase: &Secret, deadline: &Deadline) -> 
     }
 }
 
-/// Closes it; nobody uses it any more.
+/// Closes it, or what there is of it; nobody uses it any more.
 pub(super) fn close(id: &Id, deadline: &Deadline) -> Result<()> {
-    cryptsetup()?
-        .args(["close", &name(id)])
-        .run_to_success(deadline)
-        .context("close the encryption")
-        .map(drop)
+    if is_open(id) {
+        let close = cryptsetup()?.args(["close", &name(id)]);
+        close.run_to_success(deadline).context("close the encryption")?;
+    }
+    clear(id, deadline)
+}
+
+/// A device without a node is one whose making was cut short.
+fn clear(id: &Id, deadline: &Deadline) -> Result<()> {
+    device_mapper::remove(&name(id), deadline)
 }
 
 /// Lets it take all of the device below.

@@ -42,6 +42,8 @@ impl Backend for LogicalVolume {
         self.claim(at, with)?;
         let activate = ["lvchange", "--activate", "ey", "--ignoreactivationskip"];
         if self.find(at)?.is_none() {
+            // Without a node its making was cut short, and LVM may take it for active.
+            device_mapper::remove(&self.mapped(), at.deadline)?;
             self.lvm(at.deadline, &activate, &[&self.name()])
                 .with_context(|| format!("activate {}", self.name()))?;
         }
@@ -59,9 +61,7 @@ impl Backend for LogicalVolume {
     }
 
     fn detach(&self, at: &Site<'_>, _: Option<&Path>) -> Result<()> {
-        if self.find(at)?.is_some() {
-            self.deactivate(at.deadline)?;
-        }
+        self.deactivate(at.deadline)?;
         self.release(at)
     }
 
@@ -137,21 +137,13 @@ impl LogicalVolume {
         self.change(at, &["--deltag", BEGUN, "--addtag", FRESH])
     }
 
+    /// The kernel may have it still if the disks of the group are gone, or its making was cut short.
     fn deactivate(&self, deadline: &Deadline) -> Result<()> {
-        let gone = match self.run(deadline, &["lvchange", "--activate", "n"], &[&self.name()])? {
-            outcome if outcome.success() => return Ok(()),
-            outcome if is_gone(&outcome) => outcome,
-            outcome => {
-                return Err(self.refused(&outcome)).with_context(|| format!("deactivate {}", self.name()));
-            }
-        };
-        // The disks of the group are gone from the node, and the kernel has the volume still.
-        let helper = device_mapper::without_udev(Helper::find("dmsetup")?);
-        helper
-            .args(["remove", "--retry", &self.mapped()])
-            .run_to_success(deadline)
-            .with_context(|| gone.describe("lvm"))
-            .map(drop)
+        let outcome = self.run(deadline, &["lvchange", "--activate", "n"], &[&self.name()])?;
+        if !outcome.success() && !is_gone(&outcome) {
+            return Err(self.refused(&outcome)).with_context(|| format!("deactivate {}", self.name()));
+        }
+        device_mapper::remove(&self.mapped(), deadline)
     }
 
     fn untag(&self, at: &Site<'_>, tag: &str) -> Result<()> {

@@ -9,12 +9,10 @@
 
 mod decrypt;
 mod holding;
-mod iscsi;
 mod luks;
 mod lvm;
-mod nbd;
 mod qcow2;
-mod qemu;
+mod rbd;
 
 use super::disk::{Device, Disk, Guard};
 use super::image::device_number;
@@ -114,9 +112,8 @@ pub(super) struct Found {
 fn backend(store: &Store) -> &dyn Backend {
     match store {
         Store::Qcow2(image) => image,
+        Store::Rbd(image) => &**image,
         Store::Lvm(volume) => volume,
-        Store::Nbd(nbd) => nbd,
-        Store::Iscsi(unit) => unit,
     }
 }
 
@@ -372,7 +369,7 @@ fn let_go(at: &Site<'_>, mut holding: Holding, target: &TargetPath) -> Result<()
         holding.targets.remove(target.as_path());
         return holding.write();
     }
-    if holding.encrypted && luks::is_open(at.id) {
+    if holding.encrypted {
         wait_until_free(&luks::path(at.id), at.deadline)?;
         luks::close(at.id, at.deadline)?;
     }

@@ -58,6 +58,8 @@ says "guest: lvm: it is refused" '*data/web-1 is in use by node node-7*lvchange 
 says "guest: lvm: and rests" '' active
 says "guest: lvm: its tag stays" flexvol.in-use.node-7 says_of lv_tags web-1
 says "guest: lvm: before a reboot this node had it" '' quietly lvm_ lvchange --deltag flexvol.in-use.node-7 --addtag "$node_tag" data/web-1
+says "guest: lvm: and did not make its device to the end" '' quietly sh -c \
+    'export DM_DISABLE_UDEV=1; dmsetup create --notable data-web--1 && rm -f /dev/mapper/data-web--1'
 says "guest: lvm: it is mounted" "$ok" stage lvm "$linear"
 says "guest: lvm: it is let go" "$ok" unstage lvm
 says "guest: lvm: and its tag" '' says_of lv_tags web-1

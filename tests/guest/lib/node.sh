@@ -75,7 +75,7 @@ network() {
     nft -f - <<'NFT'
 table ip fault {
     set silent { type ipv4_addr; }
-    chain input { type filter hook input priority 0; ip daddr @silent drop; }
+    chain input { type filter hook input priority 0; ip daddr @silent drop; ip saddr @silent drop; }
 }
 NFT
 }

@@ -1,0 +1,165 @@
+#!/usr/bin/env bash
+# rbd: the kernel's client against a real cluster, without any of Ceph's programs.
+chapter "rbd"
+name_server ceph.test "$CEPH"
+name_server dead-ceph.test 127.0.6.9
+drop_server dead-ceph.test
+install_driver rbd '{}'
+says "guest: rbd: the cluster is reached" '' quietly reach_ceph
+says "guest: rbd: none of its programs" '' sh -c 'command -v rbd ceph mount.ceph'
+
+ceph_key=$(<ceph/user.key)
+by_ceph='"monitors":"ceph.test:6789","user":"user","connectTimeout":"1"'
+ceph_secret=$(secret key "$ceph_key")
+image() {
+    printf '%s,"image":"%s"' "$by_ceph" "$1"
+}
+
+# block_life NAME OPTIONS: what pods see of one device, and what is left of it.
+block_life() {
+    local name=$1 options=$2 pod
+    says "$name: mount" "$ok" set_up one rbd "$options" || return
+    says "$name: mount again" "$ok" set_up one rbd "$options"
+    says "$name: write" '' in_volume one rbd write data "of $name"
+    says "$name: a second pod" "$ok" set_up two rbd "$options"
+    says "$name: it sees the data" "of $name" in_volume two rbd cat data
+    says "$name: one device" '1' sh -c 'ls -d /dev/rbd[0-9]* | wc -l'
+    says "$name: a read-only pod" "$ok" set_up ro rbd "$options"',"kubernetes.io/readwrite":"ro"'
+    says "$name: it cannot write" '*[Rr]ead-only file system*' in_volume ro rbd write data2 no
+    for pod in one two ro; do
+        says "$name: unmount $pod" "$ok" tear_down "$pod" rbd
+        says "$name: pod $pod is gone" '' remove_pod "$pod" rbd
+    done
+    says "$name: unmount again" "$ok" tear_down one rbd
+    says "$name: nothing is left" '' mapped
+    says "$name: mount it later" "$ok" set_up one rbd "$options"
+    says "$name: the data is still there" "of $name" in_volume one rbd cat data
+    says "$name: unmount at last" "$ok" tear_down one rbd
+    says "$name: nothing is left at last" '' mapped
+}
+
+watch_processes
+block_life "guest: rbd" "$(image claimed),$ceph_secret"
+says "guest: rbd: mount for a look" "$ok" set_up one rbd "$(image claimed),$ceph_secret"
+# Not by a program: whoever looks at processes would see the key there.
+shown() {
+    [[ $(cat /sys/bus/rbd/devices/*/* 2>/dev/null) != *"$ceph_key"* ]] || echo shown
+}
+says "guest: rbd: the key is not in /sys" '' shown
+says "guest: rbd: it is claimed" '*exclusive*' sh -c 'cat /sys/bus/rbd/devices/*/config_info'
+says "guest: rbd: one that is claimed cannot grow" '*"Failure"*unmount it everywhere*' \
+    "$PLUGINS/example~rbd/rbd" expandfs "{$(image claimed)}" '' "$(target one rbd)" 33554432 16777216
+says "guest: rbd: unmount after a look" "$ok" tear_down one rbd
+unwatch
+says "guest: rbd: nothing of the key anywhere" '' betrayed "$ceph_key"
+rm /tmp/watched
+
+by_file=$(image claimed)',"keyring":"/etc/ceph/user.keyring"'
+says "guest: rbd: staged: mountdevice" "$ok" stage rbd "$by_file"
+says "guest: rbd: staged: mountdevice again" "$ok" stage rbd "$by_file"
+says "guest: rbd: staged: a pod" "$ok" set_up one rbd "$by_file"
+says "guest: rbd: staged: it reads" 'of guest: rbd' in_volume one rbd cat data
+says "guest: rbd: staged: unmount" "$ok" tear_down one rbd
+says "guest: rbd: staged: the device is there" '*claimed*' mapped
+says "guest: rbd: staged: unmountdevice" "$ok" unstage rbd
+says "guest: rbd: staged: nothing is left" '' mapped
+says "guest: rbd: a keyring elsewhere" '*"Failure"*policy.keyringRoots*' stage rbd "$(image plain)"',"keyring":"/job/ceph/user.keyring"'
+says "guest: rbd: a keyring without the user" '*"Failure"*client.else*' \
+    stage rbd "${by_file/'"user":"user"'/'"user":"else"'}"
+
+says "guest: rbd: the second protocol" "$ok" \
+    set_up one rbd "${by_ceph/6789/3300},\"msMode\":\"prefer-crc\",\"image\":\"claimed\",$ceph_secret"
+says "guest: rbd: the second protocol, unmount" "$ok" tear_down one rbd
+says "guest: rbd: a snapshot is made" 'done' ask_ceph snap claimed monday
+monday="$(image claimed)"',"snapshot":"monday"'",$ceph_secret"
+says "guest: rbd: a snapshot" "$ok" set_up one rbd "$monday"',"kubernetes.io/readwrite":"ro"'
+says "guest: rbd: a snapshot is read" 'of guest: rbd' in_volume one rbd cat data
+says "guest: rbd: a snapshot, unmount" "$ok" tear_down one rbd
+says "guest: rbd: a snapshot is not written" '*"Failure"*readOnly*' set_up one rbd "$monday"
+
+grown="$(image grown)"',"exclusive":"false"'
+grow=("$PLUGINS/example~rbd/rbd" expandfs "{$grown}" '' "$(target one rbd)" 33554432 16777216)
+says "guest: rbd: before it grows" "$ok" set_up one rbd "$grown,$ceph_secret"
+says "guest: rbd: the image has to grow first" '*"Failure"*rbd resize*' "${grow[@]}"
+says "guest: rbd: the image grows" 'done' ask_ceph resize grown 32M
+says "guest: rbd: so does the file system" "$ok" "${grow[@]}"
+says "guest: rbd: it has grown" grown sh -c "df -m '$(target one rbd)' | awk 'NR == 2 {print (\$2 > 20 ? \"grown\" : \"small\")}'"
+says "guest: rbd: after it has grown" "$ok" tear_down one rbd
+
+# Killed wherever it is, supervisor and worker.
+killed() {
+    local call
+    set -m
+    set_up one rbd "$(image claimed),$ceph_secret" >/dev/null 2>&1 &
+    call=$!
+    sleep "$1"
+    kill -KILL -- "-$call"
+    pkill -KILL -f "example~rbd/rbd mount"
+    wait "$call"
+    true
+} 2>/dev/null
+for moment in 0.05 0.15 0.3; do
+    says "guest: rbd: killed after $moment s" '' killed "$moment"
+    says "guest: rbd: killed after $moment s, mounted again" "$ok" in_the_end set_up one rbd "$(image claimed),$ceph_secret"
+    says "guest: rbd: killed after $moment s, the data" 'of guest: rbd' in_volume one rbd cat data
+    says "guest: rbd: killed after $moment s, unmounted" "$ok" tear_down one rbd
+    says "guest: rbd: killed after $moment s, nothing is left" '' mapped
+done
+says "guest: rbd: killed and only unmounted" '' killed 0.2
+says "guest: rbd: killed, unmount" "$ok" in_the_end tear_down one rbd
+says "guest: rbd: killed, unmount, nothing is left" '' mapped
+
+says "guest: rbd: another node has it" '' another_node claimed
+says "guest: rbd: it is refused" '*"Failure"*another node*' set_up one rbd "$(image claimed),$ceph_secret"
+says "guest: rbd: another node lets go" '' leave_it
+says "guest: rbd: and it is not" "$ok" set_up one rbd "$(image claimed),$ceph_secret"
+says "guest: rbd: named otherwise it is refused" '*"Failure"*' set_up two rbd "${by_ceph/ceph.test/$CEPH},\"image\":\"claimed\",$ceph_secret"
+says "guest: rbd: without a lock, too: mount" "$ok" set_up three rbd "$(image plain),$ceph_secret"
+says "guest: rbd: without a lock, too" '*"Failure"*already*' set_up two rbd "${by_ceph/ceph.test/$CEPH},\"image\":\"plain\",$ceph_secret"
+says "guest: rbd: the first is unharmed" "$ok" tear_down one rbd
+says "guest: rbd: and the third" "$ok" tear_down three rbd
+# In the place of Ceph's own program.
+cat >/usr/bin/rbd <<'PROGRAM'
+#!/bin/sh
+echo "$@" >/tmp/rbd-words
+echo '{"watchers":[{"address":"10.7.7.7:0/1","client":1,"cookie":1}]}'
+PROGRAM
+chmod +x /usr/bin/rbd
+says "guest: rbd: who watches is named" '*"Failure"*another node, 10.7.7.7:0/1*' set_up one rbd "$(image plain),$ceph_secret"
+says "guest: rbd: the program was not told the key" '*--id user status*' cat /tmp/rbd-words
+says "guest: rbd: not at all" '' grep -F "$ceph_key" /tmp/rbd-words
+says "guest: rbd: who only reads may" "$ok" set_up one rbd "$(image plain),$ceph_secret"',"kubernetes.io/readwrite":"ro"'
+says "guest: rbd: and is let go" "$ok" tear_down one rbd
+rm /usr/bin/rbd
+
+says "guest: rbd: no such image" '*"Failure"*rbd/nosuch*no such*' set_up one rbd "$(image nosuch),$ceph_secret"
+says "guest: rbd: no such pool" '*"Failure"*none/plain*no such*' set_up one rbd "$(image plain),\"pool\":\"none\",$ceph_secret"
+says "guest: rbd: a wrong key" '*"Failure"*refuses user and key*' set_up one rbd "$(image plain),$(secret key "$(<ceph/admin.key)")"
+says "guest: rbd: is not told" '' never_said "$(<ceph/admin.key)"
+says "guest: rbd: no key at all" '*"Failure"*auth get-key*' set_up one rbd "$(image plain),$(secret key hunter2)"
+says "guest: rbd: nobody listens" '*"Failure"*ceph.test:9*refuses*' set_up one rbd "${by_ceph/6789/9},\"image\":\"plain\",$ceph_secret"
+says "guest: rbd: a silent monitor" '*"Failure"*dead-ceph.test*' set_up one rbd "${by_ceph/ceph/dead-ceph},\"image\":\"plain\",$ceph_secret"
+says "guest: rbd: a name nobody knows" '*"Failure"*nowhere.test*' set_up one rbd "${by_ceph/ceph.test/nowhere.test},\"image\":\"plain\",$ceph_secret"
+says "guest: rbd: after a dead one the next is asked" "$ok" \
+    set_up one rbd "${by_ceph/ceph.test/dead-ceph.test:1,ceph.test},\"image\":\"plain\",$ceph_secret"
+says "guest: rbd: and lets go" "$ok" tear_down one rbd
+says "guest: rbd: nothing of a failure is left" '' mapped
+
+vendor=hasty
+install_driver rbd '{"deadlines":{"mount":4,"unmount":4}}'
+hasty="$(image plain),$ceph_secret"
+says "guest: rbd dropped: mount" "$ok" set_up hung rbd "$hasty"
+says "guest: rbd dropped: write" '' in_volume hung rbd write hasty x
+drop_server ceph.test
+LIMIT=40 says "guest: rbd dropped: another mount fails in time and names it" '*Failure*ceph.test*' set_up late rbd "$(image claimed),$ceph_secret"
+LIMIT=40 says "guest: rbd dropped: and when the kernel is left to wait" '*Failure*' \
+    set_up late rbd "${by_ceph/'"connectTimeout":"1"'/'"connectTimeout":"0"'},\"image\":\"claimed\",$ceph_secret"
+LIMIT=40 says "guest: rbd dropped: unmount returns" '*"status"*' tear_down hung rbd
+heal_server ceph.test
+LIMIT=60 says "guest: rbd dropped: unmounted in the end" "$ok" in_the_end tear_down hung rbd
+LIMIT=30 says "guest: rbd dropped: nothing is left" '' sh -c 'tries=0; while ls -d /dev/rbd[0-9]* 2>/dev/null >&2 && [ $tries -lt 50 ]; do sleep 0.2; tries=$((tries + 1)); done; ls -d /dev/rbd[0-9]* 2>/dev/null'
+says "guest: rbd dropped: the pods are gone" '' sh -c "rmdir '$(target hung rbd)' '$(target late rbd)'"
+LIMIT=60 says "guest: rbd dropped: it serves again" "$ok" in_the_end set_up back rbd "$hasty"
+says "guest: rbd dropped: what was written" x in_volume back rbd cat hasty
+says "guest: rbd dropped: let go" "$ok" tear_down back rbd
+vendor=example

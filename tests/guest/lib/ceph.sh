@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# The Ceph cluster beside the guest. Sourced by tests/guest/test; tests/guest/beside-ceph brings it.
+
+readonly CEPH=10.99.1.1
+
+# The way there: QEMU's own network, which leads nowhere else.
+reach_ceph() {
+    modprobe virtio_net
+    ip link set eth0 up
+    ip address add 10.0.2.15/24 dev eth0
+    ip route add default via 10.0.2.2
+    mkdir -p /etc/ceph
+    cp ceph/user.keyring /etc/ceph/
+    chmod 600 /etc/ceph/user.keyring
+    (: <"/dev/tcp/$CEPH/6789")
+}
+
+# ask_ceph WORD...: what an admin of the cluster does.
+ask_ceph() {
+    exec {line}<>"/dev/tcp/$CEPH/9999"
+    echo "$*" >&"$line"
+    cat <&"$line"
+}
+
+# stage DRIVER OPTIONS, unstage DRIVER: the node's only mount of a volume that several pods see.
+staged() {
+    echo "$KUBELET/plugins/kubernetes.io/flexvolume/$vendor/$1/mounts/v"
+}
+stage() {
+    mkdir -p "$(staged "$1")"
+    "$PLUGINS/$vendor~$1/$1" mountdevice "$(staged "$1")" '' "{$2}"
+}
+unstage() {
+    "$PLUGINS/$vendor~$1/$1" unmountdevice "$(staged "$1")"
+}
+
+# What is left of images on the node.
+mapped() {
+    ls -d /dev/rbd[0-9]* /run/flexvol/stores/* /run/flexvol/clusters/* 2>/dev/null
+    cat /sys/bus/rbd/devices/*/name 2>/dev/null
+}
+
+# another_node IMAGE: maps it as another node does, and prints the number of the device.
+another_node() {
+    printf '%s' "$CEPH:6789 name=user,secret=$(<ceph/user.key),noshare,exclusive rbd $1 -" >/sys/bus/rbd/add_single_major
+    basename "$(dirname "$(grep -l noshare /sys/bus/rbd/devices/*/config_info)")" >/tmp/another
+}
+leave_it() {
+    cat /tmp/another >/sys/bus/rbd/remove_single_major
+}
