@@ -106,6 +106,14 @@ pub enum Source {
     Store(Store),
     /// What is mounted here, where kubelet has a device mounted once for the node.
     Staged(TargetPath),
+    /// A clone of this repository that was made for the target.
+    Clone {
+        /// Its address.
+        repository: String,
+        /// The directory of it that is shown, if not the whole.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        directory: Option<PathBuf>,
+    },
     /// Whatever the driver's own command mounts.
     Any,
 }
@@ -118,6 +126,7 @@ impl fmt::Display for Source {
             Self::Node(path) | Self::Image(path) => write!(f, "{}", path.display()),
             Self::Store(store) => write!(f, "{store}"),
             Self::Staged(staged) => write!(f, "{staged}"),
+            Self::Clone { repository, .. } => f.write_str(repository),
             Self::Any => f.write_str("the driver's command"),
         }
     }

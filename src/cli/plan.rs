@@ -85,6 +85,7 @@ fn goal(goal: &Goal) -> String {
                 Source::Image(file) => format!("the file system in {}", file.display()),
                 Source::Store(store) => format!("the file system on {store}"),
                 Source::Staged(staged) => format!("what is mounted at {staged}"),
+                Source::Clone { repository, .. } => format!("a clone of {repository}"),
                 Source::Any => "what the command mounts".to_owned(),
             };
             format!("{source} at {target}, {}", view.access.word())

@@ -203,7 +203,7 @@ fn daemon(target: &TargetPath, options: &CephfsOptions, flags: MountFlags, key: 
     let addresses = addresses.collect::<Vec<_>>().join(",");
     let file = |name| Word::File { before: String::new(), name };
     let config = fuse::content(format!(
-        "[global]\nmon_host = {addresses}\nlog_file = /dev/null\nlog_to_stderr = true\nerr_to_stderr = true\nadmin_socket =\nclient_mount_timeout = 30\nkeyring = "
+        "[global]\nmon_host = {addresses}\nlog_file = /dev/null\nlog_to_stderr = true\nerr_to_stderr = true\nadmin_socket =\nclient_mount_timeout = 20\ncrash_dir =\nkeyring = "
     ));
     let path = path(options);
     Daemon {

@@ -62,6 +62,12 @@ const PASSWORD: SecretSpec = SecretSpec {
     example: false,
 };
 
+const KEY: SecretSpec = SecretSpec {
+    doc: "private key for an SSH server, without a passphrase",
+    example: false,
+    ..ssh::PRIVATE_KEY
+};
+
 const AUTHORITY: SecretSpec = SecretSpec {
     keys: &["ca.crt", "ca"],
     doc: "certificates that a web server is trusted by",
@@ -205,7 +211,7 @@ impl Driver for Git {
     }
 
     fn secrets(&self) -> &'static [SecretSpec] {
-        &[USER, PASSWORD, AUTHORITY, ssh::PRIVATE_KEY, ssh::KNOWN_SERVERS]
+        &[USER, PASSWORD, AUTHORITY, KEY, ssh::KNOWN_SERVERS]
     }
 
     fn capabilities(&self, _: &Settings) -> Capabilities {
@@ -220,18 +226,22 @@ impl Driver for Git {
         let volume = request.options;
         let options = GitOptions::parse(&volume.own)?;
         let flags = flags_alone(options.mount_options.as_deref(), volume, "a clone")?;
+        let files = files(&options, request)?;
+        let repository = options.repository.text;
+        let directory = options.sub_path.map(|path| path.0);
+        let source = Source::Clone { repository: repository.clone(), directory: directory.clone() };
         let checkout = Checkout {
             target: target.clone(),
-            files: files(&options, request)?,
-            repository: options.repository.text,
+            files,
+            repository,
             revision: options.revision.0,
             depth: options.depth,
-            directory: options.sub_path.map(|path| path.0),
+            directory,
             size: options.size.map(|size| size.0),
             servers: vec![options.repository.host],
             flags,
         };
-        let view = View { file_system: None, source: Source::Any, access: access(flags) };
+        let view = View { file_system: None, source, access: access(flags) };
         Ok(Plan {
             goal: Goal::Mounted { target: target.clone(), view },
             steps: vec![Step::PrepareTarget { target: target.clone() }, Step::Checkout(checkout)],

@@ -260,6 +260,7 @@ impl Driver for Rclone {
         for key in known.iter().filter(|key| volume.secrets.contains_key(**key)) {
             config.set_secret(key, &volume.secrets[*key])?;
         }
+        complete(kind, known, volume)?;
         if kind == "sftp" {
             config.check_host(&options, volume)?;
         }
@@ -293,6 +294,24 @@ fn allow(kind: &str, known: &[&str], key: &str) -> Result<()> {
         return Ok(());
     }
     Err(Failure::options(format!("option \"backend.{key}\": {kind} has {}", known.join(", "))))
+}
+
+/// What rclone itself would not name when it is missing.
+const NEEDED: [(&str, &str); 4] = [("webdav", "url"), ("sftp", "host"), ("ftp", "host"), ("smb", "host")];
+
+fn complete(kind: &str, known: &[&str], volume: &Options) -> Result<()> {
+    let Some((_, needed)) = NEEDED.iter().find(|(name, _)| *name == kind) else { return Ok(()) };
+    let given = |key: &str| volume.own.get(&format!("backend.{key}")).is_some_and(|value| !value.is_empty());
+    if !given(needed) {
+        return Err(Failure::options(format!(
+            "option \"backend.{needed}\" is missing: add it to flexVolume.options"
+        )));
+    }
+    let mut secrets = known.iter().filter(|key| SECRETS.contains(*key));
+    if given("user") && !secrets.any(|key| volume.secrets.contains_key(*key)) {
+        return Err(Failure::options("secret lacks \"pass\": add it, or leave out option \"backend.user\""));
+    }
+    Ok(())
 }
 
 /// A configuration with one store in it, called `volume`.

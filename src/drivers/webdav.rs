@@ -44,9 +44,9 @@ const USER: SecretSpec =
 const PASSWORD: SecretSpec =
     SecretSpec { keys: &["password", "passwd", "pass"], doc: "the password", example: false };
 
-/// The server is asked once more where davfs2 would try for five minutes.
-const SETTINGS: &str =
-    "ask_auth 0\ndelay_upload 0\nconnect_timeout 10\nread_timeout 30\nretry 5\nmax_retry 30\ndir_refresh 5\n";
+/// The server is asked once more where davfs2 would try for five minutes. Newer kernels read more of
+/// a directory at once than davfs2 has room for without being told, and then get nothing.
+const SETTINGS: &str = "buf_size 256\nask_auth 0\ndelay_upload 0\nconnect_timeout 10\nread_timeout 30\nretry 5\nmax_retry 30\ndir_refresh 5\n";
 
 const NO_RULES: &[Rule] = &[];
 

@@ -11,11 +11,14 @@ use super::node::{Node, Undo, open_place};
 use crate::failure::{Code, Failure};
 use crate::mount_options::MountFlags;
 use crate::plan::{Checkout, Propagation};
+use crate::protocol::TargetPath;
 use crate::secret::Secret;
 use crate::sys::below;
 use crate::sys::deadline::Deadline;
 use crate::sys::helper::{Helper, Outcome};
 use crate::sys::mount::{self, BindMount, Way};
+use crate::sys::mount_table::Entry;
+use crate::sys::place::Mounted;
 use crate::sys::{directory, namespace, process};
 use anyhow::{Context, Result};
 use rustix::fs::OFlags;
@@ -29,6 +32,13 @@ use std::time::Duration;
 /// What the clone's files are without: pods run as anybody.
 const UMASK: u32 = 0o022;
 
+/// The clone in its directory or memory.
+const TREE: &str = "tree";
+
+/// What the mount table says where a clone is in memory: type and source.
+const MEMORY: &str = "tmpfs";
+const NAME: &str = "flexvol-clone";
+
 /// Where all that the server has is put if it hands out no single commits.
 const EVERYTHING: [&str; 2] = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"];
 
@@ -40,16 +50,34 @@ pub(super) fn checkout(node: &mut Node<'_>, checkout: &Checkout) -> Result<Optio
     daemon::or_take_back(&checkout.target, shown)
 }
 
+/// Whether a mount at the target shows this directory of the clone that was made for it.
+pub(super) fn is_shown(
+    target: &TargetPath,
+    directory: Option<&Path>,
+    entry: &Entry,
+    mounted: Mounted,
+) -> Result<bool> {
+    let below = Path::new(TREE).join(directory.unwrap_or(Path::new("")));
+    let below: PathBuf = below.components().collect();
+    // The node's disk may be memory as well.
+    if entry.file_system == MEMORY && entry.source == NAME {
+        return Ok(entry.root == Path::new("/").join(below));
+    }
+    let Some(root) = below::open_root_if_there(&Home::of(target).scratch)? else { return Ok(false) };
+    let shown = below::open_if_there(root.as_fd(), &below, OFlags::PATH)?;
+    Ok(shown.map(|shown| mount::identity(shown.as_fd())).transpose()? == Some(mounted.root))
+}
+
 /// The mount's id.
 fn shown(checkout: &Checkout, home: &Home, deadline: &Deadline) -> Result<u64> {
     let place = open_place(&checkout.target)?;
     home.make(false, true)?;
     let masked = home.write(&checkout.files, deadline)?;
-    let clone = Clone { checkout, home, masked, deadline, tree: home.scratch.join("tree") };
+    let clone = Clone { checkout, home, masked, deadline, tree: home.scratch.join(TREE) };
     if let Some(size) = checkout.size {
         // Only a mount that is in our own table can be handed on.
         let tree = namespace::privately(|| {
-            namespace::cover(&home.scratch, Some(size))?;
+            namespace::cover(NAME, &home.scratch, Some(size))?;
             mount::tree(&binding(clone.make()?.as_fd(), checkout.flags))
         })?;
         home.private.remove()?;

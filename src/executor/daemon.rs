@@ -75,7 +75,11 @@ pub(super) fn serve(node: &Node<'_>, daemon: &Daemon) -> Result<Option<Undo>> {
     home.end(Duration::ZERO)
         .and_then(|()| remove_traces(&daemon.traces))
         .context("remove what a killed call left")?;
-    or_take_back(&daemon.target, started(node, daemon, &home))
+    let served = or_take_back(&daemon.target, started(node, daemon, &home));
+    if served.is_err() {
+        remove_traces(&daemon.traces)?;
+    }
+    served
 }
 
 /// What takes the step back once it is done; a step that failed leaves nothing.

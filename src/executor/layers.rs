@@ -30,7 +30,7 @@ impl Node<'_> {
         let lower = directories.collect::<Result<Vec<_>>>()?;
         let upper = match &overlay.upper {
             Upper::Directory(path) => self.open_layer(path)?,
-            Upper::Memory(size) => namespace::cover(Path::new(record::STATE), *size)?,
+            Upper::Memory(size) => namespace::cover("overlay", Path::new(record::STATE), *size)?,
         };
         below::make_directories(upper.as_fd(), Path::new("upper"), overlay.owner, overlay.owner)?;
         below::make_directories(upper.as_fd(), Path::new("work"), WORK, WORK)?;

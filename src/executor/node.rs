@@ -260,7 +260,7 @@ impl<'a> Node<'a> {
         let Some(entry) = mount_table::by_id(mounted.id)? else {
             return Ok(Standing::Taken(format!("{target} is being mounted by somebody else: try again")));
         };
-        if !self.shows(&entry, mounted, view)? {
+        if !self.shows(target, &entry, mounted, view)? {
             return Ok(Standing::Taken(format!(
                 "{}, but {} is asked for: unmount it first",
                 shown(target, &entry),
@@ -282,12 +282,15 @@ impl<'a> Node<'a> {
         }
     }
 
-    fn shows(&self, entry: &Entry, mounted: Mounted, view: &View) -> Result<bool> {
+    fn shows(&self, target: &TargetPath, entry: &Entry, mounted: Mounted, view: &View) -> Result<bool> {
         if view.file_system.as_deref().is_some_and(|name| name != entry.file_system) {
             return Ok(false);
         }
         match &view.source {
             Source::Any => Ok(true),
+            Source::Clone { directory, .. } => {
+                checkout::is_shown(target, directory.as_deref(), entry, mounted)
+            }
             Source::Name(name) => Ok(entry.source == name.as_str()),
             Source::Share { source, servers } => {
                 Ok(servers.iter().any(|server| entry.source == source.with(server).as_str()))

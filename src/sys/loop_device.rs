@@ -417,8 +417,8 @@ fn open_node(number: u32, mode: OFlags) -> Result<Option<OwnedFd>> {
 }
 
 /// Those with a file: only they have a directory `loop` in sysfs.
-/// The file that each of our own daemons serves, to be shown by a loop device, in its own mount table.
-pub const SERVED: &str = "/var/flexvol.content";
+/// Below this directory are the files that our own daemons serve, to be shown by loop devices.
+pub const SERVED: &str = "/run/flexvol/images/";
 
 /// Whether a file is a FUSE daemon's.
 fn is_served(file: BorrowedFd<'_>) -> Result<bool> {

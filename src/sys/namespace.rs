@@ -37,18 +37,14 @@ pub fn privately<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 /// What programs need that are about to run; the kernel's own file systems are among it.
 const SYSTEM: [&str; 9] = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/dev", "/proc", "/sys"];
 
-/// And these, without what is mounted below them: systemd listens in the second.
-const EXACTLY: [&str; 2] = ["/", "/run"];
-
-/// Does something in a mount table that has nothing but the node's system: what is started there and stays holds no
-/// volume, and sees none that is mounted later.
+/// Does something in a mount table that has nothing but the node's system and what leads to `place`: what is started
+/// there and stays holds no volume, and sees none that is mounted later.
 ///
 /// Only for a process with one thread, whose working directory is then `/`.
-pub fn secluded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+pub fn secluded<T>(place: &Path, work: impl FnOnce() -> Result<T>) -> Result<T> {
     privately(|| {
         let is_needed = |target: &Path| {
-            EXACTLY.iter().any(|place| target == Path::new(place))
-                || SYSTEM.iter().any(|directory| target.starts_with(directory))
+            place.starts_with(target) || SYSTEM.iter().any(|directory| target.starts_with(directory))
         };
         let mounts = super::mount_table::read()?;
         for mount in mounts.iter().rev().filter(|mount| !is_needed(&mount.target)) {
@@ -59,11 +55,12 @@ pub fn secluded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// Covers a directory, in a namespace of our own, with memory; its root. Without a size it is the kernel's default.
-pub fn cover(directory: &Path, size: Option<u64>) -> Result<OwnedFd> {
+/// Covers a directory, in a namespace of our own, with memory; its root. The mount table has the name for its source.
+/// Without a size it is the kernel's default.
+pub fn cover(name: &str, directory: &Path, size: Option<u64>) -> Result<OwnedFd> {
     let limit = size.map(|size| format!(",size={size}")).unwrap_or_default();
     let data = CString::new(format!("mode=700{limit}"))?;
-    mount("tmpfs", directory, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(&*data))
+    mount(name, directory, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(&*data))
         .with_context(|| format!("mount a tmpfs on {}", directory.display()))?;
     Ok(fs::File::open(directory)?.into())
 }

@@ -11,25 +11,25 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-const PROGRAMS: [&str; 5] = ["ceph-mon", "ceph-osd", "ceph-mds", "ceph", "ceph-fuse"];
+pub(crate) const PROGRAMS: [&str; 5] = ["ceph-mon", "ceph-osd", "ceph-mds", "ceph", "ceph-fuse"];
 
 /// How long the cluster takes to come up, and then some.
 const LIMIT: u32 = 120;
 
 /// The cluster, which ends with the test.
-struct Cluster {
+pub(crate) struct Cluster {
     directory: String,
 }
 
 impl Cluster {
-    fn start(node: &Node) -> Self {
+    pub(crate) fn start(node: &Node) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/ceph");
         let directory = node.path("ceph").display().to_string();
         sh(&format!("CEPH_WITHOUT=rbd {} start {directory}", script.display()));
         Self { directory }
     }
 
-    fn options(&self) -> Value {
+    pub(crate) fn options(&self) -> Value {
         let key = fs::read_to_string(format!("{}/user.key", self.directory)).unwrap();
         json!({"monitors": "127.0.0.1", "user": "user", "kubernetes.io/secret/key": base64(&key)})
     }

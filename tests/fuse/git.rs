@@ -18,14 +18,14 @@ use std::time::Duration;
 const CLONING: &str = "flexvol/scratch";
 
 /// A repository with two commits, a tag on the first, a branch `other` on the second, and a hook.
-struct Repository {
+pub(crate) struct Repository {
     directory: String,
     /// Of the commit that no branch or tag leads to.
     hidden: String,
 }
 
 impl Repository {
-    fn make(node: &Node) -> Self {
+    pub(crate) fn make(node: &Node) -> Self {
         let directory = node.make("srv");
         let hidden = sh(&format!(
             "cd {directory}
@@ -45,14 +45,14 @@ impl Repository {
     }
 
     /// git's own server.
-    fn serve(&self) -> Server {
+    pub(crate) fn serve(&self) -> Server {
         let base = format!("--base-path={}", self.directory);
         let words = ["-c", "safe.directory=*", "daemon", "--export-all", "--listen=127.0.0.1", &base];
         Server::start("git", &words, 9418)
     }
 }
 
-fn of_daemon() -> Value {
+pub(crate) fn of_daemon() -> Value {
     json!({"repository": "git://127.0.0.1/web.git"})
 }
 

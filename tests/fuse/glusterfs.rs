@@ -10,16 +10,16 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-const PROGRAMS: [&str; 3] = ["glusterd", "gluster", "glusterfs"];
+pub(crate) const PROGRAMS: [&str; 3] = ["glusterd", "gluster", "glusterfs"];
 
 /// One that is none of the loopback's: glusterd takes no brick from there.
 const ADDRESS: &str = "10.99.7.1";
 
 /// The trusted pool of one; ends with the test, and so does its state, which it keeps in fixed places.
-struct Gluster(Child);
+pub(crate) struct Gluster(Child);
 
 impl Gluster {
-    fn start(node: &Node) -> Self {
+    pub(crate) fn start(node: &Node) -> Self {
         let brick = node.make("brick");
         sh(&format!(
             "ip addr add {ADDRESS}/32 dev lo
@@ -56,7 +56,7 @@ impl Drop for Gluster {
     }
 }
 
-fn of_gluster() -> Value {
+pub(crate) fn of_gluster() -> Value {
     json!({"servers": "127.0.0.1", "volume": "web"})
 }
 

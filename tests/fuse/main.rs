@@ -7,6 +7,7 @@
 mod support;
 
 mod cephfs;
+mod check;
 mod dropped;
 mod git;
 mod glusterfs;

@@ -260,6 +260,7 @@ pub(crate) fn lives(node: &Node, options: &Value) {
     fs::create_dir(one.join("directory")).unwrap();
     fs::rename(one.join("file"), one.join("directory/file")).unwrap();
     assert_eq!(fs::read_to_string(one.join("directory/file")).unwrap(), "written");
+    assert!(fs::read_dir(&one).unwrap().any(|entry| entry.unwrap().file_name() == "directory"));
     node.mount(&two, options).success();
     eventually("what the other pod wrote", || {
         fs::read_to_string(two.join("directory/file")).is_ok_and(|text| text == "written")

@@ -20,7 +20,7 @@ impl Sshd {
             "cd {home}; mkdir -p /run/sshd; for key in host user; do ssh-keygen -q -t ed25519 -N '' -f $key; done"
         ));
         let config = format!(
-            "Port {PORT}\nListenAddress 127.0.0.1\nStrictModes no\nUsePAM no\nPidFile none\nHostKey {home}/host\nAuthorizedKeysFile {home}/user.pub\nSubsystem sftp internal-sftp\nSetEnv PATH=/usr/local/bin:/usr/bin:/bin\n"
+            "Port {PORT}\nListenAddress 127.0.0.1\nStrictModes no\nUsePAM no\nPidFile none\nHostKey {home}/host\nAuthorizedKeysFile {home}/user.pub\nSubsystem sftp internal-sftp\nSetEnv PATH=/usr/local/bin:/usr/bin:/bin\nKexAlgorithms curve25519-sha256\nMaxStartups 100\n"
         );
         fs::write(format!("{home}/config"), config).unwrap();
         let server = Server::start("/usr/sbin/sshd", &["-D", "-f", &format!("{home}/config")], PORT);
