@@ -28,7 +28,10 @@ pub use command::{Answer, Run, Word};
 
 mod store;
 
-pub use store::{Attachment, DiskImage, Encryption, LogicalVolume, Store, StoreStep};
+pub use store::{
+    Attachment, DiskImage, Encryption, ImageFormat, Iscsi, LogicalVolume, Nbd, NbdServer, Portal, Store,
+    StoreStep,
+};
 
 use crate::file_system::FileSystem;
 use crate::mount_options::{FsOption, MountFlags};

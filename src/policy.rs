@@ -7,7 +7,9 @@
 
 use crate::failure::{Code, Failure, Result};
 use crate::mount_options::MountFlags;
-use crate::plan::{Checkout, Daemon, Overlay, Plan, Propagation, Run, Step, Store, StoreStep, Upper};
+use crate::plan::{
+    Checkout, Daemon, Nbd, NbdServer, Overlay, Plan, Propagation, Run, Step, Store, StoreStep, Upper,
+};
 use crate::quantity::Quantity;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::path::{Component, Path, PathBuf};
@@ -189,7 +191,7 @@ impl Policy {
     fn check_store(&self, store: &Store) -> Result<()> {
         self.check_servers(&store.servers())?;
         match store {
-            Store::Qcow2(image) => {
+            Store::Qcow2(image) | Store::Nbd(Nbd { from: NbdServer::Image { image, .. }, .. }) => {
                 self.image(&image.file)?;
                 image.size.map_or(Ok(()), |size| self.check_size(size))
             }
@@ -198,6 +200,7 @@ impl Policy {
                 self.check_volume_group(&volume.group)?;
                 volume.size.map_or(Ok(()), |size| self.check_size(size))
             }
+            Store::Nbd(_) | Store::Iscsi(_) => Ok(()),
         }
     }
 

@@ -19,7 +19,7 @@ use support::skip;
 const FEWEST: usize = 60;
 
 /// Of so many misbehaviours one is played, where time matters.
-const SAMPLE: usize = 5;
+const SAMPLE: usize = 10;
 
 /// What it fails besides its own cases depends on when the kernel lets go of a loop device: only in full runs.
 const VARIES: &str = "formats-always";

@@ -154,6 +154,18 @@ impl Volume {
         self.disk.flags.read_only
     }
 
+    /// The same volume, with a line of the Secret that it can do without.
+    pub(super) fn with_optional_secret(
+        mut self,
+        (name, spec): (&'static str, &SecretSpec),
+        volume: &Options,
+    ) -> Result<Self> {
+        if let Some(secret) = super::fuse::secret_line(volume, spec)? {
+            self.credentials.insert(name, secret);
+        }
+        Ok(self)
+    }
+
     fn attachment(&self) -> Attachment {
         let read_only = self.disk.flags.read_only;
         Attachment { store: self.store.clone(), credentials: self.credentials.clone(), read_only }

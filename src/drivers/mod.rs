@@ -12,8 +12,10 @@ mod fuse;
 pub mod git;
 pub mod glusterfs;
 pub mod image;
+pub mod iscsi;
 pub mod lizardfs;
 pub mod lvm;
+pub mod nbd;
 pub mod nfs;
 pub mod overlay;
 pub mod qcow2;
@@ -42,6 +44,8 @@ pub const ALL: &[&dyn Driver] = &[
     &qcow2::Qcow2::DRIVER,
     &rbd::Rbd::DRIVER,
     &lvm::Lvm::DRIVER,
+    &nbd::NbdDriver::DRIVER,
+    &iscsi::IscsiDriver::DRIVER,
     &secretfiles::SecretFiles,
     &overlay::OverlayDriver,
     &sshfs::Sshfs,

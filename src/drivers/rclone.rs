@@ -26,9 +26,9 @@ crate::options! {
     pub struct RcloneOptions {
         /// The kind of store: s3, webdav, sftp, ftp, smb, http, azureblob, b2, swift, google cloud storage,
         /// drive, dropbox, onedrive, box, pcloud, mega, koofr, seafile, hdfs.
-        remote: Remote = "remote" { aliases: ["type"], example: "webdav" },
+        remote: Remote = "remote" { aliases: ["type"], example: "b2" },
         /// The directory, bucket or share in it. The default is its root.
-        path: RemotePath = "path" {},
+        path: RemotePath = "path" { example: "web/assets" },
         /// What rclone calls an option of that kind, `backend.url` for instance. Passwords and keys are the
         /// Secret's, by the same names without `backend.`.
         backend: Option<String> = "backend.*" {},

@@ -7,6 +7,7 @@ pub use lvm::LogicalVolume;
 use super::RbdImage;
 use crate::protocol::TargetPath;
 use crate::secret::Secret;
+use core::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,6 +26,10 @@ pub enum Store {
     Rbd(Box<RbdImage>),
     /// A logical volume of LVM.
     Lvm(LogicalVolume),
+    /// A network block device of the kernel's.
+    Nbd(Nbd),
+    /// A logical unit of an iSCSI target.
+    Iscsi(Iscsi),
 }
 
 /// A disk image in a file of the node.
@@ -38,6 +43,111 @@ pub struct DiskImage {
     pub size: Option<u64>,
 }
 
+/// What is in the file of a disk image. Never guessed: a tenant writes what would be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ImageFormat {
+    /// QEMU's own.
+    Qcow2,
+    /// The disk's content, byte by byte.
+    Raw,
+}
+
+impl ImageFormat {
+    /// QEMU's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Qcow2 => "qcow2",
+            Self::Raw => "raw",
+        }
+    }
+}
+
+/// A network block device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Nbd {
+    /// Who serves it.
+    pub from: NbdServer,
+    /// How many seconds a request may take before it is an error.
+    pub timeout: u32,
+}
+
+/// Who serves a network block device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum NbdServer {
+    /// A qemu-storage-daemon of the node, from an image in a file.
+    Image {
+        /// The file.
+        image: DiskImage,
+        /// What is in it.
+        format: ImageFormat,
+    },
+    /// A server in the network.
+    Remote {
+        /// Name or address, one of IPv6 in brackets.
+        server: String,
+        /// Its TCP port.
+        port: u16,
+        /// What it serves under this name.
+        export: String,
+        /// Asked for the name instead of the node's resolver.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        nameserver: Option<IpAddr>,
+        /// How many seconds the server has to accept a connection.
+        patience: u32,
+    },
+}
+
+impl NbdServer {
+    fn name(&self) -> String {
+        match self {
+            Self::Image { image, .. } => format!("nbd:{}", image.file.display()),
+            Self::Remote { server, port, export, .. } => format!("nbd://{server}:{port}/{export}"),
+        }
+    }
+}
+
+/// A logical unit of an iSCSI target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Iscsi {
+    /// The target's name.
+    pub target: String,
+    /// The unit's number.
+    pub lun: u16,
+    /// Where the target is, in one place or several.
+    pub portals: Vec<Portal>,
+    /// Whether the first of them is asked for more.
+    pub discovery: bool,
+    /// What the node calls itself instead of its own name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initiator: Option<String>,
+    /// The interface of the node's database whose settings are used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// How many seconds a portal has to accept a connection.
+    pub patience: u32,
+    /// How many seconds without the target are an error for who reads and writes.
+    pub timeout: u32,
+}
+
+/// Where an iSCSI target listens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Portal {
+    /// Name or address, one of IPv6 in brackets.
+    pub server: String,
+    /// Its TCP port.
+    pub port: u16,
+}
+
+impl fmt::Display for Portal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.server, self.port)
+    }
+}
+
 impl Store {
     /// Its name for people and for the controller-manager, which sees no device. Equal for two ways to attach the
     /// same device: by it the node keeps calls on it apart.
@@ -46,6 +156,8 @@ impl Store {
             Self::Qcow2(image) => format!("qcow2:{}", image.file.display()),
             Self::Rbd(image) => image.name(),
             Self::Lvm(volume) => format!("lvm:{}", volume.name()),
+            Self::Nbd(nbd) => nbd.from.name(),
+            Self::Iscsi(unit) => format!("iscsi:{}:{}", unit.target, unit.lun),
         }
     }
 
@@ -53,7 +165,9 @@ impl Store {
     pub fn servers(&self) -> Vec<String> {
         match self {
             Self::Rbd(image) => image.cluster.hosts(),
-            Self::Qcow2(_) | Self::Lvm(_) => Vec::new(),
+            Self::Nbd(Nbd { from: NbdServer::Remote { server, .. }, .. }) => vec![server.clone()],
+            Self::Iscsi(unit) => unit.portals.iter().map(|portal| portal.server.clone()).collect(),
+            Self::Qcow2(_) | Self::Lvm(_) | Self::Nbd(_) => Vec::new(),
         }
     }
 }

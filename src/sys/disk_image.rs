@@ -20,9 +20,10 @@ pub fn refuse_foreign_parts(fd: BorrowedFd<'_>) -> Result<()> {
     let version = u32::from_be_bytes(header[4..8].try_into().unwrap_or_default());
     let refused = |code, text: &str| Err(Failure::new(code, text).into());
     match version {
-        _ if length < 72 || !header.starts_with(MAGIC) => {
-            refused(Code::Conflict, "it is no qcow2 image: use driver image for a raw one")
-        }
+        _ if length < 72 || !header.starts_with(MAGIC) => refused(
+            Code::Conflict,
+            "it is no qcow2 image: use driver image, or imageFormat: raw of driver nbd, for a raw one",
+        ),
         2 | 3 if number(8) != 0 => refused(
             Code::Denied,
             "it has a backing file, which may be any file of the node: make it whole (qemu-img convert -O qcow2)",

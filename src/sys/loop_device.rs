@@ -416,9 +416,8 @@ fn open_node(number: u32, mode: OFlags) -> Result<Option<OwnedFd>> {
     Ok(Some(fd))
 }
 
-/// Those with a file: only they have a directory `loop` in sysfs.
-/// Below this directory are the files that our own daemons serve, to be shown by loop devices.
-pub const SERVED: &str = "/run/flexvol/images/";
+/// The file that each of our own daemons serves, to be shown by a loop device, in its own mount table.
+pub const SERVED: &str = "/var/flexvol.content";
 
 /// Whether a file is a FUSE daemon's.
 fn is_served(file: BorrowedFd<'_>) -> Result<bool> {
@@ -436,6 +435,7 @@ fn backing_name(number: u32) -> Option<String> {
     fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file")).ok()
 }
 
+/// Those with a file: only they have a directory `loop` in sysfs.
 fn bound_numbers() -> io::Result<Vec<u32>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir("/sys/block")? {

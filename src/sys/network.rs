@@ -41,6 +41,11 @@ pub fn addresses(name: &str, nameserver: Option<IpAddr>, deadline: &Deadline) ->
 
 /// Of this node, as it has to appear to a server that accepts a connection within `patience`.
 pub fn connect(server: SocketAddr, patience: Duration) -> Result<IpAddr> {
+    Ok(connection(server, patience)?.local_addr().context("ask for our own address")?.ip())
+}
+
+/// A connection to a server that accepts it within `patience`.
+pub fn connection(server: SocketAddr, patience: Duration) -> Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&server, patience).map_err(|error| match error.kind() {
         ErrorKind::TimedOut | ErrorKind::WouldBlock => Failure::new(
             Code::Timeout,
@@ -51,7 +56,7 @@ pub fn connect(server: SocketAddr, patience: Duration) -> Result<IpAddr> {
         }
         _ => Failure::new(Code::NotFound, format!("cannot be reached: {error}")),
     })?;
-    Ok(stream.local_addr().context("ask for our own address")?.ip())
+    Ok(stream)
 }
 
 /// The same without asking the server: by the route to it.

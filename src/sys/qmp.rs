@@ -11,12 +11,6 @@ use std::time::Duration;
 /// The least time a socket can be told to wait.
 const LEAST: Duration = Duration::from_millis(1);
 
-/// The process that listens there.
-pub fn peer(socket: &Path) -> Result<i32> {
-    let stream = UnixStream::connect(socket).with_context(|| format!("connect to {}", socket.display()))?;
-    Ok(rustix::net::sockopt::socket_peercred(&stream)?.pid.as_raw_pid())
-}
-
 /// Executes a command and waits for its answer.
 pub fn execute(socket: &Path, command: &str, arguments: &Value, deadline: &Deadline) -> Result<()> {
     let what = || format!("tell {} to {command}", socket.display());

@@ -7,6 +7,12 @@ const IMAGE: &str = r#"{"file":"web.qcow2","size":"1Gi"}"#;
 
 /// What those say that a Secret opens: kubelet hands it to `mount` alone.
 const RBD: &str = r#"{"monitors":"10.0.0.2,10.0.0.1:6789","image":"web"}"#;
+/// A server's disk.
+const EXPORT: &str = r#"{"server":"nbd.example.com","export":"web"}"#;
+
+/// A target's unit, and one that asks for a password.
+const UNIT: &str = r#"{"targetPortal":"10.0.0.7:3260","iqn":"iqn.2020-01.com.example:web","lun":"1"}"#;
+const CHAP: &str = r#"{"targetPortal":"10.0.0.7:3260","iqn":"iqn.2020-01.com.example:web","lun":"1","chapAuthSession":"true"}"#;
 
 pub(super) const CASES: &[Case] = &[
     case("qcow2-attach", "qcow2", "{}", &["attach", IMAGE, "node-1"]),
@@ -135,4 +141,50 @@ pub(super) const CASES: &[Case] = &[
     case("rbd-unmountdevice", "rbd", "{}", &["unmountdevice", "@"]),
     case("rbd-unmount", "rbd", "{}", &["unmount", "@"]),
     case("rbd-expandfs", "rbd", "{}", &["expandfs", RBD, "", "@", "2147483648", "1073741824"]),
+    case("nbd-attach", "nbd", "{}", &["attach", EXPORT, "node-1"]),
+    case("nbd-mountdevice", "nbd", "{}", &["mountdevice", "@", "", EXPORT]),
+    case(
+        "nbd-all",
+        "nbd",
+        r#"{"policy":{"servers":["*.example.com"]}}"#,
+        &[
+            "mountdevice",
+            "@",
+            "",
+            r#"{"host":"nbd.example.com","port":"10810","name":"a b","nameserver":"10.96.0.10","connectTimeout":"2","timeout":"60","fsType":"xfs","kubernetes.io/readwrite":"ro"}"#,
+        ],
+    ),
+    case("nbd-ipv6", "nbd", "{}", &["attach", r#"{"server":"fd00::7"}"#, "node-1"]),
+    case(
+        "nbd-image",
+        "nbd",
+        "{}",
+        &["mountdevice", "@", "", r#"{"file":"web.img","imageFormat":"raw","size":"1Gi"}"#],
+    ),
+    case("nbd-image-attach", "nbd", "{}", &["attach", r#"{"file":"web.qcow2"}"#, "node-1"]),
+    case("nbd-waitforattach", "nbd", "{}", &["waitforattach", "nbd://a:10809/b", EXPORT]),
+    case("nbd-detach", "nbd", "{}", &["detach", "pv1", "node-1"]),
+    case("nbd-unmountdevice", "nbd", "{}", &["unmountdevice", "@"]),
+    case("nbd-unmount", "nbd", "{}", &["unmount", "@"]),
+    case("nbd-mount-staged", "nbd", "{}", &["mount", "@", EXPORT]),
+    case("nbd-expandfs", "nbd", "{}", &["expandfs", EXPORT, "", "@", "2147483648", "1073741824"]),
+    case("iscsi-attach", "iscsi", "{}", &["attach", UNIT, "node-1"]),
+    case("iscsi-waitforattach", "iscsi", "{}", &["waitforattach", "iscsi:a:0", UNIT]),
+    case("iscsi-detach", "iscsi", "{}", &["detach", "pv1", "node-1"]),
+    case("iscsi-mountdevice", "iscsi", "{}", &["mountdevice", "@", "", UNIT]),
+    case("iscsi-unmountdevice", "iscsi", "{}", &["unmountdevice", "@"]),
+    case("iscsi-mount-staged", "iscsi", "{}", &["mount", "@", UNIT]),
+    case("iscsi-unmount", "iscsi", "{}", &["unmount", "@"]),
+    case("iscsi-expandfs", "iscsi", "{}", &["expandfs", UNIT, "", "@", "2147483648", "1073741824"]),
+    case("iscsi-chap-mountdevice", "iscsi", "{}", &["mountdevice", "@", "", CHAP]),
+    case(
+        "iscsi-all",
+        "iscsi",
+        r#"{"policy":{"servers":["10.0.0.7","10.0.0.8","[fd00::7]"]}}"#,
+        &[
+            "mount",
+            "@",
+            r#"{"targetPortal":"10.0.0.7:3261","portals":"[\"10.0.0.8\",\"[fd00::7]:3260\"]","iqn":"iqn.2020-01.com.example:web","lun":"3","iscsiInterface":"eth1","initiatorName":"iqn.2020-01.com.example:us","discovery":"true","chapAuthDiscovery":"true","chapAuthSession":"true","connectTimeout":"2","timeout":"60","kubernetes.io/secret/node.session.auth.username":"aHVudGVyMg==","kubernetes.io/secret/node.session.auth.password":"aHVudGVyMg==","kubernetes.io/secret/node.session.auth.username_in":"aHVudGVyMg==","kubernetes.io/secret/node.session.auth.password_in":"aHVudGVyMg==","kubernetes.io/secret/discovery.sendtargets.auth.username":"aHVudGVyMg==","kubernetes.io/secret/discovery.sendtargets.auth.password":"aHVudGVyMg=="}"#,
+        ],
+    ),
 ];

@@ -9,9 +9,12 @@
 
 mod decrypt;
 mod holding;
+mod iscsi;
 mod luks;
 mod lvm;
+mod nbd;
 mod qcow2;
+mod qemu;
 mod rbd;
 
 use super::disk::{Device, Disk, Guard};
@@ -114,6 +117,8 @@ fn backend(store: &Store) -> &dyn Backend {
         Store::Qcow2(image) => image,
         Store::Rbd(image) => &**image,
         Store::Lvm(volume) => volume,
+        Store::Nbd(nbd) => nbd,
+        Store::Iscsi(unit) => unit,
     }
 }
 

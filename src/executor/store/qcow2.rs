@@ -1,9 +1,9 @@
 //! Disk images by qemu-storage-daemon, on nodes without the kernel's nbd: it shows the image's content as a file (FUSE),
 //! and a loop device makes a block device of that.
 //!
-//! The daemon has a mount table of its own, and nobody else sees the file. It must not see the file system that is
-//! mounted from it: a daemon that were the last to see it would have to write to itself when it ends, and could
-//! never end.
+//! The daemon has a mount table of its own, and nobody else sees the file: nothing of it is on the node that could
+//! be removed or left. It must not see the file system that is mounted from it either: a daemon that were the last
+//! to see it would have to write to itself when it ends, and could never end.
 //!
 //! Whoever writes an image chooses what its header says, and qemu follows it: a backing file or a data file could
 //! be any file of the node. An image with either is refused. qemu's own lock keeps the image from being opened twice,
@@ -20,7 +20,6 @@ use crate::sys::deadline::Deadline;
 use crate::sys::files::is_mount_root;
 use crate::sys::helper::Helper;
 use crate::sys::loop_device::{LoopDevice, SERVED};
-use crate::sys::private::Private;
 use crate::sys::scope::Scope;
 use crate::sys::window::Window;
 use crate::sys::{below, disk_image, namespace, process, qmp};
@@ -28,6 +27,7 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use serde_json::json;
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -47,16 +47,15 @@ const PROGRAM: &str = "qemu-storage-daemon";
 fn orphans() -> impl Iterator<Item = Id> {
     let id = |pid: i32| {
         let line = process::command_line(pid)?;
-        let id = Id::named(line.split_once(SERVED)?.1.split_once('/')?.0);
-        (Holding::read(&id).is_none() && !is_shown(pid, &id)).then_some(id)
+        let id = Id::named(line.split_once(NAME)?.1.split_once('"')?.0);
+        (Holding::read(&id).is_none() && !is_shown(pid)).then_some(id)
     };
-    process::running(PROGRAM, SERVED).into_iter().filter_map(id)
+    process::running(PROGRAM, NAME).into_iter().filter_map(id)
 }
 
 /// Whether a device shows what a daemon serves, or that cannot be told.
-fn is_shown(pid: i32, id: &Id) -> bool {
-    let path = format!("/proc/{pid}/root{SERVED}{}/content", id.as_str());
-    let shown = || LoopDevice::find(open_content(Path::new(&path), true)?.as_fd(), &Window::default());
+fn is_shown(pid: i32) -> bool {
+    let shown = || LoopDevice::find(open_content(&seen(pid, CONTENT), true)?.as_fd(), &Window::default());
     let patience = Deadline::for_undo(LETTING_GO);
     loop {
         match shown() {
@@ -80,7 +79,7 @@ pub(super) fn end_orphans(deadline: &Deadline) {
         let Ok(_lock) = id.lock(&Deadline::after(Duration::ZERO)) else { continue };
         if orphans().any(|orphan| orphan == id) {
             let at = Site { id: &id, deadline };
-            let _ = Home::of(&at).end(&at);
+            Home::of(&at).end(&at);
         }
     }
 }
@@ -88,9 +87,29 @@ pub(super) fn end_orphans(deadline: &Deadline) {
 /// Only root may look at other volumes.
 const PRIVATE: Ownership = Ownership { mode: 0o700, uid: 0, gid: 0 };
 
+/// What the daemon's words have before the image's name.
+const NAME: &str = r#""id":"image-"#;
+
+/// How much memory: for two names.
+const ROOM: u64 = 1 << 20;
+
+/// Covered with memory in the daemon's mount table.
+const COVERED: &str = "/var";
+
+/// There: the file that is the image's content.
+const CONTENT: &str = SERVED;
+
+/// And the socket that the daemon takes commands from.
+const CONTROL: &str = "/var/control";
+
+/// What a process has at a path, as we see it.
+fn seen(pid: i32, path: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/root{path}"))
+}
+
 /// All that one image's daemon has.
 struct Home {
-    private: Private,
+    name: String,
     scope: Scope,
 }
 
@@ -98,42 +117,41 @@ impl Home {
     fn of(at: &Site<'_>) -> Self {
         let name = at.id.as_str();
         Self {
-            private: Private::at(Path::new(SERVED).join(name)),
+            name: name.to_owned(),
             // Several nodes, each in its container, may share the control groups.
             scope: Scope::named(&format!("{name}-{}", process::namespace())),
         }
     }
 
-    /// The file that is the image's content, where the daemon sees it.
-    fn content(&self) -> PathBuf {
-        self.private.file("content")
+    /// Two images can have no name in common, nor can the beginning of one be another's.
+    fn daemons(&self) -> Vec<i32> {
+        process::running(PROGRAM, &format!("{NAME}{}\"", self.name))
     }
 
-    /// Where we see it, if there is a daemon.
-    fn seen(&self) -> Option<PathBuf> {
-        let pid = qmp::peer(&self.control()).ok()?;
-        let content = self.content();
-        Some(Path::new("/proc").join(pid.to_string()).join("root").join(content.strip_prefix("/").ok()?))
+    /// The daemon that shows the content.
+    fn daemon(&self) -> Option<i32> {
+        self.daemons().into_iter().find(|pid| is_mount_root(&seen(*pid, CONTENT)))
     }
 
-    fn control(&self) -> PathBuf {
-        self.private.file("control")
-    }
-
-    fn end(&self, at: &Site<'_>) -> Result<()> {
-        let asked = qmp::execute(&self.control(), "quit", &json!({}), at.deadline);
-        self.scope.end(if asked.is_ok() { PATIENCE.min(at.deadline.remaining()) } else { Duration::ZERO });
-        // On a node without control groups, and when the record of it is lost.
-        let place = format!("{SERVED}{}/", at.id.as_str());
-        process::running(PROGRAM, &place).into_iter().for_each(process::end);
-        self.private.remove()
+    fn end(&self, at: &Site<'_>) {
+        let daemons = self.daemons();
+        let asked = daemons
+            .iter()
+            .filter(|pid| qmp::execute(&seen(**pid, CONTROL), "quit", &json!({}), at.deadline).is_ok());
+        self.scope.end(if asked.count() == daemons.len() {
+            PATIENCE.min(at.deadline.remaining())
+        } else {
+            Duration::ZERO
+        });
+        // On a node without control groups.
+        self.daemons().into_iter().for_each(process::end);
     }
 }
 
 impl Backend for DiskImage {
     fn find(&self, at: &Site<'_>) -> Result<Option<Found>> {
-        let Some(seen) = Home::of(at).seen().filter(|seen| is_mount_root(seen)) else { return Ok(None) };
-        let content = match open_content(&seen, true) {
+        let Some(pid) = Home::of(at).daemon() else { return Ok(None) };
+        let content = match open_content(&seen(pid, CONTENT), true) {
             // Its daemon was killed.
             Err(error) if error.downcast_ref() == Some(&Errno::NOTCONN) => return Ok(None),
             content => content?,
@@ -144,28 +162,24 @@ impl Backend for DiskImage {
 
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
         let home = Home::of(at);
-        home.end(at).context("remove what a killed call left")?;
+        // What a killed call left.
+        home.end(at);
         let image = self.open(at, with)?;
-        match self.serve(&home, &image, at, with) {
-            Ok(found) => Ok(found),
-            Err(error) => match home.end(at) {
-                Ok(()) => Err(error),
-                Err(left) => Err(Failure::from(error).with_residue(format!("a daemon ({left:#})")).into()),
-            },
-        }
+        self.serve(&home, &image, at, with).inspect_err(|_| home.end(at))
     }
 
     fn detach(&self, at: &Site<'_>, _: Option<&Path>) -> Result<()> {
-        Home::of(at).end(at)
+        Home::of(at).end(at);
+        Ok(())
     }
 
     fn grow(&self, at: &Site<'_>, _: &Path, size: u64) -> Result<()> {
-        let home = Home::of(at);
-        let seen = home.seen().context("the image's daemon is gone: unmount it and mount it again")?;
-        let content = open_content(&seen, false)?;
+        let gone = "the image's daemon is gone: unmount it and mount it again";
+        let pid = Home::of(at).daemon().context(gone)?;
+        let content = open_content(&seen(pid, CONTENT), false)?;
         if length(&content)? < size {
             let arguments = json!({"node-name": NODE, "size": size});
-            qmp::execute(&home.control(), "block_resize", &arguments, at.deadline)
+            qmp::execute(&seen(pid, CONTROL), "block_resize", &arguments, at.deadline)
                 .with_context(|| format!("grow {}", self.file.display()))?;
             length(&content)?;
         }
@@ -207,15 +221,15 @@ impl DiskImage {
     }
 
     fn serve(&self, home: &Home, image: &OwnedFd, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
-        home.private.make()?;
-        home.private.write("content", b"")?;
         let mut helper = Helper::find(PROGRAM)?;
         let path = helper.keep(image.as_fd())?;
-        let words = words(home, &path, with.read_only);
+        let words = words(&home.name, &path, with.read_only);
         let helper = helper.args(words);
-        let content = namespace::secluded(&home.content(), || {
+        let content = namespace::secluded(|| {
+            namespace::cover("flexvol", Path::new(COVERED), Some(ROOM))?;
+            File::create_new(CONTENT)?;
             let mut daemon = helper.launch(&home.scope)?;
-            while !(is_mount_root(&home.content()) && home.control().exists()) {
+            while !(is_mount_root(Path::new(CONTENT)) && Path::new(CONTROL).exists()) {
                 if let Some(status) = daemon.ended()? {
                     let text =
                         format!("qemu-storage-daemon cannot show the image ({status}): {}", daemon.words());
@@ -225,7 +239,7 @@ impl DiskImage {
                 at.deadline.check("waiting for qemu-storage-daemon")?;
                 std::thread::sleep(TICK);
             }
-            open_content(&home.content(), with.read_only)
+            open_content(Path::new(CONTENT), with.read_only)
         })?;
         let whole = Window::default();
         LoopDevice::attach(content.as_fd(), &self.file, &whole, with.read_only, false).map(Found::of_loop)
@@ -233,16 +247,17 @@ impl DiskImage {
 }
 
 /// In JSON, where no comma of a name means anything.
-fn words(home: &Home, image: &Path, read_only: bool) -> Vec<String> {
+fn words(name: &str, image: &Path, read_only: bool) -> Vec<String> {
     let file = json!({"driver": "file", "node-name": "file", "filename": image, "read-only": read_only});
     let disk = json!({
         "driver": "qcow2", "node-name": NODE, "file": "file", "backing": null, "read-only": read_only,
         "discard": "unmap", "detect-zeroes": "off",
     });
     let export = json!({
-        "type": "fuse", "id": "content", "node-name": NODE, "mountpoint": home.content(), "writable": !read_only,
+        "type": "fuse", "id": format!("image-{name}"), "node-name": NODE, "mountpoint": CONTENT,
+        "writable": !read_only,
     });
-    let control = format!("socket,id=control,server=on,wait=off,path={}", home.control().display());
+    let control = format!("socket,id=control,server=on,wait=off,path={CONTROL}");
     [("--blockdev", file.to_string()), ("--blockdev", disk.to_string()), ("--export", export.to_string())]
         .into_iter()
         .chain([("--chardev", control), ("--monitor", "chardev=control".to_owned())])

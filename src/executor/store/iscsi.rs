@@ -1,0 +1,218 @@
+//! Logical units of iSCSI targets, by the kernel's client and open-iscsi's programs.
+//!
+//! * A session that was there before us is used, and never ended. Ours have an interface of their own, by which they
+//!   are told from others without a record: the last unit of one ends it.
+//! * In a session of ours there are only units that volumes have asked for: others may not be meant for this node.
+//! * Of several ways to the same unit the first is used, or multipathd's device above them where it runs.
+//!
+//! Whether another node uses a unit, only reservations can tell, and few volumes have any; the controller keeps a volume
+//! of one node from others by `attach`. A target that is there for all nodes is no proof of who a pod is: who may name
+//! it can use a session that another volume's Secret has made.
+
+use super::{Backend, Found, Site, TICK, With};
+use crate::executor::record::{self, STATE};
+use crate::failure::{Code, Failure};
+use crate::plan::{Iscsi, Portal};
+use crate::sys::deadline::Deadline;
+use crate::sys::iscsi::{self, Login, Session, Unit};
+use crate::sys::lock::Lock;
+use crate::sys::network;
+use anyhow::{Context, Result, bail};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long the kernel may take to make a disk of a unit that it has found.
+const DISK: Duration = Duration::from_secs(10);
+
+/// How long after a scan a unit may appear: the kernel has asked for it by then.
+const UNIT: Duration = Duration::from_secs(1);
+
+/// How long multipathd may take to take up a unit.
+const MULTIPATH: Duration = Duration::from_secs(10);
+
+impl Backend for Iscsi {
+    fn find(&self, _: &Site<'_>) -> Result<Option<Found>> {
+        Ok(device(&self.units()).map(|path| Found { path, held: None }))
+    }
+
+    fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
+        let _lock = self.lock(at)?;
+        match self.bring(at, with) {
+            Ok(path) => Ok(Found { path, held: None }),
+            Err(error) => match self.release(&Deadline::for_undo(DISK)) {
+                Ok(()) => Err(error),
+                Err(left) => Err(Failure::from(error).with_residue(format!("a session ({left:#})")).into()),
+            },
+        }
+    }
+
+    fn detach(&self, at: &Site<'_>, _: Option<&Path>) -> Result<()> {
+        let _lock = self.lock(at)?;
+        self.release(at.deadline)
+    }
+
+    fn grow(&self, at: &Site<'_>, _: &Path, _: u64) -> Result<()> {
+        let units = self.units();
+        units.iter().try_for_each(Unit::rescan)?;
+        units.first().map_or(Ok(()), |unit| unit.resize_multipath(at.deadline))
+    }
+}
+
+impl Iscsi {
+    /// The ways to the unit that the kernel knows.
+    fn units(&self) -> Vec<Unit> {
+        Session::with(&self.target).iter().filter_map(|session| session.unit(self.lun)).collect()
+    }
+
+    /// Calls on other units of the same target must not end a session that is just made.
+    fn lock(&self, at: &Site<'_>) -> Result<Lock> {
+        let name = format!("iscsi-{}", record::file_name(Path::new(&self.target)));
+        Lock::acquire(Path::new(STATE).join("locks").join(name), at.deadline)
+    }
+
+    fn bring(&self, at: &Site<'_>, with: &With<'_>) -> Result<PathBuf> {
+        let chap: Vec<_> = with.credentials.iter().map(|(key, secret)| (*key, secret)).collect();
+        let login = Login {
+            chap: &chap,
+            initiator: self.initiator.as_deref(),
+            interface: self.interface.as_deref(),
+            patience: self.timeout,
+        };
+        self.log_in_everywhere(&login, at.deadline)?;
+        for session in Session::with(&self.target).iter().filter(|session| session.is_alive()) {
+            session.scan(self.lun)?;
+        }
+        self.wait_for_disk(at.deadline)?;
+        let units = self.units();
+        same_disk(&units)?;
+        let patience = Deadline::after(MULTIPATH.min(at.deadline.remaining()));
+        while units.len() > 1 && iscsi::has_multipathd() && !patience.expired() {
+            if units.iter().any(|unit| unit.multipath().is_some()) {
+                break;
+            }
+            std::thread::sleep(TICK);
+        }
+        device(&units).context("the unit's disk is gone")
+    }
+
+    /// One portal that lets us in is enough; what is wrong with the others shows when none does.
+    fn log_in_everywhere(&self, login: &Login<'_>, deadline: &Deadline) -> Result<()> {
+        let mut failures: Vec<Failure> = Vec::new();
+        let mut discovery = self.discovery;
+        for portal in &self.portals {
+            let result = self.log_in(portal, login, discovery, deadline);
+            match result.with_context(|| format!("server {portal}")) {
+                // One portal knows them all.
+                Ok(()) => discovery = false,
+                Err(error) => failures.push(error.into()),
+            }
+        }
+        if Session::with(&self.target).iter().any(Session::is_alive) {
+            return Ok(());
+        }
+        let code = failures.first().map_or(Code::NotFound, Failure::code);
+        let texts: Vec<_> = failures.iter().map(Failure::message).collect();
+        Err(Failure::new(code, texts.join("; ")).into())
+    }
+
+    fn log_in(&self, at: &Portal, login: &Login<'_>, discovery: bool, deadline: &Deadline) -> Result<()> {
+        let first = self.reach(at, deadline)?;
+        let mut addresses = vec![first];
+        if discovery {
+            let portal = iscsi::Portal { target: &self.target, address: first };
+            addresses = iscsi::discover(&portal, login, deadline)?;
+            if addresses.is_empty() {
+                bail!(Failure::new(
+                    Code::NotFound,
+                    format!("it knows no target {}: correct option iqn", self.target)
+                ));
+            }
+        }
+        let missing = |address: &SocketAddr| {
+            !Session::with(&self.target).iter().any(|session| session.goes_to(*address))
+        };
+        let mut last = Ok(());
+        for address in addresses.into_iter().filter(missing) {
+            last = iscsi::log_in(&iscsi::Portal { target: &self.target, address }, login, deadline);
+        }
+        last
+    }
+
+    /// Of several addresses the first that answers.
+    fn reach(&self, portal: &Portal, deadline: &Deadline) -> Result<SocketAddr> {
+        let mut last = None;
+        for address in network::addresses(&portal.server, None, deadline)? {
+            deadline.check("about to connect to the target")?;
+            let address = SocketAddr::new(address, portal.port);
+            let patience = Duration::from_secs(self.patience.into()).min(deadline.remaining());
+            match network::connect(address, patience) {
+                Ok(_) => return Ok(address),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.context("it has no address")?)
+    }
+
+    fn wait_for_disk(&self, deadline: &Deadline) -> Result<()> {
+        let since = Instant::now();
+        loop {
+            let units = self.units();
+            if units.iter().any(|unit| unit.disk().is_some_and(|disk| disk.exists())) {
+                return Ok(());
+            }
+            deadline.check("waiting for the target's disk")?;
+            if since.elapsed() > if units.is_empty() { UNIT } else { DISK } {
+                let text = if units.is_empty() {
+                    format!(
+                        "target {} shows this node no unit {}: correct option lun, or let the target show it to this node",
+                        self.target, self.lun
+                    )
+                } else {
+                    "the kernel makes no disk of it: load the module (modprobe sd_mod)".to_owned()
+                };
+                bail!(Failure::new(Code::NotFound, text));
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Takes the unit away, and with the last one of a session of ours the session.
+    fn release(&self, deadline: &Deadline) -> Result<()> {
+        if let Some(unit) = self.units().first() {
+            unit.flush_multipath(deadline)?;
+        }
+        let sessions = Session::with(&self.target);
+        for session in &sessions {
+            let unit = session.unit(self.lun);
+            let others = session.units().into_iter().any(|other| Some(&other) != unit.as_ref());
+            match unit {
+                _ if session.is_ours() && !others => session.log_out(deadline)?,
+                Some(unit) => unit.forget()?,
+                None => {}
+            }
+        }
+        while self.units().iter().any(|unit| unit.disk().is_some()) {
+            deadline.check("waiting for the kernel to let go of the unit")?;
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+}
+
+/// What is mounted: the device above the disks, or the first of them.
+fn device(units: &[Unit]) -> Option<PathBuf> {
+    let above = units.iter().find_map(Unit::multipath);
+    above.or_else(|| units.iter().find_map(Unit::disk))
+}
+
+/// Two portals of one target may lead to two machines that were given the same name by mistake.
+fn same_disk(units: &[Unit]) -> Result<()> {
+    let mut names = units.iter().filter_map(Unit::identity);
+    let first = names.next();
+    if names.any(|name| Some(name) != first) {
+        let text = "the portals lead to different disks: name only those of one target";
+        return Err(Failure::new(Code::Conflict, text).into());
+    }
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! The daemon of a disk image, qemu-storage-daemon, for the drivers that make a block device of what it shows.
+//!
+//! Whoever writes an image chooses what its header says, and qemu follows it: a backing file or a data file could
+//! be any file of the node. An image with either is refused, and whether an image is a raw one is never guessed from
+//! what is in it. A lock keeps the image from being opened twice, on this node or, where the file system has
+//! such locks, on another.
+
+use super::{Site, TICK, With};
+use crate::executor::record::STATE;
+use crate::failure::{Code, Failure};
+use crate::plan::{DiskImage, ImageFormat, Ownership};
+use crate::policy::Allowed;
+use crate::quantity::Quantity;
+use crate::sys::bytes::size_of;
+use crate::sys::deadline::Deadline;
+use crate::sys::helper::Helper;
+use crate::sys::lock::{self, Hold};
+use crate::sys::loop_device::LoopDevice;
+use crate::sys::private::Private;
+use crate::sys::scope::Scope;
+use crate::sys::window::Window;
+use crate::sys::{below, disk_image, process, qmp};
+use anyhow::{Context, Result, bail};
+use rustix::fs::{Mode, OFlags};
+use serde_json::{Value, json};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The daemon.
+pub(super) const PROGRAM: &str = "qemu-storage-daemon";
+
+/// How long the daemon may take to write back and end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long an image's lock is waited for: a call that is just ending has it.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The daemon's node of the image.
+pub(super) const NODE: &str = "disk";
+
+/// Only root may look at other volumes.
+const PRIVATE: Ownership = Ownership { mode: 0o700, uid: 0, gid: 0 };
+
+/// What an image is shown as.
+pub(super) struct Shown {
+    pub(super) format: ImageFormat,
+    pub(super) read_only: bool,
+    /// Further words of the command line.
+    pub(super) server: Vec<String>,
+    pub(super) export: Value,
+}
+
+/// All that one image's daemon has.
+pub(super) struct Home {
+    pub(super) private: Private,
+    scope: Scope,
+}
+
+impl Home {
+    /// That of the store.
+    pub(super) fn of(at: &Site<'_>) -> Self {
+        let name = at.id.as_str();
+        Self {
+            private: Private::at(Path::new(STATE).join("images").join(name)),
+            // Several nodes, each in its container, may share the control groups.
+            scope: Scope::named(&format!("{name}-{}", process::namespace())),
+        }
+    }
+
+    /// Where it takes commands.
+    pub(super) fn control(&self) -> PathBuf {
+        self.private.file("control")
+    }
+
+    /// Whether it runs.
+    pub(super) fn is_alive(&self) -> bool {
+        UnixStream::connect(self.control()).is_ok()
+    }
+
+    /// Starts it, with what it shows the image as; it has begun when `is_ready`.
+    pub(super) fn serve(
+        &self,
+        image: &OwnedFd,
+        shown: Shown,
+        at: &Site<'_>,
+        is_ready: impl Fn() -> bool,
+    ) -> Result<()> {
+        let mut helper = Helper::find(PROGRAM)?;
+        let path = helper.keep(image.as_fd())?;
+        let helper = helper.args(words(self, &path, shown));
+        let mut daemon = helper.launch(&self.scope)?;
+        while !(is_ready() && self.control().exists()) {
+            if let Some(status) = daemon.ended()? {
+                let text =
+                    format!("qemu-storage-daemon cannot show the image ({status}): {}", daemon.words());
+                let busy = text.contains("lock");
+                bail!(Failure::new(if busy { Code::Busy } else { Code::Internal }, text));
+            }
+            at.deadline.check("waiting for qemu-storage-daemon")?;
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+
+    /// Makes the image larger.
+    pub(super) fn grow(&self, size: u64, at: &Site<'_>) -> Result<()> {
+        self.tell("block_resize", &json!({"node-name": NODE, "size": size}), at)
+    }
+
+    /// Lets it execute a command.
+    pub(super) fn tell(&self, command: &str, arguments: &Value, at: &Site<'_>) -> Result<()> {
+        qmp::execute(&self.control(), command, arguments, at.deadline)
+    }
+
+    /// Ends it and removes what it had. What is not there is ended.
+    pub(super) fn end(&self, at: &Site<'_>) -> Result<()> {
+        let asked = qmp::execute(&self.control(), "quit", &json!({}), at.deadline);
+        self.scope.end(if asked.is_ok() { PATIENCE.min(at.deadline.remaining()) } else { Duration::ZERO });
+        // On a node without control groups, and when the record of it is lost.
+        let place = format!("{}/", self.private.file("").display()).replace("//", "/");
+        process::running(PROGRAM, &place).into_iter().for_each(process::end);
+        self.private.remove()
+    }
+}
+
+/// The image, made if it may be. One that a killed call left empty is made anew.
+pub(super) fn open(
+    image: &DiskImage,
+    format: ImageFormat,
+    at: &Site<'_>,
+    with: &With<'_>,
+) -> Result<OwnedFd> {
+    let Allowed { root, below } = with.policy.image(&image.file)?;
+    let read_only = with.read_only;
+    let name = || format!("image {}", image.file.display());
+    let size = image.size.filter(|_| !read_only);
+    if size.is_some() {
+        std::fs::create_dir_all(&root).with_context(name)?;
+    }
+    let root = below::open_root(&root)?;
+    let flags = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    let flags = flags | OFlags::NONBLOCK;
+    let file = match (below::open_if_there(root.as_fd(), &below, flags).with_context(name)?, size) {
+        (Some(file), _) => file,
+        (None, Some(_)) => create(root.as_fd(), &below).with_context(name)?,
+        (None, None) => return Err(absent(&image.file).into()),
+    };
+    if let Some(size) = size.filter(|_| size_of(file.as_fd()).is_ok_and(|size| size == 0)) {
+        make(&file, format, size, at).with_context(|| format!("make {}", image.file.display()))?;
+    }
+    match format {
+        ImageFormat::Qcow2 => disk_image::refuse_foreign_parts(file.as_fd()).with_context(name)?,
+        ImageFormat::Raw => keep_others_out(&file, read_only).with_context(name)?,
+    }
+    Ok(file)
+}
+
+/// In JSON, where no comma of a name means anything.
+fn words(home: &Home, image: &Path, shown: Shown) -> Vec<String> {
+    let Shown { format, read_only, server, export } = shown;
+    let file = json!({"driver": "file", "node-name": "file", "filename": image, "read-only": read_only});
+    let mut disk = json!({
+        "driver": format.name(), "node-name": NODE, "file": "file", "read-only": read_only,
+        "discard": "unmap", "detect-zeroes": "off",
+    });
+    if format == ImageFormat::Qcow2 {
+        disk["backing"] = Value::Null;
+    }
+    let control = format!("socket,id=control,server=on,wait=off,path={}", home.control().display());
+    let devices = [("--blockdev", file.to_string()), ("--blockdev", disk.to_string())];
+    let rest = [
+        ("--export", export.to_string()),
+        ("--chardev", control),
+        ("--monitor", "chardev=control".to_owned()),
+    ];
+    let flat = |(option, value): (&str, String)| [option.to_owned(), value];
+    devices.into_iter().flat_map(flat).chain(server).chain(rest.into_iter().flat_map(flat)).collect()
+}
+
+fn absent(file: &Path) -> Failure {
+    let text = "is not there: a volume with option size that is mounted read-write makes it";
+    Failure::new(Code::NotFound, format!("image {} {text}", file.display()))
+}
+
+fn create(root: BorrowedFd<'_>, below: &Path) -> Result<OwnedFd> {
+    let above = below.parent().unwrap_or(Path::new(""));
+    below::make_directories(root, above, PRIVATE, PRIVATE)?;
+    let directory = below::open(root, above, OFlags::PATH | OFlags::DIRECTORY)?;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let name = below.file_name().context("names a directory: name a file below it")?;
+    Ok(rustix::fs::openat(&directory, name, flags, Mode::from_raw_mode(0o600))?)
+}
+
+/// qemu's lock lets others write to a raw image. Ours lasts as long as the daemon has the file open, and driver `image`
+/// heeds it; of a loop device that it made before nothing but the device tells.
+fn keep_others_out(file: &OwnedFd, read_only: bool) -> Result<()> {
+    let hold = if read_only { Hold::Together } else { Hold::Alone };
+    let used = |how: &str| {
+        let text = format!("it is in use{how}: unmount it there, or name another file");
+        Failure::new(Code::Busy, text)
+    };
+    lock::wait(file.as_fd(), hold, &Deadline::after(LOCK_PATIENCE), "waiting for the image's lock").map_err(
+        |error| match error.downcast::<Failure>() {
+            Ok(_) => used(", and locked by who uses it").into(),
+            Err(error) => error,
+        },
+    )?;
+    match LoopDevice::find(file.as_fd(), &Window::default())? {
+        Some(device) => Err(used(&format!(" as {}", device.path().display())).into()),
+        None => Ok(()),
+    }
+}
+
+fn make(image: &OwnedFd, format: ImageFormat, size: u64, at: &Site<'_>) -> Result<()> {
+    if format == ImageFormat::Raw {
+        return rustix::fs::ftruncate(image, size).context("give it its size");
+    }
+    let mut helper = Helper::find("qemu-img")?;
+    let path = helper.keep(image.as_fd())?;
+    let words = ["create", "-q", "-f", "qcow2"];
+    let made =
+        helper.args(words).args([path.as_os_str(), size.to_string().as_ref()]).run_to_success(at.deadline);
+    if made.is_err() {
+        // Else the next call would take half of one for somebody's.
+        rustix::fs::ftruncate(image, 0)?;
+    }
+    made.with_context(|| format!("make an image of {}", Quantity(size))).map(drop)
+}

@@ -1,0 +1,144 @@
+#!/usr/bin/env bash
+# iscsi: the kernel's target (LIO), the kernel's client, iscsid.
+chapter "iscsi"
+name_server iscsi.test 127.0.7.1
+name_server iscsi-2.test 127.0.7.2
+name_server iscsi-dead.test 127.0.7.9
+drop_server iscsi-dead.test
+vendor=hasty
+install_driver iscsi '{"deadlines":{"unmount":15}}'
+readonly IQN=iqn.2020-01.test:web IQN_CHAP=iqn.2020-01.test:chap
+readonly CHAP_PASSWORD='p,a"s'\''s $w!o\rd'
+
+# target IQN [USER PASSWORD]: one with two units, for everybody or for whom knows the password.
+target_with() {
+    local name=$1 disk lun=0 at
+    at=/sys/kernel/config/target/iscsi/$name/tpgt_1
+    mkdir -p "$at/np/0.0.0.0:3260" || return
+    for disk in disk0 disk1; do
+        mkdir -p "$at/lun/lun_$lun"
+        ln -s "/sys/kernel/config/target/core/iblock_0/${name##*:}-$disk" "$at/lun/lun_$lun/$disk"
+        lun=$((lun + 1))
+    done
+    echo 1 >"$at/attrib/generate_node_acls"
+    echo 0 >"$at/attrib/demo_mode_write_protect"
+    echo 0 >"$at/attrib/authentication"
+    if [[ -n ${2:-} ]]; then
+        printf %s "$2" >"$at/auth/userid"
+        printf %s "$3" >"$at/auth/password"
+        echo 1 >"$at/attrib/authentication"
+    fi
+    echo 1 >"$at/enable"
+}
+
+start_iscsi() {
+    local target disk at loop
+    mkdir -p /srv/iscsi /run/lock
+    modprobe -a configfs target_core_mod target_core_iblock iscsi_target_mod iscsi_tcp sd_mod crc32c_intel 2>/dev/null
+    mountpoint -q /sys/kernel/config || mount -t configfs c /sys/kernel/config || return
+    for target in web chap; do
+        for disk in disk0 disk1; do
+            truncate -s 16M "/srv/iscsi/$target-$disk"
+            loop=$(losetup -f --show "/srv/iscsi/$target-$disk")
+            at=/sys/kernel/config/target/core/iblock_0/$target-$disk
+            mkdir -p "$at"
+            echo "udev_path=$loop" >"$at/control"
+            echo "$target-$disk" >"$at/wwn/vpd_unit_serial"
+            echo 1 >"$at/enable"
+        done
+    done
+    target_with "$IQN" && target_with "$IQN_CHAP" alice "$CHAP_PASSWORD"
+    answers 3260
+}
+
+# Disks and sessions.
+iscsis() {
+    ls /sys/class/iscsi_session 2>/dev/null
+    ls -d /sys/block/sd* 2>/dev/null
+}
+
+# What the node's own database holds.
+records() {
+    find /etc/iscsi/nodes /etc/iscsi/send_targets /etc/iscsi/ifaces -type f 2>/dev/null
+}
+
+web="\"targetPortal\":\"iscsi.test\",\"iqn\":\"$IQN\",\"connectTimeout\":\"1\",\"timeout\":\"3\""
+second="${web/iscsi.test/iscsi-2.test},\"lun\":\"1\""
+chap="\"targetPortal\":\"iscsi.test:3260\",\"iqn\":\"$IQN_CHAP\",\"chapAuthSession\":\"true\",\"timeout\":\"3\""
+user=$(secret node.session.auth.username alice)
+password=$(secret node.session.auth.password "$CHAP_PASSWORD")
+LIMIT=60 says "guest: LIO serves" '' quietly start_iscsi
+says "guest: iscsi: without iscsid" '*"Failure"*systemctl enable --now iscsid*' stage iscsi "$web"
+iscsid
+device_life "guest: iscsi" iscsi "$web" iscsis
+says "guest: iscsi: killed anywhere" '' killed iscsi "$web" iscsis 0.1 0.5 1.2
+says "guest: iscsi: no record" '' records
+
+says "guest: iscsi: staged to grow" "$ok" stage iscsi "$web"
+says "guest: iscsi: before" 0 mebibytes "$(staged iscsi)"
+says "guest: iscsi: the target grows" '' sh -c 'truncate -s 48M /srv/iscsi/web-disk0 && losetup -c "$(losetup -j /srv/iscsi/web-disk0 | cut -d: -f1)"'
+says "guest: iscsi: grows" "$ok" grow iscsi "$web" 16777216 50331648
+says "guest: iscsi: after" 32 mebibytes "$(staged iscsi)"
+
+# Two units of one target: two volumes, and one session or two.
+says "guest: iscsi: only the volume's own unit" 1 sh -c 'ls -d /sys/block/sd* | wc -l'
+says "guest: iscsi: another unit, by CHAP's target without a Secret" '*"Failure"*needs a Secret*' set_up chap iscsi "$chap"
+says "guest: iscsi: a wrong password" '*"Failure"*correct the Secret*' set_up chap iscsi "$chap,$user,$(secret node.session.auth.password wrong-wrong-wrong)"
+says "guest: iscsi: it says no password" '' never_said wrong-wrong
+says "guest: iscsi: CHAP" "$ok" set_up chap iscsi "$chap,$user,$password"
+says "guest: iscsi: CHAP, for a second pod" "$ok" set_up two iscsi "$chap,$user,$password"
+says "guest: iscsi: CHAP, written" '' in_volume chap iscsi write data chap
+says "guest: iscsi: CHAP, read" chap in_volume two iscsi cat data
+printf '%s' "$CHAP_PASSWORD" >/srv/iscsi/password
+says "guest: iscsi: the password is nowhere" '' sh -c 'grep -rlFf /srv/iscsi/password /run/flexvol /etc/iscsi /var/lib/iscsi /proc/[0-9]*/cmdline /proc/mounts 2>/dev/null'
+says "guest: iscsi: the admin sees our sessions" '*127.0.7.1:3260*' iscsiadm -m session
+says "guest: iscsi: CHAP, unmount" "$ok" tear_down chap iscsi
+says "guest: iscsi: CHAP, still there" chap in_volume two iscsi cat data
+says "guest: iscsi: CHAP, unmount the other" "$ok" tear_down two iscsi
+says "guest: iscsi: the other target's session stays" 2 sh -c 'ls -d /sys/class/iscsi_session/* /sys/block/sd* | wc -l'
+says "guest: iscsi: let go" "$ok" unstage iscsi
+says "guest: iscsi: nothing is left" '' iscsis
+
+# A session of the admin's.
+says "guest: iscsi: the admin logs in" '' quietly sh -c "iscsiadm -m node -T $IQN -p 127.0.7.1:3260 -I default -o new && iscsiadm -m node -T $IQN -p 127.0.7.1:3260 -o update -n node.session.scan -v manual && iscsiadm -m node -T $IQN -p 127.0.7.1:3260 --login"
+says "guest: iscsi: the admin's session is used" "$ok" stage iscsi "$web"
+says "guest: iscsi: it is the only one" 1 sh -c 'ls /sys/class/iscsi_session | wc -l'
+says "guest: iscsi: let go of it" "$ok" unstage iscsi
+says "guest: iscsi: it stays, without the unit" 'session*' iscsis
+says "guest: iscsi: another unit of it" "$ok" stage iscsi "${second/iscsi-2.test/iscsi.test}"
+says "guest: iscsi: it is let go" "$ok" unstage iscsi
+says "guest: iscsi: the admin's record stays" '/etc/iscsi/nodes/*' records
+says "guest: iscsi: the admin logs out" '' quietly sh -c "iscsiadm -m node -T $IQN -p 127.0.7.1:3260 --logout && iscsiadm -m node -o delete -T $IQN"
+
+# Several ways.
+both="${web/iscsi.test/iscsi-dead.test},\"portals\":\"[\\\"iscsi.test\\\",\\\"iscsi-2.test:3260\\\"]\""
+says "guest: iscsi: two portals and a dead one" "$ok" stage iscsi "$both"
+says "guest: iscsi: two sessions" 2 sh -c 'ls /sys/class/iscsi_session | wc -l'
+says "guest: iscsi: two portals, let go" "$ok" unstage iscsi
+says "guest: iscsi: both are ended" '' iscsis
+says "guest: iscsi: discovery" "$ok" stage iscsi "$web,\"discovery\":\"true\",\"initiatorName\":\"iqn.2020-01.test:us\""
+says "guest: iscsi: our own name" 'iqn.2020-01.test:us' sh -c 'cat /sys/class/iscsi_session/*/initiatorname | sort -u'
+says "guest: iscsi: discovered, let go" "$ok" unstage iscsi
+
+says "guest: iscsi: no such unit" '*"Failure"*no unit 7*' stage iscsi "$web,\"lun\":\"7\""
+says "guest: iscsi: no such target" '*"Failure"*check its name*' stage iscsi "${web/:web/:none}"
+says "guest: iscsi: nobody listens" '*"Failure"*iscsi.test:9*refuses*' stage iscsi "${web/iscsi.test/iscsi.test:9}"
+LIMIT=20 says "guest: iscsi: a silent portal" '*"Failure"*iscsi-dead.test*does not answer*' stage iscsi "${web/iscsi.test/iscsi-dead.test}"
+says "guest: iscsi: no such interface" '*"Failure"*no iSCSI interface*' stage iscsi "$web,\"iscsiInterface\":\"eth7\""
+says "guest: iscsi: nothing is left of them" '' iscsis
+
+# The target falls silent.
+says "guest: iscsi: to be dropped" "$ok" stage iscsi "$web"
+says "guest: iscsi: dropped: a pod" "$ok" set_up one iscsi "$web"
+says "guest: iscsi: dropped: written" '' in_volume one iscsi write data3 x
+drop_server iscsi.test
+LIMIT=30 says "guest: iscsi: dropped: the pod leaves" "$ok" tear_down one iscsi
+LIMIT=60 says "guest: iscsi: dropped: unstaged" "$ok" in_the_end unstage iscsi
+says "guest: iscsi: dropped: nothing is left" '' iscsis
+heal_server iscsi.test
+says "guest: iscsi: healed" "$ok" stage iscsi "$web"
+says "guest: iscsi: healed: the data" "of guest: iscsi" cat "$(staged iscsi)/data"
+says "guest: iscsi: healed: let go" "$ok" unstage iscsi
+says "guest: iscsi: no trace" '' no_trace iscsiadm
+pkill -x iscsid
+vendor=example
