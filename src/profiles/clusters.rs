@@ -122,8 +122,8 @@ pub(super) const ROOK: Profile = Profile {
     quirks: &[
         Quirk::RefusedIf(
             "image",
-            "option \"image\" is of a block volume, and this is the driver of file systems: install rbd under another \
-             name for it",
+            "option \"image\" is of a block volume, and this is the driver of file systems: give it \
+             --profile ceph.rook.io/block",
         ),
         Quirk::KeyAsSecret("key", "key"),
         Quirk::RefusedWithout(

@@ -11,10 +11,12 @@
 
 mod cifs;
 mod clusters;
+mod iscsi;
 mod local;
 mod lvm;
 mod nfs;
 mod quirk;
+mod rbd;
 mod repositories;
 pub mod stages;
 mod stores;
@@ -176,6 +178,9 @@ pub const ALL: &[&Profile] = &[
     &lvm::LVM,
     &lvm::CREATED,
     &lvm::SHARED,
+    &rbd::RBD,
+    &rbd::ROOK,
+    &iscsi::ISCSI,
     &local::LOCAL_STORAGE,
     &local::DUMMY,
     &local::RANCHER_SECRETS,

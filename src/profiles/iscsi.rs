@@ -1,0 +1,34 @@
+//! Units of iSCSI targets.
+
+use super::{PLAIN, Profile, Quirk, key, other};
+use crate::drivers::iscsi::IscsiDriver;
+
+/// The fields of an `iscsi` volume of Kubernetes' own.
+pub(super) const ISCSI: Profile = Profile {
+    name: "kubernetes.io/iscsi",
+    driver: &IscsiDriver::DRIVER,
+    summary: "a unit of an iSCSI target, as Kubernetes itself has it",
+    keys: &[
+        key("targetPortal", "targetPortal", "address of the target, and its port unless that is 3260"),
+        key("portals", "portals", "further ways to it: a comma list, or an array in a string"),
+        key("iqn", "iqn", "the target's name"),
+        key("lun", "lun", "the number of the unit"),
+        key("iscsiInterface", "iscsiInterface", "the interface of the node's database"),
+        key("initiatorName", "initiatorName", "what the node calls itself"),
+        key("chapAuthDiscovery", "chapAuthDiscovery", "log in to ask for portals"),
+        key("chapAuthSession", "chapAuthSession", "log in"),
+        other("readOnly", "whether nothing may be written"),
+    ],
+    quirks: &[Quirk::ReadOnlyIf("readOnly")],
+    deviations: &[
+        "the node's database of targets is left alone",
+        "a Secret of type kubernetes.io/iscsi is what it was; one in another namespace has to be copied",
+        "a device is formatted only if every byte of it is zero",
+    ],
+    example: &[
+        ("targetPortal", "10.0.2.15:3260"),
+        ("iqn", "iqn.2001-04.com.example:storage.kube.sys1.xyz"),
+        ("lun", "0"),
+    ],
+    ..PLAIN
+};

@@ -1,0 +1,77 @@
+//! Images of Ceph clusters.
+
+use super::{Key, PLAIN, Profile, Quirk, key, other};
+use crate::drivers::rbd::Rbd;
+
+/// The fields of an `rbd` volume of Kubernetes' own, gone in 1.31.
+pub(super) const RBD: Profile = Profile {
+    name: "kubernetes.io/rbd",
+    driver: &Rbd::DRIVER,
+    summary: "an image of a Ceph cluster, as Kubernetes itself had it up to 1.30",
+    keys: &[
+        key("monitors", "monitors", "a comma list, or an array in a string"),
+        key("pool", "pool", "the pool"),
+        key("image", "image", "the image"),
+        key("user", "user", "who logs in"),
+        key("keyring", "keyring", "a file of the node with the key, instead of a Secret"),
+        other("readOnly", "whether nothing may be written"),
+    ],
+    secrets: &[key("key", "key", "the user's key")],
+    quirks: &[Quirk::ReadOnlyIf("readOnly")],
+    deviations: &[
+        "without a Secret keyring must be given, such as /etc/ceph/keyring: kubelet shows a Secret to mount alone, so \
+         that its absence says nothing to the other verbs",
+        "a Secret of type kubernetes.io/rbd is what it was; one in another namespace has to be copied",
+        "a device is formatted only if every byte of it is zero",
+        "an image that another node has mapped for writing is refused",
+    ],
+    example: &[("monitors", "10.16.154.78:6789,10.16.154.82:6789"), ("pool", "kube"), ("image", "foo")],
+    example_secret: &["key"],
+    ..PLAIN
+};
+
+/// Block volumes of Rook, which it served under one name with its file systems.
+pub(super) const ROOK: Profile = Profile {
+    name: "ceph.rook.io/block",
+    driver: &Rbd::DRIVER,
+    summary: "an image of a Ceph cluster that Rook runs",
+    keys: ROOK_KEYS,
+    secrets: &[key("key", "key", "the user's key, as ceph auth get-key prints it")],
+    mounts_alone: true,
+    quirks: &[
+        Quirk::KeyAsSecret("key", "key"),
+        Quirk::RefusedWithout(
+            "monitors",
+            "option \"monitors\" is missing: Rook's agent asked the cluster for them, which a driver does not: \
+             install with --set monitors=ADDRESS,ADDRESS",
+        ),
+    ],
+    deviations: &[
+        "Rook served block volumes and file systems under one name: install ceph.rook.io/rook=ceph.rook.io/block on \
+         nodes whose volumes of that name are block ones",
+        "the monitors are the admin's to name, Rook's agent asked the cluster: install with --set \
+         monitors=10.0.0.1:6789,10.0.0.2:6789",
+        "so is the key, for volumes without a Secret: install with --settings, where options have it as key, and name \
+         the monitors in policy.servers too, so that no volume takes it elsewhere",
+        "a device is formatted only if every byte of it is zero",
+    ],
+    example: &[
+        ("image", "pvc-5a2d1b"),
+        ("blockPool", "replicapool"),
+        ("monitors", "10.0.0.1:6789,10.0.0.2:6789"),
+    ],
+    example_secret: &["key"],
+    ..PLAIN
+};
+
+const ROOK_KEYS: &[Key] = &[
+    key("image", "image", "the image"),
+    key("blockPool", "pool", "the pool"),
+    key("pool", "pool", "the same, as it was before"),
+    key("mountUser", "user", "who logs in"),
+    other("key", "the key of that user, in the side file"),
+    other("clusterNamespace", "no effect: monitors say which cluster it is"),
+    other("clusterName", "no effect: monitors say which cluster it is"),
+    other("storageClass", "no effect: the image is there"),
+    other("dataBlockPool", "no effect: the image knows where its data is"),
+];
