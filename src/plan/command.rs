@@ -48,14 +48,14 @@ pub enum Word {
         /// The key of the Secret.
         key: String,
     },
-    /// Text, and the path of a private file of a [`Daemon`].
+    /// Text, and the path of a private file of a [`Daemon`](super::Daemon).
     File {
         /// What precedes the path.
         before: String,
         /// The file's name.
         name: &'static str,
     },
-    /// Text, and the path of a [`Daemon`]'s directory on disk.
+    /// Text, and the path of a [`Daemon`](super::Daemon)'s directory on disk.
     Scratch {
         /// What precedes the path.
         before: String,
