@@ -73,6 +73,7 @@ fn probed(daemon: &Daemon, probe: Helper, deadline: &Deadline) -> Result<()> {
 pub(super) fn serve(node: &Node<'_>, daemon: &Daemon) -> Result<Option<Undo>> {
     let home = Home::of(&daemon.target);
     home.end(Duration::ZERO)
+        .and_then(|()| take_off_late(&daemon.target))
         .and_then(|()| remove_traces(&daemon.traces))
         .context("remove what a killed call left")?;
     let served = or_take_back(&daemon.target, started(node, daemon, &home));
@@ -80,6 +81,16 @@ pub(super) fn serve(node: &Node<'_>, daemon: &Daemon) -> Result<Option<Undo>> {
         remove_traces(&daemon.traces)?;
     }
     served
+}
+
+/// Nothing was mounted when the call began. What is there now was mounted by the daemon of a killed call, just before it
+/// was ended.
+fn take_off_late(target: &TargetPath) -> Result<()> {
+    let place = open_place(target)?;
+    match place.look()? {
+        Look::Mount(_) | Look::Dead(_) => unmount::take_off(&place),
+        Look::Missing | Look::Plain(_) => Ok(()),
+    }
 }
 
 /// What takes the step back once it is done; a step that failed leaves nothing.

@@ -79,7 +79,7 @@ fn it_lives_and_dies_with_a_cluster() {
                 ("user", wrong("user", "nobody"), "(13) Permission denied"),
                 ("key", wrong("kubernetes.io/secret/key", &base64(&key("admin"))), "(13) Permission denied"),
                 ("file system", wrong("fsName", "none"), "No such file or directory"),
-                ("port", wrong("monitors", "127.0.0.1:1"), "deadline of 4 s"),
+                ("port", wrong("monitors", "127.0.0.1:1"), "refuses connections to port 1"),
             ],
         );
         let (one, two) = (node.pod("1"), node.pod("2"));
