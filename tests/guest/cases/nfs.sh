@@ -84,5 +84,4 @@ says "guest: nfs v3: ports given, no portmapper" "" bash -c '
     nft add rule ip fault input tcp dport 111 drop && nft add rule ip fault input udp dport 111 drop'
 says "guest: nfs v3: mounts" "$ok" set_up one nfs "$(export_of nfs.test),\"version\":\"3\",\"port\":\"2049\",\"mountPort\":\"20048\""
 says "guest: nfs v3: unmounts" "$ok" tear_down one nfs
-nft flush chain ip fault input
-nft add rule ip fault input ip daddr @silent drop
+usual_rules

@@ -75,9 +75,17 @@ network() {
     nft -f - <<'NFT'
 table ip fault {
     set silent { type ipv4_addr; }
-    chain input { type filter hook input priority 0; ip daddr @silent drop; ip saddr @silent drop; }
+    chain input { type filter hook input priority 0; }
 }
 NFT
+    usual_rules
+}
+
+# What drop_server goes by, and nothing else.
+usual_rules() {
+    nft flush chain ip fault input
+    nft add rule ip fault input ip daddr @silent drop
+    nft add rule ip fault input ip saddr @silent drop
 }
 
 name_server() {
