@@ -235,40 +235,42 @@ pub fn backing_of(device: u64) -> Result<Option<Backing>> {
 
 /// The devices over files on the file systems of these numbers (`st_dev`), and over files on those devices.
 pub fn over(file_systems: &BTreeSet<u64>) -> Result<Vec<PathBuf>> {
-    Ok(numbers_over(file_systems)?.into_iter().map(node).collect())
+    Ok(devices_over(file_systems)?.into_iter().map(|device| device.path).collect())
 }
 
 /// Detaches those of [`over`], or has the kernel do it when their last user lets go; how long this may take
 /// is limited.
 pub(super) fn detach_all(file_systems: &BTreeSet<u64>) {
     for _ in 0..ATTEMPTS {
-        let numbers = numbers_over(file_systems).unwrap_or_default();
-        if numbers.is_empty() {
+        let devices = devices_over(file_systems).unwrap_or_default();
+        if devices.is_empty() {
             return;
         }
-        for fd in numbers.into_iter().filter_map(|number| open_node(number, OFlags::RDONLY).ok().flatten()) {
-            let _ = raw::loop_call(fd.as_fd(), LoopCall::ClearFd, 0);
+        for device in devices {
+            let _ = raw::loop_call(device.fd(), LoopCall::ClearFd, 0);
         }
         sleep(PAUSE);
     }
 }
 
-fn numbers_over(file_systems: &BTreeSet<u64>) -> Result<Vec<u32>> {
+/// Each is open, and so is no other's before it is let go.
+fn devices_over(file_systems: &BTreeSet<u64>) -> Result<Vec<LoopDevice>> {
     let mut bound = Vec::new();
     for number in bound_numbers().context("list loop devices")? {
         // One that cannot be looked at is not ours: we could make it.
         if let Ok(Some(device)) = LoopDevice::open(number) {
-            bound.push((number, device.backing.inode.device, fstat(&device.fd)?.st_rdev));
+            let own = fstat(&device.fd)?.st_rdev;
+            bound.push((device, own));
         }
     }
     let (mut known, mut found) = (file_systems.clone(), Vec::new());
     // A device may be over a file on another, which may come later in the list.
-    while let Some(at) = bound.iter().position(|(_, device, _)| known.contains(device)) {
-        let (number, _, own) = bound.swap_remove(at);
+    while let Some(at) = bound.iter().position(|(device, _)| known.contains(&device.backing.inode.device)) {
+        let (device, own) = bound.swap_remove(at);
         known.insert(own);
-        found.push(number);
+        found.push(device);
     }
-    found.sort_unstable();
+    found.sort_unstable_by_key(LoopDevice::number);
     Ok(found)
 }
 
