@@ -170,11 +170,8 @@ pub fn detached(new: &NewMount<'_>) -> Result<OwnedFd> {
 }
 
 fn too_old(error: anyhow::Error, needed: &str) -> anyhow::Error {
-    if is_unknown_call(&error) {
-        return Failure::new(Code::ToolMissing, format!("this kernel cannot: it needs Linux {needed}"))
-            .into();
-    }
-    error
+    let text = format!("this kernel cannot: it needs Linux {needed}");
+    if is_unknown_call(&error) { Failure::new(Code::ToolMissing, text).into() } else { error }
 }
 
 /// fsconfig(2) takes no string of more than 255 bytes, mount(2) a page of them.

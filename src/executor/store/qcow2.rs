@@ -5,43 +5,29 @@
 //! be removed or left. It must not see the file system that is mounted from it either: a daemon that were the last
 //! to see it would have to write to itself when it ends, and could never end.
 //!
-//! Whoever writes an image chooses what its header says, and qemu follows it: a backing file or a data file could
-//! be any file of the node. An image with either is refused. qemu's own lock keeps the image from being opened twice,
-//! on this node or, where the file system has such locks, on another.
+//! Which images are refused, and what keeps one from being opened twice, says [`qemu`].
 
 use super::holding::{Holding, Id};
+use super::qemu::{self, NODE, PATIENCE, PROGRAM, Shown};
 use super::{Backend, Found, Site, TICK, With};
-use crate::failure::{Code, Failure};
-use crate::plan::{DiskImage, Ownership};
-use crate::policy::Allowed;
-use crate::quantity::Quantity;
-use crate::sys::bytes::size_of;
+use crate::plan::{DiskImage, ImageFormat};
 use crate::sys::deadline::Deadline;
 use crate::sys::files::is_mount_root;
-use crate::sys::helper::Helper;
 use crate::sys::loop_device::{LoopDevice, SERVED};
 use crate::sys::scope::Scope;
 use crate::sys::window::Window;
-use crate::sys::{below, disk_image, namespace, process, qmp};
-use anyhow::{Context, Result, bail};
+use crate::sys::{namespace, process, qmp};
+use anyhow::{Context, Result};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use serde_json::json;
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long the daemon may take to write back and end.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// How long a device may stay that nobody uses any more.
 const LETTING_GO: Duration = Duration::from_secs(1);
-
-/// The daemon's node of the image.
-const NODE: &str = "disk";
-
-const PROGRAM: &str = "qemu-storage-daemon";
 
 /// The images whose daemons have lost their records, and whose content no device shows any more.
 fn orphans() -> impl Iterator<Item = Id> {
@@ -83,9 +69,6 @@ pub(super) fn end_orphans(deadline: &Deadline) {
         }
     }
 }
-
-/// Only root may look at other volumes.
-const PRIVATE: Ownership = Ownership { mode: 0o700, uid: 0, gid: 0 };
 
 /// What the daemon's words have before the image's name.
 const NAME: &str = r#""id":"image-"#;
@@ -164,7 +147,7 @@ impl Backend for DiskImage {
         let home = Home::of(at);
         // What a killed call left.
         home.end(at);
-        let image = self.open(at, with)?;
+        let image = qemu::open(self, ImageFormat::Qcow2, at, with)?;
         self.serve(&home, &image, at, with).inspect_err(|_| home.end(at))
     }
 
@@ -196,100 +179,24 @@ impl Found {
 }
 
 impl DiskImage {
-    /// The image, made if it may be. One that a killed call left empty is made anew.
-    fn open(&self, at: &Site<'_>, with: &With<'_>) -> Result<OwnedFd> {
-        let Allowed { root, below } = with.policy.image(&self.file)?;
-        let read_only = with.read_only;
-        let name = || format!("image {}", self.file.display());
-        let size = self.size.filter(|_| !read_only);
-        if size.is_some() {
-            std::fs::create_dir_all(&root).with_context(name)?;
-        }
-        let root = below::open_root(&root)?;
-        let flags = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
-        let flags = flags | OFlags::NONBLOCK;
-        let image = match (below::open_if_there(root.as_fd(), &below, flags).with_context(name)?, size) {
-            (Some(image), _) => image,
-            (None, Some(_)) => create(root.as_fd(), &below).with_context(name)?,
-            (None, None) => return Err(absent(&self.file).into()),
-        };
-        if let Some(size) = size.filter(|_| size_of(image.as_fd()).is_ok_and(|size| size == 0)) {
-            make(&image, size, at).with_context(|| format!("make {}", self.file.display()))?;
-        }
-        disk_image::refuse_foreign_parts(image.as_fd()).with_context(name)?;
-        Ok(image)
-    }
-
     fn serve(&self, home: &Home, image: &OwnedFd, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
-        let mut helper = Helper::find(PROGRAM)?;
-        let path = helper.keep(image.as_fd())?;
-        let words = words(&home.name, &path, with.read_only);
-        let helper = helper.args(words);
+        let export = json!({
+            "type": "fuse", "id": format!("image-{}", home.name), "node-name": NODE, "mountpoint": CONTENT,
+            "writable": !with.read_only,
+        });
+        let shown =
+            Shown { format: ImageFormat::Qcow2, read_only: with.read_only, server: Vec::new(), export };
         let content = namespace::secluded(|| {
             namespace::cover("flexvol", Path::new(COVERED), Some(ROOM))?;
             File::create_new(CONTENT)?;
-            let mut daemon = helper.launch(&home.scope)?;
-            while !(is_mount_root(Path::new(CONTENT)) && Path::new(CONTROL).exists()) {
-                if let Some(status) = daemon.ended()? {
-                    let text =
-                        format!("qemu-storage-daemon cannot show the image ({status}): {}", daemon.words());
-                    let busy = text.contains("lock");
-                    bail!(Failure::new(if busy { Code::Busy } else { Code::Internal }, text));
-                }
-                at.deadline.check("waiting for qemu-storage-daemon")?;
-                std::thread::sleep(TICK);
-            }
-            open_content(Path::new(CONTENT), with.read_only)
+            let (content, control) = (Path::new(CONTENT), Path::new(CONTROL));
+            let is_ready = || is_mount_root(content) && control.exists();
+            qemu::start(&home.scope, image, (control, shown), at, is_ready)?;
+            open_content(content, with.read_only)
         })?;
         let whole = Window::default();
         LoopDevice::attach(content.as_fd(), &self.file, &whole, with.read_only, false).map(Found::of_loop)
     }
-}
-
-/// In JSON, where no comma of a name means anything.
-fn words(name: &str, image: &Path, read_only: bool) -> Vec<String> {
-    let file = json!({"driver": "file", "node-name": "file", "filename": image, "read-only": read_only});
-    let disk = json!({
-        "driver": "qcow2", "node-name": NODE, "file": "file", "backing": null, "read-only": read_only,
-        "discard": "unmap", "detect-zeroes": "off",
-    });
-    let export = json!({
-        "type": "fuse", "id": format!("image-{name}"), "node-name": NODE, "mountpoint": CONTENT,
-        "writable": !read_only,
-    });
-    let control = format!("socket,id=control,server=on,wait=off,path={CONTROL}");
-    [("--blockdev", file.to_string()), ("--blockdev", disk.to_string()), ("--export", export.to_string())]
-        .into_iter()
-        .chain([("--chardev", control), ("--monitor", "chardev=control".to_owned())])
-        .flat_map(|(option, value)| [option.to_owned(), value])
-        .collect()
-}
-
-fn absent(file: &Path) -> Failure {
-    let text = "is not there: a volume with option size that is mounted read-write makes it";
-    Failure::new(Code::NotFound, format!("image {} {text}", file.display()))
-}
-
-fn create(root: BorrowedFd<'_>, below: &Path) -> Result<OwnedFd> {
-    let above = below.parent().unwrap_or(Path::new(""));
-    below::make_directories(root, above, PRIVATE, PRIVATE)?;
-    let directory = below::open(root, above, OFlags::PATH | OFlags::DIRECTORY)?;
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let name = below.file_name().context("names a directory: name a file below it")?;
-    Ok(rustix::fs::openat(&directory, name, flags, Mode::from_raw_mode(0o600))?)
-}
-
-fn make(image: &OwnedFd, size: u64, at: &Site<'_>) -> Result<()> {
-    let mut helper = Helper::find("qemu-img")?;
-    let path = helper.keep(image.as_fd())?;
-    let words = ["create", "-q", "-f", "qcow2"];
-    let made =
-        helper.args(words).args([path.as_os_str(), size.to_string().as_ref()]).run_to_success(at.deadline);
-    if made.is_err() {
-        // Else the next call would take half of one for somebody's.
-        rustix::fs::ftruncate(image, 0)?;
-    }
-    made.with_context(|| format!("make an image of {}", Quantity(size))).map(drop)
 }
 
 /// How long the content is now: the kernel remembers what it was, and asks only who says so.

@@ -32,7 +32,7 @@ use std::time::Duration;
 pub(super) const PROGRAM: &str = "qemu-storage-daemon";
 
 /// How long the daemon may take to write back and end.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long an image's lock is waited for: a call that is just ending has it.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
@@ -87,21 +87,8 @@ impl Home {
         at: &Site<'_>,
         is_ready: impl Fn() -> bool,
     ) -> Result<()> {
-        let mut helper = Helper::find(PROGRAM)?;
-        let path = helper.keep(image.as_fd())?;
-        let helper = helper.args(words(self, &path, shown));
-        let mut daemon = helper.launch(&self.scope)?;
-        while !(is_ready() && self.control().exists()) {
-            if let Some(status) = daemon.ended()? {
-                let text =
-                    format!("qemu-storage-daemon cannot show the image ({status}): {}", daemon.words());
-                let busy = text.contains("lock");
-                bail!(Failure::new(if busy { Code::Busy } else { Code::Internal }, text));
-            }
-            at.deadline.check("waiting for qemu-storage-daemon")?;
-            std::thread::sleep(TICK);
-        }
-        Ok(())
+        let control = self.control();
+        start(&self.scope, image, (&control, shown), at, || is_ready() && control.exists())
     }
 
     /// Makes the image larger.
@@ -123,6 +110,30 @@ impl Home {
         process::running(PROGRAM, &place).into_iter().for_each(process::end);
         self.private.remove()
     }
+}
+
+/// Starts the daemon in a scope, with what it shows the image as and where it takes commands; it has begun when
+/// `is_ready`.
+pub(super) fn start(
+    scope: &Scope,
+    image: &OwnedFd,
+    (control, shown): (&Path, Shown),
+    at: &Site<'_>,
+    is_ready: impl Fn() -> bool,
+) -> Result<()> {
+    let mut helper = Helper::find(PROGRAM)?;
+    let path = helper.keep(image.as_fd())?;
+    let mut daemon = helper.args(words(control, &path, shown)).launch(scope)?;
+    while !is_ready() {
+        if let Some(status) = daemon.ended()? {
+            let text = format!("qemu-storage-daemon cannot show the image ({status}): {}", daemon.words());
+            let busy = text.contains("lock");
+            bail!(Failure::new(if busy { Code::Busy } else { Code::Internal }, text));
+        }
+        at.deadline.check("waiting for qemu-storage-daemon")?;
+        std::thread::sleep(TICK);
+    }
+    Ok(())
 }
 
 /// The image, made if it may be. One that a killed call left empty is made anew.
@@ -158,7 +169,7 @@ pub(super) fn open(
 }
 
 /// In JSON, where no comma of a name means anything.
-fn words(home: &Home, image: &Path, shown: Shown) -> Vec<String> {
+fn words(control: &Path, image: &Path, shown: Shown) -> Vec<String> {
     let Shown { format, read_only, server, export } = shown;
     let file = json!({"driver": "file", "node-name": "file", "filename": image, "read-only": read_only});
     let mut disk = json!({
@@ -168,7 +179,7 @@ fn words(home: &Home, image: &Path, shown: Shown) -> Vec<String> {
     if format == ImageFormat::Qcow2 {
         disk["backing"] = Value::Null;
     }
-    let control = format!("socket,id=control,server=on,wait=off,path={}", home.control().display());
+    let control = format!("socket,id=control,server=on,wait=off,path={}", control.display());
     let devices = [("--blockdev", file.to_string()), ("--blockdev", disk.to_string())];
     let rest = [
         ("--export", export.to_string()),
