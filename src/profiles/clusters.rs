@@ -111,6 +111,20 @@ pub(super) const SSHFLEX: Profile = Profile {
     ..PLAIN
 };
 
+/// What a driver cannot ask a cluster for, as Rook's agent did.
+pub(super) const ROOK_S_MONITORS: Quirk = Quirk::RefusedWithout(
+    "monitors",
+    "option \"monitors\" is missing: Rook's agent asked the cluster for them, which a driver does not: \
+     install with --set monitors=ADDRESS,ADDRESS",
+);
+
+/// Where the admin has to say what Rook's agent found out.
+pub(super) const MONITORS_ARE_NAMED: &str = "the monitors are the admin's to name, Rook's agent asked the cluster: \
+     install with --set monitors=10.0.0.1:6789,10.0.0.2:6789";
+/// The same of the key.
+pub(super) const KEY_IS_NAMED: &str = "so is the key, for volumes without a Secret: install with --settings, where \
+     options have it as key, and name the monitors in policy.servers too, so that no volume takes it elsewhere";
+
 /// `ceph.rook.io/rook`, of file systems.
 pub(super) const ROOK: Profile = Profile {
     name: "ceph.rook.io/rook",
@@ -126,17 +140,11 @@ pub(super) const ROOK: Profile = Profile {
              --profile ceph.rook.io/block",
         ),
         Quirk::KeyAsSecret("key", "key"),
-        Quirk::RefusedWithout(
-            "monitors",
-            "option \"monitors\" is missing: Rook's agent asked the cluster for them, which a driver does not: \
-             install with --set monitors=ADDRESS,ADDRESS",
-        ),
+        ROOK_S_MONITORS,
     ],
     deviations: &[
-        "the monitors are the admin's to name, Rook's agent asked the cluster: install with --set \
-         monitors=10.0.0.1:6789,10.0.0.2:6789",
-        "so is the key, for volumes without a Secret: install with --settings, where options have it as key, and name \
-         the monitors in policy.servers too, so that no volume takes it elsewhere",
+        MONITORS_ARE_NAMED,
+        KEY_IS_NAMED,
         "mountSecret has no effect: kubelet gives a driver no Secret but that in secretRef, of type ceph.rook.io/rook",
         "block volumes, which Rook's agent served under the same name, are refused",
     ],

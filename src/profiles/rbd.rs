@@ -1,5 +1,6 @@
 //! Images of Ceph clusters.
 
+use super::clusters::{KEY_IS_NAMED, MONITORS_ARE_NAMED, ROOK_S_MONITORS};
 use super::{Key, PLAIN, Profile, Quirk, key, other};
 use crate::drivers::rbd::Rbd;
 
@@ -38,21 +39,12 @@ pub(super) const ROOK: Profile = Profile {
     keys: ROOK_KEYS,
     secrets: &[key("key", "key", "the user's key, as ceph auth get-key prints it")],
     mounts_alone: true,
-    quirks: &[
-        Quirk::KeyAsSecret("key", "key"),
-        Quirk::RefusedWithout(
-            "monitors",
-            "option \"monitors\" is missing: Rook's agent asked the cluster for them, which a driver does not: \
-             install with --set monitors=ADDRESS,ADDRESS",
-        ),
-    ],
+    quirks: &[Quirk::KeyAsSecret("key", "key"), ROOK_S_MONITORS],
     deviations: &[
         "Rook served block volumes and file systems under one name: install ceph.rook.io/rook=ceph.rook.io/block on \
          nodes whose volumes of that name are block ones",
-        "the monitors are the admin's to name, Rook's agent asked the cluster: install with --set \
-         monitors=10.0.0.1:6789,10.0.0.2:6789",
-        "so is the key, for volumes without a Secret: install with --settings, where options have it as key, and name \
-         the monitors in policy.servers too, so that no volume takes it elsewhere",
+        MONITORS_ARE_NAMED,
+        KEY_IS_NAMED,
         "a device is formatted only if every byte of it is zero",
     ],
     example: &[
