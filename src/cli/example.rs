@@ -43,6 +43,7 @@ fn manifest(name: &str, driver: &str, options: &[(&str, &str)], secret: bool) ->
     let volume = |indent| volume(driver, options, &reference, indent);
     format!(
         "\
+# Before it, on each node: flexvol install {driver}
 apiVersion: v1
 kind: PersistentVolume
 metadata:

@@ -1,0 +1,74 @@
+//! The files in examples/ are what `flexvol explain` prints, and `flexvol validate` finds nothing in them.
+//! `UPDATE=1` writes them anew.
+#![cfg(test)]
+#![expect(clippy::disallowed_methods, reason = "tests start programs and UPDATE=1 writes files")]
+
+mod support;
+
+use flexvol::{drivers, profiles};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::BINARY;
+
+/// Drivers whose volumes no manifest can name alone: the admin says first what they are to do.
+const SET_UP_FIRST: [&str; 1] = ["exec"];
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")
+}
+
+fn explained(arguments: &[&str]) -> String {
+    let output = Command::new(BINARY).arg("explain").args(arguments).arg("--json").output().unwrap();
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    said["manifest"].as_str().unwrap_or_else(|| panic!("{arguments:?}: no manifest")).to_owned()
+}
+
+/// Every file that belongs there, with its text.
+fn expected() -> BTreeMap<PathBuf, String> {
+    let of_driver = |name: &str| (directory().join(format!("{name}.yaml")), explained(&[name]));
+    let of_profile = |name: &str| {
+        let file = format!("profiles/{}.yaml", name.replace('/', "~"));
+        (directory().join(file), explained(&["--profile", name]))
+    };
+    let drivers = drivers::ALL.iter().map(|driver| of_driver(driver.name()));
+    drivers.chain(profiles::ALL.iter().map(|profile| of_profile(profile.name))).collect()
+}
+
+fn found() -> BTreeMap<PathBuf, String> {
+    let entries = [directory(), directory().join("profiles")];
+    let paths =
+        entries.iter().flat_map(|entry| fs::read_dir(entry).unwrap()).map(|entry| entry.unwrap().path());
+    paths
+        .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
+        .map(|path| (path.clone(), fs::read_to_string(path).unwrap()))
+        .collect()
+}
+
+#[test]
+fn they_are_what_explain_prints() {
+    let expected = expected();
+    if std::env::var_os("UPDATE").is_some() {
+        found()
+            .keys()
+            .filter(|path| !expected.contains_key(*path))
+            .for_each(|path| fs::remove_file(path).unwrap());
+        expected.iter().for_each(|(path, text)| fs::write(path, text).unwrap());
+    }
+    assert_eq!(found(), expected, "run with UPDATE=1 and look at the diff");
+}
+
+#[test]
+fn nothing_is_wrong_with_them() {
+    for path in found().keys() {
+        let mut validate = Command::new(BINARY);
+        validate.args(["validate", "--strict", "-f"]).arg(path);
+        if SET_UP_FIRST.iter().any(|name| path.ends_with(format!("{name}.yaml"))) {
+            continue;
+        }
+        let output = validate.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
