@@ -34,7 +34,8 @@
 //!    pod and out again, scans and watches a plugin directory.
 //! 10. [`validate`] says what is wrong with volumes from their YAML alone.
 //!
-//! Beside them: [`failure`] and [`secret`], the two types every layer shares; [`schema`], [`quantity`],
+//! Beside them: [`failure`] and [`secret`], the two types every layer shares; [`teach`], what an error text
+//! means and how it is mended; [`schema`], [`quantity`],
 //! [`mount_options`], [`file_system`], [`mkfs_options`], [`volume_dir`] and [`yaml`], pure knowledge about
 //! words and paths; [`driver_log`], what the verbs leave for people; and [`cli`], thin adapters for people.
 //!
@@ -71,6 +72,7 @@ pub mod settings;
 mod shell;
 pub mod skeleton;
 pub mod sys;
+pub mod teach;
 pub mod validate;
 pub mod volume_dir;
 pub mod yaml;

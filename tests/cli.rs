@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 #[expect(clippy::disallowed_methods, reason = "the binary under test")]
 fn command(line: &[&str]) -> Command {
@@ -172,7 +172,7 @@ fn programs_get_json_of_everything() {
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     let commands = of(&[], 2);
     let commands: Vec<_> = commands.as_array().unwrap().iter().map(|each| text(each, "command")).collect();
-    let expected = "try drivers explain plan run locate install uninstall list deploy manifest probe watch call pod validate check \
+    let expected = "try drivers explain plan run locate install uninstall list deploy manifest probe watch explain-error call pod validate check \
         completions man";
     assert_eq!(commands.join(" "), expected);
     assert!(text(&of(&["man", "run"], 0), "man").contains(".TH flexvol-run 1"));
@@ -269,4 +269,25 @@ fn plans_in_the_dialect_of_others() {
     let (status, _, error) = flexvol(&with(&["--profile", "k8s/dummy"]));
     assert!(status == 1 && error.contains("is for the driver tmpfs"), "{error}");
     assert_eq!(json(&with(&["--profile", "kvaps/loop", "--json"]))["notes"], serde_json::json!([]));
+}
+
+#[test]
+fn an_error_text_is_explained() {
+    let event = r#"MountVolume.SetUp failed for volume "v" : mount command failed, status: Failure, reason: mount error(13): Permission denied"#;
+    let text = ok(&["explain-error", event]);
+    for (start, words) in
+        [("kubelet", "volume \"v\""), ("cause", "user and password"), ("mend", "Secret's username")]
+    {
+        let is_said = |line: &str| line.starts_with(start) && line.contains(words);
+        assert!(text.lines().any(is_said), "{start}: {text}");
+    }
+    assert!(text.lines().last().unwrap().starts_with("next      "), "{text}");
+    let explained = json(&["explain-error", "--json", event]);
+    assert_eq!((&explained["understood"], &explained["id"]), (&true.into(), &"smb-denied".into()));
+    let (status, out, _) = flexvol(&["explain-error", "all", "is", "well"]);
+    assert!(status == 1 && out.contains("flexvol doctor"), "{out}");
+    let mut asked = command(&["explain-error", "-"]);
+    let mut asked = asked.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    asked.stdin.take().unwrap().write_all(event.as_bytes()).unwrap();
+    assert_eq!(told(&asked.wait_with_output().unwrap()).1, text);
 }

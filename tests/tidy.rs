@@ -26,6 +26,7 @@ const PURE: &[&str] = &[
     "src/mount_options.rs",
     "src/file_system.rs",
     "src/settings.rs",
+    "src/teach/",
     "src/validate/",
     "src/volume_dir.rs",
     "src/kubelet/objects.rs",

@@ -18,6 +18,7 @@ mod driver_dir;
 mod drivers;
 mod example;
 mod explain;
+mod explain_error;
 mod install;
 mod list;
 mod locate;
@@ -69,6 +70,9 @@ On a node:
   sudo flexvol list                               what is there, whose it is, and what is wrong with it
   sudo flexvol watch                              see drivers come and go as kubelet does
 
+When a pod hangs in ContainerCreating:
+  flexvol explain-error 'TEXT OF THE EVENT'       what kubelet did, why it failed, how to mend it
+
 On every node of a cluster:
   flexvol manifest daemonset tmpfs | kubectl apply -f -
   flexvol validate -f pv.yaml                     what is wrong with volumes, before they reach it
@@ -118,6 +122,7 @@ enum Command {
     Manifest(manifest::Manifest),
     Probe(probe::Probe),
     Watch(watch::Watch),
+    ExplainError(explain_error::ExplainError),
     #[command(name = "call")]
     CallDriver(call::CallDriver),
     Pod(pod::Pod),
@@ -150,6 +155,7 @@ impl Command {
             Self::Try(trial::Trial {}) => trial::Trial::run(screen),
             Self::Drivers(command) => command.run(screen),
             Self::Explain(command) => command.run(screen),
+            Self::ExplainError(command) => command.run(screen),
             Self::Plan(command) => command.run(screen),
             Self::Run(command) => command.run(screen),
             Self::Locate(command) => command.run(screen),

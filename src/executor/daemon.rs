@@ -20,6 +20,7 @@ use crate::sys::helper::Helper;
 use crate::sys::mount::{self, Way};
 use crate::sys::place::{Answer, Look, Place};
 use crate::sys::process;
+use crate::teach;
 use anyhow::{Context, Result};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -160,7 +161,7 @@ fn said(daemon: &Daemon, home: &Home, running: &Running) -> String {
     };
     match words {
         words if words.is_empty() => " without a word: do server, path and secret exist".to_owned(),
-        words => format!(" saying: {words}"),
+        words => format!(" saying: {}", teach::with_hint(words)),
     }
 }
 

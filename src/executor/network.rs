@@ -7,6 +7,7 @@ use crate::plan::{Daemon, Dialect, Ownership, Reach, Share, ShareValue};
 use crate::protocol::TargetPath;
 use crate::sys::mount::{self, NewMount, Parameter, Value, Way};
 use crate::sys::{below, network};
+use crate::teach;
 use anyhow::{Context as _, Result};
 use rustix::io::Errno;
 use std::net::{IpAddr, SocketAddr};
@@ -157,67 +158,13 @@ pub(super) fn errno_of(error: &anyhow::Error) -> Option<Errno> {
 /// The kernel's number and words, the share, and the mend.
 fn explain(error: anyhow::Error, file_system: &str, source: &str) -> anyhow::Error {
     let Some(errno) = errno_of(&error) else { return error };
-    match hint(file_system, errno) {
-        Some(hint) => {
+    match teach::of_share(file_system, errno.raw_os_error()) {
+        Some(lesson) => {
             let failure = Failure::from(error.context(source.to_owned()));
-            Failure::new(failure.code(), format!("{}: {hint}", failure.message())).into()
+            Failure::new(failure.code(), format!("{}: {}", failure.message(), lesson.hint())).into()
         }
         None => error.context(source.to_owned()),
     }
-}
-
-/// What a number means for this kind of share, and what to do.
-fn hint(file_system: &str, errno: Errno) -> Option<&'static str> {
-    let (smb, ceph) = (file_system == "cifs", file_system == "ceph");
-    Some(match errno {
-        _ if ceph => return hint_of_ceph(errno),
-        Errno::ACCESS if smb => {
-            "the server refuses user and password: check the Secret's username, password and domain, and that the user may use the share"
-        }
-        Errno::ACCESS | Errno::PERM if !smb => {
-            "the server does not export it to this node: look at /etc/exports there, or at the address it sees"
-        }
-        Errno::NOENT if smb => {
-            "there is no such share or directory on the server: check source, share and subDir"
-        }
-        Errno::NOENT => {
-            "the server exports no such directory: see its exports with showmount -e, or check path and subDir"
-        }
-        Errno::PROTONOSUPPORT => {
-            "the server does not speak that version: leave option version out, or name one that it has"
-        }
-        Errno::OPNOTSUPP if smb => {
-            "the server does not speak that version, or wants encryption: check option version"
-        }
-        Errno::INVAL => "an option does not suit this kernel: check mountOptions and version",
-        Errno::HOSTDOWN if smb => {
-            "the server ended the connection: it may only speak SMB 1, which is unsafe, or none of the versions asked for"
-        }
-        Errno::NOKEY | Errno::KEYEXPIRED | Errno::KEYREJECTED => {
-            "a key is missing: install keyutils and cifs-utils, and look at the node's keytab"
-        }
-        Errno::CONNREFUSED => {
-            "the server refuses the connection: its service may be stopped, or rpcbind be missing (give port and mountPort)"
-        }
-        Errno::TIMEDOUT => "the server does not answer: check it, the network and the firewalls",
-        Errno::STALE => "the export was made anew on the server: unmount it everywhere and mount it again",
-        _ => return None,
-    })
-}
-
-fn hint_of_ceph(errno: Errno) -> Option<&'static str> {
-    Some(match errno {
-        Errno::ACCESS | Errno::PERM | Errno::NOKEY => {
-            "the cluster refuses user and key, or the user may not use that directory: check option user, the Secret's key, and what ceph auth get says of the user"
-        }
-        Errno::HOSTUNREACH => {
-            "no metadata server serves that file system, or the cluster refuses user and key: check fsName, user, the Secret's key, and ceph fs status"
-        }
-        Errno::NOENT => "there is no such directory: check path and fsName",
-        Errno::INVAL => "an option does not suit this kernel: check mountOptions and msMode",
-        Errno::TIMEDOUT | Errno::IO => "the cluster does not answer: check its monitors and metadata servers",
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

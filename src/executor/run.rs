@@ -11,6 +11,7 @@ use crate::sys::helper::{Helper, Outcome, last_words};
 use crate::sys::mount::{self, Way};
 use crate::sys::place::Look;
 use crate::sys::process;
+use crate::teach;
 use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -99,7 +100,8 @@ fn command(node: &Node<'_>, run: &Run) -> Result<String> {
 fn complaint(program: &str, outcome: &Outcome) -> anyhow::Error {
     // A script says why on either.
     let said = last_words(&format!("{}{}", outcome.answer, outcome.output));
-    let said = if said.is_empty() { "without a word".into() } else { format!("saying: {said}") };
+    let said =
+        if said.is_empty() { "without a word".into() } else { format!("saying: {}", teach::with_hint(said)) };
     Failure::new(Code::Internal, format!("{program} failed ({}) {said}", outcome.status)).into()
 }
 

@@ -10,6 +10,7 @@ use super::packages::package_of;
 use super::supervise::{self, Running};
 use crate::failure::{Code, Failure, one_line};
 use crate::secret::{Redactor, Secret};
+use crate::teach;
 use anyhow::{Context, Result};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -268,7 +269,7 @@ impl Outcome {
         };
         match last_words(&self.output) {
             words if words.is_empty() => format!("{name} failed ({how}) without a word"),
-            words => format!("{name} failed ({how}): {words}"),
+            words => format!("{name} failed ({how}): {}", teach::with_hint(words)),
         }
     }
 }

@@ -1,0 +1,459 @@
+//! The table: causes and mends, the particular before the general.
+
+use super::Lesson;
+use super::Share::{Ceph, Nfs, Smb};
+use super::Sign::{Kubelet, Number, Words};
+
+/// What is to be read on the node.
+const DOCTOR: &str = "sudo flexvol doctor";
+const PROBE: &str = "sudo flexvol probe";
+const STATUS: &str = "sudo flexvol status";
+const LOGS: &str = "sudo flexvol logs --failed";
+const CALL: &str = "sudo flexvol call VENDOR/DRIVER init";
+const VALIDATE: &str = "flexvol validate -f FILE";
+
+/// A driver answered Failure with words that only its author knows.
+pub const SAID: Lesson = Lesson {
+    id: "driver-said",
+    sign: Kubelet(&[]),
+    cause: "the driver refused, in its own words: kubelet passes on what follows \"reason:\"",
+    mend: "do what these words say; kubelet tries again by itself, with growing pauses",
+    next: LOGS,
+};
+
+/// A driver answered Failure and nothing else.
+pub const WORDLESS: Lesson = Lesson {
+    id: "driver-wordless",
+    sign: Kubelet(&[]),
+    cause: "the driver refused and does not say why",
+    mend: "call it by hand with the same options and look at what it prints, or ask its author for a \"message\"",
+    next: "sudo flexvol call VENDOR/DRIVER mount /mnt -o KEY=VALUE",
+};
+
+/// All of them.
+pub const ALL: &[Lesson] = &[
+    // --- kubelet, before any driver is called
+    Lesson {
+        id: "no-plugin",
+        sign: Kubelet(&[
+            "no volume plugin matched",
+            "failed to get plugin from volumespec",
+            "no plugin found",
+        ]),
+        cause: "kubelet has no driver of that name: it reads another plugin directory, the driver's init fails, or the name in the volume is not the directory's with a slash for the ~",
+        mend: "put the driver into the directory that kubelet reads (flexvol locate), as VENDOR~DRIVER/DRIVER, and make its init succeed",
+        next: DOCTOR,
+    },
+    Lesson {
+        id: "secret-type",
+        sign: Kubelet(&[
+            "cannot get secret of type",
+            "couldn't get secret",
+            "secret…not found",
+            "secrets…not found",
+        ]),
+        cause: "kubelet hands out only Secrets whose type is the driver's name, VENDOR/DRIVER, from the pod's namespace or the one that secretRef names, and found none",
+        mend: "make the Secret again with type: VENDOR/DRIVER (a type cannot be changed), in that namespace",
+        next: VALIDATE,
+    },
+    Lesson {
+        id: "plugin-name",
+        sign: Kubelet(&["volume plugin has invalid name", "invalid name:"]),
+        cause: "a driver's name must be VENDOR/DRIVER in small letters, digits, dots and dashes",
+        mend: "rename the driver's directory and its executable, and the driver in the volumes",
+        next: PROBE,
+    },
+    Lesson {
+        id: "not-attached",
+        sign: Kubelet(&[
+            "volume not attached according to node status",
+            "volume has not been added to the list of volumesinuse",
+            "multi-attach error",
+        ]),
+        cause: "the driver says that its volumes are attached (attach: true, also if it says nothing), so kube-controller-manager has to attach them first, and has not",
+        mend: "install the driver where kube-controller-manager looks, too (--flex-volume-plugin-dir); if it has nothing to attach, let init answer attach: false",
+        next: PROBE,
+    },
+    Lesson {
+        id: "orphaned-pod",
+        sign: Kubelet(&["orphaned pod…volume", "volume paths are still present", "orphaned pod"]),
+        cause: "the pod is gone, and in its directory a volume is still mounted or files were left, which kubelet does not dare to delete",
+        mend: "unmount what is mounted there; move files away that were written while nothing was mounted; then remove the empty directories",
+        next: "sudo flexvol doctor --repair",
+    },
+    // --- what the driver printed
+    Lesson {
+        id: "panic",
+        sign: Kubelet(&["invalid memory address or nil pointer", "nil pointer dereference"]),
+        cause: "a driver answered init with \"capabilities\": null, at which kubelet crashes",
+        mend: "leave capabilities out of the answer, or make them an object",
+        next: PROBE,
+    },
+    Lesson {
+        id: "busy-text",
+        sign: Words(&["text file busy"]),
+        cause: "the driver was executed while somebody had it open for writing",
+        mend: "never copy over an executable in place: write a new file beside it, under a name with a dot, and rename that",
+        next: "sudo flexvol install VENDOR/DRIVER --binary FILE",
+    },
+    Lesson {
+        id: "wrong-format",
+        sign: Words(&["exec format error"]),
+        cause: "the driver is no program for this machine: built for another architecture, or a script without #! in its first line",
+        mend: "install the build for this architecture (uname -m), or begin the script with #!/bin/sh",
+        next: PROBE,
+    },
+    Lesson {
+        id: "exec-denied",
+        sign: Words(&["fork/exec…permission denied", "exec…permission denied"]),
+        cause: "kubelet may not execute the driver: its mode lacks x, its file system is mounted noexec, or a security module forbids it",
+        mend: "chmod 0755 the executable, and mount -o remount,exec its file system or give kubelet another --volume-plugin-dir",
+        next: DOCTOR,
+    },
+    Lesson {
+        id: "no-executable",
+        sign: Kubelet(&["executable file not found", "fork/exec…no such file or directory"]),
+        cause: "kubelet could not start the driver: the file is missing or not executable, or the interpreter in its first line (bash, jq's python, a dynamic loader) is not where kubelet runs",
+        mend: "put the executable at VENDOR~DRIVER/DRIVER with mode 0755; install its interpreter, or take a static binary",
+        next: PROBE,
+    },
+    Lesson {
+        id: "too-long",
+        sign: Words(&["argument list too long"]),
+        cause: "an argument may have 131071 bytes, and options with all keys of the Secret are one argument",
+        mend: "take keys out of the Secret that the driver does not need",
+        next: VALIDATE,
+    },
+    Lesson {
+        id: "no-output",
+        sign: Kubelet(&["unexpected end of json input"]),
+        cause: "the driver printed nothing, or half an object: it could not be executed, crashed, or a program that it needs (jq) is missing",
+        mend: "call it by hand and see what comes",
+        next: CALL,
+    },
+    Lesson {
+        id: "noise",
+        sign: Kubelet(&["invalid character", "cannot unmarshal", "after top-level value"]),
+        cause: "the driver printed something that is not one JSON object: a warning on standard error counts, too, as do two objects, single quotes, or a number where a text is due",
+        mend: "print one object and nothing else; send everything other to a log, standard error included",
+        next: CALL,
+    },
+    Lesson {
+        id: "no-children",
+        sign: Kubelet(&["wait: no child processes", "waitid: no child processes"]),
+        cause: "somebody else reaped the driver's process (kubelet is process 1 of its container), so its answer was lost",
+        mend: "nothing: kubelet calls again, and a driver that is already done says Success; else run kubelet's container with an init",
+        next: STATUS,
+    },
+    Lesson {
+        id: "exit-after-success",
+        sign: Kubelet(&["driver bug…no error in response"]),
+        cause: "the driver said Success and then exited with another status than 0",
+        mend: "exit 0 whenever an answer was printed",
+        next: CALL,
+    },
+    // --- shares, by the kernel's number
+    Lesson {
+        id: "smb-denied",
+        sign: Number(&[Smb], &[13]),
+        cause: "the server refuses user and password",
+        mend: "check the Secret's username, password and domain, and that the user may use the share",
+        next: VALIDATE,
+    },
+    Lesson {
+        id: "nfs-denied",
+        sign: Number(&[Nfs], &[1, 13]),
+        cause: "the server does not export it to this node",
+        mend: "look at /etc/exports there, or at the address it sees",
+        next: LOGS,
+    },
+    Lesson {
+        id: "ceph-denied",
+        sign: Number(&[Ceph], &[1, 13, 126]),
+        cause: "the cluster refuses user and key, or the user may not use that directory",
+        mend: "check option user, the Secret's key, and what ceph auth get says of the user",
+        next: LOGS,
+    },
+    Lesson {
+        id: "ceph-unserved",
+        sign: Number(&[Ceph], &[113]),
+        cause: "no metadata server serves that file system, or the cluster refuses user and key",
+        mend: "check fsName, user, the Secret's key, and ceph fs status",
+        next: LOGS,
+    },
+    Lesson {
+        id: "smb-no-share",
+        sign: Number(&[Smb], &[2]),
+        cause: "there is no such share or directory on the server",
+        mend: "check source, share and subDir",
+        next: VALIDATE,
+    },
+    Lesson {
+        id: "nfs-no-export",
+        sign: Number(&[Nfs], &[2]),
+        cause: "the server exports no such directory",
+        mend: "see its exports with showmount -e, or check path and subDir",
+        next: VALIDATE,
+    },
+    Lesson {
+        id: "ceph-no-directory",
+        sign: Number(&[Ceph], &[2]),
+        cause: "there is no such directory",
+        mend: "check path and fsName",
+        next: VALIDATE,
+    },
+    Lesson {
+        id: "share-version",
+        sign: Number(&[Smb, Nfs], &[93]),
+        cause: "the server does not speak that version",
+        mend: "leave option version out, or name one that it has",
+        next: VALIDATE,
+    },
+    Lesson {
+        id: "smb-version",
+        sign: Number(&[Smb], &[95]),
+        cause: "the server does not speak that version, or wants encryption",
+        mend: "check option version (vers= among mountOptions)",
+        next: VALIDATE,
+    },
+    Lesson {
+        id: "share-option",
+        sign: Number(&[Smb, Nfs], &[22]),
+        cause: "an option does not suit this kernel",
+        mend: "check mountOptions and version: newer kernels have no vers=1.0 and no sec=ntlm any more",
+        next: VALIDATE,
+    },
+    Lesson {
+        id: "ceph-option",
+        sign: Number(&[Ceph], &[22]),
+        cause: "an option does not suit this kernel",
+        mend: "check mountOptions and msMode",
+        next: VALIDATE,
+    },
+    Lesson {
+        id: "smb-closed",
+        sign: Number(&[Smb], &[112]),
+        cause: "the server ended the connection",
+        mend: "it may only speak SMB 1, which is unsafe, or none of the versions asked for: check option version, or update the server",
+        next: DOCTOR,
+    },
+    Lesson {
+        id: "smb-in-progress",
+        sign: Number(&[Smb], &[115]),
+        cause: "the server did not take the connection in time",
+        mend: "check that it runs, its address and port (445), and the network and firewalls between it and this node",
+        next: DOCTOR,
+    },
+    Lesson {
+        id: "share-key",
+        sign: Number(&[Smb, Nfs], &[126, 127, 128, 129]),
+        cause: "a key is missing",
+        mend: "install keyutils and cifs-utils, and look at the node's keytab",
+        next: DOCTOR,
+    },
+    Lesson {
+        id: "share-refused",
+        sign: Number(&[Smb, Nfs], &[111]),
+        cause: "the server refuses the connection",
+        mend: "its service may be stopped, or rpcbind be missing (give port and mountPort)",
+        next: DOCTOR,
+    },
+    Lesson {
+        id: "share-silent",
+        sign: Number(&[Smb, Nfs], &[110]),
+        cause: "the server does not answer",
+        mend: "check it, the network and the firewalls",
+        next: DOCTOR,
+    },
+    Lesson {
+        id: "ceph-silent",
+        sign: Number(&[Ceph], &[5, 110]),
+        cause: "the cluster does not answer",
+        mend: "check its monitors and metadata servers",
+        next: DOCTOR,
+    },
+    Lesson {
+        id: "share-stale",
+        sign: Number(&[Smb, Nfs], &[116]),
+        cause: "the export was made anew on the server",
+        mend: "unmount it everywhere and mount it again",
+        next: STATUS,
+    },
+    // --- the kernel and its helpers, in words
+    Lesson {
+        id: "no-helper",
+        sign: Words(&[
+            "wrong fs type, bad option, bad superblock",
+            "need a /sbin/mount.",
+            "you might need a…helper program",
+            "unknown filesystem type",
+        ]),
+        cause: "mount(8) cannot mount that type: its helper /sbin/mount.TYPE is not on the node (or not in kubelet's container), the kernel lacks the file system, an option is wrong, or the device holds none",
+        mend: "install the helper (cifs-utils, nfs-common, glusterfs-client) where the driver runs; flexvol's own nfs, cifs and cephfs drivers need none",
+        next: DOCTOR,
+    },
+    Lesson {
+        id: "nfs-refused",
+        sign: Words(&["access denied by server while mounting", "mount.nfs…operation not permitted"]),
+        cause: "the server does not export it to this node",
+        mend: "look at /etc/exports there, or at the address it sees",
+        next: LOGS,
+    },
+    Lesson {
+        id: "no-key",
+        sign: Words(&["required key not available", "key has expired", "key was rejected"]),
+        cause: "a key is missing",
+        mend: "install keyutils and cifs-utils, and look at the node's keytab",
+        next: DOCTOR,
+    },
+    Lesson {
+        id: "dead-daemon",
+        sign: Words(&["transport endpoint is not connected", "software caused connection abort"]),
+        cause: "the program that served the volume (FUSE) is gone: it crashed, was killed for memory, or died with kubelet, in whose control group it ran; the mount is still there",
+        mend: "unmount the volume (umount -l) and delete the pod, so that kubelet mounts it anew; start such programs in a scope of their own",
+        next: "sudo flexvol doctor --repair",
+    },
+    Lesson {
+        id: "stale-handle",
+        sign: Words(&["stale file handle", "stale nfs file handle"]),
+        cause: "the server has another file system there now, or removed the directory, so what is mounted leads nowhere",
+        mend: "unmount the volume (umount -l) and delete its pods, so that it is mounted anew",
+        next: "sudo flexvol doctor --repair",
+    },
+    Lesson {
+        id: "busy",
+        sign: Words(&["device is busy", "target is busy", "device or resource busy", "resource busy"]),
+        cause: "a process still uses the volume, or something is mounted inside of it",
+        mend: "end that process (the message of flexvol's drivers names it); kubelet tries again by itself",
+        next: STATUS,
+    },
+    Lesson {
+        id: "not-empty",
+        sign: Words(&["directory not empty"]),
+        cause: "files were written into the volume's directory while nothing was mounted there, so they are on the node's own disk and kubelet cannot remove the directory",
+        mend: "look at them and move them away; the driver said Success without a mount, or left its mount too early",
+        next: "sudo flexvol doctor",
+    },
+    Lesson {
+        id: "no-space",
+        sign: Words(&["no space left on device", "disk quota exceeded"]),
+        cause: "a file system is full: the volume's, or the node's own (/run, where drivers keep what they must remember)",
+        mend: "make room on it: df -h, and df -i for inodes",
+        next: DOCTOR,
+    },
+    Lesson {
+        id: "read-only",
+        sign: Words(&["read-only file system"]),
+        cause: "the file system is mounted read-only: asked for, or made so by the kernel after an error",
+        mend: "look for errors in dmesg; of a plugin directory, give kubelet a writable one with --volume-plugin-dir",
+        next: DOCTOR,
+    },
+    Lesson {
+        id: "no-name",
+        sign: Words(&[
+            "could not resolve address",
+            "name or service not known",
+            "temporary failure in name resolution",
+            "no such host",
+            "failed to resolve server",
+            "knows no address of it",
+        ]),
+        cause: "the node does not know the server's name: names of Services are known in pods only",
+        mend: "use a name of the node's DNS or an address, or give flexvol's drivers option nameserver with the address of the cluster's DNS",
+        next: DOCTOR,
+    },
+    Lesson {
+        id: "no-route",
+        sign: Words(&["no route to host", "network is unreachable", "host is down"]),
+        cause: "no way leads from this node to the server, or it is down",
+        mend: "check that it runs, its address, and the network and firewalls between it and this node",
+        next: DOCTOR,
+    },
+    Lesson {
+        id: "refused",
+        sign: Words(&["connection refused"]),
+        cause: "nobody listens at the server's address and port",
+        mend: "start the service there, and check address, port and firewalls",
+        next: DOCTOR,
+    },
+    Lesson {
+        id: "silent",
+        sign: Words(&["connection timed out", "operation timed out", "does not answer"]),
+        cause: "the server does not answer",
+        mend: "check it, the network and the firewalls",
+        next: DOCTOR,
+    },
+    Lesson {
+        id: "io-error",
+        sign: Words(&["input/output error", "structure needs cleaning", "bad superblock"]),
+        cause: "the disk or server behind the volume fails, or its file system is damaged",
+        mend: "look at dmesg; unmount the volume and check it (fsck), or mend the server",
+        next: STATUS,
+    },
+    Lesson {
+        id: "fuse-missing",
+        sign: Words(&[
+            "/dev/fuse",
+            "fuse: device not found",
+            "fusermount: mount failed",
+            "fusermount3: mount failed",
+        ]),
+        cause: "the kernel module fuse is not loaded, or /dev/fuse is not where the driver runs",
+        mend: "modprobe fuse on the node; in a container give it /dev/fuse",
+        next: DOCTOR,
+    },
+    Lesson {
+        id: "no-loop",
+        sign: Words(&[
+            "could not find any free loop device",
+            "failed to set up loop device",
+            "losetup: cannot find an unused",
+        ]),
+        cause: "no loop device is free, or the kernel module loop is not loaded",
+        mend: "modprobe loop; leaked devices show in losetup -a",
+        next: "sudo flexvol doctor --repair",
+    },
+    // --- kubelet, at its wits' end: says least, so comes last
+    Lesson {
+        id: "waited-too-long",
+        sign: Kubelet(&[
+            "timed out waiting for the condition",
+            "timeout expired waiting for volumes",
+            "context deadline exceeded",
+            "unable to attach or mount volumes",
+            "unable to mount volumes for pod",
+        ]),
+        cause: "kubelet gave up waiting for the pod's volumes after two minutes; this Event only sums up, another of the same pod says why: FailedMount or FailedAttachVolume, or none if the driver hangs",
+        mend: "read the pod's other Events (kubectl describe pod), and explain those; a driver that hangs shows in its processes",
+        next: "sudo flexvol status && sudo flexvol logs --failed",
+    },
+    Lesson {
+        id: "call-timeout",
+        sign: Kubelet(&["reason: timeout", "error: timeout", "waitforattach…timeout"]),
+        cause: "the driver's waitforattach took longer than ten minutes and was ended",
+        mend: "look whether the device ever appears on the node, and why not",
+        next: LOGS,
+    },
+    Lesson {
+        id: "exit-status",
+        sign: Kubelet(&["exit status", "signal: killed", "signal: terminated"]),
+        cause: "the driver, or a program that it ran, failed; on such an end kubelet logs all arguments, the Secret's content too",
+        mend: "read what stands before and after it, and call the driver by hand; drivers should exit 0 whenever they answered",
+        next: CALL,
+    },
+    Lesson {
+        id: "call-failed",
+        sign: Kubelet(&["driver call failed"]),
+        cause: "kubelet executed the driver, and got no answer that it understands; the line holds all arguments, the Secret's content too, so share it with nobody",
+        mend: "see what the driver prints when it is called by hand, and change what was in the Secret if others could read that log",
+        next: CALL,
+    },
+    Lesson {
+        id: "denied",
+        // In a helper's last words it says no more than they do.
+        sign: Kubelet(&["permission denied", "operation not permitted"]),
+        cause: "the kernel, a security module or the server does not permit it",
+        mend: "check user, modes and export on the server; on the node look for denials of SELinux or AppArmor in dmesg",
+        next: DOCTOR,
+    },
+];

@@ -1,0 +1,184 @@
+use super::*;
+use std::collections::BTreeSet;
+
+/// What people search for, and which lesson it must be: texts of kubelet, of drivers, of mount(8) and its helpers.
+const TEXTS: &[(&str, &str)] = &[
+    (r#"MountVolume.SetUp failed for volume "data" : no volume plugin matched"#, "no-plugin"),
+    (
+        r#"MountVolume.NewMounter initialization failed for volume "v" : failed to get Plugin from volumeSpec for volume "v" err=no volume plugin matched"#,
+        "no-plugin",
+    ),
+    (
+        r#"MountVolume.SetUp failed for volume "data" : Couldn't get secret default/smb err: Cannot get secret of type fstab/cifs"#,
+        "secret-type",
+    ),
+    (
+        r#"MountVolume.SetUp failed for volume "v" : invalid character 'W' looking for beginning of value"#,
+        "noise",
+    ),
+    ("MountVolume.SetUp failed for volume \"v\" : unexpected end of JSON input", "no-output"),
+    (
+        r#"driver call failed: executable: /p/fstab~cifs/cifs, args: [mount /t {"kubernetes.io/secret/password":"aHVudGVyMg=="}], error: executable file not found in $PATH, output: """#,
+        "no-executable",
+    ),
+    (
+        r#"driver call failed: executable: /p/v~d/d, args: [init], error: exit status 1, output: "x""#,
+        "exit-status",
+    ),
+    (
+        r#"MountVolume.SetUp failed for volume "v" : mount command failed, status: Failure, reason: the moon is full"#,
+        "driver-said",
+    ),
+    (
+        r#"MountVolume.SetUp failed for volume "v" : mount command failed, status: Failure, reason: "#,
+        "driver-wordless",
+    ),
+    (
+        r#"MountVolume.SetUp failed for volume "v" : mount command failed, status: Failure, reason: mount error(13): Permission denied Refer to the mount.cifs(8) manual page"#,
+        "smb-denied",
+    ),
+    ("mount error(22): Invalid argument", "share-option"),
+    ("mount error(112): Host is down", "smb-closed"),
+    ("mount error(2): No such file or directory", "smb-no-share"),
+    ("mount error(115): Operation now in progress", "smb-in-progress"),
+    ("mount error(95): Operation not supported", "smb-version"),
+    ("mount error(126): Required key not available", "share-key"),
+    (
+        "mount: wrong fs type, bad option, bad superblock on //nas/share, missing codepage or helper program, or other error (for several filesystems (e.g. nfs, cifs) you might need a /sbin/mount.<type> helper program)",
+        "no-helper",
+    ),
+    (
+        "stat /var/lib/kubelet/pods/7/volumes/azure~blobfuse/v: transport endpoint is not connected",
+        "dead-daemon",
+    ),
+    ("lstat /x: Stale file handle", "stale-handle"),
+    (
+        r#"UnmountVolume.TearDown failed for volume "v" (UniqueName: "flexvolume-x") pod "7" (UID: "7") : unmount command failed, status: Failure, reason: umount: /t: device is busy"#,
+        "busy",
+    ),
+    ("remove /var/lib/kubelet/pods/7/volumes/fstab~cifs/v: directory not empty", "not-empty"),
+    (
+        r#"Orphaned pod "7" found, but volume paths are still present on disk : There were a total of 1 errors similar to this."#,
+        "orphaned-pod",
+    ),
+    (
+        r#"Unable to mount volumes for pod "web_default(7)": timeout expired waiting for volumes to attach or mount for pod "default"/"web". list of unmounted volumes=[data]"#,
+        "waited-too-long",
+    ),
+    (
+        "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[data kube-api-access]: timed out waiting for the condition",
+        "waited-too-long",
+    ),
+    (
+        "Error: fork/exec /usr/libexec/kubernetes/kubelet-plugins/volume/exec/v~d/d: permission denied",
+        "exec-denied",
+    ),
+    ("fork/exec /p/v~d/d: exec format error", "wrong-format"),
+    ("fork/exec /p/v~d/d: text file busy", "busy-text"),
+    (
+        "Error dynamically probing plugins: error creating Flexvolume plugin from directory nodeagent~uds, skipping. Error: unexpected end of JSON input",
+        "no-output",
+    ),
+    (
+        r#"Failed to unmarshal output for command: init, output: "I0101 x\n{}", error: invalid character 'I' looking for beginning of value"#,
+        "noise",
+    ),
+    ("Volume not attached according to node status for volume \"pv\"", "not-attached"),
+    (
+        "FlexVolume: driver bug: /p/v~d/d: exec error (exit status 1) but no error in response.",
+        "exit-after-success",
+    ),
+    ("panic: runtime error: invalid memory address or nil pointer dereference", "panic"),
+    ("wait: no child processes", "no-children"),
+    ("volume plugin has invalid name: \"x\"", "plugin-name"),
+    ("mount.nfs: access denied by server while mounting nas:/export", "nfs-refused"),
+    ("mount.nfs: Failed to resolve server nas: Name or service not known", "no-name"),
+    ("mount.nfs: Connection timed out", "silent"),
+    ("fork/exec /p/v~d/d: argument list too long", "too-long"),
+    ("s3fs: unable to access MOUNTPOINT: Transport endpoint is not connected", "dead-daemon"),
+    ("write /run/flexvol/volumes/x: No space left on device (os error 28)", "no-space"),
+];
+
+#[test]
+fn every_known_text_has_its_cause_and_mend() {
+    for (text, id) in TEXTS {
+        let explained = explain(text).unwrap_or_else(|| panic!("not understood: {text}"));
+        assert_eq!(explained.lesson.id, *id, "{text}");
+        assert!(!explained.lesson.cause.is_empty() && !explained.lesson.mend.is_empty());
+    }
+    assert!(TEXTS.len() >= 25);
+}
+
+#[test]
+fn what_is_not_known_is_not_guessed() {
+    for text in ["", " ", "all is well", "ready", "7", "mount"] {
+        assert_eq!(explain(text), None, "{text}");
+    }
+}
+
+#[test]
+fn what_kubelet_did_is_said_and_no_argument_is_repeated() {
+    let (text, _) = TEXTS.iter().find(|(text, _)| text.contains("aHVudGVyMg==")).unwrap();
+    let explained = explain(text).unwrap();
+    assert!(!format!("{explained:?}").contains("aHVu"), "{explained:?}");
+    let text =
+        r#"MountVolume.SetUp failed for volume "data" : mount command failed, status: Failure, reason: x"#;
+    let did = explain(text).unwrap().did;
+    assert_eq!(
+        did,
+        [
+            "kubelet wanted to mount it into the pod for volume \"data\"",
+            "it called the driver with \"mount\", which answered \"Failure\""
+        ]
+    );
+    let hostile = "MountVolume.SetUp failed for volume \"a\u{1b}[2Jb\" : unexpected end of JSON input";
+    assert!(explain(hostile).unwrap().did.iter().all(|line| !line.contains('\u{1b}')));
+}
+
+/// What our drivers write into a message is found again there.
+#[test]
+fn a_message_with_a_hint_is_explained_by_the_same_lesson() {
+    for (file_system, number) in [("cifs", 13), ("nfs4", 13), ("nfs", 2), ("ceph", 113), ("cifs", 112)] {
+        let lesson = of_share(file_system, number).unwrap();
+        let text = format!("nas:/b: mount it on /a: (os error {number}): {}", lesson.hint());
+        assert_eq!(explain(&text).unwrap().lesson.hint(), lesson.hint(), "{text}");
+        assert_eq!(of_helper(&text), None, "it says so already");
+    }
+}
+
+#[test]
+fn the_table_is_sound() {
+    let mut ids = BTreeSet::new();
+    for lesson in lessons::ALL.iter().chain([&lessons::SAID, &lessons::WORDLESS]) {
+        assert!(ids.insert(lesson.id), "{} twice", lesson.id);
+        for text in [lesson.cause, lesson.mend] {
+            assert!(!text.ends_with('.') && !text.contains('\n') && text.len() < 300, "{text}");
+        }
+        assert!(lesson.hint().len() <= 512, "{} leaves a message no room", lesson.id);
+        match lesson.sign {
+            Sign::Kubelet(patterns) | Sign::Words(patterns) => {
+                assert!(patterns.iter().all(|it| *it == it.to_lowercase()), "{}", lesson.id);
+            }
+            Sign::Number(shares, numbers) => assert!(!shares.is_empty() && !numbers.is_empty()),
+        }
+    }
+}
+
+#[test]
+fn the_same_number_means_something_else_to_another_share() {
+    let cause = |kind: &str| of_share(kind, 13).map(|lesson| lesson.cause);
+    assert_eq!(cause("cifs"), Some("the server refuses user and password"));
+    assert_eq!(cause("nfs"), Some("the server does not export it to this node"));
+    assert_eq!(cause("tmpfs"), None);
+    assert_eq!(of_share("cifs", 1), None);
+}
+
+#[test]
+fn a_pattern_s_pieces_stand_in_order() {
+    assert!(holds("fork/exec /x: permission denied", "fork/exec…permission denied"));
+    assert!(!holds("permission denied by fork/exec", "fork/exec…permission denied"));
+    assert_eq!(number_in("mount error(13): x"), Some(13));
+    assert_eq!(number_in("x (os error 28)"), Some(28));
+    assert_eq!(number_in("mount error 5 = input"), Some(5));
+    assert_eq!(number_in("error"), None);
+}
