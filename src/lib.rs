@@ -32,7 +32,8 @@
 //!    one; [`deploy`] keeps them there, and [`manifest`] prints what brings that to a cluster.
 //! 9. [`kubelet`] does to any driver what kubelet does: calls it and judges the answer, takes a volume into a
 //!    pod and out again, scans and watches a plugin directory.
-//! 10. [`validate`] says what is wrong with volumes from their YAML alone.
+//! 10. [`inventory`] finds every flex volume of the node and how it is.
+//! 11. [`validate`] says what is wrong with volumes from their YAML alone.
 //!
 //! Beside them: [`failure`] and [`secret`], the two types every layer shares; [`teach`], what an error text
 //! means and how it is mended; [`schema`], [`quantity`],
@@ -55,6 +56,7 @@ pub mod drivers;
 pub mod executor;
 pub mod failure;
 pub mod file_system;
+pub mod inventory;
 pub mod kubelet;
 pub mod manifest;
 pub mod mkfs_options;

@@ -33,6 +33,7 @@ mod probing;
 mod report;
 mod run;
 mod screen;
+mod status;
 mod trial;
 mod uninstall;
 mod validate;
@@ -71,6 +72,7 @@ On a node:
   sudo flexvol watch                              see drivers come and go as kubelet does
 
 When a pod hangs in ContainerCreating:
+  sudo flexvol status                             every flex volume of the node, and whether it answers
   flexvol explain-error 'TEXT OF THE EVENT'       what kubelet did, why it failed, how to mend it
 
 On every node of a cluster:
@@ -122,6 +124,7 @@ enum Command {
     Manifest(manifest::Manifest),
     Probe(probe::Probe),
     Watch(watch::Watch),
+    Status(status::Status),
     ExplainError(explain_error::ExplainError),
     #[command(name = "call")]
     CallDriver(call::CallDriver),
@@ -166,6 +169,7 @@ impl Command {
             Self::Manifest(command) => command.run(screen),
             Self::Probe(command) => command.run(screen),
             Self::Watch(command) => command.run(screen),
+            Self::Status(command) => command.run(screen),
             Self::CallDriver(command) => command.run(screen),
             Self::Pod(command) => command.run(screen),
             Self::Validate(command) => command.run(screen),

@@ -85,6 +85,13 @@ impl Record {
         serde_json::from_str(&text).ok().filter(|record: &Self| record.target == target.as_path())
     }
 
+    /// All that can be read.
+    pub fn all() -> Vec<Self> {
+        let entries = std::fs::read_dir(Path::new(STATE).join("volumes")).into_iter().flatten().flatten();
+        let texts = entries.filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+        texts.filter_map(|text| serde_json::from_str(&text).ok()).collect()
+    }
+
     /// Writes it, in the lock's shelter. A write cut short leaves a record that cannot be read, which is a
     /// lost one.
     pub fn write(&self) -> Result<()> {

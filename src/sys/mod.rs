@@ -53,5 +53,6 @@ pub mod site;
 mod supervise;
 pub mod tracer;
 pub mod users;
+pub mod vital_signs;
 pub mod watch_tree;
 pub mod window;

@@ -254,10 +254,9 @@ impl Worker {
                 told = kill(self.pid, Signal::SIGTERM).is_ok();
             }
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                return self.give_up();
-            }
             match self.read(&mut line, left.min(TICK)) {
+                // Not before it was asked: who waits for many has no time left for the last of them.
+                Err(_) if left.is_zero() => return self.give_up(),
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 // No memory to wait with: the worker goes on all the same.
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
@@ -364,6 +363,13 @@ mod tests {
         };
         assert!(matches!(run(sleep), Ended::Stuck(None)));
         assert!(start.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn who_has_replied_is_heard_without_any_time_left() {
+        let worker = Worker::start(|| "done\n".into()).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(matches!(worker.wait(Duration::ZERO), Ended::Replied(line) if line == "done\n"));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+pub(crate) mod fuse;
 pub(crate) mod namespace;
 pub(crate) mod scripts;
 pub(crate) mod stand_in;

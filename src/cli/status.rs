@@ -1,0 +1,237 @@
+//! `flexvol status`.
+
+use super::probing::printable;
+use super::screen::{Screen, Tone};
+use crate::driver_log;
+use crate::inventory::{self, Volume};
+use crate::sys::signal;
+use crate::sys::vital_signs::{Vitals, words};
+use anyhow::Result;
+use clap::Args;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How often it is looked whether to stop.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Show every flex volume of this node: pod, source, how full, and whether it answers
+#[derive(Args)]
+#[command(after_help = "\
+Shows the volumes of all drivers, foreign ones too: from the mount table, kubelet's directories of pods, and the records \
+of flexvol's drivers. Each is asked how it is in a process of its own, so a server that is silent delays the answer by a few seconds \
+and holds up nothing.
+
+  alive        it answers
+  dead         who served it is gone (Transport endpoint is not connected, Stale file handle, …): flexvol doctor
+  hung         it does not answer: its server is down, or the program that serves it is stuck
+  not mounted  kubelet made its directory, and the driver has not mounted it, or failed to: flexvol logs
+
+SINCE is when it was mounted; of a foreign driver's when kubelet made its directory.
+
+Examples:
+  sudo flexvol status
+  sudo flexvol status --watch             the same every two seconds, until Ctrl-C
+  sudo flexvol status --driver fstab/cifs --pod shop/web
+  sudo flexvol status --json | jq -r '.volumes[] | select(.health != \"alive\") | .target'
+
+Exit status: 0 all of them are alive, 1 one is not, 2 wrong usage.")]
+pub(super) struct Status {
+    /// Only volumes of this pod: a part of its namespace/name or uid
+    #[arg(long, value_name = "POD")]
+    pod: Option<String>,
+    /// Only volumes of this name, or a part of it
+    #[arg(long, value_name = "VOLUME")]
+    volume: Option<String>,
+    /// Only volumes of this driver: a part of vendor/driver
+    #[arg(long, value_name = "DRIVER")]
+    driver: Option<String>,
+    /// kubelet's own directory; may be repeated [default: those of all that run, are mounted or recorded]
+    #[arg(long, value_name = "DIR")]
+    kubelet_root: Vec<PathBuf>,
+    /// How long a volume may take to answer, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 3)]
+    patience: u8,
+    /// Show it again and again, every so many seconds
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "2")]
+    watch: Option<u16>,
+}
+
+impl Status {
+    pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
+        signal::install()?;
+        let mut volumes = self.look()?;
+        let Some(seconds) = self.watch else {
+            show(&volumes, screen)?;
+            return Ok(verdict(&volumes));
+        };
+        while !signal::interrupted() {
+            if screen.wants_json() {
+                screen.line(&as_json(&volumes).to_string())?;
+            } else {
+                if screen.is_terminal() {
+                    screen.text("\x1b[H\x1b[2J")?;
+                }
+                screen.line(&driver_log::now())?;
+                show(&volumes, screen)?;
+            }
+            rest(Duration::from_secs(seconds.into()));
+            volumes = self.look()?;
+        }
+        Ok(verdict(&volumes))
+    }
+
+    fn look(&self) -> Result<Vec<Volume>> {
+        let mut volumes = inventory::volumes(&self.kubelet_root, Duration::from_secs(self.patience.into()))?;
+        volumes.retain(|volume| self.wants(volume));
+        Ok(volumes)
+    }
+
+    fn wants(&self, volume: &Volume) -> bool {
+        let holds = |asked: &Option<String>, texts: &[&str]| {
+            asked.as_ref().is_none_or(|asked| texts.iter().any(|text| text.contains(asked.as_str())))
+        };
+        let or_empty = |text: &Option<String>| text.clone().unwrap_or_default();
+        holds(&self.pod, &[&or_empty(&volume.pod), &or_empty(&volume.uid)])
+            && holds(&self.volume, &[&volume.name])
+            && holds(&self.driver, &[&volume.driver_name(), &volume.driver])
+    }
+}
+
+fn rest(time: Duration) {
+    let end = Instant::now() + time;
+    while !signal::interrupted() && Instant::now() < end {
+        std::thread::sleep(TICK.min(end.saturating_duration_since(Instant::now())));
+    }
+}
+
+fn verdict(volumes: &[Volume]) -> ExitCode {
+    let well = volumes.iter().all(|volume| matches!(volume.vitals, Some(Vitals::Alive(_))));
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn show(volumes: &[Volume], screen: &mut Screen) -> Result<()> {
+    if screen.wants_json() {
+        return screen.json(&as_json(volumes));
+    }
+    if volumes.is_empty() {
+        return screen.line("no flex volume is on this node: sudo flexvol locate says whether kubelet is");
+    }
+    let heading =
+        ["POD", "VOLUME", "DRIVER", "SOURCE", "TYPE", "SIZE", "USED", "SINCE", "HEALTH"].map(str::to_owned);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let rows = volumes.iter().map(|volume| row(volume, now));
+    screen.table(&std::iter::once(heading).chain(rows).collect::<Vec<_>>())?;
+    let count = |health: &str| volumes.iter().filter(|volume| self::health(volume).0 == health).count();
+    let kinds = ["alive", "dead", "hung", "not mounted"].map(|kind| (kind, count(kind)));
+    let kinds: Vec<_> = kinds.iter().filter(|(_, n)| *n > 0).map(|(kind, n)| format!("{n} {kind}")).collect();
+    let tone = if kinds.len() == 1 && count("alive") > 0 { Tone::Good } else { Tone::Bad };
+    let line = screen.paint(tone, &kinds.join(", "));
+    screen.line(&line)
+}
+
+fn row(volume: &Volume, now: u64) -> [String; 9] {
+    let (health, why) = health(volume);
+    let none = || "-".to_owned();
+    let (size, used) = match volume.vitals {
+        Some(Vitals::Alive(usage)) if usage.size > 0 => {
+            // As df rounds: what is begun counts.
+            let percent = u128::from(usage.used) * 100;
+            (bytes(usage.size), format!("{}%", percent.div_ceil(u128::from(usage.size))))
+        }
+        _ => (none(), none()),
+    };
+    let pod = volume.pod.clone().or_else(|| volume.uid.clone());
+    let pod = pod.unwrap_or_else(|| if volume.is_device() { "(device)".to_owned() } else { none() });
+    [
+        pod,
+        volume.name.clone(),
+        volume.driver_name(),
+        volume.source().unwrap_or_else(none),
+        volume.mount.as_ref().map_or_else(none, |entry| entry.file_system.clone()),
+        size,
+        used,
+        volume.since.map_or_else(none, |since| age(now.saturating_sub(since))),
+        why.map_or_else(|| health.to_owned(), |why| format!("{health}: {why}")),
+    ]
+}
+
+/// In a word, and why.
+fn health(volume: &Volume) -> (&'static str, Option<String>) {
+    match volume.vitals {
+        None => ("not mounted", None),
+        Some(Vitals::Alive(_)) if volume.layers > 1 => {
+            ("alive", Some(format!("mounted {} times", volume.layers)))
+        }
+        Some(Vitals::Alive(_)) => ("alive", None),
+        Some(Vitals::Dead(number)) => ("dead", Some(words(number))),
+        Some(Vitals::Hung) => ("hung", None),
+    }
+}
+
+/// With a fitting unit and at most three digits.
+fn bytes(size: u64) -> String {
+    let (mut size, mut units) = (u128::from(size) * 10, ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].into_iter());
+    let mut unit = units.next().unwrap_or_default();
+    while size >= 10_240 {
+        (size, unit) = (size / 1024, units.next().unwrap_or("Ei"));
+    }
+    if size >= 100 || size % 10 == 0 {
+        format!("{}{unit}", size / 10)
+    } else {
+        format!("{}.{}{unit}", size / 10, size % 10)
+    }
+}
+
+/// How long ago, in the largest unit.
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+fn as_json(volumes: &[Volume]) -> Value {
+    json!({"time": driver_log::now(), "volumes": volumes.iter().map(volume_as_json).collect::<Vec<_>>()})
+}
+
+fn volume_as_json(volume: &Volume) -> Value {
+    let (health, why) = health(volume);
+    let usage = match volume.vitals {
+        Some(Vitals::Alive(usage)) => Some(usage),
+        _ => None,
+    };
+    json!({
+        "pod": volume.pod,
+        "podUid": volume.uid,
+        "volume": volume.name,
+        "driver": volume.driver_name(),
+        "target": volume.target.to_string_lossy(),
+        "device": volume.is_device(),
+        "source": volume.source().map(|source| printable(&source)),
+        "fileSystem": volume.mount.as_ref().map(|entry| &entry.file_system),
+        "readOnly": volume.mount.as_ref().map(|entry| entry.read_only || entry.superblock_read_only),
+        "layers": volume.layers,
+        "sizeBytes": usage.map(|usage| usage.size),
+        "usedBytes": usage.map(|usage| usage.used),
+        "since": volume.since.map(|since| driver_log::timestamp(Duration::from_secs(since))),
+        "byFlexvol": volume.is_ours,
+        "health": health,
+        "why": why,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_ages_are_short() {
+        let sizes = [0, 999, 1024, 1536, 16 << 20, (1 << 40) - 1, u64::MAX].map(bytes);
+        assert_eq!(sizes, ["0", "999", "1Ki", "1.5Ki", "16Mi", "1023Gi", "15Ei"]);
+        assert_eq!([0, 119, 120, 7200, 172_800].map(age), ["0s", "119s", "2m", "2h", "2d"]);
+    }
+}

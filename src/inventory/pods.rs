@@ -1,0 +1,63 @@
+//! Pods, from what kubelet and the container runtime leave on the node.
+
+use crate::sys::listing;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Where the container runtime has a directory `namespace_name_uid` for each pod.
+pub const LOGS: &str = "/var/log/pods";
+
+/// The names of pods by their uids.
+#[derive(Debug, Default)]
+pub struct Pods(BTreeMap<String, String>);
+
+impl Pods {
+    /// Those whose logs are on this node.
+    pub fn known() -> Self {
+        let entries = listing::list(Path::new(LOGS)).unwrap_or_default();
+        Self(entries.iter().filter_map(|entry| named(entry.name.to_str()?)).collect())
+    }
+
+    /// `namespace/name`.
+    pub fn name_of(&self, uid: &str) -> Option<String> {
+        self.0.get(uid).cloned()
+    }
+}
+
+/// Neither names nor uids have an underscore in them.
+fn named(directory: &str) -> Option<(String, String)> {
+    let mut parts = directory.split('_');
+    let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
+    Some((uid.to_owned(), format!("{namespace}/{name}")))
+}
+
+/// The directories of all pods' volumes below a kubelet's own directory. Nothing that is mounted is asked.
+pub fn volume_directories(root: &Path) -> Vec<PathBuf> {
+    let inside = |path: PathBuf| {
+        let entries = listing::list(&path).unwrap_or_default();
+        entries.into_iter().map(move |entry| path.join(entry.name))
+    };
+    let pods = inside(root.join("pods")).map(|pod| pod.join("volumes"));
+    let drivers = pods.flat_map(inside);
+    let is_flex =
+        |driver: &PathBuf| driver.file_name().is_some_and(|name| name.to_string_lossy().contains('~'));
+    drivers.filter(is_flex).flat_map(|driver| directories(&driver)).collect::<Vec<_>>()
+}
+
+fn directories(of: &Path) -> Vec<PathBuf> {
+    let entries = listing::list(of).unwrap_or_default();
+    let directories =
+        entries.into_iter().filter(|entry| entry.kind == crate::sys::directory::Kind::Directory);
+    directories.map(|entry| of.join(entry.name)).filter(|path| super::flex_dir(path).is_some()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_named_by_the_directory_of_its_logs() {
+        assert_eq!(named("shop_web-0_7f3c"), Some(("7f3c".into(), "shop/web-0".into())));
+        assert_eq!(named("other"), None);
+    }
+}
