@@ -11,7 +11,11 @@ use crate::plan::{
     Checkout, Daemon, Nbd, NbdServer, Overlay, Plan, Propagation, Run, Step, Store, StoreStep, Upper,
 };
 use crate::quantity::Quantity;
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
+use std::marker::PhantomData;
 use std::path::{Component, Path, PathBuf};
 
 /// Where images live when the admin says nothing.
@@ -26,17 +30,20 @@ const KEYRING_ROOT: &str = "/etc/ceph";
 pub struct Policy {
     /// Directories of the node below which `bind` may take its source. None by default: a bind of `/` is the
     /// node.
+    #[serde(deserialize_with = "some_list")]
     pub bind_roots: Vec<PathBuf>,
     /// Directories below which `image` may use and make files; a relative `file` is taken below the first.
+    #[serde(deserialize_with = "some_list")]
     pub image_roots: Vec<PathBuf>,
     /// Directories below which `rbd` may read a key: whoever may name a file there logs in with it.
+    #[serde(deserialize_with = "some_list")]
     pub keyring_roots: Vec<PathBuf>,
     /// The servers that volumes may come from: names or addresses as the volumes spell them, or `*.` and a
     /// domain. Absent, it may be any.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "list_if_any", skip_serializing_if = "Option::is_none")]
     pub servers: Option<Vec<String>>,
     /// The groups of LVM that `lvm` may use volumes of. Absent, it may be any: one with the node's own root, too.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "list_if_any", skip_serializing_if = "Option::is_none")]
     pub volume_groups: Option<Vec<String>>,
     /// Whether tenants may lift nosuid.
     pub allow_suid: bool,
@@ -67,6 +74,35 @@ impl Default for Policy {
             max_size: None,
         }
     }
+}
+
+/// A list, or one text that is the only one of it: `--set policy.bindRoots=/srv`.
+struct ListVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de> + From<String>> Visitor<'de> for ListVisitor<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text.write_str("a list of texts, or a text")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(vec![text.to_owned().into()])
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(list))
+    }
+}
+
+fn some_list<'de, D: Deserializer<'de>, T: Deserialize<'de> + From<String>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    deserializer.deserialize_any(ListVisitor(PhantomData))
+}
+
+fn list_if_any<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+    some_list(deserializer).map(Some)
 }
 
 fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Quantity>, D::Error> {
@@ -301,6 +337,15 @@ mod tests {
 
     fn policy() -> Policy {
         serde_json::from_str(r#"{"bindRoots":["/srv/a","/"],"maxSize":"1Gi"}"#).unwrap()
+    }
+
+    #[test]
+    fn a_list_of_one_needs_no_brackets() {
+        let policy = |text| serde_json::from_str::<Policy>(text).map_err(|error| error.to_string());
+        let one = policy(r#"{"bindRoots": "/srv", "servers": "nas"}"#).unwrap();
+        assert_eq!(one, policy(r#"{"bindRoots": ["/srv"], "servers": ["nas"]}"#).unwrap());
+        let error = policy(r#"{"bindRoots": 1}"#).unwrap_err();
+        assert!(error.contains("expected a list of texts, or a text"), "{error}");
     }
 
     #[test]
