@@ -105,6 +105,7 @@ pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
     for _ in 0..MOST_LAYERS {
         match (place.look()?, left) {
             (Look::Missing | Look::Plain(_), _) => {
+                record::forget(target);
                 daemon::sweep(target)?;
                 return store::sweep(target, &Deadline::for_undo(PATIENCE));
             }

@@ -166,7 +166,8 @@ fn open_mount(place: &Place) -> Result<OwnedFd> {
 
 /// Mounts a file system where nobody sees it; it is gone with its descriptor. Needs Linux 5.2.
 pub fn detached(new: &NewMount<'_>) -> Result<OwnedFd> {
-    create(new).map_err(|error| too_old(error, "5.2"))
+    let what = || format!("make a file system of type {}", new.file_system);
+    create(new).with_context(what).map_err(|error| too_old(error, "5.2"))
 }
 
 fn too_old(error: anyhow::Error, needed: &str) -> anyhow::Error {
@@ -196,7 +197,7 @@ pub fn bind(bind: &BindMount<'_>, place: &Place, way: Way) -> Result<u64> {
 
 /// The source as a mount that nobody sees, for [`put`]; it is gone with its descriptor. Needs Linux 5.12.
 pub fn tree(bind: &BindMount<'_>) -> Result<OwnedFd> {
-    clone(bind).map_err(|error| too_old(error, "5.12"))
+    clone(bind).context("show a directory elsewhere").map_err(|error| too_old(error, "5.12"))
 }
 
 /// Takes from a mount that somebody else made what `flags` do not grant: read-only, nosuid, nodev and noexec

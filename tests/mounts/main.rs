@@ -6,9 +6,6 @@
 
 mod basic;
 mod bind;
-mod crash;
-mod cycles;
-mod faults;
 mod files;
 mod foreign;
 mod image;
@@ -16,4 +13,8 @@ mod layers;
 mod qcow2;
 mod shared;
 mod support;
+mod trust_scenarios;
 mod unmount;
+
+#[path = "../support/trust/mod.rs"]
+mod trust;

@@ -1,7 +1,6 @@
 //! Disk images on a block device: real ones, by qemu-storage-daemon, FUSE and a loop device.
 
 use crate::image::{capacity, file, is_rofs, ro, with};
-use crate::support::tracer::{Victim, kill_at};
 use crate::support::{Answer, Node, eventually, has, isolated, mounts_at, processes, sh, skip};
 use serde_json::{Value, json};
 use std::fs;
@@ -191,32 +190,5 @@ fn a_stopped_daemon_holds_up_no_other_image() {
         node.unmount("image", &image).success();
         unmount_device(node).success();
         node.assert_clean();
-    });
-}
-
-/// Every so many system calls: all of them take minutes.
-const STRIDE: usize = 13;
-
-#[test]
-fn killed_anywhere_it_converges() {
-    with_driver("killed_anywhere_it_converges", |node| {
-        let play = |victim, point: usize| {
-            let calls = kill_at(&stage(node, &options()), point, victim);
-            if point.is_multiple_of(2) {
-                mount_device(node, &options()).success();
-            }
-            unmount_device(node).success();
-            node.assert_clean();
-            calls >= point
-        };
-        for victim in [Victim::Worker, Victim::Both] {
-            let mut points = (1..).step_by(STRIDE);
-            let mut played = 0;
-            while points.next().is_some_and(|point| play(victim, point)) {
-                fs::remove_file(file("a.qcow2")).unwrap_or_default();
-                played += 1;
-            }
-            assert!(played > 20, "{played} points are too few");
-        }
     });
 }

@@ -1,7 +1,7 @@
 //! Unmount in every state a directory can be in.
 
-use crate::support::tracer::{self, Victim};
 use crate::support::{Node, eventually, has, isolated, kernel_has, mounts_at, processes, sh, skip};
+use crate::trust::{Strike, play};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::path::Path;
@@ -197,17 +197,14 @@ fn what_is_not_ours() {
             // Whoever cleans up after a killed worker must know that, too.
             for target in [Path::new("/run/foreign"), &other] {
                 for point in 1..60 {
-                    let calls = tracer::kill_at(
-                        &node.command(driver, "unmount", target, None),
-                        point,
-                        Victim::Worker,
-                    );
+                    let unmount = node.command(driver, "unmount", target, None);
+                    let struck = play(unmount, Some(Strike::killing_the_worker(point)), false, true).struck;
                     assert!(
                         mounts_at(target).len() == 1,
                         "{driver}: {} is unmounted, killed at {point}",
                         target.display()
                     );
-                    if calls < point {
+                    if !struck {
                         break;
                     }
                 }

@@ -2,7 +2,6 @@
 //! installed drivers.
 
 mod node;
-pub mod tracer;
 
 pub use node::{Answer, Node};
 use std::collections::BTreeSet;
@@ -16,7 +15,10 @@ use std::time::{Duration, Instant};
 const INSIDE: &str = "FLEXVOL_TEST_INSIDE";
 
 /// The longest a test may take, in seconds, before everything it started is killed.
-const LIMIT: &str = "240";
+const LIMIT: u32 = 240;
+
+/// The same where all there is shall be tried.
+const LONG_LIMIT: u32 = 14_400;
 
 /// Runs `body` in namespaces of its own and looks for leaks afterwards. `name` is the test's full name: the
 /// test binary is executed again for exactly that test. When it ends, however it does, the kernel ends all
@@ -30,9 +32,12 @@ pub fn isolated(name: &str, body: impl FnOnce(&Node)) {
     if !nix::unistd::geteuid().is_root() || !has("unshare") {
         return skip(name, "needs root and unshare");
     }
+    let limit = if std::env::var_os("FULL").is_some() { LONG_LIMIT } else { LIMIT };
     let mut command = Command::new("timeout");
-    command.args(["-s", "KILL", LIMIT, "unshare", "-m", "-p", "--fork", "--kill-child", "--mount-proc"]);
-    command.args(["--propagation", "private"]).arg(std::env::current_exe().unwrap());
+    command.args(["-s", "KILL", &limit.to_string(), "unshare", "-m", "-p", "--fork", "--kill-child"]);
+    // The first process of the namespace is a shell: it reaps what others leave.
+    command.args(["--mount-proc", "--propagation", "private", "sh", "-c", "\"$@\"; exit $?", "init"]);
+    command.arg(std::env::current_exe().unwrap());
     command
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(INSIDE, name)
@@ -112,10 +117,12 @@ pub fn mounts_at(target: &Path) -> Vec<String> {
     mounts().into_iter().filter(|line| line.split(' ').nth(4) == Some(&path)).collect()
 }
 
-/// Every living process but this one: number and name.
+/// Every living process but this one and the first: number and name.
 pub fn processes() -> Vec<(i32, String)> {
+    let own = [1, std::process::id().cast_signed()];
     let pids = fs::read_dir("/proc").unwrap().flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid| *pid != 1);
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let pids = pids.filter(|pid| !own.contains(pid));
     let living = |pid: i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let (name, state) = stat.rsplit_once(") ")?;

@@ -1,0 +1,251 @@
+//! Killed, or failing, at any system call.
+
+use super::tracer::{Act, CAN_FAIL, Played, Role, Strike, Victim, play};
+use super::{Answer, Dice, Inventory, Report, Rung, Speaks, Volume, Whole, is_full};
+use nix::errno::Errno;
+use nix::libc;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+const ERRORS: [Errno; 8] = [
+    Errno::EIO,
+    Errno::ENOSPC,
+    Errno::EMFILE,
+    Errno::ENOMEM,
+    Errno::EBUSY,
+    Errno::EINTR,
+    Errno::EROFS,
+    Errno::EPERM,
+];
+
+/// Those that no kernel lets fail so: about the process itself, or its end.
+const INFALLIBLE: [i64; 15] = [
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_sigaltstack,
+    libc::SYS_set_tid_address,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_umask,
+    libc::SYS_clock_gettime,
+    libc::SYS_munmap,
+    libc::SYS_gettimeofday,
+];
+
+/// Without memory the process that answers cannot; kubelet calls again.
+const MEMORY: [i64; 4] = [libc::SYS_mmap, libc::SYS_brk, libc::SYS_mprotect, libc::SYS_mremap];
+
+/// Of the system calls of the programs that a call runs no more are tried: an image's maker makes thousands.
+const OF_PROGRAMS: usize = 300;
+
+/// Kills each call of the volume at its points, and goes on as kubelet does.
+#[track_caller]
+pub(crate) fn crash(volume: &Volume<'_>) {
+    for place in places(volume) {
+        let (baseline, calls) = place.count(volume.whole == Whole::All);
+        let strikes = crash_strikes(&calls, volume.whole);
+        place.strike_all("crash", &baseline, strikes);
+    }
+}
+
+/// Lets each system call of each call of the volume fail.
+#[track_caller]
+pub(crate) fn faults(volume: &Volume<'_>) {
+    if !CAN_FAIL {
+        return println!("SKIP faults::{}: only on x86_64 is known how", volume.name);
+    }
+    for place in places(volume) {
+        let (baseline, calls) = place.count(false);
+        let strikes = fault_strikes(&calls, volume.whole);
+        place.strike_all("fault", &baseline, strikes);
+    }
+}
+
+/// One call of a volume: the rung `index` on the way up, or down.
+struct Place<'a> {
+    volume: &'a Volume<'a>,
+    index: usize,
+    up: bool,
+}
+
+fn places<'a>(volume: &'a Volume<'a>) -> impl Iterator<Item = Place<'a>> {
+    let up = (0..volume.up.len()).map(move |index| Place { volume, index, up: true });
+    up.chain((0..volume.down.len()).map(move |index| Place { volume, index, up: false }))
+}
+
+impl Place<'_> {
+    fn rung(&self) -> &Rung<'_> {
+        if self.up { &self.volume.up[self.index] } else { &self.volume.down[self.index] }
+    }
+
+    /// Brings about the state before the call.
+    #[track_caller]
+    fn prepare(&self) {
+        let volume = self.volume;
+        (volume.fresh)();
+        if self.up {
+            volume.raise(volume.up.len() - self.index);
+        } else {
+            volume.raise(0);
+            volume.lower(volume.down.len() - self.index);
+        }
+    }
+
+    /// What there is without the volume, and what system calls the call makes.
+    #[track_caller]
+    fn count(&self, programs: bool) -> (Inventory, BTreeMap<Role, Vec<i64>>) {
+        let baseline = self.volume.baseline();
+        self.prepare();
+        let played = play((self.rung().command)(), None, programs, self.both());
+        self.read(&played).unwrap().success();
+        self.volume.lives();
+        (self.volume.fresh)();
+        baseline.holds();
+        (baseline, played.calls)
+    }
+
+    fn both(&self) -> bool {
+        self.volume.speaks == Speaks::Kubelet
+    }
+
+    fn read(&self, played: &Played) -> Result<Answer, String> {
+        self.volume.speaks.read(&played.output, Duration::ZERO)
+    }
+
+    #[track_caller]
+    fn strike_all(&self, kind: &str, baseline: &Inventory, strikes: Vec<(Strike, i64)>) {
+        let (volume, verb) = (self.volume, self.rung().verb);
+        let mut report = Report::begin(kind, volume.name, verb, strikes.len());
+        let mut dice = Dice::of(&format!("{kind} {} {verb}", volume.name));
+        let (of_programs, own): (Vec<_>, Vec<_>) =
+            strikes.into_iter().partition(|(strike, _)| strike.role == Role::Program);
+        let mut strikes = dice.choose(of_programs, own.len().min(OF_PROGRAMS));
+        strikes.extend(own);
+        let sample = if is_full() { strikes.len() } else { volume.sample };
+        for (turn, (strike, number)) in dice.choose(strikes, sample).into_iter().enumerate() {
+            let tried =
+                catch_unwind(AssertUnwindSafe(|| self.try_one((strike, number), baseline, turn % 2 == 0)));
+            let why = tried.err().map(|panic| {
+                let text = panic.downcast::<String>().map_or_else(|_| String::new(), |text| *text);
+                format!("{strike:?}, system call {number}: {text}")
+            });
+            let failed = why.is_some();
+            report.tried(why);
+            // What one has left must not be taken for the next one's.
+            if failed && catch_unwind(AssertUnwindSafe(|| self.recover(baseline))).is_err() {
+                break;
+            }
+        }
+        report.end();
+    }
+
+    fn recover(&self, baseline: &Inventory) {
+        self.volume.lower(0);
+        (self.volume.fresh)();
+        baseline.holds();
+    }
+
+    fn try_one(&self, (strike, number): (Strike, i64), baseline: &Inventory, lower_first: bool) {
+        self.prepare();
+        // Who was killed leaves half an image, and the next call goes on with it. Who gets no memory is.
+        let killed = matches!(strike.act, Act::Kill(_)) || MEMORY.contains(&number);
+        let before = if killed { Inventory::take(&[]) } else { self.volume.inventory() };
+        let programs = strike.role == Role::Program;
+        let played = play((self.rung().command)(), Some(strike), programs, self.both());
+        (self.volume.always)();
+        self.judge(strike, &played, &before);
+        if lower_first {
+            self.volume.lower(0);
+            (self.volume.fresh)();
+            baseline.holds();
+        }
+        self.volume.lives();
+        (self.volume.fresh)();
+        baseline.holds();
+    }
+
+    /// Whoever could still answer has answered, and of a call that failed on the way up nothing stays.
+    fn judge(&self, strike: Strike, played: &Played, before: &Inventory) {
+        let dumb = match strike.act {
+            Act::Kill(Victim::Both | Victim::Supervisor) => true,
+            // There is but one way to say anything.
+            Act::Fail(_) => {
+                strike.role == Role::Supervisor && played.output.is_empty() && is_write(strike, played)
+            }
+            Act::Kill(_) => self.volume.speaks == Speaks::Admin && played.struck,
+        };
+        if dumb {
+            return;
+        }
+        let answer = self.read(played).unwrap_or_else(|error| panic!("{error}"));
+        if answer.status == "Failure" {
+            assert!(names_step(&answer.message), "no step in {:?}", answer.message);
+            // What has grown stays so. The file of a lock that nobody holds goes with the next call: only who has it locked
+            // may remove it.
+            if self.up && self.rung().verb != "expandfs" {
+                before.holds_but("/run/flexvol/locks/");
+            }
+        }
+    }
+}
+
+fn is_write(strike: Strike, played: &Played) -> bool {
+    played.calls[&strike.role].get(strike.point - 1) == Some(&libc::SYS_write)
+}
+
+/// More than what the kernel calls the error.
+fn names_step(message: &str) -> bool {
+    let plain = message.split(" (os error").next().unwrap_or_default();
+    message.contains(": ") || plain.split(' ').count() > 5
+}
+
+/// Each point with each victim that makes a difference there.
+fn crash_strikes(calls: &BTreeMap<Role, Vec<i64>>, whole: Whole) -> Vec<(Strike, i64)> {
+    let victims = |role| match role {
+        Role::Supervisor => vec![Victim::Supervisor, Victim::Both],
+        Role::Program => vec![Victim::Worker, Victim::Both, Victim::Supervisor, Victim::Program],
+        _ => vec![Victim::Worker, Victim::Both, Victim::Supervisor],
+    };
+    let acts = |role| victims(role).into_iter().map(Act::Kill).collect();
+    strikes(calls, whole, acts, |_, _, _| true)
+}
+
+fn fault_strikes(calls: &BTreeMap<Role, Vec<i64>>, whole: Whole) -> Vec<(Strike, i64)> {
+    let acts = |_| ERRORS.map(Act::Fail).into_iter().collect();
+    // What comes before is the C library's, which starts the program.
+    let own = calls
+        .get(&Role::Supervisor)
+        .and_then(|calls| calls.iter().position(|call| [libc::SYS_dup3, libc::SYS_fcntl].contains(call)));
+    strikes(calls, whole, acts, |role, point, number| {
+        let memory = role == Role::Supervisor && MEMORY.contains(&number);
+        !INFALLIBLE.contains(&number)
+            && !memory
+            && (role != Role::Supervisor || own.is_some_and(|own| point > own))
+    })
+}
+
+fn strikes(
+    calls: &BTreeMap<Role, Vec<i64>>,
+    whole: Whole,
+    acts: impl Fn(Role) -> Vec<Act>,
+    wanted: impl Fn(Role, usize, i64) -> bool,
+) -> Vec<(Strike, i64)> {
+    let mut strikes = Vec::new();
+    for (role, numbers) in calls.iter().filter(|(role, _)| **role != Role::Cleaner) {
+        for (index, number) in numbers.iter().enumerate() {
+            let acts = acts(*role);
+            let once = index % acts.len();
+            let acts = acts.into_iter().enumerate().filter(|(turn, _)| whole == Whole::All || *turn == once);
+            if wanted(*role, index, *number) {
+                strikes.extend(acts.map(|(_, act)| (Strike { role: *role, point: index + 1, act }, *number)));
+            }
+        }
+    }
+    strikes
+}
