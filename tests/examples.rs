@@ -48,11 +48,12 @@ fn found() -> BTreeMap<PathBuf, String> {
 fn they_are_what_explain_prints() {
     let expected = expected();
     if std::env::var_os("UPDATE").is_some() {
-        found()
-            .keys()
-            .filter(|path| !expected.contains_key(*path))
-            .for_each(|path| fs::remove_file(path).unwrap());
-        expected.iter().for_each(|(path, text)| fs::write(path, text).unwrap());
+        for path in found().into_keys().filter(|path| !expected.contains_key(path)) {
+            fs::remove_file(path).unwrap();
+        }
+        for (path, text) in &expected {
+            fs::write(path, text).unwrap();
+        }
     }
     assert_eq!(found(), expected, "run with UPDATE=1 and look at the diff");
 }
