@@ -1,5 +1,6 @@
 #!/bin/sh
 # Builds the flexvol binary, static, and hands over to it with all arguments: `./install.sh try`, `./install.sh install ...`.
+# `./install.sh --prefix DIR` puts the program itself below DIR instead, with manual pages and completions of bash, zsh and fish.
 # Cargo decides whether anything has to be built. FLEXVOL_BINARY=path takes that binary instead and builds nothing.
 set -eu
 
@@ -13,7 +14,26 @@ use() {
     binary=$1
     printf 'flexvol: %s (%s)\n' "$binary" "$2" >&2
     shift 2
-    exec "$binary" "$@"
+    case ${1-} in
+    --prefix) [ $# = 2 ] || die "--prefix takes a directory and nothing after it"; put "$2" ;;
+    --prefix=*) [ $# = 1 ] || die "nothing can follow --prefix=DIR"; put "${1#*=}" ;;
+    *) exec "$binary" "$@" ;;
+    esac
+}
+
+# The program below directory $1, and what belongs to it. It is renamed into place: a running one is not overwritten.
+put() {
+    [ -n "$1" ] || die "--prefix takes a directory"
+    man=$1/share/man/man1 bash=$1/share/bash-completion/completions zsh=$1/share/zsh/site-functions fish=$1/share/fish/vendor_completions.d
+    if ! { mkdir -p -- "$1/bin" "$man" "$bash" "$zsh" "$fish" &&
+        cp -- "$binary" "$1/bin/.flexvol.$$" && chmod 755 "$1/bin/.flexvol.$$" && mv -- "$1/bin/.flexvol.$$" "$1/bin/flexvol" &&
+        "$binary" man --output "$man" &&
+        "$binary" completions bash >"$bash/flexvol" &&
+        "$binary" completions zsh >"$zsh/_flexvol" &&
+        "$binary" completions fish >"$fish/flexvol.fish"; }; then
+        die "$1 cannot be written: name another --prefix, or use sudo"
+    fi
+    printf '%s\n' "$1/bin/flexvol" "$man/flexvol.1" "$bash/flexvol" "$zsh/_flexvol" "$fish/flexvol.fish"
 }
 
 # Whether the standard library of target $1 is there, or rustup can fetch it.

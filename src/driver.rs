@@ -1,58 +1,6 @@
 //! What a storage driver is: a table of options, a few static facts, and a pure function from call to plan.
 //!
-//! # A driver in thirty lines
-//!
-//! ```
-//! use flexvol::driver::{Driver, Request};
-//! use flexvol::failure::Result;
-//! use flexvol::mount_options::{FsOption, MountFlags};
-//! use flexvol::plan::{Goal, MountFrom, Plan, Source, Step, View};
-//! use flexvol::protocol::{Capabilities, Options, TargetPath};
-//! use flexvol::schema::OptionSpec;
-//! use flexvol::settings::Settings;
-//!
-//! flexvol::options! {
-//!     /// What a PV may say.
-//!     pub struct RamOptions {
-//!         /// How much memory.
-//!         size: flexvol::quantity::Quantity = "size" { default: "16Mi" },
-//!     }
-//! }
-//!
-//! struct Ram;
-//!
-//! impl Driver for Ram {
-//!     fn name(&self) -> &'static str { "ram" }
-//!     fn summary(&self) -> &'static str { "memory of the node" }
-//!     fn options(&self) -> &'static [OptionSpec] { RamOptions::SPECS }
-//!     fn capabilities(&self, _: &Settings) -> Capabilities {
-//!         Capabilities { attach: false, ..Capabilities::KUBELET_DEFAULT }
-//!     }
-//!     fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan> {
-//!         let options = RamOptions::parse(&request.options.own)?;
-//!         let source = "tmpfs".to_owned();
-//!         let access = request.options.access();
-//!         Ok(Plan {
-//!             goal: Goal::Mounted {
-//!                 target: target.clone(),
-//!                 view: View { file_system: Some(source.clone()), source: Source::Name(source.clone()), access },
-//!             },
-//!             steps: vec![Step::PrepareTarget { target: target.clone() }, Step::Mount {
-//!                 target: target.clone(),
-//!                 file_system: Some(source.clone()),
-//!                 from: MountFrom::Name(source),
-//!                 flags: MountFlags::DEFAULT,
-//!                 options: vec![FsOption::new("size", options.size.0)],
-//!             }],
-//!         })
-//!     }
-//! }
-//!
-//! let options = Options::default();
-//! let request = Request { options: &options, settings: &Settings::default() };
-//! let plan = Ram.mount(&TargetPath::parse("/pods/1/volumes/example~ram/v".as_ref()).unwrap(), &request).unwrap();
-//! assert_eq!(plan.steps.len(), 2);
-//! ```
+//! docs/writing-a-driver.md has one in thirty lines, and `drivers::tmpfs` is the smallest real one.
 
 use crate::failure::{Failure, Result};
 use crate::plan::Plan;

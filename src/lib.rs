@@ -79,6 +79,11 @@ pub mod validate;
 pub mod volume_dir;
 pub mod yaml;
 
+/// The example in the page is tested with those of the modules.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/writing-a-driver.md")]
+struct WritingADriver;
+
 /// What `bin/flexvol.rs` calls.
 pub fn main() -> std::process::ExitCode {
     multicall::main(std::env::args_os().collect())

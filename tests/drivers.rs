@@ -1,11 +1,15 @@
-//! DRIVERS.md says of each driver what its table of options says. `UPDATE=1` writes it anew.
+//! docs/drivers/ and docs/install.md say what the tables of options and of platforms say, and DRIVERS.md what shows that
+//! each driver works. `UPDATE=1` writes them anew.
 #![cfg(test)]
-#![expect(clippy::disallowed_methods, reason = "UPDATE=1 writes a file")]
+#![expect(clippy::disallowed_methods, reason = "UPDATE=1 writes files")]
 
 use flexvol::driver::Driver;
 use flexvol::drivers;
+use flexvol::plugin_dir::platform::{self, Platform};
 use flexvol::schema::{OptionSpec, SecretSpec};
 use flexvol::settings::Settings;
+use flexvol::teach::lessons;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,8 +17,46 @@ use std::path::{Path, PathBuf};
 /// What follows it is written by this test.
 const MARK: &str = "<!-- From here on `UPDATE=1 cargo test --test drivers` writes. -->\n";
 
-fn document() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("DRIVERS.md")
+/// Words of pages that look like options and are none.
+const OTHER_WORDS: [&str; 15] = [
+    "auto",
+    "ceph",
+    "cifs",
+    "exec",
+    "file",
+    "locate",
+    "loop",
+    "nbd",
+    "nfs",
+    "overlay",
+    "rbd",
+    "requiresFSResize",
+    "strict",
+    "type",
+    "vgs",
+];
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// What people wrote of a document, before the mark.
+fn written(name: &str) -> String {
+    let kept = fs::read_to_string(file(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    kept.split_once(MARK).unwrap_or_else(|| panic!("{name}: the mark")).0.to_owned()
+}
+
+/// Holds a document to what is generated.
+fn hold(name: &str, generated: &str) {
+    let text = format!("{}{MARK}{generated}", written(name));
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(file(name), &text).unwrap();
+    }
+    assert_eq!(
+        fs::read_to_string(file(name)).unwrap(),
+        text,
+        "{name}: run with UPDATE=1 and look at the diff"
+    );
 }
 
 /// As a cell of a table: a bar would end it.
@@ -22,18 +64,29 @@ fn cell(text: &str) -> String {
     text.trim().replace('|', "\\|")
 }
 
-fn row(spec: &OptionSpec) -> String {
-    let doc: Vec<_> = spec.doc.iter().map(|line| line.trim()).collect();
-    let aliases: Vec<_> = spec.aliases.iter().map(|alias| format!("`{alias}`")).collect();
-    let name = if spec.required() { format!("**`{}`**", spec.name) } else { format!("`{}`", spec.name) };
-    let default = spec.default.map(|default| format!("`{default}`")).unwrap_or_default();
-    let cells = [name, aliases.join(" "), cell(spec.kind), default, cell(&doc.join(" "))];
+fn row(cells: &[String]) -> String {
     format!("| {} |\n", cells.join(" | ")).replace("|  |", "| |").replace("|  |", "| |")
 }
 
-fn section(driver: &dyn Driver) -> String {
-    let settings = Settings::default();
-    let said = driver.capabilities(&settings);
+fn code(words: &[&str]) -> String {
+    words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" ")
+}
+
+fn option(spec: &OptionSpec) -> String {
+    let doc: Vec<_> = spec.doc.iter().map(|line| line.trim()).collect();
+    let name = if spec.required() { format!("**`{}`**", spec.name) } else { format!("`{}`", spec.name) };
+    let default = spec.default.map(|default| format!("`{default}`")).unwrap_or_default();
+    row(&[name, code(spec.aliases), cell(spec.kind), default, cell(&doc.join(" "))])
+}
+
+fn secret(spec: &SecretSpec) -> String {
+    let (first, others) = spec.keys.split_first().expect("a key");
+    row(&[code(&[first]), code(others), cell(spec.doc)])
+}
+
+/// What a page says after what people wrote.
+fn page(driver: &dyn Driver) -> String {
+    let said = driver.capabilities(&Settings::default());
     let capabilities = [
         (said.attach, "attach"),
         (said.fs_group, "fsGroup"),
@@ -44,45 +97,80 @@ fn section(driver: &dyn Driver) -> String {
     let capabilities: Vec<_> =
         capabilities.into_iter().filter_map(|(said, name)| said.then_some(name)).collect();
     let capabilities = if capabilities.is_empty() { "none".to_owned() } else { capabilities.join(", ") };
-    let mut text = format!("\n## {}\n\nStorage: {}. ", driver.name(), driver.summary());
-    let _ = writeln!(text, "Capabilities: {capabilities}.");
+    let mut text = format!("\nCapabilities: {capabilities}.\n");
     if !driver.options().is_empty() {
-        text.push_str("\n| option | also | value | default | meaning |\n|---|---|---|---|---|\n");
-        text.extend(driver.options().iter().map(row));
+        text += "\n## Options\n\nRequired ones are bold.\n\n| option | also | value | default | meaning |\n|---|---|---|---|---|\n";
+        text.extend(driver.options().iter().map(option));
     }
     if !driver.secrets().is_empty() {
-        text.push_str("\n| key of the Secret | also | meaning |\n|---|---|---|\n");
+        text += "\n## The Secret\n\n| key | also | meaning |\n|---|---|---|\n";
         text.extend(driver.secrets().iter().map(secret));
     }
+    let example = format!("examples/{}.yaml", driver.name());
+    let manifest = fs::read_to_string(file(&example)).unwrap();
+    let (volume, _) = manifest.split_once("---\n").unwrap();
+    let _ = write!(
+        text,
+        "\n## Example\n\n[{example}](../../{example}) has its claim, a pod and its Secret, too.\n\n```yaml\n{volume}```\n"
+    );
     text
 }
 
-fn secret(spec: &SecretSpec) -> String {
-    let keys: Vec<_> = spec.keys.iter().map(|key| format!("`{key}`")).collect();
-    let (first, others) = keys.split_first().expect("a key");
-    format!("| {first} | {} | {} |\n", others.join(" "), cell(spec.doc)).replace("|  |", "| |")
+fn of_platform(platform: &Platform) -> String {
+    let directory = platform.plugin_dir.map_or("none".to_owned(), |directory| code(&[directory]));
+    let obstacle = platform.obstacle.as_ref().map_or(String::new(), |obstacle| cell(obstacle.mend));
+    row(&[cell(platform.title), code(&[platform.name]), directory, obstacle, cell(platform.set)])
 }
 
 #[test]
-fn the_document_says_what_the_drivers_do() {
-    let kept = fs::read_to_string(document()).unwrap();
-    let (written, _) = kept.split_once(MARK).expect("the mark");
-    let sections: String = drivers::ALL.iter().map(|driver| section(*driver)).collect();
-    let text = format!("{written}{MARK}{sections}");
-    if std::env::var_os("UPDATE").is_some() {
-        fs::write(document(), &text).unwrap();
+fn a_page_says_what_its_driver_does() {
+    for driver in drivers::ALL {
+        hold(&format!("docs/drivers/{}.md", driver.name()), &page(*driver));
     }
-    assert_eq!(fs::read_to_string(document()).unwrap(), text, "run with UPDATE=1 and look at the diff");
+    let pages = fs::read_dir(file("docs/drivers")).unwrap().count();
+    assert_eq!(pages, drivers::ALL.len(), "a page in docs/drivers is of no driver");
+}
+
+/// What people write of a driver names no option that it has not.
+#[test]
+fn a_page_names_what_there_is() {
+    for driver in drivers::ALL {
+        let options = driver.options().iter().flat_map(|spec| spec.aliases.iter().chain([&spec.name]));
+        let secrets = driver.secrets().iter().flat_map(|spec| spec.keys.iter());
+        let known: BTreeSet<_> = options.chain(secrets).copied().chain(OTHER_WORDS).collect();
+        let text = written(&format!("docs/drivers/{}.md", driver.name()));
+        let words = text.split('`').skip(1).step_by(2).map(|word| word.split(':').next().unwrap());
+        for word in words.filter(|word| word.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_')) {
+            assert!(known.contains(word), "docs/drivers/{}.md: it has no `{word}`", driver.name());
+        }
+    }
+}
+
+#[test]
+fn every_platform_is_listed() {
+    let mut text = String::from(
+        "\n| platform | `--platform` | plugin directory | first | another directory |\n|---|---|---|---|---|\n",
+    );
+    text.extend(platform::all().iter().map(of_platform));
+    hold("docs/install.md", &text);
+}
+
+#[test]
+fn every_lesson_is_listed() {
+    let mut text = String::from("\n| trouble | it comes because | mend | next |\n|---|---|---|---|\n");
+    for lesson in lessons::ALL {
+        text += &row(&[code(&[lesson.id]), cell(lesson.cause), cell(lesson.mend), code(&[lesson.next])]);
+    }
+    hold("docs/troubleshooting.md", &text);
 }
 
 /// A driver without a row has no proof.
 #[test]
 fn every_driver_has_its_row_of_proofs() {
-    let kept = fs::read_to_string(document()).unwrap();
-    let (written, _) = kept.split_once(MARK).expect("the mark");
+    let kept = fs::read_to_string(file("DRIVERS.md")).unwrap();
     for driver in drivers::ALL {
         let start = format!("| `{}` |", driver.name());
-        let row = written.lines().find(|line| line.starts_with(&start));
+        let row = kept.lines().find(|line| line.starts_with(&start));
         let row = row.unwrap_or_else(|| panic!("no row for {}", driver.name()));
         let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
         assert!(cells.len() == 5 && cells.iter().all(|cell| cell.len() > 3), "{row}");

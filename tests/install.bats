@@ -91,3 +91,29 @@ setup() {
   [ "$status" -eq 1 ]
   [[ $output == *'install.sh: the build failed: see above' ]]
 }
+
+@test "puts the program, its manual pages and completions below a prefix" {
+  [ -n "${FLEXVOL_RELEASE:-}" ] || skip "FLEXVOL_RELEASE is not set: use tests/run"
+  prefix=$BATS_TEST_TMPDIR/prefix
+  for _ in 1 2; do # a second time over the first
+    FLEXVOL_BINARY=$FLEXVOL_RELEASE run --separate-stderr ./install.sh --prefix "$prefix"
+    [ "$status" -eq 0 ]
+    [ "${lines[0]}" = "$prefix/bin/flexvol" ]
+  done
+  cmp "$prefix/bin/flexvol" "$FLEXVOL_RELEASE"
+  [ "$(ls -A "$prefix/bin")" = flexvol ]
+  for page in flexvol flexvol-install flexvol-pod-up; do
+    grep -q '^\.TH ' "$prefix/share/man/man1/$page.1"
+  done
+  bash -n "$prefix/share/bash-completion/completions/flexvol"
+  grep -q '^#compdef flexvol' "$prefix/share/zsh/site-functions/_flexvol"
+  grep -q '^complete -c flexvol' "$prefix/share/fish/vendor_completions.d/flexvol.fish"
+}
+
+@test "a prefix that cannot be written is said" {
+  FLEXVOL_BINARY=$fake run ./install.sh --prefix /proc/none
+  [ "$status" -eq 1 ]
+  [[ $output == *'install.sh: /proc/none cannot be written: name another --prefix, or use sudo'* ]]
+  FLEXVOL_BINARY=$fake run ./install.sh --prefix
+  [[ $output == *'--prefix takes a directory and nothing after it'* ]]
+}

@@ -365,8 +365,12 @@ fn strangers(text: &str, from: &str, files: &[String]) -> Vec<String> {
     names.dedup();
     let ours = |name: &str| ["src/", "tests/", ".ci/"].iter().any(|start| name.starts_with(start));
     let document = |name: &str| name.ends_with(".md") && name.len() > 3 && !name.contains('*');
-    let beside =
-        |name: &str| from.rsplit_once('/').map_or(name.to_owned(), |(folder, _)| format!("{folder}/{name}"));
+    let beside = |name: &str| {
+        let ups = name.matches("../").count();
+        let folder: Vec<_> = from.rsplit('/').skip(1 + ups).collect();
+        let folders = folder.iter().rev().map(|folder| format!("{folder}/"));
+        folders.collect::<String>() + name.trim_start_matches("../")
+    };
     let known = |name: &str| {
         let exists =
             |path: &str| files.iter().any(|file| file == path || file.starts_with(&format!("{path}/")));
