@@ -11,6 +11,7 @@ mod share;
 pub use share::{Dialect, Named, Reach, Share, ShareOption, ShareValue};
 
 mod ceph;
+mod doing;
 
 pub use ceph::{Cluster, Monitor, RbdImage};
 

@@ -84,10 +84,9 @@ pub(super) fn serve(node: &Node<'_>, daemon: &Daemon) -> Result<Option<Undo>> {
     served
 }
 
-/// Nothing was mounted when the call began. What is there now was mounted by the daemon of a killed call, just before it
-/// was ended.
+/// Nothing was mounted before the daemon of the target was ended. What is there now it has mounted just before that.
 fn take_off_late(target: &TargetPath) -> Result<()> {
-    let place = open_place(target)?;
+    let Some(place) = Place::open(target)? else { return Ok(()) };
     match place.look()? {
         Look::Mount(_) | Look::Dead(_) => unmount::take_off(&place),
         Look::Missing | Look::Plain(_) => Ok(()),
@@ -193,6 +192,7 @@ pub(super) fn unmount(
         unmount::unmount(node, target)?;
     }
     home.end(patience.min(node.deadline.remaining().saturating_sub(RESERVE)))?;
+    take_off_late(target)?;
     remove_traces(traces)
 }
 

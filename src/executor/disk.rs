@@ -102,6 +102,10 @@ pub(super) trait Disk {
     fn blank_again(&self) -> Result<()>;
 }
 
+/// How long a device may be somebody else's alone: who looks for a free loop device claims the one that the kernel named,
+/// for a moment, even if another call has taken it meanwhile.
+const CLAIMED: Duration = Duration::from_millis(500);
+
 /// A device that was looked at and can be mounted.
 pub(super) struct Recognised {
     pub(super) kind: FileSystem,
@@ -216,11 +220,16 @@ impl Node<'_> {
         let (file_system, source) = (device.kind.name(), device.path.as_str());
         let superblock_read_only = device.read_only;
         let new = NewMount { file_system, source, flags, superblock_read_only, options };
-        match self.mount(target, &new) {
-            Err(error) if superblock_read_only && errno_of(&error) == Some(Errno::BUSY) => {
-                self.mount(target, &NewMount { superblock_read_only: false, ..new })
+        let patience = Deadline::for_undo(CLAIMED);
+        loop {
+            match self.mount(target, &new) {
+                Err(error) if errno_of(&error) != Some(Errno::BUSY) => return Err(error),
+                Err(_) if superblock_read_only => {
+                    return self.mount(target, &NewMount { superblock_read_only: false, ..new });
+                }
+                Err(_) if !patience.expired() => std::thread::sleep(Duration::from_millis(10)),
+                mounted => return mounted,
             }
-            mounted => mounted,
         }
     }
 

@@ -172,7 +172,8 @@ impl Node<'_> {
     fn make_parent(&self, file: &Path) -> Result<Vec<PathBuf>> {
         const PRIVATE: Ownership = Ownership { mode: 0o700, uid: 0, gid: 0 };
         let Allowed { root, below } = self.settings.policy.image(file)?;
-        DirBuilder::new().recursive(true).mode(PRIVATE.mode).create(&root)?;
+        let made = DirBuilder::new().recursive(true).mode(PRIVATE.mode).create(&root);
+        made.with_context(|| format!("make {}", root.display()))?;
         let above = below.parent().unwrap_or(Path::new(""));
         below::make_directories(below::open_root(&root)?.as_fd(), above, PRIVATE, PRIVATE)
     }

@@ -80,7 +80,7 @@ pub enum Applied {
 
 /// Makes a plan true in `world`, or leaves the world as it was.
 pub fn apply<W: World>(world: &mut W, plan: &Plan) -> Result<Applied, Failure> {
-    match world.look(&plan.goal)? {
+    match world.look(&plan.goal).map_err(|error| named(error, "look at the target"))? {
         Standing::Reached => return Ok(Applied::Already),
         Standing::Taken(by) => return Err(Failure::new(Code::Conflict, by)),
         Standing::Open => {}
@@ -94,9 +94,16 @@ pub fn apply<W: World>(world: &mut W, plan: &Plan) -> Result<Applied, Failure> {
 
 fn carry_out<W: World>(world: &mut W, plan: &Plan, undos: &mut Vec<W::Undo>) -> Result<()> {
     for step in &plan.steps {
-        undos.extend(world.perform(step)?);
+        undos.extend(world.perform(step).map_err(|error| named(error, step.doing()))?);
     }
-    world.confirm(&plan.goal)
+    world.confirm(&plan.goal).map_err(|error| named(error, "look whether it is done"))
+}
+
+/// What the kernel says says nothing without what was being done. Most say so where they know most of it.
+fn named(error: anyhow::Error, doing: &'static str) -> anyhow::Error {
+    let is_bare = error.chain().count() == 1
+        && (error.is::<std::io::Error>() || error.is::<rustix::io::Errno>() || error.is::<nix::Error>());
+    if is_bare { error.context(doing) } else { error }
 }
 
 fn roll_back<W: World>(world: &mut W, undos: &[W::Undo], failure: Failure) -> Failure {

@@ -101,12 +101,16 @@ pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
     let others = Record::read(target).filter(is_another_s).map(|record| record.mount_id);
     let lazily = worker == Worker::Stuck || left != Left::All;
     let Some(place) = Place::open(target)? else { return Ok(()) };
-    let served = daemon::is_left(target);
+    let (served, mut swept) = (daemon::is_left(target), false);
     for _ in 0..MOST_LAYERS {
         match (place.look()?, left) {
+            // Until it has ended it may still mount.
+            (Look::Missing | Look::Plain(_), _) if !swept && daemon::is_left(target) => {
+                swept = true;
+                daemon::sweep(target)?;
+            }
             (Look::Missing | Look::Plain(_), _) => {
                 record::forget(target);
-                daemon::sweep(target)?;
                 return store::sweep(target, &Deadline::for_undo(PATIENCE));
             }
             (Look::Mount(mounted), Left::Since(before)) if [before, others].contains(&Some(mounted.id)) => {

@@ -45,10 +45,16 @@ pub(super) fn prepare(command: &mut Command, kept: Vec<OwnedFd>) {
 
 /// The same for a daemon, which outlives this process: in a session of its own, and in the control group
 /// whose `cgroup.procs` is given.
+///
+/// One whose caller is gone before it is in the group does not begin: whoever cleans up may have looked there before.
 pub(super) fn prepare_daemon(command: &mut Command, kept: Vec<OwnedFd>, group: Option<OwnedFd>) {
+    let parent = getpid();
     raw::before_exec(command, move || {
         if let Some(group) = &group {
             write(group, b"0")?;
+        }
+        if getppid() != Some(parent) {
+            return Err(Errno::SRCH.into());
         }
         rustix::process::setsid()?;
         start_fresh(&kept)

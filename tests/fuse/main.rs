@@ -5,6 +5,8 @@
 
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/trust/mod.rs"]
+mod trust;
 
 mod cephfs;
 mod check;
@@ -16,3 +18,4 @@ mod peers;
 mod sshd;
 mod sshfs;
 mod stores;
+mod trust_scenarios;

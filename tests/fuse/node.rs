@@ -1,6 +1,7 @@
 //! A node of its own for each test, its servers, and one driver as kubelet has it installed.
 
 use crate::support::{Plugin, Run, Running, descendants, eventually, is_alive, processes_with, skip};
+use crate::trust::{self, groups};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -10,64 +11,31 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Set in the test's own namespaces.
-const INSIDE: &str = "FLEXVOL_TEST_INSIDE";
-
 /// The longest a test may take, in seconds, before all it started is killed.
 const LIMIT: u32 = 60;
 
 /// What a driver says of a secret that it shall say to nobody.
 pub(crate) const PASSWORD: &str = "p,a\"s's $w!o\\rd";
 
-/// Runs `body` where it has mounts, processes, loopback and /run of its own. The test binary is executed again for
-/// exactly this test; when it ends, however it does, the kernel ends all of its processes and mounts.
+/// Runs `body` where it has mounts, processes, loopback and /run of its own.
 pub(crate) fn alone(name: &str, programs: &[&str], body: impl FnOnce()) {
     alone_for(name, LIMIT, programs, body);
 }
 
 /// The same with a limit of its own.
 pub(crate) fn alone_for(name: &str, limit: u32, programs: &[&str], body: impl FnOnce()) {
-    if std::env::var_os(INSIDE).is_some_and(|inside| inside == name) {
-        sh(
-            "mkdir -p /var/lib/flexvol; for place in /run /var/lib/flexvol; do mount -t tmpfs -o mode=755 test $place; done; ip link set lo up",
-        );
-        return body();
-    }
-    let lacks = |program: &&&str| !has(program);
-    if let Some(program) = ["unshare", "ip"].iter().chain(programs).find(lacks) {
+    let lacks = |program: &&&str| !trust::has(program);
+    let missing = ["unshare", "ip"].iter().chain(programs).find(lacks);
+    if let Some(program) = missing.filter(|_| !trust::is_inside(name)) {
         return skip(name, &format!("{program} is not installed"));
     }
     if !nix::unistd::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
         return skip(name, "needs root and /dev/fuse");
     }
-    let mut command = Command::new("timeout");
-    command.args([
-        "-s",
-        "KILL",
-        &limit.to_string(),
-        "unshare",
-        "-m",
-        "-n",
-        "-p",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-    ]);
-    // The first process of the namespace is no test: one that waits for a silent volume is not ended by SIGKILL, and
-    // the others are only once the first has ended.
-    command.args(["--propagation", "private", "sh", "-c", "\"$@\"; exit $?", "init"]);
-    command.arg(std::env::current_exe().unwrap());
-    command.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(INSIDE, name);
-    let output = command.env("RUST_BACKTRACE", "0").stdin(Stdio::null()).output().unwrap();
-    let text =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && text.contains("1 passed"), "{name}: {}\n{text}", output.status);
-}
-
-fn has(program: &str) -> bool {
-    ["/usr/bin", "/usr/sbin", "/bin", "/sbin"]
-        .iter()
-        .any(|directory| Path::new(directory).join(program).exists())
+    trust::alone(name, limit, &["-n"], || {
+        sh("ip link set lo up");
+        body();
+    });
 }
 
 /// Runs a script and demands success; what it printed.
@@ -140,9 +108,14 @@ impl Node {
 
     /// A pod's volume directory, as kubelet makes it.
     pub(crate) fn pod(&self, uid: &str) -> PathBuf {
-        let target = self.path(&format!("pods/{uid}/volumes/flexvol~{}/v", self.driver));
+        let target = self.place(uid);
         fs::create_dir_all(&target).unwrap();
         target
+    }
+
+    /// Where that is.
+    pub(crate) fn place(&self, uid: &str) -> PathBuf {
+        self.path(&format!("pods/{uid}/volumes/flexvol~{}/v", self.driver))
     }
 
     pub(crate) fn start(&self, target: &Path, options: &Value) -> Running {
@@ -159,6 +132,11 @@ impl Node {
 
     pub(crate) fn start_unmount(&self, target: &Path) -> Running {
         self.plugin.call(["unmount", target.to_str().unwrap()]).start()
+    }
+
+    /// A call, not yet made.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        self.plugin.call(words).0
     }
 
     /// The programs that serve this node's pods.
@@ -222,15 +200,6 @@ impl Drop for Node {
             let _ = target.map(|target| umount2(target, MntFlags::MNT_FORCE | MntFlags::MNT_DETACH));
         }
     }
-}
-
-/// The groups that were made in this PID namespace.
-fn groups() -> Vec<PathBuf> {
-    let namespace = format!("-{}", flexvol::sys::process::namespace());
-    let roots =
-        ["/sys/fs/cgroup/flexvol", "/sys/fs/cgroup/unified/flexvol", "/sys/fs/cgroup/systemd/flexvol"];
-    let found = roots.iter().flat_map(|root| fs::read_dir(root).into_iter().flatten().flatten());
-    found.map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with(&namespace)).collect()
 }
 
 pub(crate) fn mount_table() -> String {

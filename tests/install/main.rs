@@ -5,7 +5,6 @@
 mod advice;
 mod bad_input;
 mod busy;
-mod crash;
 mod crowd;
 mod events;
 mod life;
@@ -13,3 +12,6 @@ mod node;
 mod proof;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/trust/mod.rs"]
+mod trust;
+mod trust_scenarios;

@@ -23,13 +23,14 @@ pub(crate) fn command() -> &'static Path {
 
 fn stripped() -> PathBuf {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (own, all) = (place.join(format!("flexvol.{}", std::process::id())), place.join("flexvol"));
-    let done = Command::new("strip").arg("-o").args([&own, Path::new(BINARY)]).status();
+    // Other test processes may be doing the same, and have the same number in namespaces of their own.
+    let own = tempfile::NamedTempFile::new_in(place).unwrap().into_temp_path();
+    let done = Command::new("strip").arg("-o").args([&*own, Path::new(BINARY)]).status();
     if !done.is_ok_and(|status| status.success()) {
         return BINARY.into();
     }
-    // Other test processes may be doing the same.
-    fs::rename(own, &all).unwrap();
+    let all = place.join("flexvol");
+    own.persist(&all).unwrap();
     all
 }
 

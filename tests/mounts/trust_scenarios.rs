@@ -2,7 +2,7 @@
 
 use crate::image::file;
 use crate::support::{Node, has, isolated, kernel_has, sh, skip};
-use crate::trust::{Rung, Volume, crash, faults};
+use crate::trust::{Rung, Volume, Whole, crash, faults};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -100,6 +100,7 @@ fn new_images() {
         let volume = Volume {
             fresh: &|| drop(sh("rm -rf /run/img/d")),
             places: vec!["/run/img".into()],
+            whole: Whole::EachOnce,
             ..plain("image/new", node, "image", &options)
         };
         all(&volume);
@@ -126,6 +127,7 @@ fn images_with_data(name: &'static str, kind: &'static str, size: &str) {
             fresh: &|| drop(sh("cp --sparse=always /run/first /run/img/a")),
             intact: &|| kept(&target),
             places: vec!["/run/img".into()],
+            whole: if kind == "ext4" { Whole::All } else { Whole::EachOnce },
             ..plain(&title, node, "image", &options)
         });
     });
@@ -157,6 +159,7 @@ fn an_image_beside_another_pod() {
         let volume = Volume {
             intact: &|| kept(&target),
             always: &|| kept(&other),
+            whole: Whole::EachOnce,
             ..plain("image/shared", node, "image", &options)
         };
         crash(&volume);
@@ -252,7 +255,7 @@ fn exec() {
         ];
         let down =
             vec![unmount(node, "exec"), call("unmountdevice", &[&stage]), call("detach", &["vol", "n"])];
-        all(&Volume { sample: 3, ..Volume::new("exec", up, down) });
+        all(&Volume { sample: 3, whole: Whole::EachOnce, ..Volume::new("exec", up, down) });
     });
 }
 
@@ -275,6 +278,7 @@ fn qcow2() {
         let new = Volume {
             fresh: &|| fs::remove_file(file("a.qcow2")).unwrap_or_default(),
             sample: 4,
+            whole: Whole::EachOnce,
             ..Volume::new("qcow2/new", up(), down())
         };
         crash(&new);
@@ -293,6 +297,7 @@ fn qcow2() {
             intact: &|| kept(&target),
             places: vec!["/run/img".into()],
             sample: 4,
+            whole: Whole::EachOnce,
             ..Volume::new("qcow2", up(), down())
         });
     });

@@ -31,6 +31,11 @@ pub(crate) fn release() -> Option<PathBuf> {
     std::env::var_os("FLEXVOL_RELEASE").map(PathBuf::from)
 }
 
+/// What is installed as a driver: what people run in the long form, else the one with assertions.
+pub(crate) fn program() -> PathBuf {
+    release().filter(|_| std::env::var_os("FULL").is_some()).unwrap_or_else(|| BINARY.into())
+}
+
 /// Says why a test could not run; CI counts these lines.
 pub(crate) fn skip(name: &str, reason: &str) {
     println!("SKIP {name}: {reason}");
@@ -47,7 +52,7 @@ impl Plugin {
     /// in other threads, could be busy when it is executed.
     pub(crate) fn new(directory: impl AsRef<Path>, name: &str, side_file: Option<&str>) -> Self {
         let plugin = Self::empty(directory, name, side_file);
-        symlink(BINARY, &plugin.executable).unwrap();
+        symlink(program(), &plugin.executable).unwrap();
         plugin
     }
 

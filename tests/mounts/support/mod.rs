@@ -3,6 +3,8 @@
 
 mod node;
 
+use crate::trust;
+pub(crate) use crate::trust::has;
 pub use node::{Answer, Node};
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,54 +13,24 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Set in the test's own namespaces.
-const INSIDE: &str = "FLEXVOL_TEST_INSIDE";
-
 /// The longest a test may take, in seconds, before everything it started is killed.
 const LIMIT: u32 = 240;
 
-/// The same where all there is shall be tried.
-const LONG_LIMIT: u32 = 14_400;
-
-/// Runs `body` in namespaces of its own and looks for leaks afterwards. `name` is the test's full name: the
-/// test binary is executed again for exactly that test. When it ends, however it does, the kernel ends all
-/// its processes and mounts.
+/// Runs `body` in namespaces of its own and looks for leaks afterwards. `name` is the test's full name.
 pub fn isolated(name: &str, body: impl FnOnce(&Node)) {
-    if std::env::var_os(INSIDE).is_some_and(|inside| inside == name) {
-        let node = Node::new();
-        body(&node);
-        return node.assert_clean();
-    }
-    if !nix::unistd::geteuid().is_root() || !has("unshare") {
+    if !trust::is_inside(name) && (!nix::unistd::geteuid().is_root() || !has("unshare")) {
         return skip(name, "needs root and unshare");
     }
-    let limit = if std::env::var_os("FULL").is_some() { LONG_LIMIT } else { LIMIT };
-    let mut command = Command::new("timeout");
-    command.args(["-s", "KILL", &limit.to_string(), "unshare", "-m", "-p", "--fork", "--kill-child"]);
-    // The first process of the namespace is a shell: it reaps what others leave.
-    command.args(["--mount-proc", "--propagation", "private", "sh", "-c", "\"$@\"; exit $?", "init"]);
-    command.arg(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env(INSIDE, name)
-        .env("RUST_BACKTRACE", "0");
-    let (text, status, _) = run(&mut command);
-    // The harness prints a test's name without a line break.
-    let text = text.replace(" ... SKIP ", " ...\nSKIP ").replace(" ... NOTE ", " ...\nNOTE ");
-    text.lines()
-        .filter(|line| line.starts_with("SKIP") || line.starts_with("NOTE"))
-        .for_each(|line| println!("{line}"));
-    assert!(status.success() && text.contains("1 passed"), "{name}: {status}\n{text}");
+    trust::alone(name, LIMIT, &[], || {
+        let node = Node::new();
+        body(&node);
+        node.assert_clean();
+    });
 }
 
 /// Says that a test could not run, and why.
 pub fn skip(name: &str, reason: &str) {
     println!("SKIP {name}: {reason}");
-}
-
-/// Whether a program is installed.
-pub fn has(program: &str) -> bool {
-    ["/usr/bin", "/usr/sbin", "/bin", "/sbin"].iter().any(|dir| Path::new(dir).join(program).exists())
 }
 
 /// Whether the kernel mounts this type.

@@ -46,8 +46,7 @@ pub struct Node {
 #[expect(clippy::unused_self, reason = "calls read as what a node does")]
 impl Node {
     pub fn new() -> Self {
-        sh("mount -t tmpfs -o mode=755,size=4g run /run
-            mkdir -p /var/lib/flexvol && mount -t tmpfs -o mode=755 var /var/lib/flexvol");
+        sh("mount -t tmpfs -o mode=755,size=4g run /run");
         let node = Self::of(Path::new("/run/k"));
         for dir in ["k", "srv", "img", "plugins"] {
             fs::create_dir(Path::new("/run").join(dir)).unwrap();

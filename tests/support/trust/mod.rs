@@ -14,6 +14,7 @@
 //! there is. Every run adds a line to the file that `FLEXVOL_TRUST` names, of which the page of results is made.
 #![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
 
+mod alone;
 mod endurance;
 mod inventory;
 mod points;
@@ -21,6 +22,7 @@ mod races;
 mod report;
 mod tracer;
 
+pub(crate) use alone::{alone, has, is_inside};
 pub(crate) use endurance::endures;
 pub(crate) use inventory::{Inventory, groups};
 pub(crate) use points::{crash, faults};
@@ -54,6 +56,8 @@ pub(crate) struct Volume<'a> {
     pub(crate) sample: usize,
     /// How much of the whole the long form tries.
     pub(crate) whole: Whole,
+    /// Whether the programs it runs are struck, too: not those with threads, which never do the same twice.
+    pub(crate) programs: bool,
     /// Where files may be left, besides the places of our own.
     pub(crate) places: Vec<std::path::PathBuf>,
 }
@@ -77,9 +81,9 @@ pub(crate) enum Speaks {
 /// What the long form tries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Whole {
-    /// Every point, with every victim and every error, also in the programs that are run.
+    /// Every point, with every victim and every error.
     All,
-    /// Every point of ours with one victim and one error each, in turn: each call logs in to a server.
+    /// Every point with one victim and one error each, in turn: where each call takes its time.
     EachOnce,
 }
 
@@ -111,7 +115,8 @@ impl Speaks {
             Self::Admin => ("Success".to_owned(), String::new()),
         };
         let known = ["Success", "Failure"].contains(&status.as_str());
-        if !known || (status == "Failure" && message.is_empty()) || text.trim_end().lines().count() != 1 {
+        let one_line = self == Self::Admin || text.trim_end().lines().count() == 1;
+        if !known || (status == "Failure" && message.is_empty()) || !one_line {
             return Err(format!("no well-formed answer: {text:?}"));
         }
         Ok(Answer { status, message, took })
@@ -122,7 +127,12 @@ impl Speaks {
     pub(crate) fn call(self, mut command: Command) -> Answer {
         let (mut reader, writer) = std::io::pipe().unwrap();
         command.stdin(Stdio::null()).stdout(writer.try_clone().unwrap());
-        command.stderr(if self == Self::Kubelet { writer.into() } else { Stdio::null() });
+        command.stderr(if self == Self::Kubelet {
+            writer.try_clone().unwrap().into()
+        } else {
+            Stdio::null()
+        });
+        drop(writer);
         let (start, mut text) = (Instant::now(), String::new());
         let mut child = command.spawn().unwrap();
         let what = format!("{command:?}");
@@ -153,6 +163,7 @@ impl<'a> Volume<'a> {
             speaks: Speaks::Kubelet,
             sample: 6,
             whole: Whole::All,
+            programs: true,
             places: Vec::new(),
         }
     }

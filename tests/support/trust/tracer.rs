@@ -84,7 +84,8 @@ pub(crate) fn play(
         // cargo's, which makes the loader search.
         command.env_remove("LD_LIBRARY_PATH");
         command.stdin(Stdio::null()).stdout(writer.try_clone().unwrap());
-        command.stderr(if both_outputs { writer.into() } else { Stdio::null() });
+        command.stderr(if both_outputs { writer.try_clone().unwrap().into() } else { Stdio::null() });
+        drop(writer);
         flexvol::sys::tracer::offer(&mut command);
         let mut child = command.spawn().unwrap();
         drop(command);

@@ -1,0 +1,37 @@
+//! What a step does, in a few words: for errors that would else say only what the kernel says.
+
+use super::{Step, StoreStep};
+
+impl Step {
+    /// `make a directory`, and the like: without anything of the volume's.
+    pub fn doing(&self) -> &'static str {
+        match self {
+            Self::PrepareTarget { .. } => "prepare the target",
+            Self::MakeDirectory { .. } | Self::MakeDirectoryOnShare { .. } => "make a directory",
+            Self::ExpectMount { .. } => "look for a mount",
+            Self::CreateImage { .. } => "make the image",
+            Self::AttachLoop { .. } => "attach the image to a loop device",
+            Self::Store(StoreStep::Attach { .. }) => "bring the device to the node",
+            Self::Store(StoreStep::Find { .. }) => "find the device",
+            Self::Store(StoreStep::Decrypt(_)) => "open the encryption",
+            Self::Store(StoreStep::Grow { .. }) => "grow the device",
+            Self::Store(StoreStep::Detach { .. }) => "take the device away",
+            Self::Format { .. } => "make a file system",
+            Self::CheckFileSystem { .. } => "check the file system",
+            Self::Mount { .. }
+            | Self::MountShare { .. }
+            | Self::MountFiles { .. }
+            | Self::MountOverlay { .. } => "mount the volume",
+            Self::Reach(_) | Self::ReachCluster(_) => "reach the server",
+            Self::ShowStaged { .. } | Self::Bind { .. } => "show the source at the target",
+            Self::Run(_) => "run a command",
+            Self::Checkout(_) => "check out the repository",
+            Self::Serve(_) => "start who serves the volume",
+            Self::Unmount { .. } => "unmount the volume",
+            Self::EndDaemon { .. } => "end who serves the volume",
+            Self::GrowImage { .. } => "grow the image",
+            Self::Answer { .. } => "answer",
+            Self::GrowFileSystem { .. } => "grow the file system",
+        }
+    }
+}
