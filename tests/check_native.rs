@@ -10,7 +10,6 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use support::{BINARY, release, skip};
 use tempfile::TempDir;
@@ -18,10 +17,6 @@ use tempfile::TempDir;
 /// Whole runs, on two cores.
 const EVERYTHING: Duration = Duration::from_mins(1);
 const MUST: Duration = Duration::from_secs(20);
-
-/// Loop devices are the machine's, and their numbers and those of file systems come round again: two sandboxes that
-/// end while the other makes some are not played at once.
-static LOOP_DEVICES: Mutex<()> = Mutex::new(());
 
 /// The release binary if there is one: what people run.
 fn flexvol() -> Command {
@@ -127,7 +122,6 @@ fn bind() {
 
 #[test]
 fn image() {
-    let _alone = LOOP_DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let node = Node::new();
     let settings = serde_json::json!({"driver": "image", "policy": {"imageRoots": [node.path("images")]}});
     let driver = node.install("image", Some(&settings.to_string()));
@@ -175,7 +169,6 @@ fn qcow2() {
     {
         return skip("check_native::qcow2", "needs qemu-storage-daemon and qemu-img");
     }
-    let _alone = LOOP_DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let node = Node::new();
     let settings = serde_json::json!({"driver": "qcow2", "policy": {"imageRoots": [node.path("images")]}});
     let driver = node.install("qcow2", Some(&settings.to_string()));

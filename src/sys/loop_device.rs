@@ -4,6 +4,8 @@
 //! descriptor and the last mount of it are gone. So nothing ever has to detach one, and a process killed at
 //! any point leaks none. The price is that a [`LoopDevice`] must be kept until its mount exists.
 
+mod sweep;
+
 use super::bytes::size_of;
 pub use super::window::Window;
 use crate::failure::{Code, Failure};
@@ -11,7 +13,6 @@ use crate::sys::raw::{self, LoopCall, LoopConfig, LoopInfo};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FileType, Mode, OFlags, fstat, fstatfs, major, makedev, open};
 use rustix::io::Errno;
-use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -19,6 +20,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
+pub use sweep::over;
+pub(super) use sweep::{detach, detach_all, hold};
 
 const READ_ONLY: u32 = 1;
 const AUTOCLEAR: u32 = 4;
@@ -192,10 +195,15 @@ impl LoopDevice {
     }
 
     /// Opens an attached device, only for reading: closing a writable descriptor makes udev probe the device
-    /// again. `None` if it is gone or has no file.
+    /// again. `None` if it is gone or has no file, or one whose server is gone: whoever has a file open that is
+    /// served has another.
     fn open(number: u32) -> Result<Option<Self>> {
         let Some(fd) = open_node(number, OFlags::RDONLY)? else { return Ok(None) };
-        let Some(info) = status(fd.as_fd())? else { return Ok(None) };
+        let info = match status(fd.as_fd()) {
+            Err(error) if error.downcast_ref().is_some_and(is_of_no_server) => return Ok(None),
+            info => info?,
+        };
+        let Some(info) = info else { return Ok(None) };
         Ok(Some(Self::new(number, &info, info.flags & READ_ONLY != 0, fd)))
     }
 
@@ -231,47 +239,6 @@ pub fn backing_of(device: u64) -> Result<Option<Backing>> {
     let Some(number) = target.file_name().and_then(|name| number_in(name.to_str()?)) else { return Ok(None) };
     let device = LoopDevice::open(number).with_context(|| format!("look at /dev/loop{number}"))?;
     Ok(device.map(|device| device.backing))
-}
-
-/// The devices over files on the file systems of these numbers (`st_dev`), and over files on those devices.
-pub fn over(file_systems: &BTreeSet<u64>) -> Result<Vec<PathBuf>> {
-    Ok(devices_over(file_systems)?.into_iter().map(|device| device.path).collect())
-}
-
-/// Detaches those of [`over`], or has the kernel do it when their last user lets go; how long this may take
-/// is limited.
-pub(super) fn detach_all(file_systems: &BTreeSet<u64>) {
-    for _ in 0..ATTEMPTS {
-        let devices = devices_over(file_systems).unwrap_or_default();
-        if devices.is_empty() {
-            return;
-        }
-        for device in devices {
-            let _ = raw::loop_call(device.fd(), LoopCall::ClearFd, 0);
-        }
-        sleep(PAUSE);
-    }
-}
-
-/// Each is open, and so is no other's before it is let go.
-fn devices_over(file_systems: &BTreeSet<u64>) -> Result<Vec<LoopDevice>> {
-    let mut bound = Vec::new();
-    for number in bound_numbers().context("list loop devices")? {
-        // One that cannot be looked at is not ours: we could make it.
-        if let Ok(Some(device)) = LoopDevice::open(number) {
-            let own = fstat(&device.fd)?.st_rdev;
-            bound.push((device, own));
-        }
-    }
-    let (mut known, mut found) = (file_systems.clone(), Vec::new());
-    // A device may be over a file on another, which may come later in the list.
-    while let Some(at) = bound.iter().position(|(device, _)| known.contains(&device.backing.inode.device)) {
-        let (device, own) = bound.swap_remove(at);
-        known.insert(own);
-        found.push(device);
-    }
-    found.sort_unstable_by_key(LoopDevice::number);
-    Ok(found)
 }
 
 fn info(file_name: &Path, window: &Window, read_only: bool) -> LoopInfo {
@@ -397,6 +364,11 @@ fn status(device: BorrowedFd<'_>) -> Result<Option<LoopInfo>> {
         Err(error) if is(&error, &[Errno::NXIO, Errno::NODEV]) => Ok(None),
         Err(error) => Err(error).context("read the state of a loop device"),
     }
+}
+
+/// What the kernel says instead of which file it is, when nobody serves it any more.
+fn is_of_no_server(error: &io::Error) -> bool {
+    is(error, &[Errno::NOTCONN, Errno::CONNABORTED, Errno::STALE])
 }
 
 fn node(number: u32) -> PathBuf {

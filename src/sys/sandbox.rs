@@ -566,6 +566,59 @@ mod tests {
         }
     }
 
+    /// A shell's words, in a mount table of its own.
+    fn elsewhere(work: impl FnOnce() -> String) -> Worker {
+        Worker::start(|| {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+            let flags =
+                rustix::mount::MountPropagationFlags::REC | rustix::mount::MountPropagationFlags::PRIVATE;
+            rustix::mount::mount_change("/", flags).unwrap();
+            work() + "\n"
+        })
+        .unwrap()
+    }
+
+    /// A shell that makes file systems until one has one of these numbers, and there a loop device, which it prints.
+    fn take_one_of(numbers: &str) -> String {
+        format!(
+            "for i in $(seq 400); do [ $i -gt 80 ] || mount -t tmpfs none /mnt; n=$(stat -c %d /mnt)
+            for o in {}; do [ $n != $o ] || {{ truncate -s 1M /mnt/another; losetup -f --show /mnt/another; exit; }}; done
+            [ $i -le 80 ] || {{ umount /mnt; sleep 0.01; mount -t tmpfs none /mnt; }}; done; echo never",
+            numbers.replace('\n', " ")
+        )
+    }
+
+    /// The kernel gives the numbers of file systems away again as soon as they are gone.
+    #[test]
+    fn what_another_has_by_a_number_that_was_ours_stays() {
+        let name = "what_another_has_by_a_number_that_was_ours_stays";
+        if !possible(name) || !Path::new("/dev/loop-control").exists() {
+            println!("SKIP {name}: needs root and /dev/loop-control");
+            return;
+        }
+        let work = |_: &Inside| {
+            sh("set -e; for i in 1 2 3 4 5 6; do mkdir /run/$i; mount -t tmpfs none /run/$i; stat -c %d /run/$i; done
+            truncate -s 1M /run/1/image; for i in 1 2 3 4 5 6 7 8; do losetup -f --show /run/1/image && exit; sleep 0.02; done")
+            .into_bytes()
+        };
+        let mut sandbox = Sandbox::start(&terms(), work).unwrap();
+        let Some(Ended::Said(said)) = sandbox.wait(PATIENCE).unwrap() else { panic!() };
+        let said = String::from_utf8(said).unwrap();
+        let (numbers, device) = said.rsplit_once('\n').unwrap();
+        // As long as somebody has it open it is not gone, and is waited for.
+        let held = fs::File::open(device).unwrap();
+        let another = std::thread::scope(|scope| {
+            scope.spawn(move || sandbox.end(PATIENCE));
+            elsewhere(|| run(&take_one_of(numbers))).wait(PATIENCE)
+        });
+        let process::Ended::Replied(another) = another else { panic!("{another:?}") };
+        drop(held);
+        let backing = format!("/sys/block/{}/loop/backing_file", another.trim().replace("/dev/", ""));
+        let left = fs::read_to_string(&backing).unwrap_or_default();
+        run(&format!("losetup -d {another}"));
+        assert!(left.ends_with("another\n"), "{another} {left}");
+    }
+
     #[test]
     fn the_network_is_a_loopback_device() {
         let said = play("the_network_is_a_loopback_device", |_| {
@@ -688,6 +741,30 @@ mod tests {
         }
         assert_eq!(said, "User /mnt /run/mount /run/x /tmp/sandbox-test");
         assert!(!Path::new("/tmp/sandbox-test").exists());
+    }
+
+    /// There is no overlay of it, but of its directories one by one.
+    #[test]
+    fn without_root_a_directory_with_mounts_below_keeps_its_mode() {
+        let name = "without_root_a_directory_with_mounts_below_keeps_its_mode";
+        if !possible(name) {
+            return;
+        }
+        let busy = tempfile::tempdir_in("/var/tmp").unwrap();
+        let said = elsewhere(|| {
+            run(&format!("mount -t tmpfs none {}", busy.path().display()));
+            as_nobody(|| match Isolation::User.try_out() {
+                Ok(()) => {
+                    play_on(&Terms { isolation: Isolation::User, ..terms() }, |_| run("stat -c %a /var/tmp"))
+                }
+                error => format!("{error:?}"),
+            })
+        });
+        match said.wait(PATIENCE) {
+            process::Ended::Replied(said) if said.starts_with("Err") => println!("SKIP {name}: {said}"),
+            process::Ended::Replied(said) => assert_eq!(said.trim(), "1777"),
+            ended => panic!("{ended:?}"),
+        }
     }
 
     #[test]

@@ -8,13 +8,16 @@
 use super::world::{self, World};
 use super::{Inside, Isolation, Terms};
 use crate::failure::{MESSAGE_LIMIT, one_line};
+use crate::sys::loop_device::{self, LoopDevice};
 use crate::sys::mount_table::{self, Entry};
-use crate::sys::{loop_device, process, raw, signal};
+use crate::sys::{process, raw, signal};
 use anyhow::{Context as _, Result};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::set_parent_process_death_signal;
 use std::collections::BTreeSet;
@@ -51,19 +54,53 @@ pub(super) fn keep(terms: &Terms, ends: Ends, work: impl FnOnce(&Inside) -> Vec<
         }
     };
     drop(ends.line);
+    let made = Made::wait(first, devices, &ends.orders);
     let _ = File::from(ends.orders).read_to_end(&mut Vec::new());
-    let mut file_systems = mounted_by(first);
     let _ = kill(first, Signal::SIGKILL);
     let status = wait(first);
     if terms.isolation == Isolation::None {
         process::end_children();
     }
-    // Whoever could write to it has ended.
-    let mut bytes = Vec::new();
-    let _ = File::from(devices).read_to_end(&mut bytes);
-    file_systems.extend(numbers(&bytes));
-    loop_device::detach_all(&file_systems);
+    if let Some(made) = made {
+        // Its mounts go with the table.
+        loop_device::detach(made.devices());
+    }
     raw::end_with(status)
+}
+
+/// The file systems of a sandbox. As long as this exists, all that is mounted there stays, whoever has ended, and the
+/// kernel gives their numbers to no other.
+struct Made {
+    own: BTreeSet<u64>,
+    table: File,
+}
+
+impl Made {
+    /// `None` if it is never made, or shall be killed before.
+    fn wait(first: Pid, told: OwnedFd, orders: &OwnedFd) -> Option<Self> {
+        let mut both = [PollFd::new(&told, PollFlags::IN), PollFd::new(orders, PollFlags::IN)];
+        while poll(&mut both, None) == Err(Errno::INTR) {}
+        if both[0].revents().is_empty() {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        File::from(told).read_to_end(&mut bytes).ok()?;
+        let table = File::open(format!("/proc/{first}/mountinfo")).ok()?;
+        Some(Self { own: numbers(&bytes), table })
+    }
+
+    /// The loop devices over files of these.
+    fn devices(mut self) -> Vec<LoopDevice> {
+        let mut theirs = Vec::new();
+        let _ = self.table.read_to_end(&mut theirs);
+        let mounted = || Some((mount_table::parse_all(&theirs), mount_table::read().ok()?));
+        if let Some((theirs, machine)) = mounted() {
+            let is_the_machine_s = |entry: &Entry| machine.iter().any(|own| own.device == entry.device);
+            let theirs = theirs.iter().filter(|entry| !is_the_machine_s(entry));
+            self.own.extend(theirs.map(Entry::device_number));
+        }
+        loop_device::hold(&self.own)
+    }
 }
 
 /// The first process, and a pipe from it; in it, `None`.
@@ -134,15 +171,6 @@ fn begin(terms: &Terms, told: OwnedFd) -> Result<Inside> {
     // Fails if the keeper is gone already, whose end would have been ours.
     File::from(told).write_all(&devices).context("tell the keeper")?;
     Inside::new(terms.isolation, world)
-}
-
-/// The file systems that it sees and the machine does not.
-fn mounted_by(process: Pid) -> BTreeSet<u64> {
-    let theirs = std::fs::read(format!("/proc/{process}/mountinfo")).unwrap_or_default();
-    let Ok(ours) = mount_table::read() else { return BTreeSet::new() };
-    let is_ours = |entry: &Entry| ours.iter().any(|own| own.device == entry.device);
-    let theirs = mount_table::parse_all(&theirs).into_iter().filter(|entry| !is_ours(entry));
-    theirs.map(|entry| entry.device_number()).collect()
 }
 
 /// How the first process ended: 0, or the signal that ended it or the worker.

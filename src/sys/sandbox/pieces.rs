@@ -22,9 +22,12 @@ pub(super) fn lay(maker: &mut Maker) -> Result<()> {
         // One that may not be listed stays empty.
         for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
             let path = entry.path();
-            let is_open =
-                piece(maker, &targets, &path).with_context(|| format!("show {}", path.display()))?;
-            directories.extend(is_open.then_some(path));
+            match piece(maker, &targets, &path) {
+                Ok(is_open) => directories.extend(is_open.then_some(path)),
+                // Somebody has just removed it.
+                Err(_) if path.symlink_metadata().is_err() => {}
+                Err(error) => return Err(error).with_context(|| format!("show {}", path.display())),
+            }
         }
     }
     Ok(())
@@ -47,6 +50,8 @@ fn piece(maker: &mut Maker, targets: &[PathBuf], path: &Path) -> Result<bool> {
         return show(&maker.open(path)?, &place).map(|()| false);
     }
     make_directory(&place, data.permissions().mode())?;
+    // Whatever our umask.
+    std::fs::set_permissions(&place, data.permissions())?;
     // Something is mounted there later.
     if targets.iter().any(|target| target == path) || OWN.iter().any(|own| path == Path::new(own)) {
         return Ok(false);
