@@ -90,7 +90,7 @@ pub(super) trait Disk {
     fn prove_blank(&self, deadline: &Deadline) -> Result<()>;
 
     /// What is noted of an mkfs before, which can have run for so long.
-    fn formatting(&self, allowed: Duration) -> Result<Formatting>;
+    fn formatting(&self, allowed: Duration, deadline: &Deadline) -> Result<Formatting>;
 
     /// Notes that one begins.
     fn note_formatting(&self);
@@ -98,7 +98,7 @@ pub(super) trait Disk {
     /// Takes the note off: the file system is complete and on the disk.
     fn forget_formatting(&self) -> Result<()>;
 
-    /// What an mkfs that failed left is taken away, where that can be.
+    /// What an mkfs that has failed and ended left is taken away, or known again.
     fn blank_again(&self) -> Result<()>;
 }
 
@@ -137,7 +137,7 @@ impl Node<'_> {
     /// Only what is proven blank, and what this very step left half made when it was killed.
     pub(super) fn format(&mut self, kind: FileSystem, words: &[String]) -> Result<()> {
         let disk = self.disk.disk()?;
-        if disk.formatting(self.longest_formatting())? == Formatting::Never {
+        if disk.formatting(self.longest_formatting(), &self.deadline)? == Formatting::Never {
             if signature::identify(disk.fd(), &Window::default())?.is_some() {
                 return self.note_written();
             }
@@ -178,7 +178,7 @@ impl Node<'_> {
     pub(super) fn recognise(&self, wanted: Option<&str>, flags: MountFlags) -> Result<Recognised> {
         let disk = self.disk.disk()?;
         let noun = disk.noun();
-        if disk.formatting(self.longest_formatting())? == Formatting::Interrupted {
+        if disk.formatting(self.longest_formatting(), &self.deadline)? == Formatting::Interrupted {
             let text =
                 format!("mkfs was interrupted on this {noun}: mount it read-write with format: ifBlank once");
             bail!(Failure::new(Code::Conflict, text));
@@ -252,7 +252,7 @@ impl Node<'_> {
 
 /// The undo of an mkfs that failed: the device was blank, and is again where that can be. Not while mkfs may still
 /// write to it.
-fn unmake(disk: &dyn Disk, error: anyhow::Error) -> anyhow::Error {
+pub(super) fn unmake(disk: &dyn Disk, error: anyhow::Error) -> anyhow::Error {
     let still_runs = error.downcast_ref().is_some_and(|failure: &Failure| !failure.residue().is_empty());
     if still_runs {
         return error;

@@ -57,7 +57,7 @@ impl Disk for Attached {
         blank::prove_blank(self.file.as_fd(), &self.window, deadline)
     }
 
-    fn formatting(&self, allowed: Duration) -> Result<Formatting> {
+    fn formatting(&self, allowed: Duration, _: &Deadline) -> Result<Formatting> {
         formatting(self.file.as_fd(), allowed)
     }
 

@@ -11,10 +11,12 @@ use crate::failure::{Code, Failure};
 use anyhow::{Context, Result};
 use rustix::fs::{FileType, SeekFrom, fstat, seek};
 use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 const CHUNK: usize = 1 << 20;
+const BLOCK: usize = 4096;
 
 /// `Ok` if and only if every byte of the window of `fd`, a regular file or a block device, is zero.
 ///
@@ -66,19 +68,38 @@ const SAMPLES: u64 = 128;
 /// over all of them.
 pub fn prove_device_blank(fd: BorrowedFd<'_>, deadline: &Deadline) -> Result<()> {
     let total = size_of(fd).context("learn the size")?;
-    if total <= READ_WHOLE {
-        return prove_blank(fd, &Window::default(), deadline);
-    }
     if let Some(found) = identify(fd, &Window::default())? {
         return Err(occupied(found.describe()).into());
     }
-    let chunk = CHUNK as u64;
-    let stride = (total - HEAD - TAIL) / SAMPLES;
-    let between = (0..SAMPLES).map(|sample| HEAD + sample * stride).map(|at| (at, at + chunk));
-    for (start, end) in [(0, HEAD)].into_iter().chain(between).chain([(total - TAIL, total)]) {
-        prove_zero(fd, start..end, 0, deadline)?;
+    looked_at(total).try_for_each(|range| prove_zero(fd, range, 0, deadline))
+}
+
+/// The parts of a device that the proof is about.
+fn looked_at(total: u64) -> impl Iterator<Item = Range<u64>> {
+    let (head, tail) = if total <= READ_WHOLE { (total, 0) } else { (HEAD, TAIL) };
+    let samples = if tail == 0 { 0 } else { SAMPLES };
+    let stride = (total - head - tail) / SAMPLES;
+    let between = (0..samples).map(move |sample| head + sample * stride).map(|at| at..at + CHUNK as u64);
+    std::iter::once(0..head).chain(between).chain(std::iter::once(total - tail..total))
+}
+
+/// A digest of all that is not zero where [`prove_device_blank`] looks, and of where it is: as long as that is the
+/// same, nobody has written to the device, as far as the proof can tell.
+pub fn digest_of_device(fd: BorrowedFd<'_>, deadline: &Deadline) -> Result<[u8; 32]> {
+    let total = size_of(fd).context("learn the size")?;
+    let (mut digest, mut buffer) = (Sha256::new(), vec![0; CHUNK]);
+    digest.update(total.to_le_bytes());
+    for at in looked_at(total).flat_map(|range| range.step_by(CHUNK)) {
+        deadline.check("looking at what a device holds")?;
+        let filled = read_at(fd, at, &mut buffer).with_context(|| format!("read at offset {at}"))?;
+        for (index, block) in buffer[..filled].chunks(BLOCK).enumerate() {
+            if first_other(block).is_some() {
+                digest.update((at + (index * BLOCK) as u64).to_le_bytes());
+                digest.update(block);
+            }
+        }
     }
-    Ok(())
+    Ok(digest.finalize().into())
 }
 
 fn prove_chunk(fd: BorrowedFd<'_>, at: u64, chunk: &mut [u8], start: u64) -> Result<()> {
@@ -106,7 +127,7 @@ fn next_data(fd: BorrowedFd<'_>, at: u64, end: u64) -> Result<u64> {
 /// In blocks: or-ing a whole block is several times faster than asking byte by byte.
 fn first_other(chunk: &[u8]) -> Option<usize> {
     let other = |block: &[u8]| block.iter().fold(0, |all, byte| all | byte) != 0;
-    let block = chunk.chunks(4096).position(other)? * 4096;
+    let block = chunk.chunks(BLOCK).position(other)? * BLOCK;
     chunk[block..].iter().position(|byte| *byte != 0).map(|index| block + index)
 }
 

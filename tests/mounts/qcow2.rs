@@ -6,8 +6,12 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 const DRIVER: &str = "qcow2";
+
+/// Longer than what the daemon says of a file counts.
+const ATTRIBUTES: Duration = Duration::from_millis(1100);
 
 /// One test on a node with the driver, unless QEMU's programs are missing.
 fn with_driver(name: &str, body: impl FnOnce(&Node)) {
@@ -191,4 +195,100 @@ fn a_stopped_daemon_holds_up_no_other_image() {
         unmount_device(node).success();
         node.assert_clean();
     });
+}
+
+/// Its loop device stays as long as its volume is mounted, and nobody answers for the file it shows. The kernel
+/// remembers for a second what was last answered.
+#[test]
+fn a_killed_daemon_holds_up_no_other_volume() {
+    with_driver("a_killed_daemon_holds_up_no_other_volume", |node| {
+        mount_device(node, &options()).success();
+        let pid = daemon().unwrap();
+        sh(&format!("kill -9 {pid}"));
+        assert!(eventually(|| daemon().is_none()));
+        std::thread::sleep(ATTRIBUTES);
+        let (image, other) = (node.volume("image", "p1"), staged(node).with_file_name("other"));
+        for _ in 0..2 {
+            node.mount("image", &image, &json!({"file": "b.img", "size": "16Mi"})).success();
+        }
+        node.unmount("image", &image).success();
+        fs::create_dir(&other).unwrap();
+        let volume = json!({"file": "b.qcow2", "size": "16Mi", "kubernetes.io/pvOrVolumeName": "other"});
+        for _ in 0..2 {
+            let mut command = Command::new(node.program(DRIVER));
+            node.call(command.arg("mountdevice").arg(&other).args(["", &volume.to_string()])).success();
+        }
+        node.call(&mut node.command(DRIVER, "unmountdevice", &other, None)).success();
+        unmount_device(node).success();
+        node.assert_clean();
+    });
+}
+
+/// What a killed mkfs leaves of itself where nobody can say that the device is ours.
+mod unfinished {
+    use super::*;
+
+    const NOTES: &str = "/run/flexvol/unfinished";
+
+    fn volume() -> Value {
+        json!({"file": "a.qcow2", "fsType": "ext4", "kubernetes.io/pvOrVolumeName": "vol"})
+    }
+
+    /// On a blank image that somebody else has made, mkfs is held up late until its deadline kills it.
+    fn interrupted(name: &str, body: impl FnOnce(&Node)) {
+        with_driver(name, |node| {
+            node.install(DRIVER, json!({"deadlines": {"mount": 4}}));
+            sh("qemu-img create -q -f qcow2 /run/img/a.qcow2 16M");
+            let call = stage(node, &volume());
+            let mut held = Command::new("strace");
+            held.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=pwrite64"]);
+            held.args(["-e", "inject=pwrite64:signal=STOP:when=40"])
+                .arg(call.get_program())
+                .args(call.get_args());
+            node.call(&mut held).failure(&["deadline of 4 s passed", "mkfs"]);
+            assert_eq!(fs::read_dir(NOTES).unwrap().count(), 1);
+            node.install(DRIVER, json!({}));
+            body(node);
+            node.assert_clean();
+        });
+    }
+
+    fn is_usable(node: &Node) {
+        mount_device(node, &volume()).success();
+        fs::write(staged(node).join("f"), "kept").unwrap();
+        unmount_device(node).success();
+        mount_device(node, &volume()).success();
+        assert_eq!(fs::read(staged(node).join("f")).unwrap(), b"kept");
+        unmount_device(node).success();
+    }
+
+    #[test]
+    fn is_formatted_again() {
+        interrupted("unfinished::is_formatted_again", |node| {
+            is_usable(node);
+            assert_eq!(fs::read_dir(NOTES).unwrap().count(), 0);
+        });
+    }
+
+    #[test]
+    fn is_data_after_a_reboot() {
+        interrupted("unfinished::is_data_after_a_reboot", |node| {
+            fs::remove_dir_all(NOTES).unwrap();
+            mount_device(node, &volume()).failure(&["holds data", "wipe it if it is not needed"]);
+            sh("rm /run/img/a.qcow2 && qemu-img create -q -f qcow2 /run/img/a.qcow2 16M");
+            is_usable(node);
+        });
+    }
+
+    #[test]
+    fn is_data_once_somebody_else_has_written() {
+        interrupted("unfinished::is_data_once_somebody_else_has_written", |node| {
+            sh("qemu-io -c 'write -P 7 8M 4k' /run/img/a.qcow2");
+            for _ in 0..2 {
+                mount_device(node, &volume()).failure(&["holds data", "nothing is formatted over it"]);
+            }
+            sh("qemu-io -c 'read -P 7 8M 4k' /run/img/a.qcow2 | grep -v failed");
+            assert_eq!(fs::read_dir(NOTES).unwrap().count(), 0);
+        });
+    }
 }

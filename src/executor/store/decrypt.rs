@@ -2,7 +2,7 @@
 
 use super::holding::{Holding, Id};
 use super::{Attached, Found, backend, luks, no_store};
-use crate::executor::disk::{Device, Disk};
+use crate::executor::disk::{Device, Disk, unmake};
 use crate::executor::node::Node;
 use crate::failure::{Code, Failure};
 use crate::plan::Encryption;
@@ -39,7 +39,7 @@ impl Node<'_> {
             }
             Some(Signature::Luks) => self.keep_below(id, below)?,
             None if may_format => {
-                if below.formatting(self.longest_formatting())? == Formatting::Never {
+                if below.formatting(self.longest_formatting(), &self.deadline)? == Formatting::Never {
                     below.prove_blank(&self.deadline)?;
                 }
                 self.encrypt(id, below, encryption)?;
@@ -57,7 +57,8 @@ impl Node<'_> {
 
     fn encrypt(&self, id: &Id, below: &Attached, encryption: &Encryption) -> Result<()> {
         below.note_formatting();
-        luks::format(below.path(), &encryption.passphrase, &self.deadline)?;
+        luks::format(below.path(), &encryption.passphrase, &self.deadline)
+            .map_err(|error| unmake(below, error))?;
         below.forget_formatting()?;
         self.keep_below(id, below)
     }

@@ -16,6 +16,7 @@ mod nbd;
 mod qcow2;
 mod qemu;
 mod rbd;
+mod unfinished;
 
 use super::disk::{Device, Disk, Guard};
 use super::image::device_number;
@@ -166,9 +167,12 @@ impl Disk for Attached {
         if self.fresh { Ok(()) } else { blank::prove_device_blank(self.fd(), deadline) }
     }
 
-    /// A note counts only as long as nothing but that mkfs can have happened: another node may have it by then. What
-    /// has a signature was finished.
-    fn formatting(&self, allowed: Duration) -> Result<Formatting> {
+    /// When it began is noted for a call that nobody saw end, and counts only as long as nothing but that mkfs can have
+    /// happened: another node may have it by then. What has a signature was finished.
+    fn formatting(&self, allowed: Duration, deadline: &Deadline) -> Result<Formatting> {
+        if unfinished::is_all(&self.holding.id(), self.fd(), deadline)? {
+            return Ok(Formatting::Interrupted);
+        }
         let Some(began) = self.holding.formatting else { return Ok(Formatting::Never) };
         let is_recent = now().saturating_sub(began) <= allowed.as_secs();
         let is_finished = signature::identify(self.fd(), &Window::default())?.is_some();
@@ -181,12 +185,13 @@ impl Disk for Attached {
     }
 
     fn forget_formatting(&self) -> Result<()> {
+        unfinished::forget(&self.holding.id())?;
         self.note(None)
     }
 
-    /// The note stays, and the next call begins anew: to write all of a large device would take hours.
+    /// To write all of a large device would take hours: the next call begins anew.
     fn blank_again(&self) -> Result<()> {
-        Ok(())
+        unfinished::note(&self.holding.id(), self.fd())
     }
 }
 
