@@ -18,7 +18,8 @@ use crate::executor::record::STATE;
 use crate::failure::one_line;
 use crate::protocol::{Call, Reply};
 use crate::sys::append;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -33,7 +34,7 @@ const TEXT_LIMIT: usize = 640;
 pub const LINE_LIMIT: usize = 4096;
 
 /// One line of the log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
     /// When the call ended.
@@ -41,12 +42,12 @@ pub struct Entry {
     /// `vendor~driver`, or the driver's own name if nobody said as whom it was run.
     pub driver: String,
     /// The verb.
-    pub verb: &'static str,
+    pub verb: Cow<'static, str>,
     /// Where the volume is to appear or to go; absent for verbs without such a place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// The reply's status in kubelet's spelling.
-    pub outcome: &'static str,
+    pub outcome: Cow<'static, str>,
     /// The reply's message; absent when all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -63,9 +64,9 @@ impl Entry {
         Self {
             time: now(),
             driver: text(driver),
-            verb: call.verb().name(),
+            verb: call.verb().name().into(),
             target: call.target().map(|target| text(&target.as_path().to_string_lossy())),
-            outcome: reply.status(),
+            outcome: reply.status().into(),
             message: match reply {
                 Reply::Failure(message) => Some(one_line(message, crate::failure::MESSAGE_LIMIT)),
                 Reply::Success(_) | Reply::NotSupported => None,
@@ -79,6 +80,11 @@ impl Entry {
     pub fn to_line(&self) -> String {
         // Strings and numbers cannot fail to become JSON.
         serde_json::to_string(self).map(|line| line + "\n").unwrap_or_default()
+    }
+
+    /// Of a line of the log; `None` for anything else.
+    pub fn parse(line: &str) -> Option<Self> {
+        serde_json::from_str(line).ok()
     }
 
     /// Appends it to this node's log. Says nothing if that fails: there is nobody left to tell.

@@ -33,7 +33,8 @@
 //! 9. [`kubelet`] does to any driver what kubelet does: calls it and judges the answer, takes a volume into a
 //!    pod and out again, scans and watches a plugin directory.
 //! 10. [`inventory`] finds every flex volume of the node and how it is.
-//! 11. [`validate`] says what is wrong with volumes from their YAML alone.
+//! 11. [`doctor`] says what is wrong with a node, and mends what it can.
+//! 12. [`validate`] says what is wrong with volumes from their YAML alone.
 //!
 //! Beside them: [`failure`] and [`secret`], the two types every layer shares; [`teach`], what an error text
 //! means and how it is mended; [`schema`], [`quantity`],
@@ -50,6 +51,7 @@
 pub mod check;
 pub mod cli;
 pub mod deploy;
+pub mod doctor;
 pub mod driver;
 pub mod driver_log;
 pub mod drivers;

@@ -14,6 +14,7 @@ mod check;
 mod completions;
 mod deploy;
 mod dialect;
+mod doctor;
 mod driver_dir;
 mod drivers;
 mod example;
@@ -72,6 +73,7 @@ On a node:
   sudo flexvol watch                              see drivers come and go as kubelet does
 
 When a pod hangs in ContainerCreating:
+  sudo flexvol doctor                             what is wrong with this node, why, and how to mend it
   sudo flexvol status                             every flex volume of the node, and whether it answers
   flexvol explain-error 'TEXT OF THE EVENT'       what kubelet did, why it failed, how to mend it
 
@@ -124,6 +126,7 @@ enum Command {
     Manifest(manifest::Manifest),
     Probe(probe::Probe),
     Watch(watch::Watch),
+    Doctor(doctor::Doctor),
     Status(status::Status),
     ExplainError(explain_error::ExplainError),
     #[command(name = "call")]
@@ -169,6 +172,7 @@ impl Command {
             Self::Manifest(command) => command.run(screen),
             Self::Probe(command) => command.run(screen),
             Self::Watch(command) => command.run(screen),
+            Self::Doctor(command) => command.run(screen),
             Self::Status(command) => command.run(screen),
             Self::CallDriver(command) => command.run(screen),
             Self::Pod(command) => command.run(screen),

@@ -34,10 +34,14 @@ pub(super) struct Home {
 
 impl Home {
     pub(super) fn of(target: &TargetPath) -> Self {
-        let name = record::name_of(target);
+        Self::named(&record::name_of(target))
+    }
+
+    /// By the name that everything of the target has.
+    pub(super) fn named(name: &str) -> Self {
         Self {
-            private: Private::at(Path::new(STATE).join("daemons").join(&name)),
-            scratch: Path::new(SCRATCH).join(&name),
+            private: Private::at(Path::new(STATE).join("daemons").join(name)),
+            scratch: Path::new(SCRATCH).join(name),
             // Several nodes, each in its container, may share the control groups.
             scope: Scope::named(&format!("{name}-{}", process::namespace())),
         }

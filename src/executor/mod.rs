@@ -13,6 +13,7 @@ mod files;
 mod home;
 mod image;
 mod layers;
+pub mod leftovers;
 mod network;
 pub mod node;
 pub mod record;

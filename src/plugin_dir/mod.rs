@@ -18,6 +18,7 @@ pub mod found;
 pub mod in_use;
 pub mod install;
 pub mod list;
+pub mod litter;
 pub mod locate;
 pub mod opened;
 pub mod platform;

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use nix::libc;
 use rustix::fs::{self, AtFlags, StatxAttributes, StatxFlags};
 use std::fs::{DirBuilder, File, Permissions};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
@@ -22,6 +22,32 @@ pub fn read_small(path: &Path, limit: usize) -> Result<Option<String>> {
     file.take(limit as u64 + 1).read_to_string(&mut text).with_context(what)?;
     ensure!(text.len() <= limit, "{} is larger than {limit} bytes", path.display());
     Ok(Some(text))
+}
+
+/// The first bytes of a regular file, at most so many; `None` if they cannot be read.
+pub fn beginning(path: &Path, limit: u64) -> Option<Vec<u8>> {
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
+    let mut bytes = Vec::new();
+    let is_file = file.metadata().is_ok_and(|stat| stat.is_file());
+    (is_file && file.take(limit).read_to_end(&mut bytes).is_ok()).then_some(bytes)
+}
+
+/// The last bytes of a file as text, at most so many, from the beginning of a line on.
+pub fn end(path: &Path, limit: u64) -> Result<String> {
+    let read = || {
+        let mut file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        let skipped = file.metadata()?.len().saturating_sub(limit);
+        file.seek(SeekFrom::Start(skipped))?;
+        let mut bytes = Vec::new();
+        file.take(limit).read_to_end(&mut bytes)?;
+        let cut = if skipped == 0 {
+            0
+        } else {
+            bytes.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1)
+        };
+        Ok::<_, std::io::Error>(String::from_utf8_lossy(&bytes[cut..]).into_owned())
+    };
+    read().with_context(|| format!("read {}", path.display()))
 }
 
 /// Puts a file in place of the one of that name, whole or not at all; for its owner alone.

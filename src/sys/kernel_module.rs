@@ -4,6 +4,7 @@ use super::deadline::Deadline;
 use super::helper::Helper;
 use crate::failure::{Code, Failure};
 use anyhow::{Context as _, Result};
+use std::fs;
 use std::path::Path;
 
 /// Loads a module, unless what it brings is there. Fails with `ToolMissing` and what to do.
@@ -20,5 +21,31 @@ pub fn load(name: &str, brings: &Path, deadline: &Deadline) -> Result<()> {
     match loaded {
         Ok(outcome) => Err(failure).with_context(|| outcome.describe("modprobe")),
         Err(error) => Err(failure).with_context(|| format!("{error:#}")),
+    }
+}
+
+/// Whether the kernel has a file system, or a module of its name to load; `None` if that cannot be told, as in a
+/// container without the node's modules.
+pub fn has_file_system(name: &str) -> Option<bool> {
+    let known = fs::read_to_string("/proc/filesystems").ok()?;
+    if known.lines().any(|line| line.split_whitespace().next_back() == Some(name)) {
+        return Some(true);
+    }
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    let modules = Path::new("/lib/modules").join(release.trim());
+    let list = |file: &str| fs::read_to_string(modules.join(file)).ok();
+    let file = format!("/{name}.ko");
+    let (loadable, builtin) = (list("modules.dep")?, list("modules.builtin").unwrap_or_default());
+    Some(loadable.contains(&file) || builtin.contains(&file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_has_proc_and_none_has_nonsense() {
+        assert_eq!(has_file_system("proc"), Some(true));
+        assert_ne!(has_file_system("frobnicate"), Some(true));
     }
 }

@@ -4,7 +4,10 @@
 //! descriptor and the last mount of it are gone. So nothing ever has to detach one, and a process killed at
 //! any point leaks none. The price is that a [`LoopDevice`] must be kept until its mount exists.
 
+mod leaked;
 mod sweep;
+
+pub use leaked::{leaked, release};
 
 use super::bytes::size_of;
 pub use super::window::Window;

@@ -81,6 +81,18 @@ pub fn inside(mount: u64) -> Result<Vec<Entry>> {
     Ok(subtree(read()?, mount))
 }
 
+/// Whether mounts made below a path travel to other mount namespaces, by the innermost mount that the path is in;
+/// `None` if it is in none.
+pub fn is_shared(path: &Path) -> Result<Option<bool>> {
+    let text = std::fs::read(OWN).context("read /proc/self/mountinfo: is /proc mounted?")?;
+    let lines = text.split(|byte| *byte == b'\n');
+    let around = lines
+        .filter_map(|line| Some((parse(line)?, line)))
+        .filter(|(entry, _)| path.starts_with(&entry.target));
+    let innermost = around.max_by_key(|(entry, _)| entry.target.components().count());
+    Ok(innermost.map(|(_, line)| String::from_utf8_lossy(line).contains(" shared:")))
+}
+
 /// The longest wait the kernel is asked for.
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
 

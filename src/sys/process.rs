@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -138,6 +139,29 @@ pub fn session_of(pid: i32) -> Option<i32> {
 /// if there is none of that number, or no /proc.
 pub fn started(pid: i32) -> Option<u64> {
     stat_field(pid, 22)
+}
+
+/// How long a process has run; `None` if there is none of that number.
+pub fn age(pid: i32) -> Option<Duration> {
+    let ticks = u64::try_from(nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok()??).ok()?;
+    let up = std::fs::read_to_string("/proc/uptime").ok()?;
+    let up: u64 = up.split('.').next()?.parse().ok()?;
+    Some(Duration::from_secs(up.saturating_sub(started(pid)? / ticks.max(1))))
+}
+
+/// The processes in the control group of a process, without itself, that have a file open.
+pub fn in_group_of(pid: u32, file: &Path) -> Vec<u32> {
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::/"));
+    // In the root of all groups everybody is.
+    let Some(path) = path.filter(|path| !path.is_empty()) else { return Vec::new() };
+    let members = std::fs::read_to_string(Path::new("/sys/fs/cgroup").join(path).join("cgroup.procs"));
+    let has_open = |other: &u32| {
+        let files = std::fs::read_dir(format!("/proc/{other}/fd")).into_iter().flatten().flatten();
+        files.into_iter().any(|each| std::fs::read_link(each.path()).is_ok_and(|open| open == file))
+    };
+    let pids = members.unwrap_or_default();
+    pids.lines().filter_map(|line| line.parse().ok()).filter(|other| *other != pid).filter(has_open).collect()
 }
 
 /// Whether it has ended and its parent has not asked for it.

@@ -140,7 +140,7 @@ pub(crate) fn clean(home: &Directory) -> Result<()> {
 }
 
 /// The hidden names in a directory that are ours.
-pub(super) fn leftovers(home: &Directory) -> Result<Vec<std::ffi::OsString>> {
+pub(crate) fn leftovers(home: &Directory) -> Result<Vec<std::ffi::OsString>> {
     let ours = |name: &std::ffi::OsString| name.as_encoded_bytes().starts_with(LEFTOVER.as_bytes());
     Ok(home.names()?.into_iter().filter(ours).collect())
 }

@@ -1,0 +1,66 @@
+//! Every name in the plugin directories, as kubelet sees it.
+
+use super::{Finding, Request};
+use crate::kubelet::prober::{self, Failed, Stage};
+use crate::plugin_dir::list::{Item, Owner, list};
+use crate::plugin_dir::opened::Place;
+use anyhow::Result;
+
+pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
+    let terms = (!request.no_init).then(prober::terms);
+    let mut findings = Vec::new();
+    for directory in request.plugin_dirs()?.into_iter().filter(|path| path.exists()) {
+        for item in list(&Place::new(directory), terms.as_ref())? {
+            findings.extend(of_item(&item));
+        }
+    }
+    Ok(findings)
+}
+
+fn of_item(item: &Item) -> Vec<Finding> {
+    let (name, mut findings) = (item.directory.to_string_lossy(), Vec::new());
+    match (&item.finding, &item.owner) {
+        (Some(prober::Finding::Failed(failed)), _) => findings.push(failed_init(&name, failed)),
+        (None, Owner::Nobody(what)) => {
+            findings.push(Finding::error(
+                "driver-fails",
+                &format!("{name}: {what}"),
+                "remove it, or install a driver there",
+            ));
+        }
+        (Some(prober::Finding::Loaded(loaded)), _) if loaded.capabilities.attach => {
+            let evidence = format!("{name} attaches its volumes");
+            let mend = "kube-controller-manager needs it, too, in its --flex-volume-plugin-dir; if there is nothing to attach, let init answer attach: false";
+            findings.push(Finding::note("driver-attaches", &evidence, mend));
+        }
+        _ => {}
+    }
+    match &item.owner {
+        Owner::Altered(what) => {
+            findings.push(Finding::warning("driver-altered", &format!("{name}: {what}"), "install it again"));
+        }
+        Owner::Unknown(why) => {
+            findings.push(Finding::warning("driver-unseen", &format!("{name}: {why}"), "run this as root"));
+        }
+        _ => {}
+    }
+    if !item.volumes.is_empty() && item.is_unusable() {
+        let evidence =
+            format!("{} volumes of {name} are mounted, and kubelet cannot unmount them", item.volumes.len());
+        findings.push(Finding::error(
+            "driver-lost",
+            &evidence,
+            "put the driver back: until then their pods stay in Terminating",
+        ));
+    }
+    findings
+}
+
+fn failed_init(name: &str, failed: &Failed) -> Finding {
+    let id = match failed.stage {
+        Stage::Init => "driver-fails",
+        Stage::Name => "driver-name",
+    };
+    let mend = failed.mend.as_deref().unwrap_or("call it by hand: flexvol call DRIVER init");
+    Finding::error(id, &format!("kubelet does not load {name}: {}", failed.logged), mend)
+}

@@ -1,0 +1,51 @@
+//! What calls and installers have left that were killed: loop devices, credentials, hidden files.
+
+use super::{Finding, Repair, Request};
+use crate::executor::leftovers;
+use crate::inventory;
+use crate::plugin_dir::litter;
+use crate::policy::IMAGE_ROOT;
+use crate::sys::loop_device;
+use anyhow::Result;
+use std::path::Path;
+
+pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
+    let mut findings = loop_devices(request)?;
+    findings.extend(leftovers::homes().into_iter().map(|name| {
+        let evidence = format!("the files, maybe credentials, of a volume that is no longer mounted: {name} below /run/flexvol/daemons");
+        let mend = "remove them, and end who still serves nothing";
+        Finding::warning("credentials-left", &evidence, mend).with(Repair::RemoveHome { name })
+    }));
+    for plugins in request.plugin_dirs().unwrap_or_default() {
+        let names = litter::of(&plugins);
+        if !names.is_empty() {
+            let evidence =
+                format!("an installer that was killed left {} in {}", names.join(", "), plugins.display());
+            let finding =
+                Finding::warning("install-litter", &evidence, "the next flexvol install removes it");
+            findings.push(finding.with(Repair::ClearLitter { directory: plugins }));
+        }
+    }
+    Ok(findings)
+}
+
+/// Those over files of volumes that nobody uses, and that the kernel will not let go by itself.
+fn loop_devices(request: &Request) -> Result<Vec<Finding>> {
+    let mut places: Vec<_> = inventory::roots(&request.kubelet_root)?.into_iter().collect();
+    places.push(IMAGE_ROOT.into());
+    let is_volume_s = |file: &Path| places.iter().any(|place| file.starts_with(place));
+    let leaked = loop_device::leaked(is_volume_s)?;
+    Ok(leaked
+        .into_iter()
+        .map(|(device, file)| {
+            let evidence = format!(
+                "{} shows {} and is used by nobody: a driver forgot it",
+                device.display(),
+                file.display()
+            );
+            let mend = format!("losetup -d {}", device.display());
+            Finding::warning("loop-device-leaked", &evidence, &mend)
+                .with(Repair::ReleaseLoop { device, file })
+        })
+        .collect())
+}

@@ -1,0 +1,90 @@
+//! The plugin directory: which it is, whether drivers can be executed there, and whether some lie where kubelet does
+//! not look.
+
+use super::finding::halves;
+use super::{Finding, Request};
+use crate::plugin_dir::locate::{Located, Origin};
+use crate::plugin_dir::platform;
+use crate::sys::directory::Kind;
+use crate::sys::{listing, site};
+use anyhow::Result;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
+    let located = request.located()?;
+    let mut findings = Vec::new();
+    if located.chosen().is_empty() {
+        let evidence = format!("no plugin directory is known here: {}", located.explain().join("; "));
+        findings.push(Finding::error(
+            "plugin-dir-none",
+            &evidence,
+            "name it with --plugin-dir, flexvol locate says why",
+        ));
+        return Ok(findings);
+    }
+    for candidate in located.chosen() {
+        if let Some(problem) = candidate.problem(located.platform) {
+            let (evidence, mend) = halves(&problem);
+            findings.push(Finding::error(id_of(&problem), evidence, mend));
+        } else if let Some(missing) = candidate.condition.as_ref().filter(|found| !found.is_there()) {
+            let path = candidate.directory().unwrap_or(Path::new("?")).display();
+            let evidence = format!("plugin directory {path} is not there ({:?})", missing.kind);
+            findings.push(Finding::warning("plugin-dir-missing", &evidence, "flexvol install makes it"));
+        }
+    }
+    findings.extend(elsewhere(&located));
+    findings.extend(located.warnings().iter().map(|warning| {
+        let (evidence, mend) = halves(warning);
+        Finding::note("plugin-dir-note", evidence, mend)
+    }));
+    Ok(findings)
+}
+
+fn id_of(problem: &str) -> &'static str {
+    match () {
+        () if problem.contains("noexec") => "plugin-dir-noexec",
+        () if problem.contains("read-only") => "plugin-dir-read-only",
+        () => "plugin-dir-unusable",
+    }
+}
+
+/// Drivers in a directory that some kubelet somewhere reads, but not the one here.
+fn elsewhere(located: &Located) -> Vec<Finding> {
+    let read = located.chosen();
+    let directories: Vec<_> = read.iter().filter_map(|each| each.directory()).collect();
+    let chosen: Vec<_> = directories.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    let told = [Origin::Kubelet, Origin::Explicit, Origin::Environment];
+    let sure = read.iter().any(|each| told.contains(&each.origin));
+    let read = directories.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let known = platform::all().iter().filter_map(platform::Platform::directory).map(PathBuf::from);
+    let claimed = located.candidates.iter().filter_map(|candidate| candidate.directory().map(Path::to_owned));
+    let others: BTreeSet<_> = known.chain(claimed).filter_map(|path| path.canonicalize().ok()).collect();
+    let others = others.into_iter().filter(|path| !chosen.contains(path) && site::look(path).is_there());
+    let found = others.filter_map(|path| {
+        let drivers = drivers_in(&path);
+        (!drivers.is_empty()).then_some((path, drivers))
+    });
+    found
+        .map(|(path, drivers)| {
+            let evidence = format!("{} lies in {}, and kubelet reads {read}", drivers.join(", "), path.display());
+            let mend = "install it where kubelet looks (flexvol install), or start kubelet with that --volume-plugin-dir";
+            if sure { Finding::error("plugin-dir-wrong", &evidence, mend) } else { Finding::warning("plugin-dir-wrong", &evidence, mend) }
+        })
+        .collect()
+}
+
+/// Those with an executable: an empty directory is nobody's.
+fn drivers_in(path: &Path) -> Vec<String> {
+    let entries = listing::list(path).unwrap_or_default();
+    let named = entries
+        .into_iter()
+        .filter(|entry| entry.kind == Kind::Directory)
+        .filter_map(|entry| entry.name.into_string().ok());
+    let has_executable = |name: &String| {
+        let executable = name.rsplit('~').next().unwrap_or_default();
+        name.contains('~') && fs::symlink_metadata(path.join(name).join(executable)).is_ok()
+    };
+    named.filter(has_executable).collect()
+}
