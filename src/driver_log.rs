@@ -14,10 +14,11 @@
 //! assert_eq!(timestamp(Duration::from_millis(951_782_400_007)), "2000-02-29T00:00:00.007Z");
 //! ```
 
-use crate::executor::record::STATE;
+use crate::executor::record::{self, STATE};
 use crate::failure::one_line;
 use crate::protocol::{Call, Reply};
 use crate::sys::append;
+use crate::volume_dir::VolumeDir;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -26,12 +27,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// The log grows to this many bytes, and is then kept once more as `drivers.jsonl.1`.
 const SIZE_LIMIT: u64 = 1 << 20;
 
-/// The longest text of a line but the message, which has its own limit. With every byte of them escaped a
-/// line still fits into [`LINE_LIMIT`].
+/// The longest text of a line but the message, which has its own limit, and names. With every byte of them
+/// escaped a line still fits into [`LINE_LIMIT`].
 const TEXT_LIMIT: usize = 640;
 
+/// The longest name of a driver, volume or pod; Kubernetes allows no longer ones.
+const NAME_LIMIT: usize = 318;
+
 /// The longest line in bytes: written at once, so that lines of two processes do not mix.
-pub const LINE_LIMIT: usize = 4096;
+pub const LINE_LIMIT: usize = 6144;
 
 /// One line of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +50,15 @@ pub struct Entry {
     /// Where the volume is to appear or to go; absent for verbs without such a place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+    /// What all calls for the same target have in common, and no others: eight digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// PV or pod-volume name: as kubelet said, else the last part of the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
+    /// `namespace/name` of the pod where kubelet says it, with `mount`; else its uid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
     /// The reply's status in kubelet's spelling.
     pub outcome: Cow<'static, str>,
     /// The reply's message; absent when all is well.
@@ -60,12 +73,15 @@ pub struct Entry {
 impl Entry {
     /// What is to be said of a call that began at `started` and has been replied to just now.
     pub fn of(driver: &str, call: &Call, started: Instant, reply: &Reply) -> Self {
-        let text = |text: &str| one_line(text, TEXT_LIMIT);
+        let target = call.target();
         Self {
             time: now(),
-            driver: text(driver),
+            driver: one_line(driver, NAME_LIMIT),
             verb: call.verb().name().into(),
-            target: call.target().map(|target| text(&target.as_path().to_string_lossy())),
+            target: target.map(|target| one_line(&target.as_path().to_string_lossy(), TEXT_LIMIT)),
+            id: target.map(record::short_id),
+            volume: volume(call).map(|name| one_line(&name, NAME_LIMIT)),
+            pod: pod(call).map(|name| one_line(&name, NAME_LIMIT)),
             outcome: reply.status().into(),
             message: match reply {
                 Reply::Failure(message) => Some(one_line(message, crate::failure::MESSAGE_LIMIT)),
@@ -91,6 +107,25 @@ impl Entry {
     pub fn note(&self) {
         let _ = append::line(&path(), &self.to_line(), SIZE_LIMIT);
     }
+}
+
+fn volume(call: &Call) -> Option<String> {
+    let told = call.options().and_then(|options| options.volume_name.clone());
+    let named = || Some(call.target()?.as_path().file_name()?.to_string_lossy().into_owned());
+    told.filter(|name| !name.is_empty()).or_else(named)
+}
+
+fn pod(call: &Call) -> Option<String> {
+    let told = call.options().and_then(|options| {
+        let pod = &options.pod;
+        Some(format!("{}/{}", pod.namespace.as_deref()?, pod.name.as_deref()?))
+    });
+    told.or_else(|| {
+        let dir = VolumeDir::of(call.target()?);
+        let mut parts = dir.below.iter();
+        let in_pod = dir.driver.is_some() && parts.next()? == "pods";
+        parts.next().filter(|_| in_pod).map(|uid| uid.to_string_lossy().into_owned())
+    })
 }
 
 /// Where this node's log is. The part before is beside it, with `.1` at the end.
@@ -147,9 +182,23 @@ mod tests {
         assert_eq!(value["verb"], "mount");
         assert_eq!(value["target"], "/k/pods/1/volumes/example~tmpfs/v");
         assert_eq!((&value["outcome"], &value["message"]), (&"Failure".into(), &"size: no; room".into()));
+        assert_eq!((&value["volume"], &value["pod"]), (&"v".into(), &"1".into()));
+        assert_eq!(value["id"].as_str().unwrap().len(), 8);
         assert_eq!(value["pid"], std::process::id());
         assert!(value["tookMs"].as_u64().unwrap() < 60_000);
         assert!(!line.contains("16Mi") && !line.contains("aHVu") && !line.contains("hunter2"), "{line}");
+    }
+
+    #[test]
+    fn mount_and_unmount_of_a_target_have_one_id_and_the_pod_is_named_if_it_is_told() {
+        let target = "/k/pods/1/volumes/example~tmpfs/v";
+        let of = |call: &Call| Entry::of("d", call, Instant::now(), &Reply::NotSupported);
+        let told = r#"{"kubernetes.io/pod.name":"web","kubernetes.io/pod.namespace":"shop","kubernetes.io/pvOrVolumeName":"pv"}"#;
+        let (first, last) = (of(&mount(target, told)), Call::parse(Verb::Unmount, &[target.into()]).unwrap());
+        assert_eq!((first.pod.as_deref(), first.volume.as_deref()), (Some("shop/web"), Some("pv")));
+        assert_eq!((of(&last).id, of(&last).pod.as_deref()), (first.id.clone(), Some("1")));
+        assert_ne!(of(&mount("/k/pods/2/volumes/example~tmpfs/v", "{}")).id, first.id);
+        assert_eq!(Entry::parse(&first.to_line()), Some(first));
     }
 
     #[test]

@@ -9,9 +9,11 @@ use std::path::Path;
 
 mod support;
 
+use std::process::Command;
 use support::namespace::enter;
 use support::scripts::{MOUNT, Node};
-use support::{Plugin, eventually};
+use support::stand_in::Site;
+use support::{BINARY, Plugin, eventually};
 
 const LOG: &str = "/run/flexvol/log/drivers.jsonl";
 
@@ -88,4 +90,64 @@ fn a_log_that_cannot_be_written_spoils_no_reply() {
         node.is_clean();
         let _ = fs::remove_file(path);
     }
+}
+
+#[test]
+fn the_log_is_shown_by_pod_volume_driver_and_id() {
+    let fails = "if test -e \"$2/broken\"; then echo mount error\\(13\\): denied >&2; exit 32; fi; mount -t tmpfs -o size=1M share \"$1\"";
+    let Some(node) = Node::new("the_log_is_shown_by_pod_volume_driver_and_id", fails, Some("umount \"$1\""))
+    else {
+        return;
+    };
+    let site = Site::new();
+    let shown = |words: &[&str]| site.flexvol(&[&["logs"], words].concat()).good().out;
+    assert!(shown(&[]).starts_with("no such call is in the log"));
+    fs::write(node.file("broken"), "").unwrap();
+    let options = r#"{"kubernetes.io/pod.name":"web","kubernetes.io/pod.namespace":"shop","kubernetes.io/pvOrVolumeName":"pv1"}"#;
+    node.start(options).finish().failure();
+    fs::remove_file(node.file("broken")).unwrap();
+    node.start(options).finish().success();
+    node.unmount().finish().success();
+    let id = lines(3)[0]["id"].as_str().unwrap().to_owned();
+    let text = shown(&["--failed"]);
+    assert!(text.contains("FAIL   mount") && text.contains("shop/web pv1"), "{text}");
+    assert!(text.contains("the server refuses user and password"), "{text}");
+    for (words, count) in [
+        (&[][..], 3),
+        (&["--pod", "shop/web"], 3),
+        (&["--pod", "shop/other"], 0),
+        (&["--volume", "pv1"], 2),
+        (&["--driver", "example/share"], 3),
+        (&["--driver", "nfs"], 0),
+        (&["--id", &id], 3),
+        (&["--failed"], 1),
+        (&["--last", "2"], 2),
+    ] {
+        let out = shown(&[words, &["--json"]].concat());
+        assert_eq!(out.lines().count(), count, "{words:?}: {out}");
+        assert!(out.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
+    }
+    node.is_clean();
+}
+
+#[test]
+fn new_calls_are_followed() {
+    let Some(node) = Node::new("new_calls_are_followed", MOUNT, Some("umount \"$1\"")) else { return };
+    node.start("{}").finish().success();
+    let log = node.file("followed");
+    let mut followed = Command::new(BINARY)
+        .args(["logs", "--follow", "--json"])
+        .stdout(fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let count = |n: usize| fs::read_to_string(&log).unwrap().lines().count() == n;
+    eventually("what was there", || count(1));
+    node.unmount().finish().success();
+    eventually("what is new", || count(2));
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(followed.id().cast_signed()),
+        nix::sys::signal::Signal::SIGTERM,
+    )
+    .unwrap();
+    assert_eq!(followed.wait().unwrap().code(), Some(0));
 }

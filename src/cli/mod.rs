@@ -23,6 +23,7 @@ mod explain_error;
 mod install;
 mod list;
 mod locate;
+mod logs;
 mod man;
 mod manifest;
 mod objects;
@@ -75,6 +76,7 @@ On a node:
 When a pod hangs in ContainerCreating:
   sudo flexvol doctor                             what is wrong with this node, why, and how to mend it
   sudo flexvol status                             every flex volume of the node, and whether it answers
+  sudo flexvol logs --failed                      what drivers were asked for on this node, and what became of it
   flexvol explain-error 'TEXT OF THE EVENT'       what kubelet did, why it failed, how to mend it
 
 On every node of a cluster:
@@ -128,6 +130,7 @@ enum Command {
     Watch(watch::Watch),
     Doctor(doctor::Doctor),
     Status(status::Status),
+    Logs(logs::Logs),
     ExplainError(explain_error::ExplainError),
     #[command(name = "call")]
     CallDriver(call::CallDriver),
@@ -161,6 +164,7 @@ impl Command {
             Self::Try(trial::Trial {}) => trial::Trial::run(screen),
             Self::Drivers(command) => command.run(screen),
             Self::Explain(command) => command.run(screen),
+            Self::Logs(command) => command.run(screen),
             Self::ExplainError(command) => command.run(screen),
             Self::Plan(command) => command.run(screen),
             Self::Run(command) => command.run(screen),

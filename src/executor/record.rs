@@ -139,6 +139,14 @@ pub(super) fn name_of(target: &TargetPath) -> String {
     file_name(target.as_path())
 }
 
+/// Eight digits for a target, for people to search for.
+pub fn short_id(target: &TargetPath) -> String {
+    let mut id = digest(&[target.as_path().as_os_str().as_bytes()]);
+    // Hexadecimal digits and nothing else.
+    id.truncate(8);
+    id
+}
+
 fn path_for(kind: &str, target: &Path) -> PathBuf {
     Path::new(STATE).join(kind).join(file_name(target))
 }
