@@ -93,7 +93,7 @@ fn a_node_that_is_well_has_no_finding_worth_an_error() {
     assert!(others.iter().all(|finding| finding["id"] == "root-not-shared"), "{others:#?}");
     assert!(node.doctor(&["--list"]).good().out.contains("leftovers"));
     let text = node.doctor(&["--check", "drivers"]).good().out;
-    assert!(text.starts_with("0 errors, 0 warnings, 0 notes of 1 checks in "), "{text}");
+    assert!(text.starts_with("0 errors, 0 warnings, 0 notes of 1 check in "), "{text}");
 }
 
 #[test]

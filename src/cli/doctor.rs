@@ -2,7 +2,7 @@
 
 use super::explain::WIDTH;
 use super::probing::printable;
-use super::screen::{Screen, Tone, wrap};
+use super::screen::{Screen, Tone, counted, wrap};
 use crate::doctor::{self, CHECKS, Check, Examined, Finding, Request, Severity};
 use crate::sys::signal;
 use anyhow::Result;
@@ -179,8 +179,11 @@ fn summary(examined: &[Examined], screen: &mut Screen) -> Result<()> {
     let seconds: f64 = examined.iter().map(|each| each.took.as_secs_f64()).sum();
     let tone = if errors + warnings == 0 { Tone::Good } else { Tone::Bad };
     let line = format!(
-        "{errors} errors, {warnings} warnings, {notes} notes of {} checks in {seconds:.1} s",
-        examined.len()
+        "{}, {}, {} of {} in {seconds:.1} s",
+        counted(errors, "error"),
+        counted(warnings, "warning"),
+        counted(notes, "note"),
+        counted(examined.len(), "check")
     );
     let line = screen.paint(tone, &line);
     let hint = if repairs > 0 {

@@ -144,6 +144,11 @@ fn in_columns<const N: usize>(row: &[String; N], widths: &[usize; N]) -> String 
     line.trim_end().to_owned()
 }
 
+/// `1 call`, `2 calls`.
+pub(super) fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Breaks text into lines of at most `width` characters, each after `indent` spaces.
 pub(super) fn wrap(text: &str, indent: usize, width: usize) -> String {
     let mut lines = vec![String::new()];

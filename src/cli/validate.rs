@@ -2,7 +2,7 @@
 
 use super::call_arguments::read_settings;
 use super::objects::read_text;
-use super::screen::{Screen, Tone};
+use super::screen::{Screen, Tone, counted};
 use super::{USAGE, plan, say};
 use crate::drivers;
 use crate::failure::{Code, Failure, one_line};
@@ -177,10 +177,6 @@ impl Validate {
         let sum = screen.paint(tone, &sum);
         screen.line(&sum)
     }
-}
-
-fn counted(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 fn line(screen: &Screen, Finding { file, line, severity, rule, message }: &Finding) -> String {

@@ -127,8 +127,8 @@ fn what_kubelet_did_is_said_and_no_argument_is_repeated() {
     assert_eq!(
         did,
         [
-            "kubelet wanted to mount it into the pod for volume \"data\"",
-            "it called the driver with \"mount\", which answered \"Failure\""
+            "wanted to mount it into the pod for volume \"data\"",
+            "called the driver with \"mount\", which answered \"Failure\""
         ]
     );
     let hostile = "MountVolume.SetUp failed for volume \"a\u{1b}[2Jb\" : unexpected end of JSON input";

@@ -46,7 +46,7 @@ impl<'a> Wrapped<'a> {
         for (words, verb) in OPERATIONS {
             let Some((_, rest)) = self.inside.split_once(words) else { continue };
             let name = quoted(rest).map_or_else(String::new, |name| format!(" for volume {name:?}"));
-            self.did.push(format!("kubelet wanted to {}{name}", doing(*verb)));
+            self.did.push(format!("wanted to {}{name}", doing(*verb)));
             self.inside = after(rest, " : ").unwrap_or(rest);
         }
     }
@@ -55,7 +55,7 @@ impl<'a> Wrapped<'a> {
     fn directory(&mut self) {
         let Some(rest) = after(self.inside, "plugin from directory ") else { return };
         let name = rest.split([',', ' ']).next().unwrap_or_default();
-        self.did.push(format!("kubelet ran init of the driver in directory {:?}", plain(name)));
+        self.did.push(format!("ran init of the driver in directory {:?}", plain(name)));
         self.inside = after(rest, "Error: ").unwrap_or(rest);
     }
 
@@ -64,7 +64,7 @@ impl<'a> Wrapped<'a> {
         let Some((before, rest)) = self.inside.split_once(" command failed, status: ") else { return };
         let verb = plain(before.rsplit([' ', ':']).next().unwrap_or_default());
         let status = plain(rest.split(',').next().unwrap_or_default());
-        self.did.push(format!("it called the driver with {verb:?}, which answered {status:?}"));
+        self.did.push(format!("called the driver with {verb:?}, which answered {status:?}"));
         self.inside = after(rest, "reason:").unwrap_or("").trim();
         self.is_answer = true;
     }
@@ -73,8 +73,7 @@ impl<'a> Wrapped<'a> {
     fn execution(&mut self) {
         let failed = ["driver call failed", "Failed to unmarshal output for command"];
         if failed.iter().any(|words| self.inside.contains(words)) {
-            self.did
-                .push("it executed the driver and read all that came on standard output and error".into());
+            self.did.push("executed the driver and read all that came on standard output and error".into());
             self.inside = after(self.inside, ", error: ").unwrap_or(self.inside);
         }
     }

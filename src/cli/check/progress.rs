@@ -1,8 +1,8 @@
 //! What is seen of the cases while they are played.
 
-use super::text::counted;
 use crate::check::{CaseResult, Given, Outcome};
 use crate::cli::report::duration;
+use crate::cli::screen::counted;
 use crate::cli::screen::{Screen, Tone};
 use anyhow::Result;
 

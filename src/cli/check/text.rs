@@ -2,7 +2,7 @@
 
 use crate::check::{CaseResult, Level, Outcome, Report};
 use crate::cli::report::duration;
-use crate::cli::screen::{Tone, wrap};
+use crate::cli::screen::{Tone, counted, wrap};
 use crate::failure::one_line;
 use crate::sys::sandbox::Isolation;
 use std::collections::BTreeMap;
@@ -219,11 +219,6 @@ fn in_groups(report: &Report, ids: &[&'static str]) -> String {
         }
     }
     words.join(", ")
-}
-
-/// `1 call`, `2 calls`.
-pub(super) fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The first few.
