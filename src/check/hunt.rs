@@ -24,6 +24,9 @@ const PART: usize = 8;
 /// Less than this is in every text.
 const SHORTEST: usize = 4;
 
+/// Keys that say who logs in: that is no secret, and kernels show it in the mount table.
+const NAMES: [&str; 6] = ["username", "user", "userid", "domain", "accountname", "azurestorageaccountname"];
+
 /// How much of a file is read.
 const READ: u64 = 4 << 20;
 
@@ -83,7 +86,7 @@ impl Hunt {
 
     fn new_of<'a>(secrets: impl Iterator<Item = (&'a String, &'a Secret)>, harmless: &str) -> Self {
         let mut hunt = Self::default();
-        for (key, secret) in secrets {
+        for (key, secret) in secrets.filter(|(key, _)| !is_name(key)) {
             for (form, text) in forms(secret.expose()) {
                 hunt.add(&text, form);
             }
@@ -155,6 +158,10 @@ impl Hunt {
         };
         Ok(paths.into_iter().filter_map(find).collect())
     }
+}
+
+fn is_name(key: &str) -> bool {
+    NAMES.iter().any(|name| key.eq_ignore_ascii_case(name))
 }
 
 fn forms(raw: &[u8]) -> Vec<(Form, Vec<u8>)> {
@@ -239,6 +246,16 @@ mod tests {
         assert!(hunt("password", "").found(b"the password of x").is_some());
         assert!(hunt("password", "secret/password").found(b"the password of x").is_none());
         assert!(hunt("s3cr3t", "").found(b"is s3cr3t").is_some());
+    }
+
+    #[test]
+    fn who_logs_in_is_no_secret() {
+        let of = |key: &str| {
+            let secrets = BTreeMap::from([(key.to_owned(), Secret::new(b"alice-in-chains".to_vec()))]);
+            Hunt::new(&secrets, "").is_vain()
+        };
+        assert!(of("username") && of("userName") && of("azurestorageaccountname"));
+        assert!(!of("password") && !of("userKey"));
     }
 
     #[test]
