@@ -7,14 +7,16 @@
 
 use super::deadline::Deadline;
 use super::generic_netlink::{Attributes, Family};
+use super::raw;
 use crate::failure::{Code, Failure};
 use anyhow::{Context, Result, bail};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout, set_socket_timeout};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -72,6 +74,10 @@ const SECTOR: u32 = 512;
 
 /// The kernel's devices.
 const DEVICES: &str = "/sys/block";
+
+/// Where it says that it has them, and what they are called for who asks.
+const MODULE: &str = "/sys/module/nbd";
+const FAMILY: &str = "nbd";
 
 /// A server that is connected and serves an export.
 pub struct Served {
@@ -361,12 +367,23 @@ impl Device {
 
     /// Ends the connection, and with it whatever waits for the server. What is not connected is disconnected.
     pub fn disconnect(self) -> Result<()> {
-        match kernel()?.request(number::DISCONNECT, &self.named()) {
+        let Some(family) = Family::find(FAMILY)? else { return self.hang_up() };
+        match family.request(number::DISCONNECT, &self.named()) {
             Err(error) if !matches!(error.downcast_ref(), Some(&(Errno::INVAL | Errno::NODEV))) => {
                 Err(error).with_context(|| format!("disconnect {}", self.path().display()))
             }
             _ => Ok(()),
         }
+    }
+
+    /// The same from a network where the kernel does not hear us: it listens in the node's own.
+    fn hang_up(self) -> Result<()> {
+        let path = self.path();
+        let ended = match rustix::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+            Err(Errno::NOENT | Errno::NXIO) => return Ok(()),
+            opened => opened.map_err(Into::into).and_then(|device| raw::nbd_end(device.as_fd())),
+        };
+        ended.with_context(|| format!("disconnect {}", path.display()))
     }
 
     fn named(self) -> Attributes {
@@ -379,8 +396,12 @@ impl Device {
 }
 
 fn kernel() -> Result<Family> {
-    Family::find("nbd")?.ok_or_else(|| {
-        let text = "the kernel has no network block devices: load them (modprobe nbd), at each boot by /etc/modules-load.d";
+    Family::find(FAMILY)?.ok_or_else(|| {
+        let text = if Path::new(MODULE).exists() {
+            "the kernel connects network block devices only for who is in the node's own network: run kubelet there (hostNetwork)"
+        } else {
+            "the kernel has no network block devices: load them (modprobe nbd), at each boot by /etc/modules-load.d"
+        };
         Failure::new(Code::ToolMissing, text).into()
     })
 }

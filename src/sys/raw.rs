@@ -72,6 +72,15 @@ pub(super) enum LoopCall {
     GetFree = 0x4C82,
 }
 
+/// `NBD_DISCONNECT` and `NBD_CLEAR_SOCK` (linux/nbd.h): the end of a connection, whoever has made it.
+pub(super) fn nbd_end(device: BorrowedFd<'_>) -> io::Result<()> {
+    for request in [0xAB08, 0xAB04] {
+        // SAFETY: they take nothing.
+        unsafe { ioctl(device, request, ptr::null_mut()) }?;
+    }
+    Ok(())
+}
+
 /// A loop ioctl that takes an integer or nothing; its return value.
 pub(super) fn loop_call(fd: BorrowedFd<'_>, call: LoopCall, argument: usize) -> io::Result<i32> {
     // SAFETY: none of these calls takes a pointer; the kernel reads the argument as an integer.
