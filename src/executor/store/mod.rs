@@ -49,6 +49,9 @@ const LETTING_GO: Duration = Duration::from_secs(5);
 /// How long taking back half of an attachment may take, after whatever the call itself took.
 const UNDO_TIME: Duration = Duration::from_secs(8);
 
+/// How long a disk may take to be there after its node is: the kernel makes that first.
+const COMING: Duration = Duration::from_secs(3);
+
 /// How often a device is looked at that comes or goes.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
@@ -470,10 +473,42 @@ fn open_device(path: &Path, read_only: bool) -> Result<(OwnedFd, bool)> {
     let flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
     let what = || format!("open {}", path.display());
     if !read_only {
-        match open(path, flags | OFlags::RDWR, Mode::empty()) {
+        match open_in_time(path, flags | OFlags::RDWR) {
             Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => {}
             fd => return Ok((fd.with_context(what)?, false)),
         }
     }
-    Ok((open(path, flags | OFlags::RDONLY, Mode::empty()).with_context(what)?, true))
+    Ok((open_in_time(path, flags | OFlags::RDONLY).with_context(what)?, true))
+}
+
+fn open_in_time(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let patience = Deadline::after(COMING);
+    loop {
+        match open(path, flags, Mode::empty()) {
+            Err(Errno::NXIO) if !patience.expired() => std::thread::sleep(TICK),
+            fd => return fd,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A socket is as little a device as the node of a disk that the kernel has not added yet.
+    #[test]
+    fn a_disk_that_comes_after_its_node_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let [node, disk] = ["node", "disk"].map(|name| directory.path().join(name));
+        let _socket = std::os::unix::net::UnixListener::bind(&node).unwrap();
+        std::fs::File::create(&disk).unwrap();
+        assert_eq!(open(&node, OFlags::RDWR, Mode::empty()).unwrap_err(), Errno::NXIO);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(5 * TICK);
+                std::fs::rename(&disk, &node).unwrap();
+            });
+            assert!(!open_device(&node, false).unwrap().1);
+        });
+    }
 }
