@@ -21,6 +21,8 @@ pub struct Given {
     pub network: Network,
     /// Directories and files of the machine, below /run for example, that the driver shall see.
     pub exposed: Vec<PathBuf>,
+    /// Whether its programs make nodes and links in /dev, as LVM's do where udev does not run.
+    pub makes_nodes: bool,
     /// How often what is worth repeating is repeated; also scales kill points, storms and cycles.
     pub repeat: usize,
     /// How long one call may take before it counts as hanging.
@@ -54,6 +56,7 @@ impl Given {
             lists: BTreeSet::new(),
             network: Network::Loopback,
             exposed: Vec::new(),
+            makes_nodes: false,
             repeat: 10,
             patience: Duration::from_secs(30),
             seed: 0,

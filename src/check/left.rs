@@ -76,7 +76,7 @@ const EVERYBODYS: &[&str] = &[
 pub struct Left {
     /// `tmpfs at /path`.
     pub mounts: Vec<String>,
-    /// Loop, device mapper and network block devices.
+    /// Loop devices, and those of device mapper, the network, Ceph and iSCSI.
     pub devices: Vec<String>,
     /// `1234 (command line)`.
     pub processes: Vec<String>,

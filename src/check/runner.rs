@@ -33,6 +33,7 @@ pub fn run(given: &Given, chosen: &Chosen, done: &mut dyn FnMut(&CaseResult)) ->
         isolation: Isolation::possible(),
         network: given.network,
         exposed: given.exposed.clone(),
+        makes_nodes: given.makes_nodes,
         empty: vec![KUBELET_ROOT.into()],
     };
     let facts = learn(given, &terms)?;

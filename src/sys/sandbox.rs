@@ -4,7 +4,7 @@
 //! `/` is an overlay whose upper layer is a tmpfs, and so is every other file system of the machine that can be
 //! written to: what is written anywhere goes to memory, is found again by [`Inside::changed`], and is gone with
 //! the last process of the namespace. /run is empty but for `lock`, /proc is the namespace's own, /dev is the
-//! machine's, its directories read-only. Nothing here is ever removed by hand: what is removed by hand below a
+//! machine's, its directories read-only unless [`Terms::makes_nodes`]. Nothing here is ever removed by hand: what is removed by hand below a
 //! mount may be the machine's.
 //!
 //! That is for programs that make mistakes, not for those that mean harm: root in a sandbox can still write to a
@@ -78,6 +78,8 @@ pub struct Terms {
     pub network: Network,
     /// Directories and files of the machine that shall be seen although they are below /run, read-only.
     pub exposed: Vec<PathBuf>,
+    /// Whether nodes and links can be made in the machine's /dev, and removed. They stay.
+    pub makes_nodes: bool,
     /// Directories that shall be empty file systems of their own in the sandbox, with shared propagation.
     pub empty: Vec<PathBuf>,
 }
@@ -125,7 +127,13 @@ impl Isolation {
 
     /// Makes a sandbox of that kind and lets it go; what stands in the way.
     pub fn try_out(self) -> Result<()> {
-        let terms = Terms { isolation: self, network: Network::Loopback, exposed: vec![], empty: vec![] };
+        let terms = Terms {
+            isolation: self,
+            network: Network::Loopback,
+            exposed: vec![],
+            makes_nodes: false,
+            empty: vec![],
+        };
         let mut sandbox = Sandbox::start(&terms, |_| Vec::new())?;
         match sandbox.wait(TRIAL)? {
             Some(Ended::Said(_)) => Ok(()),
@@ -313,8 +321,8 @@ impl Inside {
         Ok(mount_table::read()?.into_iter().filter(|entry| !is_old(entry)).collect())
     }
 
-    /// Every loop device over a file of the sandbox or of something mounted in it, and every device mapper and
-    /// network block device that is new.
+    /// Every loop device over a file of the sandbox or of something mounted in it, and every device of device
+    /// mapper, the network, Ceph and iSCSI that is new.
     pub fn devices(&self) -> Result<Vec<PathBuf>> {
         let is_old = |entry: &Entry| self.mounts.values().any(|old| old.device == entry.device);
         // Those with a device behind them can be the machine's.
@@ -339,13 +347,17 @@ impl Inside {
     }
 }
 
-/// The device mapper and network block devices that are in use.
+/// The devices in use that programs bring to a node: of device mapper, the network, Ceph and iSCSI.
 fn mapped() -> BTreeSet<String> {
     let names = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
     let is_used = |name: &String| {
+        let device = Path::new("/sys/block").join(name);
         name.starts_with("dm-")
-            || name.starts_with("nbd") && Path::new("/sys/block").join(name).join("pid").exists()
+            || name.starts_with("rbd")
+            || name.starts_with("nbd") && device.join("pid").exists()
+            // Where it hangs on the node: an iSCSI session.
+            || fs::read_link(device).is_ok_and(|place| place.to_string_lossy().contains("/session"))
     };
     names.filter(is_used).collect()
 }
@@ -373,6 +385,7 @@ mod tests {
             isolation: Isolation::Full,
             network: Network::Loopback,
             exposed: vec![],
+            makes_nodes: false,
             empty: vec!["/var/lib/kubelet".into()],
         }
     }

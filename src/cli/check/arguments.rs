@@ -87,6 +87,9 @@ struct NatureArguments {
     /// Let the driver see this directory or file below /run or /var/lib/kubelet; may be repeated
     #[arg(long, value_name = "PATH")]
     expose: Vec<PathBuf>,
+    /// Let the driver make and remove nodes and links in the machine's /dev, as LVM does without udev
+    #[arg(long)]
+    make_nodes: bool,
     /// The value of this option is a list of mount options, in which commas mean something; may be repeated
     #[arg(long, value_name = "KEY")]
     mount_options: Vec<String>,
@@ -163,6 +166,7 @@ impl RunArguments {
             natures,
             network: self.nature.network(),
             exposed: self.nature.exposed(&driver)?,
+            makes_nodes: self.nature.make_nodes,
             repeat: self.repeat.into(),
             patience: Duration::from_secs(self.timeout),
             seed: self.seed.unwrap_or_else(seed),

@@ -112,8 +112,8 @@ impl Maker {
     }
 
     /// The machine's devices, and what is empty after a boot.
-    pub(super) fn add_own(&mut self) -> Result<()> {
-        for (name, read_only) in [("sys", false), ("dev", true)] {
+    pub(super) fn add_own(&mut self, makes_nodes: bool) -> Result<()> {
+        for (name, read_only) in [("sys", false), ("dev", !makes_nodes)] {
             let path = Path::new("/").join(name);
             let machine = fs::openat(&self.machine, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
             let Ok(machine) = machine else { continue };

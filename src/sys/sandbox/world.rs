@@ -73,7 +73,7 @@ pub(super) fn make(terms: &Terms) -> Result<World> {
         Isolation::Full | Isolation::None => maker.lay_root()?,
     }
     maker.enter()?;
-    maker.add_own()?;
+    maker.add_own(terms.makes_nodes)?;
     for (entry, machine) in &others {
         maker.add(entry, machine).with_context(|| format!("show {}", entry.target.display()))?;
     }

@@ -3,6 +3,7 @@
 use super::tools::Tools;
 use super::{abandon, can_write, end, read_only};
 use crate::check::answer::Answer;
+use crate::check::attempt::plainly;
 use crate::check::evidence::{Played, Stopped};
 use crate::check::footprint::Footprint;
 use crate::check::staging::{make_directory, remove_directory};
@@ -214,26 +215,50 @@ pub(super) fn backend_down(subject: &mut Subject<'_>) -> Played {
         return Err(Stopped::Skipped("needs a driver whose server is there (--network host)".to_owned()));
     }
     let (volume, inside) = (subject.volume()?, subject.inside);
-    let (target, call) = (volume.target()?, volume.mount_call()?);
-    subject.stage(&volume)?;
-    let before = Footprint::of(subject)?;
+    let before = before_any_call(subject, &volume)?;
     for _ in 0..2 {
-        let answer = inside.without_network(|| subject.call(&call))?;
+        // A driver that attaches meets its server before `mount`.
+        let answer = inside.without_network(|| subject.attempt(&volume, &plainly))??.answer;
         if answer.is_success() {
-            subject.take_down(&volume)?;
+            subject.clear(&volume)?;
             return Err(Stopped::Skipped("the volume is mounted without a network".to_owned()));
         }
         if answer.was_stopped() {
             return Err(answer.fails("without a network the mount does not end"));
         }
-        let grown = before.grown(subject, target.as_path())?;
+        let grown = left_of(subject, &volume, &before)?;
         if !grown.is_empty() {
             return Err(
                 answer.fails(format!("without a network the mount fails and leaves {}", grown.join(", ")))
             );
         }
-        make_directory(target.as_path())?;
+        subject.clear(&volume)?;
     }
+    subject.stage(&volume)?;
     subject.mount(&volume)?.succeeds("the network is back")?;
     subject.take_down(&volume)
+}
+
+/// What there is when nothing was asked for yet, but for the directories that kubelet makes.
+fn before_any_call(subject: &Subject<'_>, volume: &PodVolume) -> Result<Footprint, Stopped> {
+    make_directory(volume.target()?.as_path())?;
+    if subject.attaches() {
+        make_directory(volume.global()?.as_path())?;
+    }
+    Footprint::of(subject)
+}
+
+/// What a failure leaves; what `attach` brought to the node is `detach`'s to take away.
+fn left_of(
+    subject: &mut Subject<'_>,
+    volume: &PodVolume,
+    before: &Footprint,
+) -> Result<Vec<String>, Stopped> {
+    let target = volume.target()?;
+    let grown = before.grown(subject, target.as_path())?;
+    if grown.is_empty() || !subject.attaches() {
+        return Ok(grown);
+    }
+    subject.clear(volume)?;
+    before.grown(subject, target.as_path())
 }

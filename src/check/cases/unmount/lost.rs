@@ -29,11 +29,23 @@ pub(super) fn mount_without_state(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     subject.bring_up(&volume)?;
     let lost = forget(subject)?;
+    excuse_devices(subject)?;
     let what = match lost.first() {
         None => "nothing is to be lost".to_owned(),
         Some(first) => format!("{} and what else was in /run and /tmp is lost", first.display()),
     };
     ends(subject, &volume, &what)
+}
+
+/// Whether a disk was brought to the node or was there before, only the notes could tell: it may stay. A loop device goes
+/// by itself.
+fn excuse_devices(subject: &mut Subject<'_>) -> Played {
+    let mut devices = subject.inside.devices()?;
+    devices.retain(|device| !device.to_string_lossy().starts_with("/dev/loop"));
+    for device in devices {
+        subject.ours(device);
+    }
+    Ok(())
 }
 
 /// Removes what the driver has written where nothing lasts; what it was.
