@@ -201,3 +201,79 @@ fn the_longest_patience_is_no_reason_not_to_start() {
     let output = shell.args(["-c", call, "sh", env!("CARGO_BIN_EXE_flexvol")]).arg(&driver).output().unwrap();
     assert!(output.status.success(), "{output:?}");
 }
+
+#[test]
+fn what_kubelet_asked_for_is_recorded_without_secrets_and_made_again() {
+    let site = Site::new();
+    // Slow enough to be looked at.
+    site.driver(
+        "example~share",
+        "init) ok ',\"capabilities\":{\"attach\":false}';; mount|unmount) sleep 0.2; ok;;",
+    );
+    let file = site.path("calls.jsonl");
+    let mut recorded = std::process::Command::new(support::BINARY)
+        .args(["record", "--plugin-dir"])
+        .arg(site.path("plugins"))
+        .stdout(std::fs::File::create(&file).unwrap())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let text = || std::fs::read_to_string(&file).unwrap();
+    let target = site.path("kubelet/pods/7/volumes/example~share/v");
+    let password = site.file("password", "hunter2");
+    let secret = format!("password=@{}", password.display());
+    let target = target.to_str().unwrap();
+    let call = || {
+        site.flexvol(&[
+            "call",
+            "plugins/example~share/share",
+            "mount",
+            target,
+            "-o",
+            "server=nas",
+            "--secret",
+            &secret,
+        ])
+    };
+    let start = Instant::now();
+    while text().is_empty() && start.elapsed().as_secs() < 10 {
+        if recorded.try_wait().unwrap().is_some() {
+            return println!(
+                "SKIP what_kubelet_asked_for_is_recorded_without_secrets_and_made_again: needs CAP_SYS_ADMIN"
+            );
+        }
+        assert_eq!(call().status, 0);
+    }
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(recorded.id().cast_signed()),
+        nix::sys::signal::Signal::SIGTERM,
+    )
+    .unwrap();
+    assert!(recorded.wait().unwrap().success());
+    let line: serde_json::Value = serde_json::from_str(text().lines().next().unwrap()).unwrap();
+    assert_eq!((&line["driver"], &line["arguments"][0]), (&"example~share".into(), &"mount".into()));
+    assert!(text().contains("nas") && !text().contains("hunter2") && !text().contains("aHVu"), "{}", text());
+    site.calls();
+    let said = site
+        .flexvol(&["call", "plugins/example~share/share", "--replay", "calls.jsonl", "--root", "again"])
+        .good();
+    assert!(said.out.contains("Success"), "{said:?}");
+    let calls = site.calls();
+    assert_eq!(calls.len(), text().lines().count());
+    assert!(calls[0][1].ends_with("again/pods/7/volumes/example~share/v"), "{calls:?}");
+    assert!(site.path("again/pods/7/volumes/example~share/v").is_dir());
+}
+
+#[test]
+fn what_is_no_recording_is_not_replayed() {
+    let site = Site::new();
+    site.driver("example~share", "mount) ok;;");
+    site.file("calls.txt", "hunter2");
+    let line = ["call", "plugins/example~share/share", "--replay", "calls.txt", "--root", "again"];
+    let complaint = site.flexvol(&line).complaint().to_owned();
+    assert!(
+        complaint.contains("line 1 of calls.txt is no call") && !complaint.contains("hunter2"),
+        "{complaint}"
+    );
+    assert_eq!(site.verbs(), [""; 0]);
+}

@@ -172,7 +172,7 @@ fn programs_get_json_of_everything() {
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     let commands = of(&[], 2);
     let commands: Vec<_> = commands.as_array().unwrap().iter().map(|each| text(each, "command")).collect();
-    let expected = "try drivers explain plan run locate install uninstall list deploy manifest probe watch doctor status logs explain-error call pod validate check \
+    let expected = "try drivers explain plan run locate install uninstall list deploy manifest probe watch doctor status logs explain-error record call pod validate check \
         completions man";
     assert_eq!(commands.join(" "), expected);
     assert!(text(&of(&["man", "run"], 0), "man").contains(".TH flexvol-run 1"));

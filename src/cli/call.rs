@@ -5,8 +5,9 @@ mod shown;
 use super::call_arguments::VolumeArguments;
 use super::screen::Screen;
 use super::{NOT_SUPPORTED, driver_dir};
-use crate::kubelet::{Asked, Caller, Diagnosis, Run, Verdict};
+use crate::kubelet::{Asked, Caller, Captured, Diagnosis, Run, Verdict};
 use crate::protocol::{DriverName, PodRef, TargetPath};
+use crate::sys::{directory, files};
 use crate::volume_dir::VolumeDir;
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -14,6 +15,9 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// The most that is replayed, in bytes.
+const CAPTURE: usize = 16 << 20;
 
 /// Call any driver as kubelet does, and say what kubelet would make of it
 #[derive(Args)]
@@ -29,13 +33,15 @@ Examples:
   sudo flexvol call example.com/nfs unmount /var/lib/kubelet/pods/7/volumes/example.com~nfs/data
   sudo flexvol call ./mydriver waitforattach /dev/sdb '{}' --json | jq .findings
   sudo flexvol call ./mydriver mount /mnt --kubelet-log       only the lines in kubelet's log
+  sudo flexvol call ./mydriver --replay calls.jsonl --root /tmp/kubelet     what flexvol record wrote
 
 Exit status: 0 Success, 1 Failure, 2 wrong usage, 3 Not supported.")]
 pub(super) struct CallDriver {
     /// An executable (/path or ./path), or vendor/driver in the plugin directory
     driver: OsString,
     /// What kubelet would ask for: init, mount, unmount, attach, …; anything is passed on
-    verb: OsString,
+    #[arg(required_unless_present = "replay")]
+    verb: Option<OsString>,
     /// The verb's arguments, in kubelet's order; the options JSON may be left out, and -- be set
     /// before one that begins with a dash
     arguments: Vec<OsString>,
@@ -48,6 +54,12 @@ pub(super) struct CallDriver {
     /// Print only what kubelet would log
     #[arg(long)]
     kubelet_log: bool,
+    /// Make the calls again that flexvol record has written down, all of them in their order
+    #[arg(long, value_name = "FILE", requires = "root", conflicts_with = "verb")]
+    replay: Option<PathBuf>,
+    /// With --replay: what to take for kubelet's own directory
+    #[arg(long, value_name = "DIR", requires = "replay")]
+    root: Option<PathBuf>,
     #[command(flatten)]
     volume: VolumeArguments,
 }
@@ -65,22 +77,55 @@ struct Called {
 impl CallDriver {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
         let executable = self.executable()?;
-        let mut arguments = self.volume.complete(&self.verb, &self.arguments, self.pod())?;
-        arguments.insert(0, self.verb.clone());
+        if let (Some(file), Some(root)) = (&self.replay, &self.root) {
+            return self.replay(&executable, file, root, screen);
+        }
+        let verb = self.verb.clone().unwrap_or_default();
+        let mut arguments = self.volume.complete(&verb, &self.arguments, self.pod())?;
+        arguments.insert(0, verb);
+        let result = self.call(&executable, arguments)?;
+        self.show(&result, screen)?;
+        Ok(result.status())
+    }
+
+    fn call(&self, executable: &Path, arguments: Vec<OsString>) -> Result<Called> {
         let asked = Asked::new(arguments);
-        let mut caller = Caller::new(executable.clone());
+        let mut caller = Caller::new(executable.to_owned());
         caller.terms.patience = Duration::from_secs(self.timeout);
         let exchange = caller.execute(&asked.arguments);
         let run = exchange.run.context("the driver was not executed")?;
-        let diagnosis = Diagnosis::of(&executable, &asked, &run, &exchange.verdict);
+        let diagnosis = Diagnosis::of(executable, &asked, &run, &exchange.verdict);
         let environment = caller.terms.environment;
-        let result = Called { executable, asked, environment, run, verdict: exchange.verdict, diagnosis };
-        if self.kubelet_log {
-            result.print_log(screen)?;
-        } else {
-            result.print(screen)?;
+        let executable = executable.to_owned();
+        Ok(Called { executable, asked, environment, run, verdict: exchange.verdict, diagnosis })
+    }
+
+    fn show(&self, result: &Called, screen: &mut Screen) -> Result<()> {
+        if self.kubelet_log { result.print_log(screen) } else { result.print(screen) }
+    }
+
+    /// Directories of volumes are made as kubelet makes them. The first call that fails decides the status.
+    fn replay(&self, executable: &Path, file: &Path, root: &Path, screen: &mut Screen) -> Result<ExitCode> {
+        let text =
+            files::read_small(file, CAPTURE)?.with_context(|| format!("there is no {}", file.display()))?;
+        let root = std::path::absolute(root).context("find the directory to replay in")?;
+        let mut status = None;
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let captured: Captured = serde_json::from_str(line).with_context(|| {
+                format!("line {} of {} is no call that flexvol record wrote", number + 1, file.display())
+            })?;
+            let arguments = captured.to_arguments(&root);
+            let mounts = ["mount", "mountdevice"].map(OsStr::new);
+            if let Some(target) = arguments.get(1).filter(|_| mounts.contains(&arguments[0].as_os_str())) {
+                directory::make_all(Path::new(target))?;
+            }
+            let result = self.call(executable, arguments)?;
+            self.show(&result, screen)?;
+            if matches!(result.verdict, Verdict::Failure(_)) {
+                status.get_or_insert(result.status());
+            }
         }
-        Ok(result.status())
+        Ok(status.unwrap_or(ExitCode::SUCCESS))
     }
 
     /// What begins with `/` or `.`, or is a file, is a path; anything else a driver's name.

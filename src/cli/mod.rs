@@ -32,6 +32,7 @@ mod plan;
 mod pod;
 mod probe;
 mod probing;
+mod record;
 mod report;
 mod run;
 mod screen;
@@ -132,6 +133,7 @@ enum Command {
     Status(status::Status),
     Logs(logs::Logs),
     ExplainError(explain_error::ExplainError),
+    Record(record::Record),
     #[command(name = "call")]
     CallDriver(call::CallDriver),
     Pod(pod::Pod),
@@ -178,6 +180,7 @@ impl Command {
             Self::Watch(command) => command.run(screen),
             Self::Doctor(command) => command.run(screen),
             Self::Status(command) => command.run(screen),
+            Self::Record(command) => command.run(screen),
             Self::CallDriver(command) => command.run(screen),
             Self::Pod(command) => command.run(screen),
             Self::Validate(command) => command.run(screen),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 /// The key of each secret begins with it.
-const PREFIX: &str = "kubernetes.io/secret/";
+pub(super) const PREFIX: &str = "kubernetes.io/secret/";
 
 /// The arguments of one call, verb first, that need not be right.
 #[derive(Clone, Debug)]

@@ -11,6 +11,7 @@
 mod asked;
 mod attachment;
 mod caller;
+mod capture;
 mod device;
 mod diagnosis;
 mod exec;
@@ -34,6 +35,7 @@ pub use crate::sys::limits::Limits;
 pub use crate::sys::tracer::{Execution, Look, Point, Trace, Traced};
 pub use asked::Asked;
 pub use caller::{Caller, Exchange, masked};
+pub use capture::Captured;
 pub use diagnosis::{Diagnosis, Finding, Leak, Place};
 pub use exec::{Blow, End, Moment, Reader, Run, Stop, Strike, Terms, Whom};
 pub use journal::{Action, Journal, Record};

@@ -17,10 +17,17 @@ pub struct Executions(Fanotify);
 impl Executions {
     /// Marks a file. `None` where the kernel cannot tell, or not us.
     pub fn of(file: &Path) -> Option<Self> {
+        Self::of_any(&[file])
+    }
+
+    /// The same of several.
+    pub fn of_any(files: &[&Path]) -> Option<Self> {
         let flags = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK;
         let fanotify = Fanotify::init(flags, EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC).ok()?;
         let mark = MarkFlags::FAN_MARK_ADD;
-        fanotify.mark(mark, MaskFlags::FAN_OPEN_EXEC, rustix::fs::CWD, Some(file)).ok()?;
+        for file in files {
+            fanotify.mark(mark, MaskFlags::FAN_OPEN_EXEC, rustix::fs::CWD, Some(*file)).ok()?;
+        }
         Some(Self(fanotify))
     }
 

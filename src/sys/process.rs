@@ -10,7 +10,9 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read};
 use rustix::pipe::{PipeFlags, pipe_with};
+use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -198,6 +200,23 @@ pub fn command_line(pid: i32) -> Option<String> {
     }
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(format!("[{}]", name.trim_end()))
+}
+
+/// The words of a process that is just about to execute something else, once they are as wanted: the kernel tells of
+/// an execution before it shows. `None` if it ends before, or they never are.
+pub fn words_once(pid: i32, wanted: impl Fn(&[OsString]) -> bool) -> Option<Vec<OsString>> {
+    let end = Instant::now() + Duration::from_millis(100);
+    while Instant::now() < end {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let line = line.strip_suffix(b"\0").unwrap_or(&line);
+        let words: Vec<_> =
+            line.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec())).collect();
+        if wanted(&words) {
+            return Some(words);
+        }
+        std::thread::yield_now();
+    }
+    None
 }
 
 /// One field of /proc/PID/stat, counted as proc(5) does; the name, which may hold anything, comes second.
