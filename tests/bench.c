@@ -4,6 +4,9 @@
  *   bench cost RUNS COMMAND             median page faults, and the most memory of its own that one run had: "faults kib"
  *   bench pairs RUNS SIDE -- SIDE       median microseconds of each side and the median of the pairs' ratios: "a b a/b"
  *
+ *   bench crowd COUNT COMMAND           COUNT of them at once, `@` in a word is the number: milliseconds for all, and of each
+ *                                       the median and the 99th of a hundred: "all median p99"
+ *
  *   SIDE = MOUNTS COMMAND [+ COMMAND]...
  *
  * A side's commands run one after the other and are timed together. They run in a mount namespace that holds MOUNTS more
@@ -247,6 +250,48 @@ static void pairs(int runs, struct side sides[2])
     printf("%.0f %.0f %.2f\n", median(sides[0].microseconds, runs), median(sides[1].microseconds, runs), ratio);
 }
 
+/* The command with its number for each `@`. */
+static char **numbered(char **command, int number)
+{
+    int count = 0;
+
+    while (command[count])
+        count++;
+    char **words = calloc(count + 1, sizeof *words);
+    for (int i = 0; i < count; i++) {
+        char *from = command[i], *to = words[i] = malloc(strlen(from) * 6 + 1);
+        for (; *from; from++)
+            to += *from == '@' ? sprintf(to, "%d", number) : (*to = *from, 1);
+        *to = 0;
+    }
+    return words;
+}
+
+/* All at once, each in a process that waits for it, so that the time of each is its own. */
+static void crowd(int count, char **command)
+{
+    static double times[LIMIT];
+    int answers[2];
+    double start = now();
+
+    if (pipe2(answers, O_CLOEXEC))
+        die("pipe");
+    for (int i = 0; i < count; i++)
+        if (fork() == 0) {
+            char **words = numbered(command, i);
+            double begun = now();
+            run(words);
+            double taken = now() - begun;
+            _exit(write(answers[1], &taken, sizeof taken) != sizeof taken);
+        }
+    close(answers[1]);
+    for (int i = 0; i < count; i++)
+        if (read(answers[0], &times[i], sizeof(double)) != sizeof(double))
+            exit(1);            /* one of them has said why */
+    double all = now() - start, middle = median(times, count);
+    printf("%.1f %.1f %.1f\n", all / 1e3, middle / 1e3, times[count * 99 / 100] / 1e3);
+}
+
 int main(int count, char **words)
 {
     int runs = count > 3 ? atoi(words[2]) : 0;
@@ -257,6 +302,10 @@ int main(int count, char **words)
     signal(SIGPIPE, SIG_IGN);
     if (!strcmp(words[1], "cost")) {
         cost(runs, words + 3);
+        return 0;
+    }
+    if (!strcmp(words[1], "crowd")) {
+        crowd(runs, words + 3);
         return 0;
     }
     while (second < count && strcmp(words[second], "--"))
@@ -270,6 +319,6 @@ int main(int count, char **words)
     });
     return 0;
 usage:
-    fputs("usage: bench cost RUNS COMMAND... | bench pairs RUNS MOUNTS COMMAND... -- MOUNTS COMMAND...\n", stderr);
+    fputs("usage: bench cost RUNS COMMAND... | bench crowd COUNT COMMAND... | bench pairs RUNS MOUNTS COMMAND... -- MOUNTS COMMAND...\n", stderr);
     return 2;
 }

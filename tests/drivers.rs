@@ -164,6 +164,26 @@ fn every_lesson_is_listed() {
     hold("docs/troubleshooting.md", &text);
 }
 
+/// What was tried is written down, every driver is there, and nothing of it has failed.
+#[test]
+fn every_driver_is_trusted_or_said_where() {
+    let page = fs::read_to_string(file("docs/trust.md")).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| volume"));
+    let rows: Vec<Vec<_>> = rows.map(|line| line.split('|').map(str::trim).collect()).collect();
+    for row in &rows {
+        assert!(row[4] != "0" && row[5] == "0", "nothing tried, or a failure: {row:?}");
+    }
+    let elsewhere = page.lines().find(|line| line.starts_with("* Not here: ")).unwrap();
+    for driver in drivers::ALL.iter().map(|driver| driver.name()).chain(["install"]) {
+        for kind in ["## Crash points", "## Fault points", "## Races", "## Endurance"] {
+            let table = page.split_once(kind).unwrap().1.split("\n## ").next().unwrap();
+            let tried =
+                [format!("\n| {driver} |"), format!("\n| {driver}/")].iter().any(|row| table.contains(row));
+            assert!(tried || elsewhere.contains(&format!("`{driver}`")), "{driver}: {kind}");
+        }
+    }
+}
+
 /// A driver without a row has no proof.
 #[test]
 fn every_driver_has_its_row_of_proofs() {

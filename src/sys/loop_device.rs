@@ -125,10 +125,12 @@ impl LoopDevice {
             if !served && shows_a_served_file(number) {
                 continue;
             }
-            let Some(device) = Self::open(number).with_context(|| format!("look at /dev/loop{number}"))?
-            else {
-                continue;
+            let opened = match Self::open(number) {
+                // Whoever serves its file is gone. Ours was just looked at, and is another one.
+                Err(error) if error.downcast_ref().is_some_and(is_of_the_dead) => continue,
+                opened => opened.with_context(|| format!("look at /dev/loop{number}"))?,
             };
+            let Some(device) = opened else { continue };
             if device.backing.inode != inode {
                 continue;
             }
@@ -427,6 +429,10 @@ fn bound_numbers() -> io::Result<Vec<u32>> {
 /// The 3 of `loop3`; nothing for `loop3p1`, which is a partition.
 fn number_in(name: &str) -> Option<u32> {
     name.strip_prefix("loop")?.parse().ok()
+}
+
+fn is_of_the_dead(error: &io::Error) -> bool {
+    is(error, &[Errno::NOTCONN, Errno::STALE])
 }
 
 fn is(error: &io::Error, errnos: &[Errno]) -> bool {

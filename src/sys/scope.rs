@@ -123,7 +123,8 @@ impl Scope {
     fn directories(&self) -> impl Iterator<Item = PathBuf> + '_ {
         roots()
             .flat_map(|root| [root.join(OWN).join(&self.name), root.join(SYSTEMD).join(self.unit())])
-            .filter(|directory| directory.is_dir())
+            // What cannot be looked at may be there.
+            .filter(|directory| directory.try_exists().unwrap_or(true))
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod basic;
 mod bind;
+mod crowd;
 mod files;
 mod foreign;
 mod image;

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 /// Set in the test's own namespaces.
 const INSIDE: &str = "FLEXVOL_TEST_INSIDE";
 
-/// How many seconds a test may take where all there is shall be tried.
+/// How many seconds a test may take where all there is shall be tried, or more than usual.
 const LONG: u32 = 14_400;
 
 /// Whether this is the process that was started for this test.
@@ -23,7 +23,7 @@ pub(crate) fn alone(name: &str, limit: u32, further: &[&str], body: impl FnOnce(
         assert!(Command::new("sh").args(["-ec", cover]).status().unwrap().success());
         return body();
     }
-    let limit = if super::is_full() { LONG } else { limit };
+    let limit = if super::is_full() || super::sample_of(0) > 0 { LONG } else { limit };
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", &limit.to_string(), "unshare", "-m", "-p", "--fork", "--kill-child"]);
     // The first process of the namespace is no test: one that waits for a silent volume is not ended by SIGKILL, and

@@ -27,7 +27,7 @@ pub(crate) use endurance::endures;
 pub(crate) use inventory::{Inventory, groups};
 pub(crate) use points::{crash, faults};
 pub(crate) use races::races;
-pub(crate) use report::{Dice, Report, is_full, seed};
+pub(crate) use report::{Dice, Report, is_full, sample_of, seed};
 pub(crate) use tracer::{Strike, play};
 
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! Killed, or failing, at any system call.
 
 use super::tracer::{Act, CAN_FAIL, Played, Role, Strike, Victim, play};
-use super::{Answer, Dice, Inventory, Report, Rung, Speaks, Volume, Whole, is_full};
+use super::{Answer, Dice, Inventory, Report, Rung, Speaks, Volume, Whole, is_full, sample_of};
 use nix::errno::Errno;
 use nix::libc;
 use std::collections::BTreeMap;
@@ -19,8 +19,9 @@ const ERRORS: [Errno; 8] = [
     Errno::EPERM,
 ];
 
-/// Those that no kernel lets fail so: about the process itself, or its end.
-const INFALLIBLE: [i64; 15] = [
+/// Those that no kernel lets fail so: about the process itself, or its end. And close(2), which has closed whatever it says.
+const INFALLIBLE: [i64; 16] = [
+    libc::SYS_close,
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_rt_sigreturn,
@@ -127,7 +128,7 @@ impl Place<'_> {
             strikes.into_iter().partition(|(strike, _)| strike.role == Role::Program);
         let mut strikes = dice.choose(of_programs, own.len().min(OF_PROGRAMS));
         strikes.extend(own);
-        let sample = if is_full() { strikes.len() } else { volume.sample };
+        let sample = if is_full() { strikes.len() } else { sample_of(volume.sample) };
         for (turn, (strike, number)) in dice.choose(strikes, sample).into_iter().enumerate() {
             let tried =
                 catch_unwind(AssertUnwindSafe(|| self.try_one((strike, number), baseline, turn % 2 == 0)));

@@ -16,6 +16,11 @@ pub(crate) fn seed() -> u64 {
     std::env::var("FLEXVOL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(SEED)
 }
 
+/// How many are tried of many; `FLEXVOL_SAMPLE` says another number.
+pub(crate) fn sample_of(usual: usize) -> usize {
+    std::env::var("FLEXVOL_SAMPLE").ok().and_then(|sample| sample.parse().ok()).unwrap_or(usual)
+}
+
 /// xorshift: the same choices every time.
 pub(crate) struct Dice(u64);
 
@@ -75,7 +80,7 @@ impl Report {
     #[track_caller]
     pub(crate) fn end(self) {
         let Self { line, start, tried, failures } = self;
-        let form = if is_full() { "soak" } else { "gate" };
+        let form = if is_full() { "soak" } else { "sample" };
         let line = format!(
             "{line} tried={tried} failures={} seed={} seconds={:.1} form={form}\n",
             failures.len(),

@@ -43,7 +43,7 @@ pub(crate) enum Victim {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Act {
     Kill(Victim),
-    /// The system call is not made, and says this; but close(2) closes, whatever it says.
+    /// The system call is not made, and says this.
     Fail(Errno),
 }
 
@@ -214,17 +214,15 @@ impl Trace {
                 self.played.struck = true;
                 match act {
                     Act::Kill(victim) => self.kill(pid, victim),
-                    Act::Fail(error) => self.fail(pid, number, error),
+                    Act::Fail(error) => self.fail(pid, error),
                 }
             }
             _ => go_on(pid, None),
         }
     }
 
-    fn fail(&mut self, pid: Pid, number: i64, error: Errno) {
-        if number != libc::SYS_close {
-            registers::forget_call(pid);
-        }
+    fn fail(&mut self, pid: Pid, error: Errno) {
+        registers::forget_call(pid);
         if let Some(tracee) = self.tracees.get_mut(&pid) {
             tracee.answer = Some(error);
         }
