@@ -19,8 +19,10 @@ const ERRORS: [Errno; 8] = [
     Errno::EPERM,
 ];
 
-/// Those that no kernel lets fail so: about the process itself, or its end. And close(2), which has closed whatever it says.
-const INFALLIBLE: [i64; 16] = [
+/// Those that no kernel lets fail so: about the process itself, or its end. And close(2), which has closed whatever it says,
+/// and recvfrom(2), by which the standard library alone hears from a child that it has just started.
+const INFALLIBLE: [i64; 17] = [
+    libc::SYS_recvfrom,
     libc::SYS_close,
     libc::SYS_exit,
     libc::SYS_exit_group,
