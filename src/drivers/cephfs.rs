@@ -9,12 +9,12 @@
 
 use super::ceph::{self, KEY, Mode, Monitors, NO_KEY};
 use super::fuse::{self, Plain, RemotePath};
-use super::share::Address;
+use super::share::{self, Address};
 use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
 use crate::mount_options::{self, Atime, FsOption, MountFlags, Rule, Value};
 use crate::plan::{
-    Content, Daemon, Dialect, Goal, Named, Piece, Plan, Share, ShareOption, Source, Step, View, Word,
+    Content, Daemon, Dialect, Named, Piece, Plan, Share, ShareOption, Source, Step, View, Word,
 };
 use crate::protocol::{Capabilities, TargetPath, Verb};
 use crate::schema::{OptionSpec, OptionValue, SecretSpec};
@@ -159,14 +159,8 @@ impl Driver for Cephfs {
         let otherwise = replaceable.then(|| Box::new(daemon));
         let file_system = otherwise.is_none().then(|| "ceph".to_owned());
         let view = View { file_system, source: Source::Any, access: super::access(flags) };
-        Ok(Plan {
-            goal: Goal::Mounted { target: target.clone(), view },
-            steps: vec![
-                Step::ReachCluster(cluster),
-                Step::PrepareTarget { target: target.clone() },
-                Step::MountShare { target: target.clone(), share, otherwise },
-            ],
-        })
+        let mount = Step::MountShare { target: target.clone(), share, otherwise };
+        Ok(share::mounted(target, view, Step::ReachCluster(cluster), None, mount))
     }
 
     fn unmount(&self, target: &TargetPath, _: &Settings) -> Result<Plan> {

@@ -10,15 +10,12 @@
 //! Capabilities: no attach; no chown, because there are no owners to change; no labels; no metrics, because
 //! statfs hangs when the server is gone.
 
-use super::share::Servers;
-use super::share::{Address, Port, SubDirectory, reach, secret_text, server};
+use super::share::{self, Address, Port, Servers, SubDirectory, reach, secret_text, server};
 use super::{access, flags};
 use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
-use crate::mount_options::{self, MountFlags, Rule, Value};
-use crate::plan::{
-    Dialect, Goal, Named, Ownership, Plan, Share, ShareOption, ShareValue, Source, Step, View,
-};
+use crate::mount_options::{self, Rule, Value};
+use crate::plan::{Dialect, Named, Plan, Share, ShareOption, ShareValue, Source, Step, View};
 use crate::protocol::{Capabilities, Options, TargetPath};
 use crate::schema::{Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::secret::Secret;
@@ -280,18 +277,11 @@ impl Driver for Cifs {
         };
         let port = options.port.map_or(445, |port| port.0);
         let find = Step::Reach(reach(&servers, port, options.nameserver, options.connect_timeout));
-        let made = options.sub_dir.as_ref().filter(|_| options.create_sub_dir).map(|SubDirectory(path)| {
-            let share = Share { source: named(&base), flags: MountFlags::DEFAULT, ..share.clone() };
-            let owner = Ownership { mode: 0o777, uid: 0, gid: 0 };
-            Step::MakeDirectoryOnShare { share, path: path.clone(), owner }
-        });
-        let prepare = Step::PrepareTarget { target: target.clone() };
+        let made = options.sub_dir.as_ref().filter(|_| options.create_sub_dir);
+        let made = made
+            .map(|path| share::make_directory(Share { source: named(&base), ..share.clone() }, path, 0o777));
         let mount = Step::MountShare { target: target.clone(), share, otherwise: None };
-        let steps = [Some(find), made, Some(prepare), Some(mount)];
-        Ok(Plan {
-            goal: Goal::Mounted { target: target.clone(), view },
-            steps: steps.into_iter().flatten().collect(),
-        })
+        Ok(share::mounted(target, view, find, made, mount))
     }
 }
 

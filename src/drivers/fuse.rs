@@ -1,6 +1,7 @@
 //! What the drivers have in common whose mounts are served by a program: values that can carry neither a second
 //! option nor a second line, secrets by any of their names, owners, and the shape of the plan.
 
+use super::share;
 use crate::failure::{Failure, Result};
 use crate::mount_options::{self, Atime, FsOption, MountFlags, Rule};
 use crate::plan::{Content, Daemon, Goal, Plan, Source, Step, View, Word};
@@ -130,23 +131,11 @@ pub(super) fn secret<'a>(options: &'a Options, spec: &SecretSpec) -> Result<Opti
     Ok(named(options, spec)?.map(|(_, secret)| secret))
 }
 
-/// The same as one line, without the line break that `echo` puts at its end.
+/// The same as one line.
 pub(super) fn secret_line(options: &Options, spec: &SecretSpec) -> Result<Option<Secret>> {
     let Some((key, secret)) = named(options, spec)? else { return Ok(None) };
-    let line = one_line(key, secret)?;
+    let line = share::one_line(key, secret)?;
     Ok((!line.expose().is_empty()).then_some(line))
-}
-
-/// A secret's only line, for programs that read lines.
-pub(super) fn one_line(key: &str, secret: &Secret) -> Result<Secret> {
-    let bytes = secret.expose();
-    let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-    let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
-    if bytes.iter().any(|byte| [b'\n', b'\r', 0].contains(byte)) {
-        let text = format!("secret key {key:?} must be one line: take the line breaks out of it");
-        return Err(Failure::options(text));
-    }
-    Ok(Secret::new(bytes.to_vec()))
 }
 
 /// Text as a file's content.
@@ -162,7 +151,7 @@ impl OptionValue for Host {
     const KIND: &'static str = "host name or address";
 
     fn parse(text: &str) -> Result<Self, String> {
-        super::share::server(text).map(Self)
+        share::server(text).map(Self)
     }
 }
 
@@ -297,9 +286,11 @@ mod tests {
         let line = |bytes: &[u8]| secret_line(&with_secret(bytes), &spec(&["passwd", "password"]));
         let odd = b"p,a\"s's $w!o\\rd \xff";
         assert_eq!(line(odd).unwrap().unwrap().expose(), odd);
-        assert_eq!(line(b"a\r\n").unwrap().unwrap().expose(), b"a");
+        for bytes in [&b"a\r\n"[..], b"a\n\n"] {
+            assert_eq!(line(bytes).unwrap().unwrap().expose(), b"a");
+        }
         assert!(line(b"\n").unwrap().is_none() && line(b"").unwrap().is_none());
-        for bytes in [&b"a\nb"[..], b"a\n\n", b"a\0b", b"a\rb"] {
+        for bytes in [&b"a\nb"[..], b"a\n\n\0", b"a\0b", b"a\rb"] {
             let message = line(bytes).unwrap_err().message();
             assert!(message.starts_with("secret key \"password\" must be one line"), "{message}");
         }

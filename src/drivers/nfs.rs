@@ -12,14 +12,13 @@
 //! Capabilities: no attach; no chown by kubelet, which takes hours on a large export and fails where root is
 //! squashed; no labels; no metrics, because statfs hangs when the server is gone.
 
-use super::share::{Address, Port, Servers, SubDirectory, reach};
+use super::share::{self, Address, Port, Servers, SubDirectory, reach};
 use super::{access, flags};
 use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
 use crate::mount_options::{self, FsOption, MountFlags, Rule, Value};
 use crate::plan::{
-    Answer, Dialect, Goal, Named, Ownership, Plan, Run, Share, ShareOption, ShareValue, Source, Step, View,
-    Word,
+    Answer, Dialect, Named, Plan, Run, Share, ShareOption, ShareValue, Source, Step, View, Word,
 };
 use crate::protocol::{Capabilities, TargetPath};
 use crate::schema::{Mode, OptionSpec, OptionValue};
@@ -243,10 +242,8 @@ impl Driver for Nfs {
             source: Source::Share { source: source.clone(), servers },
             access: access(flags),
         };
-        let made = options.sub_dir.as_ref().filter(|_| options.create_sub_dir).map(|SubDirectory(path)| {
-            let share = share(&options, named(&base), MountFlags::DEFAULT, &further);
-            let owner = Ownership { mode: options.mode.0, uid: 0, gid: 0 };
-            Step::MakeDirectoryOnShare { share, path: path.clone(), owner }
+        let made = options.sub_dir.as_ref().filter(|_| options.create_sub_dir).map(|path| {
+            share::make_directory(share(&options, named(&base), flags, &further), path, options.mode.0)
         });
         let mount = if wants_helper(&options) {
             Step::Run(helper(target, &options, &source, flags, &further))
@@ -257,12 +254,7 @@ impl Driver for Nfs {
                 otherwise: None,
             }
         };
-        let prepare = Step::PrepareTarget { target: target.clone() };
-        let steps = [Some(find), made, Some(prepare), Some(mount)];
-        Ok(Plan {
-            goal: Goal::Mounted { target: target.clone(), view },
-            steps: steps.into_iter().flatten().collect(),
-        })
+        Ok(share::mounted(target, view, find, made, mount))
     }
 }
 

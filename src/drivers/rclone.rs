@@ -9,6 +9,7 @@
 //! server when the volume is unmounted is lost.
 
 use super::fuse::{self, RemotePath};
+use super::share;
 use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
 use crate::mount_options::{Atime, Rule, Value};
@@ -345,7 +346,7 @@ impl Config {
             ),
             _ => secret.clone(),
         };
-        let line = fuse::one_line(key, &flat)?;
+        let line = share::one_line(key, &flat)?;
         let value = if OBSCURED.contains(&key) {
             Piece::Printed(&["rclone", "obscure", "-"], line)
         } else if line.expose().windows(2).any(|pair| pair == b"%(") {

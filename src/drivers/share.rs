@@ -1,8 +1,10 @@
-//! What the drivers of network shares have in common: options that name servers, and secrets as text.
+//! What the drivers of network shares have in common: options that name servers, secrets as text, and the order of
+//! the steps.
 
 use crate::failure::{Failure, Result};
-use crate::plan::Reach;
-use crate::protocol::Options;
+use crate::mount_options::MountFlags;
+use crate::plan::{Goal, Ownership, Plan, Reach, Share, Step, View};
+use crate::protocol::{Options, TargetPath};
 use crate::schema::OptionValue;
 use crate::secret::Secret;
 use core::net::IpAddr;
@@ -83,21 +85,43 @@ pub(super) fn reach(servers: &Servers, port: u16, nameserver: Option<Address>, p
     Reach { servers: servers.0.clone(), port, nameserver: nameserver.map(|address| address.0), patience }
 }
 
-/// The first of these keys in the Secret, without the line break that `echo` leaves at its end. What a protocol
-/// takes as a line of text cannot have one in it.
+/// How a share is mounted: its servers are found before anything is made, there or here.
+pub(super) fn mounted(target: &TargetPath, view: View, find: Step, made: Option<Step>, mount: Step) -> Plan {
+    let prepare = Step::PrepareTarget { target: target.clone() };
+    let steps = [Some(find), made, Some(prepare), Some(mount)];
+    Plan {
+        goal: Goal::Mounted { target: target.clone(), view },
+        steps: steps.into_iter().flatten().collect(),
+    }
+}
+
+/// The step that makes a directory in the share of its server.
+pub(super) fn make_directory(share: Share, SubDirectory(path): &SubDirectory, mode: u32) -> Step {
+    let owner = Ownership { mode, uid: 0, gid: 0 };
+    Step::MakeDirectoryOnShare {
+        share: Share { flags: MountFlags::DEFAULT, ..share },
+        path: path.clone(),
+        owner,
+    }
+}
+
+/// The first of these keys in the Secret, as [one line](one_line).
 pub(super) fn secret_text(options: &Options, keys: &[&str]) -> Result<Option<Secret>> {
-    let Some((key, secret)) = keys.iter().find_map(|key| Some((key, options.secrets.get(*key)?))) else {
-        return Ok(None);
-    };
+    let found = keys.iter().find_map(|key| Some((key, options.secrets.get(*key)?)));
+    found.map(|(key, secret)| one_line(key, secret)).transpose()
+}
+
+/// A secret's only line, for programs and protocols that take a line of text; without the line break that `echo`
+/// leaves at its end.
+pub(super) fn one_line(key: &str, secret: &Secret) -> Result<Secret> {
     let bytes = secret.expose();
     let end = bytes.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1);
-    let text = &bytes[..end];
-    if text.iter().any(|byte| b"\r\n\0".contains(byte)) {
-        return Err(Failure::options(format!(
-            "secret key {key:?} holds a line break or a NUL byte in its middle: store it again without"
-        )));
+    let line = &bytes[..end];
+    if line.iter().any(|byte| b"\r\n\0".contains(byte)) {
+        let text = format!("secret key {key:?} must be one line: take the line breaks out of it");
+        return Err(Failure::options(text));
     }
-    Ok(Some(Secret::new(text.to_vec())))
+    Ok(Secret::new(line.to_vec()))
 }
 
 #[cfg(test)]
