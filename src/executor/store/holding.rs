@@ -5,6 +5,7 @@
 //! it names the targets that the device is there for: the last of them takes it away. A device that was there
 //! before us has a file, too, and is never taken away. If the file is lost, the device stays.
 
+use super::opener::Opener;
 use crate::executor::record::{self, STATE};
 use crate::plan::Store;
 use crate::protocol::TargetPath;
@@ -96,6 +97,9 @@ pub(super) struct Holding {
     /// When an mkfs began that has not ended, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) formatting: Option<u64>,
+    /// Whose credentials its server has let in, if it wants any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) opener: Option<Box<Opener>>,
 }
 
 impl Holding {
@@ -107,6 +111,7 @@ impl Holding {
             ours: false,
             targets: BTreeSet::new(),
             formatting: None,
+            opener: None,
         }
     }
 
@@ -122,6 +127,13 @@ impl Holding {
 
     /// Those that are there for a target.
     pub(super) fn of(target: &TargetPath) -> Result<Vec<Self>> {
+        let mut all = Self::all()?;
+        all.retain(|holding| holding.targets.contains(target.as_path()));
+        Ok(all)
+    }
+
+    /// Every one that can be read.
+    pub(super) fn all() -> Result<Vec<Self>> {
         let names = match std::fs::read_dir(directory()) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             names => names?,
@@ -130,8 +142,7 @@ impl Holding {
             let name = name.ok()?.file_name().into_string().ok()?;
             (!name.starts_with('.')).then(|| Self::read(&Id(name)))?
         };
-        let is_of = |holding: &Self| holding.targets.contains(target.as_path());
-        Ok(names.filter_map(read).filter(is_of).collect())
+        Ok(names.filter_map(read).collect())
     }
 
     pub(super) fn write(&self) -> Result<()> {

@@ -6,8 +6,8 @@
 //! * Of several ways to the same unit the first is used, or multipathd's device above them where it runs.
 //!
 //! Whether another node uses a unit, only reservations can tell, and few volumes have any; the controller keeps a volume
-//! of one node from others by `attach`. A target that is there for all nodes is no proof of who a pod is: who may name
-//! it can use a session that another volume's Secret has made.
+//! of one node from others by `attach`. A session that was there before us is no proof of who a pod is: who may name its
+//! target can use it. In one of ours only those get units who have the Secret that it was made with.
 
 use super::{Backend, Found, Site, TICK, With};
 use crate::executor::record::{self, STATE};

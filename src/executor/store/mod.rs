@@ -13,6 +13,7 @@ mod iscsi;
 mod luks;
 mod lvm;
 mod nbd;
+mod opener;
 mod qcow2;
 mod qemu;
 mod rbd;
@@ -227,6 +228,7 @@ impl Node<'_> {
         let found = backend(&attachment.store).find(&self.site(&id))?;
         holding.ours = found.is_none() || known.is_some_and(|known| known.ours);
         self.disk.in_use = holding.targets.iter().any(|other| other != target.as_path());
+        let (found, mut holding) = self.admitted(found, holding, target, attachment)?;
         let attachment =
             Attachment { read_only: self.access(top.as_deref(), attachment)?, ..attachment.clone() };
         holding.targets.insert(target.as_path().to_owned());

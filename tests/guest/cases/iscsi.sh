@@ -86,6 +86,7 @@ says "guest: iscsi: another unit, by CHAP's target without a Secret" '*"Failure"
 says "guest: iscsi: a wrong password" '*"Failure"*correct the Secret*' set_up chap iscsi "$chap,$user,$(secret node.session.auth.password wrong-wrong-wrong)"
 says "guest: iscsi: it says no password" '' never_said wrong-wrong
 says "guest: iscsi: CHAP" "$ok" set_up chap iscsi "$chap,$user,$password"
+says "guest: iscsi: CHAP, a wrong password while it is open" '*"Failure"*by another Secret*' set_up two iscsi "$chap,$user,$(secret node.session.auth.password wrong-wrong-wrong)"
 says "guest: iscsi: CHAP, for a second pod" "$ok" set_up two iscsi "$chap,$user,$password"
 says "guest: iscsi: CHAP, written" '' in_volume chap iscsi write data chap
 says "guest: iscsi: CHAP, read" chap in_volume two iscsi cat data

@@ -115,6 +115,7 @@ says "guest: rbd: another node lets go" '' leave_it
 says "guest: rbd: and it is not" "$ok" set_up one rbd "$(image claimed),$ceph_secret"
 says "guest: rbd: named otherwise it is refused" '*"Failure"*' set_up two rbd "${by_ceph/ceph.test/$CEPH},\"image\":\"claimed\",$ceph_secret"
 says "guest: rbd: without a lock, too: mount" "$ok" set_up three rbd "$(image plain),$ceph_secret"
+says "guest: rbd: a wrong key while it is open" '*"Failure"*by another Secret*' set_up two rbd "$(image plain),$(secret key "$(<ceph/admin.key)")"
 says "guest: rbd: without a lock, too" '*"Failure"*already*' set_up two rbd "${by_ceph/ceph.test/$CEPH},\"image\":\"plain\",$ceph_secret"
 says "guest: rbd: the first is unharmed" "$ok" tear_down one rbd
 says "guest: rbd: and the third" "$ok" tear_down three rbd
