@@ -31,20 +31,7 @@ says "guest: cephfs: nobody listens" '*"Failure"*ceph.test:9*refuses*' set_up on
 says "guest: cephfs: a silent monitor" '*"Failure"*dead-ceph.test*' set_up one cephfs "${by_ceph/ceph/dead-ceph},$ceph_secret"
 says "guest: cephfs: nothing of a failure is left" '' mounted_types
 
-vendor=hasty
-install_driver cephfs '{"deadlines":{"mount":4,"unmount":4}}'
-says "guest: cephfs dropped: mount" "$ok" set_up hung cephfs "$by_ceph,$ceph_secret"
-says "guest: cephfs dropped: write" '' in_volume hung cephfs write data x
-drop_server ceph.test
-LIMIT=40 says "guest: cephfs dropped: another mount fails in time and names it" '*Failure*ceph.test*' set_up late cephfs "$by_ceph,$ceph_secret"
-LIMIT=40 says "guest: cephfs dropped: and when the kernel is left to wait" '*Failure*' \
-    set_up late cephfs "${by_ceph/'"connectTimeout":"1"'/'"connectTimeout":"0"'},$ceph_secret"
-LIMIT=40 says "guest: cephfs dropped: unmount returns" '*"status"*' tear_down hung cephfs
-says "guest: cephfs dropped: nothing is mounted" '' mounted_types
-says "guest: cephfs dropped: the pods are gone" '' sh -c "rmdir '$(target hung cephfs)' '$(target late cephfs)'"
-heal_server ceph.test
-LIMIT=120 says "guest: cephfs dropped: unmounted in the end" "$ok" in_the_end tear_down hung cephfs
-LIMIT=120 says "guest: cephfs dropped: it serves again" "$ok" in_the_end set_up back cephfs "$by_ceph,$ceph_secret"
-says "guest: cephfs dropped: let go" "$ok" tear_down back cephfs
+hasty cephfs
+falls_silent "guest: cephfs dropped" cephfs ceph.test "$by_ceph,$ceph_secret"
 vendor=example
 umount -l /srv/cephfs

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # cifs: the kernel's client against Samba, without mount.cifs.
 chapter "cifs"
-LIMIT=60 says "guest: smbd serves" '' quietly start_smb
+LIMIT=60 says "guest: smbd serves" '' quietly once start_smb
 name_server smb.test 127.0.2.1
 name_server dead-smb.test 127.0.2.9
 drop_server dead-smb.test

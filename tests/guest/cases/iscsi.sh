@@ -7,50 +7,6 @@ name_server iscsi-dead.test 127.0.7.9
 drop_server iscsi-dead.test
 vendor=hasty
 install_driver iscsi '{"deadlines":{"unmount":15}}'
-readonly IQN=iqn.2020-01.test:web IQN_CHAP=iqn.2020-01.test:chap
-readonly CHAP_PASSWORD='p,a"s'\''s $w!o\rd'
-
-# target IQN [USER PASSWORD]: one with two units, for everybody or for whom knows the password.
-target_with() {
-    local name=$1 disk lun=0 at
-    at=/sys/kernel/config/target/iscsi/$name/tpgt_1
-    mkdir -p "$at/np/0.0.0.0:3260" || return
-    for disk in disk0 disk1; do
-        mkdir -p "$at/lun/lun_$lun"
-        ln -s "/sys/kernel/config/target/core/iblock_0/${name##*:}-$disk" "$at/lun/lun_$lun/$disk"
-        lun=$((lun + 1))
-    done
-    echo 1 >"$at/attrib/generate_node_acls"
-    echo 0 >"$at/attrib/demo_mode_write_protect"
-    echo 0 >"$at/attrib/authentication"
-    if [[ -n ${2:-} ]]; then
-        printf %s "$2" >"$at/auth/userid"
-        printf %s "$3" >"$at/auth/password"
-        echo 1 >"$at/attrib/authentication"
-    fi
-    echo 1 >"$at/enable"
-}
-
-start_iscsi() {
-    local target disk at loop
-    mkdir -p /srv/iscsi /run/lock
-    modprobe -a configfs target_core_mod target_core_iblock iscsi_target_mod iscsi_tcp sd_mod crc32c_intel 2>/dev/null
-    mountpoint -q /sys/kernel/config || mount -t configfs c /sys/kernel/config || return
-    for target in web chap; do
-        for disk in disk0 disk1; do
-            truncate -s 16M "/srv/iscsi/$target-$disk"
-            loop=$(losetup -f --show "/srv/iscsi/$target-$disk")
-            at=/sys/kernel/config/target/core/iblock_0/$target-$disk
-            mkdir -p "$at"
-            echo "udev_path=$loop" >"$at/control"
-            echo "$target-$disk" >"$at/wwn/vpd_unit_serial"
-            echo 1 >"$at/enable"
-        done
-    done
-    target_with "$IQN" && target_with "$IQN_CHAP" alice "$CHAP_PASSWORD"
-    answers 3260
-}
-
 # Disks and sessions.
 iscsis() {
     ls /sys/class/iscsi_session 2>/dev/null
@@ -67,7 +23,7 @@ second="${web/iscsi.test/iscsi-2.test},\"lun\":\"1\""
 chap="\"targetPortal\":\"iscsi.test:3260\",\"iqn\":\"$IQN_CHAP\",\"chapAuthSession\":\"true\",\"timeout\":\"3\""
 user=$(secret node.session.auth.username alice)
 password=$(secret node.session.auth.password "$CHAP_PASSWORD")
-LIMIT=60 says "guest: LIO serves" '' quietly start_iscsi
+LIMIT=60 says "guest: LIO serves" '' quietly once start_iscsi
 says "guest: iscsi: without iscsid" '*"Failure"*systemctl enable --now iscsid*' stage iscsi "$web"
 iscsid
 device_life "guest: iscsi" iscsi "$web" iscsis

@@ -2,7 +2,7 @@
 # luks: the layer of encryption, on logical volumes. Such a volume is mounted by each pod's mount, because kubelet gives that alone
 # the passphrase.
 chapter "luks"
-LIMIT=60 says "guest: luks: a group" '' quietly start_lvm
+LIMIT=60 says "guest: luks: a group" '' quietly once start_lvm
 install_driver lvm '{}'
 passphrase='p,a"s'\''s $w!o\rd'
 sealed="$(volume sealed),\"size\":\"80Mi\",\"luks\":\"true\""

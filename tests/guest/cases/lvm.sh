@@ -2,7 +2,7 @@
 # lvm: logical volumes, linear and thin, without udev.
 chapter "lvm"
 
-LIMIT=60 says "guest: lvm: a group" '' quietly start_lvm
+LIMIT=60 says "guest: lvm: a group" '' quietly once start_lvm
 install_driver lvm '{}'
 linear="$(volume web-1),\"size\":\"100Mi\""
 device_life "guest: lvm linear" lvm "$linear" active

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # nfs: the kernel's client against the kernel's server, without mount.nfs.
 chapter "nfs"
-LIMIT=60 says "guest: knfsd serves" '' quietly start_nfs
+LIMIT=60 says "guest: knfsd serves" '' quietly once start_nfs
 name_server nfs.test 127.0.1.1
 name_server dead.test 127.0.1.9
 drop_server dead.test

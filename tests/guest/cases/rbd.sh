@@ -5,7 +5,7 @@ name_server ceph.test "$CEPH"
 name_server dead-ceph.test 127.0.6.9
 drop_server dead-ceph.test
 install_driver rbd '{}'
-says "guest: rbd: the cluster is reached" '' quietly reach_ceph
+says "guest: rbd: the cluster is reached" '' quietly once reach_ceph
 says "guest: rbd: none of its programs" '' sh -c 'command -v rbd ceph mount.ceph'
 
 ceph_key=$(<ceph/user.key)
@@ -146,21 +146,7 @@ says "guest: rbd: after a dead one the next is asked" "$ok" \
 says "guest: rbd: and lets go" "$ok" tear_down one rbd
 says "guest: rbd: nothing of a failure is left" '' mapped
 
-vendor=hasty
-install_driver rbd '{"deadlines":{"mount":4,"unmount":4}}'
-hasty="$(image plain),$ceph_secret"
-says "guest: rbd dropped: mount" "$ok" set_up hung rbd "$hasty"
-says "guest: rbd dropped: write" '' in_volume hung rbd write hasty x
-drop_server ceph.test
-LIMIT=40 says "guest: rbd dropped: another mount fails in time and names it" '*Failure*ceph.test*' set_up late rbd "$(image claimed),$ceph_secret"
-LIMIT=40 says "guest: rbd dropped: and when the kernel is left to wait" '*Failure*' \
-    set_up late rbd "${by_ceph/'"connectTimeout":"1"'/'"connectTimeout":"0"'},\"image\":\"claimed\",$ceph_secret"
-LIMIT=40 says "guest: rbd dropped: unmount returns" '*"status"*' tear_down hung rbd
-heal_server ceph.test
-LIMIT=60 says "guest: rbd dropped: unmounted in the end" "$ok" in_the_end tear_down hung rbd
-LIMIT=30 says "guest: rbd dropped: nothing is left" '' sh -c 'tries=0; while ls -d /dev/rbd[0-9]* 2>/dev/null >&2 && [ $tries -lt 50 ]; do sleep 0.2; tries=$((tries + 1)); done; ls -d /dev/rbd[0-9]* 2>/dev/null'
-says "guest: rbd dropped: the pods are gone" '' sh -c "rmdir '$(target hung rbd)' '$(target late rbd)'"
-LIMIT=60 says "guest: rbd dropped: it serves again" "$ok" in_the_end set_up back rbd "$hasty"
-says "guest: rbd dropped: what was written" x in_volume back rbd cat hasty
-says "guest: rbd dropped: let go" "$ok" tear_down back rbd
+hasty rbd
+LATE="$(image claimed),$ceph_secret" STAYS=yes falls_silent "guest: rbd dropped" rbd ceph.test "$(image plain),$ceph_secret"
+LIMIT=30 says "guest: rbd dropped: nothing is left" '' gone_in_the_end
 vendor=example

@@ -3,7 +3,6 @@
 
 # A group on a disk of memory.
 start_lvm() {
-    [[ ! -e /tmp/disk ]] || return 0
     truncate -s 1G /tmp/disk &&
         lvm_ vgcreate data "$(losetup --find --show /tmp/disk)" &&
         lvm_ lvcreate --yes --size 300M --type thin-pool --name pool data && lvm_ lvchange --activate n data/pool

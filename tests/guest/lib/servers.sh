@@ -1,6 +1,11 @@
 #!/usr/bin/env bash
 # The guest's servers. Sourced by tests/guest/test; each function returns when its server answers.
 
+# once FUNCTION: starts what it starts, unless a case before has.
+once() {
+    [[ -e /tmp/started-$1 ]] || { "$1" && : >"/tmp/started-$1"; }
+}
+
 # answers PORT: waits until somebody listens there.
 answers() {
     local tries=0
@@ -82,4 +87,23 @@ CONF
 start_dns() {
     dnsmasq --conf-file=/dev/null --no-resolv --no-hosts --user=root --pid-file=/run/dnsmasq.pid \
         --listen-address=127.0.0.53 --bind-interfaces --address=/nfs.svc.test/127.0.1.1
+}
+
+# NBD by nbd-server: an export that can be written, and one that cannot.
+start_nbd() {
+    mkdir -p /srv/nbd
+    truncate -s 16M /srv/nbd/web
+    truncate -s 1M /srv/nbd/frozen
+    cat >/srv/nbd/conf <<'CONF'
+[generic]
+    user = root
+    group = root
+[web]
+    exportname = /srv/nbd/web
+[frozen]
+    exportname = /srv/nbd/frozen
+    readonly = true
+CONF
+    nbd-server -C /srv/nbd/conf
+    answers 10809
 }

@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# The conformance kit on lvm, without udev.
+chapter "flexvol check: lvm"
+LIMIT=60 says "guest: flexvol check: a group" '' quietly once start_lvm
+install_driver lvm '{}'
+holds lvm --options "{$(volume checked),\"size\":\"20Mi\"}" --make-nodes

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# The conformance kit on nbd, nbd-server being the server.
+chapter "flexvol check: nbd"
+modprobe nbd nbds_max=2
+says "guest: flexvol check: nbd-server serves" '' quietly once start_nbd
+install_driver nbd '{}'
+holds nbd --options '{"server":"127.0.0.1","export":"web"}' "${SERVED[@]}"

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# The conformance kit on a driver whose server is the guest's. Sourced by tests/guest/test.
+
+# What is played of every driver. A file `check` in the job names more, in a line; all of them take minutes for each driver.
+CHECKED=(mount::two_pods unmount::works)
+CHECKED_SECONDS=180
+[[ ! -e check ]] || { read -ra CHECKED <check; CHECKED_SECONDS=6000; }
+# Of a driver with a server.
+SERVED=(--network host -t mount::backend_down)
+exec {shown}>&1
+
+# check DRIVER WORD...: says of each case that does not hold why.
+check() {
+    local driver=$1 case chosen=()
+    shift
+    for case in "${CHECKED[@]}"; do chosen+=(-t "$case"); done
+    modprobe overlay
+    ./flexvol check --format tap --output /tmp/checked --seed 1 --repeat 1 --jobs 1 "${chosen[@]}" "$@" \
+        "$PLUGINS/$vendor~$driver" 2>&1 | sed -u 's/^/#   /' >&"$shown"
+    awk '
+        /^not ok/ { bad = 1 }
+        /^(ok|1\.\.)/ { bad = 0 }
+        bad { print }
+        /^ok .*# SKIP/ { next }
+        /^ok / { held++ }
+        END { if (held < 2) print "only " held + 0 " cases hold" }' /tmp/checked
+}
+
+# holds DRIVER WORD...: one case of the guest, and how many of the kit it was.
+holds() {
+    local start=$EPOCHREALTIME
+    LIMIT=$CHECKED_SECONDS says "guest: flexvol check: $1" '' check "$@"
+    awk -v driver="$1" -v from="$start" -v to="$EPOCHREALTIME" '
+        /^ok .*# SKIP/ { skipped++; next }
+        /^ok / { held++ }
+        /^not ok / { failed++ }
+        END { printf "# flexvol check: %s: %d hold, %d do not, %d do not concern it, %.0f s\n", driver, held, failed, skipped, to - from }' /tmp/checked
+}
