@@ -41,8 +41,8 @@ pub fn main(mut arguments: Vec<OsString>) -> ExitCode {
     match face(&program) {
         Face::Admin => cli::main(arguments),
         Face::Driver { directory, name } => {
-            let arguments = arguments.split_off(arguments.len().min(1));
-            skeleton::main(|| personality(directory, &name, side_file(Path::new(&program))), &arguments)
+            let mut arguments = arguments.split_off(arguments.len().min(1));
+            skeleton::main(|| personality(directory, &name, side_file(Path::new(&program))), &mut arguments)
         }
     }
 }

@@ -94,9 +94,6 @@ impl OptionValue for String {
     const KIND: &'static str = "text";
 
     fn parse(text: &str) -> Result<Self, String> {
-        if text.contains('\0') {
-            return Err("holds a NUL byte".into());
-        }
         Ok(text.to_owned())
     }
 }
@@ -179,7 +176,7 @@ pub fn find<'a>(own: &'a BTreeMap<String, String>, spec: &OptionSpec) -> Result<
 /// The value of one option: given, else its default, else absent.
 pub fn value<T: OptionValue>(own: &BTreeMap<String, String>, spec: &OptionSpec) -> Result<T> {
     match find(own, spec)?.or(spec.default) {
-        Some(text) => T::parse(text).map_err(|why| malformed(spec, &why)),
+        Some(text) => without_nul(text).and_then(T::parse).map_err(|why| malformed(spec, &why)),
         None => T::absent().ok_or_else(|| {
             Failure::options(format!(
                 "option {:?} is missing: add it to flexVolume.options, e.g. {}: {:?}",
@@ -194,8 +191,13 @@ pub fn check_defaults(own: &BTreeMap<String, String>, specs: &[OptionSpec]) -> R
     refuse_unknown(own, specs)?;
     specs.iter().try_for_each(|spec| match find(own, spec)? {
         None => Ok(()),
-        Some(text) => (spec.check)(text).map_err(|why| malformed(spec, &why)),
+        Some(text) => without_nul(text).and_then(spec.check).map_err(|why| malformed(spec, &why)),
     })
+}
+
+/// Whatever the option is of: no path, no argument and no mount option can hold one.
+fn without_nul(text: &str) -> Result<&str, String> {
+    if text.contains('\0') { Err("holds a NUL byte".into()) } else { Ok(text) }
 }
 
 fn malformed(spec: &OptionSpec, why: &str) -> Failure {

@@ -134,6 +134,13 @@ impl Call {
         options_of!(self)
     }
 
+    /// Wipes the secrets out of memory: for who has used them.
+    pub fn forget_secrets(&mut self) {
+        if let Some(options) = self.options_mut() {
+            options.secrets.clear();
+        }
+    }
+
     /// The directory, of the verbs that have one on this node; `expandvolume` runs elsewhere.
     pub fn target(&self) -> Option<&TargetPath> {
         match self {

@@ -43,7 +43,7 @@ mod verb;
 pub use call::Call;
 pub use go_json::Malformed;
 pub use name::DriverName;
-pub use options::{Access, FsGroup, FsGroupSpelling, Options, PodRef};
+pub use options::{Access, FsGroup, FsGroupSpelling, Options, PodRef, SECRET};
 pub use reply::{Capabilities, Fields, Reply};
 pub use status::{DriverStatus, Outcome};
 pub use target::TargetPath;

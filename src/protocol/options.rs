@@ -20,7 +20,8 @@ use std::fmt;
 
 /// Whose keys begin with it: Kubernetes', in exactly this case. `KUBERNETES.IO/x` is a user's key.
 const PREFIX: &str = "kubernetes.io/";
-const SECRET: &str = "kubernetes.io/secret/";
+/// What the key of a secret begins with.
+pub const SECRET: &str = "kubernetes.io/secret/";
 const FS_TYPE: &str = "kubernetes.io/fsType";
 const READ_WRITE: &str = "kubernetes.io/readwrite";
 const VOLUME_NAME: &str = "kubernetes.io/pvOrVolumeName";

@@ -11,7 +11,8 @@
 //! 3. Which verb? One the driver does not have is `Not supported` whatever its arguments, because kubelet
 //!    remembers that answer; `init` is answered on the spot. Both need no file, no /proc and no second
 //!    process.
-//! 4. Everything else runs in a worker, a fork of this process, which parses, plans and executes. This
+//! 4. Everything else is parsed, and what came with secrets is taken out of argv, where everybody on the node could read
+//!    it for as long as this process lives. It runs in a worker, a fork of this process, which plans and executes. This
 //!    process waits: if the worker dies, hangs in the kernel past its deadline or is killed, it cleans up
 //!    after it and replies all the same.
 //! 5. One reply, one write(2), exit 0, whatever the reply says: on any other status kubelet logs the whole
@@ -25,12 +26,13 @@ use crate::driver_log::Entry;
 use crate::executor::{self, Subject};
 use crate::failure::{Failure, Result};
 use crate::plan::{Goal, Source, View};
-use crate::protocol::{Call, Reply, Verb};
+use crate::protocol::{Call, Reply, SECRET, Verb};
 use crate::secret::Redactor;
 use crate::settings::Settings;
 use crate::sys::deadline::Deadline;
 use crate::sys::reply_pipe::ReplyPipe;
-use crate::sys::{process, signal};
+use crate::sys::{memory, process, signal};
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -54,7 +56,7 @@ impl Personality {
 
 /// The whole life of a driver's process. `identify` is called once the reply pipe is safe, because it may
 /// fail, and before the working directory changes, because `argv[0]` may be relative to it.
-pub fn main(identify: impl FnOnce() -> Result<Personality>, arguments: &[OsString]) -> ExitCode {
+pub fn main(identify: impl FnOnce() -> Result<Personality>, arguments: &mut [OsString]) -> ExitCode {
     let pipe = ReplyPipe::take();
     pipe.reply_on_panic();
     // Before anything that takes time: without a handler, kubelet's stop would end this process without a
@@ -77,8 +79,8 @@ pub fn main(identify: impl FnOnce() -> Result<Personality>, arguments: &[OsStrin
 /// A call that was worth carrying out, and when that began.
 type CarriedOut = (Call, Instant);
 
-fn answer(personality: &Personality, arguments: &[OsString]) -> (Reply, Option<CarriedOut>) {
-    let Some((verb, arguments)) = arguments.split_first() else {
+fn answer(personality: &Personality, arguments: &mut [OsString]) -> (Reply, Option<CarriedOut>) {
+    let Some((verb, arguments)) = arguments.split_first_mut() else {
         let text = "no verb: kubelet calls a driver with init, mount, unmount and the like";
         return (Failure::call(text).into(), None);
     };
@@ -88,10 +90,14 @@ fn answer(personality: &Personality, arguments: &[OsString]) -> (Reply, Option<C
 /// Runs one verb: at once if it is `init` or none of the driver's, else supervised in a worker. Never panics,
 /// never prints.
 pub fn perform(personality: &Personality, verb: &OsStr, arguments: &[OsString]) -> Reply {
-    dispatch(personality, verb, arguments).0
+    dispatch(personality, verb, &mut arguments.to_vec()).0
 }
 
-fn dispatch(personality: &Personality, verb: &OsStr, arguments: &[OsString]) -> (Reply, Option<CarriedOut>) {
+fn dispatch(
+    personality: &Personality,
+    verb: &OsStr,
+    arguments: &mut [OsString],
+) -> (Reply, Option<CarriedOut>) {
     let Personality { driver, settings, .. } = personality;
     match Verb::parse(verb) {
         Some(verb) if driver::verbs(*driver, settings).contains(verb) => match verb {
@@ -103,17 +109,32 @@ fn dispatch(personality: &Personality, verb: &OsStr, arguments: &[OsString]) -> 
 }
 
 /// Parsed here and not in the worker, so that a call that is merely wrong costs no fork.
-fn carry_out(personality: &Personality, verb: Verb, arguments: &[OsString]) -> (Reply, Option<CarriedOut>) {
+fn carry_out(
+    personality: &Personality,
+    verb: Verb,
+    arguments: &mut [OsString],
+) -> (Reply, Option<CarriedOut>) {
     let started = Instant::now();
-    let call = match Call::parse(verb, arguments) {
+    memory::refuse_dumps();
+    let parsed = Call::parse(verb, arguments);
+    // Best effort: kubelet has shown them already, if only for a moment.
+    let _ = memory::forget_arguments(arguments, SECRET.as_bytes());
+    let call = match parsed {
         Ok(call) => call,
         Err(failure) => return (failure.into(), None),
     };
     let allowed = personality.settings.deadlines.of(verb);
     let names = (personality.driver.name(), personality.directory.as_deref());
-    let work = || work(personality, &call, Deadline::after(allowed));
-    let reply = supervise::supervise(&call, names, allowed, || storage(personality, &call), work);
-    (reply, Some((call, started)))
+    // The worker has a copy of all this memory, and ends without tidying it up.
+    let call = RefCell::new(call);
+    let work = || {
+        let reply = work(personality, &call.borrow(), Deadline::after(allowed));
+        call.borrow_mut().forget_secrets();
+        reply
+    };
+    let storage = || storage(personality, &call.borrow());
+    let reply = supervise::supervise(&call, names, allowed, storage, work);
+    (reply, Some((call.into_inner(), started)))
 }
 
 /// Where the content of the call's volume comes from, for a message.

@@ -14,6 +14,7 @@ use crate::failure::{Code, Failure};
 use crate::protocol::{Call, Reply, TargetPath, Verb};
 use crate::sys::process::Ended;
 use crate::sys::{process, signal};
+use std::cell::RefCell;
 use std::time::Duration;
 
 /// After the deadline the worker has this long to undo and reply before it is killed. With the 110 s of a
@@ -24,16 +25,19 @@ const GRACE: Duration = Duration::from_secs(10);
 const CLEAN_UP: Duration = Duration::from_secs(2);
 
 /// Runs `work` in a fork and brings back its reply, or one of our own within `allowed` and a grace. `driver`
-/// and `directory` (`vendor~driver`) are the driver's names; `storage` is what is waited for, if that is known.
+/// and `directory` (`vendor~driver`) are the driver's names; `storage` is what is waited for, if that is known. The call
+/// is not borrowed while `work` is done: that may forget what is secret of it.
 pub(super) fn supervise(
-    call: &Call,
+    call: &RefCell<Call>,
     (driver, directory): (&str, Option<&str>),
     allowed: Duration,
     storage: impl FnOnce() -> Option<String>,
     work: impl FnOnce() -> Reply,
 ) -> Reply {
-    let before = target(call).and_then(executor::mount_at);
-    let (failure, worker) = match run(work, allowed.saturating_add(GRACE)) {
+    let before = target(&call.borrow()).and_then(executor::mount_at);
+    let ended = run(work, allowed.saturating_add(GRACE));
+    let call = &*call.borrow();
+    let (failure, worker) = match ended {
         Ok(Ended::Replied(line)) => match Reply::from_line(&line) {
             Some(reply) => return reply,
             None => (broken("replied half"), Worker::Gone),
@@ -134,7 +138,7 @@ mod tests {
             panic!("boom")
         };
         let Reply::Failure(message) =
-            supervise(&call, ("tmpfs", None), Duration::from_secs(5), || None, work)
+            supervise(&RefCell::new(call.clone()), ("tmpfs", None), Duration::from_secs(5), || None, work)
         else {
             panic!()
         };

@@ -8,19 +8,29 @@ use std::os::fd::BorrowedFd;
 /// `QFI\xfb`.
 const MAGIC: &[u8] = b"QFI\xfb";
 
+/// What of the header is read.
+const HEADER: usize = 80;
+
 /// The incompatible feature of data that lies in another file.
 const EXTERNAL_DATA: u64 = 1 << 2;
 
 /// Fails unless `fd` is a qcow2 image that is all of itself: without a backing file and without a data file, which
 /// could be any file of the node.
 pub fn refuse_foreign_parts(fd: BorrowedFd<'_>) -> Result<()> {
-    let mut header = [0; 80];
+    let mut header = [0; HEADER];
     let length = read_at(fd, 0, &mut header).context("read the image's header")?;
-    let number = |at: usize| u64::from_be_bytes(header[at..at + 8].try_into().unwrap_or_default());
-    let version = u32::from_be_bytes(header[4..8].try_into().unwrap_or_default());
+    refuse_foreign_header(&header[..length])
+}
+
+/// The pure core: the same for what an image begins with.
+pub fn refuse_foreign_header(header: &[u8]) -> Result<()> {
+    let number = |at: usize| {
+        header.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |number| u64::from_be_bytes(*number))
+    };
+    let version = number(0) & u64::from(u32::MAX);
     let refused = |code, text: &str| Err(Failure::new(code, text).into());
     match version {
-        _ if length < 72 || !header.starts_with(MAGIC) => refused(
+        _ if header.len() < 72 || !header.starts_with(MAGIC) => refused(
             Code::Conflict,
             "it is no qcow2 image: use driver image, or imageFormat: raw of driver nbd, for a raw one",
         ),

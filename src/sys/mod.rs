@@ -27,6 +27,7 @@ pub mod limits;
 pub mod listing;
 pub mod lock;
 pub mod loop_device;
+pub mod memory;
 pub mod mount;
 pub mod mount_table;
 pub mod namespace;

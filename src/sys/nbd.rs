@@ -87,7 +87,7 @@ pub struct Served {
 
 /// What a server says of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Export {
+pub struct Export {
     size: u64,
     flags: u16,
     /// The least it reads or writes at a time.
@@ -169,7 +169,7 @@ impl Write for Talk<'_> {
 }
 
 /// The handshake, until the server serves the export of that name.
-fn greet(talk: &mut (impl Read + Write), name: &str) -> Result<Export> {
+pub fn greet(talk: &mut (impl Read + Write), name: &str) -> Result<Export> {
     let wrong = "who answers is no NBD server of today: check server and port";
     let mut greeting = [0; GREETING.len()];
     talk.read_exact(&mut greeting).map_err(|error| said_nothing(&error))?;

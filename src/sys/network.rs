@@ -132,7 +132,7 @@ fn query(id: u16, name: &str, kind: TYPE) -> Result<Vec<u8>> {
 }
 
 /// What a datagram says; `None` if it is no answer to this question.
-fn answer(id: u16, bytes: &[u8]) -> Option<Result<Vec<IpAddr>>> {
+pub fn answer(id: u16, bytes: &[u8]) -> Option<Result<Vec<IpAddr>>> {
     let packet = Packet::parse(bytes).ok().filter(|packet| packet.id() == id)?;
     Some(match packet.rcode() {
         RCODE::NoError => Ok(distinct(packet.answers.iter().filter_map(|record| match &record.rdata {

@@ -3,13 +3,16 @@
 use super::deadline::Deadline;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read as _, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 /// The least time a socket can be told to wait.
 const LEAST: Duration = Duration::from_millis(1);
+
+/// All that can come before an answer, and the answer.
+const MOST: u64 = 1 << 20;
 
 /// Executes a command and waits for its answer.
 pub fn execute(socket: &Path, command: &str, arguments: &Value, deadline: &Deadline) -> Result<()> {
@@ -28,12 +31,14 @@ pub fn execute(socket: &Path, command: &str, arguments: &Value, deadline: &Deadl
     Ok(())
 }
 
-/// Events and the greeting come between.
-fn answer(lines: &mut impl BufRead) -> Result<()> {
+/// Events and the greeting come between. Whoever says more than an answer can be is no longer listened to: the program
+/// reads a tenant's image and may be what that makes of it.
+pub fn answer(lines: &mut impl BufRead) -> Result<()> {
+    let mut lines = lines.take(MOST);
     loop {
         let mut line = String::new();
         if lines.read_line(&mut line)? == 0 {
-            bail!("it hung up");
+            bail!("it hung up or did not come to the point");
         }
         let message: Value = serde_json::from_str(&line)?;
         if message.get("return").is_some() {
@@ -82,6 +87,8 @@ mod tests {
         assert!(refused.unwrap_err().ends_with("to quit: no such node"));
         assert!(outcome(&["{\"return\": {}}\n"]).is_err());
         let deadline = Deadline::after(Duration::from_secs(1));
+        let events = std::io::repeat(b' ');
+        assert!(answer(&mut BufReader::new(events)).is_err(), "one line without an end");
         assert!(execute(Path::new("/nowhere"), "quit", &json!({}), &deadline).is_err());
     }
 }

@@ -1,17 +1,45 @@
 //! The bare system calls no crate offers in a safe form. Nothing else in the crate is `unsafe`.
 #![allow(
     unsafe_code,
-    reason = "ioctls of loop(4), ptrace(2), sigaction(2) and pre_exec have no safe form; all are here"
+    reason = "ioctls of loop(4), ptrace(2), sigaction(2), pre_exec and an allocator have no safe form; all are here"
 )]
 
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr;
+
+/// The system's allocator, but whatever is given back is zeros: a secret may have been in it, also in what a library
+/// had copied.
+#[derive(Debug)]
+pub struct Wiping;
+
+// SAFETY: each call is System's own with the same layout. What is given back belongs to nobody else any more, so it may
+// be written to. realloc is the trait's own: it allocates, copies and gives back through this.
+unsafe impl GlobalAlloc for Wiping {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are those System wants.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: so many bytes at the pointer were allocated with this layout and are still.
+        unsafe {
+            libc::explicit_bzero(pointer.cast(), layout.size());
+            System.dealloc(pointer, layout);
+        }
+    }
+}
 
 /// `struct loop_info64` of linux/loop.h.
 #[repr(C)]

@@ -8,14 +8,17 @@ mod support;
 #[path = "../support/trust/mod.rs"]
 mod trust;
 
+mod canary;
 mod cephfs;
 mod check;
 mod dropped;
 mod git;
 mod glusterfs;
+mod least;
 mod node;
 mod peers;
 mod sshd;
 mod sshfs;
 mod stores;
+mod subjects;
 mod trust_scenarios;

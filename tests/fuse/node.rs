@@ -47,7 +47,7 @@ pub(crate) fn sh(script: &str) -> String {
 }
 
 /// A server that ends with the test.
-pub(crate) struct Server(Child);
+pub(crate) struct Server(pub(crate) Child);
 
 impl Server {
     /// Starts a program and waits until its port is open.
@@ -90,8 +90,12 @@ impl Node {
 
     /// With so many seconds for a mount and an unmount.
     pub(crate) fn within(driver: &'static str, mount: u64, unmount: u64) -> Self {
-        let side_file = json!({"deadlines": {"mount": mount, "unmount": unmount, "other": 5}}).to_string();
-        let plugin = Plugin::new(format!("flexvol~{driver}"), driver, Some(&side_file));
+        Self::installed(driver, &json!({"deadlines": {"mount": mount, "unmount": unmount, "other": 5}}))
+    }
+
+    /// With a side file of its own.
+    pub(crate) fn installed(driver: &'static str, side_file: &Value) -> Self {
+        let plugin = Plugin::new(format!("flexvol~{driver}"), driver, Some(&side_file.to_string()));
         fs::set_permissions(plugin.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         Self { plugin, driver, groups: groups() }
     }
@@ -120,6 +124,11 @@ impl Node {
 
     pub(crate) fn start(&self, target: &Path, options: &Value) -> Running {
         self.plugin.call(["mount", target.to_str().unwrap(), &options.to_string()]).start()
+    }
+
+    /// A call by way of a program that executes it.
+    pub(crate) fn through(&self, wrapper: &[&str], arguments: &[&str]) -> Run {
+        self.plugin.through(wrapper, arguments).run()
     }
 
     pub(crate) fn mount(&self, target: &Path, options: &Value) -> Run {

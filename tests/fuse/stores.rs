@@ -11,6 +11,11 @@ pub(crate) const STORE: &str = "http://127.0.0.1:5000";
 
 /// rclone's own server of a protocol, where `web` has [`PASSWORD`].
 pub(crate) fn serve(protocol: &str, directory: &str, port: u16) -> Server {
+    serve_with(protocol, directory, port, PASSWORD)
+}
+
+/// The same with another password.
+pub(crate) fn serve_with(protocol: &str, directory: &str, port: u16, password: &str) -> Server {
     let address = format!("127.0.0.1:{port}");
     let words = [
         "serve",
@@ -23,7 +28,7 @@ pub(crate) fn serve(protocol: &str, directory: &str, port: u16) -> Server {
         "--user",
         "web",
         "--pass",
-        PASSWORD,
+        password,
     ];
     Server::start("rclone", &words, port)
 }

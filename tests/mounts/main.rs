@@ -14,6 +14,7 @@ mod layers;
 mod qcow2;
 mod shared;
 mod support;
+mod swaps;
 mod trust_scenarios;
 mod unmount;
 
