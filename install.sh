@@ -19,6 +19,7 @@ use() {
     --prefix=*) [ $# = 1 ] || die "nothing can follow --prefix=DIR"; put "${1#*=}" ;;
     *) exec "$binary" "$@" ;;
     esac
+    exit
 }
 
 # The program below directory $1, and what belongs to it. It is renamed into place: a running one is not overwritten.

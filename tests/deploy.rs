@@ -293,9 +293,10 @@ fn at_rest_it_neither_wakes_nor_grows() {
         }
         switches.1.elapsed() > Duration::from_secs(2)
     });
-    let kibibytes = field("VmRSS:");
+    // Its own; pages of the program are the page cache's, whatever the linker puts beside each other.
+    let kibibytes = field("RssAnon:");
     println!("{kibibytes} KiB at rest");
-    assert!(kibibytes <= 4096, "{kibibytes} KiB");
+    assert!(kibibytes <= 512, "{kibibytes} KiB");
 }
 
 #[test]
