@@ -384,8 +384,9 @@ fn node(number: u32) -> PathBuf {
 fn open_node(number: u32, mode: OFlags) -> Result<Option<OwnedFd>> {
     let path = node(number);
     let fd = match open(&path, mode | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty()) {
-        Err(Errno::NOENT | Errno::NXIO | Errno::NODEV | Errno::BUSY) => return Ok(None),
-        Err(Errno::ACCESS | Errno::ROFS) if mode.contains(OFlags::RDWR) => return Ok(None),
+        Err(Errno::NOENT | Errno::NXIO | Errno::NODEV) => return Ok(None),
+        // The kernel may keep what is mounted from being written to.
+        Err(Errno::ACCESS | Errno::ROFS | Errno::BUSY) if mode.contains(OFlags::RDWR) => return Ok(None),
         fd => fd.with_context(|| format!("open {}", path.display()))?,
     };
     let stat = fstat(&fd).with_context(|| format!("stat {}", path.display()))?;
@@ -419,7 +420,8 @@ fn bound_numbers() -> io::Result<Vec<u32>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir("/sys/block")? {
         let entry = entry?;
-        if entry.path().join("loop").exists() {
+        // Not `exists`, which takes every error for a no: a device that is overlooked is made a second time.
+        if entry.path().join("loop").try_exists()? {
             numbers.extend(entry.file_name().to_str().and_then(number_in));
         }
     }

@@ -86,7 +86,8 @@ fn bind_of_a_file() {
 
 /// A driver's volume with what a pod once wrote.
 fn kept(target: &Path) {
-    assert_eq!(fs::read_to_string(target.join("data")).unwrap(), "precious");
+    let data = fs::read_to_string(target.join("data"));
+    assert_eq!(data.unwrap_or_else(|error| panic!("{}: {error}", target.display())), "precious");
 }
 
 fn fill(target: &Path) {

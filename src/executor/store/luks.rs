@@ -51,8 +51,9 @@ pub(super) fn path(id: &Id) -> PathBuf {
     Path::new("/dev/mapper").join(name(id))
 }
 
+/// Whether it may be open: what cannot be told is looked at again by who uses it.
 pub(super) fn is_open(id: &Id) -> bool {
-    path(id).exists()
+    path(id).try_exists().unwrap_or(true)
 }
 
 /// Whether the device below holds a layer nobody has written to.

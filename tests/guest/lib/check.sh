@@ -7,7 +7,6 @@ CHECKED_SECONDS=180
 [[ ! -e check ]] || { read -ra CHECKED <check; CHECKED_SECONDS=6000; }
 # Of a driver with a server.
 SERVED=(--network host -t mount::backend_down)
-exec {shown}>&1
 
 # check DRIVER WORD...: says of each case that does not hold why.
 check() {
