@@ -291,3 +291,33 @@ fn an_error_text_is_explained() {
     asked.stdin.take().unwrap().write_all(event.as_bytes()).unwrap();
     assert_eq!(told(&asked.wait_with_output().unwrap()).1, text);
 }
+
+/// A terminal of script(1) sees who works; a pipe sees nothing of it.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "tests start programs and write files")]
+fn a_terminal_sees_who_works_while_it_takes_long() {
+    let name = "a_terminal_sees_who_works_while_it_takes_long";
+    if !nix::unistd::geteuid().is_root() || which::which("script").is_err() {
+        return println!("SKIP {name}: needs root for a mount namespace, and script(1)");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let settings = directory.path().join("exec.json");
+    let text = r#"{"driver":"exec","exec":{"commands":{"mount":["/bin/sleep","3"]}}}"#;
+    std::fs::write(&settings, text).unwrap();
+    let target = directory.path().join("target");
+    let run = format!(
+        "{} run exec mount {} --settings {} 2>&1",
+        env!("CARGO_BIN_EXE_flexvol"),
+        target.display(),
+        settings.display()
+    );
+    let seen = |words: &[&str]| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--mount", "--propagation", "private"]).args(words);
+        String::from_utf8_lossy(&unshare.stdin(Stdio::null()).output().unwrap().stdout).into_owned()
+    };
+    let shown = seen(&["script", "-qec", &run, "/dev/null"]);
+    assert!(shown.contains("sleep is at work"), "{shown:?}");
+    let piped = seen(&["sh", "-c", &run]);
+    assert!(!piped.contains("at work"), "{piped:?}");
+}

@@ -3,6 +3,7 @@
 mod shown;
 
 use super::call_arguments::VolumeArguments;
+use super::progress;
 use super::screen::Screen;
 use super::{NOT_SUPPORTED, driver_dir};
 use crate::kubelet::{Asked, Caller, Captured, Diagnosis, Run, Verdict};
@@ -83,7 +84,10 @@ impl CallDriver {
         let verb = self.verb.clone().unwrap_or_default();
         let mut arguments = self.volume.complete(&verb, &self.arguments, self.pod())?;
         arguments.insert(0, verb);
-        let result = self.call(&executable, arguments)?;
+        let progress = progress::show(screen);
+        let result = self.call(&executable, arguments);
+        drop(progress);
+        let result = result?;
         self.show(&result, screen)?;
         Ok(result.status())
     }

@@ -32,6 +32,7 @@ mod plan;
 mod pod;
 mod probe;
 mod probing;
+mod progress;
 mod record;
 mod report;
 mod run;

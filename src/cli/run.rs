@@ -3,7 +3,7 @@
 use super::call_arguments::CallArguments;
 use super::capabilities;
 use super::screen::Screen;
-use super::{NOT_SUPPORTED, say};
+use super::{NOT_SUPPORTED, progress, say};
 use crate::driver::{self, Driver};
 use crate::failure::{Code, Failure};
 use crate::protocol::{Call, Fields, Reply, Verb};
@@ -33,7 +33,9 @@ pub(super) struct RunCall {
 impl RunCall {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
         let (personality, arguments) = (self.call.personality()?, self.call.arguments()?);
+        let progress = progress::show(screen);
         let reply = skeleton::perform(&personality, &self.call.verb, &arguments);
+        drop(progress);
         if screen.wants_json() {
             screen.text(&reply.to_line())?;
             return Ok(status(&reply));

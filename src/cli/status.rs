@@ -171,7 +171,7 @@ fn health(volume: &Volume) -> (&'static str, Option<String>) {
 }
 
 /// With a fitting unit and at most three digits.
-fn bytes(size: u64) -> String {
+pub(super) fn bytes(size: u64) -> String {
     let (mut size, mut units) = (u128::from(size) * 10, ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].into_iter());
     let mut unit = units.next().unwrap_or_default();
     while size >= 10_240 {

@@ -33,6 +33,7 @@ pub mod mount_table;
 pub mod namespace;
 pub mod nbd;
 pub mod network;
+pub mod onlooker;
 pub mod owner;
 mod packages;
 pub mod partition;

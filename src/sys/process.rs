@@ -228,7 +228,7 @@ fn stat_field<T: std::str::FromStr>(pid: i32, number: usize) -> Option<T> {
 }
 
 /// SIGTERM when the parent ends, however it does; at once if it has ended already.
-fn end_with(parent: rustix::process::Pid) {
+pub(super) fn end_with(parent: rustix::process::Pid) {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
     if rustix::process::getppid() != Some(parent) {
         raw::end();

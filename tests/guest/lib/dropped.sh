@@ -26,6 +26,9 @@ falls_silent() {
     user=
     [[ -z $used ]] || hangs hung "$driver"
     drop_server "$server"
+    [[ $driver != nfs ]] ||
+        LIMIT=$allowed says "$name: doctor tells which volume hangs" "*volume-hung*mend*server*" \
+            ./flexvol doctor --check volumes --plugin-dir "$PLUGINS" --kubelet-root "$KUBELET" --no-init
     LIMIT=$allowed says "$name: another mount fails in time and names it" "*Failure*$server*" set_up late "$driver" "$late"
     LIMIT=$allowed says "$name: and when the kernel is left to wait" "*Failure*@($server|$(address_of "$server"))*" \
         set_up late "$driver" "${late/'"connectTimeout":"1"'/'"connectTimeout":"0"'}"
