@@ -116,7 +116,7 @@ impl Session {
     pub fn units(&self) -> Vec<Unit> {
         let targets = entries(&self.0.join("device")).into_iter().filter(|path| begins(path, "target"));
         let units = targets.flat_map(|target| entries(&target));
-        units.filter(|path| path.join("scsi_level").try_exists().unwrap_or(true)).map(Unit).collect()
+        units.filter(|path| path.join("scsi_level").exists()).map(Unit).collect()
     }
 
     /// Ends it, however its server fares.
