@@ -2,6 +2,7 @@
 
 use super::probing::printable;
 use super::screen::{Screen, Tone};
+use super::which_volumes::{WhichVolumes, asked_for};
 use crate::deploy::tail::Tail;
 use crate::driver_log::{self, Entry};
 use crate::sys::{append, files, signal};
@@ -35,15 +36,8 @@ Examples:
 
 Exit status: 0 done, also if there is no such line, 1 failed, 2 wrong usage.")]
 pub(super) struct Logs {
-    /// Only calls for this pod: a part of its namespace/name or uid
-    #[arg(long, value_name = "POD")]
-    pod: Option<String>,
-    /// Only calls for volumes of this name, or a part of it
-    #[arg(long, value_name = "VOLUME")]
-    volume: Option<String>,
-    /// Only calls of this driver: a part of vendor/driver
-    #[arg(long, value_name = "DRIVER")]
-    driver: Option<String>,
+    #[command(flatten)]
+    which: WhichVolumes,
     /// Only calls with this id
     #[arg(long, value_name = "ID")]
     id: Option<String>,
@@ -92,22 +86,20 @@ impl Logs {
 
     /// The ids of the volumes that the asked pod has: only `mount` names it.
     fn ids(&self, entries: impl Iterator<Item = Entry>) -> BTreeSet<String> {
-        let Some(pod) = &self.pod else { return BTreeSet::new() };
+        let Some(pod) = &self.which.pod else { return BTreeSet::new() };
         let of_pod =
             entries.filter(|entry| entry.pod.as_ref().is_some_and(|name| name.contains(pod.as_str())));
         of_pod.filter_map(|entry| entry.id).collect()
     }
 
     fn wants(&self, entry: &Entry, ids: &BTreeSet<String>) -> bool {
-        let holds = |asked: &Option<String>, text: Option<&String>| {
-            asked.as_ref().is_none_or(|asked| text.is_some_and(|text| text.contains(asked.as_str())))
-        };
-        let of_pod = self.pod.is_none() || entry.id.as_ref().is_some_and(|id| ids.contains(id));
+        let WhichVolumes { pod, volume, driver } = &self.which;
+        let of_pod = pod.is_none() || entry.id.as_ref().is_some_and(|id| ids.contains(id));
         // Both spellings of a driver are known to people.
-        let driver = self.driver.as_ref().map(|driver| driver.replace('/', "~"));
+        let driver = driver.as_ref().map(|driver| driver.replace('/', "~"));
         of_pod
-            && holds(&self.volume, entry.volume.as_ref())
-            && holds(&driver, Some(&entry.driver))
+            && asked_for(volume.as_deref(), entry.volume.as_deref().as_slice())
+            && asked_for(driver.as_deref(), &[&entry.driver])
             && self.id.as_ref().is_none_or(|id| entry.id.as_ref() == Some(id))
             && (!self.failed || entry.outcome == "Failure")
     }

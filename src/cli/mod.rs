@@ -42,6 +42,7 @@ mod trial;
 mod uninstall;
 mod validate;
 mod watch;
+mod which_volumes;
 
 use crate::failure::{Failure, one_line};
 use anyhow::Result;

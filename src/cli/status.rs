@@ -2,6 +2,7 @@
 
 use super::probing::printable;
 use super::screen::{Screen, Tone};
+use super::which_volumes::{WhichVolumes, asked_for};
 use crate::driver_log;
 use crate::inventory::{self, Volume};
 use crate::sys::signal;
@@ -38,15 +39,8 @@ Examples:
 
 Exit status: 0 all of them are alive, 1 one is not, 2 wrong usage.")]
 pub(super) struct Status {
-    /// Only volumes of this pod: a part of its namespace/name or uid
-    #[arg(long, value_name = "POD")]
-    pod: Option<String>,
-    /// Only volumes of this name, or a part of it
-    #[arg(long, value_name = "VOLUME")]
-    volume: Option<String>,
-    /// Only volumes of this driver: a part of vendor/driver
-    #[arg(long, value_name = "DRIVER")]
-    driver: Option<String>,
+    #[command(flatten)]
+    which: WhichVolumes,
     /// kubelet's own directory; may be repeated [default: those of all that run, are mounted or recorded]
     #[arg(long, value_name = "DIR")]
     kubelet_root: Vec<PathBuf>,
@@ -89,13 +83,11 @@ impl Status {
     }
 
     fn wants(&self, volume: &Volume) -> bool {
-        let holds = |asked: &Option<String>, texts: &[&str]| {
-            asked.as_ref().is_none_or(|asked| texts.iter().any(|text| text.contains(asked.as_str())))
-        };
-        let or_empty = |text: &Option<String>| text.clone().unwrap_or_default();
-        holds(&self.pod, &[&or_empty(&volume.pod), &or_empty(&volume.uid)])
-            && holds(&self.volume, &[&volume.name])
-            && holds(&self.driver, &[&volume.driver_name(), &volume.driver])
+        let WhichVolumes { pod, volume: name, driver } = &self.which;
+        let or_empty = |text: &'_ Option<String>| text.clone().unwrap_or_default();
+        asked_for(pod.as_deref(), &[&or_empty(&volume.pod), &or_empty(&volume.uid)])
+            && asked_for(name.as_deref(), &[&volume.name])
+            && asked_for(driver.as_deref(), &[&volume.driver_name(), &volume.driver])
     }
 }
 

@@ -1,0 +1,22 @@
+//! Which volumes are asked for, by parts of their names: of `status` and `logs`.
+
+use clap::Args;
+
+/// Of nothing that is left out anything is asked.
+#[derive(Args)]
+pub(super) struct WhichVolumes {
+    /// Only volumes of this pod: a part of its namespace/name or uid
+    #[arg(long, value_name = "POD")]
+    pub(super) pod: Option<String>,
+    /// Only volumes of this name, or a part of it
+    #[arg(long, value_name = "VOLUME")]
+    pub(super) volume: Option<String>,
+    /// Only volumes of this driver: a part of vendor/driver
+    #[arg(long, value_name = "DRIVER")]
+    pub(super) driver: Option<String>,
+}
+
+/// Whether what is asked for, if anything, is a part of any of the texts.
+pub(super) fn asked_for(asked: Option<&str>, texts: &[&str]) -> bool {
+    asked.is_none_or(|asked| texts.iter().any(|text| text.contains(asked)))
+}
