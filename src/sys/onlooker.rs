@@ -73,9 +73,7 @@ pub struct AtWork {
 /// there is none, or no /proc.
 pub fn youngest_of(ancestor: u32) -> Option<AtWork> {
     let us = std::process::id();
-    let processes = fs::read_dir("/proc").ok()?.flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let below = pids.filter(|pid| descends(*pid, ancestor, us));
+    let below = process::all().filter(|pid| descends(*pid, ancestor, us));
     let youngest = below.max_by_key(|pid| (process::started(*pid), *pid))?;
     let name = fs::read_to_string(format!("/proc/{youngest}/comm")).ok()?;
     let io = fs::read_to_string(format!("/proc/{youngest}/io")).unwrap_or_default();

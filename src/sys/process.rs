@@ -117,9 +117,13 @@ pub fn namespace() -> u64 {
 /// Those alive and those not yet reaped.
 fn children() -> Vec<Pid> {
     let us = std::process::id();
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| parent_of(*pid) == Some(us)).map(Pid::from_raw).collect()
+    all().filter(|pid| parent_of(*pid) == Some(us)).map(Pid::from_raw).collect()
+}
+
+/// The numbers of all processes; none without /proc.
+pub(super) fn all() -> impl Iterator<Item = i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// Who started a process, or has taken it over since; `None` if there is none of that number.
@@ -174,12 +178,11 @@ pub fn is_zombie(pid: i32) -> bool {
 /// Those that run a program of this name, of which the kernel knows 15 bytes, and have this among their words.
 pub fn running(name: &str, word: &str) -> Vec<i32> {
     let name = name.get(..15).unwrap_or(name);
-    let pids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let is_called = |pid: &i32| {
         std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
     };
-    pids.filter(is_called)
+    all()
+        .filter(is_called)
         .filter(|pid| !is_zombie(*pid) && command_line(*pid).is_some_and(|line| line.contains(word)))
         .collect()
 }

@@ -1,18 +1,17 @@
 //! Who uses a mount: for the message of an unmount that fails, never to decide anything.
 
+use super::process;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// ` by nginx (pid 123), bash (pid 7)`, or nothing if nobody is found: another mount namespace can hold it
 /// unseen.
 pub fn of(target: &Path) -> String {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let users: Vec<_> = pids.filter(|pid| uses(*pid, target)).map(describe).take(3).collect();
+    let users: Vec<_> = process::all().filter(|pid| uses(*pid, target)).map(describe).take(3).collect();
     if users.is_empty() { String::new() } else { format!(" by {}", users.join(", ")) }
 }
 
-fn uses(pid: u32, target: &Path) -> bool {
+fn uses(pid: i32, target: &Path) -> bool {
     let base = PathBuf::from(format!("/proc/{pid}"));
     let below = |link: PathBuf| fs::read_link(link).is_ok_and(|path| path.starts_with(target));
     let files = fs::read_dir(base.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -22,7 +21,7 @@ fn uses(pid: u32, target: &Path) -> bool {
         || files.into_iter().any(below)
 }
 
-fn describe(pid: u32) -> String {
+fn describe(pid: i32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     format!("{} (pid {pid})", name.trim())
 }
