@@ -85,8 +85,8 @@ pub fn unmount(target: &TargetPath) -> Result<()> {
 }
 
 fn is_dead(place: &Place) -> bool {
-    let asked = vital_signs::of(&[place.path().to_owned()], PATIENCE);
-    place.pulse(PATIENCE) == Pulse::Dead || matches!(asked.as_deref(), Ok([vital_signs::Vitals::Dead(_)]))
+    let asked = || vital_signs::of(&[place.path().to_owned()], PATIENCE);
+    place.pulse(PATIENCE) == Pulse::Dead || matches!(asked().as_deref(), Ok([vital_signs::Vitals::Dead(_)]))
 }
 
 /// Nothing is mounted any more: what else there was of it goes, too.
