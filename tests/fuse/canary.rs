@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 /// So much of a secret counts as it.
 const PART: usize = 8;
 
-/// Where programs leave things. What servers and the test itself have is below the test's own directory.
-const PLACES: &str = "/run /var/log /var/lib/flexvol /var/cache/davfs2 /var/tmp /dev/shm /root/.cache/rclone /root/.config/rclone /root/.davfs2";
+/// Where programs leave things, as the shell reads it. What servers and the test itself have is below the test's own directory.
+const PLACES: &str = "/run /var/log /var/lib/flexvol /var/cache/davfs2 /var/tmp /dev/shm ~root/.cache/rclone ~root/.config/rclone ~root/.davfs2";
 
 fn canary() -> String {
     std::iter::repeat_with(fastrand::alphanumeric).take(4 * PART).collect()
