@@ -21,4 +21,5 @@ mod sshd;
 mod sshfs;
 mod stores;
 mod subjects;
+mod systemd;
 mod trust_scenarios;
