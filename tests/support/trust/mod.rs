@@ -11,7 +11,8 @@
 //!
 //! After each, [`Inventory`] says what is left: mounts, loop devices, processes, control groups, files, records,
 //! locks, hidden directories. In the gate a sample is tried, by a fixed seed; with `FULL=1` in the environment all
-//! there is; `FLEXVOL_KIND` names one of `crash`, `fault`, `race` and `endurance`, where no other is wanted. Every run adds a line to the file that `FLEXVOL_TRUST` names, of which the page of results is made.
+//! there is. `FLEXVOL_KIND` names one of `crash`, `fault`, `race` and `endurance`, where no other is wanted. Every run
+//! adds a line to the file that `FLEXVOL_TRUST` names, of which the page of results is made.
 #![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
 
 mod alone;
