@@ -216,6 +216,7 @@ fn daemon(target: &TargetPath, options: &CephfsOptions, flags: MountFlags, key: 
         ]
         .into(),
         servers: options.monitors.0.iter().map(|(host, _)| host.clone()).collect(),
+        futile: "ceph client failed with",
         ..fuse::daemon("ceph-fuse", &format!("{addresses}:{path}"), target, flags)
     }
 }

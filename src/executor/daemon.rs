@@ -121,11 +121,12 @@ fn started(node: &Node<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
     loop {
         // Before the look: who ended in between has mounted by then, or never will.
         let ended = running.ended()?;
-        if is_served(&place, MOMENT.min(node.deadline.remaining())) {
-            if !daemon.futile.is_empty() && running.words().contains(daemon.futile) {
-                let text = format!("{} does not answer:{}", daemon.from, said(&running));
-                return Err(Failure::new(Code::NotFound, text).into());
-            }
+        let served = is_served(&place, MOMENT.min(node.deadline.remaining()));
+        if ended.is_none() && has_given_up(daemon, &running) {
+            let text = format!("{} gave up {}:{}", daemon.program, daemon.from, said(&running));
+            return Err(Failure::new(Code::NotFound, text).into());
+        }
+        if served {
             let restricted = mount::restrict(&place, daemon.flags, Way::Detached);
             // Some mount before they know that there is nothing to mount.
             if restricted.is_ok() || matches!(place.look(), Ok(Look::Mount(_))) {
@@ -145,6 +146,11 @@ fn started(node: &Node<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
         }
         std::thread::sleep(TICK);
     }
+}
+
+/// Whether it goes on and has nothing to serve.
+fn has_given_up(daemon: &Daemon, running: &Running) -> bool {
+    !daemon.futile.is_empty() && running.words().contains(daemon.futile)
 }
 
 /// Whether the mount is there and answers.

@@ -35,7 +35,8 @@ pub struct Daemon {
     pub stdin: Option<Content>,
     /// Whether it gets a directory on disk for what it has to keep meanwhile, gone with the unmount.
     pub scratch: bool,
-    /// What it says when it mounts although the server does not answer; empty if it does not do that.
+    /// What it says when it has given up and goes on all the same: davfs2 mounts although the server does not answer,
+    /// ceph-fuse waits for a thread of its own. Empty for one that ends.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub futile: &'static str,
     /// The private file that it writes its last words to, if it cannot say them aloud. It is in a memory of its own

@@ -57,6 +57,7 @@ fn none_is_mounted(node: &Node, options: &[(&str, Value, &str)]) {
         let failure = run.failure();
         assert!(failure.contains("127.0.0.1") && failure.contains(said), "{what}: {failure}");
         assert!(run.took < Duration::from_secs(7), "{what}: {:?}", run.took);
+        assert!(!failure.contains("waiting for"), "{what} is known only by the deadline: {failure}");
         assert_eq!(mounts_at(&pod(number)), 0);
     }
     node.is_clean(&["ceph-fuse"]);
@@ -78,6 +79,7 @@ fn it_lives_and_dies_with_a_cluster() {
                 ("path", wrong("path", "none"), "No such file or directory"),
                 ("user", wrong("user", "nobody"), "(13) Permission denied"),
                 ("key", wrong("kubernetes.io/secret/key", &base64(&key("admin"))), "(13) Permission denied"),
+                ("no key", wrong("kubernetes.io/secret/key", &base64("none")), "Malformed input"),
                 ("file system", wrong("fsName", "none"), "No such file or directory"),
                 ("port", wrong("monitors", "127.0.0.1:1"), "refuses connections to port 1"),
             ],
