@@ -174,10 +174,10 @@ impl Place<'_> {
         baseline.holds();
     }
 
-    /// The file of a lock that nobody holds goes with the next call: only who has it locked may remove it. And an
-    /// installer's driver is the old or the new one, whole.
+    /// The file of a lock that nobody holds goes with the next call: only who has it locked may remove it. So does what is
+    /// noted of an mkfs that did not come to its end. And an installer's driver is the old or the new one, whole.
     fn may_stay(&self, change: &str) -> bool {
-        change.contains("/run/flexvol/locks/")
+        ["/run/flexvol/locks/", "/run/flexvol/unfinished"].iter().any(|place| change.contains(place))
             || (self.volume.speaks == Speaks::Admin && !change.contains("/.flexvol-"))
     }
 
