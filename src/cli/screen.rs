@@ -1,7 +1,7 @@
 //! Where commands print: text in colour or not, tables, or JSON.
 
 use crate::failure::one_line;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write};
@@ -62,10 +62,13 @@ impl Screen {
     pub(super) fn text(&mut self, text: &str) -> Result<()> {
         if self.looks_on == LooksOn::AtPassing {
             self.looks_on = LooksOn::Somebody;
-            self.out.write_all(b"\r\x1b[K")?;
+            self.put(b"\r\x1b[K")?;
         }
-        self.out.write_all(text.as_bytes())?;
-        Ok(self.out.flush()?)
+        self.put(text.as_bytes())
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.out.write_all(bytes).and_then(|()| self.out.flush()).context("write to standard output")
     }
 
     /// Prints one line.

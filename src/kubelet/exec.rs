@@ -60,8 +60,6 @@ pub enum Reader {
     All,
     /// Not at all: nobody holds the reading end, as after a restart of kubelet.
     Closed,
-    /// Not after this time, counted from the start.
-    ClosedAfter(Duration),
     /// A few bytes after each pause as long as the driver runs, from a pipe that holds no more than the kernel
     /// must; then the rest.
     Slow {
@@ -346,15 +344,6 @@ pub(super) mod tests {
         assert!(script.dir.path().join("pipe").exists());
         assert!(run.output.is_empty() && run.unheard && run.disturbed(), "{run:?}");
         assert_eq!((run.end, run.stopped, run.closed), (End::Exited(0), None, None));
-    }
-
-    #[test]
-    fn nobody_reads_any_more() {
-        let run = run_with(&script("trap '' PIPE; while echo x; do :; done 2>/dev/null; exit 3"), |terms| {
-            terms.reader = Reader::ClosedAfter(Duration::from_millis(20));
-        });
-        assert!(run.output.starts_with(b"x\n") && run.unheard, "{run:?}");
-        assert_eq!((run.end, run.stopped), (End::Exited(3), None));
     }
 
     #[test]

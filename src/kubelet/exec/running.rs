@@ -129,16 +129,12 @@ impl<'a> Running<'a> {
         limit.saturating_sub(self.start.elapsed())
     }
 
-    /// Strikes, or stops listening, when it is time to.
+    /// Strikes when it is time to.
     fn intervene(&mut self) {
         let now = self.start.elapsed();
         if let Some(strike) = self.terms.strike.filter(|_| self.strike_due().is_some_and(|due| due <= now)) {
             strike.hit(self.pid);
             self.struck = Some(now);
-        }
-        if self.closing_due().is_some_and(|due| due <= now) {
-            self.pipe = None;
-            self.unheard = true;
         }
     }
 
@@ -147,13 +143,6 @@ impl<'a> Running<'a> {
         match self.terms.strike.filter(|_| waits)?.when {
             Moment::After(due) => Some(due),
             Moment::At(_) => None,
-        }
-    }
-
-    fn closing_due(&self) -> Option<Duration> {
-        match self.terms.reader {
-            Reader::ClosedAfter(due) if self.pipe.is_some() => Some(due),
-            _ => None,
         }
     }
 
@@ -185,8 +174,7 @@ impl<'a> Running<'a> {
     /// No longer than to the next thing to do.
     fn until_next(&self, wait: Duration) -> Duration {
         let now = self.start.elapsed();
-        let due = [self.strike_due(), self.closing_due()].into_iter().flatten();
-        let due = due.map(|due| due.saturating_sub(now)).chain(self.pause());
+        let due = self.strike_due().map(|due| due.saturating_sub(now)).into_iter().chain(self.pause());
         let blind = (self.exited.is_none() && self.ended.is_none()).then_some(BLIND_TICK);
         // Whoever is more patient waits again.
         due.chain(blind).chain([wait, LONGEST_WAIT]).min().unwrap_or(wait)
