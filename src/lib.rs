@@ -64,6 +64,7 @@ pub mod manifest;
 pub mod mkfs_options;
 pub mod mount_options;
 pub mod multicall;
+pub mod packages;
 pub mod plan;
 pub mod plugin_dir;
 pub mod policy;

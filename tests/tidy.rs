@@ -17,6 +17,7 @@ const PURE: &[&str] = &[
     "src/driver.rs",
     "src/drivers/",
     "src/profiles/",
+    "src/packages/",
     "src/plan.rs",
     "src/plan/",
     "src/policy.rs",

@@ -3,11 +3,12 @@
 use super::{Finding, Request};
 use crate::driver::Driver;
 use crate::drivers;
+use crate::packages;
 use crate::plugin_dir::list::{Item, list};
 use crate::plugin_dir::opened::Place;
 use crate::protocol::DriverName;
 use crate::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
-use crate::sys::helper::lacks;
+use crate::sys::helper::{distribution, lacks};
 use crate::sys::{files, kernel_module};
 use anyhow::Result;
 use std::path::Path;
@@ -105,9 +106,7 @@ fn kernel(name: &str, driver: &str) -> Option<Finding> {
     if kernel_module::has_file_system(file_system) == Some(false) {
         let evidence =
             format!("{name} needs the file system {file_system}, which this kernel neither has nor can load");
-        let mend = format!(
-            "install the kernel's modules (linux-modules-extra, kernel-modules), then modprobe {file_system}"
-        );
+        let mend = packages::mend_kernel(file_system, distribution(Path::new("/")));
         return Some(Finding::error("kernel-lacks", &evidence, &mend));
     }
     (*file_system == "fuse" && !Path::new("/dev/fuse").exists()).then(|| {

@@ -16,11 +16,10 @@ use crate::protocol::TargetPath;
 use crate::sys::daemon::Daemon as Running;
 use crate::sys::deadline::Deadline;
 use crate::sys::directory::Directory;
-use crate::sys::helper::Helper;
+use crate::sys::helper::{Helper, with_hint};
 use crate::sys::mount::{self, Way};
 use crate::sys::place::{Answer, Look, Place};
 use crate::sys::process;
-use crate::teach;
 use anyhow::{Context, Result};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -166,7 +165,7 @@ fn said(daemon: &Daemon, home: &Home, running: &Running) -> String {
     };
     match words {
         words if words.is_empty() => " without a word: do server, path and secret exist".to_owned(),
-        words => format!(" saying: {}", teach::with_hint(words)),
+        words => format!(" saying: {}", with_hint(words)),
     }
 }
 

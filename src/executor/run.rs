@@ -7,11 +7,10 @@ use crate::failure::{Code, Failure, one_line};
 use crate::plan::{Answer, Run, Word};
 use crate::protocol::TargetPath;
 use crate::secret::Secret;
-use crate::sys::helper::{Helper, Outcome, last_words};
+use crate::sys::helper::{Helper, Outcome, last_words, with_hint};
 use crate::sys::mount::{self, Way};
 use crate::sys::place::Look;
 use crate::sys::process;
-use crate::teach;
 use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -100,8 +99,7 @@ fn command(node: &Node<'_>, run: &Run) -> Result<String> {
 fn complaint(program: &str, outcome: &Outcome) -> anyhow::Error {
     // A script says why on either.
     let said = last_words(&format!("{}{}", outcome.answer, outcome.output));
-    let said =
-        if said.is_empty() { "without a word".into() } else { format!("saying: {}", teach::with_hint(said)) };
+    let said = if said.is_empty() { "without a word".into() } else { format!("saying: {}", with_hint(said)) };
     Failure::new(Code::Internal, format!("{program} failed ({}) {said}", outcome.status)).into()
 }
 

@@ -195,6 +195,7 @@ fn e2fsck_result(outcome: &Outcome) -> Result<Checked> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packages::{self, distribution::Distribution};
     use crate::sys::loop_device::LoopDevice;
     use nix::mount::{MsFlags, mount, umount};
     use nix::sched::{CloneFlags, unshare};
@@ -245,7 +246,7 @@ mod tests {
             let maker = maker(kind).ok().map(|(tool, _)| tool);
             assert_eq!(kind.programs().first().copied(), maker, "{}", kind.name());
             let unknown =
-                kind.programs().iter().find(|tool| crate::sys::packages::package_of(tool).is_none());
+                kind.programs().iter().find(|tool| packages::mend(tool, Distribution::Unknown).is_none());
             assert_eq!(unknown, None, "{} names no package to install", kind.name());
         }
     }

@@ -6,11 +6,12 @@
 
 use super::deadline::Deadline;
 use super::directory::resolve;
-use super::packages::package_of;
 use super::supervise::{self, Running};
+use super::{files, process};
 use crate::failure::{Code, Failure, one_line};
+use crate::packages::{self, distribution::Distribution};
 use crate::secret::{Redactor, Secret};
-use crate::teach;
+use crate::teach::{self, lessons};
 use anyhow::{Context, Result};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -23,6 +24,9 @@ use std::process::{Command, ExitStatus, Stdio};
 
 /// Where helpers are looked for, and their `PATH`. The distribution's own come before what an admin added.
 pub const DIRECTORIES: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin";
+
+/// The largest os-release that is read, in bytes.
+const OS_RELEASE: usize = 1 << 16;
 
 /// How many bytes of a last word go into a message: the rest of it has to fit, too.
 const LAST_WORDS: usize = 400;
@@ -269,9 +273,18 @@ impl Outcome {
         };
         match last_words(&self.output) {
             words if words.is_empty() => format!("{name} failed ({how}) without a word"),
-            words => format!("{name} failed ({how}): {}", teach::with_hint(words)),
+            words => format!("{name} failed ({how}): {}", with_hint(words)),
         }
     }
+}
+
+/// A helper's last words, with cause and mend if they are known. What the kernel does not permit to a process without
+/// the capability for it is nobody else's fault.
+pub fn with_hint(words: String) -> String {
+    if words.to_lowercase().contains("operation not permitted") && !process::may_mount() {
+        return format!("{words}: {}", lessons::NO_ADMIN.hint());
+    }
+    teach::with_hint(words)
 }
 
 /// The end of what a helper said, as one line for a message.
@@ -284,14 +297,20 @@ pub fn last_words(output: &str) -> String {
 }
 
 fn missing(name: &str) -> Failure {
-    Failure::new(Code::ToolMissing, format!("{name} is not on this node: {}", mend(name)))
+    Failure::new(Code::ToolMissing, format!("{name} is not on this node: {}", mend(Path::new("/"), name)))
 }
 
-fn mend(name: &str) -> String {
-    match package_of(name) {
-        Some(package) => format!("install {package}"),
-        None => format!("install what brings it into one of {DIRECTORIES}"),
-    }
+fn mend(root: &Path, name: &str) -> String {
+    let known = packages::mend(name, distribution(root));
+    known.unwrap_or_else(|| format!("install what brings it into one of {DIRECTORIES}"))
+}
+
+/// Which distribution the node's file system is of.
+pub fn distribution(root: &Path) -> Distribution {
+    let read =
+        |path: &str| files::read_small(&resolve(root, Path::new(path)).ok()?, OS_RELEASE).ok().flatten();
+    let text = ["etc/os-release", "usr/lib/os-release"].into_iter().find_map(read);
+    text.map_or(Distribution::Unknown, |text| Distribution::of(&text))
 }
 
 /// What to do so that a node has a program, `install xfsprogs`; `None` if it has it. `root` is where the node's
@@ -301,13 +320,14 @@ pub fn lacks(root: &Path, program: &str) -> Option<String> {
     let path = Path::new(program);
     let mut directories = DIRECTORIES.split(':').map(Path::new);
     if !program.contains('/') {
-        return (!directories.any(|directory| runs(root, &directory.join(path)))).then(|| mend(program));
+        let is_there = directories.any(|directory| runs(root, &directory.join(path)));
+        return (!is_there).then(|| mend(root, program));
     }
     // Elsewhere a program of a known name is somebody's own.
     let name =
         path.file_name().and_then(OsStr::to_str).filter(|_| directories.any(|it| Some(it) == path.parent()));
-    let known = name.and_then(package_of).map(|package| format!("install {package}"));
-    (!path.is_absolute() || !runs(root, path)).then(|| known.unwrap_or_else(|| "put it there".to_owned()))
+    let known = || name.and_then(|name| packages::mend(name, distribution(root)));
+    (!path.is_absolute() || !runs(root, path)).then(|| known().unwrap_or_else(|| "put it there".to_owned()))
 }
 
 /// Whether a node can execute a file.
@@ -394,7 +414,11 @@ mod tests {
         assert_eq!(lacks("/bin/sh"), "put it there", "ours is not the node's");
         assert_eq!(
             (lacks("/sbin/mkfs.btrfs"), lacks("/opt/mount")),
-            (mend("mkfs.btrfs"), "put it there".into())
+            (
+                "install btrfs-progs (debian, ubuntu, fedora, rhel, alpine, arch) or btrfsprogs (suse)"
+                    .into(),
+                "put it there".into()
+            )
         );
         assert_eq!(
             lacks("usr/sbin/mkfs.xfs"),
@@ -402,6 +426,26 @@ mod tests {
             "nothing is looked for in a working directory"
         );
         assert!(lacks("frob").starts_with("install what brings it"));
+    }
+
+    #[test]
+    fn packages_have_the_names_of_the_node_s_distribution() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &[u8]| {
+            std::fs::File::create(root.path().join(path)).unwrap().write_all(text).unwrap();
+        };
+        let lacks = || lacks(root.path(), "mount.nfs").unwrap();
+        assert!(lacks().contains("nfs-utils (fedora"), "{}", lacks());
+        std::fs::create_dir_all(root.path().join("etc")).unwrap();
+        std::fs::create_dir_all(root.path().join("usr/lib")).unwrap();
+        write("usr/lib/os-release", b"ID=\"rocky\"\nID_LIKE=\"rhel\"\n");
+        assert_eq!(lacks(), "install nfs-utils");
+        // As it is on most nodes, and one that leads to the root of the node, not to ours.
+        write("usr/lib/other", b"ID=debian\n");
+        std::os::unix::fs::symlink("/usr/lib/other", root.path().join("etc/os-release")).unwrap();
+        assert_eq!(lacks(), "install nfs-common");
+        write("usr/lib/other", &vec![b'a'; OS_RELEASE + 1]);
+        assert_eq!(lacks(), "install nfs-utils", "one that is too large is none");
     }
 
     #[test]

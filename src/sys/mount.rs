@@ -7,7 +7,7 @@
 //! everybody's mount(8).
 
 use super::place::{Look, Place};
-use super::raw;
+use super::{process, raw};
 use crate::failure::{Code, Failure};
 use crate::mount_options::{Atime, FsOption, MountFlags};
 use crate::plan::Propagation;
@@ -278,7 +278,7 @@ fn mount_on(place: &Place) -> Result<u64> {
 fn create(new: &NewMount<'_>) -> Result<OwnedFd> {
     let context = api::fsopen(new.file_system, FsOpenFlags::FSOPEN_CLOEXEC).map_err(|errno| match errno {
         Errno::NODEV => missing_file_system(new.file_system),
-        errno => errno.into(),
+        errno => process::refused(errno),
     })?;
     configure(&context, new).map_err(|errno| explain(errno, &context, new))?;
     Ok(api::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes(new.flags))?)
@@ -327,7 +327,7 @@ fn clone(bind: &BindMount<'_>) -> Result<OwnedFd> {
     let recursive = if bind.recursive { OpenTreeFlags::AT_RECURSIVE } else { OpenTreeFlags::empty() };
     let flags =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-    let tree = api::open_tree(bind.source, "", flags | recursive)?;
+    let tree = api::open_tree(bind.source, "", flags | recursive).map_err(process::refused)?;
     let change = raw::MountAttributes {
         set: u64::from(attributes(bind.flags).bits()),
         clear: u64::from(MountAttrFlags::MOUNT_ATTR__ATIME.bits()),
@@ -406,7 +406,8 @@ fn mount_classic(new: &NewMount<'_>, place: &Place) -> Result<()> {
     // mount(2) makes the superblock read-only along with the mount, and other views of the device with it.
     // Only where that is meant; otherwise this mount alone is made so, on top.
     let flags = classic_flags(MountFlags { read_only: new.superblock_read_only, ..new.flags });
-    Mount::builder().fstype(new.file_system).flags(flags).data(data.as_str()).mount(new.source, &target)?;
+    let mount = Mount::builder().fstype(new.file_system).flags(flags).data(data.as_str());
+    mount.mount(new.source, &target).map_err(process::refused)?;
     if new.flags.read_only && !new.superblock_read_only {
         reflag(place, new.flags).inspect_err(|_| drop(unmount(place, true)))?;
     }
@@ -485,7 +486,8 @@ fn bind_classic(bind: &BindMount<'_>, place: &Place) -> Result<()> {
     }
     let flags = inherited(bind)?;
     let (_fd, target) = classic_target(place)?;
-    Mount::builder().fstype("none").flags(Classic::BIND).mount(fd_path(bind.source), &target)?;
+    let mount = Mount::builder().fstype("none").flags(Classic::BIND);
+    mount.mount(fd_path(bind.source), &target).map_err(process::refused)?;
     let propagate = || Ok(api::mount_change(place.through_parent(), propagation(bind.propagation))?);
     reflag(place, flags).and_then(|()| propagate()).inspect_err(|_| drop(unmount(place, true)))
 }

@@ -3,6 +3,7 @@
 use super::{raw, signal};
 use crate::failure::{Code, Failure, MESSAGE_LIMIT, one_line};
 use crate::protocol::Reply;
+use crate::teach::lessons;
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -11,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
@@ -33,6 +35,23 @@ pub fn detach_from_caller() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     // In a chroot or with a deleted working directory as well: `/` is always there.
     let _ = rustix::process::chdir("/");
+}
+
+/// Whether this process has `CAP_SYS_ADMIN`, without which the kernel mounts nothing.
+pub fn may_mount() -> bool {
+    use rustix::thread::{CapabilitySet, capabilities};
+    capabilities(None).is_ok_and(|held| held.effective.contains(CapabilitySet::SYS_ADMIN))
+}
+
+/// An error of a call that mounts, with cause and mend if this process may not mount at all: neither server nor
+/// options are to blame then.
+pub fn refused(error: impl Into<io::Error>) -> anyhow::Error {
+    let error = error.into();
+    let Some(errno) = Errno::from_io_error(&error) else { return error.into() };
+    if errno == Errno::PERM && !may_mount() {
+        return Failure::new(Code::Denied, format!("{errno}: {}", lessons::NO_ADMIN.hint())).into();
+    }
+    errno.into()
 }
 
 /// Does something whose files, and those of the programs it starts, are made without these permissions.

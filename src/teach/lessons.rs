@@ -30,6 +30,15 @@ pub const WORDLESS: Lesson = Lesson {
     next: "sudo flexvol call VENDOR/DRIVER mount /mnt -o KEY=VALUE",
 };
 
+/// The kernel refuses a mount to a process without the one capability that it needs.
+pub const NO_ADMIN: Lesson = Lesson {
+    id: "no-admin",
+    sign: Words(&["cap_sys_admin"]),
+    cause: "the driver runs without CAP_SYS_ADMIN, so the kernel mounts nothing for it",
+    mend: "run kubelet as the node's root with all capabilities; if it is in a container, give that \"privileged\"",
+    next: DOCTOR,
+};
+
 /// All of them.
 pub const ALL: &[Lesson] = &[
     // --- kubelet, before any driver is called
@@ -152,6 +161,7 @@ pub const ALL: &[Lesson] = &[
         mend: "exit 0 whenever an answer was printed",
         next: CALL,
     },
+    NO_ADMIN,
     // --- shares, by the kernel's number
     Lesson {
         id: "smb-denied",

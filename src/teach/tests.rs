@@ -96,6 +96,10 @@ const TEXTS: &[(&str, &str)] = &[
     ("mount.nfs: Connection timed out", "silent"),
     ("fork/exec /p/v~d/d: argument list too long", "too-long"),
     ("s3fs: unable to access MOUNTPOINT: Transport endpoint is not connected", "dead-daemon"),
+    (
+        "nas:/b: mount nfs4 on /a: Operation not permitted (os error 1): the driver runs without CAP_SYS_ADMIN, so the kernel mounts nothing for it",
+        "no-admin",
+    ),
     ("write /run/flexvol/volumes/x: No space left on device (os error 28)", "no-space"),
 ];
 

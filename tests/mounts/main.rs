@@ -12,6 +12,7 @@ mod foreign;
 mod image;
 mod layers;
 mod qcow2;
+mod refused;
 mod shared;
 mod support;
 mod swaps;

@@ -6,6 +6,7 @@ use super::configuration::{Files, Told};
 use super::translate::{candidates, joined};
 use super::{KubeletProcess, interpret, trust};
 use crate::failure::{Failure, one_line};
+use crate::packages::distribution;
 use crate::plugin_dir::opened::check_root;
 use crate::plugin_dir::platform::{self, DEFAULT_PLUGIN_DIR, Mark, ObstacleKind, Platform};
 use crate::sys::mount_table::{self, Entry};
@@ -224,8 +225,7 @@ impl Node {
         let paths = ["/etc/os-release", "/usr/lib/os-release"].into_iter();
         let mut texts = paths.filter_map(|path| Files::read(&self.root, Path::new(path)).ok().flatten());
         let text = texts.next()?;
-        let mut pairs = text.lines().filter_map(|line| line.split_once('='));
-        pairs.find(|(name, _)| *name == key).map(|(_, value)| value.trim_matches(['"', '\'']).to_owned())
+        distribution::value(&text, key)
     }
 
     // --- who sees what

@@ -1,0 +1,41 @@
+//! Where the kernel refuses everything: the one to blame is named.
+
+use crate::support::{isolated, sh};
+use serde_json::json;
+use std::net::TcpListener;
+use std::process::Command;
+
+/// A server that is there, so that all that is missing is the node's own permission to mount. `fsopen(2)` asks for
+/// that before anything else, so no kernel module is needed either.
+#[test]
+fn a_missing_capability_is_no_server_s_fault() {
+    isolated("refused::a_missing_capability_is_no_server_s_fault", |node| {
+        sh("ip link set lo up 2>/dev/null || true");
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = server.local_addr().unwrap().port().to_string();
+        let monitor = format!("127.0.0.1:{port}");
+        for (driver, options) in [
+            ("tmpfs", json!({})),
+            ("bind", json!({"source": "/run/srv"})),
+            ("nfs", json!({"server": "127.0.0.1", "path": "/export", "port": port})),
+            ("cifs", json!({"server": "127.0.0.1", "share": "data", "port": port, "guest": "true"})),
+            (
+                "cephfs",
+                json!({"monitors": monitor, "user": "u", "mounter": "kernel",
+                       "kubernetes.io/secret/key": "QVFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQT09"}),
+            ),
+        ] {
+            node.install(driver, json!({}));
+            let target = node.volume(driver, "p");
+            let mut command = Command::new("setpriv");
+            command.args(["--bounding-set", "-sys_admin", "--inh-caps", "-all"]);
+            command.arg(node.program(driver)).arg("mount").arg(&target).arg(options.to_string());
+            let refused = node.call(&mut command);
+            let message = refused.message.clone();
+            refused.failure(&["Operation not permitted", "without CAP_SYS_ADMIN", "privileged"]);
+            for blamed in ["export", "server", "cluster"] {
+                assert!(!message.replace("/export", "").contains(blamed), "{driver}: {message}");
+            }
+        }
+    });
+}
