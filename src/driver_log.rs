@@ -17,12 +17,12 @@
 use crate::executor::record::{self, STATE};
 use crate::failure::one_line;
 use crate::protocol::{Call, Reply};
-use crate::sys::append;
+use crate::sys::{append, clock};
 use crate::volume_dir::VolumeDir;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// The log grows to this many bytes, and is then kept once more as `drivers.jsonl.1`.
 const SIZE_LIMIT: u64 = 1 << 20;
@@ -135,7 +135,7 @@ pub fn path() -> PathBuf {
 
 /// The time of day as in every line: RFC 3339, in UTC, with milliseconds.
 pub fn now() -> String {
-    timestamp(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+    timestamp(clock::since_1970())
 }
 
 /// The same for a time since 1970.

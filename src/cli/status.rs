@@ -5,14 +5,14 @@ use super::screen::{Screen, Tone};
 use super::which_volumes::{WhichVolumes, asked_for};
 use crate::driver_log;
 use crate::inventory::{self, Volume};
-use crate::sys::signal;
 use crate::sys::vital_signs::{Vitals, words};
+use crate::sys::{clock, signal};
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// How often it is looked whether to stop.
 const TICK: Duration = Duration::from_millis(100);
@@ -112,7 +112,7 @@ fn show(volumes: &[Volume], screen: &mut Screen) -> Result<()> {
     }
     let heading =
         ["POD", "VOLUME", "DRIVER", "SOURCE", "TYPE", "SIZE", "USED", "SINCE", "HEALTH"].map(str::to_owned);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = clock::seconds();
     let rows = volumes.iter().map(|volume| row(volume, now));
     screen.table(&std::iter::once(heading).chain(rows).collect::<Vec<_>>())?;
     let count = |health: &str| volumes.iter().filter(|volume| self::health(volume).0 == health).count();

@@ -5,7 +5,7 @@
 //! it was asked for, and that a mount outside kubelet's tree is ours.
 
 use crate::protocol::{Call, Options, TargetPath};
-use crate::sys::process;
+use crate::sys::{clock, process};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
@@ -14,7 +14,6 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Everything flexvol keeps while the node runs; root's alone.
 pub const STATE: &str = "/run/flexvol";
@@ -63,7 +62,7 @@ impl Record {
             mount_id: 0,
             unique_id: None,
             asked: digest_of(options),
-            since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs()),
+            since: clock::seconds(),
             supervisor: process::supervisor(),
         })
     }

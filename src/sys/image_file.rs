@@ -2,6 +2,7 @@
 //! made in it.
 
 use super::bytes::size_of;
+use super::clock;
 use super::window::Window;
 use crate::failure::Failure;
 use anyhow::{Context, Result, bail};
@@ -10,7 +11,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// On the file while mkfs runs; its value is when that began, in seconds since 1970. Only root can set a
 /// trusted attribute.
@@ -48,7 +49,7 @@ pub fn resize(file: BorrowedFd<'_>, size: u64) -> Result<()> {
 /// Notes that a file system is being made in a file that was just proven blank. False where the file system
 /// has no attributes: there an mkfs that is killed leaves an image that is refused.
 pub fn note_formatting(file: BorrowedFd<'_>) -> bool {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
+    let now = clock::seconds();
     fsetxattr(file, FORMATTING, now.to_string().as_bytes(), XattrFlags::empty()).is_ok()
 }
 

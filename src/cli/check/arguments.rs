@@ -5,6 +5,7 @@ use super::wrong;
 use crate::check::{Case, Chosen, Given, Level, Nature};
 use crate::protocol::{Access, DriverName};
 use crate::schema::did_you_mean;
+use crate::sys::clock;
 use crate::sys::sandbox::Network;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
@@ -12,7 +13,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// More sandboxes at once only wait for each other.
 const JOBS: usize = 4;
@@ -247,6 +248,6 @@ fn executable(given: &Path) -> Result<PathBuf> {
 
 /// Short enough to be typed.
 fn seed() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = clock::since_1970();
     fastrand::Rng::with_seed(u64::from(now.subsec_nanos()) ^ now.as_secs()).u64(1..1_000_000)
 }

@@ -27,6 +27,7 @@ use crate::plan::{Attachment, Store, StoreStep};
 use crate::policy::Policy;
 use crate::protocol::TargetPath;
 use crate::secret::Secret;
+use crate::sys::clock;
 use crate::sys::deadline::Deadline;
 use crate::sys::image_file::Formatting;
 use crate::sys::loop_device::LoopDevice;
@@ -42,7 +43,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// How long a device that was just unmounted may be busy: the kernel ends a file system after the call returned.
 const LETTING_GO: Duration = Duration::from_secs(5);
@@ -178,14 +179,14 @@ impl Disk for Attached {
             return Ok(Formatting::Interrupted);
         }
         let Some(began) = self.holding.formatting else { return Ok(Formatting::Never) };
-        let is_recent = now().saturating_sub(began) <= allowed.as_secs();
+        let is_recent = clock::seconds().saturating_sub(began) <= allowed.as_secs();
         let is_finished = signature::identify(self.fd(), &Window::default())?.is_some();
         Ok(if is_recent && !is_finished { Formatting::Interrupted } else { Formatting::Never })
     }
 
     fn note_formatting(&self) {
         // Without it, what a killed mkfs leaves is refused.
-        let _ = self.note(Some(now()));
+        let _ = self.note(Some(clock::seconds()));
     }
 
     fn forget_formatting(&self) -> Result<()> {
@@ -197,10 +198,6 @@ impl Disk for Attached {
     fn blank_again(&self) -> Result<()> {
         unfinished::note(&self.holding.id(), self.fd())
     }
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs())
 }
 
 impl Node<'_> {

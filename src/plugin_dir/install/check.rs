@@ -4,12 +4,13 @@ use crate::kubelet::{Caller, Terms};
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use crate::protocol::{Capabilities, DriverName};
 use crate::settings::SIDE_FILE;
+use crate::sys::clock;
 use crate::sys::deadline::Deadline;
 use crate::sys::directory::{self, Directory};
 use anyhow::{Context as _, Result};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// How long `init` may take. It is pure: this is for a node that swaps.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -51,7 +52,7 @@ impl Scratch {
                 all.remove_tree(left)?;
             }
         }
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = clock::since_1970();
         let name = format!("{}-{}", std::process::id(), now.as_nanos());
         let own = all.create_directory(&name, 0o700)?;
         own.lock(&Deadline::after(PATIENCE))?;

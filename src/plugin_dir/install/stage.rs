@@ -4,12 +4,12 @@
 use super::source::Source;
 use crate::plugin_dir::found::{LEFTOVER, PROGRAM_MODE};
 use crate::protocol::DriverName;
+use crate::sys::clock;
 use crate::sys::directory::{self, Directory, Kind};
 use anyhow::{Context as _, Result};
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
-use std::time::SystemTime;
 
 /// The SELinux labels of what is made, taken from what is there: a copy made in a container would have the
 /// container's, which kubelet may not execute.
@@ -49,7 +49,7 @@ pub(super) struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     pub(super) fn new(home: &'a Directory, labels: &'a Labels) -> Self {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = clock::since_1970();
         let stem = format!("{LEFTOVER}{:x}-{:x}", std::process::id(), now.as_nanos());
         Self { home, labels, stem, names: Vec::new(), warning: None }
     }
