@@ -301,23 +301,37 @@ fn a_terminal_sees_who_works_while_it_takes_long() {
         return println!("SKIP {name}: needs root for a mount namespace, and script(1)");
     }
     let directory = tempfile::tempdir().unwrap();
-    let settings = directory.path().join("exec.json");
-    let text = r#"{"driver":"exec","exec":{"commands":{"mount":["/bin/sleep","3"]}}}"#;
-    std::fs::write(&settings, text).unwrap();
-    let target = directory.path().join("target");
-    let run = format!(
-        "{} run exec mount {} --settings {} 2>&1",
-        env!("CARGO_BIN_EXE_flexvol"),
-        target.display(),
-        settings.display()
-    );
+    let path = |below: &str| directory.path().join(below).display().to_string();
+    let exec = r#"{"driver":"exec","exec":{"commands":{"mount":["/bin/sleep","3"]}}}"#;
+    let pod = "kind: Pod\nmetadata: {name: web, uid: u-1}\nspec: {volumes: [{name: data, flexVolume: {driver: example/slow}}]}\n";
+    std::fs::create_dir_all(path("plugins/example~slow")).unwrap();
+    for (below, text) in [("plugins/example~slow/.flexvol.json", exec), ("pod.yaml", pod)] {
+        std::fs::write(path(below), text).unwrap();
+    }
+    let binary = env!("CARGO_BIN_EXE_flexvol");
+    std::os::unix::fs::symlink(binary, path("plugins/example~slow/slow")).unwrap();
     let seen = |words: &[&str]| {
         let mut unshare = Command::new("unshare");
         unshare.args(["--mount", "--propagation", "private"]).args(words);
         String::from_utf8_lossy(&unshare.stdin(Stdio::null()).output().unwrap().stdout).into_owned()
     };
-    let shown = seen(&["script", "-qec", &run, "/dev/null"]);
-    assert!(shown.contains("sleep is at work"), "{shown:?}");
-    let piped = seen(&["sh", "-c", &run]);
-    assert!(!piped.contains("at work"), "{piped:?}");
+    let settings = path("plugins/example~slow/.flexvol.json");
+    let run = |at: &str| format!("{binary} run exec mount {} --settings {settings} 2>&1", path(at));
+    let (file, plugins) = (path("pod.yaml"), path("plugins"));
+    let up = |at: &str| format!("{binary} pod up -f {file} --driver-dir {plugins} --root {} 2>&1", path(at));
+    // Each takes three seconds.
+    std::thread::scope(|scope| {
+        for line in [run("a"), up("b")] {
+            scope.spawn(move || {
+                let shown = seen(&["script", "-qec", &line, "/dev/null"]);
+                assert!(shown.contains("sleep is at work"), "{shown:?}");
+            });
+        }
+        for line in [run("c"), up("d")] {
+            scope.spawn(move || {
+                let piped = seen(&["sh", "-c", &line]);
+                assert!(!piped.is_empty() && !piped.contains("at work"), "{piped:?}");
+            });
+        }
+    });
 }

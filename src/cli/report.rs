@@ -1,5 +1,6 @@
 //! What `try` and `pod` did, as the rows of a table, printed as they come, or all as JSON at the end.
 
+use crate::cli::progress;
 use crate::cli::screen::{Screen, Tone};
 use crate::kubelet::{Action, Exchange, Journal, Record, Verdict};
 use crate::protocol::Verb;
@@ -144,6 +145,12 @@ impl<'a> Report<'a> {
         }
         self.rows.push(row);
         Ok(())
+    }
+
+    /// Does something that can take long: people see who works meanwhile, until its row is there.
+    pub(super) fn watched<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _progress = progress::show(self.screen);
+        work()
     }
 
     /// All rows so far: part and result.

@@ -131,7 +131,7 @@ impl<'a> Life<'a> {
         let part = title(volume);
         let mut waits = Backoff::default().take(self.retries);
         loop {
-            let journal = operation(driver, volume);
+            let journal = self.report.watched(|| operation(driver, volume));
             if self.report.journal(&part, &journal, "")? {
                 return Ok(None);
             }
