@@ -158,7 +158,7 @@ fn every_platform_is_listed() {
 #[test]
 fn every_lesson_is_listed() {
     let mut text = String::from("\n| trouble | it comes because | mend | next |\n|---|---|---|---|\n");
-    for lesson in lessons::ALL {
+    for lesson in lessons::all() {
         text += &row(&[code(&[lesson.id]), cell(lesson.cause), cell(lesson.mend), code(&[lesson.next])]);
     }
     hold("docs/troubleshooting.md", &text);

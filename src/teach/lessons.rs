@@ -1,8 +1,9 @@
 //! The table: causes and mends, the particular before the general.
 
+mod shares;
+
 use super::Lesson;
-use super::Share::{Ceph, Nfs, Smb};
-use super::Sign::{Kubelet, Number, Words};
+use super::Sign::{Kubelet, Words};
 
 /// What is to be read on the node.
 const DOCTOR: &str = "sudo flexvol doctor";
@@ -39,8 +40,13 @@ pub const NO_ADMIN: Lesson = Lesson {
     next: DOCTOR,
 };
 
-/// All of them.
-pub const ALL: &[Lesson] = &[
+/// All of them, in the order in which they are looked for: the first that fits wins.
+pub fn all() -> impl Iterator<Item = &'static Lesson> {
+    [FIRST, shares::ALL, WORDS, LAST].into_iter().flatten()
+}
+
+/// What kubelet says before it has called a driver, and of what the driver printed.
+const FIRST: &[Lesson] = &[
     // --- kubelet, before any driver is called
     Lesson {
         id: "no-plugin",
@@ -149,7 +155,7 @@ pub const ALL: &[Lesson] = &[
     },
     Lesson {
         id: "no-children",
-        sign: Kubelet(&["wait: no child processes", "waitid: no child processes"]),
+        sign: Kubelet(&["no child processes"]),
         cause: "somebody else reaped the driver's process (kubelet is process 1 of its container), so its answer was lost",
         mend: "nothing: kubelet calls again, and a driver that is already done says Success; else run kubelet's container with an init",
         next: STATUS,
@@ -162,134 +168,61 @@ pub const ALL: &[Lesson] = &[
         next: CALL,
     },
     NO_ADMIN,
-    // --- shares, by the kernel's number
+];
+
+/// What the kernel and its helpers say.
+const WORDS: &[Lesson] = &[
     Lesson {
-        id: "smb-denied",
-        sign: Number(&[Smb], &[13]),
-        cause: "the server refuses user and password",
-        mend: "check the Secret's username, password and domain, and that the user may use the share",
+        id: "script-lacks",
+        sign: Words(&[
+            "command not found",
+            "sh: …: not found",
+            "bad interpreter",
+            "failed to exec fusermount",
+        ]),
+        cause: "a program that the driver calls, or the interpreter in its first line, is not where kubelet runs",
+        mend: "install it there (doctor names the package); if kubelet is in a container, it needs the program inside, or a static driver",
+        next: DOCTOR,
+    },
+    Lesson {
+        id: "watches",
+        sign: Words(&[
+            "inotify…no space left on device",
+            "inotify…too many open files",
+            "too many open files",
+        ]),
+        cause: "the node's inotify watches or open files are used up, not its disk: kubelet then misses new drivers, too",
+        mend: "sysctl fs.inotify.max_user_instances=1024 fs.inotify.max_user_watches=1048576, for good in /etc/sysctl.d, and restart kubelet",
+        next: PROBE,
+    },
+    Lesson {
+        id: "not-mounted",
+        sign: Words(&["umount…not mounted"]),
+        cause: "the driver was told to unmount what is not mounted any more, and failed because of that; kubelet asks for ever, and the pod stays in Terminating",
+        mend: "let the driver's unmount succeed when nothing is mounted there; to free this pod, remove the volume's empty directory",
+        next: STATUS,
+    },
+    Lesson {
+        id: "no-device",
+        sign: Words(&["special device…does not exist"]),
+        cause: "mount(8) takes the source for a device of the node, and there is none of that name: the type is missing or misspelt, or the device has not appeared",
+        mend: "check fsType and the source; look whether the device is in lsblk",
         next: VALIDATE,
     },
     Lesson {
-        id: "nfs-denied",
-        sign: Number(&[Nfs], &[1, 13]),
-        cause: "the server does not export it to this node",
-        mend: "look at /etc/exports there, or at the address it sees",
-        next: LOGS,
-    },
-    Lesson {
-        id: "ceph-denied",
-        sign: Number(&[Ceph], &[1, 13, 126]),
-        cause: "the cluster refuses user and key, or the user may not use that directory",
-        mend: "check option user, the Secret's key, and what ceph auth get says of the user",
-        next: LOGS,
-    },
-    Lesson {
-        id: "ceph-unserved",
-        sign: Number(&[Ceph], &[113]),
-        cause: "no metadata server serves that file system, or the cluster refuses user and key",
-        mend: "check fsName, user, the Secret's key, and ceph fs status",
-        next: LOGS,
-    },
-    Lesson {
-        id: "smb-no-share",
-        sign: Number(&[Smb], &[2]),
-        cause: "there is no such share or directory on the server",
-        mend: "check source, share and subDir",
+        id: "nfs-version",
+        sign: Words(&["mount.nfs…protocol not supported", "requested nfs version or transport protocol"]),
+        cause: "the NFS server does not speak that version, or not over that protocol",
+        mend: "leave version out, or name one that the server has (rpcinfo -p SERVER)",
         next: VALIDATE,
     },
     Lesson {
-        id: "nfs-no-export",
-        sign: Number(&[Nfs], &[2]),
-        cause: "the server exports no such directory",
+        id: "nfs-missing",
+        sign: Words(&["mount.nfs…no such file or directory"]),
+        cause: "the NFS server exports no such directory, or the directory in the pod is gone",
         mend: "see its exports with showmount -e, or check path and subDir",
         next: VALIDATE,
     },
-    Lesson {
-        id: "ceph-no-directory",
-        sign: Number(&[Ceph], &[2]),
-        cause: "there is no such directory",
-        mend: "check path and fsName",
-        next: VALIDATE,
-    },
-    Lesson {
-        id: "share-version",
-        sign: Number(&[Smb, Nfs], &[93]),
-        cause: "the server does not speak that version",
-        mend: "leave option version out, or name one that it has",
-        next: VALIDATE,
-    },
-    Lesson {
-        id: "smb-version",
-        sign: Number(&[Smb], &[95]),
-        cause: "the server does not speak that version, or wants encryption",
-        mend: "check option version (vers= among mountOptions)",
-        next: VALIDATE,
-    },
-    Lesson {
-        id: "share-option",
-        sign: Number(&[Smb, Nfs], &[22]),
-        cause: "an option does not suit this kernel",
-        mend: "check mountOptions and version: newer kernels have no vers=1.0 and no sec=ntlm any more",
-        next: VALIDATE,
-    },
-    Lesson {
-        id: "ceph-option",
-        sign: Number(&[Ceph], &[22]),
-        cause: "an option does not suit this kernel",
-        mend: "check mountOptions and msMode",
-        next: VALIDATE,
-    },
-    Lesson {
-        id: "smb-closed",
-        sign: Number(&[Smb], &[112]),
-        cause: "the server ended the connection",
-        mend: "it may only speak SMB 1, which is unsafe, or none of the versions asked for: check option version, or update the server",
-        next: DOCTOR,
-    },
-    Lesson {
-        id: "smb-in-progress",
-        sign: Number(&[Smb], &[115]),
-        cause: "the server did not take the connection in time",
-        mend: "check that it runs, its address and port (445), and the network and firewalls between it and this node",
-        next: DOCTOR,
-    },
-    Lesson {
-        id: "share-key",
-        sign: Number(&[Smb, Nfs], &[126, 127, 128, 129]),
-        cause: "a key is missing",
-        mend: "install keyutils and cifs-utils, and look at the node's keytab",
-        next: DOCTOR,
-    },
-    Lesson {
-        id: "share-refused",
-        sign: Number(&[Smb, Nfs], &[111]),
-        cause: "the server refuses the connection",
-        mend: "its service may be stopped, or rpcbind be missing (give port and mountPort)",
-        next: DOCTOR,
-    },
-    Lesson {
-        id: "share-silent",
-        sign: Number(&[Smb, Nfs], &[110]),
-        cause: "the server does not answer",
-        mend: "check it, the network and the firewalls",
-        next: DOCTOR,
-    },
-    Lesson {
-        id: "ceph-silent",
-        sign: Number(&[Ceph], &[5, 110]),
-        cause: "the cluster does not answer",
-        mend: "check its monitors and metadata servers",
-        next: DOCTOR,
-    },
-    Lesson {
-        id: "share-stale",
-        sign: Number(&[Smb, Nfs], &[116]),
-        cause: "the export was made anew on the server",
-        mend: "unmount it everywhere and mount it again",
-        next: STATUS,
-    },
-    // --- the kernel and its helpers, in words
     Lesson {
         id: "no-helper",
         sign: Words(&[
@@ -297,6 +230,8 @@ pub const ALL: &[Lesson] = &[
             "need a /sbin/mount.",
             "you might need a…helper program",
             "unknown filesystem type",
+            "filesystem not supported by the system",
+            "mount error(19)",
         ]),
         cause: "mount(8) cannot mount that type: its helper /sbin/mount.TYPE is not on the node (or not in kubelet's container), the kernel lacks the file system, an option is wrong, or the device holds none",
         mend: "install the helper (cifs-utils, nfs-common, glusterfs-client) where the driver runs; flexvol's own nfs, cifs and cephfs drivers need none",
@@ -339,7 +274,7 @@ pub const ALL: &[Lesson] = &[
     },
     Lesson {
         id: "not-empty",
-        sign: Words(&["directory not empty"]),
+        sign: Words(&["directory not empty", "mountpoint directory…is not empty"]),
         cause: "files were written into the volume's directory while nothing was mounted there, so they are on the node's own disk and kubelet cannot remove the directory",
         mend: "look at them and move them away; the driver said Success without a mount, or left its mount too early",
         next: "sudo flexvol doctor",
@@ -423,7 +358,10 @@ pub const ALL: &[Lesson] = &[
         mend: "modprobe loop; leaked devices show in losetup -a",
         next: "sudo flexvol doctor --repair",
     },
-    // --- kubelet, at its wits' end: says least, so comes last
+];
+
+/// What kubelet says at its wits' end: it says least, so comes last.
+const LAST: &[Lesson] = &[
     Lesson {
         id: "waited-too-long",
         sign: Kubelet(&[

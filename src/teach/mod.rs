@@ -6,7 +6,7 @@
 //!                                     lessons (data) ─▶ Lesson: cause, mend, next command
 //! ```
 //!
-//! There is one table, [`lessons::ALL`]. A [`Lesson`] is recognised by a number of the kernel and the kind of
+//! There is one table, [`lessons::all`]. A [`Lesson`] is recognised by a number of the kernel and the kind of
 //! share it came from, or by words: of kubelet, or of the kernel and its helpers. The executor and the runner of
 //! helpers put cause and mend into the [`Failure`](crate::failure::Failure) itself, so whoever reads the Event
 //! needs no other document; `flexvol explain-error` and `doctor` take a text apart that came from anywhere.
@@ -105,7 +105,7 @@ impl Lesson {
 /// What the kernel's number means when a share of this kind cannot be mounted.
 pub fn of_share(file_system: &str, number: i32) -> Option<&'static Lesson> {
     let share = Share::of(file_system)?;
-    lessons::ALL.iter().find(|lesson| {
+    lessons::all().find(|lesson| {
         matches!(lesson.sign, Sign::Number(shares, numbers) if shares.contains(&share) && numbers.contains(&number))
     })
 }
@@ -114,7 +114,7 @@ pub fn of_share(file_system: &str, number: i32) -> Option<&'static Lesson> {
 pub fn of_helper(words: &str) -> Option<&'static Lesson> {
     let text = words.to_lowercase();
     let known = |lesson: &&Lesson| !matches!(lesson.sign, Sign::Kubelet(_)) && lesson.is_in(&text);
-    lessons::ALL.iter().find(known).filter(|lesson| !words.contains(lesson.cause))
+    lessons::all().find(known).filter(|lesson| !words.contains(lesson.cause))
 }
 
 /// A helper program's last words, with cause and mend if they are known.
@@ -148,8 +148,8 @@ pub fn explain(text: &str) -> Option<Explained> {
 /// the table wins, and there the particular comes before the general.
 fn lesson_of(text: &str) -> Option<&'static Lesson> {
     let small = text.to_lowercase();
-    let said = lessons::ALL.iter().find(|lesson| text.contains(lesson.cause));
-    said.or_else(|| lessons::ALL.iter().find(|lesson| lesson.is_in(&small)))
+    let said = lessons::all().find(|lesson| text.contains(lesson.cause));
+    said.or_else(|| lessons::all().find(|lesson| lesson.is_in(&small)))
 }
 
 /// Whether the pieces of a pattern stand in the text one after the other.
