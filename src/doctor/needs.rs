@@ -1,6 +1,6 @@
 //! Programs and kernel support that the installed drivers need.
 
-use super::{Finding, Request};
+use super::{Finding, Request, Severity};
 use crate::driver::Driver;
 use crate::drivers;
 use crate::packages;
@@ -25,6 +25,24 @@ const FILE_SYSTEMS: &[(&str, &str)] = &[
     ("glusterfs", "fuse"),
     ("lizardfs", "fuse"),
     ("blobfuse", "fuse"),
+];
+
+/// The kernel's module that a driver of ours cannot do without.
+const MODULES: &[(&str, &str)] = &[
+    ("image", "loop"),
+    ("qcow2", "loop"),
+    ("nbd", "nbd"),
+    ("rbd", "rbd"),
+    ("iscsi", "iscsi_tcp"),
+    ("lvm", "dm_mod"),
+];
+
+/// Which of its several programs a driver of ours cannot do without.
+const VITAL: &[(&str, &[&str])] = &[
+    ("sshfs", &["sshfs", "ssh"]),
+    ("lvm", &["lvm"]),
+    ("iscsi", &["iscsiadm"]),
+    ("qcow2", &["qemu-storage-daemon"]),
 ];
 
 /// What scripts of others like to call.
@@ -86,33 +104,76 @@ fn settings(home: &Path) -> Settings {
     text.and_then(|text| Settings::parse(&text).ok()).unwrap_or_default()
 }
 
-/// Without its only program a driver can do nothing; of several each is for some volumes.
+/// Without its only program a driver can do nothing; of several most are for some volumes.
 fn programs(name: &str, driver: &dyn Driver, settings: &Settings) -> Vec<Finding> {
     let programs = driver.programs(settings);
     let lacking = programs.iter().filter_map(|program| Some((program, lacks(Path::new("/"), program)?)));
     lacking
-        .map(|(program, mend)| {
+        .filter_map(|(program, mend)| {
             let evidence = format!("{name} runs {program}, which is not on this node");
-            match programs.len() {
-                1 => Finding::error("helper-missing", &evidence, &mend),
-                _ => Finding::warning("helper-missing", &format!("{evidence}, for some volumes"), &mend),
+            match weight(driver.name(), program, programs.len(), &is_here)? {
+                Severity::Error => Some(Finding::error("helper-missing", &evidence, &mend)),
+                _ => {
+                    Some(Finding::warning("helper-missing", &format!("{evidence}, for some volumes"), &mend))
+                }
             }
         })
         .collect()
 }
 
-fn kernel(name: &str, driver: &str) -> Option<Finding> {
-    let (_, file_system) = FILE_SYSTEMS.iter().find(|(of, _)| *of == driver)?;
-    if kernel_module::has_file_system(file_system) == Some(false) {
-        let evidence =
-            format!("{name} needs the file system {file_system}, which this kernel neither has nor can load");
-        let mend = packages::mend_kernel(file_system, distribution(Path::new("/")));
-        return Some(Finding::error("kernel-lacks", &evidence, &mend));
+/// How bad it is that one of a driver's programs is missing; `None` if something else does the same.
+fn weight(
+    driver: &str,
+    program: &str,
+    of: usize,
+    is_here: &dyn Fn(&str) -> Option<bool>,
+) -> Option<Severity> {
+    let vital =
+        of == 1 || VITAL.iter().any(|(name, programs)| *name == driver && programs.contains(&program));
+    let instead = match driver {
+        "cephfs" => is_here("ceph"),
+        "s3" => is_here("rclone"),
+        _ if vital => Some(false),
+        _ => None,
+    };
+    match instead {
+        // The kernel's own client takes every volume but one that asks for the program.
+        Some(true) if driver == "cephfs" => None,
+        Some(false) => Some(Severity::Error),
+        _ => Some(Severity::Warning),
     }
-    (*file_system == "fuse" && !Path::new("/dev/fuse").exists()).then(|| {
+}
+
+/// Whether the node has what can do instead of a program; `None` if that cannot be told.
+fn is_here(what: &str) -> Option<bool> {
+    match what {
+        "ceph" => kernel_module::has_file_system(what),
+        program => Some(lacks(Path::new("/"), program).is_none()),
+    }
+}
+
+fn kernel(name: &str, driver: &str) -> Option<Finding> {
+    let of =
+        |table: &'static [(&str, &str)]| table.iter().find(|(of, _)| *of == driver).map(|(_, what)| *what);
+    if let Some(module) = of(MODULES)
+        && kernel_module::has(module) == Some(false)
+    {
+        return Some(kernel_lacks(name, &format!("kernel module {module}"), module));
+    }
+    let file_system = of(FILE_SYSTEMS)?;
+    if kernel_module::has_file_system(file_system) == Some(false) {
+        return Some(kernel_lacks(name, &format!("file system {file_system}"), file_system));
+    }
+    (file_system == "fuse" && !Path::new("/dev/fuse").exists()).then(|| {
         let evidence = format!("{name} needs /dev/fuse, which is not here");
         Finding::error("kernel-lacks", &evidence, "modprobe fuse; in a container give it /dev/fuse")
     })
+}
+
+fn kernel_lacks(name: &str, what: &str, module: &str) -> Finding {
+    let evidence = format!("{name} needs the {what}, which this kernel neither has nor can load");
+    let mend = packages::mend_kernel(module, distribution(Path::new("/")));
+    Finding::error("kernel-lacks", &evidence, &mend)
 }
 
 /// What a script of others calls by a name that only one program has.
@@ -136,4 +197,41 @@ fn of_script(name: &str, executable: &Path) -> Vec<Finding> {
             Finding::error("helper-missing", &evidence, &mend)
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_else_can_do_the_same_makes_it_less_bad() {
+        let weight = |driver: &str, program: &str, of, here| weight(driver, program, of, &|_| here);
+        for (driver, program, of, here, expected) in [
+            ("git", "git", 1, None, Some(Severity::Error)),
+            ("sshfs", "ssh", 2, None, Some(Severity::Error)),
+            ("lvm", "lvm", 9, None, Some(Severity::Error)),
+            ("lvm", "mkfs.xfs", 9, None, Some(Severity::Warning)),
+            ("image", "mkfs.xfs", 8, None, Some(Severity::Warning)),
+            ("cephfs", "ceph-fuse", 1, Some(true), None),
+            ("cephfs", "ceph-fuse", 1, Some(false), Some(Severity::Error)),
+            ("cephfs", "ceph-fuse", 1, None, Some(Severity::Warning)),
+            ("s3", "s3fs", 1, Some(true), Some(Severity::Warning)),
+            ("s3", "s3fs", 1, Some(false), Some(Severity::Error)),
+        ] {
+            assert_eq!(weight(driver, program, of, here), expected, "{driver} {program} {here:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_vital_is_a_program_of_the_driver() {
+        for (name, programs) in VITAL {
+            let known = drivers::ALL.iter().find(|driver| driver.name() == *name).unwrap();
+            let settings = Settings::default();
+            assert!(programs.iter().all(|program| known.programs(&settings).contains(program)), "{name}");
+        }
+        let tables = MODULES.iter().chain(FILE_SYSTEMS);
+        for (name, _) in tables {
+            assert!(drivers::ALL.iter().any(|driver| driver.name() == *name), "{name}");
+        }
+    }
 }

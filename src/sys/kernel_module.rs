@@ -31,12 +31,25 @@ pub fn has_file_system(name: &str) -> Option<bool> {
     if known.lines().any(|line| line.split_whitespace().next_back() == Some(name)) {
         return Some(true);
     }
+    has(name)
+}
+
+/// Whether the kernel has a module loaded, built in or to load; `None` if that cannot be told.
+pub fn has(name: &str) -> Option<bool> {
+    if Path::new("/sys/module").join(name.replace('-', "_")).exists() {
+        return Some(true);
+    }
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     let modules = Path::new("/lib/modules").join(release.trim());
     let list = |file: &str| fs::read_to_string(modules.join(file)).ok();
-    let file = format!("/{name}.ko");
     let (loadable, builtin) = (list("modules.dep")?, list("modules.builtin").unwrap_or_default());
-    Some(loadable.contains(&file) || builtin.contains(&file))
+    Some(is_listed(name, &loadable) || is_listed(name, &builtin))
+}
+
+/// In the names of files a dash may stand for what is an underscore to the kernel.
+fn is_listed(name: &str, list: &str) -> bool {
+    let file = format!("/{}.ko", name.replace('-', "_"));
+    list.lines().any(|line| line.split(':').next().is_some_and(|path| path.replace('-', "_").contains(&file)))
 }
 
 #[cfg(test)]
@@ -47,5 +60,13 @@ mod tests {
     fn every_kernel_has_proc_and_none_has_nonsense() {
         assert_eq!(has_file_system("proc"), Some(true));
         assert_ne!(has_file_system("frobnicate"), Some(true));
+    }
+
+    #[test]
+    fn a_module_is_found_whatever_stands_for_its_underscore() {
+        let list =
+            "kernel/drivers/md/dm-mod.ko.xz: kernel/drivers/dax/dax.ko.xz\nkernel/drivers/block/nbd.ko:\n";
+        assert!(is_listed("dm_mod", list) && is_listed("dm-mod", list) && is_listed("nbd", list));
+        assert!(!is_listed("dax", list) && !is_listed("bd", list) && !is_listed("loop", list));
     }
 }
