@@ -194,8 +194,8 @@ fn parsed(content: Vec<u8>) -> Result<Settings, String> {
 fn side_file(home: &Directory) -> Result<Option<(Result<Settings, String>, u32)>> {
     let Some(entry) = home.look(SIDE_FILE)? else { return Ok(None) };
     let parsed = match home.read(SIDE_FILE, SIZE_LIMIT) {
-        // Not the file is wrong, but who asks.
-        Err(error) if directory::is_forbidden(&error) => return Err(error),
+        // Not the file is wrong, but who asks, or the disk.
+        Err(error) if !directory::is_about_content(&error) => return Err(error),
         Err(error) => Err(format!("{error:#}")),
         Ok(content) => parsed(content.unwrap_or_default()),
     };

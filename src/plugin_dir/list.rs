@@ -98,12 +98,13 @@ fn looked_at(
     }
     // Names of any bytes are possible; one that is no text is nobody's driver.
     let found = match Found::at(plugins, &text) {
-        Err(error) if directory::is_forbidden(&error) => {
+        Err(error) => {
             // Neither may its init be run: kubelet is root and may do more than we.
-            let owner = Owner::Unknown(format!("{error:#}: run this as root"));
+            let mend = if directory::is_forbidden(&error) { ": run this as root" } else { "" };
+            let owner = Owner::Unknown(format!("{error:#}{mend}"));
             return Ok(Item { directory: name, owner, program: None, driver: None, finding: None, volumes });
         }
-        found => found?,
+        Ok(found) => found,
     };
     let finding = terms.and_then(|terms| prober::look(plugins.path(), &name, terms));
     Ok(Item {

@@ -4,18 +4,18 @@
 //! it says that the directory is ours, and a killed uninstall must be able to go on. Nothing is removed that
 //! flexvol did not put there or keep a copy of.
 
-use super::found::{Broken, Found, LEFTOVER, Ours};
+use super::found::{Broken, Executable, Foreign, Found, LEFTOVER, Ours, Program};
 use super::in_use::{self, Volume};
 use super::install::{self, keep, stage};
 use super::opened::{Opened, Place};
 use super::refusal::{Reason, Refusal};
 use crate::failure::one_line;
 use crate::protocol::DriverName;
-use crate::settings::SIDE_FILE;
+use crate::settings::{SIDE_FILE, Settings};
 use crate::sys::directory::Directory;
 use crate::sys::mount_table;
 use anyhow::{Context as _, Result};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,30 @@ fn is_ours(request: &Request) -> Result<bool> {
     let plugins = Opened::open(&request.place)?;
     let found =
         plugins.map_or(Ok(Found::Absent), |plugins| Found::look(&plugins.directory, &request.name))?;
-    Ok(matches!(found, Found::Ours(_)))
+    Ok(Installed::of(&found).is_some())
+}
+
+/// A driver that flexvol has put there.
+struct Installed {
+    settings: Settings,
+    /// The executable, if it is a regular file.
+    program: Option<Program>,
+}
+
+impl Installed {
+    /// Also where a symlink of somebody else's is still in place of the executable: its take-over did not come to its end.
+    fn of(found: &Found) -> Option<Self> {
+        let (settings, program) = match found {
+            Found::Ours(Ours { settings, program, .. }) => (settings, program.clone()),
+            Found::Foreign(Foreign {
+                executable: Executable::Link(_),
+                side_file: Some(Ok(settings)),
+                ..
+            }) if settings.hash.is_some() => (settings, None),
+            _ => return None,
+        };
+        Some(Self { settings: settings.clone(), program })
+    }
 }
 
 fn attempt(request: &Request) -> Result<Removed> {
@@ -93,24 +116,27 @@ fn attempt(request: &Request) -> Result<Removed> {
     let plugins = plugins.lock(&request.place)?.directory;
     stage::clean(&plugins)?;
     let name = &request.name;
-    match Found::look(&plugins, name)? {
+    let found = Found::look(&plugins, name)?;
+    if let Some(installed) = Installed::of(&found) {
+        return remove(request, &plugins, &installed);
+    }
+    match found {
         Found::Absent => Ok(Removed { was_there: false, warnings: Vec::new() }),
         Found::Broken(Broken::Empty) => {
             remove_directory(&plugins, name)?;
             Ok(Removed { was_there: true, warnings: Vec::new() })
         }
-        Found::Broken(_) | Found::Foreign(_) => Err(not_ours(name, "the driver").into()),
-        Found::Ours(ours) => remove(request, &plugins, &ours),
+        _ => Err(not_ours(name, "the driver").into()),
     }
 }
 
-fn remove(request: &Request, plugins: &Directory, ours: &Ours) -> Result<Removed> {
+fn remove(request: &Request, plugins: &Directory, installed: &Installed) -> Result<Removed> {
     let name = &request.name;
     let kept = keep::kept(&kept_in(request)?)?;
     let home = plugins.child(name.directory())?.context("the driver's directory was removed meanwhile")?;
     check_mounts(&home)?;
     let others = others(name, &home)?;
-    check_content(name, ours, (&home, &others), &kept)?;
+    check_content(name, installed, (&home, &others), &kept)?;
     let busy = in_use::volumes(name)?;
     if !busy.is_empty() && request.busy != Busy::Ignore {
         return Err(in_use_refusal(name, &busy).into());
@@ -141,7 +167,8 @@ fn remove(request: &Request, plugins: &Directory, ours: &Ours) -> Result<Removed
 
 /// Some drivers mount what their volumes share in their own directory: removing that would empty it.
 fn check_mounts(home: &Directory) -> Result<()> {
-    let path = std::fs::canonicalize(home.path())?;
+    let path =
+        std::fs::canonicalize(home.path()).with_context(|| format!("look at {}", home.path().display()))?;
     match mount_table::below(&path)?.first() {
         None => Ok(()),
         Some(entry) => {
@@ -177,31 +204,40 @@ fn others(name: &DriverName, home: &Directory) -> Result<Vec<OsString>> {
 /// Every file must be ours, or one that there is an equal copy of.
 fn check_content(
     name: &DriverName,
-    ours: &Ours,
+    installed: &Installed,
     (home, others): (&Directory, &[OsString]),
     kept: &[Directory],
 ) -> Result<()> {
     for other in others {
-        // What cannot be compared is not known to be the same.
-        if !kept.iter().any(|copy| keep::is_same(other, home, copy).unwrap_or(false)) {
+        if !is_kept(other, home, kept)? {
             return Err(not_ours(name, &one_line(&other.to_string_lossy(), NAME_LIMIT)).into());
         }
     }
-    match &ours.program {
-        Some(program) if Some(&program.fingerprint.hash) != ours.settings.hash.as_ref() => {
-            let ours = program.fingerprint.version.is_some();
-            let is_kept = || {
-                kept.iter().any(|copy| {
-                    let found = Found::inside(copy, name.executable());
-                    found.is_ok_and(|found| {
-                        found.program().is_some_and(|kept| kept.fingerprint == program.fingerprint)
-                    })
-                })
-            };
-            if ours || is_kept() { Ok(()) } else { Err(not_ours(name, name.executable()).into()) }
-        }
-        _ => Ok(()),
+    if !is_executable_ours(name, installed, home)? && !is_kept(name.executable().as_ref(), home, kept)? {
+        return Err(not_ours(name, name.executable()).into());
     }
+    Ok(())
+}
+
+/// Whether an equal copy is kept. What cannot be compared is not known to be the same.
+fn is_kept(name: &OsStr, home: &Directory, kept: &[Directory]) -> Result<bool> {
+    let mut failed = None;
+    for copy in kept {
+        match keep::is_same(name, home, copy) {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            Err(error) => failed = Some(error),
+        }
+    }
+    failed.map_or(Ok(false), Err)
+}
+
+fn is_executable_ours(name: &DriverName, installed: &Installed, home: &Directory) -> Result<bool> {
+    let Some(program) = &installed.program else { return Ok(home.look(name.executable())?.is_none()) };
+    let is_installed = Some(&program.fingerprint.hash) == installed.settings.hash.as_ref();
+    Ok(is_installed
+        || program.fingerprint.version.is_some()
+        || stage::is_half_replaced(home, &program.fingerprint)?)
 }
 
 fn not_ours(name: &DriverName, what: &str) -> Refusal {

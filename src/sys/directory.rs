@@ -163,6 +163,7 @@ impl Directory {
     /// Takes its flock(2), which is held as long as this value lives. Nothing is written for it.
     pub fn lock(&self, deadline: &Deadline) -> Result<()> {
         lock::wait(self.fd.as_fd(), Hold::Alone, deadline, "waiting for another installer")
+            .with_context(|| format!("lock {}", self.path.display()))
     }
 
     /// What a name is; `None` if there is no such name. A symlink is looked at itself.
@@ -394,6 +395,16 @@ pub fn is_forbidden(error: &anyhow::Error) -> bool {
     errnos.into_iter().any(|errno| matches!(*errno, Errno::ACCESS | Errno::PERM))
 }
 
+/// Whether an error is about what there is at a path: a symlink, a socket, something that is too large or no regular
+/// file; and not about looking at it.
+pub fn is_about_content(error: &anyhow::Error) -> bool {
+    let errno = error.chain().find_map(|cause| {
+        let plain = cause.downcast_ref::<Errno>().copied();
+        plain.or_else(|| Errno::from_io_error(cause.downcast_ref::<std::io::Error>()?))
+    });
+    errno.is_none_or(|errno| matches!(errno, Errno::LOOP | Errno::MLINK | Errno::NXIO | Errno::NODEV))
+}
+
 /// Major and minor number of a device.
 pub fn device_numbers(device: u64) -> (u32, u32) {
     (fs::major(device), fs::minor(device))
@@ -405,7 +416,8 @@ pub fn make_all(path: &Path) -> Result<()> {
     for part in path.components() {
         built.push(part);
         match fs::mkdir(&built, Mode::from_raw_mode(0o755)) {
-            Ok(()) => fs::chmod(&built, Mode::from_raw_mode(0o755))?,
+            Ok(()) => fs::chmod(&built, Mode::from_raw_mode(0o755))
+                .with_context(|| format!("make {}", built.display()))?,
             // A read-only file system says so of a directory that is there, too.
             Err(_) if built.is_dir() => {}
             Err(errno) => return Err(errno).with_context(|| format!("make {}", built.display())),

@@ -2,6 +2,7 @@
 
 use super::listing::is_hidden;
 use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
+use rustix::io::Errno;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -122,8 +123,15 @@ fn other(path: &Path) -> Kind {
 pub fn in_the_way(path: &Path) -> Option<InTheWay> {
     let mut parts: Vec<_> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
     parts.reverse();
-    let is_directory = |part: &Path| fs::metadata(part).is_ok_and(|stat| stat.is_dir());
-    let part = parts.into_iter().find(|part| part.symlink_metadata().is_ok() && !is_directory(part))?;
+    // What cannot be looked at may be one: whoever needs it says why not.
+    let is_none = |part: &Path| match fs::metadata(part) {
+        Ok(stat) => !stat.is_dir(),
+        Err(error) => {
+            let errno = Errno::from_io_error(&error);
+            matches!(errno, Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
+        }
+    };
+    let part = parts.into_iter().find(|part| part.symlink_metadata().is_ok() && is_none(part))?;
     let leads_to = fs::read_link(part).ok().filter(|_| !part.exists());
     Some(InTheWay { path: part.to_owned(), leads_to })
 }

@@ -36,7 +36,8 @@ struct Staged {
 }
 
 impl Changing<'_> {
-    /// Stages all there is to stage, checks it, and renames it into place. On an error nothing is left of it.
+    /// Stages all there is to stage, checks it, and renames it into place. On an error nothing is left of it but what says
+    /// whose a half replaced driver is.
     pub(super) fn change(&self, mark: Mark<'_>) -> Result<Changed> {
         let labels = Labels::of(self.plugins, &self.request.name)?;
         let appears = self.decision.plan.steps.contains(&Step::Appear);
@@ -67,10 +68,11 @@ impl Changing<'_> {
         path.map_or(Ok(()), |path| mark(&path))?;
         for step in &self.decision.plan.steps {
             match home {
-                Some(home) => self.in_place(*step, home, &mut staged)?,
+                Some(home) => self.in_place(*step, home, stage, &mut staged)?,
                 None => self.appear(stage, &mut staged)?,
             }
         }
+        stage.set_witness(None);
         self.check_visible()?;
         Ok(Changed { capabilities, warnings: stage.take_warning().into_iter().collect() })
     }
@@ -122,20 +124,30 @@ impl Changing<'_> {
     }
 
     /// A step in the directory that is there.
-    fn in_place(&self, step: Step, home: &Directory, staged: &mut Staged) -> Result<()> {
+    fn in_place(
+        &self,
+        step: Step,
+        home: &Directory,
+        stage: &mut Stage<'_>,
+        staged: &mut Staged,
+    ) -> Result<()> {
+        const NOTHING: &str = "nothing is staged";
         match step {
-            Step::Keep => keep::keep(&self.request.kept_in()?, home),
-            Step::WriteSideFile => renamed(home, staged.side_file.take(), SIDE_FILE),
+            Step::Keep => return keep::keep(&self.request.kept_in()?, home),
+            Step::WriteSideFile => {
+                let side_file = staged.side_file.take().context(NOTHING)?;
+                home.rename(side_file, home, SIDE_FILE)?;
+                stage.set_witness(None);
+            }
             Step::ReplaceProgram | Step::Appear => {
-                renamed(home, staged.programs.pop(), self.request.name.executable())
+                let program = staged.programs.pop().context(NOTHING)?;
+                home.rename(program, home, self.request.name.executable())?;
+                // Unless it is in place.
+                stage.set_witness(staged.side_file.clone());
             }
         }
+        home.sync()
     }
-}
-
-fn renamed(home: &Directory, from: Option<String>, to: &str) -> Result<()> {
-    home.rename(from.context("nothing is staged")?, home, to)?;
-    home.sync()
 }
 
 /// Whether a directory entry is a directory.

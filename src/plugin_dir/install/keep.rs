@@ -82,7 +82,8 @@ pub(crate) fn is_same(name: &OsStr, one: &Directory, copy: &Directory) -> Result
     let kind = |of: &Directory| Ok::<_, anyhow::Error>(of.look(name)?.map(|entry| entry.kind));
     let content = |of: &Directory| -> Result<Option<Fingerprint>> {
         let Some(file) = of.file(name)? else { return Ok(None) };
-        Ok(Some(Fingerprint::of(file.take(BYTES + 1))?))
+        let read = Fingerprint::of(file.take(BYTES + 1));
+        Ok(Some(read.with_context(|| format!("read {}", of.path_of(name).display()))?))
     };
     match (kind(one)?, kind(copy)?) {
         (Some(Kind::File), Some(Kind::File)) => Ok(content(one)? == content(copy)?),

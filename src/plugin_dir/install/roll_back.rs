@@ -7,7 +7,7 @@ use crate::failure::{Code, Failure};
 use crate::plugin_dir::found::{Executable, Foreign, Found};
 use crate::plugin_dir::opened::Opened;
 use crate::plugin_dir::refusal::{Reason, Refusal};
-use crate::settings::SIDE_FILE;
+use crate::settings::{SIDE_FILE, Settings};
 use crate::sys::directory::Directory;
 use anyhow::{Context as _, Result};
 use std::ffi::{OsStr, OsString};
@@ -71,7 +71,10 @@ impl RollBack<'_> {
             (Found::Absent, _) => Ok(vec![Step::Appear]),
             (Found::Ours(_), _) => Ok(vec![Step::WriteSideFile, Step::ReplaceProgram]),
             (Found::Foreign(there), Found::Foreign(kept)) if there.executable == kept.executable => {
-                Ok(vec![])
+                // A side file of ours beside it is what is left to do.
+                let is_ours = |settings: &Settings| settings.hash.is_some();
+                let ours = there.side_file.as_ref().is_some_and(|read| read.as_ref().is_ok_and(is_ours));
+                Ok(if ours { vec![Step::WriteSideFile] } else { vec![] })
             }
             _ => refuse("is not flexvol's any more: move away what is there, then roll back"),
         }

@@ -2,11 +2,14 @@
 //! are renamed to where they belong.
 
 use super::source::Source;
+use crate::plugin_dir::fingerprint::Fingerprint;
 use crate::plugin_dir::found::{LEFTOVER, PROGRAM_MODE};
 use crate::protocol::DriverName;
+use crate::settings::{SIZE_LIMIT, Settings};
 use crate::sys::clock;
 use crate::sys::directory::{self, Directory, Kind};
 use anyhow::{Context as _, Result};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
@@ -44,6 +47,8 @@ pub(super) struct Stage<'a> {
     labels: &'a Labels,
     stem: String,
     names: Vec<String>,
+    /// The side file that says whose the driver is while it is half replaced.
+    witness: Option<String>,
     warning: Option<String>,
 }
 
@@ -51,7 +56,7 @@ impl<'a> Stage<'a> {
     pub(super) fn new(home: &'a Directory, labels: &'a Labels) -> Self {
         let now = clock::since_1970();
         let stem = format!("{LEFTOVER}{:x}-{:x}", std::process::id(), now.as_nanos());
-        Self { home, labels, stem, names: Vec::new(), warning: None }
+        Self { home, labels, stem, names: Vec::new(), witness: None, warning: None }
     }
 
     /// A hidden name that nothing has.
@@ -66,9 +71,16 @@ impl<'a> Stage<'a> {
         self.home
     }
 
-    /// Removes what was not renamed away: for when something failed, which is what people shall hear of.
+    /// The executable is the new one, and the side file that belongs to it still has this hidden name; `None` once it is in
+    /// place.
+    pub(super) fn set_witness(&mut self, name: Option<String>) {
+        self.witness = name;
+    }
+
+    /// Removes what was not renamed away: for when something failed, which is what people shall hear of. The witness
+    /// stays, as after a kill: without it the driver would be nobody's.
     pub(super) fn discard(&self) {
-        for name in &self.names {
+        for name in self.names.iter().filter(|name| Some(*name) != self.witness.as_ref()) {
             let _ = self.home.remove_tree(name);
         }
     }
@@ -139,8 +151,19 @@ pub(crate) fn clean(home: &Directory) -> Result<()> {
     Ok(())
 }
 
+/// Whether an installer that did not come to its end left word that it has brought this executable: it stopped between
+/// its two renames, and the side file that belongs to the executable still has a hidden name.
+pub(crate) fn is_half_replaced(home: &Directory, program: &Fingerprint) -> Result<bool> {
+    let tells = |name: &OsString| {
+        let content = home.read(name, SIZE_LIMIT).ok().flatten()?;
+        let settings = Settings::parse(std::str::from_utf8(&content).ok()?).ok()?;
+        Some(settings.hash? == program.hash)
+    };
+    Ok(leftovers(home)?.iter().any(|name| tells(name) == Some(true)))
+}
+
 /// The hidden names in a directory that are ours.
-pub(crate) fn leftovers(home: &Directory) -> Result<Vec<std::ffi::OsString>> {
-    let ours = |name: &std::ffi::OsString| name.as_encoded_bytes().starts_with(LEFTOVER.as_bytes());
+pub(crate) fn leftovers(home: &Directory) -> Result<Vec<OsString>> {
+    let ours = |name: &OsString| name.as_encoded_bytes().starts_with(LEFTOVER.as_bytes());
     Ok(home.names()?.into_iter().filter(ours).collect())
 }

@@ -2,10 +2,15 @@
 
 use super::tracer::{Act, CAN_FAIL, Played, Role, Strike, Victim, play};
 use super::{Answer, Dice, Inventory, Report, Rung, Speaks, Volume, Whole, is_full, sample_of};
+use flexvol::plugin_dir::fingerprint::Fingerprint;
+use flexvol::protocol::DriverName;
+use flexvol::settings::Settings;
 use nix::errno::Errno;
 use nix::libc;
 use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::time::Duration;
 
 const ERRORS: [Errno; 8] = [
@@ -175,10 +180,12 @@ impl Place<'_> {
     }
 
     /// The file of a lock that nobody holds goes with the next call: only who has it locked may remove it. So does what is
-    /// noted of an mkfs that did not come to its end. And an installer's driver is the old or the new one, whole.
+    /// noted of an mkfs that did not come to its end. And an installer's driver is the old or the new one, whole; or the
+    /// new one and beside it, under a hidden name, the side file without which it would be nobody's.
     fn may_stay(&self, change: &str) -> bool {
         ["/run/flexvol/locks/", "/run/flexvol/unfinished"].iter().any(|place| change.contains(place))
-            || (self.volume.speaks == Speaks::Admin && !change.contains("/.flexvol-"))
+            || (self.volume.speaks == Speaks::Admin
+                && (!change.contains("/.flexvol-") || is_witness(change.trim_start_matches("file "))))
     }
 
     /// Whoever could still answer has answered, and of a call that failed on the way up nothing stays.
@@ -203,6 +210,17 @@ impl Place<'_> {
             }
         }
     }
+}
+
+/// Whether a file says what the executable beside it is, which no other one does.
+fn is_witness(path: &str) -> bool {
+    let hash = |path: &Path| Some(Fingerprint::of(File::open(path).ok()?).ok()?.hash);
+    let told = |path: &Path| Settings::parse(&fs::read_to_string(path).ok()?).ok()?.hash;
+    let path = Path::new(path);
+    let home = path.parent().unwrap();
+    let executable = DriverName::executable_in(home.file_name().unwrap());
+    let there = hash(&home.join(executable));
+    there.is_some() && there == told(path) && there != told(&home.join(".flexvol.json"))
 }
 
 fn is_write(strike: Strike, played: &Played) -> bool {

@@ -1,0 +1,125 @@
+//! An installation that ends between two renames, and an uninstall that cannot look at something: strace lets the system
+//! call fail, or kills at it.
+
+use super::node::{Answer, Node, answer, script};
+use super::support::skip;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+/// A node, where there is strace.
+fn node(name: &str) -> Option<Node> {
+    if Command::new("strace").arg("-V").output().is_err() {
+        skip(name, "needs strace");
+        return None;
+    }
+    Node::new(name)
+}
+
+/// The command, with something done to one of its system calls.
+fn struck(node: &Node, command: &str, words: &[&str], strike: &str) -> Command {
+    let call = node.flexvol(command, words);
+    let mut struck = Command::new("strace");
+    struck.args(["-qq", "-o", "/dev/null", "-e", &format!("inject={strike}")]);
+    struck.arg(call.get_program()).args(call.get_args());
+    struck
+}
+
+/// An upgrade whose second rename, that of the side file, does not happen.
+fn half_upgraded(node: &Node, strike: &str) {
+    let [old, new] =
+        [("old", ""), ("new", "\"attach\":false")].map(|(name, text)| node.file(name, &script(text)));
+    node.install(&["v/d", "--binary", old.to_str().unwrap()]);
+    let words = ["v/d", "--binary", new.to_str().unwrap(), "--set", "a=b"];
+    let done = struck(node, "install", &words, &format!("renameat:{strike}:when=2")).output().unwrap();
+    assert!(!done.status.success(), "{done:?}");
+    assert_eq!(fs::read(node.plugins().join("v~d/d")).unwrap(), fs::read(new).unwrap());
+}
+
+#[test]
+fn a_half_upgraded_driver_is_still_ours() {
+    let Some(node) = node("halfway::a_half_upgraded_driver_is_still_ours") else { return };
+    for strike in ["error=EIO", "signal=KILL"] {
+        half_upgraded(&node, strike);
+        assert_eq!(node.uninstall(&["v/d"]).action(), "removed", "{strike}");
+        assert_eq!(node.listing(), [""; 0], "{strike}");
+        half_upgraded(&node, strike);
+        let new = node.path("new");
+        let words = ["v/d", "--binary", new.to_str().unwrap(), "--set", "a=b"];
+        assert_eq!(node.install(&words).action(), "upgraded", "{strike}");
+        assert_eq!(node.litter(), [""; 0], "{strike}");
+        assert_eq!(node.uninstall(&["v/d"]).action(), "removed", "{strike}");
+    }
+}
+
+/// What was put in place of the executable by hand is not what the half upgrade brought.
+#[test]
+fn a_stranger_in_a_half_upgraded_driver_stays() {
+    let Some(node) = node("halfway::a_stranger_in_a_half_upgraded_driver_stays") else { return };
+    half_upgraded(&node, "signal=KILL");
+    node.file("plugins/v~d/d", &script("\"fsGroup\":false"));
+    assert!(node.uninstall(&["v/d"]).error(4).contains("v~d holds d, which flexvol did not put there"));
+    assert!(node.plugins().join("v~d/d").exists());
+}
+
+/// A symlink whose take-over has failed at the executable.
+fn half_taken_over(node: &Node) {
+    let new = node.file("new", &script(""));
+    node.file("away/d", &script("\"attach\":false"));
+    fs::create_dir(node.plugins().join("v~d")).unwrap();
+    symlink(node.path("away/d"), node.plugins().join("v~d/d")).unwrap();
+    let words = ["v/d", "--take-over", "--binary", new.to_str().unwrap()];
+    let answer = answer(&mut struck(node, "install", &words, "renameat:error=EIO:when=2"));
+    assert!(answer.error(1).contains("v~d/d: Input/output error"), "{answer:?}");
+    assert!(node.plugins().join("v~d/.flexvol.json").exists());
+}
+
+#[test]
+fn a_half_taken_over_symlink_can_go_both_ways() {
+    let Some(node) = node("halfway::a_half_taken_over_symlink_can_go_both_ways") else { return };
+    half_taken_over(&node);
+    assert_eq!(node.uninstall(&["v/d"]).action(), "removed");
+    assert_eq!(node.listing(), [""; 0]);
+    half_taken_over(&node);
+    node.install(&["v/d", "--roll-back"]);
+    assert_eq!(node.listing(), ["v~d", "v~d/d"]);
+    assert_eq!(fs::read_link(node.plugins().join("v~d/d")).unwrap(), node.path("away/d"));
+}
+
+/// The system call that a plain uninstall makes about a path, with the words before it.
+fn nth(node: &Node, call: &str, words: &str) -> usize {
+    let trace = node.path("trace");
+    let plain = node.flexvol("uninstall", &["v/d"]);
+    let mut traced = Command::new("strace");
+    traced.arg("-qq").arg("-o").arg(&trace).args(["-e", &format!("trace={call}")]);
+    assert!(traced.arg(plain.get_program()).args(plain.get_args()).output().unwrap().status.success());
+    let trace = fs::read_to_string(trace).unwrap();
+    1 + trace.lines().position(|line| line.contains(words)).unwrap_or_else(|| panic!("no {words:?}: {trace}"))
+}
+
+fn told(node: &Node, call: &str, words: &str, path: &Path) {
+    let old = node.file("old", &script(""));
+    let install = || node.install(&["v/d", "--binary", old.to_str().unwrap()]);
+    install();
+    let count = nth(node, call, words);
+    for errno in ["EIO", "EPERM"] {
+        install();
+        let strike = format!("{call}:error={errno}:when={count}");
+        let answer: Answer = answer(&mut struck(node, "uninstall", &["v/d"], &strike));
+        let message = answer.error(1);
+        assert!(message.contains(path.to_str().unwrap()), "{strike}: {message}");
+        assert_eq!(node.uninstall(&["v/d"]).action(), "removed");
+    }
+}
+
+#[test]
+fn what_an_uninstall_cannot_look_at_is_named() {
+    let Some(node) = node("halfway::what_an_uninstall_cannot_look_at_is_named") else { return };
+    let (plugins, home) = (node.plugins(), node.plugins().join("v~d"));
+    told(&node, "readlink", "\"/tmp\"", &home);
+    told(&node, "openat", "\"v~d\"", &home);
+    told(&node, "openat", "\".flexvol.json\"", &home.join(".flexvol.json"));
+    told(&node, "flock", "LOCK_EX", &plugins);
+    told(&node, "unlinkat", "\"d\"", &home.join("d"));
+}
