@@ -92,8 +92,8 @@ pub(super) trait Disk {
     /// What is noted of an mkfs before, which can have run for so long.
     fn formatting(&self, allowed: Duration, deadline: &Deadline) -> Result<Formatting>;
 
-    /// Notes that one begins.
-    fn note_formatting(&self);
+    /// Notes that one begins, which can run for so long.
+    fn note_formatting(&self, allowed: Duration);
 
     /// Takes the note off: the file system is complete and on the disk.
     fn forget_formatting(&self) -> Result<()>;
@@ -148,7 +148,7 @@ impl Node<'_> {
             let text = format!("the blank {noun} is attached to {path} already: detach it (losetup -d)");
             return Err(Failure::new(Code::Busy, text).into());
         }
-        disk.note_formatting();
+        disk.note_formatting(self.longest_formatting());
         let made = format::make_file_system(kind, disk.path(), words, self.disk.lock()?, &self.deadline)
             .and_then(|()| fsync(disk.fd()).context("write the new file system to disk"));
         if let Err(error) = made {

@@ -61,7 +61,7 @@ impl Disk for Attached {
         formatting(self.file.as_fd(), allowed)
     }
 
-    fn note_formatting(&self) {
+    fn note_formatting(&self, _: Duration) {
         image_file::note_formatting(self.file.as_fd());
     }
 

@@ -85,7 +85,7 @@ impl Scope {
     fn remove(&self) -> bool {
         let ours = self.directories().filter(|directory| is_ours(directory));
         ours.fold(true, |all, directory| {
-            let removed = std::fs::remove_dir(&directory).is_ok();
+            let removed = std::fs::remove_dir(&directory).or_else(unless_missing).is_ok();
             // The last one takes away what all of them share.
             let _ = directory.parent().map(std::fs::remove_dir);
             all && removed
@@ -105,7 +105,7 @@ impl Scope {
             let words = ["systemd-run", "--scope", "--quiet", "--collect", "--unit"].map(str::to_owned);
             return Ok(Entrance::Through(words.into_iter().chain([self.unit(), "--".to_owned()]).collect()));
         }
-        let Some(root) = roots().next() else { return Ok(Entrance::Nowhere) };
+        let Some(root) = root()? else { return Ok(Entrance::Nowhere) };
         sweep(&root.join(OWN));
         let directory = root.join(OWN).join(&self.name);
         match make(&directory) {
@@ -121,15 +121,31 @@ impl Scope {
 
     /// Where it is.
     fn directories(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        roots()
+        // Not only where there are control groups: what says so may be unreadable for a moment.
+        ROOTS
+            .iter()
+            .map(Path::new)
             .flat_map(|root| [root.join(OWN).join(&self.name), root.join(SYSTEMD).join(self.unit())])
             // What cannot be looked at may be there.
             .filter(|directory| directory.try_exists().unwrap_or(true))
     }
 }
 
-fn roots() -> impl Iterator<Item = PathBuf> {
-    ROOTS.iter().map(PathBuf::from).filter(|root| root.join("cgroup.procs").exists())
+/// The first place with control groups.
+fn root() -> Result<Option<&'static Path>> {
+    for root in ROOTS.map(Path::new) {
+        let sign = root.join("cgroup.procs");
+        match sign.try_exists() {
+            Ok(false) => {}
+            Err(error) if is_forbidden(&error) => {}
+            there => return there.map(|_| Some(root)).with_context(|| format!("look at {}", sign.display())),
+        }
+    }
+    Ok(None)
+}
+
+fn unless_missing(error: std::io::Error) -> std::io::Result<()> {
+    if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
 fn is_ours(directory: &Path) -> bool {
@@ -146,7 +162,12 @@ fn make(directory: &Path) -> std::io::Result<OwnedFd> {
         });
         match opened {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && attempts < ATTEMPTS => {}
-            opened => return opened,
+            opened => {
+                return opened.inspect_err(|_| {
+                    // Nobody is in it.
+                    let _ = std::fs::remove_dir(directory);
+                });
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::support::{Answer, Node, eventually, has, isolated, mounts_at, process
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const DRIVER: &str = "qcow2";
@@ -228,6 +228,7 @@ fn a_killed_daemon_holds_up_no_other_volume() {
 mod unfinished {
     use super::*;
 
+    const TRACE: &str = "/run/trace";
     const NOTES: &str = "/run/flexvol/unfinished";
 
     fn volume() -> Value {
@@ -239,18 +240,22 @@ mod unfinished {
         with_driver(name, |node| {
             node.install(DRIVER, json!({"deadlines": {"mount": 4}}));
             sh("qemu-img create -q -f qcow2 /run/img/a.qcow2 16M");
-            let call = stage(node, &volume());
-            let mut held = Command::new("strace");
-            held.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=pwrite64"]);
-            held.args(["-e", "inject=pwrite64:signal=STOP:when=40"])
-                .arg(call.get_program())
-                .args(call.get_args());
-            node.call(&mut held).failure(&["deadline of 4 s passed", "mkfs"]);
+            node.call(&mut held_up(node, "pwrite64", 40)).failure(&["deadline of 4 s passed", "mkfs"]);
             assert_eq!(fs::read_dir(NOTES).unwrap().count(), 1);
             node.install(DRIVER, json!({}));
             body(node);
             node.assert_clean();
         });
+    }
+
+    /// `mountdevice`, whose mkfs stops at so many system calls of a kind.
+    fn held_up(node: &Node, kind: &str, count: u32) -> Command {
+        let call = stage(node, &volume());
+        let mut held = Command::new("strace");
+        held.args(["-f", "-qq", "-o", TRACE, "-e", &format!("trace={kind}")]);
+        held.args(["-e", &format!("inject={kind}:signal=STOP:when={count}")]);
+        held.arg(call.get_program()).args(call.get_args());
+        held
     }
 
     fn is_usable(node: &Node) {
@@ -265,6 +270,31 @@ mod unfinished {
     #[test]
     fn is_formatted_again() {
         interrupted("unfinished::is_formatted_again", |node| {
+            is_usable(node);
+            assert_eq!(fs::read_dir(NOTES).unwrap().count(), 0);
+        });
+    }
+
+    /// The device goes with the call whose worker was killed, and the record of both with the device.
+    #[test]
+    fn is_formatted_again_after_its_worker_was_killed() {
+        with_driver("unfinished::is_formatted_again_after_its_worker_was_killed", |node| {
+            sh("qemu-img create -q -f qcow2 /run/img/a.qcow2 16M");
+            // Where all is on the disk but the superblock.
+            let mut held = held_up(node, "fsync", 3);
+            held.stdin(Stdio::null()).stdout(Stdio::piped());
+            let call = held.spawn().unwrap();
+            let is_held = || fs::read_to_string(TRACE).unwrap_or_default().contains("stopped by SIGSTOP");
+            assert!(eventually(is_held));
+            let mkfs = processes().into_iter().find(|(_, name)| name.starts_with("mkfs")).unwrap().0;
+            let worker = sh(&format!("ps -o ppid= -p {mkfs}"));
+            sh(&format!("kill -9 {worker}"));
+            let answer = String::from_utf8(call.wait_with_output().unwrap().stdout).unwrap();
+            assert!(answer.contains("the driver's worker"), "{answer}");
+            node.call(&mut node.command(DRIVER, "unmountdevice", &staged(node), None)).success();
+            node.assert_clean();
+            let map = sh("qemu-img map --output=json /run/img/a.qcow2");
+            assert!(map.contains("\"data\": true"), "mkfs wrote nothing: {map}");
             is_usable(node);
             assert_eq!(fs::read_dir(NOTES).unwrap().count(), 0);
         });

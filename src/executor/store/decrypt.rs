@@ -56,7 +56,7 @@ impl Node<'_> {
     }
 
     fn encrypt(&self, id: &Id, below: &Attached, encryption: &Encryption) -> Result<()> {
-        below.note_formatting();
+        below.note_formatting(self.longest_formatting());
         luks::format(below.path(), &encryption.passphrase, &self.deadline)
             .map_err(|error| unmake(below, error))?;
         below.forget_formatting()?;

@@ -94,7 +94,7 @@ pub(super) struct Holding {
     pub(super) ours: bool,
     /// Whom it is there for.
     pub(super) targets: BTreeSet<PathBuf>,
-    /// When an mkfs began that has not ended, in seconds since 1970.
+    /// Until when an mkfs can run that nobody has seen end, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) formatting: Option<u64>,
     /// Whose credentials its server has let in, if it wants any.
@@ -154,7 +154,9 @@ impl Holding {
             draft.write_all(serde_json::to_string(self)?.as_bytes())?;
             std::fs::rename(id.draft(), id.path())
         };
-        put().with_context(|| format!("write {}", id.path().display()))
+        put().with_context(|| format!("write {}", id.path().display())).inspect_err(|_| {
+            let _ = std::fs::remove_file(id.draft());
+        })
     }
 
     /// Forgets it.

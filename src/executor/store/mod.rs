@@ -33,8 +33,7 @@ use crate::sys::image_file::Formatting;
 use crate::sys::loop_device::LoopDevice;
 use crate::sys::mount_table::{self, Entry};
 use crate::sys::place::{Look, Place};
-use crate::sys::window::Window;
-use crate::sys::{blank, signature, users};
+use crate::sys::{blank, users};
 use crate::volume_dir::VolumeDir;
 use anyhow::{Context, Result, bail};
 use holding::{Holding, Id};
@@ -144,10 +143,10 @@ impl Attached {
         Ok(Self { holding, path: found.path, fd, read_only, fresh: false, held: found.held })
     }
 
-    fn note(&self, began: Option<u64>) -> Result<()> {
+    fn note(&self, formatting: Option<u64>) -> Result<()> {
         // Others may have come since, and hold it as well.
         let holding = Holding::read(&self.holding.id()).unwrap_or_else(|| self.holding.clone());
-        Holding { formatting: began, ..holding }.write()
+        Holding { formatting, ..holding }.write()
     }
 }
 
@@ -172,21 +171,17 @@ impl Disk for Attached {
         if self.fresh { Ok(()) } else { blank::prove_device_blank(self.fd(), deadline) }
     }
 
-    /// When it began is noted for a call that nobody saw end, and counts only as long as nothing but that mkfs can have
-    /// happened: another node may have it by then. What has a signature was finished.
-    fn formatting(&self, allowed: Duration, deadline: &Deadline) -> Result<Formatting> {
-        if unfinished::is_all(&self.holding.id(), self.fd(), deadline)? {
-            return Ok(Formatting::Interrupted);
-        }
-        let Some(began) = self.holding.formatting else { return Ok(Formatting::Never) };
-        let is_recent = clock::seconds().saturating_sub(began) <= allowed.as_secs();
-        let is_finished = signature::identify(self.fd(), &Window::default())?.is_some();
-        Ok(if is_recent && !is_finished { Formatting::Interrupted } else { Formatting::Never })
+    fn formatting(&self, _: Duration, deadline: &Deadline) -> Result<Formatting> {
+        let is_unfinished = unfinished::is_all(&self.holding.id(), self.fd(), deadline)?
+            || unfinished::is_begun(self.holding.formatting, self.fd())?;
+        Ok(if is_unfinished { Formatting::Interrupted } else { Formatting::Never })
     }
 
-    fn note_formatting(&self) {
+    fn note_formatting(&self, allowed: Duration) {
         // Without it, what a killed mkfs leaves is refused.
-        let _ = self.note(Some(clock::seconds()));
+        let _ = self
+            .note(Some(clock::seconds() + allowed.as_secs()))
+            .and_then(|()| unfinished::forget(&self.holding.id()));
     }
 
     fn forget_formatting(&self) -> Result<()> {
@@ -385,10 +380,14 @@ fn let_go(at: &Site<'_>, mut holding: Holding, target: &TargetPath) -> Result<()
         wait_until_free(&luks::path(at.id), at.deadline)?;
         luks::close(at.id, at.deadline)?;
     }
-    if holding.ours {
-        if let Some(device) = &holding.device {
+    if let Some(device) = &holding.device {
+        if holding.ours {
             wait_until_free(device, at.deadline)?;
         }
+        // Without it, what a killed mkfs has left is refused.
+        let _ = unfinished::note_before_it_goes(&holding, device);
+    }
+    if holding.ours {
         backend(&holding.store).detach(at, holding.device.as_deref())?;
     } else {
         backend(&holding.store).release(at)?;
