@@ -7,6 +7,7 @@
 mod basic;
 mod bind;
 mod crowd;
+mod dead;
 mod files;
 mod foreign;
 mod image;
@@ -19,5 +20,7 @@ mod swaps;
 mod trust_scenarios;
 mod unmount;
 
+#[path = "../support/stale.rs"]
+mod stale;
 #[path = "../support/trust/mod.rs"]
 mod trust;

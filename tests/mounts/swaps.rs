@@ -13,9 +13,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How often a component is tried: so often in the gate, so often with `FULL=1`.
-fn rounds(gate: u32, full: u32) -> u32 {
-    if is_full() { full } else { gate }
+/// With `FULL=1`, of all components of a path together.
+const ROUNDS: u32 = 10_000;
+
+/// How often each of so many components is tried; in the gate, so often.
+fn rounds(gate: u32, components: usize) -> u32 {
+    if is_full() { ROUNDS.div_ceil(u32::try_from(components).unwrap()) } else { gate }
 }
 
 /// What the attacker would like to be used: the same names as inside, and a mount that could be unmounted.
@@ -152,10 +155,12 @@ fn report(driver: &str, what: &str, sums: &[Sum]) {
 }
 
 /// Each component of a source, the last one included.
-fn sources(node: &Node, driver: &str, options: &dyn Fn(&str) -> Value, rounds: u32) -> Vec<Sum> {
+fn sources(node: &Node, driver: &str, options: &dyn Fn(&str) -> Value, gate: u32) -> Vec<Sum> {
     let below = |root: &str| ["a", "a/b", "a/b/c"].map(|name| Path::new(root).join(name));
     let target = node.volume(driver, "p");
-    let attacked = below("/run/srv").into_iter().map(|component| {
+    let components = below("/run/srv");
+    let rounds = rounds(gate, components.len());
+    let attacked = components.into_iter().map(|component| {
         under_attack(&component, rounds, |attacker| {
             mounted_and_unmounted(node, driver, &target, &options("/run/srv/a/b/c"), attacker)
         })
@@ -168,7 +173,7 @@ fn sources_of_binds() {
     beside_outside("swaps::sources_of_binds", |node| {
         sh("mkdir -p /run/srv/a/b/c");
         let plain = |source: &str| json!({"source": source});
-        report("bind", "source", &sources(node, "bind", &plain, rounds(15, 800)));
+        report("bind", "source", &sources(node, "bind", &plain, 15));
     });
 }
 
@@ -177,7 +182,7 @@ fn sources_that_are_made() {
     beside_outside("swaps::sources_that_are_made", |node| {
         sh("mkdir -p /run/srv/a/b/c");
         let below = |source: &str| json!({"source": source, "subPath": "x/y", "create": "true"});
-        report("bind", "create", &sources(node, "bind", &below, rounds(8, 600)));
+        report("bind", "create", &sources(node, "bind", &below, 8));
     });
 }
 
@@ -187,9 +192,9 @@ fn layers_of_overlays() {
         node.install("overlay", json!({}));
         sh("mkdir -p /run/srv/a/b/c /run/srv/low");
         let lower = |source: &str| json!({"lower": source});
-        report("overlay", "lower", &sources(node, "overlay", &lower, rounds(8, 500)));
+        report("overlay", "lower", &sources(node, "overlay", &lower, 8));
         let upper = |source: &str| json!({"lower": "/run/srv/low", "upper": source});
-        report("overlay", "upper", &sources(node, "overlay", &upper, rounds(8, 500)));
+        report("overlay", "upper", &sources(node, "overlay", &upper, 8));
     });
 }
 
@@ -202,7 +207,7 @@ fn files_of_images() {
             for at in a/b a/b/c b b/c c; do cp --sparse=always /run/outside/a/disk /run/outside/$at/disk; done");
         node.install("image", json!({"policy": {"imageRoots": ["/run/srv"]}}));
         let there = |source: &str| json!({"file": format!("{source}/disk"), "fsType": "ext4"});
-        report("image", "file", &sources(node, "image", &there, rounds(6, 150)));
+        report("image", "file", &sources(node, "image", &there, 6));
     });
 }
 
@@ -215,9 +220,10 @@ fn targets() {
             [("tmpfs", json!({"size": "1Mi"})), ("bind", json!({"source": "/run/srv/a"}))]
         {
             let target = node.volume(driver, "7");
-            let attacked = target.ancestors().take_while(|path| *path != node.root);
-            let sums = attacked.map(|component| {
-                under_attack(component, rounds(8, 300), |attacker| {
+            let attacked: Vec<_> = target.ancestors().take_while(|path| *path != node.root).collect();
+            let rounds = rounds(8, attacked.len());
+            let sums = attacked.into_iter().map(|component| {
+                under_attack(component, rounds, |attacker| {
                     mounted_and_unmounted(node, driver, &target, &options, attacker)
                 })
             });
@@ -232,14 +238,16 @@ fn targets() {
 fn plugin_directories() {
     beside_outside("swaps::plugin_directories", |node| {
         let component = Path::new("/run/plugins2/example~tmpfs");
+        // The release, which installs itself, is a tenth of the other.
+        let program = std::env::var_os("FLEXVOL_RELEASE").unwrap_or(env!("CARGO_BIN_EXE_flexvol").into());
         let flexvol = |verb: &str| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_flexvol"));
+            let mut command = Command::new(&program);
             command.args([verb, "example/tmpfs", "--plugin-dir", "/run/plugins2"]);
             command.output().unwrap()
         };
         fs::create_dir("/run/plugins2").unwrap();
         assert!(flexvol("install").status.success());
-        let sum = under_attack(component, rounds(4, 60), |_| {
+        let sum = under_attack(component, rounds(4, 1), |_| {
             let done = flexvol("install").status.success();
             flexvol("uninstall");
             done

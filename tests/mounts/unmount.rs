@@ -1,7 +1,7 @@
 //! Unmount in every state a directory can be in.
 
 use crate::support::{Node, eventually, has, isolated, kernel_has, mounts_at, processes, sh, skip};
-use crate::trust::{Strike, play};
+use crate::trust::{Report, Strike, play};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::path::Path;
@@ -273,6 +273,7 @@ fn signal(child: &Child, signal: nix::sys::signal::Signal) {
 #[test]
 fn a_dead_daemon() {
     isolated("unmount::a_dead_daemon", |node| {
+        let mut report = Report::begin("dead", "bind", "killed-daemon", 2);
         for busy in [false, true] {
             let Some((target, mut daemon)) = fuse(node, "unmount::a_dead_daemon") else { return };
             let user = busy.then(|| Held::sh(&format!("cd {}", target.display())));
@@ -285,13 +286,16 @@ fn a_dead_daemon() {
             assert!(mounts_at(&target).is_empty());
             drop(user);
             node.assert_clean();
+            report.tried(None);
         }
+        report.end();
     });
 }
 
 #[test]
 fn a_stopped_daemon() {
     isolated("unmount::a_stopped_daemon", |node| {
+        let mut report = Report::begin("dead", "bind", "stopped-daemon", 2);
         for busy in [false, true] {
             let Some((target, daemon)) = fuse(node, "unmount::a_stopped_daemon") else { return };
             let user = busy.then(|| Held::sh(&format!("cd {}", target.display())));
@@ -303,7 +307,9 @@ fn a_stopped_daemon() {
             signal(&daemon.0, nix::sys::signal::Signal::SIGCONT);
             drop((user, daemon));
             assert!(eventually(|| processes().is_empty()));
+            report.tried(None);
         }
+        report.end();
     });
 }
 
@@ -328,6 +334,7 @@ fn a_disk_that_does_not_answer() {
         node.install("image", deadlines);
         let target = node.volume("bind", "p");
         let on_image = node.volume("image", "p");
+        let mut report = Report::begin("dead", "bind+image", "fsfreeze", 4);
         let frozen = Frozen("/run/srv");
         sh("fsfreeze -f /run/srv");
         for (driver, target, options) in [
@@ -342,12 +349,15 @@ fn a_disk_that_does_not_answer() {
             // Not held up by the one that hangs.
             let answer = node.unmount(driver, target);
             assert!(answer.took < Duration::from_secs(16), "{answer:?}");
+            report.tried(None);
         }
         drop(frozen);
         assert!(eventually(|| processes().is_empty()));
         for (driver, target) in [("bind", &target), ("image", &on_image)] {
             node.unmount(driver, target).success();
+            report.tried(None);
         }
+        report.end();
         node.mount("bind", &target, &json!({"source": "/run/srv/new", "create": "true"})).success();
         node.unmount("bind", &target).success();
         sh("umount /run/srv");

@@ -7,6 +7,10 @@ mod command_line;
 mod design;
 mod kubelets;
 mod plugin_dir;
+#[path = "../support/trust/report.rs"]
+#[allow(dead_code, reason = "some of it is for crashes")]
+mod report;
 mod storm;
 #[path = "../support/mod.rs"]
 mod support;
+mod two;
