@@ -5,8 +5,8 @@ use super::finding::halves;
 use super::{Finding, Request};
 use crate::plugin_dir::locate::{Located, Origin};
 use crate::plugin_dir::platform;
-use crate::sys::directory::Kind;
-use crate::sys::{listing, site};
+use crate::sys::site::{self, Kind};
+use crate::sys::{directory, listing};
 use anyhow::Result;
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,8 +30,7 @@ pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
             findings.push(Finding::error(id_of(&problem), evidence, mend));
         } else if let Some(missing) = candidate.condition.as_ref().filter(|found| !found.is_there()) {
             let path = candidate.directory().unwrap_or(Path::new("?")).display();
-            let evidence = format!("plugin directory {path} is not there ({:?})", missing.kind);
-            findings.push(Finding::warning("plugin-dir-missing", &evidence, "flexvol install makes it"));
+            findings.push(absent(&path.to_string(), &missing.kind));
         }
     }
     findings.extend(elsewhere(&located));
@@ -40,6 +39,25 @@ pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
         Finding::note("plugin-dir-note", evidence, mend)
     }));
     Ok(findings)
+}
+
+/// A plugin directory that is none.
+fn absent(path: &str, kind: &Kind) -> Finding {
+    let finding = |what: &str, mend: &str| {
+        Finding::warning("plugin-dir-missing", &format!("plugin directory {path} {what}"), mend)
+    };
+    match kind {
+        Kind::Other(in_the_way) => {
+            let text = in_the_way.to_string();
+            let (what, mend) = halves(&text);
+            finding(&format!("cannot be there: {what}"), mend)
+        }
+        Kind::Unseen(why) => finding(&format!("cannot be seen: {why}"), "run this as root"),
+        _ => finding(
+            "is not there, so kubelet has no driver",
+            "flexvol install makes it, and puts drivers there",
+        ),
+    }
 }
 
 fn id_of(problem: &str) -> &'static str {
@@ -68,7 +86,8 @@ fn elsewhere(located: &Located) -> Vec<Finding> {
     });
     found
         .map(|(path, drivers)| {
-            let evidence = format!("{} lies in {}, and kubelet reads {read}", drivers.join(", "), path.display());
+            let lie = if drivers.len() == 1 { "lies" } else { "lie" };
+            let evidence = format!("{} {lie} in {}, and kubelet reads {read}", drivers.join(", "), path.display());
             let mend = "install it where kubelet looks (flexvol install), or start kubelet with that --volume-plugin-dir";
             if sure { Finding::error("plugin-dir-wrong", &evidence, mend) } else { Finding::warning("plugin-dir-wrong", &evidence, mend) }
         })
@@ -80,11 +99,30 @@ fn drivers_in(path: &Path) -> Vec<String> {
     let entries = listing::list(path).unwrap_or_default();
     let named = entries
         .into_iter()
-        .filter(|entry| entry.kind == Kind::Directory)
+        .filter(|entry| entry.kind == directory::Kind::Directory)
         .filter_map(|entry| entry.name.into_string().ok());
     let has_executable = |name: &String| {
         let executable = name.rsplit('~').next().unwrap_or_default();
         name.contains('~') && fs::symlink_metadata(path.join(name).join(executable)).is_ok()
     };
     named.filter(has_executable).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::site::InTheWay;
+
+    #[test]
+    fn why_there_is_no_plugin_directory_is_said_in_words() {
+        let evidence = |kind: Kind| {
+            let found = absent("/p", &kind);
+            assert!(!found.evidence.contains(['(', '"']) && !found.mend.is_empty(), "{found:?}");
+            format!("{}: {}", found.evidence, found.mend)
+        };
+        assert!(evidence(Kind::Missing("/".into())).starts_with("plugin directory /p is not there"));
+        let file = InTheWay { path: "/p".into(), leads_to: None };
+        assert!(evidence(Kind::Other(file)).ends_with("/p is not a directory: move it away"));
+        assert!(evidence(Kind::Unseen("permission denied".into())).ends_with("run this as root"));
+    }
 }

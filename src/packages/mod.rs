@@ -63,7 +63,7 @@ const PACKAGES: &[Package] = &[
         &["ssh"],
         ["openssh-client", "openssh-clients", "openssh-clients", "openssh-client-default", "openssh"],
     ),
-    package(&["mfsmount"], ["lizardfs-client", "", "", "", ""]),
+    package(&["mfsmount"], ["lizardfs-client (up to Debian 11 and Ubuntu 22.04)", "", "", "", ""]),
     same(&["blobfuse2"], "blobfuse2 from packages.microsoft.com"),
     same(&["bindfs"], "bindfs"),
     same(&["gocryptfs"], "gocryptfs"),
@@ -197,7 +197,7 @@ mod tests {
                 "mkfs.btrfs",
                 "transactional-update pkg install btrfsprogs, and restart the node",
             ),
-            ("alpine", "mfsmount", "install lizardfs-client (debian, ubuntu)"),
+            ("debian", "mfsmount", "install lizardfs-client (up to Debian 11 and Ubuntu 22.04)"),
             ("debian", "frobnicate", ""),
         ] {
             assert_eq!(on(id, program), expected, "{id} {program}");

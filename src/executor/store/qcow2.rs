@@ -8,7 +8,7 @@
 //! Which images are refused, and what keeps one from being opened twice, says [`qemu`].
 
 use super::holding::{Holding, Id};
-use super::qemu::{self, NODE, PATIENCE, PROGRAM, Shown};
+use super::qemu::{self, NODE, PROGRAM, Shown};
 use super::{Backend, Found, Site, TICK, With};
 use crate::plan::{DiskImage, ImageFormat};
 use crate::sys::deadline::Deadline;
@@ -98,12 +98,7 @@ struct Home {
 
 impl Home {
     fn of(at: &Site<'_>) -> Self {
-        let name = at.id.as_str();
-        Self {
-            name: name.to_owned(),
-            // Several nodes, each in its container, may share the control groups.
-            scope: Scope::named(&format!("{name}-{}", process::namespace())),
-        }
+        Self { name: at.id.as_str().to_owned(), scope: qemu::scope(at) }
     }
 
     /// Two images can have no name in common, nor can the beginning of one be another's.
@@ -121,11 +116,7 @@ impl Home {
         let asked = daemons
             .iter()
             .filter(|pid| qmp::execute(&seen(**pid, CONTROL), "quit", &json!({}), at.deadline).is_ok());
-        self.scope.end(if asked.count() == daemons.len() {
-            PATIENCE.min(at.deadline.remaining())
-        } else {
-            Duration::ZERO
-        });
+        qemu::end_scope(&self.scope, asked.count() == daemons.len(), at);
         // On a node without control groups.
         self.daemons().into_iter().for_each(process::end);
     }

@@ -32,7 +32,7 @@ use std::time::Duration;
 pub(super) const PROGRAM: &str = "qemu-storage-daemon";
 
 /// How long the daemon may take to write back and end.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long an image's lock is waited for: a call that is just ending has it.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
@@ -52,6 +52,16 @@ pub(super) struct Shown {
     pub(super) export: Value,
 }
 
+/// The control group of an image's daemons. Several nodes, each in its container, may share the groups.
+pub(super) fn scope(at: &Site<'_>) -> Scope {
+    Scope::named(&format!("{}-{}", at.id.as_str(), process::namespace()))
+}
+
+/// Ends what runs there: at once, unless all of it was asked to and may still write back.
+pub(super) fn end_scope(scope: &Scope, was_asked: bool, at: &Site<'_>) {
+    scope.end(if was_asked { PATIENCE.min(at.deadline.remaining()) } else { Duration::ZERO });
+}
+
 /// All that one image's daemon has.
 pub(super) struct Home {
     pub(super) private: Private,
@@ -61,12 +71,7 @@ pub(super) struct Home {
 impl Home {
     /// That of the store.
     pub(super) fn of(at: &Site<'_>) -> Self {
-        let name = at.id.as_str();
-        Self {
-            private: Private::at(Path::new(STATE).join("images").join(name)),
-            // Several nodes, each in its container, may share the control groups.
-            scope: Scope::named(&format!("{name}-{}", process::namespace())),
-        }
+        Self { private: Private::at(Path::new(STATE).join("images").join(at.id.as_str())), scope: scope(at) }
     }
 
     /// Where it takes commands.
@@ -104,7 +109,7 @@ impl Home {
     /// Ends it and removes what it had. What is not there is ended.
     pub(super) fn end(&self, at: &Site<'_>) -> Result<()> {
         let asked = qmp::execute(&self.control(), "quit", &json!({}), at.deadline);
-        self.scope.end(if asked.is_ok() { PATIENCE.min(at.deadline.remaining()) } else { Duration::ZERO });
+        end_scope(&self.scope, asked.is_ok(), at);
         // On a node without control groups, and when the record of it is lost.
         let place = format!("{}/", self.private.file("").display()).replace("//", "/");
         process::running(PROGRAM, &place).into_iter().for_each(process::end);
