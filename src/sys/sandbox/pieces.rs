@@ -11,11 +11,13 @@ use std::path::{Path, PathBuf};
 /// A file that is mounted cannot be replaced, a copy can: what is configured is smaller than this.
 const COPIED: u64 = 1 << 20;
 
-/// Instead of [`Maker::lay_root`].
-pub(super) fn lay(maker: &mut Maker) -> Result<()> {
+/// Instead of [`Maker::lay_root`]. `empty` are directories that will be mounted on: the ones above them are made here,
+/// because nobody but the machine's root may make anything in an overlay of root's.
+pub(super) fn lay(maker: &mut Maker, empty: &[PathBuf]) -> Result<()> {
     let root = Path::new("/");
     let mut targets: Vec<_> = mount_table::read()?.into_iter().map(|entry| entry.target).collect();
     targets.retain(|target| !maker.covers(target));
+    targets.extend_from_slice(empty);
     maker.fresh(&maker.place(root), root, 0o755, false).context("mount a new root")?;
     let mut directories = vec![root.to_owned()];
     while let Some(directory) = directories.pop() {

@@ -69,7 +69,7 @@ pub(super) fn make(terms: &Terms) -> Result<World> {
     let others = others(terms)?;
     let mut maker = Maker::new(terms.isolation)?;
     match terms.isolation {
-        Isolation::User => pieces::lay(&mut maker)?,
+        Isolation::User => pieces::lay(&mut maker, &terms.empty)?,
         Isolation::Full | Isolation::None => maker.lay_root()?,
     }
     maker.enter()?;
