@@ -162,9 +162,10 @@ fn free(place: &Place, dead: bool, deadline: &Deadline) -> Result<()> {
     if dead || place.pulse(deadline.remaining() / 2) != Pulse::Alive {
         return lazily(place, io::ErrorKind::ResourceBusy.into());
     }
-    let patience = Deadline::for_undo(PATIENCE);
+    // Who they are is worth more than that time is over.
+    let patience = Deadline::for_undo(PATIENCE.min(deadline.remaining()));
     while !patience.expired() {
-        deadline.check("waiting for the users of the volume")?;
+        deadline.check_signals("waiting for the users of the volume")?;
         match mount::unmount(place, false) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 std::thread::sleep(Duration::from_millis(50));
