@@ -14,7 +14,7 @@ use super::disk::{self, Disk, Said};
 use crate::driver::{Driver, Growth, Request};
 use crate::failure::{Failure, Result};
 use crate::mount_options::MountFlags;
-use crate::plan::{Attachment, Encryption, Goal, Plan, Source, Step, Store, StoreStep, View};
+use crate::plan::{Attachment, Encryption, FileSystems, Goal, Plan, Source, Step, Store, StoreStep, View};
 use crate::protocol::{Call, Capabilities, Options, TargetPath, Verb, VerbSet};
 use crate::schema::{OptionSpec, SecretSpec};
 use crate::secret::Secret;
@@ -193,7 +193,8 @@ impl Volume {
     }
 
     fn goal(&self, target: &TargetPath, source: Source) -> Goal {
-        let view = View { file_system: self.disk.name(), source, access: self.disk.access() };
+        let view =
+            View { file_system: self.disk.name().map(FileSystems::One), source, access: self.disk.access() };
         Goal::Mounted { target: target.clone(), view }
     }
 

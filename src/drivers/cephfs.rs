@@ -14,12 +14,15 @@ use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
 use crate::mount_options::{self, Atime, FsOption, MountFlags, Rule, Value};
 use crate::plan::{
-    Content, Daemon, Dialect, Named, Piece, Plan, Share, ShareOption, Source, Step, View, Word,
+    Content, Daemon, Dialect, FileSystems, Named, Piece, Plan, Share, ShareOption, Source, Step, View, Word,
 };
 use crate::protocol::{Capabilities, TargetPath, Verb};
 use crate::schema::{OptionSpec, OptionValue, SecretSpec};
 use crate::secret::Secret;
 use crate::settings::Settings;
+
+/// What ceph-fuse's mounts are called.
+const FUSE: &str = "fuse.ceph-fuse";
 
 /// The driver.
 pub struct Cephfs;
@@ -157,8 +160,12 @@ impl Driver for Cephfs {
         let daemon =
             daemon(target, &options, MountFlags { atime: Atime::Relative, diratime: true, ..flags }, &key);
         let otherwise = replaceable.then(|| Box::new(daemon));
-        let file_system = otherwise.is_none().then(|| "ceph".to_owned());
-        let view = View { file_system, source: Source::Any, access: super::access(flags) };
+        let either = otherwise.is_some().then_some(FileSystems::Either(["ceph", FUSE]));
+        let view = View {
+            file_system: either.or(Some("ceph".into())),
+            source: Source::Any,
+            access: super::access(flags),
+        };
         let mount = Step::MountShare { target: target.clone(), share, otherwise };
         Ok(share::mounted(target, view, Step::ReachCluster(cluster), None, mount))
     }
@@ -185,7 +192,7 @@ fn by_fuse(
     if flags.atime == Atime::Never {
         return Err(Failure::options("mountOptions: \"noatime\" has no meaning here: leave it out"));
     }
-    Ok(fuse::mount("fuse.ceph-fuse", Source::Any, daemon(target, options, flags, key)))
+    Ok(fuse::mount(FUSE, Source::Any, daemon(target, options, flags, key)))
 }
 
 fn daemon(target: &TargetPath, options: &CephfsOptions, flags: MountFlags, key: &Secret) -> Daemon {

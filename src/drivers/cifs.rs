@@ -271,7 +271,7 @@ impl Driver for Cifs {
             flags,
         };
         let view = View {
-            file_system: Some("cifs".to_owned()),
+            file_system: Some("cifs".into()),
             source: Source::Share { source, servers: servers.0.clone() },
             access: access(flags),
         };

@@ -37,7 +37,7 @@ pub(super) fn daemon(program: &'static str, from: &str, target: &TargetPath, fla
 
 /// The plan of mounting; `file_system` is the type in the mount table, empty if nobody knows it for sure.
 pub(super) fn mount(file_system: &str, source: Source, daemon: Daemon) -> Plan {
-    let file_system = Some(file_system.to_owned()).filter(|name| !name.is_empty());
+    let file_system = (!file_system.is_empty()).then(|| file_system.into());
     let view = View { file_system, source, access: super::access(daemon.flags) };
     Plan {
         goal: Goal::Mounted { target: daemon.target.clone(), view },

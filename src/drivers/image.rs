@@ -12,7 +12,7 @@ use super::disk::{self, Disk, Format, Said};
 use crate::driver::{Driver, Growth, Request};
 use crate::failure::{Failure, Result};
 use crate::file_system::FileSystem;
-use crate::plan::{Allocation, Goal, Plan, Region, Source, Step, View};
+use crate::plan::{Allocation, FileSystems, Goal, Plan, Region, Source, Step, View};
 use crate::protocol::{Access, Capabilities, TargetPath, Verb, VerbSet};
 use crate::quantity::Quantity;
 use crate::schema::{OptionSpec, OptionValue};
@@ -104,7 +104,11 @@ impl Driver for Image {
     fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan> {
         let volume = Volume::new(request)?;
         let (disk, access) = (&volume.disk, volume.disk.access());
-        let view = View { file_system: disk.name(), source: Source::Image(volume.file.clone()), access };
+        let view = View {
+            file_system: disk.name().map(FileSystems::One),
+            source: Source::Image(volume.file.clone()),
+            access,
+        };
         let on_disk = disk.steps(target)?;
         let prepare = Step::PrepareTarget { target: target.clone() };
         let steps = [volume.expect_mount()?, Some(prepare), volume.create(access), Some(volume.attach())];

@@ -283,7 +283,7 @@ impl<'a> Node<'a> {
     }
 
     fn shows(&self, target: &TargetPath, entry: &Entry, mounted: Mounted, view: &View) -> Result<bool> {
-        if view.file_system.as_deref().is_some_and(|name| name != entry.file_system) {
+        if view.file_system.as_ref().is_some_and(|kinds| !kinds.include(&entry.file_system)) {
             return Ok(false);
         }
         match &view.source {

@@ -329,6 +329,20 @@ const WORDS: &[Lesson] = &[
         next: DOCTOR,
     },
     Lesson {
+        id: "ceph-key",
+        sign: Words(&["keyring…malformed input"]),
+        cause: "the Secret's key is none of Ceph's",
+        mend: "put into it what ceph auth get-key says",
+        next: VALIDATE,
+    },
+    Lesson {
+        id: "user-refused",
+        sign: Words(&["401 unauthorized", "authentication failed"]),
+        cause: "the server does not accept that user with that secret",
+        mend: "check the user (user, or rclone's backend.user; left out it is a default) and the Secret's key, pass or password",
+        next: VALIDATE,
+    },
+    Lesson {
         id: "io-error",
         sign: Words(&["input/output error", "structure needs cleaning", "bad superblock"]),
         cause: "the disk or server behind the volume fails, or its file system is damaged",

@@ -37,6 +37,15 @@ const TEXTS: &[(&str, &str)] = &[
         r#"MountVolume.SetUp failed for volume "v" : mount command failed, status: Failure, reason: mount error(13): Permission denied Refer to the mount.cifs(8) manual page"#,
         "smb-denied",
     ),
+    (
+        "rclone failed (exit 1): ERROR : : error listing: couldn't list files: Unauthorized: 401 Unauthorized",
+        "user-refused",
+    ),
+    ("client.0 authentication failed: (13) Permission denied", "user-refused"),
+    (
+        "auth: error parsing file /x/keyring: error setting modifier for [client.user] type=key val=***: Malformed input; (5) Input/output error",
+        "ceph-key",
+    ),
     ("mount error(22): Invalid argument", "share-option"),
     ("mount error(112): Host is down", "smb-closed"),
     ("mount error(2): No such file or directory", "smb-no-share"),

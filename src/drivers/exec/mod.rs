@@ -40,7 +40,7 @@ mod template;
 use crate::driver::{Driver, Growth, Request};
 use crate::failure::{Failure, Result};
 use crate::mount_options::MountFlags;
-use crate::plan::{Answer, Goal, Plan, Run, Source, Step, View};
+use crate::plan::{Answer, FileSystems, Goal, Plan, Run, Source, Step, View};
 use crate::protocol::{Access, Call, Capabilities, Options, TargetPath, Verb, VerbSet};
 use crate::schema::{OptionSpec, did_you_mean};
 use crate::settings::{self, SIDE_FILE, Settings};
@@ -190,7 +190,7 @@ fn performed(run: Run) -> Plan {
 }
 
 fn view(request: &Request<'_>) -> Result<View> {
-    let file_system = config(request.settings)?.file_system.clone();
+    let file_system = config(request.settings)?.file_system.clone().map(FileSystems::One);
     Ok(View { file_system, source: Source::Any, access: request.options.access() })
 }
 
