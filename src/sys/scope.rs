@@ -205,3 +205,24 @@ fn kill(directory: &Path) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::namespace;
+
+    /// Made by who could not see that there are none.
+    #[test]
+    fn a_group_where_there_are_no_groups_is_found_and_removed() {
+        let place = Path::new(ROOTS[0]);
+        if namespace::enter().and_then(|()| namespace::cover("none", place, None)).is_err() {
+            return println!("SKIP a_group_where_there_are_no_groups: needs root for a mount namespace");
+        }
+        let (scope, made) = (Scope::named("left"), place.join(OWN).join("left"));
+        assert!(!scope.is_left());
+        std::fs::create_dir_all(&made).unwrap();
+        assert!(scope.is_left() && scope.is_empty());
+        scope.end(Duration::ZERO);
+        assert!(!scope.is_left() && !made.exists() && !place.join(OWN).exists());
+    }
+}

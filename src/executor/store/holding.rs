@@ -171,3 +171,26 @@ impl Holding {
 fn directory() -> PathBuf {
     Path::new(STATE).join("stores")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::DiskImage;
+    use crate::sys::namespace;
+
+    #[test]
+    fn a_record_that_cannot_be_written_leaves_no_draft() {
+        if namespace::enter().and_then(|()| namespace::cover_run()).is_err() {
+            return println!("SKIP a_record_that_cannot_be_written: needs root for a mount namespace");
+        }
+        let holding = Holding::new(&Store::Qcow2(DiskImage { file: "/a.qcow2".into(), size: None }));
+        let id = holding.id();
+        holding.write().unwrap();
+        holding.remove().unwrap();
+        // Nothing is renamed over a directory.
+        std::fs::create_dir(id.path()).unwrap();
+        let error = holding.write().unwrap_err().to_string();
+        assert!(error.contains(id.as_str()), "{error}");
+        assert!(!id.draft().exists());
+    }
+}
