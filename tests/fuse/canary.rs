@@ -5,7 +5,7 @@ use crate::node::{alone_for, mount_table, sh};
 use crate::sshd::base64;
 use crate::subjects::{ALL, Subject};
 use crate::support::{BINARY, Run};
-use crate::trust::Report;
+use crate::trust::{Report, is_full};
 use flexvol::protocol::Outcome;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -181,44 +181,48 @@ fn nobody_finds(name: &str) {
     let (_, programs, make) = ALL.iter().find(|kind| kind.0 == name).unwrap();
     alone_for(&format!("canary::{}", name.replace('-', "_")), 240, programs, || {
         let canary = canary();
-        let Some(subject) = make(&canary) else { return };
-        let key = subject.key.unwrap();
-        let pieces = parts(&canary);
-        let excused = subject.servers.iter().map(|server| server.0.id()).chain([std::process::id()]);
-        let sampler = Sampler {
-            parts: &pieces,
-            excused: excused.collect(),
-            binary: fs::canonicalize(BINARY).unwrap(),
-            stop: AtomicBool::new(false),
-        };
-        let start = Instant::now();
-        let (calls, seen) = std::thread::scope(|scope| {
-            let watching = scope.spawn(|| sampler.watch());
-            let calls = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                let calls = play(&subject, key, &canary);
-                refused(&subject, key);
-                shown_once(&canary);
-                calls
-            }));
-            sampler.stop.store(true, Ordering::Relaxed);
-            (calls, watching.join().unwrap())
-        });
-        let calls = calls.unwrap();
-        let (ours, theirs): (Vec<_>, Vec<_>) = seen.found.iter().partition(|found| found.contains(SHOWN));
-        assert!(theirs.is_empty(), "{theirs:#?}");
-        assert!(!ours.is_empty(), "whoever looks sees nothing at all");
-        let rate = f64::from(u32::try_from(seen.samples).unwrap()) / start.elapsed().as_secs_f64();
-        println!(
-            "NOTE canary {name}: {} samples, {rate:.0} a second, {} processes",
-            seen.samples,
-            seen.processes.len()
-        );
-        let mut report = Report::begin("secrets", name, "call", seen.samples);
-        (0..calls + 2).for_each(|_| report.tried(None));
-        report.end();
-        assert!(seen.samples > 20, "only {} samples", seen.samples);
-        subject.node.is_clean(&[]);
+        if let Some(subject) = make(&canary) {
+            nobody_finds_in(name, &subject, &canary);
+        }
     });
+}
+
+/// Plays a subject that has this secret, and looks for it everywhere.
+pub(crate) fn nobody_finds_in(name: &str, subject: &Subject, canary: &str) {
+    let (key, pieces) = (subject.key.unwrap(), parts(canary));
+    let excused = subject.servers.iter().map(|server| server.0.id()).chain([std::process::id()]);
+    let sampler = Sampler {
+        parts: &pieces,
+        excused: excused.collect(),
+        binary: fs::canonicalize(BINARY).unwrap(),
+        stop: AtomicBool::new(false),
+    };
+    let start = Instant::now();
+    let (calls, seen) = std::thread::scope(|scope| {
+        let watching = scope.spawn(|| sampler.watch());
+        let calls = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let calls = play(subject, key, canary);
+            refused(subject, key);
+            shown_once(canary);
+            calls
+        }));
+        sampler.stop.store(true, Ordering::Relaxed);
+        (calls, watching.join().unwrap())
+    });
+    let calls = calls.unwrap();
+    let (ours, theirs): (Vec<_>, Vec<_>) = seen.found.iter().partition(|found| found.contains(SHOWN));
+    assert!(theirs.is_empty(), "{theirs:#?}");
+    assert!(!ours.is_empty(), "whoever looks sees nothing at all");
+    let rate = f64::from(u32::try_from(seen.samples).unwrap()) / start.elapsed().as_secs_f64();
+    let (looks, processes) = (seen.samples, seen.processes.len());
+    println!("NOTE canary {name}: {looks} samples, {rate:.0} a second, {processes} processes");
+    let mut report = Report::begin("secrets", name, "call", looks);
+    (0..calls + 2).for_each(|_| report.tried(None));
+    report.end();
+    assert!(looks > 20, "only {looks} samples");
+    // A thousand are meant; a machine that has other things to do is slower.
+    assert!(!is_full() || rate > 50.0, "only {rate:.0} samples a second");
+    subject.node.is_clean(&[]);
 }
 
 #[test]

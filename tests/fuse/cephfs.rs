@@ -1,8 +1,10 @@
 //! `cephfs`, against a real cluster of one node.
 
+use crate::canary::nobody_finds_in;
 use crate::node::{Node, alone_for, end, lives, mounts_at, sh};
 use crate::sshd::base64;
 use crate::stores::with;
+use crate::subjects::Subject;
 use crate::support::processes_with;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -68,13 +70,16 @@ fn it_lives_and_dies_with_a_cluster() {
     alone_for("cephfs::it_lives_and_dies_with_a_cluster", LIMIT, &PROGRAMS, || {
         let node = Node::within("cephfs", 4, 12);
         let cluster = Cluster::start(&node);
-        let options = cluster.options();
-        lives(&node, &options);
+        let (options, key) = (cluster.options(), Some("key"));
+        let subject = Subject { node, options: options.clone(), key, servers: Vec::new() };
+        let node = &subject.node;
+        lives(node, &options);
         node.is_clean(&["ceph-fuse"]);
         let key = |name: &str| fs::read_to_string(format!("{}/{name}.key", cluster.directory)).unwrap();
+        nobody_finds_in("cephfs", &subject, key("user").trim());
         let wrong = |key, value| with(&options, key, value);
         none_is_mounted(
-            &node,
+            node,
             &[
                 ("path", wrong("path", "none"), "No such file or directory"),
                 ("user", wrong("user", "nobody"), "(13) Permission denied"),
