@@ -8,6 +8,7 @@
 //! * One lock for each device: bringing, formatting and taking away never meet.
 
 mod decrypt;
+mod growth;
 mod holding;
 mod iscsi;
 mod luks;
@@ -300,18 +301,6 @@ impl Node<'_> {
             if luks::is_open(&id) { Found { path: luks::path(&id), held: found.held } } else { found };
         self.disk.device = Some(Device::Store(Attached::open(holding, found, false)?));
         Ok(())
-    }
-
-    fn grow_store(&self, size: u64) -> Result<()> {
-        let Some(Device::Store(attached)) = &self.disk.device else { bail!(no_store()) };
-        let id = attached.holding.id();
-        let backend = backend(&attached.holding.store);
-        let below = match backend.find(&self.site(&id))? {
-            Some(found) => found.path,
-            None => bail!("{} is gone: mount it again", attached.holding.store),
-        };
-        backend.grow(&self.site(&id), &below, size)?;
-        if luks::is_open(&id) { luks::grow(&id, &self.deadline) } else { Ok(()) }
     }
 
     /// Whether a mount shows a store, whatever its device is called today.
