@@ -183,8 +183,11 @@ impl Unit {
     /// Lets multipathd's device be taken away, which nobody uses any more.
     pub fn flush_multipath(&self, deadline: &Deadline) -> Result<()> {
         let Some(map) = self.multipath() else { return Ok(()) };
-        let path = map.as_os_str();
-        Helper::find("multipath")?.args(["-f".as_ref(), path]).run_to_success(deadline).map(drop)
+        // By its name: of a path, multipath takes the name that udev has given it in /dev/mapper, if it has.
+        let node = map.file_name().unwrap_or_default();
+        let named = attribute(&Path::new("/sys/class/block").join(node).join("dm/name"));
+        let name = named.unwrap_or_else(|| node.to_string_lossy().into_owned());
+        Helper::find("multipath")?.args(["-f", &name]).run_to_success(deadline).map(drop)
     }
 
     /// Lets the multipath device above it have the size that it has.

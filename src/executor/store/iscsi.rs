@@ -31,6 +31,12 @@ const UNIT: Duration = Duration::from_secs(1);
 /// How long multipathd may take to take up a unit.
 const MULTIPATH: Duration = Duration::from_secs(10);
 
+/// How long a multipath device may be in use that was just unmounted: udev looks into each that changed.
+const LETTING_GO: Duration = Duration::from_secs(5);
+
+/// How often multipath is asked to let go of it.
+const AGAIN: Duration = Duration::from_millis(100);
+
 impl Backend for Iscsi {
     fn find(&self, _: &Site<'_>) -> Result<Option<Found>> {
         Ok(device(&self.units()).map(|path| Found { path, held: None }))
@@ -180,7 +186,7 @@ impl Iscsi {
     /// Takes the unit away, and with the last one of a session of ours the session.
     fn release(&self, deadline: &Deadline) -> Result<()> {
         if let Some(unit) = self.units().first() {
-            unit.flush_multipath(deadline)?;
+            flush_multipath(unit, deadline)?;
         }
         let sessions = Session::with(&self.target);
         for session in &sessions {
@@ -204,6 +210,17 @@ impl Iscsi {
 fn device(units: &[Unit]) -> Option<PathBuf> {
     let above = units.iter().find_map(Unit::multipath);
     above.or_else(|| units.iter().find_map(Unit::disk))
+}
+
+/// multipath gives up at once when somebody has the device open.
+fn flush_multipath(unit: &Unit, deadline: &Deadline) -> Result<()> {
+    let patience = Deadline::after(LETTING_GO.min(deadline.remaining()));
+    loop {
+        match unit.flush_multipath(deadline) {
+            Err(_) if patience.check("flushing").is_ok() => std::thread::sleep(AGAIN),
+            result => return result,
+        }
+    }
 }
 
 /// Two portals of one target may lead to two machines that were given the same name by mistake.
