@@ -101,6 +101,9 @@ impl Served {
         // The kernel hears of a server that is gone also while nobody reads.
         sockopt::set_tcp_nodelay(&socket, true)?;
         sockopt::set_socket_keepalive(&socket, true)?;
+        // What it has not been told when the connection ends must not reach it later: the device may be another
+        // connection's by then, and old data would be written over new.
+        sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
         Self::begin(TcpStream::into(socket), name, deadline)
     }
 

@@ -33,6 +33,7 @@ for options in '"file":"c.img","imageFormat":"raw"' '"file":"c.qcow2"'; do
     says "guest: nbd: grown, let go" "$ok" unstage nbd
 done
 says "guest: nbd: a server's, staged" "$ok" stage nbd "$web"
+says "guest: nbd: the server has to grow first" '*"Failure"*nbd.test*web has 16Mi: let its server give it 48Mi*' grow nbd "$web" 16777216 50331648
 truncate -s 48M /srv/nbd/web
 says "guest: nbd: its connection stays as it was" '*"Failure"*unmount the volume everywhere*' grow nbd "$web" 16777216 50331648
 says "guest: nbd: its data" "of guest: nbd: a server" cat "$(staged nbd)/data"
@@ -89,4 +90,8 @@ heal_server nbd.test
 says "guest: nbd: healed: staged" "$ok" stage nbd "$web"
 says "guest: nbd: healed: the data" "of guest: nbd: a server" cat "$(staged nbd)/data"
 says "guest: nbd: healed: let go" "$ok" unstage nbd
+# What the kernel still sends of a connection that has ended (FIN_WAIT1) would be written over what is there now.
+says "guest: nbd: healed: the old connection has nothing to say" '' sh -c 'while grep " [0-9A-F]*:2A39 04 " /proc/net/tcp; do sleep 0.2; done'
+says "guest: nbd: healed: staged once more" "$ok" stage nbd "$web"
+says "guest: nbd: healed: let go once more" "$ok" unstage nbd
 says "guest: nbd: no trace" '' no_trace qemu-storage
