@@ -32,6 +32,7 @@ says "guest: iscsi: no record" '' records
 
 says "guest: iscsi: staged to grow" "$ok" stage iscsi "$web"
 says "guest: iscsi: before" 0 mebibytes "$(staged iscsi)"
+says "guest: iscsi: the target has to grow first" '*"Failure"*web:0 has 16Mi: let its server give it 48Mi*' grow iscsi "$web" 16777216 50331648
 says "guest: iscsi: the target grows" '' sh -c 'truncate -s 48M /srv/iscsi/web-disk0 && losetup -c "$(losetup -j /srv/iscsi/web-disk0 | cut -d: -f1)"'
 says "guest: iscsi: grows" "$ok" grow iscsi "$web" 16777216 50331648
 says "guest: iscsi: after" 32 mebibytes "$(staged iscsi)"
@@ -55,6 +56,36 @@ says "guest: iscsi: CHAP, unmount the other" "$ok" tear_down two iscsi
 says "guest: iscsi: the other target's session stays" 2 sh -c 'ls -d /sys/class/iscsi_session/* /sys/block/sd* | wc -l'
 says "guest: iscsi: let go" "$ok" unstage iscsi
 says "guest: iscsi: nothing is left" '' iscsis
+
+# Both sides have a password.
+mutual="${chap/$IQN_CHAP/$IQN_MUTUAL},$user,$password"
+their_user=$(secret node.session.auth.username_in bob)
+says "guest: iscsi: a target that proves itself" "$ok" \
+    set_up chap iscsi "$mutual,$their_user,$(secret node.session.auth.password_in "$TARGET_PASSWORD")"
+says "guest: iscsi: both have proved who they are" 'alice bob' sh -c 'cat /sys/class/iscsi_session/*/username /sys/class/iscsi_session/*/username_in | xargs'
+printf '%s' "$TARGET_PASSWORD" >/srv/iscsi/password
+says "guest: iscsi: its password is nowhere" '' sh -c 'grep -rlFf /srv/iscsi/password /run/flexvol /etc/iscsi /var/lib/iscsi /proc/[0-9]*/cmdline /proc/mounts 2>/dev/null'
+says "guest: iscsi: it is let go" "$ok" tear_down chap iscsi
+says "guest: iscsi: one that has another password is none" '*"Failure"*' \
+    set_up chap iscsi "$mutual,$their_user,$(secret node.session.auth.password_in another-password)"
+says "guest: iscsi: one that cannot prove itself" '*"Failure"*' \
+    set_up chap iscsi "$chap,$user,$password,$their_user,$(secret node.session.auth.password_in "$TARGET_PASSWORD")"
+says "guest: iscsi: nothing is left of those" '' iscsis
+
+# Who asks for targets has to say who he is, and so has the portal.
+asked="$web,\"discovery\":\"true\",\"chapAuthDiscovery\":\"true\",$(secret discovery.sendtargets.auth.username alice)"
+their_user=$(secret discovery.sendtargets.auth.username_in bob),$(secret discovery.sendtargets.auth.password_in "$TARGET_PASSWORD")
+asks=$(secret discovery.sendtargets.auth.password "$CHAP_PASSWORD")
+says "guest: iscsi: discovery has a password" '' guarded 1
+says "guest: iscsi: discovery without one" '*"Failure"*' stage iscsi "$web,\"discovery\":\"true\""
+says "guest: iscsi: discovery with a wrong one" '*"Failure"*' \
+    set_up one iscsi "$asked,$(secret discovery.sendtargets.auth.password wrong-wrong-wrong),$their_user"
+says "guest: iscsi: discovery at a portal that is another" '*"Failure"*' \
+    set_up one iscsi "$asked,$asks,${their_user/$(printf %s bob | base64)/$(printf %s eve | base64)}"
+says "guest: iscsi: nothing is left of these, either" '' iscsis
+says "guest: iscsi: discovery with it" "$ok" set_up one iscsi "$asked,$asks,$their_user"
+says "guest: iscsi: what was discovered, let go" "$ok" tear_down one iscsi
+says "guest: iscsi: discovery has none any more" '' guarded 0
 
 # A session of the admin's.
 says "guest: iscsi: the admin logs in" '' quietly sh -c "iscsiadm -m node -T $IQN -p 127.0.7.1:3260 -I default -o new && iscsiadm -m node -T $IQN -p 127.0.7.1:3260 -o update -n node.session.scan -v manual && iscsiadm -m node -T $IQN -p 127.0.7.1:3260 --login"

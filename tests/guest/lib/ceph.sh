@@ -22,18 +22,6 @@ ask_ceph() {
     cat <&"$line"
 }
 
-# stage DRIVER OPTIONS, unstage DRIVER: the node's only mount of a volume that several pods see.
-staged() {
-    echo "$KUBELET/plugins/kubernetes.io/flexvolume/$vendor/$1/mounts/v"
-}
-stage() {
-    mkdir -p "$(staged "$1")"
-    "$PLUGINS/$vendor~$1/$1" mountdevice "$(staged "$1")" '' "{$2}"
-}
-unstage() {
-    "$PLUGINS/$vendor~$1/$1" unmountdevice "$(staged "$1")"
-}
-
 # What is left of images on the node.
 mapped() {
     ls -d /dev/rbd[0-9]* /run/flexvol/stores/* /run/flexvol/clusters/* 2>/dev/null

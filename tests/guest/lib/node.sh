@@ -35,10 +35,14 @@ tear_down() {
     "$PLUGINS/$vendor~$2/$2" unmount "$(target "$1" "$2")"
 }
 
-# in_the_end COMMAND...: again and again, as kubelet does, until it is a success.
+# in_the_end COMMAND...: again and again, as kubelet does, until it is a success. What it said before is in /tmp/answer.
 in_the_end() {
     local answer
-    until answer=$("$@") && [[ $answer == "$ok" ]]; do sleep 0.5; done
+    until answer=$("$@") && [[ $answer == "$ok" ]]; do
+        echo "$answer" >/tmp/answer
+        sleep 0.5
+    done
+    rm -f /tmp/answer
     echo "$answer"
 }
 
@@ -71,6 +75,8 @@ secret() {
 network() {
     ip link set lo up
     echo '127.0.0.1 localhost guest' >/etc/hosts
+    # There is no name server, and who asks one all the same need not wait long.
+    echo 'options timeout:1 attempts:1' >/etc/resolv.conf
     modprobe nf_tables
     nft -f - <<'NFT'
 table ip fault {

@@ -25,7 +25,10 @@ bounded() {
         [[ $of -ne $number ]] || return "$status"
     done
     kill -KILL -- "-$worker"
-    echo "no end after $limit s" >>"$said"
+    {
+        echo "no end after $limit s"
+        [[ ! -e /tmp/answer ]] || { echo "the last of many answers: $(</tmp/answer)" && rm /tmp/answer; }
+    } >>"$said"
     return 124
 }
 

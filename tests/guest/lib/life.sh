@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The life of a shared volume, the same for every kind of server.
+# The life of a shared volume, the same for every kind of server. Sourced by tests/guest/test.
 
 # life NAME DRIVER OPTIONS STORE: OPTIONS is the inside of a JSON object; STORE is the server's own directory.
 life() {
