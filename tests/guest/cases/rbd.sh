@@ -87,7 +87,7 @@ says "guest: rbd: it has grown" grown sh -c "df -m '$(target one rbd)' | awk 'NR
 says "guest: rbd: after it has grown" "$ok" tear_down one rbd
 
 # Killed wherever it is, supervisor and worker.
-killed() {
+killed_call() {
     local call
     set -m
     set_up one rbd "$(image claimed),$ceph_secret" >/dev/null 2>&1 &
@@ -99,13 +99,13 @@ killed() {
     true
 } 2>/dev/null
 for moment in 0.05 0.15 0.3; do
-    says "guest: rbd: killed after $moment s" '' killed "$moment"
+    says "guest: rbd: killed after $moment s" '' killed_call "$moment"
     says "guest: rbd: killed after $moment s, mounted again" "$ok" in_the_end set_up one rbd "$(image claimed),$ceph_secret"
     says "guest: rbd: killed after $moment s, the data" 'of guest: rbd' in_volume one rbd cat data
     says "guest: rbd: killed after $moment s, unmounted" "$ok" tear_down one rbd
     says "guest: rbd: killed after $moment s, nothing is left" '' mapped
 done
-says "guest: rbd: killed and only unmounted" '' killed 0.2
+says "guest: rbd: killed and only unmounted" '' killed_call 0.2
 says "guest: rbd: killed, unmount" "$ok" in_the_end tear_down one rbd
 says "guest: rbd: killed, unmount, nothing is left" '' mapped
 
