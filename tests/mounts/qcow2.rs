@@ -275,12 +275,10 @@ mod unfinished {
         });
     }
 
-    /// The device goes with the call whose worker was killed, and the record of both with the device.
-    #[test]
-    fn is_formatted_again_after_its_worker_was_killed() {
-        with_driver("unfinished::is_formatted_again_after_its_worker_was_killed", |node| {
+    /// On such an image the worker is killed where all but the superblock is on the disk: its device goes with it.
+    fn killed(name: &str, body: impl FnOnce(&Node)) {
+        with_driver(name, |node| {
             sh("qemu-img create -q -f qcow2 /run/img/a.qcow2 16M");
-            // Where all is on the disk but the superblock.
             let mut held = held_up(node, "fsync", 3);
             held.stdin(Stdio::null()).stdout(Stdio::piped());
             let call = held.spawn().unwrap();
@@ -291,12 +289,29 @@ mod unfinished {
             sh(&format!("kill -9 {worker}"));
             let answer = String::from_utf8(call.wait_with_output().unwrap().stdout).unwrap();
             assert!(answer.contains("the driver's worker"), "{answer}");
-            node.call(&mut node.command(DRIVER, "unmountdevice", &staged(node), None)).success();
+            unmount_device(node).success();
             node.assert_clean();
             let map = sh("qemu-img map --output=json /run/img/a.qcow2");
             assert!(map.contains("\"data\": true"), "mkfs wrote nothing: {map}");
-            is_usable(node);
+            body(node);
             assert_eq!(fs::read_dir(NOTES).unwrap().count(), 0);
+        });
+    }
+
+    #[test]
+    fn is_formatted_again_after_its_worker_was_killed() {
+        killed("unfinished::is_formatted_again_after_its_worker_was_killed", is_usable);
+    }
+
+    #[test]
+    fn is_data_if_somebody_has_written_after_the_worker_was_killed() {
+        killed("unfinished::is_data_if_somebody_has_written_after_the_worker_was_killed", |node| {
+            sh("qemu-io -c 'write -P 7 8M 4k' /run/img/a.qcow2");
+            for _ in 0..2 {
+                mount_device(node, &volume()).failure(&["holds data", "nothing is formatted over it"]);
+            }
+            sh("qemu-io -c 'read -P 7 8M 4k' /run/img/a.qcow2 | grep -v failed");
+            node.assert_clean();
         });
     }
 

@@ -225,6 +225,9 @@ impl Node<'_> {
         let attachment =
             Attachment { read_only: self.access(top.as_deref(), attachment)?, ..attachment.clone() };
         holding.targets.insert(target.as_path().to_owned());
+        if found.is_none() && unfinished::is_as_noted(&attachment.store, &id)? {
+            holding.formatting = Some(clock::seconds() + self.longest_formatting().as_secs());
+        }
         holding.write()?;
         match self.brought(found, holding, &attachment) {
             Ok(attached) => {
@@ -369,17 +372,21 @@ fn let_go(at: &Site<'_>, mut holding: Holding, target: &TargetPath) -> Result<()
         wait_until_free(&luks::path(at.id), at.deadline)?;
         luks::close(at.id, at.deadline)?;
     }
+    let mut is_known = false;
     if let Some(device) = &holding.device {
         if holding.ours {
             wait_until_free(device, at.deadline)?;
         }
-        // Without it, what a killed mkfs has left is refused.
-        let _ = unfinished::note_before_it_goes(&holding, device);
+        is_known = unfinished::note_before_it_goes(&holding, device).is_ok();
     }
     if holding.ours {
         backend(&holding.store).detach(at, holding.device.as_deref())?;
     } else {
         backend(&holding.store).release(at)?;
+    }
+    if !is_known {
+        // Without it, what a killed mkfs has left is refused.
+        let _ = unfinished::note_file(&holding);
     }
     holding.remove()
 }

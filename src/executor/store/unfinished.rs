@@ -6,11 +6,14 @@
 //! that is as good a proof as the first. The note is in /run, and goes with the node's next boot; then, as without a
 //! note, the device holds data.
 //!
-//! No note is written while mkfs may still run.
+//! No note is written while mkfs may still run. A device that is a file of the node, shown by a daemon, is gone with that
+//! before anybody can look at it when the call is killed; then the file is noted, by its inode and the time of its last
+//! change.
 
 use super::holding::{Holding, Id};
 use super::open_device;
 use crate::executor::record::STATE;
+use crate::plan::{Nbd, NbdServer, Store};
 use crate::sys::blank::digest_of_device;
 use crate::sys::clock;
 use crate::sys::deadline::Deadline;
@@ -21,12 +24,15 @@ use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long may be looked at a device after its call's deadline: it was just read, and little of it is not zero.
 const AFTER_DEADLINE: Duration = Duration::from_secs(3);
+
+/// No other note is so long.
+const DIGEST: usize = 32;
 
 fn directory() -> PathBuf {
     Path::new(STATE).join("unfinished")
@@ -60,29 +66,60 @@ pub(super) fn is_begun(until: Option<u64>, device: BorrowedFd<'_>) -> Result<boo
 }
 
 /// Notes what such an mkfs has left on a device that goes, and its record with it. The caller has its lock, so mkfs has
-/// ended. Who served the device may have ended, too: then that it was begun, and until when that counts.
+/// ended.
 pub(super) fn note_before_it_goes(holding: &Holding, device: &Path) -> Result<()> {
-    let Some(until) = holding.formatting else { return Ok(()) };
     let id = holding.id();
     // Whoever saw it end has noted what it left.
-    if directory().join(id.as_str()).try_exists()? {
+    if holding.formatting.is_none() || read(&id)?.is_some_and(|noted| noted.len() == DIGEST) {
         return Ok(());
     }
-    let noted = open_device(device, true)
-        .and_then(|(fd, _)| if is_begun(Some(until), fd.as_fd())? { note(&id, fd.as_fd()) } else { Ok(()) });
-    noted.or_else(|_| write(&id, &until.to_le_bytes()))
+    let (fd, _) = open_device(device, true)?;
+    if is_begun(holding.formatting, fd.as_fd())? { note(&id, fd.as_fd()) } else { Ok(()) }
+}
+
+/// The same once the device has gone before it could be looked at, with the daemon that showed a file of the node as it: the
+/// file, unless it was changed when that mkfs can have run no more.
+pub(super) fn note_file(holding: &Holding) -> Result<()> {
+    match (holding.formatting, stamp_of(&holding.store)) {
+        (Some(until), Some((changed, stamp))) if changed <= until => write(&holding.id(), stamp.as_bytes()),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the file that is about to be shown is as it was noted: then an mkfs began there that nobody saw end, and
+/// nothing has happened since. A note that is true no more is removed.
+pub(super) fn is_as_noted(store: &Store, id: &Id) -> Result<bool> {
+    let Some(noted) = read(id)?.filter(|noted| noted.len() != DIGEST) else { return Ok(false) };
+    let is_same = stamp_of(store).is_some_and(|(_, stamp)| stamp.as_bytes() == noted);
+    if !is_same {
+        forget(id)?;
+    }
+    Ok(is_same)
+}
+
+/// When the file behind a device was last changed, which nobody can set back, in seconds since 1970; and what no other
+/// state of any file has. `None` where there is no file of the node behind it.
+fn stamp_of(store: &Store) -> Option<(u64, String)> {
+    let (Store::Qcow2(image) | Store::Nbd(Nbd { from: NbdServer::Image { image, .. }, .. })) = store else {
+        return None;
+    };
+    let file = std::fs::symlink_metadata(&image.file).ok()?;
+    let (changed, further) = (file.ctime(), file.ctime_nsec());
+    let stamp = format!("file {}:{} of {}, {changed}.{further:09}", file.dev(), file.ino(), file.size());
+    Some((u64::try_from(changed).ok()?, stamp))
+}
+
+fn read(id: &Id) -> Result<Option<Vec<u8>>> {
+    match std::fs::read(directory().join(id.as_str())) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        noted => Ok(Some(noted.context("read what is noted of an mkfs")?)),
+    }
 }
 
 /// Whether the device holds what was noted, and nothing else. A note that is true no more is removed.
 pub(super) fn is_all(id: &Id, device: BorrowedFd<'_>, deadline: &Deadline) -> Result<bool> {
-    let noted = match std::fs::read(directory().join(id.as_str())) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        noted => noted.context("read what mkfs has left")?,
-    };
-    let is_all = match <[u8; 8]>::try_from(&*noted) {
-        Ok(until) => is_begun(Some(u64::from_le_bytes(until)), device)?,
-        Err(_) => digest_of_device(device, deadline)? == *noted,
-    };
+    let Some(noted) = read(id)? else { return Ok(false) };
+    let is_all = digest_of_device(device, deadline)? == *noted;
     if !is_all {
         forget(id)?;
     }
