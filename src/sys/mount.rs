@@ -104,20 +104,18 @@ pub struct BindMount<'a> {
 pub fn mount(new: &NewMount<'_>, place: &Place, way: Way) -> Result<u64> {
     let what = || format!("mount {} on {}", new.file_system, place.path().display());
     match way {
-        Way::Classic => mount_classic(new, place).with_context(what)?,
-        Way::Detached if has_long_value(new) => return mount(new, place, Way::Classic),
+        Way::Classic => mount_classic(new, place).with_context(what).and_then(|()| id_at(place)),
+        Way::Detached if has_long_value(new) => mount(new, place, Way::Classic),
         Way::Detached => match create(new) {
-            Err(error) if is_unknown_call(&error) => return mount(new, place, Way::Classic),
-            created => attach(&created.with_context(what)?, place).with_context(what)?,
+            Err(error) if is_unknown_call(&error) => mount(new, place, Way::Classic),
+            created => attach(&created.with_context(what)?, place).with_context(what),
         },
     }
-    id_at(place)
 }
 
 /// Puts what was made [detached] in its place; the new mount's id.
 pub fn put(detached: &OwnedFd, place: &Place) -> Result<u64> {
-    attach(detached, place).with_context(|| format!("mount on {}", place.path().display()))?;
-    id_at(place)
+    attach(detached, place).with_context(|| format!("mount on {}", place.path().display()))
 }
 
 /// What is done to a new file system before anybody can see it; gets its root.
@@ -141,11 +139,11 @@ pub fn mount_filled(new: &NewMount<'_>, fill: &Fill<'_>, place: &Place, way: Way
     };
     fill(root.as_fd())?;
     let sealed = !new.flags.read_only || seal(&root).with_context(what)?;
-    attach(&root, place).with_context(what)?;
+    let id = attach(&root, place).with_context(what)?;
     if !sealed {
         reflag(place, new.flags).inspect_err(|_| drop(unmount(place, true)))?;
     }
-    id_at(place)
+    Ok(id)
 }
 
 /// Makes a detached mount read-only; false on a kernel before 5.12, where that can be done in its place alone.
@@ -186,13 +184,12 @@ pub fn bind(bind: &BindMount<'_>, place: &Place, way: Way) -> Result<u64> {
     let what = || format!("bind to {}", place.path().display());
     refuse_read_only_source(bind)?;
     match way {
-        Way::Classic => bind_classic(bind, place).with_context(what)?,
+        Way::Classic => bind_classic(bind, place).with_context(what).and_then(|()| id_at(place)),
         Way::Detached => match clone(bind) {
-            Err(error) if is_unknown_call(&error) => return self::bind(bind, place, Way::Classic),
-            cloned => attach(&cloned.with_context(what)?, place).with_context(what)?,
+            Err(error) if is_unknown_call(&error) => self::bind(bind, place, Way::Classic),
+            cloned => attach(&cloned.with_context(what)?, place).with_context(what),
         },
     }
-    id_at(place)
 }
 
 /// The source as a mount that nobody sees, for [`put`]; it is gone with its descriptor. Needs Linux 5.12.
@@ -362,12 +359,14 @@ fn attributes(flags: MountFlags) -> MountAttrFlags {
     wanted.into_iter().filter_map(|(set, flag)| set.then_some(flag)).fold(atime, MountAttrFlags::union)
 }
 
-/// Moves the detached mount onto the name in the parent, without following a symlink there.
-fn attach(detached: &OwnedFd, place: &Place) -> Result<()> {
+/// Moves the detached mount onto the name in the parent, without following a symlink there; its id. One that is not in its place, as the directory was renamed just then, is taken off wherever it is.
+fn attach(detached: &OwnedFd, place: &Place) -> Result<u64> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     api::move_mount(detached, "", place.parent(), place.name(), flags)
         .context("put the mount in its place")?;
-    Ok(())
+    mount_on(place).inspect_err(|_| {
+        let _ = api::unmount(fd_path(detached.as_fd()), UnmountFlags::DETACH);
+    })
 }
 
 /// A mount cannot be more writable than what it shows.

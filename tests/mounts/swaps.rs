@@ -4,6 +4,7 @@
 use crate::support::{Node, isolated, mounts, mounts_at, sh};
 use crate::trust::{Report, is_full};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, symlink};
@@ -72,15 +73,25 @@ impl Attacker<'_> {
         }
     }
 
-    /// Does something while everything is as it should be.
-    fn in_peace(&self, work: impl FnOnce()) {
+    /// Does something while everything is as it should be, given what had to be unmounted for that: a directory that was
+    /// swapped away in the moment in which something was mounted on it.
+    fn in_peace(&self, work: impl FnOnce(Vec<String>)) {
         let mut swapped = self.swapped.lock().unwrap();
+        let mut strays = Vec::new();
         if *swapped {
             let link = self.component.with_file_name("link");
-            renameat_with(CWD, self.component, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+            let back = || renameat_with(CWD, self.component, CWD, &link, RenameFlags::EXCHANGE);
+            let first = back();
+            if first == Err(Errno::BUSY) {
+                strays = mounts_at(&link);
+                sh(&format!("umount {}", link.display()));
+                back().unwrap();
+            } else {
+                first.unwrap();
+            }
             *swapped = false;
         }
-        work();
+        work(strays);
     }
 }
 
@@ -102,7 +113,7 @@ fn under_attack(component: &Path, rounds: u32, mut round: impl FnMut(&Attacker<'
         let _stop = Stop(&attacker.stop);
         (0..rounds).filter(|_| round(&attacker)).count()
     });
-    attacker.in_peace(|| ());
+    attacker.in_peace(|strays| assert!(strays.is_empty(), "{strays:?}"));
     assert_eq!(outside(), before, "something outside was changed by way of {}", component.display());
     fs::remove_file(&link).unwrap();
     Sum { rounds, done: u32::try_from(done).unwrap() }
@@ -126,7 +137,8 @@ fn mounted_and_unmounted(
 ) -> bool {
     let answer = node.mount(driver, target, options);
     let mut shown = Vec::new();
-    attacker.in_peace(|| {
+    attacker.in_peace(|strays| {
+        assert!(strays.is_empty() || answer.message.contains("left behind"), "{answer:?}: {strays:?}");
         shown = mounts_at(target);
         let escaped = target.join("secret").exists() || shown.iter().any(|line| line.contains("/outside"));
         assert!(!escaped, "out of the root: {answer:?}: {shown:?}");
@@ -136,7 +148,8 @@ fn mounted_and_unmounted(
         assert!(!shown.is_empty() || answer.status != "Success", "{answer:?}");
     });
     node.unmount(driver, target);
-    attacker.in_peace(|| {
+    attacker.in_peace(|strays| {
+        assert!(strays.is_empty(), "{strays:?}");
         node.unmount(driver, target).success();
         fs::create_dir_all(target).unwrap();
     });
