@@ -11,6 +11,22 @@ SERVED=(--network host -t mount::backend_down)
 exec {shown}>&1
 export LVM_SUPPRESS_FD_WARNINGS=1
 
+# small_pv DRIVER OPTIONS: the file of a PV that is smaller than what its server has for it: that grows before its PV does.
+small_pv() {
+    cat >"/tmp/$1.yaml" <<YAML
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: pv-$1}
+spec:
+  capacity: {storage: 16Mi}
+  accessModes: [ReadWriteOnce]
+  flexVolume:
+    driver: example/$1
+    options: {$2}
+YAML
+    echo "/tmp/$1.yaml"
+}
+
 # check DRIVER WORD...: says of each case that does not hold why.
 check() {
     local driver=$1 case chosen=()

@@ -3,5 +3,6 @@
 chapter "flexvol check: nbd"
 modprobe nbd nbds_max=2
 says "guest: flexvol check: nbd-server serves" '' quietly once start_nbd
+truncate -s 64M /srv/nbd/web
 install_driver nbd '{}'
-holds nbd --options '{"server":"127.0.0.1","export":"web"}' "${SERVED[@]}"
+holds nbd --volume "$(small_pv nbd '"server":"127.0.0.1","export":"web"')" "${SERVED[@]}"
