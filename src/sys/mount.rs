@@ -359,7 +359,8 @@ fn attributes(flags: MountFlags) -> MountAttrFlags {
     wanted.into_iter().filter_map(|(set, flag)| set.then_some(flag)).fold(atime, MountAttrFlags::union)
 }
 
-/// Moves the detached mount onto the name in the parent, without following a symlink there; its id. One that is not in its place, as the directory was renamed just then, is taken off wherever it is.
+/// Moves the detached mount onto the name in the parent, without following a symlink there; its id. One that is not in its
+/// place, as the directory was renamed just then, is taken off wherever it is.
 fn attach(detached: &OwnedFd, place: &Place) -> Result<u64> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     api::move_mount(detached, "", place.parent(), place.name(), flags)

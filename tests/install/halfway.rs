@@ -71,7 +71,9 @@ fn half_taken_over(node: &Node) {
     symlink(node.path("away/d"), node.plugins().join("v~d/d")).unwrap();
     let words = ["v/d", "--take-over", "--binary", new.to_str().unwrap()];
     let answer = answer(&mut struck(node, "install", &words, "renameat:error=EIO:when=2"));
-    assert!(answer.error(1).contains("v~d/d: Input/output error"), "{answer:?}");
+    let error = answer.error(1);
+    // What stands between is the C library's.
+    assert!(error.contains("v~d/d: ") && error.ends_with("(os error 5)"), "{error}");
     assert!(node.plugins().join("v~d/.flexvol.json").exists());
 }
 
