@@ -16,6 +16,9 @@ for version in 3 4.1 4.2; do
     life "guest: nfs v$version" nfs "$(export_of nfs.test),\"version\":\"$version\"" /srv/nfs
 done
 
+for version in 3 4.2; do
+    says "guest: nfs v$version: with the capabilities of SECURITY.md" '' least nfs "$(export_of nfs.test),\"version\":\"$version\""
+done
 says "guest: nfs v4.0: mount" "$ok" set_up one nfs "$(export_of nfs.test),\"version\":\"4.0\""
 says "guest: nfs v4.0: is what is mounted" '*vers=4.0,*' grep -F "$(target one nfs)" /proc/self/mounts
 says "guest: nfs v4.0: write" '' in_volume one nfs write data0 data

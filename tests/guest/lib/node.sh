@@ -27,12 +27,12 @@ set_up() {
     local directory
     directory=$(target "$1" "$2")
     mkdir -p "$directory"
-    "$PLUGINS/$vendor~$2/$2" mount "$directory" "{$3}"
+    "${caller[@]}" "$PLUGINS/$vendor~$2/$2" mount "$directory" "{$3}"
 }
 
 # tear_down POD DRIVER: kubelet's unmount.
 tear_down() {
-    "$PLUGINS/$vendor~$2/$2" unmount "$(target "$1" "$2")"
+    "${caller[@]}" "$PLUGINS/$vendor~$2/$2" unmount "$(target "$1" "$2")"
 }
 
 # in_the_end COMMAND...: again and again, as kubelet does, until it is a success. What it said before is in /tmp/answer.
