@@ -121,7 +121,7 @@ fn started(node: &Node<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
         // Before the look: who ended in between has mounted by then, or never will.
         let ended = running.ended()?;
         let served = is_served(&place, MOMENT.min(node.deadline.remaining()));
-        if ended.is_none() && has_given_up(daemon, &running) {
+        if has_given_up(daemon, &running) {
             let text = format!("{} gave up {}:{}", daemon.program, daemon.from, said(&running));
             return Err(Failure::new(Code::NotFound, text).into());
         }
