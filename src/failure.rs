@@ -126,13 +126,17 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
-fn code_of(cause: &(dyn Error + 'static)) -> Option<Code> {
-    let errno = cause
+/// The kernel's number, if a cause is one, in whatever library's words: for those who go by what went wrong.
+pub(crate) fn errno_of(cause: &(dyn Error + 'static)) -> Option<i32> {
+    cause
         .downcast_ref::<io::Error>()
         .and_then(io::Error::raw_os_error)
         .or_else(|| cause.downcast_ref::<nix::Error>().map(|errno| *errno as i32))
-        .or_else(|| cause.downcast_ref::<rustix::io::Errno>().map(|errno| errno.raw_os_error()))?;
-    Some(match nix::Error::from_raw(errno) {
+        .or_else(|| cause.downcast_ref::<rustix::io::Errno>().map(|errno| errno.raw_os_error()))
+}
+
+fn code_of(cause: &(dyn Error + 'static)) -> Option<Code> {
+    Some(match nix::Error::from_raw(errno_of(cause)?) {
         nix::Error::ENOENT | nix::Error::ENXIO | nix::Error::ENODEV => Code::NotFound,
         nix::Error::EBUSY => Code::Busy,
         nix::Error::EACCES | nix::Error::EPERM | nix::Error::EROFS => Code::Denied,

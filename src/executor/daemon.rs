@@ -147,7 +147,7 @@ fn started(node: &Node<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
     }
 }
 
-/// Whether it goes on and has nothing to serve.
+/// Whether it has said that it has nothing to serve, though it goes on or has mounted.
 fn has_given_up(daemon: &Daemon, running: &Running) -> bool {
     !daemon.futile.is_empty() && running.words().contains(daemon.futile)
 }

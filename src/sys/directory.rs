@@ -5,6 +5,7 @@
 use super::deadline::Deadline;
 use super::lock::{self, Hold};
 use super::owner;
+use crate::failure::errno_of;
 use anyhow::{Context, Result};
 use rustix::fs::{
     self, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, StatVfsMountFlags, Timespec,
@@ -398,10 +399,7 @@ pub fn is_forbidden(error: &anyhow::Error) -> bool {
 /// Whether an error is about what there is at a path: a symlink, a socket, something that is too large or no regular
 /// file; and not about looking at it.
 pub fn is_about_content(error: &anyhow::Error) -> bool {
-    let errno = error.chain().find_map(|cause| {
-        let plain = cause.downcast_ref::<Errno>().copied();
-        plain.or_else(|| Errno::from_io_error(cause.downcast_ref::<std::io::Error>()?))
-    });
+    let errno = error.chain().find_map(errno_of).map(Errno::from_raw_os_error);
     errno.is_none_or(|errno| matches!(errno, Errno::LOOP | Errno::MLINK | Errno::NXIO | Errno::NODEV))
 }
 

@@ -441,8 +441,7 @@ fn classic_data(new: &NewMount<'_>) -> Result<Zeroizing<String>> {
 fn reflag(place: &Place, flags: MountFlags) -> Result<()> {
     use sys_mount::MountFlags as Classic;
     let flags = Classic::BIND | Classic::REMOUNT | classic_flags(flags);
-    Mount::builder().fstype("none").flags(flags).mount("none", place.through_parent())?;
-    Ok(())
+    Ok(Mount::builder().fstype("none").flags(flags).mount("none", place.through_parent()).map(drop)?)
 }
 
 fn classic_flags(flags: MountFlags) -> sys_mount::MountFlags {

@@ -2,6 +2,7 @@
 //! is what a fresh scan finds, and no second sees more than one probe.
 
 use super::plugin_dir::{PluginDir, last};
+use super::report::Dice;
 use flexvol::kubelet::prober::{Behaviour, Finding, Known, Stats, Watcher, scan, terms};
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -13,19 +14,6 @@ use std::time::{Duration, Instant};
 const DRIVERS: usize = 1000;
 const A_SECOND: u64 = 10_000;
 const ALL: u64 = 12 * A_SECOND;
-const SEED: u64 = 0x5eed_0f5e_ed0f_5eed;
-
-/// xorshift: the same storm every time.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % u64::try_from(sides).unwrap()).unwrap()
-    }
-}
 
 const EXECUTABLES: [&str; 5] = ["good", "attaching", "bad", "garbage", "missing"];
 
@@ -64,7 +52,7 @@ fn noise(dir: &PluginDir, dice: &mut Dice) {
 
 /// Makes all changes, none before its time.
 fn rage(dir: &PluginDir) {
-    let (mut dice, mut made) = (Dice(SEED), 0);
+    let (mut dice, mut made) = (Dice::of("storm"), 0);
     let start = Instant::now();
     while made < ALL {
         let due = A_SECOND * u64::try_from(start.elapsed().as_millis()).unwrap() / 1000;

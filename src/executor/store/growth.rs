@@ -3,16 +3,14 @@
 //! A store that only its server can make larger is looked at again. Is it still too small, the call fails: after a
 //! success kubelet would write down the new size, ask no more, and users would count on room that is not there.
 
-use super::{backend, luks, no_store};
+use super::{backend, luks, no_store, open_device};
 use crate::executor::disk::Device;
 use crate::executor::node::Node;
 use crate::failure::{Code, Failure};
 use crate::quantity::Quantity;
 use crate::sys::bytes::size_of;
 use anyhow::{Context, Result, bail};
-use rustix::fs::{Mode, OFlags, open};
 use std::os::fd::AsFd;
-use std::path::Path;
 
 /// The largest block of a device: what is left of a size beyond the last of them is nobody's.
 const BLOCK: u64 = 4096;
@@ -27,7 +25,8 @@ impl Node<'_> {
             None => bail!("{store} is gone: mount it again"),
         };
         backend(store).grow(&self.site(&id), &below, size)?;
-        let is = size_at(&below)?;
+        let (device, _) = open_device(&below, true)?;
+        let is = size_of(device.as_fd()).with_context(|| format!("look how large {} is", below.display()))?;
         if is.saturating_add(BLOCK) <= size {
             let (is, wanted) = (Quantity(is), Quantity(size));
             let text = format!("{store} has {is}: let its server give it {wanted}, kubelet tries again");
@@ -35,11 +34,4 @@ impl Node<'_> {
         }
         if luks::is_open(&id) { luks::grow(&id, &self.deadline) } else { Ok(()) }
     }
-}
-
-fn size_at(device: &Path) -> Result<u64> {
-    let what = || format!("look how large {} is", device.display());
-    let fd = open(device, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
-        .with_context(what)?;
-    size_of(fd.as_fd()).with_context(what)
 }
