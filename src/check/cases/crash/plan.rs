@@ -21,6 +21,9 @@ const LAST_WAIT: Duration = Duration::from_secs(2);
 
 const TICK: Duration = Duration::from_millis(2);
 
+/// What has not changed for so long stays.
+const REST: Duration = Duration::from_millis(100);
+
 /// What is known of a call that came to its end.
 pub(super) struct Plan {
     moments: Vec<Moment>,
@@ -51,7 +54,7 @@ impl Plan {
         let blank = Held::now(subject)?;
         follow(subject, Verb::Mount);
         let mount = subject.mount(&volume)?.or_blocked(MOUNT_WORKS)?;
-        let (layers, while_mounted) = (subject.layers(&volume)?, Held::now(subject)?);
+        let (layers, while_mounted) = (subject.layers(&volume)?, Held::at_rest(subject)?);
         if layers == 0 {
             let problem = "it said Success, and the directory is no mount point";
             return Err(Stopped::Blocked(MOUNT_WORKS, Box::new(mount.evidence(problem))));
@@ -236,9 +239,24 @@ fn after_a_moment(
 }
 
 /// Mounts, devices and processes, for people.
+#[derive(PartialEq)]
 struct Held([BTreeSet<String>; 3]);
 
 impl Held {
+    /// Once it stays as it is: what a driver has started may still be on its way to its program, or to its end.
+    fn at_rest(subject: &Subject<'_>) -> Result<Self, Stopped> {
+        let end = Instant::now() + LAST_WAIT;
+        let mut before = Self::now(subject)?;
+        loop {
+            std::thread::sleep(REST);
+            let now = Self::now(subject)?;
+            if now == before || Instant::now() > end {
+                return Ok(now);
+            }
+            before = now;
+        }
+    }
+
     fn now(subject: &Subject<'_>) -> Result<Self, Stopped> {
         let inside = subject.inside;
         let mounts = inside.mounts()?.into_iter();

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Up and down, again and again: nothing is more than after the first time. `tests/run kit` alone plays it, as it takes hours: shares
-# 2,000 times, devices, which take longer, 200 times; or as often as a file `cycles` in the job says.
-chapter "cycles"
+# Up and down, again and again: nothing is more than after the first time. Sourced by tests/guest/test. 2,000 times, or as often as a
+# file `cycles` in the job says.
 
 # What could become more, one a line, with how many there are.
 inventory() {
@@ -48,27 +47,13 @@ endures() {
     printf '%s' "$more"
 }
 
-# endurance shared|staged DRIVER OPTIONS: one case, and a line for docs/trust.md.
+# endurance shared|staged DRIVER OPTIONS: one case, and a line for docs/trust.md. Installs the driver first.
 endurance() {
-    local start=$EPOCHREALTIME failures=0 cycles
-    cycles=$(cat cycles 2>/dev/null || if [[ $1 = shared ]]; then echo 2000; else echo 200; fi)
+    local start failures=0 cycles
+    install_driver "$2" '{}'
+    start=$EPOCHREALTIME
+    cycles=$(cat cycles 2>/dev/null || echo 2000)
     LIMIT=$((300 + cycles * 20)) says "guest: cycles: $2" '' endures "$@" || failures=1
     awk -v driver="$2" -v cycles="$cycles" -v failures="$failures" -v from="$start" -v to="$EPOCHREALTIME" 'BEGIN {
         printf "# TRUST endurance %s cycle points=%d tried=%d failures=%d seed=- seconds=%.1f form=soak\n", driver, cycles, cycles, failures, to - from }'
 }
-
-modprobe nbd nbds_max=2
-LIMIT=120 says "guest: cycles: servers" '' quietly eval 'once start_nfs && once start_smb && once start_lvm && once start_nbd && once start_iscsi && iscsid'
-for driver in nfs cifs lvm nbd iscsi rbd; do install_driver "$driver" '{}'; done
-endurance shared nfs '"server":"127.0.0.1","path":"/srv/nfs"'
-endurance shared cifs "\"source\":\"//127.0.0.1/share\",$(secret username alice),$(secret password "$SMB_PASSWORD")"
-endurance staged lvm "$(volume cycled),\"size\":\"20Mi\""
-endurance staged nbd '"server":"127.0.0.1","export":"web"'
-endurance staged iscsi "\"targetPortal\":\"127.0.0.1\",\"iqn\":\"$IQN\""
-if [[ -e ceph/user.key ]]; then
-    says "guest: cycles: the cluster is reached" '' quietly once reach_ceph
-    endurance staged rbd "\"monitors\":\"$CEPH\",\"user\":\"user\",\"image\":\"plain\",\"keyring\":\"/etc/ceph/user.keyring\""
-else
-    skips "guest: cycles: rbd" "needs ceph-mon, ceph-osd, ceph-mds, ceph-common and python3 on the host"
-fi
-pkill -x iscsid
