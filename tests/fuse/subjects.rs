@@ -34,6 +34,11 @@ pub(crate) const ALL: &[Kind] = &[
         let options = json!({"file": "/run/img/disk", "size": "8Mi", "fsType": "ext4"});
         Some(own("image", &json!({"policy": {"imageRoots": ["/run/img"]}}), options))
     }),
+    ("qcow2", &["qemu-storage-daemon", "qemu-img", "mkfs.ext4"], |_| {
+        sh("mkdir -p /run/img; rm -f /run/img/disk");
+        let options = json!({"file": "/run/img/disk", "size": "16Mi", "fsType": "ext4"});
+        Some(own("qcow2", &json!({"policy": {"imageRoots": ["/run/img"]}}), options))
+    }),
     ("secretfiles", &[], |password| {
         let options = json!({"kubernetes.io/secret/password": base64(password)});
         Some(own("secretfiles", &json!({}), options))

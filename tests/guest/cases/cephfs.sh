@@ -8,6 +8,7 @@ says "guest: cephfs: none of its programs" '' sh -c 'command -v mount.ceph ceph-
 mkdir -p /srv/cephfs
 says "guest: cephfs: serves" '' mount -i -t ceph "$CEPH:6789:/" /srv/cephfs -o "name=user,secret=$ceph_key,noshare"
 mkdir -p /srv/cephfs/web
+says "guest: cephfs: with the capabilities of SECURITY.md" '' least shared cephfs "$by_ceph,$ceph_secret"
 watch_processes
 life "guest: cephfs" cephfs "$by_ceph,$ceph_secret,\"path\":\"/web\"" /srv/cephfs/web
 unwatch

@@ -31,7 +31,7 @@ says "guest: cifs 2.1: is what is mounted" '*vers=2.1,*' grep -F "$(target one c
 says "guest: cifs 2.1: write" '' in_volume one cifs write data2 data
 says "guest: cifs 2.1: unmount" "$ok" tear_down one cifs
 
-says "guest: cifs: with the capabilities of SECURITY.md" '' least cifs "$options"
+says "guest: cifs: with the capabilities of SECURITY.md" '' least shared cifs "$options"
 zoe=$(secret username zoe),$(secret password "$SMB_UTF8")
 says "guest: cifs: a password in UTF-8, with a space at its end" "$ok" set_up one cifs "$(share smb.test share),$zoe"
 says "guest: cifs: serves" '?*' in_volume one cifs ls

@@ -5,6 +5,7 @@ chapter "lvm"
 LIMIT=60 says "guest: lvm: a group" '' quietly once start_lvm
 install_driver lvm '{}'
 linear="$(volume web-1),\"size\":\"100Mi\""
+LIMIT=120 says "guest: lvm: with the capabilities of SECURITY.md" '' least staged lvm "$linear"
 device_life "guest: lvm linear" lvm "$linear" active
 says "guest: lvm linear: no tag is left" '' says_of lv_tags web-1
 says "guest: lvm linear: it has the size" 100.00m says_of lv_size web-1

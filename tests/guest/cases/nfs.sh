@@ -17,7 +17,7 @@ for version in 3 4.1 4.2; do
 done
 
 for version in 3 4.2; do
-    says "guest: nfs v$version: with the capabilities of SECURITY.md" '' least nfs "$(export_of nfs.test),\"version\":\"$version\""
+    says "guest: nfs v$version: with the capabilities of SECURITY.md" '' least shared nfs "$(export_of nfs.test),\"version\":\"$version\""
 done
 says "guest: nfs v4.0: mount" "$ok" set_up one nfs "$(export_of nfs.test),\"version\":\"4.0\""
 says "guest: nfs v4.0: is what is mounted" '*vers=4.0,*' grep -F "$(target one nfs)" /proc/self/mounts

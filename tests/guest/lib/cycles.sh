@@ -22,13 +22,6 @@ more_than() {
     inventory | awk 'NR == FNR {before[$1] = $2; next} $2 > before[$1] {print $1 ": " $2 ", and " before[$1] + 0 " after the first time"}' "$1" -
 }
 
-up() {
-    if [[ $1 = shared ]]; then set_up one "$2" "$3"; else stage "$2" "$3"; fi
-}
-down() {
-    if [[ $1 = shared ]]; then tear_down one "$2"; else unstage "$2"; fi
-}
-
 # endures shared|staged DRIVER OPTIONS: says what is more in the end.
 endures() {
     local count answer more='' tries=0

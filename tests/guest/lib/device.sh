@@ -11,12 +11,20 @@ stage() {
     local directory
     directory=$(staged "$1")
     mkdir -p "$directory"
-    "$PLUGINS/$vendor~$1/$1" mountdevice "$directory" '' "{$2}"
+    "${caller[@]}" "$PLUGINS/$vendor~$1/$1" mountdevice "$directory" '' "{$2}"
 }
 
 # unstage DRIVER: kubelet's unmountdevice.
 unstage() {
-    "$PLUGINS/$vendor~$1/$1" unmountdevice "$(staged "$1")"
+    "${caller[@]}" "$PLUGINS/$vendor~$1/$1" unmountdevice "$(staged "$1")"
+}
+
+# up shared|staged DRIVER OPTIONS, down shared|staged DRIVER: the only volume there is, in a pod or for the node.
+up() {
+    if [[ $1 = shared ]]; then set_up one "$2" "$3"; else stage "$2" "$3"; fi
+}
+down() {
+    if [[ $1 = shared ]]; then tear_down one "$2"; else unstage "$2"; fi
 }
 
 # expand DRIVER OPTIONS DIRECTORY NEW OLD: kubelet's expandfs.
