@@ -8,6 +8,7 @@
 //! Texts are one line, lower case, without a full stop, and name the next step. They never hold a secret: who
 //! builds one from a helper's output passes it through [`crate::secret::Redactor`] first.
 
+use rustix::io::Errno;
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
@@ -121,28 +122,31 @@ impl From<anyhow::Error> for Failure {
         let message = format!("{error:#}");
         match error.downcast_ref::<Self>() {
             Some(inner) => Self { code: inner.code, message, residue: Vec::new() },
-            None => Self::new(error.chain().find_map(code_of).unwrap_or(Code::Internal), message),
+            None => Self::new(errno_of(&error).map_or(Code::Internal, code_of), message),
         }
     }
 }
 
-/// The kernel's number, if a cause is one, in whatever library's words: for those who go by what went wrong.
-pub(crate) fn errno_of(cause: &(dyn Error + 'static)) -> Option<i32> {
-    cause
-        .downcast_ref::<io::Error>()
-        .and_then(io::Error::raw_os_error)
-        .or_else(|| cause.downcast_ref::<nix::Error>().map(|errno| *errno as i32))
-        .or_else(|| cause.downcast_ref::<rustix::io::Errno>().map(|errno| errno.raw_os_error()))
+/// The kernel's number, if one of the causes is one, in whatever library's words: for those who go by what went wrong.
+pub(crate) fn errno_of(error: &anyhow::Error) -> Option<Errno> {
+    let number = |cause: &(dyn Error + 'static)| {
+        cause
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::raw_os_error)
+            .or_else(|| cause.downcast_ref::<nix::Error>().map(|errno| *errno as i32))
+            .or_else(|| cause.downcast_ref::<Errno>().map(|errno| errno.raw_os_error()))
+    };
+    error.chain().find_map(number).map(Errno::from_raw_os_error)
 }
 
-fn code_of(cause: &(dyn Error + 'static)) -> Option<Code> {
-    Some(match nix::Error::from_raw(errno_of(cause)?) {
-        nix::Error::ENOENT | nix::Error::ENXIO | nix::Error::ENODEV => Code::NotFound,
-        nix::Error::EBUSY => Code::Busy,
-        nix::Error::EACCES | nix::Error::EPERM | nix::Error::EROFS => Code::Denied,
-        nix::Error::ETIMEDOUT => Code::Timeout,
+fn code_of(errno: Errno) -> Code {
+    match errno {
+        Errno::NOENT | Errno::NXIO | Errno::NODEV => Code::NotFound,
+        Errno::BUSY => Code::Busy,
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => Code::Denied,
+        Errno::TIMEDOUT => Code::Timeout,
         _ => Code::Internal,
-    })
+    }
 }
 
 #[cfg(test)]

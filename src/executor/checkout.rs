@@ -108,9 +108,9 @@ impl Clone<'_> {
         process::with_umask(UMASK, || self.fetch())
             .with_context(|| format!("clone {}", self.checkout.repository))?;
         std::fs::set_permissions(&self.tree, Permissions::from_mode(0o777 & !UMASK))?;
-        let below = self.checkout.directory.as_deref().unwrap_or(Path::new(""));
         let root = below::open_root(&self.tree)?;
-        let Checkout { repository, revision, .. } = self.checkout;
+        let Checkout { repository, revision, directory, .. } = self.checkout;
+        let Some(below) = directory else { return Ok(root) };
         below::open_if_there(root.as_fd(), below, OFlags::PATH | OFlags::DIRECTORY)
             .with_context(|| format!("show {} of {repository}", below.display()))?
             .ok_or_else(|| {

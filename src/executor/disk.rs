@@ -4,10 +4,9 @@
 //! Nothing here depends on where the device comes from; the little that does is a [`Disk`]'s. A lock, of the
 //! image file or of the store, keeps every other call on the same device out until this one ends.
 
-use super::network::errno_of;
 use super::node::{Node, Undo, open_place};
 use super::{image, store};
-use crate::failure::{Code, Failure};
+use crate::failure::{Code, Failure, errno_of};
 use crate::file_system::FileSystem;
 use crate::mount_options::MountFlags;
 use crate::protocol::{TargetPath, Verb};

@@ -2,7 +2,7 @@
 
 use super::daemon;
 use super::node::{Node, Undo, open_place};
-use crate::failure::{Code, Failure};
+use crate::failure::{Code, Failure, errno_of};
 use crate::plan::{Daemon, Dialect, Ownership, Reach, Share, ShareValue};
 use crate::protocol::TargetPath;
 use crate::sys::mount::{self, NewMount, Parameter, Value, Way};
@@ -148,11 +148,6 @@ fn parameters<'a>(share: &'a Share, dialect: &'a Dialect, reached: &'a Reached) 
 fn lacks_file_system(error: &anyhow::Error) -> bool {
     let is_missing = |failure: &Failure| failure.code() == Code::ToolMissing;
     errno_of(error) == Some(Errno::NODEV) || error.downcast_ref().is_some_and(is_missing)
-}
-
-/// The kernel's number, if it is one of the causes.
-pub(super) fn errno_of(error: &anyhow::Error) -> Option<Errno> {
-    error.chain().find_map(|cause| cause.downcast_ref::<Errno>().copied())
 }
 
 /// The kernel's number and words, the share, and the mend.

@@ -392,15 +392,14 @@ pub fn set_label(fd: BorrowedFd<'_>, label: &[u8]) -> Result<()> {
 
 /// Whether something failed for want of rights.
 pub fn is_forbidden(error: &anyhow::Error) -> bool {
-    let errnos = error.chain().filter_map(|cause| cause.downcast_ref::<Errno>());
-    errnos.into_iter().any(|errno| matches!(*errno, Errno::ACCESS | Errno::PERM))
+    matches!(errno_of(error), Some(Errno::ACCESS | Errno::PERM))
 }
 
 /// Whether an error is about what there is at a path: a symlink, a socket, something that is too large or no regular
 /// file; and not about looking at it.
 pub fn is_about_content(error: &anyhow::Error) -> bool {
-    let errno = error.chain().find_map(errno_of).map(Errno::from_raw_os_error);
-    errno.is_none_or(|errno| matches!(errno, Errno::LOOP | Errno::MLINK | Errno::NXIO | Errno::NODEV))
+    errno_of(error)
+        .is_none_or(|errno| matches!(errno, Errno::LOOP | Errno::MLINK | Errno::NXIO | Errno::NODEV))
 }
 
 /// Major and minor number of a device.
