@@ -20,6 +20,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use transcript::Transcript;
 
+/// What nearly all cases need.
+const MOUNT_WORKS: &str = "mount::works";
+
 /// How many pieces of evidence of one watched case are kept.
 const KEPT: usize = 3;
 
@@ -50,6 +53,7 @@ pub fn run(given: &Given, chosen: &Chosen, done: &mut dyn FnMut(&CaseResult)) ->
         run.take(result, chosen, done);
     })?;
     let mut results = run.finish(chosen, done);
+    judge_first_look(&mut results, &facts);
     judge_blocked(&mut results);
     Ok(Report {
         driver: given.driver.clone(),
@@ -87,7 +91,7 @@ fn reason_to_skip(case: &Case, given: &Given, facts: &Facts, isolation: Isolatio
         return skip("needs root, or a user namespace, for mounts");
     }
     if facts.hangs && !case.id.ends_with("::works") {
-        return Some(Outcome::Blocked("mount::works".to_owned()));
+        return Some(Outcome::Blocked(MOUNT_WORKS.to_owned()));
     }
     match case.scope {
         Scope::Attach if !facts.attaches => return skip("the driver does not attach"),
@@ -163,6 +167,18 @@ fn seen(case: &'static Case, sight: Sight) -> CaseResult {
     CaseResult { evidence, seen_in, ..CaseResult::of(case, Outcome::Failed) }
 }
 
+/// A driver that hung in the first look, for which most was not played, and later did not.
+fn judge_first_look(results: &mut [CaseResult], facts: &Facts) {
+    let holds = |result: &&mut CaseResult| {
+        result.case.id == MOUNT_WORKS && result.outcome == Outcome::Passed && facts.hangs
+    };
+    if let Some(result) = results.iter_mut().find(holds) {
+        let text = format!("in the first look at the driver it did not: {}", facts.why_not);
+        result.outcome = Outcome::Failed;
+        result.evidence.push(Evidence::new(text));
+    }
+}
+
 /// A case that is blocked by one that holds has found something of its own.
 fn judge_blocked(results: &mut [CaseResult]) {
     let held: Vec<_> = results
@@ -174,5 +190,36 @@ fn judge_blocked(results: &mut [CaseResult]) {
         if matches!(&result.outcome, Outcome::Blocked(by) if held.contains(by)) {
             result.outcome = Outcome::Failed;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_hangs_now_and_then_is_told_what_hung() {
+        let named = |id: &str| Case::named(id).unwrap();
+        let results = || {
+            let blocked = Outcome::Blocked(MOUNT_WORKS.to_owned());
+            vec![
+                CaseResult::of(named(MOUNT_WORKS), Outcome::Passed),
+                CaseResult::of(named("mount::twice"), blocked),
+            ]
+        };
+        let judged = |hangs| {
+            let mut results = results();
+            judge_first_look(
+                &mut results,
+                &Facts { hangs, why_not: "no end".to_owned(), ..Facts::default() },
+            );
+            judge_blocked(&mut results);
+            results
+        };
+        let [works, twice] = &judged(true)[..] else { panic!() };
+        assert_eq!((&works.outcome, &twice.outcome), (&Outcome::Failed, &results()[1].outcome));
+        assert!(works.evidence[0].problem.ends_with("no end"));
+        let [works, twice] = &judged(false)[..] else { panic!() };
+        assert_eq!((&works.outcome, &twice.outcome), (&Outcome::Passed, &Outcome::Failed));
     }
 }
