@@ -135,6 +135,23 @@ fn after_the_whole_group_is_killed_an_unmount_cleans_up() {
     node.is_clean();
 }
 
+/// The kernel ends the command with its worker, and not what the command has started.
+#[test]
+fn what_a_killed_call_left_running_mounts_no_more() {
+    let script = format!("(sleep 0.5; {MOUNT}; exec sleep MARK) & echo >\"$2/begun\"; wait");
+    let Some(node) = Node::new("what_a_killed_call_left_running", &script, None) else { return };
+    let mut call = node.plugin.call(["mount", node.target.to_str().unwrap(), "{}"]);
+    call.0.process_group(0);
+    let mut running = call.start();
+    node.left("begun");
+    send(-running.pid(), Signal::SIGKILL);
+    running.child.wait().unwrap();
+    node.unmount().finish().success();
+    node.is_clean();
+    std::thread::sleep(Duration::from_millis(700));
+    node.is_clean();
+}
+
 #[test]
 fn a_talkative_command_is_quoted_with_its_last_words() {
     for end in ["exit 3", "sleep MARK"] {

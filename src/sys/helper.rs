@@ -7,7 +7,7 @@
 use super::deadline::Deadline;
 use super::directory::resolve;
 use super::supervise::{self, Running};
-use super::{files, process};
+use super::{files, process, stray};
 use crate::failure::{Code, Failure, one_line};
 use crate::packages::{self, distribution::Distribution};
 use crate::secret::{Redactor, Secret};
@@ -115,7 +115,8 @@ impl Helper {
         self
     }
 
-    /// Adds to the environment, which otherwise is `PATH`, `LC_ALL=C`, `LANG=C` and `HOME=/`.
+    /// Adds to the environment, which otherwise is `PATH`, `LC_ALL=C`, `LANG=C`, `HOME=/` and who started it, for the
+    /// call after one that is killed.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
@@ -215,6 +216,7 @@ impl Helper {
             (writer.try_clone()?, None)
         };
         let mut command = self.command();
+        command.env(stray::CALL, stray::own_name());
         command.process_group(0).stdin(input).stdout(stdout).stderr(writer);
         supervise::prepare(&mut command, std::mem::take(&mut self.kept));
         let child = command.spawn()?;
@@ -479,8 +481,9 @@ mod tests {
         let outcome = Helper::find("env").unwrap().env("EXTRA", "1").run(&within(10)).unwrap();
         let mut lines: Vec<_> = outcome.output.lines().collect();
         lines.sort_unstable();
+        let call = format!("{}={}", stray::CALL, stray::own_name());
         let path = format!("PATH={DIRECTORIES}");
-        assert_eq!(lines, ["EXTRA=1", "HOME=/", "LANG=C", "LC_ALL=C", &path]);
+        assert_eq!(lines, ["EXTRA=1", &call, "HOME=/", "LANG=C", "LC_ALL=C", &path]);
         assert_eq!(shell("pwd").run(&within(10)).unwrap().output, "/\n");
     }
 
