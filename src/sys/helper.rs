@@ -15,6 +15,7 @@ use crate::teach::{self, lessons};
 use anyhow::{Context, Result};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Signal;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -45,6 +46,7 @@ pub struct Helper {
     held: Option<OwnedFd>,
     daemon: bool,
     answering: bool,
+    last: Signal,
 }
 
 /// How a helper ended.
@@ -105,6 +107,7 @@ impl Helper {
             held: None,
             daemon: false,
             answering: false,
+            last: Signal::KILL,
         }
     }
 
@@ -170,6 +173,14 @@ impl Helper {
         self
     }
 
+    /// If this process is killed it is told to end, and not killed: what it leaves half done is worse than that it
+    /// runs on for a moment. It should be [`holding`](Self::holding) a lock.
+    #[must_use]
+    pub fn ending_well(mut self) -> Self {
+        self.last = Signal::TERM;
+        self
+    }
+
     /// Runs it to its end; any exit status is `Ok`.
     ///
     /// Once `deadline` is over, or this process is told to stop, it and its process group get SIGTERM, two
@@ -218,7 +229,7 @@ impl Helper {
         let mut command = self.command();
         command.env(stray::CALL, stray::own_name());
         command.process_group(0).stdin(input).stdout(stdout).stderr(writer);
-        supervise::prepare(&mut command, std::mem::take(&mut self.kept));
+        supervise::prepare(&mut command, std::mem::take(&mut self.kept), self.last);
         let child = command.spawn()?;
         // Only the helper may hold the other ends of the pipes: otherwise their end would never be seen.
         drop(command);
