@@ -132,7 +132,10 @@ pub struct Subject<'a> {
 pub fn execute(subject: &Subject<'_>, call: &Call, deadline: Deadline) -> Result<Fields, Failure> {
     let plan = driver::plan(subject.driver, call, subject.settings)?;
     subject.settings.policy.check(&plan)?;
-    let _lock = lock_path(call, &plan).map(|path| lock(path, call.verb(), &deadline)).transpose()?;
+    let lock = lock_path(call, &plan).map(|path| lock(path, call.verb(), &deadline)).transpose()?.flatten();
+    if let Some(target) = call.target().filter(|_| lock.as_ref().is_some_and(Lock::had_strays)) {
+        unmount::take_off_dead(target)?;
+    }
     let record = Record::of(subject.driver.name(), call);
     let mut node = Node::new(subject, deadline, record.as_ref().map(|record| record.asked.clone()));
     let applied = apply(&mut node, &plan)?;

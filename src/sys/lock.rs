@@ -22,6 +22,7 @@ const LONGEST_NAME: usize = 64;
 pub struct Lock {
     file: OwnedFd,
     path: PathBuf,
+    had_strays: bool,
 }
 
 impl Lock {
@@ -31,12 +32,18 @@ impl Lock {
             let file = open(&path).with_context(|| format!("lock {}", path.display()))?;
             wait(file.as_fd(), Hold::Alone, deadline, "waiting for another call on the same volume")?;
             if is_still_at(&file, &path) {
-                end_strays(file.as_fd(), deadline).with_context(|| format!("lock {}", path.display()))?;
+                let had_strays =
+                    end_strays(file.as_fd(), deadline).with_context(|| format!("lock {}", path.display()))?;
                 // Where /run is full nobody knows whose strays to end; unmounting must work there, too.
                 let _ = rustix::io::pwrite(&file, stray::own_name().as_bytes(), 0);
-                return Ok(Self { file, path });
+                return Ok(Self { file, path, had_strays });
             }
         }
+    }
+
+    /// Whether the holder before was killed and had left something running, which has been ended.
+    pub fn had_strays(&self) -> bool {
+        self.had_strays
     }
 }
 
@@ -59,15 +66,16 @@ fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
     fs::openat(CWD, path, flags, Mode::from_raw_mode(0o600))
 }
 
-/// Ends what the holder has left running that did not come to remove its file.
-fn end_strays(file: BorrowedFd<'_>, deadline: &Deadline) -> Result<()> {
+/// Ends what the holder has left running that did not come to remove its file; whether there was anything.
+fn end_strays(file: BorrowedFd<'_>, deadline: &Deadline) -> Result<bool> {
     let mut name = [0; LONGEST_NAME];
     let length = rustix::io::pread(file, &mut name[..], 0)?;
-    if length > 0 {
-        stray::end(&String::from_utf8_lossy(&name[..length]), deadline)?;
-        fs::ftruncate(file, 0)?;
+    if length == 0 {
+        return Ok(false);
     }
-    Ok(())
+    let had_some = stray::end(&String::from_utf8_lossy(&name[..length]), deadline)?;
+    fs::ftruncate(file, 0)?;
+    Ok(had_some)
 }
 
 /// Whether the open file is the one at that path.
@@ -132,7 +140,7 @@ mod tests {
         let (mut left, mut other) = (started_by("1-1"), started_by("1-10"));
         std::fs::write(&path, "1-1").unwrap();
         let lock = Lock::acquire(path.clone(), &Deadline::after(Duration::from_secs(5))).unwrap();
-        assert!(!left.wait().unwrap().success());
+        assert!(lock.had_strays() && !left.wait().unwrap().success());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), stray::own_name());
         assert!(other.try_wait().unwrap().is_none());
         other.kill().unwrap();

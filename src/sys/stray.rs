@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 pub(super) const CALL: &str = "FLEXVOL_CALL";
 
 /// From SIGTERM to SIGKILL: who checks a file system ends it well.
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_secs(1);
 
 /// What sits in the kernel longer is left to a later call.
-const PATIENCE: Duration = Duration::from_secs(4);
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How often it is looked whether they have ended.
 const TICK: Duration = Duration::from_millis(5);
@@ -33,12 +33,13 @@ pub(super) fn own_name() -> String {
     format!("{own}-{}", process::started(own).unwrap_or_default())
 }
 
-/// Ends all that the process of this name, which is gone, has left running. Comes back once it has ended.
-pub(super) fn end(name: &str, deadline: &Deadline) -> Result<()> {
+/// Ends all that the process of this name, which is gone, has left running; whether there was anything. Comes back once it
+/// has ended.
+pub(super) fn end(name: &str, deadline: &Deadline) -> Result<bool> {
     let (start, mut asked) = (Instant::now(), BTreeSet::new());
     loop {
         let left = left_by(name);
-        let Some(first) = left.first() else { return Ok(()) };
+        let Some(first) = left.first() else { return Ok(!asked.is_empty()) };
         for pid in &left {
             if start.elapsed() >= GRACE {
                 signal(*pid, Signal::KILL);
