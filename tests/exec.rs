@@ -9,11 +9,14 @@ use flexvol::protocol::{Outcome, TargetPath};
 use flexvol::sys::mount::{self, Way};
 use flexvol::sys::place::Place;
 use nix::mount::MsFlags;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::time::Duration;
-use support::Plugin;
 use support::scripts::{MOUNT, Node};
+use support::{Plugin, eventually};
 
 #[test]
 fn the_answers_of_the_rarer_verbs() {
@@ -65,6 +68,31 @@ fn a_command_that_is_not_there() {
         let failure = plugin.call(["getvolumename", "{}"]).run().failure();
         assert!(failure.contains("is no executable file"), "{failure}");
     }
+}
+
+/// kubelet was restarted meanwhile, and attaches the volume again.
+#[test]
+fn what_a_killed_detach_left_running_removes_no_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let [disk, begun] = ["disk", "begun"].map(|name| directory.path().join(name));
+    let attach = format!("mkdir -p {0}; echo {0}", disk.display());
+    let detach = format!("(sleep 0.5; rm -rf {}) & echo >{}; wait", disk.display(), begun.display());
+    let side = format!(
+        r#"{{"driver":"exec","exec":{{"capabilities":{{"attach":true}},
+        "commands":{{"attach":["/bin/sh","-c",{attach:?}],"detach":["/bin/sh","-c",{detach:?}]}}}}}}"#
+    );
+    let plugin = Plugin::new("example~share", "share", Some(&side));
+    let attach = || plugin.call(["attach", r#"{"kubernetes.io/pvOrVolumeName":"vol"}"#, "n"]).run().success();
+    attach();
+    let mut call = plugin.call(["detach", "vol", "n"]);
+    call.0.process_group(0);
+    let mut running = call.start();
+    eventually("the command", || begun.exists());
+    kill(Pid::from_raw(-running.pid()), Signal::SIGKILL).unwrap();
+    running.child.wait().unwrap();
+    attach();
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(disk.is_dir());
 }
 
 /// In a session of its own, where the end of the command does not reach it.

@@ -14,9 +14,10 @@ use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use support::scripts::{DEADLINE, MOUNT, Node};
-use support::{Plugin, Running, children, descendants, eventually, is_alive, processes_with};
+use support::{Plugin, Running, children, descendants, eventually, is_alive, processes_with, skip};
 
 /// What ends a command that does not end itself: SIGTERM, and two seconds later SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -131,6 +132,47 @@ fn after_the_whole_group_is_killed_an_unmount_cleans_up() {
     send(-running.pid(), Signal::SIGKILL);
     running.child.wait().unwrap();
     eventually("the end of all", || processes_with(&node.mark).is_empty());
+    node.unmount().finish().success();
+    node.is_clean();
+}
+
+/// The kernel ends the command with its worker, and not what the command has started.
+#[test]
+fn what_a_killed_call_left_running_mounts_no_more() {
+    let script = format!("(sleep 0.5; {MOUNT}; exec sleep MARK) & echo >\"$2/begun\"; wait");
+    let Some(node) = Node::new("what_a_killed_call_left_running", &script, None) else { return };
+    let mut call = node.plugin.call(["mount", node.target.to_str().unwrap(), "{}"]);
+    call.0.process_group(0);
+    let mut running = call.start();
+    node.left("begun");
+    send(-running.pid(), Signal::SIGKILL);
+    running.child.wait().unwrap();
+    node.unmount().finish().success();
+    node.is_clean();
+    std::thread::sleep(Duration::from_millis(700));
+    node.is_clean();
+}
+
+/// The daemon of a command that came no further than to mount: whoever is deaf to SIGTERM leaves its mount dead.
+#[test]
+fn what_a_killed_call_has_mounted_is_mounted_anew() {
+    const NAME: &str = "what_a_killed_call_has_mounted_is_mounted_anew";
+    if !Path::new("/usr/bin/bindfs").exists() || !Path::new("/dev/fuse").exists() {
+        return skip(NAME, "needs bindfs and /dev/fuse");
+    }
+    let serve = "mkdir -p \"$2/served\"; env --block-signal=TERM bindfs \"$2/served\" \"$1\"";
+    let script = format!("{serve}; if [ ! -e \"$2/again\" ]; then echo >\"$2/begun\"; exec sleep MARK; fi");
+    let Some(node) = Node::new(NAME, &script, None) else { return };
+    let mut call = node.plugin.call(["mount", node.target.to_str().unwrap(), "{}"]);
+    call.0.process_group(0);
+    let mut running = call.start();
+    node.left("begun");
+    send(-running.pid(), Signal::SIGKILL);
+    running.child.wait().unwrap();
+    fs::write(node.file("again"), "").unwrap();
+    node.start("{}").finish().success();
+    fs::write(node.target.join("f"), "").unwrap();
+    assert!(node.file("served/f").exists());
     node.unmount().finish().success();
     node.is_clean();
 }

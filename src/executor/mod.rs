@@ -28,7 +28,7 @@ use crate::driver;
 use crate::failure::{Code, Failure};
 use crate::plan::{Goal, Plan, Step};
 use crate::profiles;
-use crate::protocol::{Call, Fields, TargetPath, Verb};
+use crate::protocol::{Call, Fields, Verb};
 use crate::settings::Settings;
 use crate::sys::deadline::Deadline;
 use crate::sys::lock::Lock;
@@ -36,6 +36,7 @@ use anyhow::Result;
 use node::Node;
 use record::Record;
 use std::fmt::Display;
+use std::path::PathBuf;
 
 /// How the world stands to a goal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,11 +127,15 @@ pub struct Subject<'a> {
     pub settings: &'a Settings,
 }
 
-/// Plans a call and carries it out on this node, one call at a time for each target.
+/// Plans a call and carries it out on this node, one call at a time for each target, and for each volume that is attached
+/// to a node.
 pub fn execute(subject: &Subject<'_>, call: &Call, deadline: Deadline) -> Result<Fields, Failure> {
     let plan = driver::plan(subject.driver, call, subject.settings)?;
     subject.settings.policy.check(&plan)?;
-    let _lock = call.target().map(|target| lock(target, call.verb(), &deadline)).transpose()?;
+    let lock = lock_path(call, &plan).map(|path| lock(path, call.verb(), &deadline)).transpose()?.flatten();
+    if let Some(target) = call.target().filter(|_| lock.as_ref().is_some_and(Lock::had_strays)) {
+        unmount::take_off_dead(target)?;
+    }
     let record = Record::of(subject.driver.name(), call);
     let mut node = Node::new(subject, deadline, record.as_ref().map(|record| record.asked.clone()));
     let applied = apply(&mut node, &plan)?;
@@ -139,14 +144,26 @@ pub fn execute(subject: &Subject<'_>, call: &Call, deadline: Deadline) -> Result
     Ok(said.filter(|fields| *fields != Fields::default()).unwrap_or_else(|| node.into_fields()))
 }
 
-/// An unmount must also work on a node whose /run is full or read-only; then it goes without the lock.
-fn lock(target: &TargetPath, verb: Verb, deadline: &Deadline) -> Result<Option<Lock>, Failure> {
-    match record::prepare().and_then(|()| Lock::acquire(record::lock_path(target), deadline)) {
+fn lock_path(call: &Call, plan: &Plan) -> Option<PathBuf> {
+    match call {
+        Call::Attach { .. } | Call::Detach { .. } if plan.steps.is_empty() => None,
+        Call::Attach { options, node } => {
+            options.volume_name.as_ref().map(|volume| record::attachment_lock_path(volume, node))
+        }
+        Call::Detach { volume, node } => Some(record::attachment_lock_path(volume, node)),
+        call => call.target().map(record::lock_path),
+    }
+}
+
+/// An unmount must also work on a node whose /run is full or read-only, and an attachment where there is none, beside
+/// kube-controller-manager; then they go without the lock.
+fn lock(path: PathBuf, verb: Verb, deadline: &Deadline) -> Result<Option<Lock>, Failure> {
+    match record::prepare().and_then(|()| Lock::acquire(path, deadline)) {
         Ok(lock) => Ok(Some(lock)),
         Err(error) => {
             let failure = Failure::from(error);
-            let needed =
-                !matches!(verb, Verb::Unmount | Verb::UnmountDevice) || failure.code() == Code::Timeout;
+            let needed = !matches!(verb, Verb::Unmount | Verb::UnmountDevice | Verb::Attach | Verb::Detach)
+                || failure.code() == Code::Timeout;
             if needed { Err(failure) } else { Ok(None) }
         }
     }

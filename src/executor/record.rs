@@ -129,6 +129,11 @@ pub fn lock_path(target: &TargetPath) -> PathBuf {
     path_for("locks", target.as_path())
 }
 
+/// Where the lock of a volume is that is attached to a node, or detached.
+pub fn attachment_lock_path(volume: &str, node: &str) -> PathBuf {
+    path_for("locks", &Path::new("attachments").join(node).join(volume))
+}
+
 fn record_path(target: &TargetPath) -> PathBuf {
     path_for("volumes", target.as_path())
 }

@@ -63,6 +63,17 @@ pub(super) fn take_off(place: &Place) -> Result<()> {
     peel(place, &Deadline::for_undo(PATIENCE))
 }
 
+/// Who served the mount of a killed call may have been among what that had left running. kubelet would mount again for
+/// ever, and never unmount.
+pub(super) fn take_off_dead(target: &TargetPath) -> Result<()> {
+    let Some(place) = Place::open(target)? else { return Ok(()) };
+    match place.look()? {
+        Look::Dead(_) => take_off(&place),
+        Look::Mount(_) if place.pulse(PATIENCE) == Pulse::Dead => take_off(&place),
+        _ => Ok(()),
+    }
+}
+
 /// The mount on top at the target.
 pub fn mount_at(target: &TargetPath) -> Option<u64> {
     match Place::open(target).ok()??.look().ok()? {

@@ -11,15 +11,32 @@ const MAGIC: &[u8] = b"QFI\xfb";
 /// What of the header is read.
 const HEADER: usize = 80;
 
+/// The header of version 2.
+const SMALLEST: usize = 72;
+
 /// The incompatible feature of data that lies in another file.
 const EXTERNAL_DATA: u64 = 1 << 2;
+
+/// Whether `fd` is a qcow2 image that was begun and never finished, as a qemu-img leaves one that is killed. The size comes
+/// last; nobody can have written to a disk that has none, and what has a snapshot had one once.
+pub fn is_unmade(fd: BorrowedFd<'_>) -> Result<bool> {
+    let header = header_of(fd)?;
+    Ok(header.len() >= SMALLEST
+        && header.starts_with(MAGIC)
+        && [24..32, 60..64].iter().all(|number| header[number.clone()].iter().all(|byte| *byte == 0)))
+}
+
+fn header_of(fd: BorrowedFd<'_>) -> Result<Vec<u8>> {
+    let mut header = vec![0; HEADER];
+    let length = read_at(fd, 0, &mut header).context("read the image's header")?;
+    header.truncate(length);
+    Ok(header)
+}
 
 /// Fails unless `fd` is a qcow2 image that is all of itself: without a backing file and without a data file, which
 /// could be any file of the node.
 pub fn refuse_foreign_parts(fd: BorrowedFd<'_>) -> Result<()> {
-    let mut header = [0; HEADER];
-    let length = read_at(fd, 0, &mut header).context("read the image's header")?;
-    refuse_foreign_header(&header[..length])
+    refuse_foreign_header(&header_of(fd)?)
 }
 
 /// The pure core: the same for what an image begins with.
@@ -30,7 +47,7 @@ pub fn refuse_foreign_header(header: &[u8]) -> Result<()> {
     let version = number(0) & u64::from(u32::MAX);
     let refused = |code, text: &str| Err(Failure::new(code, text).into());
     match version {
-        _ if header.len() < 72 || !header.starts_with(MAGIC) => refused(
+        _ if header.len() < SMALLEST || !header.starts_with(MAGIC) => refused(
             Code::Conflict,
             "it is no qcow2 image: use driver image, or imageFormat: raw of driver nbd, for a raw one",
         ),
@@ -76,5 +93,22 @@ mod tests {
         assert!(verdict(4, 0, 0).unwrap_err().contains("unknown version"));
         let empty = tempfile::tempfile().unwrap();
         assert!(refuse_foreign_parts(empty.as_fd()).unwrap_err().to_string().contains("no qcow2 image"));
+    }
+
+    #[test]
+    fn what_has_a_size_or_a_snapshot_was_finished() {
+        let unmade = |size: u8, snapshots: u8, length| {
+            let (mut file, mut header) = (tempfile::tempfile().unwrap(), [0; 104]);
+            header[..4].copy_from_slice(MAGIC);
+            (header[31], header[63]) = (size, snapshots);
+            file.write_all(&header[..length]).unwrap();
+            is_unmade(file.as_fd()).unwrap()
+        };
+        assert!(unmade(0, 0, 104));
+        assert!(!unmade(1, 0, 104) && !unmade(0, 1, 104) && !unmade(0, 0, 71));
+        // Neither zeros nor what else begins with other bytes.
+        let zeros = tempfile::tempfile().unwrap();
+        zeros.set_len(1 << 20).unwrap();
+        assert!(!is_unmade(zeros.as_fd()).unwrap());
     }
 }

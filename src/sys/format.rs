@@ -78,7 +78,7 @@ pub fn check_file_system(
         Ok(helper) => helper,
         Err(missing) => return Ok(Checked::Skipped(missing.to_string())),
     };
-    let outcome = helper.args(["-p"]).args([device]).holding(lock)?.run(deadline)?;
+    let outcome = helper.args(["-p"]).args([device]).holding(lock)?.ending_well().run(deadline)?;
     e2fsck_result(&outcome).with_context(|| format!("check {}", device.display()))
 }
 

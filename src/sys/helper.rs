@@ -7,7 +7,7 @@
 use super::deadline::Deadline;
 use super::directory::resolve;
 use super::supervise::{self, Running};
-use super::{files, process};
+use super::{files, process, stray};
 use crate::failure::{Code, Failure, one_line};
 use crate::packages::{self, distribution::Distribution};
 use crate::secret::{Redactor, Secret};
@@ -15,6 +15,7 @@ use crate::teach::{self, lessons};
 use anyhow::{Context, Result};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Signal;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -45,6 +46,7 @@ pub struct Helper {
     held: Option<OwnedFd>,
     daemon: bool,
     answering: bool,
+    last: Signal,
 }
 
 /// How a helper ended.
@@ -105,6 +107,7 @@ impl Helper {
             held: None,
             daemon: false,
             answering: false,
+            last: Signal::KILL,
         }
     }
 
@@ -115,7 +118,8 @@ impl Helper {
         self
     }
 
-    /// Adds to the environment, which otherwise is `PATH`, `LC_ALL=C`, `LANG=C` and `HOME=/`.
+    /// Adds to the environment, which otherwise is `PATH`, `LC_ALL=C`, `LANG=C`, `HOME=/` and who started it, for the
+    /// call after one that is killed.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
@@ -169,6 +173,14 @@ impl Helper {
         self
     }
 
+    /// If this process is killed it is told to end, and not killed: what it leaves half done is worse than that it
+    /// runs on for a moment. It should be [`holding`](Self::holding) a lock.
+    #[must_use]
+    pub fn ending_well(mut self) -> Self {
+        self.last = Signal::TERM;
+        self
+    }
+
     /// Runs it to its end; any exit status is `Ok`.
     ///
     /// Once `deadline` is over, or this process is told to stop, it and its process group get SIGTERM, two
@@ -215,8 +227,9 @@ impl Helper {
             (writer.try_clone()?, None)
         };
         let mut command = self.command();
+        command.env(stray::CALL, stray::own_name());
         command.process_group(0).stdin(input).stdout(stdout).stderr(writer);
-        supervise::prepare(&mut command, std::mem::take(&mut self.kept));
+        supervise::prepare(&mut command, std::mem::take(&mut self.kept), self.last);
         let child = command.spawn()?;
         // Only the helper may hold the other ends of the pipes: otherwise their end would never be seen.
         drop(command);
@@ -479,8 +492,9 @@ mod tests {
         let outcome = Helper::find("env").unwrap().env("EXTRA", "1").run(&within(10)).unwrap();
         let mut lines: Vec<_> = outcome.output.lines().collect();
         lines.sort_unstable();
+        let call = format!("{}={}", stray::CALL, stray::own_name());
         let path = format!("PATH={DIRECTORIES}");
-        assert_eq!(lines, ["EXTRA=1", "HOME=/", "LANG=C", "LC_ALL=C", &path]);
+        assert_eq!(lines, ["EXTRA=1", &call, "HOME=/", "LANG=C", "LC_ALL=C", &path]);
         assert_eq!(shell("pwd").run(&within(10)).unwrap().output, "/\n");
     }
 

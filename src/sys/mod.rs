@@ -52,6 +52,7 @@ pub mod scope;
 pub mod signal;
 pub mod signature;
 pub mod site;
+mod stray;
 mod supervise;
 pub mod tracer;
 pub mod users;

@@ -1,5 +1,6 @@
 //! A mount table of one's own.
 
+use super::raw;
 use crate::failure::{Code, Failure};
 use anyhow::{Context as _, Result};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -9,6 +10,10 @@ use std::ffi::CString;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long the way back is tried: the kernel may be out of memory for a moment.
+const WAY_BACK: Duration = Duration::from_secs(2);
 
 /// Gives this process and what it starts a mount table of their own: nothing they mount is seen outside, and
 /// the kernel unmounts it all when the last of them is gone.
@@ -28,10 +33,22 @@ pub fn enter() -> Result<()> {
 /// Only for a process with one thread, whose working directory is then `/`.
 pub fn privately<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     let ours = fs::File::open("/proc/self/ns/mnt").context("open /proc/self/ns/mnt: is /proc mounted?")?;
-    enter()?;
-    let done = work();
-    setns(&ours, CloneFlags::CLONE_NEWNS).context("return to the mount namespace")?;
+    // Also who failed halfway is elsewhere by now.
+    let done = enter().and_then(|()| work());
+    return_to(&ours);
     done
+}
+
+/// Whoever cannot return must end: it would undo, and look whether it is done, where nobody else is. Its supervisor
+/// cleans up after it.
+fn return_to(ours: &fs::File) {
+    let start = Instant::now();
+    while setns(ours, CloneFlags::CLONE_NEWNS).is_err() {
+        if start.elapsed() > WAY_BACK {
+            raw::end();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// What programs need that are about to run; the kernel's own file systems are among it.

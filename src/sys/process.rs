@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read};
 use rustix::pipe::{PipeFlags, pipe_with};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,6 +26,9 @@ const LARGEST_REPLY: usize = 64 << 10;
 /// Begins the line of a worker that panicked. No reply, and nothing else a worker says, begins with it: who
 /// panicked has undone nothing, so it must not look like an answer.
 const PANICKED: char = '\0';
+
+/// From SIGTERM to SIGKILL: a check of a file system writes what it has mended.
+const MOMENT: Duration = Duration::from_millis(200);
 
 /// How long a process killed with SIGKILL is waited for before it counts as stuck in the kernel.
 const LAST_WAIT: Duration = Duration::from_millis(500);
@@ -103,17 +107,18 @@ pub fn adopt_orphans() {
 /// Ends every process that the commands of this call have started, in whatever session; for when the call has
 /// failed.
 ///
-/// Does nothing in a process that did not [`adopt_orphans`]. What sits in the kernel is given up after half a
-/// second.
+/// Does nothing in a process that did not [`adopt_orphans`]. They are told to end first. What sits in the kernel is given
+/// up half a second after it was killed.
 pub fn end_children() {
-    let end = Instant::now() + LAST_WAIT;
-    while nix::sys::prctl::get_child_subreaper() == Ok(true) && Instant::now() < end {
+    let (start, mut told) = (Instant::now(), BTreeSet::new());
+    while nix::sys::prctl::get_child_subreaper() == Ok(true) && start.elapsed() < MOMENT + LAST_WAIT {
         let children = children();
         if children.is_empty() {
             return;
         }
-        for child in children {
-            let _ = kill(child, Signal::SIGKILL);
+        let signal = if start.elapsed() < MOMENT { Signal::SIGTERM } else { Signal::SIGKILL };
+        for child in children.into_iter().filter(|child| told.insert((*child, signal))) {
+            let _ = kill(child, signal);
         }
         std::thread::sleep(Duration::from_millis(1));
         // The end of one may give us its children.

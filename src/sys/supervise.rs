@@ -37,10 +37,10 @@ const TICK: Duration = Duration::from_millis(100);
 /// The same where the kernel cannot tell of the end of a process (`pidfd_open`, Linux 5.3).
 const BLIND_TICK: Duration = Duration::from_millis(10);
 
-/// Makes `command` start like a fresh process, except for `kept`, and end with this one.
-pub(super) fn prepare(command: &mut Command, kept: Vec<OwnedFd>) {
+/// Makes `command` start like a fresh process, except for `kept`, and end with this one, by this signal.
+pub(super) fn prepare(command: &mut Command, kept: Vec<OwnedFd>, last: Signal) {
     let parent = getpid();
-    raw::before_exec(command, move || in_child(parent, &kept));
+    raw::before_exec(command, move || in_child(parent, &kept, last));
 }
 
 /// The same for a daemon, which outlives this process: in a session of its own, and in the control group
@@ -62,9 +62,9 @@ pub(super) fn prepare_daemon(command: &mut Command, kept: Vec<OwnedFd>, group: O
 }
 
 /// Between fork and exec: system calls only, see [`raw::before_exec`].
-fn in_child(parent: Pid, kept: &[OwnedFd]) -> io::Result<()> {
+fn in_child(parent: Pid, kept: &[OwnedFd], last: Signal) -> io::Result<()> {
     start_fresh(kept)?;
-    set_parent_process_death_signal(Some(Signal::KILL))?;
+    set_parent_process_death_signal(Some(last))?;
     // If the parent died before that call, the signal never comes.
     if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
 }

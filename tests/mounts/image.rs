@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 pub(crate) const MEBIBYTE: u64 = 1 << 20;
 
@@ -285,6 +286,35 @@ fn a_dirty_ext4_is_mended_first() {
         node.unmount("image", &target).success();
         node.mount("image", &target, &with(&json!({"file": "b"}), &ro())).success();
         assert!(target.join("synced").exists());
+        node.unmount("image", &target).success();
+    });
+}
+
+/// Half of what it mends is worse than nothing: a check is told to end when its call is killed.
+#[test]
+fn a_check_is_told_to_end_before_it_is_killed() {
+    const CHECK: &str =
+        "#!/bin/sh\ntrap 'echo >/run/told; exit 32' TERM\necho >/run/begun\nwhile :; do sleep 0.05; done\n";
+    if !has("e2fsck") {
+        return skip("image::a_check_is_told_to_end_before_it_is_killed", "no e2fsck");
+    }
+    isolated("image::a_check_is_told_to_end_before_it_is_killed", |node| {
+        let (options, target) = (json!({"file": "a", "size": "16Mi"}), node.volume("image", "p"));
+        node.mount("image", &target, &options).success();
+        node.unmount("image", &target).success();
+        fs::write("/run/check", CHECK).unwrap();
+        sh("chmod 755 /run/check; mount --bind /run/check $(command -v e2fsck)");
+        for victims in ["$worker", "$1 $worker"] {
+            let mut call = node.command("image", "mount", &target, Some(&options));
+            let mut running = call.stdout(Stdio::null()).spawn().unwrap();
+            assert!(eventually(|| Path::new("/run/begun").exists()));
+            sh(&format!("set {}; worker=$(pgrep -P $1); kill -9 {victims}", running.id()));
+            running.wait().unwrap();
+            assert!(eventually(|| Path::new("/run/told").exists()), "{victims}");
+            sh("rm /run/told /run/begun");
+        }
+        sh("umount $(command -v e2fsck)");
+        node.mount("image", &target, &options).success();
         node.unmount("image", &target).success();
     });
 }

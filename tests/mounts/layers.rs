@@ -1,6 +1,9 @@
 //! Overlays: the layers stay apart, and what is written goes where it should.
 
-use crate::support::{isolated, mounts_at, sh};
+use crate::support::{isolated, mounts_at, sh, skip};
+use crate::trust::{CAN_FAIL, Role, Strike, play};
+use nix::errno::Errno;
+use nix::libc;
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -76,5 +79,32 @@ fn no_layer_leads_out_of_what_is_allowed() {
         }
         assert_eq!(sh("ls -A /run/outside"), "");
         node.assert_clean();
+    });
+}
+
+/// Where the layers are stacked nobody else is: whoever stayed there would mount for nobody.
+#[test]
+fn the_way_back_to_the_node_is_tried_again() {
+    const NAME: &str = "layers::the_way_back_to_the_node_is_tried_again";
+    if !CAN_FAIL {
+        return skip(NAME, "only on x86_64 is known how to let a system call fail");
+    }
+    isolated(NAME, |node| {
+        node.install("overlay", json!({}));
+        sh("mkdir /run/srv/low; echo below >/run/srv/low/f");
+        let target = node.volume("overlay", "p");
+        let options = json!({"lower": "/run/srv/low", "size": "1Mi"});
+        let mount = || node.command("overlay", "mount", &target, Some(&options));
+        node.call(&mut mount()).success();
+        node.unmount("overlay", &target).success();
+        let calls = play(mount(), None, false, true).calls;
+        node.unmount("overlay", &target).success();
+        let back = calls[&Role::Worker].iter().position(|call| *call == libc::SYS_setns).unwrap();
+        for error in [Errno::ENOMEM, Errno::EMFILE] {
+            let played = play(mount(), Some(Strike::failing(back + 1, error)), false, true);
+            assert!(played.struck && played.output.contains("Success"), "{error}: {played:?}");
+            assert_eq!((mounts_at(&target).len(), read(&target.join("f"))), (1, "below\n".into()));
+            node.unmount("overlay", &target).success();
+        }
     });
 }

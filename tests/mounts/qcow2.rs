@@ -148,6 +148,27 @@ fn only_whole_images_that_nobody_uses() {
     });
 }
 
+/// As a qemu-img leaves one that is killed on the way.
+#[test]
+fn an_image_that_was_never_finished_is_made_anew() {
+    with_driver("an_image_that_was_never_finished_is_made_anew", |node| {
+        for point in 2..5 {
+            let killed = format!("inject=pwrite64:signal=KILL:when={point}");
+            let make = format!(
+                "strace -f -qq -o /dev/null -e trace=pwrite64 -e {killed} qemu-img create -q -f qcow2"
+            );
+            sh(&format!("! {make} /run/img/a.qcow2 16M; test -s /run/img/a.qcow2"));
+            mount_device(node, &options()).success();
+            fs::write(staged(node).join("f"), "kept").unwrap();
+            unmount_device(node).success();
+            mount_device(node, &options()).success();
+            assert_eq!(fs::read(staged(node).join("f")).unwrap(), b"kept");
+            unmount_device(node).success();
+            sh("rm /run/img/a.qcow2");
+        }
+    });
+}
+
 #[test]
 fn what_holds_data_is_not_formatted() {
     with_driver("what_holds_data_is_not_formatted", |node| {

@@ -141,7 +141,7 @@ pub(super) fn start(
     Ok(())
 }
 
-/// The image, made if it may be. One that a killed call left empty is made anew.
+/// The image, made if it may be. One that a killed call left empty or unmade is made anew.
 pub(super) fn open(
     image: &DiskImage,
     format: ImageFormat,
@@ -163,7 +163,9 @@ pub(super) fn open(
         (None, Some(_)) => create(root.as_fd(), &below).with_context(name)?,
         (None, None) => return Err(absent(&image.file).into()),
     };
-    if let Some(size) = size.filter(|_| size_of(file.as_fd()).is_ok_and(|size| size == 0)) {
+    if let Some(size) = size
+        && is_unmade(&file, format).with_context(name)?
+    {
         make(&file, format, size, at).with_context(|| format!("make {}", image.file.display()))?;
     }
     match format {
@@ -227,6 +229,11 @@ fn keep_others_out(file: &OwnedFd, read_only: bool) -> Result<()> {
         Some(device) => Err(used(&format!(" as {}", device.path().display())).into()),
         None => Ok(()),
     }
+}
+
+fn is_unmade(image: &OwnedFd, format: ImageFormat) -> Result<bool> {
+    let is_empty = size_of(image.as_fd())? == 0;
+    Ok(is_empty || (format == ImageFormat::Qcow2 && disk_image::is_unmade(image.as_fd())?))
 }
 
 fn make(image: &OwnedFd, format: ImageFormat, size: u64, at: &Site<'_>) -> Result<()> {

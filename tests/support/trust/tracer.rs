@@ -60,6 +60,11 @@ impl Strike {
     pub(crate) fn killing_the_worker(point: usize) -> Self {
         Self { role: Role::Worker, point, act: Act::Kill(Victim::Worker) }
     }
+
+    /// One of the worker's own fails.
+    pub(crate) fn failing(point: usize, error: Errno) -> Self {
+        Self { role: Role::Worker, point, act: Act::Fail(error) }
+    }
 }
 
 /// How it went.

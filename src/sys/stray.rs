@@ -1,0 +1,76 @@
+//! What a call that was killed has left running.
+//!
+//! The kernel ends a helper with the process that started it, but not what the helper has started itself: `rm -rf` of
+//! a script, a fetch of git's. That would go on while the next call looks at the same directory or device.
+//!
+//! So every helper has in its environment who started it, and what it starts inherits that. Whoever holds a
+//! [lock](super::lock) says so in its file. A file of one that is gone is of one that was killed, and only then are all
+//! processes looked through.
+
+use super::deadline::Deadline;
+use super::process;
+use crate::failure::{Code, Failure};
+use anyhow::Result;
+use rustix::process::{Pid, Signal, getpid, kill_process};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// In the environment of a helper: the process that started it, as [`own_name`] calls it.
+pub(super) const CALL: &str = "FLEXVOL_CALL";
+
+/// From SIGTERM to SIGKILL: who checks a file system ends it well.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What sits in the kernel longer is left to a later call.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How often it is looked whether they have ended.
+const TICK: Duration = Duration::from_millis(5);
+
+/// What no other process is called as long as the node runs.
+pub(super) fn own_name() -> String {
+    let own = getpid().as_raw_pid();
+    format!("{own}-{}", process::started(own).unwrap_or_default())
+}
+
+/// Ends all that the process of this name, which is gone, has left running; whether there was anything. Comes back once it
+/// has ended.
+pub(super) fn end(name: &str, deadline: &Deadline) -> Result<bool> {
+    let (start, mut asked) = (Instant::now(), BTreeSet::new());
+    loop {
+        let left = left_by(name);
+        let Some(first) = left.first() else { return Ok(!asked.is_empty()) };
+        for pid in &left {
+            if start.elapsed() >= GRACE {
+                signal(*pid, Signal::KILL);
+            } else if asked.insert(*pid) {
+                signal(*pid, Signal::TERM);
+            }
+        }
+        if start.elapsed() >= PATIENCE {
+            let what = process::command_line(*first).unwrap_or_default();
+            let text = format!(
+                "process {first} of a call that was killed cannot be ended ({what}): kubelet tries again"
+            );
+            return Err(Failure::new(Code::Busy, text).into());
+        }
+        deadline.check("ending what a killed call has left running")?;
+        std::thread::sleep(TICK);
+    }
+}
+
+fn left_by(name: &str) -> Vec<i32> {
+    let word = format!("{CALL}={name}");
+    let has_it = |pid: &i32| {
+        std::fs::read(format!("/proc/{pid}/environ"))
+            .is_ok_and(|words| words.split(|byte| *byte == 0).any(|each| each == word.as_bytes()))
+    };
+    process::all().filter(has_it).collect()
+}
+
+fn signal(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        // Gone meanwhile is as good.
+        let _ = kill_process(pid, signal);
+    }
+}
