@@ -13,7 +13,7 @@ pub use share::{Dialect, Named, Reach, Share, ShareOption, ShareValue};
 mod ceph;
 mod doing;
 
-pub use ceph::{Cluster, Monitor, RbdImage};
+pub use ceph::{Cluster, Monitor, RbdImage, RbdMounter};
 
 mod checkout;
 

@@ -1,6 +1,7 @@
-//! `rbd`: a file system on a block device image of a Ceph cluster, by the kernel's own client.
+//! `rbd`: a file system on a block device image of a Ceph cluster, by the kernel's own client, or by Ceph's daemon rbd-nbd
+//! where option `mounter` says so: it knows features that the kernel lacks, such as journaling.
 //!
-//! The node needs none of Ceph's programs: the monitors' names are looked up and one is asked whether it answers before
+//! For the kernel's client the node needs none of Ceph's programs: the monitors' names are looked up and one is asked whether it answers before
 //! the kernel is told. The user's key goes through the kernel's key ring, and is in no file of /sys afterwards.
 //!
 //! An image that is mapped for writing is claimed, so that no other node maps it: by its exclusive lock where it has that
@@ -14,8 +15,8 @@ use super::ceph::{self, KEY, Mode, Monitors, NO_KEY, Name};
 use super::share::Address;
 use crate::driver::Request;
 use crate::failure::{Failure, Result};
-use crate::plan::{RbdImage, Store};
-use crate::schema::{OptionSpec, SecretSpec};
+use crate::plan::{RbdImage, RbdMounter, Store};
+use crate::schema::{OptionSpec, OptionValue, SecretSpec};
 use std::path::PathBuf;
 
 /// The driver.
@@ -42,8 +43,11 @@ block_options! {
         /// A file of the node with the user's key, below a directory the node's policy allows (/etc/ceph by default):
         /// then the volume needs no Secret.
         keyring: Option<String> = "keyring" {},
+        /// Who maps the image: kernel, or rbd-nbd of the node (Ceph 16.2.5 or newer), which knows features that the
+        /// kernel lacks.
+        mounter: RbdMounter = "mounter" { default: "kernel" },
         /// Version of the protocol, as the kernel has it: legacy, crc, secure, prefer-crc or prefer-secure. The
-        /// default is legacy, and prefer-crc if all monitors have port 3300.
+        /// default is legacy, and prefer-crc if all monitors have port 3300; rbd-nbd finds out.
         ms_mode: Option<Mode> = "msMode" {},
         /// Nameserver that is asked for the monitors' addresses: the cluster's DNS if they are Services. The default
         /// is the node's own resolver.
@@ -51,11 +55,23 @@ block_options! {
         /// How many seconds each monitor has to accept a connection; 0 leaves that to the kernel.
         connect_timeout: u32 = "connectTimeout" { default: "5" },
         /// Whether no other node can map the image for writing while this one has it. Then `rbd resize` has to wait until
-        /// it is unmounted as well.
+        /// the kernel's client has let go of it as well.
         exclusive: bool = "exclusive" { default: "true" },
-        /// After how many seconds reading and writing fails if the cluster does not answer. With 0 it waits until it
-        /// does, and nothing is lost.
+        /// After how many seconds reading and writing fails if the cluster does not answer, with rbd-nbd until the volume
+        /// is mounted again. With 0 it waits until the cluster does, and nothing is lost.
         request_timeout: u32 = "requestTimeout" { default: "0" },
+    }
+}
+
+impl OptionValue for RbdMounter {
+    const KIND: &'static str = "kernel or rbd-nbd";
+
+    fn parse(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "kernel" => Ok(Self::Kernel),
+            "rbd-nbd" => Ok(Self::RbdNbd),
+            _ => Err(format!("{text:?} is not {}", Self::KIND)),
+        }
     }
 }
 
@@ -64,8 +80,7 @@ impl Kind for RbdKind {
     const SUMMARY: &'static str = "a file system on a block device image of a Ceph cluster";
     const OPTIONS: &'static [OptionSpec] = RbdOptions::SPECS;
     const SECRETS: &'static [SecretSpec] = &[KEY, block::PASSPHRASE];
-    // rbd does without its only program.
-    const PROGRAMS: &'static [&'static str] = &[];
+    const PROGRAMS: &'static [&'static str] = &["rbd-nbd"];
 
     fn volume(request: &Request<'_>) -> Result<Volume> {
         let options = RbdOptions::parse(&request.options.own)?;
@@ -82,6 +97,7 @@ impl Kind for RbdKind {
             image: options.image.0.clone(),
             snapshot: text(&options.snapshot),
             exclusive: options.exclusive,
+            mounter: options.mounter,
             patience: options.request_timeout,
         };
         let volume = Volume::new(Store::Rbd(Box::new(image)), &options.said(), request.options)?;

@@ -48,6 +48,7 @@ const PACKAGES: &[Package] = &[
     ),
     same(&["mount.cifs"], "cifs-utils"),
     package(&["mount.ceph", "rbd"], ["ceph-common", "ceph-common", "ceph-common", "", ""]),
+    package(&["rbd-nbd"], ["rbd-nbd", "rbd-nbd", "rbd-nbd", "", ""]),
     package(&["ceph-fuse"], ["ceph-fuse", "ceph-fuse", "ceph-fuse", "", ""]),
     package(
         &["mount.glusterfs", "glusterfs"],

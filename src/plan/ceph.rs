@@ -54,8 +54,29 @@ pub struct RbdImage {
     pub snapshot: Option<String>,
     /// Whether it is claimed for this node when it is mapped for writing.
     pub exclusive: bool,
+    /// Whose client maps it.
+    #[serde(default, skip_serializing_if = "RbdMounter::is_usual")]
+    pub mounter: RbdMounter,
     /// After how many seconds what is read or written fails if the cluster does not answer; 0 is never.
     pub patience: u32,
+}
+
+/// Who maps an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RbdMounter {
+    /// The kernel.
+    #[default]
+    Kernel,
+    /// Ceph's own daemon, which knows every feature of images.
+    RbdNbd,
+}
+
+impl RbdMounter {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+    fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Cluster {

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 pub enum Store {
     /// A disk image in a file of the node, served by qemu-storage-daemon.
     Qcow2(DiskImage),
-    /// A block device image of a Ceph cluster, mapped by the kernel.
+    /// A block device image of a Ceph cluster.
     Rbd(Box<RbdImage>),
     /// A logical volume of LVM.
     Lvm(LogicalVolume),

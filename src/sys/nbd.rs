@@ -76,7 +76,7 @@ const SECTOR: u32 = 512;
 const DEVICES: &str = "/sys/block";
 
 /// Where it says that it has them, and what they are called for who asks.
-const MODULE: &str = "/sys/module/nbd";
+pub const MODULE: &str = "/sys/module/nbd";
 const FAMILY: &str = "nbd";
 
 /// A server that is connected and serves an export.
@@ -289,10 +289,20 @@ impl Device {
         let names = std::fs::read_dir(DEVICES).with_context(|| format!("list {DEVICES}"))?;
         let numbers = names.flatten().filter_map(|name| {
             let number = name.file_name().to_str()?.strip_prefix("nbd")?.parse().ok()?;
-            let is_ours = |text: String| text.trim_end() == backend;
-            std::fs::read_to_string(name.path().join("backend")).is_ok_and(is_ours).then_some(Self(number))
+            Some(Self(number)).filter(|device| device.is_called(backend))
         });
         Ok(numbers.collect())
+    }
+
+    /// The one whose node this is.
+    pub fn at(node: &Path) -> Option<Self> {
+        let number = node.to_str()?.strip_prefix("/dev/nbd")?;
+        number.parse().ok().map(Self)
+    }
+
+    /// Whether its backend has this name.
+    pub fn is_called(self, backend: &str) -> bool {
+        std::fs::read_to_string(self.attribute("backend")).is_ok_and(|text| text.trim_end() == backend)
     }
 
     /// Lets the kernel serve it as a free device, with the name of its backend; what the server does not answer within
@@ -315,8 +325,13 @@ impl Device {
             return Ok(device);
         }
         device.disconnect()?;
+        Err(Self::nameless())
+    }
+
+    /// That the kernel does not keep the name of a device's backend.
+    pub fn nameless() -> anyhow::Error {
         let text = "this kernel forgets what a network block device is for: it must be Linux 5.14 or newer";
-        Err(Failure::new(Code::ToolMissing, text).into())
+        Failure::new(Code::ToolMissing, text).into()
     }
 
     /// Its node.
@@ -396,6 +411,11 @@ impl Device {
     fn attribute(self, name: &str) -> PathBuf {
         Path::new(DEVICES).join(format!("nbd{}", self.0)).join(name)
     }
+}
+
+/// Fails if the kernel does not take connections from here.
+pub fn check() -> Result<()> {
+    kernel().map(drop)
 }
 
 fn kernel() -> Result<Family> {

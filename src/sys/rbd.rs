@@ -136,6 +136,18 @@ impl Mapped {
         Ok(Identity([read("cluster_fsid")?, read("pool_id")?, read("image_id")?, read("current_snap")?]))
     }
 
+    /// Whether it was mapped by this monitor, as this image in Ceph's own spelling.
+    pub fn is_of(&self, monitor: &str, spec: &str) -> Result<bool> {
+        let [pool, image, snapshot] = ["pool", "name", "current_snap"].map(|name| self.attribute(name));
+        // Older kernels know of no namespaces.
+        let space = self.attribute("pool_ns").ok().filter(|space| !space.is_empty());
+        let space = space.map(|space| format!("{space}/")).unwrap_or_default();
+        let snapshot = Some(snapshot?).filter(|name| name != "-").map(|name| format!("@{name}"));
+        let is = format!("{}/{space}{}{}", pool?, image?, snapshot.unwrap_or_default());
+        let words = self.attribute("config_info")?;
+        Ok(is == spec && words.split_whitespace().next() == Some(monitor))
+    }
+
     /// Whether the image can be claimed for one node.
     pub fn has_exclusive_lock(&self) -> Result<bool> {
         let features = self.attribute("features")?;

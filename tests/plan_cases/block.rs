@@ -136,6 +136,17 @@ pub(super) const CASES: &[Case] = &[
             r#"{"monitors":"[\"a.ceph.test:3300\",\"b.ceph.test:3300\"]","blockPool":"fast","namespace":"web","image":"data","snapshot":"monday","user":"web","keyring":"/srv/keys/web.keyring","nameserver":"10.96.0.10","connectTimeout":"2","requestTimeout":"60","fsType":"xfs","mountOptions":"noatime","kubernetes.io/readwrite":"ro"}"#,
         ],
     ),
+    case(
+        "rbd-daemon",
+        "rbd",
+        "{}",
+        &[
+            "mountdevice",
+            "@",
+            "",
+            r#"{"monitors":"10.0.0.1","image":"web","keyring":"/etc/ceph/web.keyring","mounter":"rbd-nbd"}"#,
+        ],
+    ),
     case("rbd-waitforattach", "rbd", "{}", &["waitforattach", "rbd:a:6789/rbd/web", RBD]),
     case("rbd-detach", "rbd", "{}", &["detach", "pv1", "node-1"]),
     case("rbd-unmountdevice", "rbd", "{}", &["unmountdevice", "@"]),

@@ -46,8 +46,17 @@ const LETTING_GO: Duration = Duration::from_secs(3);
 const LAST: usize = 4096;
 
 /// What the kernel calls the device's backend: several nodes, each in its container, may share the kernel.
-fn backend(at: &Site<'_>) -> String {
+pub(super) fn backend(at: &Site<'_>) -> String {
     format!("flexvol-{}-{}", at.id.as_str(), process::namespace())
+}
+
+/// The device with that name. One that lost its server may still be in use somewhere, and another be there by now: the
+/// record knows which.
+pub(super) fn connected(at: &Site<'_>) -> Result<Option<Device>> {
+    let devices = Device::of(&backend(at))?;
+    let known = Holding::read(at.id).and_then(|holding| holding.device);
+    let is_known = |device: &&Device| Some(device.path()) == known;
+    Ok(devices.iter().find(is_known).or_else(|| devices.first()).copied())
 }
 
 /// Where an image's daemon listens.
@@ -60,12 +69,7 @@ impl Backend for Nbd {
         if matches!(self.from, NbdServer::Image { .. }) && !Home::of(at).is_alive() {
             return Ok(None);
         }
-        // One that lost its server may still be in use somewhere, and another be there by now: the record knows which.
-        let devices = Device::of(&backend(at))?;
-        let known = Holding::read(at.id).and_then(|holding| holding.device);
-        let is_known = |device: &&Device| Some(device.path()) == known;
-        let device = devices.iter().find(is_known).or_else(|| devices.first());
-        Ok(device.map(|device| Found { path: device.path(), held: None }))
+        Ok(connected(at)?.map(|device| Found { path: device.path(), held: None }))
     }
 
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
@@ -200,7 +204,7 @@ fn clear(at: &Site<'_>) -> Result<()> {
 }
 
 /// The kernel keeps a device as long as somebody has it open.
-fn wait_until_gone(at: &Site<'_>) -> Result<()> {
+pub(super) fn wait_until_gone(at: &Site<'_>) -> Result<()> {
     let patience = Deadline::after(LETTING_GO.min(at.deadline.remaining()));
     while let Some(device) = Device::of(&backend(at))?.into_iter().find(|device| device.is_left()) {
         if patience.expired() {

@@ -7,14 +7,6 @@ name_server nbd-dead.test 127.0.6.9
 drop_server nbd-dead.test
 install_driver nbd '{"policy":{"imageRoots":["/tmp/images"]}}'
 
-# The devices that are connected.
-nbds() {
-    local pid
-    for pid in /sys/block/nbd*/pid; do
-        [[ ! -e $pid ]] || echo "$pid"
-    done
-}
-
 web='"server":"nbd.test","export":"web","connectTimeout":"1","timeout":"3"'
 says "guest: nbd: without the module" '*"Failure"*modprobe nbd*' stage nbd '"file":"a.img","imageFormat":"raw","size":"16Mi"'
 modprobe nbd nbds_max=2

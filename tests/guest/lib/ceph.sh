@@ -22,22 +22,6 @@ ask_ceph() {
     cat <&"$line"
 }
 
-# What is left of images on the node.
-mapped() {
-    ls -d /dev/rbd[0-9]* /run/flexvol/stores/* /run/flexvol/clusters/* 2>/dev/null
-    cat /sys/bus/rbd/devices/*/name 2>/dev/null
-}
-
-# The kernel lets go of a device when its cluster is back.
-gone_in_the_end() {
-    local tries=0
-    while [[ -n $(mapped) && $tries -lt 50 ]]; do
-        sleep 0.2
-        tries=$((tries + 1))
-    done
-    mapped
-}
-
 # another_node IMAGE: maps it as another node does, and prints the number of the device.
 another_node() {
     printf '%s' "$CEPH:6789 name=user,secret=$(<ceph/user.key),noshare,exclusive rbd $1 -" >/sys/bus/rbd/add_single_major

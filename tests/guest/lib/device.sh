@@ -32,6 +32,14 @@ expand() {
     "$PLUGINS/$vendor~$1/$1" expandfs "{$2}" '' "$3" "$4" "$5"
 }
 
+# The network block devices that are connected.
+nbds() {
+    local pid
+    for pid in /sys/block/nbd*/pid; do
+        [[ ! -e $pid ]] || echo "$pid"
+    done
+}
+
 # What a driver leaves on the node besides mounts: records and what belongs to them.
 left_over() {
     find /run/flexvol -mindepth 2 ! -path '/run/flexvol/log/*'
