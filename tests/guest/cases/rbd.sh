@@ -5,9 +5,9 @@ once use_images
 says "guest: rbd: the cluster is reached" '' quietly once reach_ceph
 says "guest: rbd: none of its programs" '' sh -c 'command -v rbd rbd-nbd ceph mount.ceph'
 
-says "guest: rbd: with the capabilities of SECURITY.md" '' least shared rbd "$(image plain),$ceph_secret"
 watch_processes
 block_life "guest: rbd" "$(image claimed),$ceph_secret"
+says "guest: rbd: with the capabilities of SECURITY.md" '' least shared rbd "$(image plain),$ceph_secret"
 says "guest: rbd: mount for a look" "$ok" set_up one rbd "$(image claimed),$ceph_secret"
 # Not by a program: whoever looks at processes would see the key there.
 shown() {
