@@ -7,7 +7,6 @@ says "guest: rbd: none of its programs" '' sh -c 'command -v rbd rbd-nbd ceph mo
 
 watch_processes
 block_life "guest: rbd" "$(image claimed),$ceph_secret"
-says "guest: rbd: with the capabilities of SECURITY.md" '' least shared rbd "$(image plain),$ceph_secret"
 says "guest: rbd: mount for a look" "$ok" set_up one rbd "$(image claimed),$ceph_secret"
 # Not by a program: whoever looks at processes would see the key there.
 shown() {
@@ -21,6 +20,7 @@ says "guest: rbd: unmount after a look" "$ok" tear_down one rbd
 unwatch
 says "guest: rbd: nothing of the key anywhere" '' betrayed "$ceph_key"
 rm /tmp/watched
+says "guest: rbd: with the capabilities of SECURITY.md" '' least shared rbd "$(image plain),$ceph_secret"
 
 by_file=$(image claimed)',"keyring":"/etc/ceph/user.keyring"'
 says "guest: rbd: staged: mountdevice" "$ok" stage rbd "$by_file"
