@@ -33,6 +33,11 @@ pub fn enter() -> Result<()> {
 /// Only for a process with one thread, whose working directory is then `/`.
 pub fn privately<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     let ours = fs::File::open("/proc/self/ns/mnt").context("open /proc/self/ns/mnt: is /proc mounted?")?;
+    // Who may not return must not go.
+    setns(&ours, CloneFlags::CLONE_NEWNS).map_err(|errno| match errno {
+        nix::Error::EPERM => anyhow::Error::from(not_allowed_back()),
+        errno => anyhow::Error::from(errno).context("enter the mount namespace"),
+    })?;
     // Also who failed halfway is elsewhere by now.
     let done = enter().and_then(|()| work());
     return_to(&ours);
@@ -88,6 +93,11 @@ pub fn cover(name: &str, directory: &Path, size: Option<u64>) -> Result<OwnedFd>
 
 fn not_allowed() -> Failure {
     let text = "this needs a mount namespace, which only root may make: run it with sudo (in a container: a privileged one)";
+    Failure::new(Code::Denied, text)
+}
+
+fn not_allowed_back() -> Failure {
+    let text = "this needs a mount table of its own for a moment, and CAP_SYS_ADMIN and CAP_SYS_CHROOT for that: give kubelet both";
     Failure::new(Code::Denied, text)
 }
 

@@ -26,8 +26,8 @@ password=$(secret node.session.auth.password "$CHAP_PASSWORD")
 LIMIT=60 says "guest: LIO serves" '' quietly once start_iscsi
 says "guest: iscsi: without iscsid" '*"Failure"*systemctl enable --now iscsid*' stage iscsi "$web"
 iscsid
-says "guest: iscsi: with the capabilities of SECURITY.md" '' least staged iscsi "$web"
 device_life "guest: iscsi" iscsi "$web" iscsis
+says "guest: iscsi: with the capabilities of SECURITY.md" '' least staged iscsi "$web"
 says "guest: iscsi: killed anywhere" '' killed iscsi "$web" iscsis 0.1 0.5 1.2
 says "guest: iscsi: no record" '' records
 

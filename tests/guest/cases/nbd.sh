@@ -11,8 +11,8 @@ web='"server":"nbd.test","export":"web","connectTimeout":"1","timeout":"3"'
 says "guest: nbd: without the module" '*"Failure"*modprobe nbd*' stage nbd '"file":"a.img","imageFormat":"raw","size":"16Mi"'
 modprobe nbd nbds_max=2
 says "guest: nbd-server serves" '' quietly once start_nbd
-says "guest: nbd: with the capabilities of SECURITY.md" '' least staged nbd "$web"
 device_life "guest: nbd: a server" nbd "$web" nbds
+says "guest: nbd: with the capabilities of SECURITY.md" '' least staged nbd "$web"
 device_life "guest: nbd: a qcow2 image" nbd '"file":"b/a.qcow2","size":"16Mi"' nbds
 says "guest: nbd: killed anywhere" '' killed nbd '"file":"NEW.qcow2","size":"16Mi"' nbds 0.05 0.3 0.7
 
