@@ -282,7 +282,7 @@ impl Node<'_> {
         holding.device = Some(found.path.clone());
         holding.write()?;
         if !self.disk.in_use && !luks::is_open(&id) {
-            refuse_other_users(&found.path, self.directory)?;
+            refuse_other_users(&found.path, self.directory, &self.deadline)?;
         }
         let fresh = backend.is_fresh(&at)?;
         let attached = Attached::open(holding, found, attachment.read_only)?;
@@ -424,28 +424,34 @@ fn is_claimed(device: &Path) -> Result<bool> {
     }
 }
 
-/// Mounted it may be only as volumes of this driver: then the record of them was lost.
-fn refuse_other_users(device: &Path, directory: Option<&str>) -> Result<()> {
-    if !is_claimed(device)? {
-        return Ok(());
-    }
+/// Mounted it may be only as volumes of this driver: then the record of them was lost. One that is nowhere mounted and still
+/// in use may be a file system on its end: the pod before has just been unmounted.
+fn refuse_other_users(device: &Path, directory: Option<&str>, deadline: &Deadline) -> Result<()> {
     let number = device_number(device.as_os_str());
     let is_of = |entry: &Entry| device_number(&entry.source) == number;
-    let mounts: Vec<_> = mount_table::read()?.into_iter().filter(is_of).collect();
     let is_ours = |entry: &Entry| {
         TargetPath::parse(entry.target.as_os_str())
             .is_ok_and(|target| VolumeDir::of(&target).belongs_to(directory))
     };
-    if !mounts.is_empty() && mounts.iter().all(is_ours) {
-        return Ok(());
+    let patience = Deadline::after(LETTING_GO.min(deadline.remaining()));
+    while is_claimed(device)? {
+        let mounts: Vec<_> = mount_table::read()?.into_iter().filter(is_of).collect();
+        let foreign = mounts.iter().find(|entry| !is_ours(entry));
+        if foreign.is_some() || (mounts.is_empty() && patience.expired()) {
+            let at =
+                foreign.map_or(String::new(), |entry| format!(", mounted at {}", entry.target.display()));
+            let text = format!(
+                "{} is in use by others on this node{at}: end that, or name another device",
+                device.display()
+            );
+            return Err(Failure::new(Code::Busy, text).into());
+        }
+        if !mounts.is_empty() {
+            return Ok(());
+        }
+        std::thread::sleep(TICK);
     }
-    let at = mounts.iter().find(|entry| !is_ours(entry));
-    let at = at.map_or(String::new(), |entry| format!(", mounted at {}", entry.target.display()));
-    let text = format!(
-        "{} is in use by others on this node{at}: end that, or name another device",
-        device.display()
-    );
-    Err(Failure::new(Code::Busy, text).into())
+    Ok(())
 }
 
 /// Whether what is mounted at a place comes from this device.

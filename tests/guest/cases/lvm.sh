@@ -44,6 +44,15 @@ says "guest: lvm: and what it was" precious sh -c 'dd if=/dev/data/raw bs=4096 s
 says "guest: lvm: mounted by others" '' quietly sh -c 'wipefs -qa /dev/data/raw; mkfs.ext4 -qF /dev/data/raw && mkdir /tmp/other && mount /dev/data/raw /tmp/other'
 says "guest: lvm: is refused" '*in use by others on this node, mounted at /tmp/other*' stage lvm "$(volume raw)"
 says "guest: lvm: then it is free" '' umount /tmp/other
+# As a file system is that is just ending: in use, and mounted nowhere that we see.
+on_its_end() {
+    unshare --mount sh -c 'mount /dev/data/raw /tmp/other; : >/tmp/there; sleep 4' &
+    until [[ -e /tmp/there ]]; do sleep 0.05; done
+    stage lvm "$(volume raw)"
+    wait
+}
+says "guest: lvm: a file system on its end is waited for" "$ok" on_its_end
+says "guest: lvm: its volume is let go" "$ok" unstage lvm
 says "guest: lvm: one that was active" "$ok" stage lvm "$(volume raw)"
 says "guest: lvm: is let go" "$ok" unstage lvm
 says "guest: lvm: and stays active" 'data-raw*(*)' active
