@@ -3,7 +3,7 @@
 //! The kernel frees the lock when its holder dies, however it dies. The file is removed by whoever holds it
 //! last, so that none stays behind; a holder therefore checks that the file it locked is still the one at
 //! that path. In the file stands who holds it: one that is there without a holder is of a call that was killed, and
-//! what that has left [running](super::stray) is ended before the next one begins.
+//! what that has left running (`stray`) is ended before the next one begins.
 
 use super::deadline::Deadline;
 use super::stray;
