@@ -82,7 +82,8 @@ fn no_layer_leads_out_of_what_is_allowed() {
     });
 }
 
-/// Where the layers are stacked nobody else is: whoever stayed there would mount for nobody.
+/// Where the layers are stacked nobody else is: whoever stayed there would mount for nobody, and whoever may not return
+/// does not go.
 #[test]
 fn the_way_back_to_the_node_is_tried_again() {
     const NAME: &str = "layers::the_way_back_to_the_node_is_tried_again";
@@ -99,9 +100,15 @@ fn the_way_back_to_the_node_is_tried_again() {
         node.unmount("overlay", &target).success();
         let calls = play(mount(), None, false, true).calls;
         node.unmount("overlay", &target).success();
-        let back = calls[&Role::Worker].iter().position(|call| *call == libc::SYS_setns).unwrap();
+        let worker = calls[&Role::Worker].iter().enumerate();
+        let returns: Vec<_> =
+            worker.filter(|(_, call)| **call == libc::SYS_setns).map(|(at, _)| at + 1).collect();
+        let [asks, back] = returns[..] else { panic!("{returns:?}") };
+        let played = play(mount(), Some(Strike::failing(asks, Errno::EPERM)), false, true);
+        assert!(played.struck && played.output.contains("CAP_SYS_CHROOT"), "{played:?}");
+        assert!(mounts_at(&target).is_empty());
         for error in [Errno::ENOMEM, Errno::EMFILE] {
-            let played = play(mount(), Some(Strike::failing(back + 1, error)), false, true);
+            let played = play(mount(), Some(Strike::failing(back, error)), false, true);
             assert!(played.struck && played.output.contains("Success"), "{error}: {played:?}");
             assert_eq!((mounts_at(&target).len(), read(&target.join("f"))), (1, "below\n".into()));
             node.unmount("overlay", &target).success();
