@@ -74,6 +74,14 @@ impl Failure {
         self
     }
 
+    /// The error of something that was then taken back. If that failed, too, `what` is still there.
+    pub fn after(error: anyhow::Error, undone: anyhow::Result<()>, what: impl fmt::Display) -> anyhow::Error {
+        match undone {
+            Ok(()) => error,
+            Err(left) => Self::from(error).with_residue(format!("{what} ({left:#})")).into(),
+        }
+    }
+
     /// For whoever branches on it.
     pub fn code(&self) -> Code {
         self.code
@@ -166,6 +174,15 @@ mod tests {
     fn residue_is_named() {
         let failure = Failure::new(Code::Busy, "unmount failed").with_residue("still mounted at /a");
         assert_eq!(failure.message(), "unmount failed; left behind: still mounted at /a");
+    }
+
+    #[test]
+    fn what_could_not_be_taken_back_is_named() {
+        let failed = || anyhow::Error::from(Failure::new(Code::Busy, "attach failed"));
+        assert_eq!(Failure::after(failed(), Ok(()), "a device").to_string(), "attach failed");
+        let left = Failure::from(Failure::after(failed(), Err(anyhow::anyhow!("it hangs")), "a device"));
+        assert_eq!(left.code(), Code::Busy);
+        assert_eq!(left.message(), "attach failed; left behind: a device (it hangs)");
     }
 
     #[test]

@@ -122,15 +122,20 @@ fn the_worker_of_a_killed_driver_undoes_and_ends() {
 }
 
 /// As when the node's kubelet service is killed: whoever is left finds a state it can undo.
-#[test]
-fn after_the_whole_group_is_killed_an_unmount_cleans_up() {
-    let Some(node) = Node::new("the_whole_group", &format!("{MOUNT}; exec sleep MARK"), None) else { return };
+/// A mount whose whole process group is killed once it has come so far.
+fn kill_mount(node: &Node, has_come_so_far: impl FnOnce()) {
     let mut call = node.plugin.call(["mount", node.target.to_str().unwrap(), "{}"]);
     call.0.process_group(0);
     let mut running = call.start();
-    eventually("the command's mount", || !node.mounts().is_empty());
+    has_come_so_far();
     send(-running.pid(), Signal::SIGKILL);
     running.child.wait().unwrap();
+}
+
+#[test]
+fn after_the_whole_group_is_killed_an_unmount_cleans_up() {
+    let Some(node) = Node::new("the_whole_group", &format!("{MOUNT}; exec sleep MARK"), None) else { return };
+    kill_mount(&node, || eventually("the command's mount", || !node.mounts().is_empty()));
     eventually("the end of all", || processes_with(&node.mark).is_empty());
     node.unmount().finish().success();
     node.is_clean();
@@ -141,12 +146,7 @@ fn after_the_whole_group_is_killed_an_unmount_cleans_up() {
 fn what_a_killed_call_left_running_mounts_no_more() {
     let script = format!("(sleep 0.5; {MOUNT}; exec sleep MARK) & echo >\"$2/begun\"; wait");
     let Some(node) = Node::new("what_a_killed_call_left_running", &script, None) else { return };
-    let mut call = node.plugin.call(["mount", node.target.to_str().unwrap(), "{}"]);
-    call.0.process_group(0);
-    let mut running = call.start();
-    node.left("begun");
-    send(-running.pid(), Signal::SIGKILL);
-    running.child.wait().unwrap();
+    kill_mount(&node, || drop(node.left("begun")));
     node.unmount().finish().success();
     node.is_clean();
     std::thread::sleep(Duration::from_millis(700));
@@ -163,12 +163,7 @@ fn what_a_killed_call_has_mounted_is_mounted_anew() {
     let serve = "mkdir -p \"$2/served\"; env --block-signal=TERM bindfs \"$2/served\" \"$1\"";
     let script = format!("{serve}; if [ ! -e \"$2/again\" ]; then echo >\"$2/begun\"; exec sleep MARK; fi");
     let Some(node) = Node::new(NAME, &script, None) else { return };
-    let mut call = node.plugin.call(["mount", node.target.to_str().unwrap(), "{}"]);
-    call.0.process_group(0);
-    let mut running = call.start();
-    node.left("begun");
-    send(-running.pid(), Signal::SIGKILL);
-    running.child.wait().unwrap();
+    kill_mount(&node, || drop(node.left("begun")));
     fs::write(node.file("again"), "").unwrap();
     node.start("{}").finish().success();
     fs::write(node.target.join("f"), "").unwrap();

@@ -42,10 +42,8 @@ pub(super) fn run(node: &mut Node<'_>, run: &Run) -> Result<Option<Undo>> {
 fn failed(error: anyhow::Error, target: &TargetPath) -> anyhow::Error {
     // First of all: what it left running could mount again, or hold the mount.
     process::end_children();
-    match open_place(target).and_then(|place| unmount::take_off(&place)) {
-        Ok(()) => error,
-        Err(left) => Failure::from(error).with_residue(format!("a mount at {target} ({left:#})")).into(),
-    }
+    let undone = open_place(target).and_then(|place| unmount::take_off(&place));
+    Failure::after(error, undone, format_args!("a mount at {target}"))
 }
 
 /// No flag of the command's own choice lets a tenant become root. What is not there or dead, the second look

@@ -213,8 +213,13 @@ pub fn running(name: &str, word: &str) -> Vec<i32> {
 
 /// Ends it, whatever it does.
 pub fn end(pid: i32) {
+    tell(pid, rustix::process::Signal::KILL);
+}
+
+/// Sends it a signal; gone meanwhile is as good.
+pub(super) fn tell(pid: i32, signal: rustix::process::Signal) {
     if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        let _ = rustix::process::kill_process(pid, signal);
     }
 }
 

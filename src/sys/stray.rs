@@ -11,7 +11,7 @@ use super::deadline::Deadline;
 use super::process;
 use crate::failure::{Code, Failure};
 use anyhow::Result;
-use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::process::{Signal, getpid};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -42,9 +42,9 @@ pub(super) fn end(name: &str, deadline: &Deadline) -> Result<bool> {
         let Some(first) = left.first() else { return Ok(!asked.is_empty()) };
         for pid in &left {
             if start.elapsed() >= GRACE {
-                signal(*pid, Signal::KILL);
+                process::end(*pid);
             } else if asked.insert(*pid) {
-                signal(*pid, Signal::TERM);
+                process::tell(*pid, Signal::TERM);
             }
         }
         if start.elapsed() >= PATIENCE {
@@ -66,11 +66,4 @@ fn left_by(name: &str) -> Vec<i32> {
             .is_ok_and(|words| words.split(|byte| *byte == 0).any(|each| each == word.as_bytes()))
     };
     process::all().filter(has_it).collect()
-}
-
-fn signal(pid: i32, signal: Signal) {
-    if let Some(pid) = Pid::from_raw(pid) {
-        // Gone meanwhile is as good.
-        let _ = kill_process(pid, signal);
-    }
 }

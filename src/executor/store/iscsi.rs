@@ -46,10 +46,7 @@ impl Backend for Iscsi {
         let _lock = self.lock(at)?;
         match self.bring(at, with) {
             Ok(path) => Ok(Found { path, held: None }),
-            Err(error) => match self.release(&Deadline::for_undo(DISK)) {
-                Ok(()) => Err(error),
-                Err(left) => Err(Failure::from(error).with_residue(format!("a session ({left:#})")).into()),
-            },
+            Err(error) => Err(Failure::after(error, self.release(&Deadline::for_undo(DISK)), "a session")),
         }
     }
 

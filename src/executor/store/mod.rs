@@ -236,10 +236,8 @@ impl Node<'_> {
             }
             Err(error) => {
                 self.disk = super::disk::Workpiece::default();
-                Err(match sweep(target, &Deadline::for_undo(UNDO_TIME)) {
-                    Ok(()) => error,
-                    Err(left) => Failure::from(error).with_residue(format!("a device ({left:#})")).into(),
-                })
+                let undone = sweep(target, &Deadline::for_undo(UNDO_TIME));
+                Err(Failure::after(error, undone, "a device"))
             }
         }
     }

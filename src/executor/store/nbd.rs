@@ -76,10 +76,7 @@ impl Backend for Nbd {
         clear(at).context("remove what a killed call left")?;
         match self.bring(at, with) {
             Ok(device) => Ok(Found { path: device.path(), held: None }),
-            Err(error) => match clear(at) {
-                Ok(()) => Err(error),
-                Err(left) => Err(Failure::from(error).with_residue(format!("a device ({left:#})")).into()),
-            },
+            Err(error) => Err(Failure::after(error, clear(at), "a device")),
         }
     }
 

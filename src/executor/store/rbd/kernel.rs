@@ -46,10 +46,7 @@ pub(super) fn attach(image: &RbdImage, at: &Site<'_>, with: &With<'_>) -> Result
     let mapped = find(at)?.context("the kernel has mapped it, and it is gone")?;
     match refuse_second(&mapped).and_then(|()| mapped.wait(at.deadline)) {
         Ok(path) => Ok(path),
-        Err(error) => match unmap(&mapped, at.deadline) {
-            Ok(()) => Err(error),
-            Err(left) => Err(Failure::from(error).with_residue(format!("a device ({left:#})")).into()),
-        },
+        Err(error) => Err(Failure::after(error, unmap(&mapped, at.deadline), "a device")),
     }
 }
 
@@ -60,7 +57,11 @@ pub(super) fn detach(at: &Site<'_>) -> Result<()> {
 /// A device of the kernel's that shows the same to who is told the same.
 pub(super) fn refuse_second_to(login: &Login<'_>, read_only: bool) -> Result<()> {
     let spec = login.image.spec();
-    let is_same = |other: &Mapped| other.is_of(&login.monitor, &spec).unwrap_or(false);
+    refuse_clash(read_only, |other| other.is_of(&login.monitor, &spec).unwrap_or(false))
+}
+
+/// Two that show the same may both only read.
+fn refuse_clash(read_only: bool, is_same: impl Fn(&Mapped) -> bool) -> Result<()> {
     let clashes = |other: &Mapped| !(read_only && other.is_read_only());
     let other = rbd::all()?.into_iter().find(|other| is_same(other) && clashes(other));
     other.map_or(Ok(()), |other| Err(second(&format!("to {}", other.path().display()))))
@@ -117,10 +118,9 @@ fn explain(errno: Errno, read_only: bool) -> (Code, &'static str) {
 /// Two devices of one image, of which one writes, destroy it; the kernel makes them.
 fn refuse_second(mapped: &Mapped) -> Result<()> {
     let identity = mapped.identity()?;
-    let is_same = |other: &Mapped| other != mapped && other.identity().is_ok_and(|other| other == identity);
-    let clashes = |other: &Mapped| !(other.is_read_only() && mapped.is_read_only());
-    let other = rbd::all()?.into_iter().find(|other| is_same(other) && clashes(other));
-    other.map_or(Ok(()), |other| Err(second(&format!("to {}", other.path().display()))))
+    refuse_clash(mapped.is_read_only(), |other| {
+        other != mapped && other.identity().is_ok_and(|other| other == identity)
+    })
 }
 
 fn unmap(mapped: &Mapped, deadline: &Deadline) -> Result<()> {

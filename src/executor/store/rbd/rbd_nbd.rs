@@ -53,10 +53,7 @@ pub(super) fn attach(image: &RbdImage, at: &Site<'_>, with: &With<'_>) -> Result
     }
     match map(&login, at, with) {
         Ok(device) => Ok(device.path()),
-        Err(error) => match clear(at) {
-            Ok(()) => Err(error),
-            Err(left) => Err(Failure::from(error).with_residue(format!("a device ({left:#})")).into()),
-        },
+        Err(error) => Err(Failure::after(error, clear(at), "a device")),
     }
 }
 
