@@ -127,21 +127,20 @@ impl Place<'_> {
     }
 
     #[track_caller]
-    fn strike_all(&self, kind: &str, baseline: &Inventory, strikes: Vec<(Strike, i64)>) {
+    fn strike_all(&self, kind: &str, baseline: &Inventory, strikes: Vec<Strike>) {
         let (volume, verb) = (self.volume, self.rung().verb);
         let mut report = Report::begin(kind, volume.name, verb, strikes.len());
         let mut dice = Dice::of(&format!("{kind} {} {verb}", volume.name));
         let (of_programs, own): (Vec<_>, Vec<_>) =
-            strikes.into_iter().partition(|(strike, _)| strike.role == Role::Program);
+            strikes.into_iter().partition(|strike| strike.role == Role::Program);
         let mut strikes = dice.choose(of_programs, own.len().min(OF_PROGRAMS));
         strikes.extend(own);
         let sample = if is_full() { strikes.len() } else { sample_of(volume.sample) };
-        for (turn, (strike, number)) in dice.choose(strikes, sample).into_iter().enumerate() {
-            let tried =
-                catch_unwind(AssertUnwindSafe(|| self.try_one((strike, number), baseline, turn % 2 == 0)));
+        for (turn, strike) in dice.choose(strikes, sample).into_iter().enumerate() {
+            let tried = catch_unwind(AssertUnwindSafe(|| self.try_one(strike, baseline, turn % 2 == 0)));
             let why = tried.err().map(|panic| {
                 let text = panic.downcast::<String>().map_or_else(|_| String::new(), |text| *text);
-                format!("{strike:?}, system call {number}: {text}")
+                format!("{strike:?}: {text}")
             });
             let failed = why.is_some();
             report.tried(why);
@@ -159,10 +158,11 @@ impl Place<'_> {
         baseline.holds();
     }
 
-    fn try_one(&self, (strike, number): (Strike, i64), baseline: &Inventory, lower_first: bool) {
+    fn try_one(&self, strike: Strike, baseline: &Inventory, lower_first: bool) {
         self.prepare();
         // Who was killed leaves half an image, and the next call goes on with it. Who gets no memory is.
-        let killed = matches!(strike.act, Act::Kill(_)) || MEMORY.contains(&number);
+        let killed =
+            matches!(strike.act, Act::Kill(_)) || strike.number.is_some_and(|call| MEMORY.contains(&call));
         let before = if killed { Inventory::take(&[]) } else { self.volume.inventory() };
         let programs = strike.role == Role::Program;
         let played = play((self.rung().command)(), Some(strike), programs, self.both());
@@ -194,7 +194,9 @@ impl Place<'_> {
             Act::Kill(Victim::Both | Victim::Supervisor) => true,
             // There is but one way to say anything.
             Act::Fail(_) => {
-                strike.role == Role::Supervisor && played.output.is_empty() && is_write(strike, played)
+                strike.role == Role::Supervisor
+                    && played.output.is_empty()
+                    && strike.number == Some(libc::SYS_write)
             }
             Act::Kill(_) => self.volume.speaks == Speaks::Admin && played.struck,
         };
@@ -223,10 +225,6 @@ fn is_witness(path: &str) -> bool {
     there.is_some() && there == told(path) && there != told(&home.join(".flexvol.json"))
 }
 
-fn is_write(strike: Strike, played: &Played) -> bool {
-    played.calls[&strike.role].get(strike.point - 1) == Some(&libc::SYS_write)
-}
-
 /// More than what the kernel calls the error.
 fn names_step(message: &str) -> bool {
     let plain = message.split(" (os error").next().unwrap_or_default();
@@ -234,7 +232,7 @@ fn names_step(message: &str) -> bool {
 }
 
 /// Each point with each victim that makes a difference there.
-fn crash_strikes(calls: &BTreeMap<Role, Vec<i64>>, whole: Whole) -> Vec<(Strike, i64)> {
+fn crash_strikes(calls: &BTreeMap<Role, Vec<i64>>, whole: Whole) -> Vec<Strike> {
     let victims = |role| match role {
         Role::Supervisor => vec![Victim::Supervisor, Victim::Both],
         Role::Program => vec![Victim::Worker, Victim::Both, Victim::Supervisor, Victim::Program],
@@ -244,7 +242,7 @@ fn crash_strikes(calls: &BTreeMap<Role, Vec<i64>>, whole: Whole) -> Vec<(Strike,
     strikes(calls, whole, acts, |_, _, _| true)
 }
 
-fn fault_strikes(calls: &BTreeMap<Role, Vec<i64>>, whole: Whole) -> Vec<(Strike, i64)> {
+fn fault_strikes(calls: &BTreeMap<Role, Vec<i64>>, whole: Whole) -> Vec<Strike> {
     let acts = |_| ERRORS.map(Act::Fail).into_iter().collect();
     // What comes before is the C library's, which starts the program.
     let own = calls
@@ -263,7 +261,7 @@ fn strikes(
     whole: Whole,
     acts: impl Fn(Role) -> Vec<Act>,
     wanted: impl Fn(Role, usize, i64) -> bool,
-) -> Vec<(Strike, i64)> {
+) -> Vec<Strike> {
     let mut strikes = Vec::new();
     for (role, numbers) in calls.iter().filter(|(role, _)| **role != Role::Cleaner) {
         for (index, number) in numbers.iter().enumerate() {
@@ -271,7 +269,8 @@ fn strikes(
             let once = index % acts.len();
             let acts = acts.into_iter().enumerate().filter(|(turn, _)| whole == Whole::All || *turn == once);
             if wanted(*role, index, *number) {
-                strikes.extend(acts.map(|(_, act)| (Strike { role: *role, point: index + 1, act }, *number)));
+                let number = Some(*number);
+                strikes.extend(acts.map(|(_, act)| Strike { role: *role, point: index + 1, act, number }));
             }
         }
     }

@@ -53,17 +53,24 @@ pub(crate) struct Strike {
     pub(crate) role: Role,
     pub(crate) point: usize,
     pub(crate) act: Act,
+    /// Which system call that was when they were counted. A call that looks at all processes makes more of them when there
+    /// are more: the first one of this kind from the point on is struck, not what happens to be there.
+    pub(crate) number: Option<i64>,
 }
 
 impl Strike {
     /// Before one of the worker's own.
     pub(crate) fn killing_the_worker(point: usize) -> Self {
-        Self { role: Role::Worker, point, act: Act::Kill(Victim::Worker) }
+        Self { role: Role::Worker, point, act: Act::Kill(Victim::Worker), number: None }
     }
 
     /// One of the worker's own fails.
     pub(crate) fn failing(point: usize, error: Errno) -> Self {
-        Self { role: Role::Worker, point, act: Act::Fail(error) }
+        Self { role: Role::Worker, point, act: Act::Fail(error), number: None }
+    }
+
+    fn meets(&self, role: Role, count: usize, number: i64) -> bool {
+        self.role == role && count >= self.point && self.number.is_none_or(|counted| counted == number)
     }
 }
 
@@ -215,9 +222,9 @@ impl Trace {
         calls.push(number);
         let count = calls.len();
         match self.strike {
-            Some(Strike { role: of, point, act }) if of == role && point == count => {
+            Some(strike) if !self.played.struck && strike.meets(role, count, number) => {
                 self.played.struck = true;
-                match act {
+                match strike.act {
                     Act::Kill(victim) => self.kill(pid, victim),
                     Act::Fail(error) => self.fail(pid, error),
                 }
