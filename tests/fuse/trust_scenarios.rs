@@ -38,7 +38,7 @@ fn withstands(node: &Node, name: &str, options: &Value) {
         programs: false,
         ..Volume::new(name, vec![mount], vec![unmount])
     };
-    volume.withstands([2, 200]);
+    volume.withstands([2, 2000]);
 }
 
 fn alone(name: &str, programs: &[&str], body: impl FnOnce()) {
