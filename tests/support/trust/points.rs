@@ -167,8 +167,10 @@ impl Place<'_> {
         let programs = strike.role == Role::Program;
         let played = play((self.rung().command)(), Some(strike), programs, self.both());
         (self.volume.always)();
-        self.judge(strike, &played, &before);
-        if lower_first {
+        let succeeded = self.judge(strike, &played, &before);
+        // A volume that is there and has lost its daemon is dead: kubelet asks nothing of it but to go.
+        let dead = succeeded && strike.act == Act::Kill(Victim::Program);
+        if lower_first || dead {
             self.volume.lower(0);
             (self.volume.fresh)();
             // With what is there an installer asks a driver who it is; the next one removes it.
@@ -188,8 +190,8 @@ impl Place<'_> {
                 && (!change.contains("/.flexvol-") || is_witness(change.trim_start_matches("file "))))
     }
 
-    /// Whoever could still answer has answered, and of a call that failed on the way up nothing stays.
-    fn judge(&self, strike: Strike, played: &Played, before: &Inventory) {
+    /// Whoever could still answer has answered, and of a call that failed on the way up nothing stays. Whether it succeeded.
+    fn judge(&self, strike: Strike, played: &Played, before: &Inventory) -> bool {
         let dumb = match strike.act {
             Act::Kill(Victim::Both | Victim::Supervisor) => true,
             // There is but one way to say anything.
@@ -201,7 +203,7 @@ impl Place<'_> {
             Act::Kill(_) => self.volume.speaks == Speaks::Admin && played.struck,
         };
         if dumb {
-            return;
+            return false;
         }
         let answer = self.read(played).unwrap_or_else(|error| panic!("{error}"));
         if answer.status == "Failure" {
@@ -211,6 +213,7 @@ impl Place<'_> {
                 before.holds_but(|change| self.may_stay(change));
             }
         }
+        answer.status == "Success"
     }
 }
 
