@@ -15,6 +15,27 @@ const MOMENT: Duration = Duration::from_millis(500);
 /// How often it is looked for.
 const TICK: Duration = Duration::from_millis(5);
 
+/// How long what is on its way may take.
+const ON_ITS_WAY: Duration = Duration::from_secs(2);
+
+/// What is looked at, once it is the same twice, so long apart: what a driver has started may still be on its way to its
+/// program, or to its end.
+pub(super) fn at_rest<T: PartialEq>(
+    apart: Duration,
+    look: impl Fn() -> Result<T, Stopped>,
+) -> Result<T, Stopped> {
+    let end = Instant::now() + ON_ITS_WAY;
+    let mut before = look()?;
+    loop {
+        std::thread::sleep(apart);
+        let now = look()?;
+        if now == before || Instant::now() > end {
+            return Ok(now);
+        }
+        before = now;
+    }
+}
+
 /// Mounts, devices, processes, files: each for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Footprint(BTreeMap<Thing, String>);

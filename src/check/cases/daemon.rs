@@ -3,6 +3,7 @@
 use crate::check::answer::{Answer, Meant};
 use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::footprint::at_rest;
 use crate::check::staging::{is_mounted, make_directory};
 use crate::check::subject::{KUBELET_ROOT, Subject};
 use crate::kubelet::PodVolume;
@@ -131,18 +132,9 @@ impl Served {
     }
 }
 
-/// The processes once they are what they are going to be: a daemon may still be on its way to its program.
+/// The processes, when each is what it is going to be.
 pub(super) fn settled(subject: &Subject<'_>) -> Result<Vec<(i32, String)>, Stopped> {
-    let mut before = subject.inside.processes()?;
-    for _ in 0..ATTEMPTS {
-        std::thread::sleep(TICK * 2);
-        let now = subject.inside.processes()?;
-        if now == before {
-            break;
-        }
-        before = now;
-    }
-    Ok(before)
+    at_rest(TICK * 2, || Ok(subject.inside.processes()?))
 }
 
 fn fails(problem: impl Into<String>) -> Stopped {

@@ -3,6 +3,7 @@
 use super::{MOUNT_WORKS, NOT_MOUNTED, UNMOUNT_WORKS, blocked, removed};
 use crate::check::answer::Answer;
 use crate::check::evidence::{Played, Stopped};
+use crate::check::footprint::at_rest;
 use crate::check::subject::Subject;
 use crate::kubelet::{Blow, Moment, PodVolume, Point, Reader, Run, Strike, Trace, Whom};
 use crate::protocol::Verb;
@@ -54,7 +55,7 @@ impl Plan {
         let blank = Held::now(subject)?;
         follow(subject, Verb::Mount);
         let mount = subject.mount(&volume)?.or_blocked(MOUNT_WORKS)?;
-        let (layers, while_mounted) = (subject.layers(&volume)?, Held::at_rest(subject)?);
+        let (layers, while_mounted) = (subject.layers(&volume)?, at_rest(REST, || Held::now(subject))?);
         if layers == 0 {
             let problem = "it said Success, and the directory is no mount point";
             return Err(Stopped::Blocked(MOUNT_WORKS, Box::new(mount.evidence(problem))));
@@ -243,20 +244,6 @@ fn after_a_moment(
 struct Held([BTreeSet<String>; 3]);
 
 impl Held {
-    /// Once it stays as it is: what a driver has started may still be on its way to its program, or to its end.
-    fn at_rest(subject: &Subject<'_>) -> Result<Self, Stopped> {
-        let end = Instant::now() + LAST_WAIT;
-        let mut before = Self::now(subject)?;
-        loop {
-            std::thread::sleep(REST);
-            let now = Self::now(subject)?;
-            if now == before || Instant::now() > end {
-                return Ok(now);
-            }
-            before = now;
-        }
-    }
-
     fn now(subject: &Subject<'_>) -> Result<Self, Stopped> {
         let inside = subject.inside;
         let mounts = inside.mounts()?.into_iter();
