@@ -94,13 +94,9 @@ fn take_off_late(target: &TargetPath) -> Result<()> {
 
 /// What takes the step back once it is done; a step that failed leaves nothing.
 pub(super) fn or_take_back(target: &TargetPath, done: Result<()>) -> Result<Option<Undo>> {
-    match done.map_err(|error| (error, take_back(target))) {
+    match done {
         Ok(()) => Ok(Some(Undo::EndDaemon(target.clone()))),
-        Err((error, Ok(()))) => Err(error),
-        Err((error, Err(left))) => {
-            let residue = format!("a mount at {target} ({left:#})");
-            Err(Failure::from(error).with_residue(residue).into())
-        }
+        Err(error) => Err(Failure::after(error, take_back(target), format_args!("a mount at {target}"))),
     }
 }
 
