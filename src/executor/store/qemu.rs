@@ -21,7 +21,7 @@ use crate::sys::scope::Scope;
 use crate::sys::window::Window;
 use crate::sys::{below, disk_image, process, qmp};
 use anyhow::{Context, Result, bail};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde_json::{Value, json};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -236,7 +236,16 @@ fn is_unmade(image: &OwnedFd, format: ImageFormat) -> Result<bool> {
     Ok(is_empty || (format == ImageFormat::Qcow2 && disk_image::is_unmade(image.as_fd())?))
 }
 
+/// Locked: another node may be making it as well, and who fails empties it.
 fn make(image: &OwnedFd, format: ImageFormat, size: u64, at: &Site<'_>) -> Result<()> {
+    lock::wait(image.as_fd(), Hold::Alone, at.deadline, "waiting for who else makes the image")?;
+    let made = if is_unmade(image, format)? { make_alone(image, format, size, at) } else { Ok(()) };
+    // Whoever uses it has a lock of its own kind.
+    rustix::fs::flock(image, FlockOperation::Unlock)?;
+    made
+}
+
+fn make_alone(image: &OwnedFd, format: ImageFormat, size: u64, at: &Site<'_>) -> Result<()> {
     if format == ImageFormat::Raw {
         return rustix::fs::ftruncate(image, size).context("give it its size");
     }
