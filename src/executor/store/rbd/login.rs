@@ -101,7 +101,11 @@ impl<'a> Login<'a> {
         }
         let watchers = self.lend("rbd", at, |rbd| Ok(self.ask(rbd, at).unwrap_or_default()))?;
         let Some(first) = watchers.first() else { return Ok(()) };
-        let text = format!("image {} is open on another node, {first}: unmount it there", self.image.spec());
+        // The cluster drops the watch of a client that was killed, of this node perhaps, half a minute later.
+        let text = format!(
+            "image {} is open elsewhere, {first}: unmount it there, or wait half a minute for one that was killed",
+            self.image.spec()
+        );
         Err(Failure::new(Code::Busy, text).into())
     }
 

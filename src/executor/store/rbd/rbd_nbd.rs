@@ -16,6 +16,7 @@ use crate::sys::deadline::Deadline;
 use crate::sys::nbd::{Device, MODULE};
 use crate::sys::{kernel_module, process};
 use anyhow::{Context, Result};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -98,12 +99,12 @@ fn map(login: &Login<'_>, at: &Site<'_>, with: &With<'_>) -> Result<Device> {
     let patience = Duration::from_secs(login::patience(at));
     let claim = login.image.exclusive && !with.read_only;
     let mut mapped = serve(login, at, with, claim)?;
-    if matches!(&mapped, Err(words) if claim && words.contains(UNCLAIMABLE)) {
+    if matches!(&mapped, Err(end) if claim && end.words.contains(UNCLAIMABLE)) {
         mapped = serve(login, at, with, false)?;
     }
-    let device = mapped.map_err(|words| {
-        let explained = explain(&words, begun.elapsed() >= patience);
-        mapping(login, &format!("rbd-nbd: {}", or_nothing(&words)), explained)
+    let device = mapped.map_err(|end| {
+        let explained = end.explain(begun.elapsed() >= patience);
+        mapping(login, &format!("rbd-nbd: {}", or_nothing(&end.words)), explained)
     })?;
     if device.is_called(&nbd::backend(at)) {
         return Ok(device);
@@ -112,8 +113,14 @@ fn map(login: &Login<'_>, at: &Site<'_>, with: &With<'_>) -> Result<Device> {
     Err(Device::nameless())
 }
 
-/// The device, or the last words of a daemon that has ended.
-fn serve(login: &Login<'_>, at: &Site<'_>, with: &With<'_>, claim: bool) -> Result<Result<Device, String>> {
+/// How a daemon has ended.
+struct End {
+    was_killed: bool,
+    words: String,
+}
+
+/// The device, or how the daemon has ended.
+fn serve(login: &Login<'_>, at: &Site<'_>, with: &With<'_>, claim: bool) -> Result<Result<Device, End>> {
     let (name, spec) = (nbd::backend(at), login.image.spec());
     let patience = login.image.patience.to_string();
     let timeout = (login.image.patience > 0).then_some(["--io-timeout", &patience]);
@@ -126,10 +133,10 @@ fn serve(login: &Login<'_>, at: &Site<'_>, with: &With<'_>, claim: bool) -> Resu
             .args([&spec]);
         let mut daemon = program.launch(&qemu::scope(at))?;
         loop {
-            let ended = daemon.ended()?.is_some();
+            let ended = daemon.ended()?;
             let words = daemon.words();
-            if ended {
-                return Ok(Err(words));
+            if let Some(status) = ended {
+                return Ok(Err(End { was_killed: status.signal().is_some(), words }));
             }
             if let Some(device) = words.split("; ").find_map(|word| Device::at(Path::new(word))) {
                 return Ok(Ok(device));
@@ -144,21 +151,25 @@ fn or_nothing(words: &str) -> &str {
     if words.is_empty() { "without a word" } else { words }
 }
 
-/// What a daemon means by its last words, which are none if there is no such thing.
-fn explain(words: &str, is_late: bool) -> (Code, &'static str) {
-    let says = |text| words.contains(text);
-    if words.is_empty() {
-        ABSENT
-    } else if says("failed to fetch mon config") {
-        if is_late { SILENT } else { REFUSED }
-    } else if says("Operation not permitted") || says("Permission denied") {
-        REFUSED
-    } else if says("failed to acquire exclusive lock") {
-        KEPT
-    } else if says("unknown args") {
-        (Code::ToolMissing, "it is too old: install that of Ceph 16.2.5 or newer")
-    } else {
-        (Code::Internal, "check image, cluster and the kernel's log (dmesg)")
+impl End {
+    /// What a daemon means by its last words, which are none if there is no such thing.
+    fn explain(&self, is_late: bool) -> (Code, &'static str) {
+        let says = |text| self.words.contains(text);
+        if self.was_killed {
+            (Code::Internal, "it was killed: see the kernel's log (dmesg) for who did, or a lack of memory")
+        } else if self.words.is_empty() {
+            if is_late { SILENT } else { ABSENT }
+        } else if says("failed to fetch mon config") {
+            if is_late { SILENT } else { REFUSED }
+        } else if says("Operation not permitted") || says("Permission denied") {
+            REFUSED
+        } else if says("failed to acquire exclusive lock") {
+            KEPT
+        } else if says("unknown args") {
+            (Code::ToolMissing, "it is too old: install that of Ceph 16.2.5 or newer")
+        } else {
+            (Code::Internal, "check image, cluster and the kernel's log (dmesg)")
+        }
     }
 }
 
@@ -168,10 +179,13 @@ mod tests {
 
     #[test]
     fn last_words_are_understood() {
-        let of = |words| explain(words, false);
+        let end = |words: &str| End { was_killed: false, words: words.to_owned() };
+        let of = |words| end(words).explain(false);
         assert_eq!(of(""), ABSENT);
+        assert_eq!(end("").explain(true), SILENT);
+        assert_eq!(End { was_killed: true, ..end("") }.explain(false).0, Code::Internal);
         assert_eq!(of("failed to fetch mon config (--no-mon-config to skip)"), REFUSED);
-        assert_eq!(explain("failed to fetch mon config", true), SILENT);
+        assert_eq!(end("failed to fetch mon config").explain(true), SILENT);
         assert_eq!(of("failed to open image: (1) Operation not permitted"), REFUSED);
         assert_eq!(of("rbd-nbd: failed to acquire exclusive lock: (30) Read-only file system"), KEPT);
         assert_eq!(of("rbd-nbd: unknown args: --cookie").0, Code::ToolMissing);
