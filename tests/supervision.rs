@@ -153,23 +153,33 @@ fn what_a_killed_call_left_running_mounts_no_more() {
     node.is_clean();
 }
 
-/// The daemon of a command that came no further than to mount: whoever is deaf to SIGTERM leaves its mount dead.
+/// The daemon of a command that came no further than to mount: whoever is deaf to SIGTERM leaves its mount dead, and so does
+/// one that was killed with the call.
 #[test]
 fn what_a_killed_call_has_mounted_is_mounted_anew() {
     const NAME: &str = "what_a_killed_call_has_mounted_is_mounted_anew";
     if !Path::new("/usr/bin/bindfs").exists() || !Path::new("/dev/fuse").exists() {
         return skip(NAME, "needs bindfs and /dev/fuse");
     }
-    let serve = "mkdir -p \"$2/served\"; env --block-signal=TERM bindfs \"$2/served\" \"$1\"";
-    let script = format!("{serve}; if [ ! -e \"$2/again\" ]; then echo >\"$2/begun\"; exec sleep MARK; fi");
-    let Some(node) = Node::new(NAME, &script, None) else { return };
-    kill_mount(&node, || drop(node.left("begun")));
-    fs::write(node.file("again"), "").unwrap();
-    node.start("{}").finish().success();
-    fs::write(node.target.join("f"), "").unwrap();
-    assert!(node.file("served/f").exists());
-    node.unmount().finish().success();
-    node.is_clean();
+    for with_its_daemon in [false, true] {
+        let serve = "mkdir -p \"$2/served\"; env --block-signal=TERM bindfs \"$2/served\" \"$1\"";
+        let script =
+            format!("{serve}; if [ ! -e \"$2/again\" ]; then echo >\"$2/begun\"; exec sleep MARK; fi");
+        let Some(node) = Node::new(NAME, &script, None) else { return };
+        kill_mount(&node, || drop(node.left("begun")));
+        if with_its_daemon {
+            let served = node.file("served");
+            let daemons = || processes_with(served.to_str().unwrap());
+            daemons().into_iter().for_each(|daemon| send(daemon, Signal::SIGKILL));
+            eventually("the end of the daemon", || daemons().is_empty());
+        }
+        fs::write(node.file("again"), "").unwrap();
+        node.start("{}").finish().success();
+        fs::write(node.target.join("f"), "").unwrap();
+        assert!(node.file("served/f").exists());
+        node.unmount().finish().success();
+        node.is_clean();
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@
 
 use super::subject::{KUBELET_ROOT, Subject};
 use crate::sys::mount_table::Entry;
+use crate::sys::process;
 use crate::sys::sandbox::Inside;
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
@@ -45,10 +46,6 @@ const NOTES: &[&str] = &[
     "/var/cache",
     "/var/lib/nfs",
 ];
-
-/// What a node has one of, started by whoever is the first to need it.
-const SERVICES: &[&str] =
-    &["dmeventd", "iscsid", "lvmpolld", "multipathd", "rpc.idmapd", "rpc.statd", "rpcbind", "systemd-udevd"];
 
 /// Directories in which everybody has something: that one file in them stays does not excuse another.
 const EVERYBODYS: &[&str] = &[
@@ -231,7 +228,7 @@ pub(super) fn processes(inside: &Inside) -> Result<Vec<String>> {
     let is_service = |line: &str| {
         let program = line.split(' ').next().unwrap_or(line);
         let name = program.rsplit('/').next().unwrap_or(program);
-        SERVICES.contains(&name)
+        process::SERVICES.contains(&name)
     };
     let found = inside.processes()?.into_iter().filter(|(_, line)| !is_service(line));
     Ok(found.map(|(pid, line)| format!("{pid} ({line})")).collect())

@@ -133,7 +133,9 @@ pub fn execute(subject: &Subject<'_>, call: &Call, deadline: Deadline) -> Result
     let plan = driver::plan(subject.driver, call, subject.settings)?;
     subject.settings.policy.check(&plan)?;
     let lock = lock_path(call, &plan).map(|path| lock(path, call.verb(), &deadline)).transpose()?.flatten();
-    if let Some(target) = call.target().filter(|_| lock.as_ref().is_some_and(Lock::had_strays)) {
+    if let Call::Mount { target, .. } | Call::MountDevice { target, .. } = call
+        && lock.as_ref().is_some_and(Lock::is_after_a_killed_one)
+    {
         unmount::take_off_dead(target)?;
     }
     let record = Record::of(subject.driver.name(), call);
@@ -162,10 +164,17 @@ fn lock(path: PathBuf, verb: Verb, deadline: &Deadline) -> Result<Option<Lock>, 
         Ok(lock) => Ok(Some(lock)),
         Err(error) => {
             let failure = Failure::from(error);
-            let needed = !matches!(verb, Verb::Unmount | Verb::UnmountDevice | Verb::Attach | Verb::Detach)
-                || failure.code() == Code::Timeout;
-            if needed { Err(failure) } else { Ok(None) }
+            if can_go_without_lock(verb, failure.code()) { Ok(None) } else { Err(failure) }
         }
+    }
+}
+
+/// Never beside another call. What a killed one has left running holds up no unmount, and might undo an attachment.
+fn can_go_without_lock(verb: Verb, why_none: Code) -> bool {
+    match verb {
+        Verb::Unmount | Verb::UnmountDevice => why_none != Code::Timeout,
+        Verb::Attach | Verb::Detach => !matches!(why_none, Code::Timeout | Code::Busy),
+        _ => false,
     }
 }
 
@@ -184,6 +193,15 @@ fn remember(goal: &Goal, applied: Applied, record: Option<Record>, node: &Node<'
 mod tests {
     use super::*;
     use crate::protocol::TargetPath;
+
+    #[test]
+    fn nobody_attaches_beside_what_a_killed_call_left_running() {
+        let codes = [Code::Timeout, Code::Busy, Code::Internal];
+        let without = |verb| codes.map(|code| can_go_without_lock(verb, code));
+        assert_eq!(without(Verb::Unmount), [false, true, true]);
+        assert_eq!(without(Verb::Detach), [false, false, true]);
+        assert_eq!(without(Verb::Mount), [false; 3]);
+    }
 
     /// Performs by noting names; the step or undo of the given number fails.
     #[derive(Default)]

@@ -63,8 +63,8 @@ pub(super) fn take_off(place: &Place) -> Result<()> {
     peel(place, &Deadline::for_undo(PATIENCE))
 }
 
-/// Who served the mount of a killed call may have been among what that had left running. kubelet would mount again for
-/// ever, and never unmount.
+/// Who served the mount of a killed call may have been killed with it, or was among what it had left running. kubelet would
+/// mount again for ever, and never unmount.
 pub(super) fn take_off_dead(target: &TargetPath) -> Result<()> {
     let Some(place) = Place::open(target)? else { return Ok(()) };
     match place.look()? {
@@ -106,7 +106,7 @@ pub enum Worker {
 /// kernel already; an unmount whose worker merely died must not tear a living volume from its users. A mount
 /// with a record of another call belongs to that one, which succeeded, and is not taken for what a mount left.
 pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
-    let lock = || Lock::acquire(record::lock_path(target), &Deadline::for_undo(LOCK_PATIENCE));
+    let lock = || Lock::acquire_beside_strays(record::lock_path(target), &Deadline::for_undo(LOCK_PATIENCE));
     let _lock = (worker == Worker::Gone).then(lock).transpose()?;
     let is_another_s = |record: &Record| record.supervisor != process::supervisor();
     let others = Record::read(target).filter(is_another_s).map(|record| record.mount_id);

@@ -22,28 +22,53 @@ const LONGEST_NAME: usize = 64;
 pub struct Lock {
     file: OwnedFd,
     path: PathBuf,
-    had_strays: bool,
+    /// The holder before, if it was killed.
+    killed: Option<String>,
+    /// Whether the file is ours. Else it names that holder still, and stays when we let go.
+    owned: bool,
 }
 
 impl Lock {
-    /// Waits for the lock as long as the deadline allows.
+    /// Waits for the lock as long as the deadline allows, and ends what a killed holder has left running.
     pub fn acquire(path: PathBuf, deadline: &Deadline) -> Result<Self> {
+        let mut lock = Self::hold(path, deadline)?;
+        if let Some(name) = &lock.killed {
+            stray::end(name, deadline).with_context(|| format!("lock {}", lock.path.display()))?;
+        }
+        lock.own();
+        Ok(lock)
+    }
+
+    /// The same for who must not wait: what has been left running goes on, and the next holder ends it.
+    pub fn acquire_beside_strays(path: PathBuf, deadline: &Deadline) -> Result<Self> {
+        let mut lock = Self::hold(path, deadline)?;
+        if lock.killed.as_deref().is_none_or(|name| !stray::has_left(name)) {
+            lock.own();
+        }
+        Ok(lock)
+    }
+
+    fn hold(path: PathBuf, deadline: &Deadline) -> Result<Self> {
         loop {
             let file = open(&path).with_context(|| format!("lock {}", path.display()))?;
             wait(file.as_fd(), Hold::Alone, deadline, "waiting for another call on the same volume")?;
             if is_still_at(&file, &path) {
-                let had_strays =
-                    end_strays(file.as_fd(), deadline).with_context(|| format!("lock {}", path.display()))?;
-                // Where /run is full nobody knows whose strays to end; unmounting must work there, too.
-                let _ = rustix::io::pwrite(&file, stray::own_name().as_bytes(), 0);
-                return Ok(Self { file, path, had_strays });
+                let killed = holder(file.as_fd()).with_context(|| format!("read {}", path.display()))?;
+                return Ok(Self { file, path, killed, owned: false });
             }
         }
     }
 
-    /// Whether the holder before was killed and had left something running, which has been ended.
-    pub fn had_strays(&self) -> bool {
-        self.had_strays
+    /// Where /run is full nobody knows whose strays to end; unmounting must work there, too.
+    fn own(&mut self) {
+        let _ = fs::ftruncate(&self.file, 0);
+        let _ = rustix::io::pwrite(&self.file, stray::own_name().as_bytes(), 0);
+        self.owned = true;
+    }
+
+    /// Whether the holder before was killed.
+    pub fn is_after_a_killed_one(&self) -> bool {
+        self.killed.is_some()
     }
 }
 
@@ -56,8 +81,10 @@ impl AsFd for Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Still locked: nobody else can have put another file here.
-        let _ = fs::unlink(&self.path);
+        if self.owned {
+            // Still locked: nobody else can have put another file here.
+            let _ = fs::unlink(&self.path);
+        }
     }
 }
 
@@ -66,16 +93,11 @@ fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
     fs::openat(CWD, path, flags, Mode::from_raw_mode(0o600))
 }
 
-/// Ends what the holder has left running that did not come to remove its file; whether there was anything.
-fn end_strays(file: BorrowedFd<'_>, deadline: &Deadline) -> Result<bool> {
+/// Who did not come to remove the file.
+fn holder(file: BorrowedFd<'_>) -> rustix::io::Result<Option<String>> {
     let mut name = [0; LONGEST_NAME];
     let length = rustix::io::pread(file, &mut name[..], 0)?;
-    if length == 0 {
-        return Ok(false);
-    }
-    let had_some = stray::end(&String::from_utf8_lossy(&name[..length]), deadline)?;
-    fs::ftruncate(file, 0)?;
-    Ok(had_some)
+    Ok((length > 0).then(|| String::from_utf8_lossy(&name[..length]).into_owned()))
 }
 
 /// Whether the open file is the one at that path.
@@ -133,18 +155,41 @@ mod tests {
     fn ends_what_a_killed_holder_left_running_and_nobody_else() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
-        let started_by = |name: &str| {
-            let mut command = std::process::Command::new("/bin/sleep");
-            command.arg("60").env(stray::CALL, name).spawn().unwrap()
+        // The node's, whoever was the first to need it.
+        let service = dir.path().join("rpc.statd");
+        std::os::unix::fs::symlink("/bin/sleep", &service).unwrap();
+        let started_by = |name: &str, program: &Path| {
+            std::process::Command::new(program).arg("60").env(stray::CALL, name).spawn().unwrap()
         };
-        let (mut left, mut other) = (started_by("1-1"), started_by("1-10"));
+        let sleep = Path::new("/bin/sleep");
+        let (mut left, others) =
+            (started_by("1-1", sleep), [started_by("1-10", sleep), started_by("1-1", &service)]);
         std::fs::write(&path, "1-1").unwrap();
         let lock = Lock::acquire(path.clone(), &Deadline::after(Duration::from_secs(5))).unwrap();
-        assert!(lock.had_strays() && !left.wait().unwrap().success());
+        assert!(lock.is_after_a_killed_one() && !left.wait().unwrap().success());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), stray::own_name());
-        assert!(other.try_wait().unwrap().is_none());
-        other.kill().unwrap();
-        other.wait().unwrap();
+        for mut other in others {
+            assert!(other.try_wait().unwrap().is_none());
+            other.kill().unwrap();
+            other.wait().unwrap();
+        }
         drop(lock);
+    }
+
+    #[test]
+    fn who_must_not_wait_leaves_it_to_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let beside = || Lock::acquire_beside_strays(path.clone(), &Deadline::after(Duration::from_secs(5)));
+        let mut left =
+            std::process::Command::new("/bin/sleep").arg("60").env(stray::CALL, "2-2").spawn().unwrap();
+        std::fs::write(&path, "2-2").unwrap();
+        drop(beside().unwrap());
+        assert!(left.try_wait().unwrap().is_none());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "2-2");
+        left.kill().unwrap();
+        left.wait().unwrap();
+        drop(beside().unwrap());
+        assert!(!path.exists());
     }
 }

@@ -11,11 +11,13 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read};
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::geteuid;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -138,10 +140,10 @@ pub fn namespace() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }
 
-/// Those alive and those not yet reaped.
+/// Those alive and those not yet reaped, but for the node's services.
 fn children() -> Vec<Pid> {
     let us = std::process::id();
-    all().filter(|pid| parent_of(*pid) == Some(us)).map(Pid::from_raw).collect()
+    all().filter(|pid| parent_of(*pid) == Some(us) && !is_service(*pid)).map(Pid::from_raw).collect()
 }
 
 /// The numbers of all processes; none without /proc.
@@ -194,19 +196,35 @@ pub fn in_group_of(pid: u32, file: &Path) -> Vec<u32> {
     pids.lines().filter_map(|line| line.parse().ok()).filter(|other| *other != pid).filter(has_open).collect()
 }
 
+/// What a node has one of, for all who need it, started by whoever is the first to.
+pub const SERVICES: &[&str] =
+    &["dmeventd", "iscsid", "lvmpolld", "multipathd", "rpc.idmapd", "rpc.statd", "rpcbind", "systemd-udevd"];
+
+/// Whether it is one of these: not ours to end, whoever has started it.
+pub(super) fn is_service(pid: i32) -> bool {
+    name(pid).is_some_and(|name| SERVICES.contains(&&*name))
+}
+
+/// What the kernel calls it: 15 bytes of its program's name.
+pub(super) fn name(pid: i32) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
 /// Whether it has ended and its parent has not asked for it.
 pub fn is_zombie(pid: i32) -> bool {
     stat_field(pid, 3) == Some('Z')
 }
 
-/// Those that run a program of this name, of which the kernel knows 15 bytes, and have this among their words.
-pub fn running(name: &str, word: &str) -> Vec<i32> {
-    let name = name.get(..15).unwrap_or(name);
-    let is_called = |pid: &i32| {
-        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
+/// Those of our own user that run a program of this name and have this among their words. Somebody else's may call itself
+/// anything.
+pub fn running(program: &str, word: &str) -> Vec<i32> {
+    let program = program.get(..15).unwrap_or(program);
+    let is_ours = |pid: &i32| {
+        std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|its| its.uid() == geteuid().as_raw())
     };
     all()
-        .filter(is_called)
+        .filter(|pid| name(*pid).is_some_and(|name| name == program) && is_ours(pid))
         .filter(|pid| !is_zombie(*pid) && command_line(*pid).is_some_and(|line| line.contains(word)))
         .collect()
 }
@@ -230,8 +248,7 @@ pub fn command_line(pid: i32) -> Option<String> {
     if !line.trim().is_empty() {
         return Some(line.trim_end().to_owned());
     }
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    Some(format!("[{}]", name.trim_end()))
+    Some(format!("[{}]", name(pid)?))
 }
 
 /// The words of a process that is just about to execute something else, once they are as wanted: the kernel tells of

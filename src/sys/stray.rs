@@ -8,7 +8,7 @@
 //! processes looked through.
 
 use super::deadline::Deadline;
-use super::process;
+use super::{process, users};
 use crate::failure::{Code, Failure};
 use anyhow::Result;
 use rustix::process::{Signal, getpid};
@@ -33,13 +33,17 @@ pub(super) fn own_name() -> String {
     format!("{own}-{}", process::started(own).unwrap_or_default())
 }
 
-/// Ends all that the process of this name, which is gone, has left running; whether there was anything. Comes back once it
-/// has ended.
-pub(super) fn end(name: &str, deadline: &Deadline) -> Result<bool> {
+/// Whether anything runs that the process of this name, which is gone, has left.
+pub(super) fn has_left(name: &str) -> bool {
+    !left_by(name).is_empty()
+}
+
+/// Ends it. Comes back once it has ended.
+pub(super) fn end(name: &str, deadline: &Deadline) -> Result<()> {
     let (start, mut asked) = (Instant::now(), BTreeSet::new());
     loop {
         let left = left_by(name);
-        let Some(first) = left.first() else { return Ok(!asked.is_empty()) };
+        let Some(first) = left.first() else { return Ok(()) };
         for pid in &left {
             if start.elapsed() >= GRACE {
                 process::end(*pid);
@@ -48,9 +52,9 @@ pub(super) fn end(name: &str, deadline: &Deadline) -> Result<bool> {
             }
         }
         if start.elapsed() >= PATIENCE {
-            let what = process::command_line(*first).unwrap_or_default();
             let text = format!(
-                "process {first} of a call that was killed cannot be ended ({what}): kubelet tries again"
+                "{} of a call that was killed cannot be ended: kubelet tries again",
+                users::describe(*first)
             );
             return Err(Failure::new(Code::Busy, text).into());
         }
@@ -65,5 +69,5 @@ fn left_by(name: &str) -> Vec<i32> {
         std::fs::read(format!("/proc/{pid}/environ"))
             .is_ok_and(|words| words.split(|byte| *byte == 0).any(|each| each == word.as_bytes()))
     };
-    process::all().filter(has_it).collect()
+    process::all().filter(|pid| has_it(pid) && !process::is_service(*pid)).collect()
 }

@@ -21,9 +21,9 @@ fn uses(pid: i32, target: &Path) -> bool {
         || files.into_iter().any(below)
 }
 
-fn describe(pid: i32) -> String {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    format!("{} (pid {pid})", name.trim())
+/// By its name alone: among its words may be a secret.
+pub(super) fn describe(pid: i32) -> String {
+    format!("{} (pid {pid})", process::name(pid).unwrap_or_default())
 }
 
 #[cfg(test)]
