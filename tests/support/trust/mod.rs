@@ -28,7 +28,7 @@ pub(crate) use endurance::endures;
 pub(crate) use inventory::{Inventory, groups};
 pub(crate) use points::{crash, faults};
 pub(crate) use races::races;
-pub(crate) use report::{Dice, Report, is_full, sample_of, seed};
+pub(crate) use report::{Dice, Report, is_full, is_wanted, sample_of, seed};
 pub(crate) use tracer::{CAN_FAIL, Role, Strike, play};
 
 use serde_json::Value;
@@ -197,18 +197,9 @@ impl<'a> Volume<'a> {
     /// number in the long form.
     #[track_caller]
     pub(crate) fn withstands(&self, cycles: [usize; 2]) {
-        let kinds: [(&str, &dyn Fn()); 4] = [
-            ("crash", &|| crash(self)),
-            ("fault", &|| faults(self)),
-            ("race", &|| races(self)),
-            ("endurance", &|| endures(self, cycles)),
-        ];
-        let wanted = std::env::var("FLEXVOL_KIND").ok();
-        let failed = kinds
-            .iter()
-            .filter(|(kind, _)| wanted.as_ref().is_none_or(|wanted| wanted == kind))
-            .filter(|(_, run)| catch_unwind(AssertUnwindSafe(run)).is_err())
-            .count();
+        let kinds: [&dyn Fn(); 4] =
+            [&|| crash(self), &|| faults(self), &|| races(self), &|| endures(self, cycles)];
+        let failed = kinds.iter().filter(|run| catch_unwind(AssertUnwindSafe(run)).is_err()).count();
         assert_eq!(failed, 0, "{}: kinds of misfortune that it does not withstand", self.name);
     }
 

@@ -1,7 +1,7 @@
 //! Killed, or failing, at any system call.
 
 use super::tracer::{Act, CAN_FAIL, Played, Role, Strike, Victim, play};
-use super::{Answer, Dice, Inventory, Report, Rung, Speaks, Volume, Whole, is_full, sample_of};
+use super::{Answer, Dice, Inventory, Report, Rung, Speaks, Volume, Whole, is_full, is_wanted, sample_of};
 use flexvol::plugin_dir::fingerprint::Fingerprint;
 use flexvol::protocol::DriverName;
 use flexvol::settings::Settings;
@@ -55,6 +55,9 @@ const OF_PROGRAMS: usize = 300;
 /// Kills each call of the volume at its points, and goes on as kubelet does.
 #[track_caller]
 pub(crate) fn crash(volume: &Volume<'_>) {
+    if !is_wanted("crash") {
+        return;
+    }
     for place in places(volume) {
         let (baseline, calls) = place.count(volume.programs);
         let strikes = crash_strikes(&calls, volume.whole);
@@ -65,6 +68,9 @@ pub(crate) fn crash(volume: &Volume<'_>) {
 /// Lets each system call of each call of the volume fail.
 #[track_caller]
 pub(crate) fn faults(volume: &Volume<'_>) {
+    if !is_wanted("fault") {
+        return;
+    }
     if !CAN_FAIL {
         return println!("SKIP faults::{}: only on x86_64 is known how", volume.name);
     }

@@ -1,6 +1,6 @@
 //! Calls for one target at the same time.
 
-use super::{Report, Rung, Volume, is_full};
+use super::{Report, Rung, Volume, is_full, is_wanted};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How often each pair is played.
@@ -10,6 +10,9 @@ const LONG_ROUNDS: usize = 500;
 /// Two of the same call, and a call and its opposite, at the same moment; each answers well, and the next calls work.
 #[track_caller]
 pub(crate) fn races(volume: &Volume<'_>) {
+    if !is_wanted("race") {
+        return;
+    }
     let (last, first) = (volume.up.last().unwrap(), volume.down.first().unwrap());
     let down = || volume.raise(1);
     let up = || volume.raise(0);

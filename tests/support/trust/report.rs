@@ -12,6 +12,11 @@ pub(crate) fn is_full() -> bool {
     std::env::var_os("FULL").is_some()
 }
 
+/// Whether this kind shall be tried, one of `crash`, `fault`, `race` and `endurance`.
+pub(crate) fn is_wanted(kind: &str) -> bool {
+    std::env::var_os("FLEXVOL_KIND").is_none_or(|wanted| wanted == kind)
+}
+
 pub(crate) fn seed() -> u64 {
     std::env::var("FLEXVOL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(SEED)
 }
