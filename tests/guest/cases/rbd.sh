@@ -73,7 +73,7 @@ echo "$@" >/tmp/rbd-words
 echo '{"watchers":[{"address":"10.7.7.7:0/1","client":1,"cookie":1}]}'
 PROGRAM
 chmod +x /usr/bin/rbd
-says "guest: rbd: who watches is named" '*"Failure"*another node, 10.7.7.7:0/1*' set_up one rbd "$(image plain),$ceph_secret"
+says "guest: rbd: who watches is named" '*"Failure"*open elsewhere, 10.7.7.7:0/1*' set_up one rbd "$(image plain),$ceph_secret"
 says "guest: rbd: the program was not told the key" '*--id user *status*' cat /tmp/rbd-words
 says "guest: rbd: not at all" '' grep -F "$ceph_key" /tmp/rbd-words
 says "guest: rbd: who only reads may" "$ok" set_up one rbd "$(image plain),$ceph_secret"',"kubernetes.io/readwrite":"ro"'
