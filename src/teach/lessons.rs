@@ -79,11 +79,21 @@ const FIRST: &[Lesson] = &[
         next: PROBE,
     },
     Lesson {
+        id: "attached-elsewhere",
+        sign: Kubelet(&[
+            "multi-attach error",
+            "volume is already exclusively attached",
+            "volume is already used by…pod(s)",
+        ]),
+        cause: "another node still has the volume attached, and it goes to one at a time: a pod there uses it, or that node is down and could not detach it",
+        mend: "delete the pod that uses it there (a Deployment needs strategy Recreate), and wait until that node has detached it; of a node that is surely off, add the taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute or delete its Node",
+        next: "kubectl get pods --all-namespaces -o wide",
+    },
+    Lesson {
         id: "not-attached",
         sign: Kubelet(&[
             "volume not attached according to node status",
             "volume has not been added to the list of volumesinuse",
-            "multi-attach error",
         ]),
         cause: "the driver says that its volumes are attached (attach: true, also if it says nothing), so kube-controller-manager has to attach them first, and has not",
         mend: "install the driver where kube-controller-manager looks, too (--flex-volume-plugin-dir); if it has nothing to attach, let init answer attach: false",

@@ -94,6 +94,12 @@ const TEXTS: &[(&str, &str)] = &[
     ),
     ("Volume not attached according to node status for volume \"pv\"", "not-attached"),
     (
+        r#"Multi-Attach error for volume "pv" Volume is already exclusively attached to one node and can't be attached to another"#,
+        "attached-elsewhere",
+    ),
+    (r#"Multi-Attach error for volume "pv" Volume is already used by pod(s) web-0"#, "attached-elsewhere"),
+    ("Volume is already used by 2 pod(s) in different namespaces", "attached-elsewhere"),
+    (
         "FlexVolume: driver bug: /p/v~d/d: exec error (exit status 1) but no error in response.",
         "exit-after-success",
     ),
