@@ -60,6 +60,13 @@ const FIRST: &[Lesson] = &[
         next: DOCTOR,
     },
     Lesson {
+        id: "object-not-read",
+        sign: Kubelet(&["failed to sync secret cache", "failed to sync configmap cache"]),
+        cause: "kubelet did not get a Secret or ConfigMap of the pod from the API server in time; no driver was called for that",
+        mend: "check that it exists in the pod's namespace, that this node reaches the API server, and that kubelet may read it (its log says forbidden if not); after a restart of kubelet it passes: kubelet tries again by itself",
+        next: "kubectl get secrets,configmaps --namespace NAMESPACE",
+    },
+    Lesson {
         id: "secret-type",
         sign: Kubelet(&[
             "cannot get secret of type",

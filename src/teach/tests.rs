@@ -79,6 +79,14 @@ const TEXTS: &[(&str, &str)] = &[
         "waited-too-long",
     ),
     (
+        r#"MountVolume.SetUp failed for volume "key" : failed to sync secret cache: timed out waiting for the condition"#,
+        "object-not-read",
+    ),
+    (
+        r#"MountVolume.SetUp failed for volume "conf" : failed to sync configmap cache: timed out waiting for the condition"#,
+        "object-not-read",
+    ),
+    (
         "Error: fork/exec /usr/libexec/kubernetes/kubelet-plugins/volume/exec/v~d/d: permission denied",
         "exec-denied",
     ),
