@@ -10,7 +10,7 @@ const DOCTOR: &str = "sudo flexvol doctor";
 const PROBE: &str = "sudo flexvol probe";
 const STATUS: &str = "sudo flexvol status";
 const LOGS: &str = "sudo flexvol logs --failed";
-const CALL: &str = "sudo flexvol call VENDOR/DRIVER init";
+pub(super) const CALL: &str = "sudo flexvol call VENDOR/DRIVER init";
 const VALIDATE: &str = "flexvol validate -f FILE";
 
 /// A driver answered Failure with words that only its author knows.
@@ -28,7 +28,7 @@ pub const WORDLESS: Lesson = Lesson {
     sign: Kubelet(&[]),
     cause: "the driver refused and does not say why",
     mend: "call it by hand with the same options and look at what it prints, or ask its author for a \"message\"",
-    next: "sudo flexvol call VENDOR/DRIVER mount /mnt -o KEY=VALUE",
+    next: CALL,
 };
 
 /// The kernel refuses a mount to a process without the one capability that it needs.
