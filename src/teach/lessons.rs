@@ -107,6 +107,16 @@ const FIRST: &[Lesson] = &[
         next: PROBE,
     },
     Lesson {
+        id: "mount-options",
+        sign: Kubelet(&[
+            "mountoptionsupport check failed",
+            "mount options are not supported for this volume type",
+        ]),
+        cause: "the PV has mountOptions (spec.mountOptions, the annotation volume.beta.kubernetes.io/mount-options, or from its StorageClass), which kubelet refuses for every FlexVolume before it calls a driver",
+        mend: "take them out of the PV, and put them into flexVolume.options as the driver wants them (flexvol explain DRIVER)",
+        next: VALIDATE,
+    },
+    Lesson {
         id: "orphaned-pod",
         sign: Kubelet(&["orphaned pod…volume", "volume paths are still present", "orphaned pod"]),
         cause: "the pod is gone, and in its directory a volume is still mounted or files were left, which kubelet does not dare to delete",

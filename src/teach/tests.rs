@@ -115,6 +115,10 @@ const TEXTS: &[(&str, &str)] = &[
         r#"Failed to unmarshal output for command: mount, output: "", error: unexpected end of JSON input"#,
         "no-output",
     ),
+    (
+        r#"MountVolume.MountOptionSupport check failed for volume "web" : Mount options are not supported for this volume type"#,
+        "mount-options",
+    ),
     ("Volume not attached according to node status for volume \"pv\"", "not-attached"),
     (
         r#"Multi-Attach error for volume "pv" Volume is already exclusively attached to one node and can't be attached to another"#,

@@ -19,6 +19,7 @@ pub struct Wrapped<'a> {
 /// What kubelet calls an operation, and which verb it is.
 const OPERATIONS: &[(&str, Verb)] = &[
     ("MountVolume.SetUp failed for volume", Verb::Mount),
+    ("MountVolume.MountOptionSupport check failed for volume", Verb::Mount),
     ("MountVolume.MountDevice failed for volume", Verb::MountDevice),
     ("MountVolume.WaitForAttach failed for volume", Verb::WaitForAttach),
     ("MountVolume.NodeExpandVolume failed for volume", Verb::ExpandFs),
