@@ -236,6 +236,22 @@ fn a_call_that_failed_is_explained() {
     assert_eq!(node.first("the server refuses user and password", "Secret's username"), "call-failed");
 }
 
+#[test]
+fn the_words_of_a_call_that_failed_are_whole_and_no_cause_is_a_mend() {
+    let Some(node) = Sick::new("the_words_of_a_call_that_failed_are_whole_and_no_cause_is_a_mend") else {
+        return;
+    };
+    let target = node.target("example~nfs", "data");
+    let words = r#"option "server": "127.0.0.1:/x" is neither a host name nor an address"#;
+    fs::create_dir_all("/run/flexvol/log").unwrap();
+    let line = serde_json::json!({
+        "time": "2026-11-21T00:00:00.000Z", "driver": "example~nfs", "verb": "mount", "target": target,
+        "outcome": "Failure", "message": words, "tookMs": 3, "pid": 7
+    });
+    fs::write("/run/flexvol/log/drivers.jsonl", format!("{line}\n")).unwrap();
+    assert_eq!(node.first(words, "do what these words say"), "call-failed");
+}
+
 /// Loop devices are the machine's: this one is let go whatever happens.
 struct Forgotten(PathBuf);
 
