@@ -252,6 +252,15 @@ fn the_words_of_a_call_that_failed_are_whole_and_no_cause_is_a_mend() {
     assert_eq!(node.first(words, "do what these words say"), "call-failed");
 }
 
+#[test]
+fn a_log_that_is_not_there_is_wrong_usage() {
+    let Some(node) = Sick::new("a_log_that_is_not_there_is_wrong_usage") else { return };
+    fs::remove_file(node.site.path("kubelet.log")).unwrap();
+    let said = node.doctor(&["--check", "kubelet-log"]);
+    assert_eq!(said.status, 2, "{said:?}");
+    assert!(said.err.contains("--kubelet-log") && said.err.contains("No such file"), "{said:?}");
+}
+
 /// Loop devices are the machine's: this one is let go whatever happens.
 struct Forgotten(PathBuf);
 
@@ -301,6 +310,7 @@ fn what_was_left_behind_is_found_and_removed() {
 fn a_check_that_cannot_look_says_so_and_the_others_go_on() {
     let Some(node) = Sick::new("a_check_that_cannot_look_says_so_and_the_others_go_on") else { return };
     fs::remove_file(node.site.path("kubelet.log")).unwrap();
+    fs::create_dir(node.site.path("kubelet.log")).unwrap();
     node.site.driver("example~noisy", "init) echo x;;");
     let said = node.doctor(&[]);
     assert!(said.out.contains("unable   kubelet-log") && said.out.contains("driver-fails"), "{}", said.out);

@@ -49,7 +49,7 @@ pub(super) struct Doctor {
     #[arg(long, value_name = "DIR")]
     kubelet_root: Vec<PathBuf>,
     /// kubelet's log [default: /var/log/kubelet.log, or the journal of the last hour]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = there)]
     kubelet_log: Option<PathBuf>,
     /// Execute no driver
     #[arg(long)]
@@ -126,6 +126,15 @@ impl Doctor {
             Mended { id: finding.id.clone(), does: repair.to_string(), result }
         };
         repairs.map(mend).collect()
+    }
+}
+
+/// A file that the admin names is there, or misspelt.
+fn there(path: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(path);
+    match path.metadata() {
+        Ok(_) => Ok(path),
+        Err(error) => Err(format!("{error}: name a file, or leave it out")),
     }
 }
 
