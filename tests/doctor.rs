@@ -253,6 +253,23 @@ fn the_words_of_a_call_that_failed_are_whole_and_no_cause_is_a_mend() {
 }
 
 #[test]
+fn what_cannot_be_mended_from_here_is_said_when_asked_for() {
+    let Some(node) = Sick::new("what_cannot_be_mended_from_here_is_said_when_asked_for") else { return };
+    node.site.driver("example~noisy", "init) echo x;;");
+    for repair in ["--repair", "--repair=now"] {
+        let said = node.doctor(&["--check", "drivers", repair]);
+        assert!(
+            said.out.ends_with("; none of it can be mended from here: do what each mend says\n"),
+            "{said:?}"
+        );
+    }
+    node.site.driver("example~noisy", GOOD);
+    let said = node.doctor(&["--check", "drivers", "--repair"]).good();
+    assert!(said.out.ends_with("; there is nothing to mend\n"), "{said:?}");
+    assert!(node.doctor(&["--check", "drivers"]).out.ends_with(" s\n"), "nobody asked");
+}
+
+#[test]
 fn a_log_that_is_not_there_is_wrong_usage() {
     let Some(node) = Sick::new("a_log_that_is_not_there_is_wrong_usage") else { return };
     fs::remove_file(node.site.path("kubelet.log")).unwrap();
