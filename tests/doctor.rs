@@ -236,6 +236,48 @@ fn a_call_that_failed_is_explained() {
     assert_eq!(node.first("the server refuses user and password", "Secret's username"), "call-failed");
 }
 
+#[test]
+fn the_words_of_a_call_that_failed_are_whole_and_no_cause_is_a_mend() {
+    let Some(node) = Sick::new("the_words_of_a_call_that_failed_are_whole_and_no_cause_is_a_mend") else {
+        return;
+    };
+    let target = node.target("example~nfs", "data");
+    let words = r#"option "server": "127.0.0.1:/x" is neither a host name nor an address"#;
+    fs::create_dir_all("/run/flexvol/log").unwrap();
+    let line = serde_json::json!({
+        "time": "2026-11-21T00:00:00.000Z", "driver": "example~nfs", "verb": "mount", "target": target,
+        "outcome": "Failure", "message": words, "tookMs": 3, "pid": 7
+    });
+    fs::write("/run/flexvol/log/drivers.jsonl", format!("{line}\n")).unwrap();
+    assert_eq!(node.first(words, "do what these words say"), "call-failed");
+}
+
+#[test]
+fn what_cannot_be_mended_from_here_is_said_when_asked_for() {
+    let Some(node) = Sick::new("what_cannot_be_mended_from_here_is_said_when_asked_for") else { return };
+    node.site.driver("example~noisy", "init) echo x;;");
+    for repair in ["--repair", "--repair=now"] {
+        let said = node.doctor(&["--check", "drivers", repair]);
+        assert!(
+            said.out.ends_with("; none of it can be mended from here: do what each mend says\n"),
+            "{said:?}"
+        );
+    }
+    node.site.driver("example~noisy", GOOD);
+    let said = node.doctor(&["--check", "drivers", "--repair"]).good();
+    assert!(said.out.ends_with("; there is nothing to mend\n"), "{said:?}");
+    assert!(node.doctor(&["--check", "drivers"]).out.ends_with(" s\n"), "nobody asked");
+}
+
+#[test]
+fn a_log_that_is_not_there_is_wrong_usage() {
+    let Some(node) = Sick::new("a_log_that_is_not_there_is_wrong_usage") else { return };
+    fs::remove_file(node.site.path("kubelet.log")).unwrap();
+    let said = node.doctor(&["--check", "kubelet-log"]);
+    assert_eq!(said.status, 2, "{said:?}");
+    assert!(said.err.contains("--kubelet-log") && said.err.contains("No such file"), "{said:?}");
+}
+
 /// Loop devices are the machine's: this one is let go whatever happens.
 struct Forgotten(PathBuf);
 
@@ -285,6 +327,7 @@ fn what_was_left_behind_is_found_and_removed() {
 fn a_check_that_cannot_look_says_so_and_the_others_go_on() {
     let Some(node) = Sick::new("a_check_that_cannot_look_says_so_and_the_others_go_on") else { return };
     fs::remove_file(node.site.path("kubelet.log")).unwrap();
+    fs::create_dir(node.site.path("kubelet.log")).unwrap();
     node.site.driver("example~noisy", "init) echo x;;");
     let said = node.doctor(&[]);
     assert!(said.out.contains("unable   kubelet-log") && said.out.contains("driver-fails"), "{}", said.out);

@@ -63,6 +63,14 @@ fn every_volume_is_shown_with_its_health() {
     assert!(text.ends_with("1 alive, 1 dead, 1 hung, 1 not mounted\n"), "{text}");
     let one = site.flexvol(&[&line[..], &["--volume", "well", "--pod", "7", "--driver", "cifs"]].concat());
     assert!(one.status == 0 && one.out.ends_with("1 alive\n"), "{one:?}");
+    let others = "4 flex volumes on this node, and none matches --pod, --volume and --driver: sudo flexvol status shows all\n";
+    for filter in [["--pod", "nosuch"], ["--volume", "nosuch"], ["--driver", "no/such"]] {
+        let none = site.flexvol(&[&line[..], &filter].concat()).good();
+        assert_eq!(none.out, others, "{filter:?}");
+    }
+    let empty = ["status", "--kubelet-root", "plugins", "--pod", "nosuch"];
+    let none = site.flexvol(&empty).good().out;
+    assert!(none.starts_with("no flex volume is on this node: ") && none.ends_with(" runs here\n"), "{none}");
     nix::mount::umount(&target("well")).unwrap();
 }
 

@@ -49,7 +49,7 @@ pub(super) struct Doctor {
     #[arg(long, value_name = "DIR")]
     kubelet_root: Vec<PathBuf>,
     /// kubelet's log [default: /var/log/kubelet.log, or the journal of the last hour]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = there)]
     kubelet_log: Option<PathBuf>,
     /// Execute no driver
     #[arg(long)]
@@ -91,7 +91,8 @@ impl Doctor {
         } else {
             show(&examined, screen)?;
             mended.iter().try_for_each(|each| show_mended(each, screen))?;
-            summary(&examined, screen)?;
+            let hint = self.repair.filter(|_| mended.is_empty()).map(|_| nothing_to_do(&examined));
+            summary(&examined, hint, screen)?;
         }
         let wrong = doctor::in_order(&examined).iter().any(|finding| finding.severity != Severity::Note);
         Ok(if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -126,6 +127,15 @@ impl Doctor {
             Mended { id: finding.id.clone(), does: repair.to_string(), result }
         };
         repairs.map(mend).collect()
+    }
+}
+
+/// A file that the admin names is there, or misspelt.
+fn there(path: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(path);
+    match path.metadata() {
+        Ok(_) => Ok(path),
+        Err(error) => Err(format!("{error}: name a file, or leave it out")),
     }
 }
 
@@ -171,7 +181,17 @@ fn show_mended(mended: &Mended, screen: &mut Screen) -> Result<()> {
     screen.line(&line)
 }
 
-fn summary(examined: &[Examined], screen: &mut Screen) -> Result<()> {
+/// Why `--repair` has nothing to do.
+fn nothing_to_do(examined: &[Examined]) -> &'static str {
+    if doctor::in_order(examined).is_empty() {
+        "; there is nothing to mend"
+    } else {
+        "; none of it can be mended from here: do what each mend says"
+    }
+}
+
+/// The last line: how many there are, and `hint`, or what can be mended.
+fn summary(examined: &[Examined], hint: Option<&str>, screen: &mut Screen) -> Result<()> {
     let findings = doctor::in_order(examined);
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
     let (errors, warnings, notes) = (count(Severity::Error), count(Severity::Warning), count(Severity::Note));
@@ -186,12 +206,11 @@ fn summary(examined: &[Examined], screen: &mut Screen) -> Result<()> {
         counted(examined.len(), "check")
     );
     let line = screen.paint(tone, &line);
-    let hint = if repairs > 0 {
-        format!("; --repair=now mends {repairs} of them, --repair says how")
-    } else {
-        String::new()
+    let repairs = match repairs {
+        0 => String::new(),
+        _ => format!("; --repair=now mends {repairs} of them, --repair says how"),
     };
-    screen.line(&format!("{line}{hint}"))
+    screen.line(&format!("{line}{}", hint.unwrap_or(&repairs)))
 }
 
 fn as_json(examined: &[Examined], mended: &[Mended]) -> Value {

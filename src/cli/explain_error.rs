@@ -63,7 +63,7 @@ fn show(explained: &Explained, screen: &mut Screen) -> Result<()> {
     }
     fact(screen, "cause", Some(Tone::Bad), explained.lesson.cause)?;
     fact(screen, "mend", Some(Tone::Good), explained.lesson.mend)?;
-    screen.line(&format!("{:<NAMES$} {}", "next", explained.lesson.next))
+    screen.line(&format!("{:<NAMES$} {}", "next", explained.next()))
 }
 
 /// One name and its text, broken between words.
@@ -77,13 +77,13 @@ fn fact(screen: &mut Screen, name: &str, tone: Option<Tone>, text: &str) -> Resu
 fn as_json(explained: Option<&Explained>) -> Value {
     match explained {
         None => json!({"understood": false}),
-        Some(Explained { did, lesson }) => json!({
+        Some(explained) => json!({
             "understood": true,
-            "id": lesson.id,
-            "kubelet": did,
-            "cause": lesson.cause,
-            "mend": lesson.mend,
-            "next": lesson.next,
+            "id": explained.lesson.id,
+            "kubelet": explained.did,
+            "cause": explained.lesson.cause,
+            "mend": explained.lesson.mend,
+            "next": explained.next(),
         }),
     }
 }

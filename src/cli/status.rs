@@ -1,7 +1,7 @@
 //! `flexvol status`.
 
 use super::probing::printable;
-use super::screen::{Screen, Tone};
+use super::screen::{Screen, Tone, counted};
 use super::which_volumes::{WhichVolumes, asked_for};
 use crate::driver_log;
 use crate::inventory::{self, Volume};
@@ -52,34 +52,42 @@ pub(super) struct Status {
     watch: Option<u16>,
 }
 
+/// What was found.
+struct Seen {
+    /// Those that are asked for.
+    volumes: Vec<Volume>,
+    /// How many there are besides.
+    others: usize,
+}
+
 impl Status {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
         signal::install()?;
-        let mut volumes = self.look()?;
+        let mut seen = self.look()?;
         let Some(seconds) = self.watch else {
-            show(&volumes, screen)?;
-            return Ok(verdict(&volumes));
+            show(&seen, screen)?;
+            return Ok(verdict(&seen.volumes));
         };
         while !signal::interrupted() {
             if screen.wants_json() {
-                screen.line(&as_json(&volumes).to_string())?;
+                screen.line(&as_json(&seen.volumes).to_string())?;
             } else {
                 if screen.is_terminal() {
                     screen.text("\x1b[H\x1b[2J")?;
                 }
                 screen.line(&driver_log::now())?;
-                show(&volumes, screen)?;
+                show(&seen, screen)?;
             }
             rest(Duration::from_secs(seconds.into()));
-            volumes = self.look()?;
+            seen = self.look()?;
         }
-        Ok(verdict(&volumes))
+        Ok(verdict(&seen.volumes))
     }
 
-    fn look(&self) -> Result<Vec<Volume>> {
-        let mut volumes = inventory::volumes(&self.kubelet_root, Duration::from_secs(self.patience.into()))?;
-        volumes.retain(|volume| self.wants(volume));
-        Ok(volumes)
+    fn look(&self) -> Result<Seen> {
+        let volumes = inventory::volumes(&self.kubelet_root, Duration::from_secs(self.patience.into()))?;
+        let (volumes, others): (Vec<_>, Vec<_>) = volumes.into_iter().partition(|volume| self.wants(volume));
+        Ok(Seen { volumes, others: others.len() })
     }
 
     fn wants(&self, volume: &Volume) -> bool {
@@ -103,12 +111,12 @@ fn verdict(volumes: &[Volume]) -> ExitCode {
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn show(volumes: &[Volume], screen: &mut Screen) -> Result<()> {
+fn show(Seen { volumes, others }: &Seen, screen: &mut Screen) -> Result<()> {
     if screen.wants_json() {
         return screen.json(&as_json(volumes));
     }
     if volumes.is_empty() {
-        return screen.line("no flex volume is on this node: sudo flexvol locate says whether kubelet is");
+        return screen.line(&nothing(*others));
     }
     let heading =
         ["POD", "VOLUME", "DRIVER", "SOURCE", "TYPE", "SIZE", "USED", "SINCE", "HEALTH"].map(str::to_owned);
@@ -121,6 +129,18 @@ fn show(volumes: &[Volume], screen: &mut Screen) -> Result<()> {
     let tone = if kinds.len() == 1 && count("alive") > 0 { Tone::Good } else { Tone::Bad };
     let line = screen.paint(tone, &kinds.join(", "));
     screen.line(&line)
+}
+
+/// Where no volume is shown.
+fn nothing(others: usize) -> String {
+    if others == 0 {
+        return "no flex volume is on this node: sudo flexvol locate says whether a kubelet runs here"
+            .to_owned();
+    }
+    format!(
+        "{} on this node, and none matches --pod, --volume and --driver: sudo flexvol status shows all",
+        counted(others, "flex volume")
+    )
 }
 
 fn row(volume: &Volume, now: u64) -> [String; 9] {

@@ -1,12 +1,11 @@
 //! Calls of drivers: those that hang now, and those that failed last.
 
-use super::finding::halves;
 use super::{Finding, Request};
 use crate::driver_log::{self, Entry};
 use crate::plugin_dir::locate;
 use crate::sys::process_table::ProcessTable;
 use crate::sys::{append, files, process};
-use crate::teach;
+use crate::teach::{self, lessons};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -72,12 +71,15 @@ fn failed() -> Vec<Finding> {
 }
 
 fn of_call(entry: &Entry) -> Finding {
-    let message = entry.message.as_deref().unwrap_or("without a word");
     let target = entry.target.as_deref().unwrap_or_default();
-    let evidence = format!("{} of {target} by {} failed at {}: ", entry.verb, entry.driver, entry.time);
+    let evidence = format!("{} of {target} by {} failed at {}", entry.verb, entry.driver, entry.time);
+    let Some(message) = &entry.message else {
+        return Finding::taught("call-failed", &evidence, &lessons::WORDLESS);
+    };
+    let evidence = format!("{evidence}: {message}");
     if let Some(explained) = teach::explain(message) {
-        return Finding::taught("call-failed", &format!("{evidence}{message}"), explained.lesson);
+        return Finding::taught("call-failed", &evidence, explained.lesson);
     }
-    let (what, mend) = halves(message);
-    Finding::error("call-failed", &format!("{evidence}{what}"), mend)
+    // Drivers of all kinds write them: nobody knows what in them is a cause, a value or a mend.
+    Finding::error("call-failed", &evidence, lessons::SAID.mend)
 }

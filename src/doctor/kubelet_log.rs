@@ -60,8 +60,9 @@ pub(super) struct Said {
 pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
     let mut counted: BTreeMap<(&str, Vec<String>), (Explained, usize)> = BTreeMap::new();
     for Said { explained, .. } in said(request)? {
-        // The volumes check has those, by what is on the disk; and a driver's own words are in its log.
-        if ["orphaned-pod", "waited-too-long"].contains(&explained.lesson.id) {
+        // The volumes check has those, by what is on the disk; a driver's own words are in its log; and a Secret that
+        // comes late is everyday, of volumes of all kinds.
+        if ["orphaned-pod", "waited-too-long", "object-not-read"].contains(&explained.lesson.id) {
             continue;
         }
         let known = counted.entry((explained.lesson.id, explained.did.clone())).or_insert((explained, 0));
@@ -133,6 +134,8 @@ mod tests {
         let log = tempfile::NamedTempFile::new().unwrap();
         let line = r#"W0101 driver-call.go:149] FlexVolume: driver call failed: executable: /p/d, args: [mount /t {"kubernetes.io/secret/password":"aHVudGVyMg=="}], error: exit status 1, output: """#;
         std::io::Write::write_all(&mut log.as_file(), format!("{line}\n{line}\nother\n").as_bytes()).unwrap();
+        let late = r#"E0101 MountVolume.SetUp failed for volume "kube-api-access" : failed to sync configmap cache: timed out waiting for the condition"#;
+        std::io::Write::write_all(&mut log.as_file(), late.as_bytes()).unwrap();
         let request = Request { kubelet_log: Some(log.path().to_owned()), ..Request::default() };
         let findings = look(&request).unwrap();
         assert_eq!(findings.len(), 1, "{findings:?}");

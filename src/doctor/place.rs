@@ -34,11 +34,17 @@ pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
         }
     }
     findings.extend(elsewhere(&located));
-    findings.extend(located.warnings().iter().map(|warning| {
-        let (evidence, mend) = halves(warning);
-        Finding::note("plugin-dir-note", evidence, mend)
-    }));
+    findings.extend(located.warnings().iter().map(|warning| noted(warning)));
     Ok(findings)
+}
+
+/// What there is to know about a directory: it may end with a mend, or with a cause.
+fn noted(warning: &str) -> Finding {
+    Finding::note(
+        "plugin-dir-note",
+        warning,
+        "flexvol locate says what was found and believed; --plugin-dir names another directory",
+    )
 }
 
 /// A plugin directory that is none.
@@ -124,5 +130,13 @@ mod tests {
         let file = InTheWay { path: "/p".into(), leads_to: None };
         assert!(evidence(Kind::Other(file)).ends_with("/p is not a directory: move it away"));
         assert!(evidence(Kind::Unseen("permission denied".into())).ends_with("run this as root"));
+    }
+
+    #[test]
+    fn why_a_directory_is_not_believed_is_no_mend() {
+        let warning = "not believed: kubelet, pid 7: \"plugins\" is no absolute path";
+        let note = noted(warning);
+        assert_eq!(note.evidence, warning);
+        assert!(note.mend.contains("flexvol locate"), "{}", note.mend);
     }
 }

@@ -10,7 +10,7 @@ const DOCTOR: &str = "sudo flexvol doctor";
 const PROBE: &str = "sudo flexvol probe";
 const STATUS: &str = "sudo flexvol status";
 const LOGS: &str = "sudo flexvol logs --failed";
-const CALL: &str = "sudo flexvol call VENDOR/DRIVER init";
+pub(super) const CALL: &str = "sudo flexvol call VENDOR/DRIVER init";
 const VALIDATE: &str = "flexvol validate -f FILE";
 
 /// A driver answered Failure with words that only its author knows.
@@ -28,7 +28,7 @@ pub const WORDLESS: Lesson = Lesson {
     sign: Kubelet(&[]),
     cause: "the driver refused and does not say why",
     mend: "call it by hand with the same options and look at what it prints, or ask its author for a \"message\"",
-    next: "sudo flexvol call VENDOR/DRIVER mount /mnt -o KEY=VALUE",
+    next: CALL,
 };
 
 /// The kernel refuses a mount to a process without the one capability that it needs.
@@ -60,6 +60,13 @@ const FIRST: &[Lesson] = &[
         next: DOCTOR,
     },
     Lesson {
+        id: "object-not-read",
+        sign: Kubelet(&["failed to sync secret cache", "failed to sync configmap cache"]),
+        cause: "kubelet did not get a Secret or ConfigMap of the pod from the API server in time; no driver was called for that",
+        mend: "check that it exists in the pod's namespace, that this node reaches the API server, and that kubelet may read it (its log says forbidden if not); after a restart of kubelet it passes: kubelet tries again by itself",
+        next: "kubectl get secrets,configmaps --namespace NAMESPACE",
+    },
+    Lesson {
         id: "secret-type",
         sign: Kubelet(&[
             "cannot get secret of type",
@@ -79,15 +86,35 @@ const FIRST: &[Lesson] = &[
         next: PROBE,
     },
     Lesson {
+        id: "attached-elsewhere",
+        sign: Kubelet(&[
+            "multi-attach error",
+            "volume is already exclusively attached",
+            "volume is already used by…pod(s)",
+        ]),
+        cause: "another node still has the volume attached, and it goes to one at a time: a pod there uses it, or that node is down and could not detach it",
+        mend: "delete the pod that uses it there (a Deployment needs strategy Recreate), and wait until that node has detached it; of a node that is surely off, add the taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute or delete its Node",
+        next: "kubectl get pods --all-namespaces -o wide",
+    },
+    Lesson {
         id: "not-attached",
         sign: Kubelet(&[
             "volume not attached according to node status",
             "volume has not been added to the list of volumesinuse",
-            "multi-attach error",
         ]),
         cause: "the driver says that its volumes are attached (attach: true, also if it says nothing), so kube-controller-manager has to attach them first, and has not",
         mend: "install the driver where kube-controller-manager looks, too (--flex-volume-plugin-dir); if it has nothing to attach, let init answer attach: false",
         next: PROBE,
+    },
+    Lesson {
+        id: "mount-options",
+        sign: Kubelet(&[
+            "mountoptionsupport check failed",
+            "mount options are not supported for this volume type",
+        ]),
+        cause: "the PV has mountOptions (spec.mountOptions, the annotation volume.beta.kubernetes.io/mount-options, or from its StorageClass), which kubelet refuses for every FlexVolume before it calls a driver",
+        mend: "take them out of the PV, and put them into flexVolume.options as the driver wants them (flexvol explain DRIVER)",
+        next: VALIDATE,
     },
     Lesson {
         id: "orphaned-pod",

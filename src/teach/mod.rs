@@ -26,6 +26,8 @@ mod wrapping;
 
 pub use wrapping::Wrapped;
 
+use crate::protocol::{Argument, Verb};
+
 /// One trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lesson {
@@ -130,8 +132,34 @@ pub fn with_hint(words: String) -> String {
 pub struct Explained {
     /// What kubelet did until it said so, the first thing first.
     pub did: Vec<String>,
+    /// What the driver was called with when it went wrong, if the text says so.
+    pub verb: Option<Verb>,
     /// Why, and what to do.
     pub lesson: &'static Lesson,
+}
+
+impl Explained {
+    /// The command to run next: of calls by hand the one that went wrong.
+    pub fn next(&self) -> String {
+        match self.verb.filter(|_| self.lesson.next == lessons::CALL) {
+            Some(verb) => by_hand(verb),
+            None => self.lesson.next.to_owned(),
+        }
+    }
+}
+
+/// The call of a verb, with words for what whoever calls it has to put in.
+fn by_hand(verb: Verb) -> String {
+    let word = |argument: &Argument| match argument {
+        Argument::Options => "-o KEY=VALUE",
+        Argument::Node => "NODE",
+        Argument::Volume => "VOLUME",
+        Argument::Device => "DEVICE",
+        Argument::Target => "/mnt",
+        Argument::NewBytes | Argument::OldBytes => "BYTES",
+    };
+    let words = [verb.name()].into_iter().chain(verb.spec().arguments.iter().map(word));
+    lessons::CALL.replace("init", &words.collect::<Vec<_>>().join(" "))
 }
 
 /// Explains the text of an Event, a line of kubelet's log, a driver's message or a helper's words; `None` if
@@ -141,7 +169,7 @@ pub fn explain(text: &str) -> Option<Explained> {
     // The innermost text says most, the whole one least.
     let inside = lesson_of(wrapped.inside).or_else(|| lesson_of(text));
     let lesson = inside.or_else(|| wrapped.by_itself())?;
-    Some(Explained { did: wrapped.did, lesson })
+    Some(Explained { did: wrapped.did, verb: wrapped.verb, lesson })
 }
 
 /// The one whose cause stands in the text already, as our own drivers write it; else by its sign: the first of

@@ -1,6 +1,8 @@
 use super::*;
 use std::collections::BTreeSet;
 
+const JQ_IS_MISSING: &str = r#"Failed to unmarshal output for command: mount, output: "bash: jq: command not found\n", error: invalid character 'b' looking for beginning of value"#;
+
 /// What people search for, and which lesson it must be: texts of kubelet, of drivers, of mount(8) and its helpers.
 const TEXTS: &[(&str, &str)] = &[
     (r#"MountVolume.SetUp failed for volume "data" : no volume plugin matched"#, "no-plugin"),
@@ -79,6 +81,14 @@ const TEXTS: &[(&str, &str)] = &[
         "waited-too-long",
     ),
     (
+        r#"MountVolume.SetUp failed for volume "key" : failed to sync secret cache: timed out waiting for the condition"#,
+        "object-not-read",
+    ),
+    (
+        r#"MountVolume.SetUp failed for volume "conf" : failed to sync configmap cache: timed out waiting for the condition"#,
+        "object-not-read",
+    ),
+    (
         "Error: fork/exec /usr/libexec/kubernetes/kubelet-plugins/volume/exec/v~d/d: permission denied",
         "exec-denied",
     ),
@@ -92,7 +102,30 @@ const TEXTS: &[(&str, &str)] = &[
         r#"Failed to unmarshal output for command: init, output: "I0101 x\n{}", error: invalid character 'I' looking for beginning of value"#,
         "noise",
     ),
+    (JQ_IS_MISSING, "script-lacks"),
+    (
+        r#"Failed to unmarshal output for command: mount, output: "mkdir: cannot create directory /x: Read-only file system\n{\"status\":\"Failure\",\"message\":\"refused\"}", error: invalid character 'm' looking for beginning of value"#,
+        "read-only",
+    ),
+    (
+        r#"Failed to unmarshal output for command: mount, output: "{\"status\":\"Success\"} permission denied", error: invalid character 'p' after top-level value"#,
+        "noise",
+    ),
+    (
+        r#"Failed to unmarshal output for command: mount, output: "", error: unexpected end of JSON input"#,
+        "no-output",
+    ),
+    (
+        r#"MountVolume.MountOptionSupport check failed for volume "web" : Mount options are not supported for this volume type"#,
+        "mount-options",
+    ),
     ("Volume not attached according to node status for volume \"pv\"", "not-attached"),
+    (
+        r#"Multi-Attach error for volume "pv" Volume is already exclusively attached to one node and can't be attached to another"#,
+        "attached-elsewhere",
+    ),
+    (r#"Multi-Attach error for volume "pv" Volume is already used by pod(s) web-0"#, "attached-elsewhere"),
+    ("Volume is already used by 2 pod(s) in different namespaces", "attached-elsewhere"),
     (
         "FlexVolume: driver bug: /p/v~d/d: exec error (exit status 1) but no error in response.",
         "exit-after-success",
@@ -162,6 +195,41 @@ fn what_kubelet_did_is_said_and_no_argument_is_repeated() {
     );
     let hostile = "MountVolume.SetUp failed for volume \"a\u{1b}[2Jb\" : unexpected end of JSON input";
     assert!(explain(hostile).unwrap().did.iter().all(|line| !line.contains('\u{1b}')));
+}
+
+#[test]
+fn the_verb_that_failed_is_the_one_to_call_by_hand() {
+    let called = [
+        (
+            r#"MountVolume.SetUp failed for volume "v" : unexpected end of JSON input"#,
+            "mount /mnt -o KEY=VALUE",
+        ),
+        (
+            r#"UnmountVolume.TearDown failed for volume "v" : unmount command failed, status: Failure, reason: "#,
+            "unmount /mnt",
+        ),
+        (
+            r#"Failed to unmarshal output for command: waitforattach, output: "x", error: invalid character 'x' looking for beginning of value"#,
+            "waitforattach DEVICE -o KEY=VALUE",
+        ),
+        (
+            r#"driver call failed: executable: /p/v~d/d, args: [unmount /t], error: exit status 1, output: "x""#,
+            "unmount /mnt",
+        ),
+        (
+            r"error creating Flexvolume plugin from directory v~d, skipping. Error: unexpected end of JSON input",
+            "init",
+        ),
+        ("unexpected end of JSON input", "init"),
+    ];
+    for (text, words) in called {
+        assert_eq!(
+            explain(text).unwrap().next(),
+            format!("sudo flexvol call VENDOR/DRIVER {words}"),
+            "{text}"
+        );
+    }
+    assert_eq!(explain(JQ_IS_MISSING).unwrap().next(), "sudo flexvol doctor");
 }
 
 /// What our drivers write into a message is found again there.

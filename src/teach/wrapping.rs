@@ -1,7 +1,6 @@
 //! What kubelet puts around a driver's words, taken off again.
 
-use super::Lesson;
-use super::lessons;
+use super::{Lesson, lesson_of, lessons};
 use crate::protocol::Verb;
 
 /// A text without kubelet's wrapping.
@@ -11,6 +10,8 @@ pub struct Wrapped<'a> {
     pub did: Vec<String>,
     /// What is left: the driver's or the kernel's own words.
     pub inside: &'a str,
+    /// What the driver was called with, or was about to be.
+    pub verb: Option<Verb>,
     /// A driver answered, with a status that means failure.
     is_answer: bool,
 }
@@ -18,6 +19,7 @@ pub struct Wrapped<'a> {
 /// What kubelet calls an operation, and which verb it is.
 const OPERATIONS: &[(&str, Verb)] = &[
     ("MountVolume.SetUp failed for volume", Verb::Mount),
+    ("MountVolume.MountOptionSupport check failed for volume", Verb::Mount),
     ("MountVolume.MountDevice failed for volume", Verb::MountDevice),
     ("MountVolume.WaitForAttach failed for volume", Verb::WaitForAttach),
     ("MountVolume.NodeExpandVolume failed for volume", Verb::ExpandFs),
@@ -33,11 +35,12 @@ const NAME: usize = 253;
 impl<'a> Wrapped<'a> {
     /// Takes off one layer after the other.
     pub fn of(text: &'a str) -> Self {
-        let mut wrapped = Self { did: Vec::new(), inside: text.trim(), is_answer: false };
+        let mut wrapped = Self { did: Vec::new(), inside: text.trim(), verb: None, is_answer: false };
         wrapped.operation();
         wrapped.directory();
         wrapped.answer();
         wrapped.execution();
+        wrapped.output();
         wrapped
     }
 
@@ -48,6 +51,7 @@ impl<'a> Wrapped<'a> {
             let name = quoted(rest).map_or_else(String::new, |name| format!(" for volume {name:?}"));
             self.did.push(format!("wanted to {}{name}", doing(*verb)));
             self.inside = after(rest, " : ").unwrap_or(rest);
+            self.verb = Some(*verb);
         }
     }
 
@@ -57,6 +61,7 @@ impl<'a> Wrapped<'a> {
         let name = rest.split([',', ' ']).next().unwrap_or_default();
         self.did.push(format!("ran init of the driver in directory {:?}", plain(name)));
         self.inside = after(rest, "Error: ").unwrap_or(rest);
+        self.verb = Some(Verb::Init);
     }
 
     /// `mount command failed, status: Failure, reason: …`.
@@ -66,16 +71,33 @@ impl<'a> Wrapped<'a> {
         let status = plain(rest.split(',').next().unwrap_or_default());
         self.did.push(format!("called the driver with {verb:?}, which answered {status:?}"));
         self.inside = after(rest, "reason:").unwrap_or("").trim();
+        self.verb = Verb::parse(verb.as_ref()).or(self.verb);
         self.is_answer = true;
     }
 
     /// `driver call failed: executable: …, args: […], error: …, output: "…"`. The arguments may hold secrets.
     fn execution(&mut self) {
-        let failed = ["driver call failed", "Failed to unmarshal output for command"];
-        if failed.iter().any(|words| self.inside.contains(words)) {
-            self.did.push("executed the driver and read all that came on standard output and error".into());
-            self.inside = after(self.inside, ", error: ").unwrap_or(self.inside);
+        if let Some((_, rest)) = self.inside.split_once("driver call failed") {
+            self.executed(after(rest, "args: [").unwrap_or(""));
+            self.inside = after(rest, ", error: ").unwrap_or(self.inside);
         }
+    }
+
+    /// `Failed to unmarshal output for command: mount, output: "…", error: …`.
+    fn output(&mut self) {
+        let Some(rest) = after(self.inside, "Failed to unmarshal output for command:") else { return };
+        self.executed(rest);
+        let (printed, error) = rest.rsplit_once(", error: ").unwrap_or((rest, rest));
+        // What comes before the object is why there is none, or one of a failure; what comes after it is but noise.
+        let words = after(printed, ", output: ").and_then(|printed| printed.split('{').next());
+        self.inside = words.filter(|words| lesson_of(words).is_some()).unwrap_or(error);
+    }
+
+    /// `words` begin with what it was executed with.
+    fn executed(&mut self, words: &str) {
+        let verb = words.split([' ', ',', ']']).next().unwrap_or_default();
+        self.verb = Verb::parse(verb.as_ref()).or(self.verb);
+        self.did.push("executed the driver and read all that came on standard output and error".into());
     }
 
     /// What can be said although the driver's words are not known.
