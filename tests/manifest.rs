@@ -336,3 +336,19 @@ fn a_policy_is_checked_before_it_is_deployed() {
     let (status, _, error) = policy(r#"{"bindroots":["/srv"]}"#);
     assert!(status == 1 && error.contains("is no policy"), "{error}");
 }
+
+/// `deploy` would end at once on every node.
+#[test]
+fn settings_that_install_refuses_are_refused() {
+    let made = |kind: &str, driver: &str, set: &str| flexvol(&["manifest", kind, driver, "--set", set]);
+    for kind in ["daemonset", "init-container", "systemd", "cloud-init"] {
+        let (status, out, error) = made(kind, "example/bind", "policy.bindRots=/srv");
+        assert!(status == 2 && out.is_empty() && error.contains("mend --set policy.bindRots"), "{error}");
+    }
+    let (status, _, error) = made("daemonset", "example/scratch=tmpfs", "sise=3");
+    assert!(status == 2 && error.contains("did you mean \"size\"?"), "{error}");
+    let (status, _, error) = made("daemonset", "acme/loop=kvaps/loop", "shaer=/srv");
+    assert!(status == 2 && error.contains("did you mean \"share\"?"), "{error}");
+    assert_eq!(made("daemonset", "bind", "policy.bindRoots=/srv").0, 0);
+    assert_eq!(made("daemonset", "example/scratch=tmpfs", "size=64Mi").0, 0);
+}
