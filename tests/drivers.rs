@@ -167,7 +167,8 @@ fn a_page_quotes_what_is_really_said() {
     for driver in drivers::ALL {
         let page = format!("docs/drivers/{}.md", driver.name());
         let text = written(&page);
-        let (_, table) = text.split_once("| the message says |").unwrap_or_else(|| panic!("{page}: no table"));
+        let (_, table) =
+            text.split_once("| the message says |").unwrap_or_else(|| panic!("{page}: no table"));
         let cells = table.lines().skip(2).filter_map(|row| row.split('|').nth(1).map(str::trim));
         for cell in cells.filter(|cell| *cell != "anything else") {
             let parts = cell.split('…').map(|part| part.trim_matches([' ', ',', ':']));
