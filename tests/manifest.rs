@@ -232,6 +232,18 @@ fn cloud_init_brings_the_unit_the_policy_and_the_program() {
     assert_eq!(data["runcmd"][2], json!(["systemctl", "enable", "--now", "flexvol.service"]));
 }
 
+/// A node that is not fit for it before something was done, whoever brings the drivers.
+#[test]
+fn what_comes_first_is_said_in_every_kind() {
+    let request = request(platform::find("cos").unwrap());
+    for kind in [Kind::DaemonSet, Kind::InitContainer, Kind::Systemd, Kind::CloudInit] {
+        let text = make(kind, &request).unwrap().to_text().unwrap();
+        let first =
+            text.lines().take_while(|line| line.starts_with('#')).find(|line| line.contains("# before: "));
+        assert!(first.is_some_and(|line| line.contains("remount,exec")), "{kind:?}: {text}");
+    }
+}
+
 /// The script that fetches the program, with a file in place of the network.
 #[test]
 fn a_program_that_is_not_the_one_expected_gets_no_name() {
