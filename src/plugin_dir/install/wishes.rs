@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn mistakes_are_refused() {
         for (wishes, mend) in [
-            (set(&["deadlines.mount=soon"]), "expected u32: mend --set deadlines.mount"),
+            (set(&["deadlines.mount=soon"]), "expected a number of seconds: mend --set deadlines.mount"),
             (set(&["fsGroup=no"]), "expected a boolean: mend --set fsGroup"),
             (set(&["sise=1Mi"]), "did you mean \"size\"?"),
             (set(&["size=much"]), "option \"size\": \"much\""),
