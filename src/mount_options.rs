@@ -153,6 +153,8 @@ pub enum Value {
     Word,
     /// One of these.
     OneOf(&'static [&'static str]),
+    /// Never any: this is used in its place.
+    Instead(&'static str),
 }
 
 impl Value {
@@ -193,15 +195,24 @@ fn own_option(word: &str, rules: &[Rule]) -> Result<FsOption> {
     let (key, value) = word.split_once('=').map_or((word, None), |(key, value)| (key, Some(value)));
     let rule = COMMON.iter().chain(rules).find(|rule| rule.0 == key);
     match rule {
+        // The value may be a password.
+        Some(Rule(_, Value::Instead(place))) => {
+            Err(Failure::options(format!("mountOptions: {key:?} is not allowed here: use {place}")))
+        }
         Some(rule) if rule.1.accepts(value) => {
             Ok(FsOption { key: key.into(), value: value.map(str::to_owned) })
         }
         Some(rule) => Err(Failure::options(format!("mountOptions: {word:?} does not fit: {}", usage(rule)))),
         None => Err(Failure::options(format!(
             "mountOptions: {key:?} is not allowed here: allowed are ro, noexec, noatime, strictatime, nodiratime, {}",
-            COMMON.iter().chain(rules).map(|rule| rule.0).collect::<Vec<_>>().join(", ")
+            allowed(rules).collect::<Vec<_>>().join(", ")
         ))),
     }
+}
+
+fn allowed(rules: &[Rule]) -> impl Iterator<Item = &'static str> {
+    let all = COMMON.iter().chain(rules);
+    all.filter(|rule| !matches!(rule.1, Value::Instead(_))).map(|rule| rule.0)
 }
 
 fn usage(Rule(key, value): &Rule) -> String {
@@ -211,6 +222,7 @@ fn usage(Rule(key, value): &Rule) -> String {
         Value::Size => format!("write {key}=SIZE, such as 64k"),
         Value::Word => format!("write {key}=WORD"),
         Value::OneOf(words) => format!("write {key}={}", words.join(&format!(" or {key}="))),
+        Value::Instead(place) => format!("use {place}"),
     }
 }
 
@@ -222,6 +234,7 @@ mod tests {
         Rule("commit", Value::Number),
         Rule("data", Value::OneOf(&["ordered"])),
         Rule("discard", Value::None),
+        Rule("password", Value::Instead("the Secret's password")),
     ];
 
     fn flags(list: &str, read_only: bool) -> String {
@@ -242,6 +255,15 @@ mod tests {
             parse("commit=5,discard,data=ordered,lazytime", MountFlags::DEFAULT, RULES).unwrap();
         let words: Vec<_> = options.iter().map(ToString::to_string).collect();
         assert_eq!(words, ["commit=5", "discard", "data=ordered", "lazytime"]);
+    }
+
+    #[test]
+    fn what_takes_a_word_s_place_is_said() {
+        let refused = |list| parse(list, MountFlags::DEFAULT, RULES).unwrap_err().message();
+        let expected = "mountOptions: \"password\" is not allowed here: use the Secret's password";
+        assert_eq!(refused("password=hunter2"), expected);
+        let others = refused("passwd=hunter2");
+        assert!(others.ends_with("lazytime, commit, data, discard"), "{others}");
     }
 
     #[test]

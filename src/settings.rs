@@ -240,7 +240,10 @@ fn mistake(text: &str) -> Failure {
 fn malformed(error: &serde_json::Error) -> Failure {
     let text = error.to_string();
     let harmless = match text.rsplit_once(", expected ") {
-        Some((found, expected)) if found.starts_with("invalid ") => format!("expected {expected}"),
+        // All whole numbers of a side file are deadlines.
+        Some((found, expected)) if found.starts_with("invalid ") => {
+            format!("expected {}", expected.replacen("u32", "a number of seconds", 1))
+        }
         _ => text,
     };
     Failure::options(format!("{SIDE_FILE}: {harmless}: mend it or install the driver again"))

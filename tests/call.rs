@@ -160,8 +160,9 @@ fn what_cannot_be_executed_is_named_with_the_mend() {
     }
     for (driver, mend) in [
         ("example/missing", "install example/missing, or name another plugin directory"),
-        ("Foo/x", "there is no such file"),
-        ("a/b/c", "there is no such file"),
+        ("plain", "plain is taken for a driver's name: write ./plain for the file: "),
+        ("Foo/x", "no driver has such a name"),
+        ("a/b/c", "no driver has such a name"),
     ] {
         let told = site.flexvol(&["call", driver, "init", "--plugin-dir", "plugins"]);
         assert!(told.complaint().contains(mend), "{driver}: {told:?}");
@@ -226,7 +227,7 @@ fn what_kubelet_asked_for_is_recorded_without_secrets_and_made_again() {
     let call = || {
         site.flexvol(&[
             "call",
-            "plugins/example~share/share",
+            "./plugins/example~share/share",
             "mount",
             target,
             "-o",
@@ -255,7 +256,7 @@ fn what_kubelet_asked_for_is_recorded_without_secrets_and_made_again() {
     assert!(text().contains("nas") && !text().contains("hunter2") && !text().contains("aHVu"), "{}", text());
     site.calls();
     let said = site
-        .flexvol(&["call", "plugins/example~share/share", "--replay", "calls.jsonl", "--root", "again"])
+        .flexvol(&["call", "./plugins/example~share/share", "--replay", "calls.jsonl", "--root", "again"])
         .good();
     assert!(said.out.contains("Success"), "{said:?}");
     let calls = site.calls();
@@ -269,7 +270,7 @@ fn what_is_no_recording_is_not_replayed() {
     let site = Site::new();
     site.driver("example~share", "mount) ok;;");
     site.file("calls.txt", "hunter2");
-    let line = ["call", "plugins/example~share/share", "--replay", "calls.txt", "--root", "again"];
+    let line = ["call", "./plugins/example~share/share", "--replay", "calls.txt", "--root", "again"];
     let complaint = site.flexvol(&line).complaint().to_owned();
     assert!(
         complaint.contains("line 1 of calls.txt is no call") && !complaint.contains("hunter2"),

@@ -320,7 +320,7 @@ fn what_was_asked_for_wrongly_ends_at_once() {
     let Some(node) = Node::new("what_was_asked_for_wrongly_ends_at_once") else { return };
     for (arguments, status, word) in [
         (&["example/tmpsf"][..], 2, "no driver \"tmpsf\""),
-        (&["example/tmpfs", "--set", "deadlines.mount=soon"], 2, "expected u32"),
+        (&["example/tmpfs", "--set", "deadlines.mount=soon"], 2, "expected a number of seconds"),
         (&["example/tmpfs", "--dry-run"], 2, "--once"),
         (&["example/tmpfs", "--once", "--uninstall-on-exit"], 2, "--once"),
     ] {

@@ -36,6 +36,19 @@ const OTHER_WORDS: [&str; 15] = [
     "vgs",
 ];
 
+/// What pages quote of programs that are not ours, and of servers.
+const FOREIGN: [&str; 9] = [
+    "403",
+    "AuthenticationFailed",
+    "can't connect to mfsmaster",
+    "failed to fetch volume file",
+    "Host key verification failed",
+    "permission denied (publickey",
+    "server certificate",
+    "SignatureDoesNotMatch",
+    "the server does not support WebDAV",
+];
+
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
@@ -142,6 +155,42 @@ fn a_page_names_what_there_is() {
         let words = text.split('`').skip(1).step_by(2).map(|word| word.split(':').next().unwrap());
         for word in words.filter(|word| word.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_')) {
             assert!(known.contains(word), "docs/drivers/{}.md: it has no `{word}`", driver.name());
+        }
+    }
+}
+
+/// Whoever searches the pages for what a message says finds its row.
+#[test]
+fn a_page_quotes_what_is_really_said() {
+    let mut said = String::new();
+    read_code(&file("src"), &mut said);
+    for driver in drivers::ALL {
+        let page = format!("docs/drivers/{}.md", driver.name());
+        let text = written(&page);
+        let (_, table) =
+            text.split_once("| the message says |").unwrap_or_else(|| panic!("{page}: no table"));
+        let cells = table.lines().skip(2).filter_map(|row| row.split('|').nth(1).map(str::trim));
+        for cell in cells.filter(|cell| *cell != "anything else") {
+            let parts = cell.split('…').map(|part| part.trim_matches([' ', ',', ':']));
+            for part in parts.filter(|part| part.bytes().any(|byte| byte.is_ascii_alphanumeric())) {
+                let known = FOREIGN.contains(&part) || said.contains(&part.to_lowercase());
+                assert!(known, "{page}: nothing says {part:?}");
+            }
+        }
+    }
+}
+
+/// All code below a directory as it would say it, in small letters, without comments and unit tests.
+fn read_code(directory: &Path, all: &mut String) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            read_code(&path, all);
+        } else if !path.ends_with("tests.rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            let code = text.split("\nmod tests {").next().unwrap();
+            let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+            lines.for_each(|line| *all += &line.replace("\\\"", "\"").to_lowercase());
         }
     }
 }

@@ -232,6 +232,18 @@ fn cloud_init_brings_the_unit_the_policy_and_the_program() {
     assert_eq!(data["runcmd"][2], json!(["systemctl", "enable", "--now", "flexvol.service"]));
 }
 
+/// A node that is not fit for it before something was done, whoever brings the drivers.
+#[test]
+fn what_comes_first_is_said_in_every_kind() {
+    let request = request(platform::find("cos").unwrap());
+    for kind in [Kind::DaemonSet, Kind::InitContainer, Kind::Systemd, Kind::CloudInit] {
+        let text = make(kind, &request).unwrap().to_text().unwrap();
+        let first =
+            text.lines().take_while(|line| line.starts_with('#')).find(|line| line.contains("# before: "));
+        assert!(first.is_some_and(|line| line.contains("remount,exec")), "{kind:?}: {text}");
+    }
+}
+
 /// The script that fetches the program, with a file in place of the network.
 #[test]
 fn a_program_that_is_not_the_one_expected_gets_no_name() {
@@ -335,4 +347,20 @@ fn a_policy_is_checked_before_it_is_deployed() {
     assert_eq!(policy(r#"{"bindRoots":["/srv"]}"#).0, 0);
     let (status, _, error) = policy(r#"{"bindroots":["/srv"]}"#);
     assert!(status == 1 && error.contains("is no policy"), "{error}");
+}
+
+/// `deploy` would end at once on every node.
+#[test]
+fn settings_that_install_refuses_are_refused() {
+    let made = |kind: &str, driver: &str, set: &str| flexvol(&["manifest", kind, driver, "--set", set]);
+    for kind in ["daemonset", "init-container", "systemd", "cloud-init"] {
+        let (status, out, error) = made(kind, "example/bind", "policy.bindRots=/srv");
+        assert!(status == 2 && out.is_empty() && error.contains("mend --set policy.bindRots"), "{error}");
+    }
+    let (status, _, error) = made("daemonset", "example/scratch=tmpfs", "sise=3");
+    assert!(status == 2 && error.contains("did you mean \"size\"?"), "{error}");
+    let (status, _, error) = made("daemonset", "acme/loop=kvaps/loop", "shaer=/srv");
+    assert!(status == 2 && error.contains("did you mean \"share\"?"), "{error}");
+    assert_eq!(made("daemonset", "bind", "policy.bindRoots=/srv").0, 0);
+    assert_eq!(made("daemonset", "example/scratch=tmpfs", "size=64Mi").0, 0);
 }

@@ -132,19 +132,31 @@ impl CallDriver {
         Ok(status.unwrap_or(ExitCode::SUCCESS))
     }
 
-    /// What begins with `/` or `.`, or is a file, is a path; anything else a driver's name.
+    /// What begins with `/` or `.` is a path; anything else a driver's name, whatever is in this directory.
     fn executable(&self) -> Result<PathBuf> {
         let path = Path::new(&self.driver);
-        if path.is_absolute() || path.starts_with(".") || path.starts_with("..") || path.is_file() {
+        if path.is_absolute() || path.starts_with(".") || path.starts_with("..") {
             return std::path::absolute(path).context("find the executable");
         }
+        match self.installed() {
+            Err(error) if path.is_file() => {
+                let path = path.display();
+                Err(error
+                    .context(format!("{path} is taken for a driver's name: write ./{path} for the file")))
+            }
+            found => found,
+        }
+    }
+
+    /// What kubelet executes for the driver that is named.
+    fn installed(&self) -> Result<PathBuf> {
         let text = self.driver.to_string_lossy();
         let named = if text.contains('~') {
             DriverName::from_directory(&self.driver)
         } else {
             DriverName::parse(&text)
         };
-        let name = named.context("there is no such file, and no driver has such a name")?;
+        let name = named.context("no driver has such a name: write one like example.com/nfs, or ./FILE")?;
         driver_dir::executable(&driver_dir::find(self.plugin_dir.as_deref())?, &name)
     }
 

@@ -93,19 +93,34 @@ pub(super) struct Install {
 
 /// One driver of the command line.
 #[derive(Clone)]
-struct Choice {
+pub(super) struct Choice {
     name: DriverName,
     driver: Option<String>,
     profile: Option<String>,
 }
 
 impl Choice {
-    fn parse(text: &str) -> Result<Self, Failure> {
+    pub(super) fn parse(text: &str) -> Result<Self, Failure> {
         let (name, what) = text.split_once('=').map_or((text, None), |(name, what)| (name, Some(what)));
         // A driver of ours has no vendor, a profile has.
         let profile = what.filter(|what| what.contains('/')).map(str::to_owned);
         let driver = what.filter(|what| !what.contains('/')).map(str::to_owned);
         Ok(Self { name: placing::name(name)?, driver, profile })
+    }
+
+    /// What is asked for all drivers, and what of this one.
+    fn wishes(&self, all: &Wishes) -> Wishes {
+        Wishes {
+            driver: self.driver.clone(),
+            profile: self.profile.clone().or_else(|| all.profile.clone()),
+            ..all.clone()
+        }
+    }
+
+    /// Whether installing it would be refused as wrong usage, wherever that will be.
+    pub(super) fn check(&self, all: &Wishes) -> Result<()> {
+        let checked = self.wishes(all).check(&self.name);
+        Ok(checked.map_err(|failure| Refusal::new(Reason::Usage, failure.message()))?)
     }
 }
 
@@ -187,11 +202,7 @@ impl Install {
     fn request(&self, choice: &Choice, place: &Place, wishes: &Wishes) -> Request {
         Request {
             state: self.placing.state.clone(),
-            wishes: Wishes {
-                driver: choice.driver.clone(),
-                profile: choice.profile.clone().or_else(|| wishes.profile.clone()),
-                ..wishes.clone()
-            },
+            wishes: choice.wishes(wishes),
             allowed: Allowed { take_over: self.take_over, downgrade: self.allow_downgrade },
             dry_run: self.dry_run,
             ..Request::new(choice.name.clone(), place.clone())

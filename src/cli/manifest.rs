@@ -1,5 +1,6 @@
 //! `flexvol manifest`.
 
+use super::install::Choice;
 use super::screen::Screen;
 use crate::failure::{Failure, Result as Checked};
 use crate::manifest::{self, Fetch, Manifest as Text, NAME, PROGRAM, Request};
@@ -128,7 +129,9 @@ fn platforms() -> impl TypedValueParser<Value = &'static Platform> {
 
 impl Manifest {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
-        let made = manifest::make(self.kind.wanted(), &self.request()?)?;
+        let request = self.request()?;
+        let made = manifest::make(self.kind.wanted(), &request)?;
+        self.check_settings(request.policy.as_deref())?;
         match &self.output {
             Some(directory) => self.write(screen, directory, &made)?,
             None => print(screen, self.kind.file(&self.name).as_str(), &made)?,
@@ -155,6 +158,13 @@ impl Manifest {
             program: self.program.clone(),
             fetch: fetch.map(|(url, sha256)| Fetch { url, sha256 }),
         })
+    }
+
+    /// What `deploy` would refuse on every node is refused here.
+    fn check_settings(&self, policy: Option<&str>) -> Result<()> {
+        let policy = policy.map(serde_json::from_str).transpose()?;
+        let wishes = Wishes { policy, set: self.set.clone(), ..Wishes::default() };
+        self.drivers.iter().try_for_each(|driver| Choice::parse(driver)?.check(&wishes))
     }
 
     /// Into a directory that is made if it is missing. Nothing is overwritten: it may have been edited.

@@ -148,6 +148,21 @@ const RULES: &[Rule] = &[
     Rule("idsfromsid", Value::None),
     Rule("fsc", Value::None),
     Rule("iocharset", Value::Word),
+    Rule("vers", Value::Instead("option version")),
+    Rule("port", Value::Instead("option port")),
+    Rule("sec", Value::Instead("option sec")),
+    Rule("cruid", Value::Instead("option cruid")),
+    Rule("uid", Value::Instead("option uid")),
+    Rule("gid", Value::Instead("option gid")),
+    Rule("file_mode", Value::Instead("option fileMode")),
+    Rule("dir_mode", Value::Instead("option dirMode")),
+    Rule("guest", Value::Instead("option guest")),
+    Rule("domain", Value::Instead("option domain")),
+    Rule("username", Value::Instead("the Secret's username")),
+    Rule("user", Value::Instead("the Secret's username")),
+    Rule("password", Value::Instead("the Secret's password")),
+    Rule("pass", Value::Instead("the Secret's password")),
+    Rule("credentials", Value::Instead("a Secret with username and password")),
 ];
 
 /// A share as Windows writes it, with either slash.

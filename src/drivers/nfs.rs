@@ -104,6 +104,14 @@ const RULES: &[Rule] = &[
     Rule("fsc", Value::None),
     Rule("nofsc", Value::None),
     Rule("write", Value::OneOf(&["lazy", "eager", "wait"])),
+    Rule("vers", Value::Instead("option version")),
+    Rule("nfsvers", Value::Instead("option version")),
+    Rule("proto", Value::Instead("option protocol")),
+    Rule("tcp", Value::Instead("option protocol")),
+    Rule("udp", Value::Instead("option protocol")),
+    Rule("port", Value::Instead("option port")),
+    Rule("mountport", Value::Instead("option mountPort")),
+    Rule("sec", Value::Instead("option sec")),
 ];
 
 /// An absolute path on the server. What is in it is the server's business, but for what would end it.

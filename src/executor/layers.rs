@@ -2,12 +2,14 @@
 
 use super::node::{Node, Undo, denied, open_place};
 use super::record;
+use crate::failure::{Code, Failure, errno_of};
 use crate::plan::{Overlay, Ownership, Upper};
 use crate::protocol::TargetPath;
 use crate::sys::mount::{self, NewMount, Parameter, Value};
 use crate::sys::{below, namespace};
 use anyhow::Result;
 use rustix::fs::FileType;
+use rustix::io::Errno;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
 
@@ -44,13 +46,14 @@ impl Node<'_> {
         let safe = [("metacopy", "off"), ("redirect_dir", "off"), ("index", index)];
         let parameter = |(key, value)| Parameter { key, value: Value::Text(value) };
         let options: Vec<_> = own.into_iter().chain(safe).map(parameter).collect();
-        mount::detached(&NewMount {
+        let stacked = mount::detached(&NewMount {
             file_system: "overlay",
             source: "overlay",
             flags: overlay.flags,
             superblock_read_only: false,
             options: &options,
-        })
+        });
+        stacked.map_err(|error| explain(error, &overlay.upper))
     }
 
     fn open_layer(&self, path: &Path) -> Result<OwnedFd> {
@@ -58,5 +61,34 @@ impl Node<'_> {
             (fd, FileType::Directory) => Ok(fd),
             _ => Err(denied(format!("{} is no directory: name one", path.display()))),
         }
+    }
+}
+
+/// Busy is nothing but the upper layer: the kernel speaks of no directory.
+fn explain(error: anyhow::Error, upper: &Upper) -> anyhow::Error {
+    match upper {
+        Upper::Directory(path) if errno_of(&error) == Some(Errno::BUSY) => {
+            let mend = "give each pod its own, or unmount the other one";
+            let text = format!("upper directory {} is used by another overlay: {mend}", path.display());
+            Failure::new(Code::Busy, text).into()
+        }
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upper_layer_in_use_is_named() {
+        let explained = |errno: Errno, upper: &Upper| {
+            Failure::from(explain(anyhow::Error::new(errno).context("make it"), upper)).message()
+        };
+        let upper = Upper::Directory("/srv/u".into());
+        let expected = "upper directory /srv/u is used by another overlay: give each pod its own, or unmount the other one";
+        assert_eq!(explained(Errno::BUSY, &upper), expected);
+        assert!(explained(Errno::INVAL, &upper).starts_with("make it: "));
+        assert!(explained(Errno::BUSY, &Upper::Memory(None)).starts_with("make it: "));
     }
 }

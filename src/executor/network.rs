@@ -34,35 +34,35 @@ impl Reached {
 impl Node<'_> {
     /// The first that answers; if none does, what each of them did.
     pub(super) fn reach(&mut self, reach: &Reach) -> Result<()> {
-        let mut failures: Vec<Failure> = Vec::new();
+        let mut failures = Vec::new();
         for name in &reach.servers {
-            match self.try_server(name, reach) {
+            let found = network::addresses(name, reach.nameserver, &self.deadline);
+            let is_known = found.is_ok();
+            let found = found.with_context(|| format!("server {name}"));
+            match found.and_then(|addresses| self.try_server(name, &addresses, reach)) {
                 Ok(reached) => {
                     self.reached = Some(reached);
                     return Ok(());
                 }
-                Err(error) => failures.push(error.context(format!("server {name}")).into()),
+                Err(error) => failures.push((is_known, error.into())),
             }
         }
-        let code = failures.first().map_or(Code::BadOptions, Failure::code);
-        let texts: Vec<_> = failures.iter().map(Failure::message).collect();
-        let mend = "check that it runs, and the network and firewalls between it and this node";
-        Err(Failure::new(code, format!("{}: {mend}", texts.join("; "))).into())
+        Err(unreached(failures).into())
     }
 
     /// Of several addresses the first that answers.
-    fn try_server(&self, name: &str, reach: &Reach) -> Result<Reached> {
+    fn try_server(&self, name: &str, addresses: &[IpAddr], reach: &Reach) -> Result<Reached> {
         let mut last = None;
-        for address in network::addresses(name, reach.nameserver, &self.deadline)? {
+        for &address in addresses {
             match self.ask_for_us(address, reach) {
                 Ok(client) => {
                     let (name, address) = (name.to_owned(), address.to_string());
                     return Ok(Reached { name, address, client: client.to_string() });
                 }
-                Err(error) => last = Some(error.context(format!("({address})"))),
+                Err(error) => last = Some(error.context(format!("server {name} ({address})"))),
             }
         }
-        Err(last.context("has no address")?)
+        Err(last.with_context(|| format!("server {name} has no address"))?)
     }
 
     /// Our address, as the server sees it.
@@ -104,6 +104,18 @@ impl Node<'_> {
         below::make_directories(root.as_fd(), path, owner, owner)?;
         Ok(())
     }
+}
+
+/// That no server answers. Of each whether its address is known: where it is not, the mend is in its failure.
+fn unreached(mut failures: Vec<(bool, Failure)>) -> Failure {
+    failures.sort_by_key(|(is_known, _)| *is_known);
+    let code = failures.first().map_or(Code::BadOptions, |(_, failure)| failure.code());
+    let texts: Vec<_> = failures.iter().map(|(_, failure)| failure.message()).collect();
+    let mend = match failures.last() {
+        Some((false, _)) => "",
+        _ => ": check that it runs, and the network and firewalls between it and this node",
+    };
+    Failure::new(code, format!("{}{mend}", texts.join("; ")))
 }
 
 /// Tries one version of the protocol after the other, as long as the server speaks none.
@@ -165,6 +177,18 @@ fn explain(error: anyhow::Error, file_system: &str, source: &str) -> anyhow::Err
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_trouble_has_its_own_mend() {
+        let refused = || (true, Failure::new(Code::NotFound, "server a (10.0.0.1): refuses connections"));
+        let unknown = || (false, Failure::new(Code::NotFound, "server b: nobody knows it: check the name"));
+        let said = |failures| unreached(failures).message();
+        assert_eq!(said(vec![unknown()]), "server b: nobody knows it: check the name");
+        assert!(said(vec![refused()]).starts_with("server a (10.0.0.1): refuses connections: check that it"));
+        let both = said(vec![refused(), unknown()]);
+        assert!(both.starts_with("server b: nobody knows it: check the name; server a (10.0.0.1)"), "{both}");
+        assert!(both.contains("refuses connections: check that it runs"), "{both}");
+    }
 
     #[test]
     fn a_number_is_explained_for_its_kind_of_share() {

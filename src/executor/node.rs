@@ -121,7 +121,7 @@ impl<'a> Node<'a> {
             Look::Plain(FileType::RegularFile) if self.is_ours(target) => place.remove_file_if_empty()?,
             look => {
                 return Err(denied(format!(
-                    "{target} is no directory to mount on ({look:?}): remove what is there"
+                    "{target} is no directory to mount on but {look}: remove what is there"
                 )));
             }
         }

@@ -68,7 +68,7 @@ pub(super) fn init_container(deployment: &Deployment<'_>) -> Manifest {
 fn notes(deployment: &Deployment<'_>) -> Vec<String> {
     let platform = deployment.request.platform;
     let mut notes = vec![format!("FlexVolume drivers for {}", platform.title)];
-    notes.extend(platform.obstacle.map(|obstacle| format!("before: {}", obstacle.mend)));
+    notes.extend(deployment.first());
     if deployment.request.uninstall_on_exit {
         notes.push(
             "every pod that ends, for an update as well, takes its drivers along unless volumes are mounted"

@@ -135,6 +135,11 @@ impl<'a> Deployment<'a> {
         Ok(Self { request, directory })
     }
 
+    /// What is to be done on each node first.
+    fn first(&self) -> Option<String> {
+        self.request.platform.obstacle.map(|obstacle| format!("before: {}", obstacle.mend))
+    }
+
     fn needs(&self, need: platform::Need) -> bool {
         self.request.platform.needs.contains(&need)
     }

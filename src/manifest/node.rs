@@ -15,7 +15,7 @@ pub(super) fn unit(deployment: &Deployment<'_>) -> String {
     let request = deployment.request;
     let command = [request.program.clone(), "deploy".to_owned()];
     let words: Vec<_> = command.into_iter().chain(deployment.arguments(POLICY)).map(|it| word(&it)).collect();
-    let mut unit = String::new();
+    let mut unit = deployment.first().map_or_else(String::new, |first| format!("# {first}\n"));
     if request.policy.is_some() {
         let _ = writeln!(unit, "# needs the policy as {POLICY}");
     }
@@ -79,7 +79,8 @@ pub(super) fn cloud_init(deployment: &Deployment<'_>) -> Result<String> {
     commands.push(json!(["systemctl", "daemon-reload"]));
     commands.push(json!(["systemctl", "enable", "--now", "flexvol.service"]));
     let data = json!({"write_files": files, "runcmd": commands});
-    Ok(format!("#cloud-config\n{}", emit::document(&data)))
+    let first = deployment.first().map_or_else(String::new, |first| format!("# {first}\n"));
+    Ok(format!("#cloud-config\n{first}{}", emit::document(&data)))
 }
 
 /// What is fetched is checked before it has its name and before it can be executed.

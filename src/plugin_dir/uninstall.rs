@@ -139,7 +139,7 @@ fn remove(request: &Request, plugins: &Directory, installed: &Installed) -> Resu
     check_content(name, installed, (&home, &others), &kept)?;
     let busy = in_use::volumes(name)?;
     if !busy.is_empty() && request.busy != Busy::Ignore {
-        return Err(in_use_refusal(name, &busy).into());
+        return Err(in_use_refusal(name, &busy, request.busy).into());
     }
     home.remove(name.executable())?;
     for other in &others {
@@ -246,9 +246,13 @@ fn not_ours(name: &DriverName, what: &str) -> Refusal {
     Refusal::new(Reason::Foreign, text)
 }
 
-fn in_use_refusal(name: &DriverName, busy: &[Volume]) -> Refusal {
+fn in_use_refusal(name: &DriverName, busy: &[Volume], asked: Busy) -> Refusal {
+    let (still, mend) = match asked {
+        Busy::Wait(patience) => (format!("still mounted after {} s", patience.as_secs()), "wait longer"),
+        Busy::Refuse | Busy::Ignore => ("mounted".to_owned(), "add --when-idle to wait"),
+    };
     let text = format!(
-        "{name} has {} mounted, which nobody could unmount without it: {}: end those pods, or add --when-idle to wait",
+        "{name} has {} {still}, which nobody could unmount without it: {}: end those pods, or {mend}",
         if busy.len() == 1 { "a volume".to_owned() } else { format!("{} volumes", busy.len()) },
         in_use::describe(busy)
     );

@@ -8,6 +8,7 @@ use crate::volume_dir::VolumeDir;
 use anyhow::{Context, Result};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
+use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,6 +32,21 @@ pub enum Look {
     Mount(Mounted),
     /// A mount whose server or daemon is gone; the errno it answers with.
     Dead(Errno),
+}
+
+/// For people.
+impl fmt::Display for Look {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "nothing",
+            Self::Plain(FileType::Directory) => "a directory",
+            Self::Plain(FileType::RegularFile) => "a file",
+            Self::Plain(FileType::Symlink) => "a symlink",
+            Self::Plain(_) => "a device, a socket or a pipe",
+            Self::Mount(_) => "a mount",
+            Self::Dead(_) => "a mount that nobody serves any more",
+        })
+    }
 }
 
 /// How a mount is that was asked.

@@ -62,7 +62,11 @@ fn names_that_kubernetes_refuses_are_wrong_usage() {
     assert!(node.install(&["v/frob"]).error(2).contains("write v/frob=DRIVER with one of tmpfs"));
     assert_eq!(node.listing(), [""; 0]);
     fs::remove_dir(node.plugins()).unwrap();
-    assert!(node.install(&["tmpfs", "--set", "deadlines.mount=soon"]).error(2).contains("expected u32"));
+    assert!(
+        node.install(&["tmpfs", "--set", "deadlines.mount=soon"])
+            .error(2)
+            .contains("expected a number of seconds")
+    );
     assert!(!node.plugins().exists());
 }
 

@@ -29,6 +29,9 @@ fn a_driver_with_a_mounted_volume_is_not_removed() {
     assert_eq!(node.listing(), before);
     assert_eq!(node.uninstall(&["idle/tmpfs"]).action(), "removed");
     assert!(node.uninstall(&["busy/tmpfs", "--when-idle=0"]).error(6).contains("pod uid-7"));
+    let waited = node.uninstall(&["busy/tmpfs", "--when-idle=1"]);
+    let waited = waited.error(6);
+    assert!(waited.contains("still mounted after 1 s") && !waited.contains("--when-idle"), "{waited}");
     let forced = node.uninstall(&["busy/tmpfs", "--force"]);
     assert_eq!(forced.action(), "removed");
     assert!(forced.json["warnings"][0].as_str().unwrap().contains("still mounted"), "{forced:?}");

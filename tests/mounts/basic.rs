@@ -219,7 +219,8 @@ fn awkward_targets() {
             fs::remove_dir(&target).unwrap();
             fs::create_dir_all("/run/elsewhere").unwrap();
             symlink("/run/elsewhere", &target).unwrap();
-            node.mount(driver, &target, &options).failure(&["no directory to mount on"]);
+            node.mount(driver, &target, &options)
+                .failure(&["is no directory to mount on but a symlink: remove"]);
             assert!(mounts_at(Path::new("/run/elsewhere")).is_empty());
             fs::remove_file(&target).unwrap();
             fs::write(&target, "precious").unwrap();

@@ -48,7 +48,7 @@ fn what_is_written_to_a_directory_is_kept() {
         node.mount("overlay", &target, &options).success();
         fs::write(target.join("new"), "kept").unwrap();
         let other = node.volume("overlay", "q");
-        node.mount("overlay", &other, &options).failure(&["in use"]);
+        node.mount("overlay", &other, &options).failure(&["/run/srv/mine is used by another overlay: give"]);
         node.unmount("overlay", &target).success();
         assert_eq!(sh("cd /run/srv/mine; ls; cat upper/new"), "upper\nwork\nkept");
         options["kubernetes.io/readwrite"] = "ro".into();

@@ -39,3 +39,26 @@ fn a_missing_capability_is_no_server_s_fault() {
         }
     });
 }
+
+/// Who is asked in vain, and one mend for it: that of a name that nobody knows is another.
+#[test]
+fn a_server_in_vain_has_its_mend() {
+    isolated("refused::a_server_in_vain_has_its_mend", |node| {
+        sh("ip link set lo up 2>/dev/null || true");
+        for (driver, mut options) in [
+            ("nfs", json!({"path": "/export", "port": "1"})),
+            ("cifs", json!({"share": "data", "port": "1", "guest": "true"})),
+        ] {
+            node.install(driver, json!({}));
+            let target = node.volume(driver, "p");
+            options["server"] = "127.0.0.1".into();
+            let expected = "server 127.0.0.1 (127.0.0.1): refuses connections to port 1: check that it runs";
+            node.mount(driver, &target, &options).failure(&[expected]);
+            options["server"] = "no-such-host.invalid".into();
+            let unknown = node.mount(driver, &target, &options);
+            assert!(!unknown.message.contains("firewalls"), "{}", unknown.message);
+            unknown
+                .failure(&["server no-such-host.invalid: the node's resolver knows no address of it: check"]);
+        }
+    });
+}

@@ -43,6 +43,11 @@ impl Wishes {
         Ok((key.to_owned(), value.to_owned()))
     }
 
+    /// Whether a flexvol would take this for a driver that is not there yet; `install` asks when it is.
+    pub fn check(&self, name: &DriverName) -> Result<()> {
+        self.asked(name, None, true).map(|_| ())
+    }
+
     /// The settings the driver shall have. `own` says whether the program is this flexvol, whose drivers are
     /// known; of another program nothing is known, but a driver that bears the name of one is taken for it.
     pub fn settle(
@@ -52,6 +57,12 @@ impl Wishes {
         program: &Fingerprint,
         own: bool,
     ) -> Result<Settings> {
+        let settings = self.asked(name, existing, own)?;
+        Ok(Settings { version: program.version.clone(), hash: Some(program.hash.clone()), ..settings })
+    }
+
+    /// The settings without what the program says of itself.
+    fn asked(&self, name: &DriverName, existing: Option<&Settings>, own: bool) -> Result<Settings> {
         let mut value = match (&self.settings, existing) {
             (Some(given), _) => given.clone(),
             (None, existing) => serde_json::to_value(existing.cloned().unwrap_or_default())
@@ -66,8 +77,6 @@ impl Wishes {
         let mut settings = Settings::parse(&value.to_string()).map_err(|failure| self.blamed(&failure))?;
         self.give_identity(&mut settings, name);
         settings.check()?;
-        settings.version.clone_from(&program.version);
-        settings.hash = Some(program.hash.clone());
         let ours = if own { Some(known(name, settings.driver.as_deref())?) } else { None };
         let resolved = Settings { profile: profile_of(name, &settings), ..settings.clone() };
         // What was there before may be wrong, and an upgrade that mends the driver must not wait for that.
@@ -244,7 +253,7 @@ mod tests {
     #[test]
     fn mistakes_are_refused() {
         for (wishes, mend) in [
-            (set(&["deadlines.mount=soon"]), "expected u32: mend --set deadlines.mount"),
+            (set(&["deadlines.mount=soon"]), "expected a number of seconds: mend --set deadlines.mount"),
             (set(&["fsGroup=no"]), "expected a boolean: mend --set fsGroup"),
             (set(&["sise=1Mi"]), "did you mean \"size\"?"),
             (set(&["size=much"]), "option \"size\": \"much\""),
