@@ -66,14 +66,14 @@ pub(super) const ALL: &[Lesson] = &[
         id: "smb-version",
         sign: Number(&[Smb], &[95]),
         cause: "the server does not speak that version, or wants encryption",
-        mend: "check option version (vers= among mountOptions)",
+        mend: "check option version (vers= of another's driver)",
         next: VALIDATE,
     },
     Lesson {
         id: "share-option",
         sign: Number(&[Smb, Nfs], &[22]),
         cause: "an option does not suit this kernel",
-        mend: "check mountOptions and version: newer kernels have no vers=1.0 and no sec=ntlm any more",
+        mend: "check mountOptions, version and sec: newer kernels have neither SMB 1.0 nor ntlm any more",
         next: VALIDATE,
     },
     Lesson {
