@@ -17,7 +17,7 @@ use crate::failure::{Failure, Result};
 use crate::mount_options::{self, Rule, Value};
 use crate::plan::{Dialect, Named, Plan, Share, ShareOption, ShareValue, Source, Step, View};
 use crate::protocol::{Capabilities, Options, TargetPath};
-use crate::schema::{Id, Mode, OptionSpec, OptionValue, SecretSpec};
+use crate::schema::{self, Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::secret::Secret;
 use crate::settings::Settings;
 
@@ -290,9 +290,7 @@ fn whereabouts(options: &CifsOptions) -> Result<(Servers, String)> {
     match (&options.source, &options.server, &options.share) {
         (Some(source), None, None) => Ok((Servers(vec![source.server.clone()]), source.path.0.clone())),
         (None, Some(servers), Some(share)) => Ok((servers.clone(), share.0.clone())),
-        (None, None, None) => Err(Failure::options(
-            "option \"source\" is missing: add it to flexVolume.options, e.g. source: \"//files.example.com/web\"",
-        )),
+        (None, None, None) => Err(Failure::options(schema::missing("source", "//files.example.com/web"))),
         (None, ..) => Err(Failure::options("options \"server\" and \"share\" need each other: give both")),
         _ => Err(Failure::options(
             "options \"source\" and \"server\" or \"share\" mean the same: keep one of them",
