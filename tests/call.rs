@@ -160,6 +160,8 @@ fn what_cannot_be_executed_is_named_with_the_mend() {
     }
     for (driver, mend) in [
         ("example/missing", "install example/missing, or name another plugin directory"),
+        ("tmpfs", "write flexvol/tmpfs, which is what flexvol install tmpfs installs, or name another"),
+        ("mine", "write vendor/driver, as its directory vendor~driver says, or name another"),
         ("Foo/x", "there is no such file"),
         ("a/b/c", "there is no such file"),
     ] {

@@ -110,9 +110,20 @@ impl<'a> Flex<'a> {
             Ok(name) => name,
             Err(why) => return complain(DRIVER_NAME, &why.message()),
         };
-        if let Some(directory) = installed.lacks(&name) {
+        if let Some(meant) = drivers::with_vendor(&name).filter(|_| !installed.has(&name)) {
             let text = format!(
-                "{name} is not installed in {directory}: flexvol install {name}, else kubelet says \"no volume plugin matched\""
+                "driver name {text:?} has no vendor: write {meant}, which is what flexvol install {name} installs, else \
+                 kubelet says \"no volume plugin matched\""
+            );
+            return complain(DRIVER_NAME, &text);
+        }
+        if let Some(directory) = installed.lacks(&name) {
+            let mend = match name.vendor() {
+                Some(_) => format!("flexvol install {name}"),
+                None => "write vendor/driver, as its directory vendor~driver says".to_owned(),
+            };
+            let text = format!(
+                "{name} is not installed in {directory}: {mend}, else kubelet says \"no volume plugin matched\""
             );
             return complain(NOT_INSTALLED, &text);
         }
