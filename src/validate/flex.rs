@@ -7,6 +7,7 @@ use super::finding::{
 use super::installed::{Installed, Known};
 use super::node::Node;
 use super::object::Object;
+use super::slips::near;
 use crate::drivers;
 use crate::kubelet::rules;
 use crate::profiles;
@@ -77,9 +78,8 @@ impl<'a> Flex<'a> {
 
     fn check_fields(&self, findings: &mut Findings) {
         for (key, node) in self.node.members().filter(|(key, _)| !FIELDS.contains(key)) {
-            let near = FIELDS.iter().map(|field| (strsim::damerau_levenshtein(key, field), field));
-            let mend = match near.min().filter(|(distance, _)| *distance <= 2) {
-                Some((_, near)) => format!("did you mean {near:?}?"),
+            let mend = match near(key, &FIELDS) {
+                Some(near) => format!("did you mean {near:?}?"),
                 None => "move it below options if it is one of the driver's, else remove it".to_owned(),
             };
             findings.add(
