@@ -330,12 +330,12 @@ fn login(options: &CifsOptions, volume: &Options) -> Result<Vec<ShareOption>> {
     let domain = secret_text(volume, DOMAIN.keys)?;
     let domain =
         domain.or_else(|| options.domain.as_ref().map(|name| Secret::new(name.0.clone().into_bytes())));
-    let (username, password) = match (username, options.guest) {
+    let username = match (username, options.guest) {
         (Some(_), true) => {
             return Err(Failure::options("option \"guest\": the Secret has a username: keep one of them"));
         }
         (_, true) => return Ok(vec![ShareOption::new("username", ""), ShareOption::new("password", "")]),
-        (Some(username), false) => (username, password.unwrap_or_else(|| Secret::new(Vec::new()))),
+        (Some(username), false) => username,
         // Then the ticket says who it is.
         (None, false) if options.sec.is_some_and(|sec| sec.0.starts_with("krb5")) => return Ok(Vec::new()),
         (None, false) => {
@@ -345,6 +345,9 @@ fn login(options: &CifsOptions, volume: &Options) -> Result<Vec<ShareOption>> {
         }
     };
     let domain = domain.map(|domain| ShareOption::secret("domain", domain));
-    let login = [ShareOption::secret("username", username), ShareOption::secret("password", password)];
+    // Where there is none, an empty one is shown as such.
+    let password = password.map(|password| ShareOption::secret("password", password));
+    let password = password.unwrap_or_else(|| ShareOption::new("password", ""));
+    let login = [ShareOption::secret("username", username), password];
     Ok(login.into_iter().chain(domain).collect())
 }

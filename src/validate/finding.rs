@@ -64,6 +64,7 @@ rules! {
     SECRET_MISSING = "secret-missing", Warning, "the Secret that is named is in the files";
     SECRET_TYPE = "secret-type", Error, "the type of the Secret is the driver's name";
     SECRET_DATA = "secret-data", Error, "data of a Secret is base64, and its keys are such that Kubernetes takes them";
+    SECRET_KEY = "secret-key", Error, "the Secret has the keys that the driver needs, spelt as it reads them";
     SECRET_LINE = "secret-line-break", Warning, "a password or a name in a Secret has no line break at its end";
     SECRET_NAMESPACE = "secret-namespace", Warning, "a PersistentVolume names the namespace of its Secret";
     READ_ONLY = "read-only", Warning, "what is to be read-only is";

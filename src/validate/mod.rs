@@ -78,6 +78,7 @@ pub fn validate(sources: &[Source<'_>], installed: &Installed) -> Report {
         pods::check_names(object, &mut findings);
         if object.kind == "Secret" {
             secrets::check(object, &drivers, &mut findings);
+            secrets::check_keys(object, &drivers, installed, &mut findings);
         }
     }
     let sound = check_each(&flexes, installed, &mut findings);
