@@ -42,7 +42,7 @@ fn the_exit_status_is_kubelet_s_verdict() {
         (&["isattached", "{}", "n"], 1, "status: success, reason:"),
         (&["getvolumename", "{}"], 3, "kubelet   Not supported"),
         (&["frobnicate", "x", "y"], 3, "no kubelet calls such a verb"),
-        (&["mount", "/nowhere", "{}", "-o", "a=b"], 1, "leave out the options JSON"),
+        (&["mount", "/nowhere", "{}", "-o", "a=b"], 2, "leave out the options JSON"),
         (&["mount", "/nowhere", "--nonsense"], 2, "--nonsense"),
     ] {
         let told = call(&site, words);

@@ -79,6 +79,8 @@ pub(super) fn name(text: &str) -> Result<DriverName, Failure> {
 /// The exit status for each reason.
 pub(super) fn status(error: &anyhow::Error) -> u8 {
     match Refusal::reason_of(error) {
+        // Arguments that no call has.
+        None if error.downcast_ref().is_some_and(|why: &Failure| why.code() == Code::BadCall) => 2,
         None => 1,
         Some(Reason::Usage) => 2,
         Some(Reason::Foreign) => 4,
