@@ -117,7 +117,15 @@ pub fn plan(driver: &dyn Driver, call: &Call, settings: &Settings) -> Result<Pla
     if let Some(plan) = profiles::of(settings).and_then(|profile| profile.plan(call, settings)) {
         return Ok(plan);
     }
-    let (call, _) = &understood(driver, call, settings)?;
+    let made = understood(driver, call, settings).and_then(|(call, _)| planned(driver, &call, settings));
+    made.map_err(|why| match (profiles::of(settings), call.options()) {
+        (Some(profile), Some(options)) => profile.in_its_words(why, &options.own),
+        _ => why,
+    })
+}
+
+/// The plan of a call in the driver's own dialect.
+fn planned(driver: &dyn Driver, call: &Call, settings: &Settings) -> Result<Plan> {
     match call {
         Call::Mount { target, options, .. } => driver.mount(target, &Request { options, settings }),
         Call::Unmount { target } => driver.unmount(target, settings),

@@ -177,13 +177,19 @@ pub fn find<'a>(own: &'a BTreeMap<String, String>, spec: &OptionSpec) -> Result<
 pub fn value<T: OptionValue>(own: &BTreeMap<String, String>, spec: &OptionSpec) -> Result<T> {
     match find(own, spec)?.or(spec.default) {
         Some(text) => without_nul(text).and_then(T::parse).map_err(|why| malformed(spec, &why)),
-        None => T::absent().ok_or_else(|| {
-            Failure::options(format!(
-                "option {:?} is missing: add it to flexVolume.options, e.g. {}: {:?}",
-                spec.name, spec.name, spec.example
-            ))
-        }),
+        None => T::absent().ok_or_else(|| Failure::options(missing(spec.name, spec.example))),
     }
+}
+
+/// That an option is not there, under the name its author would write.
+pub fn missing(name: &str, example: &str) -> String {
+    format!("option {name:?} is missing: add it to flexVolume.options, e.g. {name}: {example:?}")
+}
+
+/// The option that such a message speaks of.
+pub fn missing_in(message: &str) -> Option<&str> {
+    let (name, _) = message.strip_prefix("option \"")?.split_once("\" is missing: add it to ")?;
+    Some(name)
 }
 
 /// Refuses defaults of the admin's that no volume could use. One that is left out is none.
@@ -345,6 +351,8 @@ mod tests {
     #[test]
     fn every_mistake_names_the_mend() {
         assert!(error(&[]).contains("option \"source\" is missing"));
+        assert_eq!(missing_in(&error(&[])), Some("source"));
+        assert_eq!(missing_in("option \"source\": is missing"), None);
         assert!(error(&[("path", "a"), ("source", "b")]).contains("keep one of them"));
         assert!(error(&[("source", "a"), ("sise", "1")]).contains("did you mean \"size\"?"));
         assert!(error(&[("source", "a"), ("zzz", "1")]).contains("this driver has size, source, mode"));

@@ -42,7 +42,7 @@ fn the_exit_status_is_kubelet_s_verdict() {
         (&["isattached", "{}", "n"], 1, "status: success, reason:"),
         (&["getvolumename", "{}"], 3, "kubelet   Not supported"),
         (&["frobnicate", "x", "y"], 3, "no kubelet calls such a verb"),
-        (&["mount", "/nowhere", "{}", "-o", "a=b"], 1, "leave out the options JSON"),
+        (&["mount", "/nowhere", "{}", "-o", "a=b"], 2, "leave out the options JSON"),
         (&["mount", "/nowhere", "--nonsense"], 2, "--nonsense"),
     ] {
         let told = call(&site, words);
@@ -161,6 +161,8 @@ fn what_cannot_be_executed_is_named_with_the_mend() {
     for (driver, mend) in [
         ("example/missing", "install example/missing, or name another plugin directory"),
         ("plain", "plain is taken for a driver's name: write ./plain for the file: "),
+        ("tmpfs", "write flexvol/tmpfs, which is what flexvol install tmpfs installs, or name another"),
+        ("mine", "write vendor/driver, as its directory vendor~driver says, or name another"),
         ("Foo/x", "no driver has such a name"),
         ("a/b/c", "no driver has such a name"),
     ] {

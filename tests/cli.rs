@@ -68,6 +68,8 @@ fn drivers_are_listed_and_explained() {
         assert!(explained["verbs"].as_array().unwrap().iter().any(|verb| verb == "mount"));
     }
     assert!(ok(&["explain", "bind"]).contains("bindRoots"));
+    assert_eq!(ok(&["explain", "flexvol/tmpfs"]), ok(&["explain", "tmpfs"]));
+    assert_eq!(ok(&["explain", "fstab/cifs"]), ok(&["explain", "--profile", "fstab/cifs"]));
 }
 
 #[test]
@@ -113,6 +115,9 @@ fn plans_are_shown_and_held_against_the_policy() {
         File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
         path.to_str().unwrap().to_owned()
     };
+    let bad = file("bad.json", "{");
+    let (status, _, error) = flexvol(&[&line[..], &["--settings", &bad]].concat());
+    assert!(status == 1 && error.starts_with(&format!("flexvol: {bad}: EOF")), "{error}");
     let side = file("side", r#"{"policy":{"bindRoots":["/srv"]}}"#);
     ok(&[&line[..], &["--settings", &side]].concat());
 
@@ -147,7 +152,7 @@ fn run_answers_like_the_driver() {
     let (status, out, _) = flexvol(&[&wrong[..], &["--json"]].concat());
     assert!(status == 1 && out.starts_with(r#"{"status":"Failure","message":"unknown option"#), "{out}");
     assert_eq!(flexvol(&["run", "tmpfs", "mount", "/a", "--secret", "key=hunter2"]).0, 2);
-    assert_eq!(flexvol(&["run", "tmpfs", "mount", "/a", "{}", "--ro"]).0, 1);
+    assert_eq!(flexvol(&["run", "tmpfs", "mount", "/a", "{}", "--ro"]).0, 2);
 }
 
 #[test]
@@ -180,8 +185,13 @@ fn programs_get_json_of_everything() {
     for (line, status, word) in [
         (&["explain", "tmpsf"][..], 2, "'tmpfs'"),
         (&["nothing"], 2, "'nothing'"),
-        (&["man", "runn"], 1, "did you mean"),
-        (&["plan", "tmpfs", "mount", "relative"], 1, "absolute path"),
+        (&["man", "runn"], 2, "did you mean"),
+        (&["plan", "tmpfs", "mount", "relative"], 2, "absolute path"),
+        (&["plan", "tmpfs", "mount"], 2, "mount needs 1 argument (target) beside the options, got 0"),
+        (&["plan", "tmpfs", "mount", "/v", "{}", "-o", "size=1"], 2, "leave out the options JSON"),
+        (&["plan", "tmpfs", "init"], 2, "flexvol run DRIVER init"),
+        (&["plan", "tmpfs", "mount", "/v", "-o", "sise=1"], 1, "did you mean"),
+        (&["plan", "tmpfs", "mount", "/v", "--profile", "kvaps/loop"], 1, "the profile kvaps/loop is for"),
         (&["plan", "tmpfs", "attach", "{}", "n"], 3, "it has init"),
     ] {
         let said = of(line, status);

@@ -340,6 +340,14 @@ fn answer(directory: &str, side_file: Option<&str>, arguments: &[&str]) -> Strin
     String::from_utf8(run.output).unwrap()
 }
 
+#[test]
+fn a_slip_is_refused_in_the_words_of_the_volume() {
+    let said = answer("fstab~cifs", None, &["mount", "/mnt", r#"{"networkPaht":"//h/s"}"#]);
+    assert!(said.contains(r#"option \"networkPath\" is missing"#), "{said}");
+    assert!(said.contains(r#"option \"networkPaht\" has no effect"#), "{said}");
+    assert!(said.contains(r#"did you mean \"networkPath\"?"#), "{said}");
+}
+
 const VOLUME: &str =
     r#"{"kubernetes.io/pod.namespace":"ns","kubernetes.io/pvOrVolumeName":"v","volume-uid":"33"}"#;
 

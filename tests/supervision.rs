@@ -170,7 +170,9 @@ fn what_a_killed_call_has_mounted_is_mounted_anew() {
         if with_its_daemon {
             let served = node.file("served");
             let daemons = || processes_with(served.to_str().unwrap());
-            daemons().into_iter().for_each(|daemon| send(daemon, Signal::SIGKILL));
+            for daemon in daemons() {
+                send(daemon, Signal::SIGKILL);
+            }
             eventually("the end of the daemon", || daemons().is_empty());
         }
         fs::write(node.file("again"), "").unwrap();

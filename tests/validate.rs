@@ -269,7 +269,7 @@ fn the_status_tells_errors_warnings_and_failure_apart() {
         (&["-f", "nowhere.yaml"][..], "there is no file nowhere.yaml"),
         (&[], "--filename"),
         (&["-f", "good.yaml", "--settings", "nowhere.json"], "there is no side file nowhere.json"),
-        (&["-f", "good.yaml", "--settings", "good.yaml"], "good.yaml: .flexvol.json: expected value"),
+        (&["-f", "good.yaml", "--settings", "good.yaml"], "good.yaml: expected value"),
         (&["-f", "good.yaml", "--driver-dir", "/nowhere"], "/nowhere"),
         (&["-f", "good.yaml", "--profile", "a/b=c"], "name one of tmpfs, bind"),
         (&["-f", "good.yaml", "--profile", "a/b"], "write VENDOR/DRIVER=NAME"),

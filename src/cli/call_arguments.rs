@@ -1,16 +1,17 @@
 //! A call as a person types it: what `run` and `plan` have in common.
 
 use crate::driver::Driver;
-use crate::drivers;
+use crate::drivers::{self, VENDOR};
 use crate::failure::{Code, Failure, Result};
 use crate::profiles::{self, Profile};
-use crate::protocol::{Access, Argument, DriverName, FsGroup, FsGroupSpelling, Options, PodRef, Verb};
+use crate::protocol::{Access, Argument, Call, DriverName, FsGroup, FsGroupSpelling, Options, PodRef, Verb};
 use crate::secret::Secret;
-use crate::settings::{SIZE_LIMIT, Settings};
+use crate::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
 use crate::skeleton::Personality;
 use crate::sys::files;
-use clap::Args;
+use crate::validate::Meaning;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Arg, Args, Command};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -65,6 +66,35 @@ pub(super) fn parser() -> impl TypedValueParser<Value = &'static dyn Driver> {
     PossibleValuesParser::new(names).try_map(|name| drivers::find(&name).ok_or("no such driver"))
 }
 
+/// The same, and also takes what a volume calls a driver: `flexvol/tmpfs`, or a profile.
+pub(super) fn subject() -> impl TypedValueParser<Value = Meaning> {
+    let own = drivers::ALL.iter().map(|driver| PossibleValue::new(driver.name()).help(driver.summary()));
+    let all = PossibleValuesParser::new(own.chain(profile_names().map(|name| name.hide(true))));
+    Installed(all.try_map(|name| Meaning::find(&name).ok_or("no such driver")))
+}
+
+/// Takes drivers under the name that `install` gives them, too.
+#[derive(Clone)]
+struct Installed<P>(P);
+
+impl<P: TypedValueParser> TypedValueParser for Installed<P> {
+    type Value = P::Value;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        argument: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<P::Value, clap::Error> {
+        let bare = value.to_str().and_then(|name| name.strip_prefix(VENDOR)?.strip_prefix('/'));
+        self.0.parse_ref(command, argument, bare.map_or(value, OsStr::new))
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        self.0.possible_values()
+    }
+}
+
 /// Completes and corrects the names of profiles.
 pub(super) fn profile_parser() -> impl TypedValueParser<Value = &'static Profile> {
     PossibleValuesParser::new(profile_names()).try_map(|name| profiles::find(&name).ok_or("no such profile"))
@@ -104,10 +134,16 @@ impl CallArguments {
         let directory = self.directory.as_ref().map(DriverName::directory);
         settings.driver = Some(self.driver.name().to_owned());
         settings.profile = self.profile.clone().or(settings.profile);
-        settings.check()?;
+        settings.check().map_err(|why| of_file(self.settings.as_deref(), &why))?;
         let profile = profiles::chosen(directory.as_deref(), &settings);
         settings.profile = profile.map(|profile| profile.name.to_owned());
         Ok(Personality { driver: self.driver, directory, settings })
+    }
+
+    /// What was typed, as a call of this verb.
+    pub(super) fn call(&self, verb: Verb) -> Result<Call> {
+        too_few(verb, self.arguments.len()).map_or(Ok(()), Err)?;
+        Call::parse(verb, &self.arguments()?)
     }
 
     /// What follows the verb, the options JSON included: built here unless it was typed.
@@ -123,6 +159,22 @@ fn missing_options(verb: Verb, given: usize) -> Option<usize> {
     (given + 1 == wanted.len()).then_some(place)
 }
 
+/// That more is missing than the options, which are built.
+fn too_few(verb: Verb, given: usize) -> Option<Failure> {
+    let wanted = verb.spec().arguments;
+    let others: Vec<_> = wanted.iter().filter(|argument| **argument != Argument::Options).collect();
+    if others.len() == wanted.len() || given >= others.len() {
+        return None;
+    }
+    let names: Vec<_> = others.iter().map(|argument| argument.name()).collect();
+    let plural = if others.len() == 1 { "" } else { "s" };
+    Some(Failure::call(format!(
+        "{verb} needs {} argument{plural} ({}) beside the options, got {given}",
+        others.len(),
+        names.join(", ")
+    )))
+}
+
 fn twice(verb: &OsStr) -> Failure {
     let text = "does not take the options given: leave out the options JSON, or --option and the like";
     Failure::call(format!("{} {text}", verb.to_string_lossy()))
@@ -132,7 +184,15 @@ fn twice(verb: &OsStr) -> Failure {
 pub(super) fn read_settings(path: &Path) -> Result<Settings> {
     let text = files::read_small(path, SIZE_LIMIT).map_err(Failure::from)?;
     let missing = || Failure::new(Code::NotFound, format!("there is no side file {}", path.display()));
-    Settings::parse(&text.ok_or_else(missing)?)
+    Settings::parse(&text.ok_or_else(missing)?).map_err(|why| of_file(Some(path), &why))
+}
+
+/// A mistake of a side file under the name that was typed: here it may have any, and there may be none at all.
+fn of_file(path: Option<&Path>, why: &Failure) -> Failure {
+    let message = why.message();
+    let what = message.strip_prefix(SIDE_FILE).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&message);
+    let file = path.map(|path| format!("{}: ", path.display())).unwrap_or_default();
+    Failure::new(why.code(), format!("{file}{what}"))
 }
 
 impl VolumeArguments {
@@ -149,7 +209,10 @@ impl VolumeArguments {
                 let json = Options { pod, ..self.to_options(name)? }.to_json();
                 arguments.insert(place, json.into());
             }
-            None if self.is_given() => return Err(twice(verb)),
+            None if self.is_given() => {
+                let few = known.and_then(|verb| too_few(verb, given.len()));
+                return Err(few.unwrap_or_else(|| twice(verb)));
+            }
             None => {}
         }
         Ok(arguments)
@@ -212,6 +275,26 @@ mod tests {
     }
 
     #[test]
+    fn the_options_are_not_counted_among_what_is_missing() {
+        let few = |verb, given| too_few(verb, given).map(|why| why.message());
+        let attach = "attach needs 1 argument (node) beside the options, got 0";
+        assert_eq!(few(Verb::Attach, 0).as_deref(), Some(attach));
+        assert_eq!((few(Verb::Mount, 1), few(Verb::Mount, 3), few(Verb::Unmount, 0)), (None, None, None));
+    }
+
+    #[test]
+    fn a_side_file_is_called_as_it_was_typed() {
+        let why = Settings::parse("{").unwrap_err();
+        let said = |path: Option<&str>| of_file(path.map(Path::new), &why).message();
+        assert!(
+            said(Some("/srv/bad.json")).starts_with("/srv/bad.json: EOF"),
+            "{}",
+            said(Some("/srv/bad.json"))
+        );
+        assert!(said(None).starts_with("EOF"), "{}", said(None));
+    }
+
+    #[test]
     fn conveniences_become_kubelet_s_keys() {
         let json = &arguments("image mount /v -o size=1Mi --option a=b=c --ro --fs-group 7 --fs-type xfs")
             .unwrap()[1];
@@ -229,6 +312,7 @@ mod tests {
         for (line, mend) in [
             ("image mount /v {} --ro", "leave out"),
             ("image unmount /v -o a=b", "leave out"),
+            ("image mount -o a=b", "mount needs 1 argument (target) beside the options, got 0"),
             ("image mount /v -o kubernetes.io/readwrite=ro", "use --ro"),
             ("image mount /v --secret password=hunter2", "KEY=@FILE"),
             ("image mount /v --secret password=@/nowhere", "/nowhere"),

@@ -1,5 +1,6 @@
 //! The plugin directory of a command that reads drivers from it.
 
+use crate::drivers;
 use crate::failure::{Code, Failure};
 use crate::plugin_dir::locate::{Request, locate};
 use crate::protocol::DriverName;
@@ -30,6 +31,11 @@ pub(super) fn executable(plugin_dir: &Path, name: &DriverName) -> Result<PathBuf
     if path.exists() {
         return Ok(path);
     }
-    let text = format!("there is no {}: install {name}, or name another plugin directory", path.display());
+    let mend = match (drivers::with_vendor(name), name.vendor()) {
+        (Some(meant), _) => format!("write {meant}, which is what flexvol install {name} installs"),
+        (None, Some(_)) => format!("install {name}"),
+        (None, None) => "write vendor/driver, as its directory vendor~driver says".to_owned(),
+    };
+    let text = format!("there is no {}: {mend}, or name another plugin directory", path.display());
     Err(Failure::new(Code::NotFound, text).into())
 }

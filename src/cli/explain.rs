@@ -1,6 +1,6 @@
 //! `flexvol explain`: all there is to know about one driver before using it.
 
-use super::call_arguments::{parser, profile_parser};
+use super::call_arguments::{profile_parser, subject};
 use super::dialect;
 use super::drivers::summary;
 use super::screen::{Screen, wrap};
@@ -10,6 +10,7 @@ use crate::policy::IMAGE_ROOT;
 use crate::profiles::{self, Profile};
 use crate::schema::{OptionSpec, SecretSpec};
 use crate::settings::Settings;
+use crate::validate::Meaning;
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
@@ -27,8 +28,8 @@ Examples:
   flexvol explain tmpfs --json | jq -r .manifest | kubectl apply --dry-run=client -f -")]
 pub(super) struct Explain {
     /// The driver
-    #[arg(value_parser = parser(), required_unless_present = "profile", conflicts_with = "profile")]
-    driver: Option<&'static dyn Driver>,
+    #[arg(value_parser = subject(), required_unless_present = "profile", conflicts_with = "profile")]
+    driver: Option<Meaning>,
     /// Another driver whose options are understood, as `flexvol drivers --profiles` lists them
     #[arg(long, value_name = "PROFILE", value_parser = profile_parser())]
     profile: Option<&'static Profile>,
@@ -36,13 +37,13 @@ pub(super) struct Explain {
 
 impl Explain {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
-        match (self.driver, self.profile) {
-            (_, Some(profile)) if screen.wants_json() => screen.json(&dialect::json(profile))?,
-            (_, Some(profile)) => dialect::print(screen, profile)?,
-            (Some(driver), None) if screen.wants_json() => screen.json(&json(driver))?,
-            (Some(driver), None) => print(screen, driver)?,
+        match self.profile.map(Meaning::Profile).or(self.driver) {
+            Some(Meaning::Profile(profile)) if screen.wants_json() => screen.json(&dialect::json(profile))?,
+            Some(Meaning::Profile(profile)) => dialect::print(screen, profile)?,
+            Some(Meaning::Driver(driver)) if screen.wants_json() => screen.json(&json(driver))?,
+            Some(Meaning::Driver(driver)) => print(screen, driver)?,
             // The command line asks for one of them.
-            (None, None) => {}
+            None => {}
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -2,7 +2,7 @@
 
 use super::Cli;
 use super::screen::Screen;
-use crate::failure::{Code, Failure};
+use crate::failure::Failure;
 use crate::schema::did_you_mean;
 use anyhow::{Context as _, Result};
 use clap::{Args, Command, CommandFactory as _};
@@ -54,5 +54,5 @@ fn unknown(name: &str, all: &Command) -> Failure {
         Some(near) => format!("did you mean {near:?}?"),
         None => "flexvol --help lists them".to_owned(),
     };
-    Failure::new(Code::NotFound, format!("there is no command {name:?}: {hint}"))
+    Failure::call(format!("there is no command {name:?}: {hint}"))
 }

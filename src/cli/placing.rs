@@ -2,6 +2,7 @@
 
 use super::say;
 use super::screen::{Screen, Tone};
+use crate::drivers::VENDOR;
 use crate::failure::{Code, Failure, one_line};
 use crate::plugin_dir::install;
 use crate::plugin_dir::locate::{self, locate};
@@ -15,9 +16,6 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-
-/// The vendor of a driver that is named without one.
-const VENDOR: &str = "flexvol";
 
 /// Where.
 #[derive(Args)]
@@ -81,6 +79,8 @@ pub(super) fn name(text: &str) -> Result<DriverName, Failure> {
 /// The exit status for each reason.
 pub(super) fn status(error: &anyhow::Error) -> u8 {
     match Refusal::reason_of(error) {
+        // Arguments that no call has.
+        None if error.downcast_ref().is_some_and(|why: &Failure| why.code() == Code::BadCall) => 2,
         None => 1,
         Some(Reason::Usage) => 2,
         Some(Reason::Foreign) => 4,

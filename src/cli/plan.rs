@@ -10,7 +10,7 @@ use crate::plan::{
     Checkout, Cluster, Daemon, Dialect, Goal, MountFrom, Overlay, Plan, Reach, Share, Source, Step,
     StoreStep, Upper, Word,
 };
-use crate::protocol::{Call, TargetPath, Verb};
+use crate::protocol::{TargetPath, Verb};
 use crate::quantity::Quantity;
 use anyhow::Result;
 use clap::Args;
@@ -33,7 +33,7 @@ pub(super) struct PlanCall {
 
 impl PlanCall {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
-        let (personality, arguments) = (self.call.personality()?, self.call.arguments()?);
+        let personality = self.call.personality()?;
         let verbs = driver::verbs(personality.driver, &personality.settings);
         let Some(verb) = Verb::parse(&self.call.verb).filter(|verb| verbs.contains(*verb)) else {
             let text = lacks(personality.driver, &self.call.verb.to_string_lossy(), &personality.settings);
@@ -45,7 +45,7 @@ impl PlanCall {
                 Failure::call("init does nothing but answer: see it with `flexvol run DRIVER init`").into()
             );
         }
-        let call = Call::parse(verb, &arguments)?;
+        let call = self.call.call(verb)?;
         let plan = driver::plan(personality.driver, &call, &personality.settings)?;
         let (_, notes) = driver::understood(personality.driver, &call, &personality.settings)?;
         let refusal = personality.settings.policy.check(&plan).err().map(|why| why.message());

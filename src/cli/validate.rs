@@ -128,7 +128,7 @@ impl Validate {
             installed.set_directory(directory.display().to_string());
         }
         for (name, file) in &self.settings {
-            let settings = read_settings(file).with_context(|| file.display().to_string())?;
+            let settings = read_settings(file)?;
             match name {
                 Some(name) => installed.add(name.clone(), settings),
                 None => installed.set_everywhere(settings),

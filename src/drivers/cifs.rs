@@ -17,7 +17,7 @@ use crate::failure::{Failure, Result};
 use crate::mount_options::{self, Rule, Value};
 use crate::plan::{Dialect, Named, Plan, Share, ShareOption, ShareValue, Source, Step, View};
 use crate::protocol::{Capabilities, Options, TargetPath};
-use crate::schema::{Id, Mode, OptionSpec, OptionValue, SecretSpec};
+use crate::schema::{self, Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::secret::Secret;
 use crate::settings::Settings;
 
@@ -305,9 +305,7 @@ fn whereabouts(options: &CifsOptions) -> Result<(Servers, String)> {
     match (&options.source, &options.server, &options.share) {
         (Some(source), None, None) => Ok((Servers(vec![source.server.clone()]), source.path.0.clone())),
         (None, Some(servers), Some(share)) => Ok((servers.clone(), share.0.clone())),
-        (None, None, None) => Err(Failure::options(
-            "option \"source\" is missing: add it to flexVolume.options, e.g. source: \"//files.example.com/web\"",
-        )),
+        (None, None, None) => Err(Failure::options(schema::missing("source", "//files.example.com/web"))),
         (None, ..) => Err(Failure::options("options \"server\" and \"share\" need each other: give both")),
         _ => Err(Failure::options(
             "options \"source\" and \"server\" or \"share\" mean the same: keep one of them",
@@ -347,12 +345,12 @@ fn login(options: &CifsOptions, volume: &Options) -> Result<Vec<ShareOption>> {
     let domain = secret_text(volume, DOMAIN.keys)?;
     let domain =
         domain.or_else(|| options.domain.as_ref().map(|name| Secret::new(name.0.clone().into_bytes())));
-    let (username, password) = match (username, options.guest) {
+    let username = match (username, options.guest) {
         (Some(_), true) => {
             return Err(Failure::options("option \"guest\": the Secret has a username: keep one of them"));
         }
         (_, true) => return Ok(vec![ShareOption::new("username", ""), ShareOption::new("password", "")]),
-        (Some(username), false) => (username, password.unwrap_or_else(|| Secret::new(Vec::new()))),
+        (Some(username), false) => username,
         // Then the ticket says who it is.
         (None, false) if options.sec.is_some_and(|sec| sec.0.starts_with("krb5")) => return Ok(Vec::new()),
         (None, false) => {
@@ -362,6 +360,9 @@ fn login(options: &CifsOptions, volume: &Options) -> Result<Vec<ShareOption>> {
         }
     };
     let domain = domain.map(|domain| ShareOption::secret("domain", domain));
-    let login = [ShareOption::secret("username", username), ShareOption::secret("password", password)];
+    // Where there is none, an empty one is shown as such.
+    let password = password.map(|password| ShareOption::secret("password", password));
+    let password = password.unwrap_or_else(|| ShareOption::new("password", ""));
+    let login = [ShareOption::secret("username", username), password];
     Ok(login.into_iter().chain(domain).collect())
 }

@@ -32,7 +32,7 @@ pub mod webdav;
 use crate::driver::Driver;
 use crate::failure::{Failure, Result};
 use crate::mount_options::{self, MountFlags};
-use crate::protocol::{Access, Options};
+use crate::protocol::{Access, DriverName, Options};
 
 /// Every driver, in the order `flexvol drivers` prints them.
 pub const ALL: &[&dyn Driver] = &[
@@ -63,6 +63,16 @@ pub const ALL: &[&dyn Driver] = &[
 /// The driver of exactly that name.
 pub fn find(name: &str) -> Option<&'static dyn Driver> {
     ALL.iter().copied().find(|driver| driver.name() == name)
+}
+
+/// The vendor under which a driver is installed that is named without one.
+pub const VENDOR: &str = "flexvol";
+
+/// What a volume has to say for a driver of ours that it names without a vendor: kubelet looks for exactly that name,
+/// and no driver is installed under it.
+pub fn with_vendor(name: &DriverName) -> Option<String> {
+    let ours = name.vendor().is_none() && find(name.driver()).is_some();
+    ours.then(|| format!("{VENDOR}/{name}"))
 }
 
 /// The flags every volume starts from: safe, and read-only if kubelet says so.
@@ -99,6 +109,13 @@ mod tests {
             assert_eq!(find(driver.name()).map(Driver::name), Some(driver.name()));
         }
         assert!(find("TMPFS").is_none() && find("xtmpfs").is_none());
+    }
+
+    #[test]
+    fn our_names_need_a_vendor() {
+        let meant = |name: &str| with_vendor(&DriverName::parse(name).unwrap());
+        assert_eq!(meant("tmpfs").as_deref(), Some("flexvol/tmpfs"));
+        assert_eq!((meant("example/tmpfs"), meant("mine")), (None, None));
     }
 
     #[test]

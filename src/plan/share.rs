@@ -88,6 +88,17 @@ impl Named {
     }
 }
 
+impl Share {
+    /// Whether somebody logs in by name and with no password, though no ticket says who it is.
+    pub fn lacks_password(&self) -> bool {
+        let value =
+            |key: &str| self.options.iter().find(|option| option.key == key).map(|option| &option.value);
+        let by_ticket = matches!(value("sec"), Some(ShareValue::Text(sec)) if sec.starts_with("krb5"));
+        let named = matches!(value("username"), Some(ShareValue::Secret(_)));
+        named && !by_ticket && matches!(value("password"), Some(ShareValue::Text(_)))
+    }
+}
+
 impl ShareOption {
     /// An option with a value.
     pub fn new(key: &'static str, value: impl fmt::Display) -> Self {
@@ -139,6 +150,20 @@ impl Serialize for ShareOption {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_needs_a_password_or_a_ticket() {
+        let name = || ShareOption::secret("username", Secret::new(b"anna".to_vec()));
+        let lacks = |options: Vec<ShareOption>| {
+            let source = Named { before: "//", after: "/share".to_owned() };
+            Share { source, dialects: Vec::new(), options, flags: MountFlags::DEFAULT }.lacks_password()
+        };
+        let none = || ShareOption::new("password", "");
+        assert!(lacks(vec![name(), none()]));
+        assert!(!lacks(vec![name(), ShareOption::secret("password", Secret::new(b"p".to_vec()))]));
+        assert!(!lacks(vec![name(), none(), ShareOption::new("sec", "krb5i")]));
+        assert!(!lacks(vec![ShareOption::new("username", ""), none()]), "a guest has neither");
+    }
 
     #[test]
     fn a_plan_shows_neither_secret_nor_address() {

@@ -2,7 +2,7 @@
 
 use super::quirk::{Work, is_null};
 use super::{ALL, FsGroupUse, Profile};
-use crate::failure::{Failure, Result};
+use crate::failure::{Code, Failure, Result};
 use crate::protocol::Options;
 use crate::schema::{self, OptionSpec, did_you_mean};
 use crate::secret::Secret;
@@ -91,6 +91,36 @@ impl Profile {
         self.known(key).is_none().then(why)
     }
 
+    /// A refusal as the volume's author has to read it: an option that is missing bears the name that it has here,
+    /// and the slip for which it is missing is named, since an unknown key alone is passed over.
+    pub fn in_its_words(&self, why: Failure, given: &BTreeMap<String, String>) -> Failure {
+        if why.code() != Code::BadOptions {
+            return why;
+        }
+        let message = why.message();
+        let missing = schema::missing_in(&message).and_then(|ours| self.spelt(ours));
+        let said = missing.map_or_else(|| message.clone(), |(key, value)| schema::missing(key, value));
+        match given.keys().find(|key| self.is_slip(key, given)).and_then(|key| self.complaint(key)) {
+            Some(slip) => Failure::options(format!("{said}; {slip}")),
+            None => Failure::options(said),
+        }
+    }
+
+    /// How an option of ours is spelt here, and what it may be: as in the example, if it is there.
+    fn spelt(&self, ours: &str) -> Option<(&'static str, &'static str)> {
+        let theirs: Vec<_> =
+            self.keys.iter().filter(|key| key.ours == Some(ours)).map(|key| key.theirs).collect();
+        let shown = self.example.iter().find(|(key, _)| theirs.contains(key)).copied();
+        shown.or_else(|| theirs.first().map(|key| (*key, "…")))
+    }
+
+    /// Whether a key is near to one that is not given.
+    fn is_slip(&self, key: &str, given: &BTreeMap<String, String>) -> bool {
+        let meant = self.near(key).and_then(|near| self.known(near)).map(|(_, name)| name);
+        let is_given = |name| given.keys().filter_map(|key| self.known(key)).any(|(_, known)| known == name);
+        self.known(key).is_none() && meant.is_some_and(|name| !is_given(name))
+    }
+
     /// Each option under our name, or under theirs if we have none; what nobody knows is left out, because
     /// theirs does so.
     fn canonical(
@@ -137,10 +167,13 @@ impl Profile {
         self.driver.options().iter().find(|spec| spec.is_called(key))
     }
 
-    fn hint(&self, key: &str) -> String {
+    fn near(&self, key: &str) -> Option<&'static str> {
         let ours = self.driver.options().iter().map(|spec| spec.name);
-        let names = || self.keys.iter().map(|key| key.theirs).chain(ours.clone());
-        did_you_mean(key, names()).map_or_else(
+        did_you_mean(key, self.keys.iter().map(|key| key.theirs).chain(ours))
+    }
+
+    fn hint(&self, key: &str) -> String {
+        self.near(key).map_or_else(
             || format!("see flexvol explain --profile {}", self.name),
             |near| format!("did you mean {near:?}?"),
         )
@@ -199,4 +232,50 @@ fn keep_better<'a>(
     let (better, worse) = if new.0 < old.0 { (new, old) } else { (old, new) };
     notes.push(format!("options {:?} and {:?} mean the same, and the first counts", better.1, worse.1));
     found.insert(name, better);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profiles;
+    use crate::schema::missing;
+
+    fn said(profile: &str, why: &str, given: &[(&str, &str)]) -> String {
+        let given = given.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        profiles::find(profile).unwrap().in_its_words(Failure::options(why), &given).message()
+    }
+
+    #[test]
+    fn what_is_missing_bears_the_name_it_has_here() {
+        let ours = missing("source", "//files.example.com/web");
+        let theirs = missing("networkPath", "//server/share");
+        assert_eq!(said("fstab/cifs", &ours, &[]), theirs);
+        let slip =
+            "option \"networkPaht\" has no effect, fstab/cifs has none such: did you mean \"networkPath\"?";
+        assert_eq!(said("fstab/cifs", &ours, &[("networkPaht", "//h/s")]), format!("{theirs}; {slip}"));
+        assert_eq!(said("fstab/cifs", &ours, &[("zzz", "1")]), theirs);
+        assert_eq!(
+            said("microsoft.com/smb", &ours, &[]),
+            missing("source", "//account.file.core.windows.net/share")
+        );
+    }
+
+    #[test]
+    fn only_a_slip_for_what_is_not_given_is_named() {
+        let given = [("networkPath", "//h/s"), ("networkPaht", "//h/t")];
+        assert_eq!(said("fstab/cifs", "option \"uid\": bad", &given), "option \"uid\": bad");
+        let needs = said("juliohm/cifs", "options need each other", &[("server", "h"), ("shrae", "s")]);
+        assert!(
+            needs.starts_with("options need each other; option \"shrae\"")
+                && needs.ends_with("did you mean \"share\"?"),
+            "{needs}"
+        );
+    }
+
+    #[test]
+    fn what_is_not_the_volume_s_fault_stays_as_it_is() {
+        let denied = Failure::new(Code::Denied, "option \"source\" is missing: add it to x");
+        let profile = profiles::find("fstab/cifs").unwrap();
+        assert_eq!(profile.in_its_words(denied.clone(), &BTreeMap::new()), denied);
+    }
 }

@@ -32,6 +32,9 @@ impl DriverName {
             "has more than one slash: write vendor/driver"
         } else if !vendor.is_none_or(is_subdomain) {
             "needs a lower-case DNS name before the slash: write one such as example.com/driver"
+        } else if let Some(meant) = of_directory(name) {
+            let text = format!("driver name {name:?} is that of its directory: write {meant}");
+            return Err(Failure::options(text));
         } else if !is_last_part(driver) {
             "needs 1 to 63 letters, digits, '-', '_' or '.' for the driver, a letter or digit first and last: rename it"
         } else {
@@ -97,6 +100,11 @@ impl FromStr for DriverName {
     }
 }
 
+/// The driver of a directory whose name stands where its own should.
+fn of_directory(name: &str) -> Option<DriverName> {
+    name.contains('~').then(|| DriverName::from_directory(name).ok())?
+}
+
 /// RFC 1123 as Kubernetes reads it: only the whole length is limited, not that of a label.
 fn is_subdomain(text: &str) -> bool {
     let label = |label: &str| framed(label, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit(), b"-");
@@ -154,6 +162,8 @@ mod tests {
             ("v/x-", "rename it"),
             ("v/x y", "rename it"),
             ("v/x~y", "rename it"),
+            ("a~b~c", "rename it"),
+            ("flexvol~tmpfs", "is that of its directory: write flexvol/tmpfs"),
             ("..", "rename it"),
             (&long, "rename it"),
         ] {

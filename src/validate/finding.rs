@@ -47,7 +47,7 @@ rules! {
     OBJECT = "object", Error, "each document is an object with a kind, and none is there twice";
     NAME = "name", Error, "names are such that Kubernetes takes them";
     SHAPE = "shape", Error, "fields that matter to a volume have the right type";
-    UNKNOWN_FIELD = "unknown-field", Error, "flexVolume has no field that Kubernetes does not know";
+    UNKNOWN_FIELD = "unknown-field", Error, "neither flexVolume nor what is around it has a field that Kubernetes does not know";
     DRIVER_NAME = "driver-name", Error, "flexVolume.driver is vendor/driver";
     UNKNOWN_DRIVER = "unknown-driver", Warning, "the driver is one of flexvol's";
     NOT_INSTALLED = "not-installed", Warning, "the driver is in the plugin directory that was given";
@@ -64,14 +64,17 @@ rules! {
     SECRET_MISSING = "secret-missing", Warning, "the Secret that is named is in the files";
     SECRET_TYPE = "secret-type", Error, "the type of the Secret is the driver's name";
     SECRET_DATA = "secret-data", Error, "data of a Secret is base64, and its keys are such that Kubernetes takes them";
+    SECRET_KEY = "secret-key", Error, "the Secret has the keys that the driver needs, spelt as it reads them";
     SECRET_LINE = "secret-line-break", Warning, "a password or a name in a Secret has no line break at its end";
     SECRET_NAMESPACE = "secret-namespace", Warning, "a PersistentVolume names the namespace of its Secret";
     READ_ONLY = "read-only", Warning, "what is to be read-only is";
     MOUNT_OPTIONS = "mount-options", Error, "no mountOptions, with which kubelet refuses a FlexVolume";
     VOLUME_MODE = "volume-mode", Error, "no volumeMode: Block, which FlexVolume does not have";
     CAPACITY = "capacity", Error, "a PersistentVolume says how large it is";
-    ACCESS_MODES = "access-modes", Error, "a PersistentVolume has access modes";
+    ACCESS_MODES = "access-modes", Error, "a PersistentVolume has access modes, and no others than there are";
     SAME_NAME = "same-name", Error, "volumes of a driver that attaches have different names";
+    VOLUME_MOUNT = "volume-mount", Error, "what a container mounts is a volume of its pod";
+    CLAIM_MISSING = "claim-missing", Warning, "the claim that a pod names is in the files, if any claim is";
     BINDING = "binding", Warning, "a claim that names a volume can be bound to it";
     NOTHING = "nothing", Warning, "there is a FlexVolume in the files";
 }

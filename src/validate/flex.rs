@@ -7,6 +7,7 @@ use super::finding::{
 use super::installed::{Installed, Known};
 use super::node::Node;
 use super::object::Object;
+use super::slips::near;
 use crate::drivers;
 use crate::kubelet::rules;
 use crate::profiles;
@@ -77,9 +78,8 @@ impl<'a> Flex<'a> {
 
     fn check_fields(&self, findings: &mut Findings) {
         for (key, node) in self.node.members().filter(|(key, _)| !FIELDS.contains(key)) {
-            let near = FIELDS.iter().map(|field| (strsim::damerau_levenshtein(key, field), field));
-            let mend = match near.min().filter(|(distance, _)| *distance <= 2) {
-                Some((_, near)) => format!("did you mean {near:?}?"),
+            let mend = match near(key, &FIELDS) {
+                Some(near) => format!("did you mean {near:?}?"),
                 None => "move it below options if it is one of the driver's, else remove it".to_owned(),
             };
             findings.add(
@@ -110,9 +110,20 @@ impl<'a> Flex<'a> {
             Ok(name) => name,
             Err(why) => return complain(DRIVER_NAME, &why.message()),
         };
-        if let Some(directory) = installed.lacks(&name) {
+        if let Some(meant) = drivers::with_vendor(&name).filter(|_| !installed.has(&name)) {
             let text = format!(
-                "{name} is not installed in {directory}: flexvol install {name}, else kubelet says \"no volume plugin matched\""
+                "driver name {text:?} has no vendor: write {meant}, which is what flexvol install {name} installs, else \
+                 kubelet says \"no volume plugin matched\""
+            );
+            return complain(DRIVER_NAME, &text);
+        }
+        if let Some(directory) = installed.lacks(&name) {
+            let mend = match name.vendor() {
+                Some(_) => format!("flexvol install {name}"),
+                None => "write vendor/driver, as its directory vendor~driver says".to_owned(),
+            };
+            let text = format!(
+                "{name} is not installed in {directory}: {mend}, else kubelet says \"no volume plugin matched\""
             );
             return complain(NOT_INSTALLED, &text);
         }

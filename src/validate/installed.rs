@@ -69,6 +69,11 @@ impl Installed {
         self.directory.as_deref().filter(|_| !self.settings.contains_key(name))
     }
 
+    /// Whether somebody said that there is a driver of exactly this name.
+    pub(super) fn has(&self, name: &DriverName) -> bool {
+        self.settings.contains_key(name) || self.names.contains_key(name)
+    }
+
     /// The driver a name stands for, if it is one of ours.
     pub(super) fn known(&self, name: &DriverName) -> Option<Known> {
         let own = self.settings.get(name).cloned();

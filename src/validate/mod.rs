@@ -28,6 +28,7 @@ mod options;
 mod plans;
 mod pods;
 mod secrets;
+mod slips;
 mod volumes;
 
 pub use finding::{Finding, RULES, Rule, Severity};
@@ -73,9 +74,11 @@ pub fn validate(sources: &[Source<'_>], installed: &Installed) -> Report {
     let drivers = flexes.iter().filter_map(|flex| Some(flex.driver.as_ref()?.to_string()));
     let drivers: BTreeSet<_> = drivers.collect();
     for object in &objects {
+        slips::check(object, &mut findings);
         pods::check_names(object, &mut findings);
         if object.kind == "Secret" {
             secrets::check(object, &drivers, &mut findings);
+            secrets::check_keys(object, &drivers, installed, &mut findings);
         }
     }
     let sound = check_each(&flexes, installed, &mut findings);
@@ -86,6 +89,7 @@ pub fn validate(sources: &[Source<'_>], installed: &Installed) -> Report {
         plans.extend(check_used(flex, sound, &objects, &used, installed, &mut findings));
     }
     pods::check_collisions(&flexes, installed, &mut findings);
+    pods::check_claims(&objects, &mut findings);
     check_bindings(&cluster, &objects, &mut findings);
     if let (true, Some(first)) = (flexes.is_empty() && findings.errors() == 0, sources.first()) {
         let text = "there is no FlexVolume in the files: give a Pod with one, or a PersistentVolume";

@@ -123,10 +123,7 @@ impl Flex<'_> {
         let odd = names.any(|key| !(self.options().get(key).is_absent() || own.contains_key(*key)));
         let missing = keys.is_empty() && !odd && schema::find(all, spec).is_ok_and(|value| value.is_none());
         if missing && spec.required() {
-            let text = format!(
-                "option {:?} is missing: add it to flexVolume.options, e.g. {}: {:?}",
-                spec.name, spec.name, spec.example
-            );
+            let text = schema::missing(spec.name, spec.example);
             findings.add(self.object, self.options(), MISSING_OPTION, text);
         }
     }

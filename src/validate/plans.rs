@@ -1,13 +1,13 @@
 //! What the drivers would do: the whole of a volume, as kubelet would send it.
 
-use super::finding::{Findings, NO_EFFECT, OPEN_SECRET, PLAN, POLICY};
+use super::finding::{Findings, NO_EFFECT, OPEN_SECRET, PLAN, POLICY, SECRET_KEY};
 use super::flex::Flex;
 use super::installed::Known;
 use super::node::Node;
 use crate::driver;
 use crate::failure::Code;
 use crate::kubelet::{PodVolume, Used};
-use crate::plan::Plan;
+use crate::plan::{Plan, Step};
 use crate::protocol::{Call, Verb};
 use serde::Serialize;
 
@@ -66,6 +66,11 @@ impl Flex<'_> {
                 // What only the name has.
                 Ok(plan) if plan.steps.is_empty() => {}
                 Ok(plan) => {
+                    if certain && lacks_password(&plan) {
+                        let text = "there is a user name and no password, and the server is given an empty one: \
+                            add the key password to the Secret";
+                        findings.suspect(self.object, self.node.get("secretRef"), SECRET_KEY, text);
+                    }
                     let refusal = known.settings.policy.check(&plan).err();
                     if let Some(why) = &refusal {
                         self.refuse(&why.message(), known, findings);
@@ -147,6 +152,10 @@ impl Flex<'_> {
         let of_secret = || is_of_secret(message).then(|| self.node.get("secretRef"));
         first.or_else(of_secret).or_else(by_value).unwrap_or(options)
     }
+}
+
+fn lacks_password(plan: &Plan) -> bool {
+    plan.steps.iter().any(|step| matches!(step, Step::MountShare { share, .. } if share.lacks_password()))
 }
 
 /// Whether a driver misses something in the Secret.

@@ -1,11 +1,13 @@
 //! Names, and what volumes of different pods mean to each other.
 
-use super::finding::{Findings, NAME, SAME_NAME};
+use super::finding::{CLAIM_MISSING, Findings, NAME, SAME_NAME, VOLUME_MOUNT};
 use super::flex::{Flex, Owner};
 use super::installed::Installed;
 use super::node::Node;
 use super::object::Object;
-use crate::kubelet::rules;
+use super::slips::CONTAINERS;
+use crate::kubelet::{Key, rules};
+use crate::schema::did_you_mean;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The names in an object, as far as volumes depend on them.
@@ -54,6 +56,62 @@ fn check_pod(object: &Object<'_>, pod: Node<'_>, findings: &mut Findings) {
             subdomain(object, claim.get("claimName"), "claimName", findings);
         }
     }
+    // Those of a StatefulSet's claims are volumes of its pods.
+    let templates = object.node.at(&["spec", "volumeClaimTemplates"]).entries();
+    names.extend(templates.filter_map(|template| template.at(&["metadata", "name"]).text()));
+    check_mounts(object, pod.get("spec"), &names, findings);
+}
+
+fn check_mounts(object: &Object<'_>, spec: Node<'_>, volumes: &BTreeSet<&str>, findings: &mut Findings) {
+    let containers = CONTAINERS.into_iter().flat_map(|kind| spec.get(kind).entries());
+    let named = containers.flat_map(|container| container.get("volumeMounts").entries());
+    for name in named.map(|mount| mount.get("name")) {
+        let Some(text) = name.text().filter(|text| !volumes.contains(text)) else { continue };
+        let mend = match did_you_mean(text, volumes.iter().copied()) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => "add it to spec.volumes".to_owned(),
+        };
+        let text = format!("volumeMounts names {text:?}, and the pod has no such volume: {mend}");
+        findings.add(object, name, VOLUME_MOUNT, text);
+    }
+}
+
+/// The claims that pods name, where the files have claims: else these are elsewhere.
+pub(super) fn check_claims(all: &[Object<'_>], findings: &mut Findings) {
+    let of_kind = |kind| all.iter().filter(move |object| object.kind == kind);
+    let claims: Vec<_> = of_kind("PersistentVolumeClaim").map(|claim| &claim.key).collect();
+    if claims.is_empty() {
+        return;
+    }
+    let reserved: Vec<_> = of_kind("PersistentVolume").filter_map(reserved_for).collect();
+    for (object, pod) in all.iter().filter_map(|object| Some((object, object.pod()?))) {
+        for volume in pod.at(&["spec", "volumes"]).entries() {
+            let node = volume.at(&["persistentVolumeClaim", "claimName"]);
+            let Some(name) = node.text().filter(|name| rules::is_subdomain(name)) else { continue };
+            let key = (object.key.0.clone(), name.to_owned());
+            if !claims.contains(&&key) && !reserved.contains(&key) {
+                findings.add(object, node, CLAIM_MISSING, missing(&key, &claims));
+            }
+        }
+    }
+}
+
+/// The claim that a volume is kept for.
+fn reserved_for(volume: &Object<'_>) -> Option<Key> {
+    let reference = volume.node.at(&["spec", "claimRef"]);
+    let namespace = reference.get("namespace").text().unwrap_or("default");
+    Some((namespace.to_owned(), reference.get("name").text()?.to_owned()))
+}
+
+fn missing((namespace, name): &Key, claims: &[&Key]) -> String {
+    let elsewhere = claims.iter().find(|claim| claim.1 == *name);
+    let here = claims.iter().filter(|claim| claim.0 == *namespace).map(|claim| claim.1.as_str());
+    let mend = match (elsewhere, did_you_mean(name, here)) {
+        (Some(other), _) => format!("there is one in namespace {}: mend one of them", other.0),
+        (None, Some(near)) => format!("did you mean {near}?"),
+        (None, None) => "add its file, and its volume is checked too".to_owned(),
+    };
+    format!("PersistentVolumeClaim {namespace}/{name} is in no file: {mend}")
 }
 
 /// With `attach: true`, kubelet knows a volume by driver and name alone.

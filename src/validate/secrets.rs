@@ -1,8 +1,10 @@
 //! Secrets, and what volumes say of them.
 
-use super::finding::{Findings, SECRET_DATA, SECRET_LINE, SECRET_MISSING, SECRET_TYPE, SHAPE};
+use super::finding::{Findings, SECRET_DATA, SECRET_KEY, SECRET_LINE, SECRET_MISSING, SECRET_TYPE, SHAPE};
 use super::flex::{Flex, Owner};
+use super::installed::{Installed, Known};
 use super::object::Object;
+use super::slips::near;
 use crate::kubelet::{Used, rules};
 use crate::protocol::DriverName;
 use crate::schema::did_you_mean;
@@ -63,6 +65,42 @@ pub(super) fn check(secret: &Object<'_>, drivers: &BTreeSet<String>, findings: &
     }
 }
 
+/// Keys that nobody reads and that stand for one that is missing. Others are none of the driver's business.
+pub(super) fn check_keys(
+    secret: &Object<'_>,
+    drivers: &BTreeSet<String>,
+    installed: &Installed,
+    findings: &mut Findings,
+) {
+    let kind = secret.node.get("type").text().filter(|kind| drivers.contains(*kind));
+    let name = kind.and_then(|kind| DriverName::parse(kind).ok());
+    let Some(name) = name else { return };
+    let Some(known) = installed.known(&name) else { return };
+    let spellings = spellings(&known);
+    let all: Vec<_> = spellings.iter().flatten().copied().collect();
+    let given = || ["data", "stringData"].into_iter().flat_map(|field| secret.node.get(field).members());
+    for (key, node) in given().filter(|(key, _)| !all.contains(key)) {
+        let Some(meant) = near(key, &all) else { continue };
+        let is_given =
+            |keys: &&Vec<&str>| keys.contains(&meant) && given().any(|(key, _)| keys.contains(&key));
+        if !spellings.iter().any(|keys| is_given(&keys)) {
+            let text = format!("{name} reads no key {key:?} of a Secret: did you mean {meant:?}?");
+            findings.add(secret, node, SECRET_KEY, text);
+        }
+    }
+}
+
+/// The keys that a driver reads, those together that mean the same.
+fn spellings(known: &Known) -> Vec<Vec<&'static str>> {
+    let theirs = known.profile.map(|profile| profile.secrets).unwrap_or_default();
+    let of = |keys: &'static [&'static str]| {
+        let same = theirs.iter().filter(|key| key.ours.is_some_and(|ours| keys.contains(&ours)));
+        keys.iter().copied().chain(same.map(|key| key.theirs)).collect()
+    };
+    let others = theirs.iter().filter(|key| key.ours.is_none()).map(|key| vec![key.theirs]);
+    known.driver.secrets().iter().map(|spec| of(spec.keys)).chain(others).collect()
+}
+
 fn ends_with_break(key: &str, bytes: &[u8]) -> bool {
     let lower = key.to_ascii_lowercase();
     let line = bytes.strip_suffix(b"\n").filter(|line| !line.contains(&b'\n'));
@@ -85,7 +123,7 @@ impl Flex<'_> {
         for namespace in namespaces {
             let here = |secret: &&&Object<'_>| secret.key.0 == namespace;
             if let Some(secret) = own.iter().filter(here).find(|secret| secret.key.1 == name) {
-                complete &= check_type(secret, driver, findings);
+                complete &= check_type(secret, driver, findings) && !findings.has_error_in(secret);
             } else {
                 let text = missing(&namespace, name, driver, &own);
                 findings.add(self.object, self.node.at(&["secretRef", "name"]), SECRET_MISSING, text);

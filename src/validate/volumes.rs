@@ -46,7 +46,9 @@ impl Flex<'_> {
             let text = "FlexVolume has no volumeMode: Block, and kubelet refuses the volume: remove it";
             findings.add(self.object, mode, VOLUME_MODE, text);
         }
-        if spec.get("accessModes").entries().next().is_none() {
+        // What is no list is told of as such.
+        let modes = spec.get("accessModes");
+        if modes.is_absent() || modes.value().as_array().is_some_and(Vec::is_empty) {
             let text = "spec.accessModes is missing: the API server refuses the volume: add one such as ReadWriteOnce";
             findings.add(self.object, spec, ACCESS_MODES, text);
         }

@@ -87,6 +87,12 @@ const CASES: &[Case] = &[
         ],
     ),
     case(
+        "cifs-no-password",
+        "cifs",
+        "{}",
+        &["mount", "@", r#"{"source":"//files/web","kubernetes.io/secret/username":"YW5uYQ=="}"#],
+    ),
+    case(
         "cifs-all",
         "cifs",
         "{}",

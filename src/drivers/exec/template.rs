@@ -130,7 +130,7 @@ fn missing(name: &str) -> Failure {
         Some(("secret", key)) => Failure::options(format!(
             "secret key {key:?} is missing: add it to the Secret, and check secretRef and that its type is the driver's name"
         )),
-        _ => Failure::call(format!("this call has no {{{name}}}")),
+        _ => Failure::options(format!("this call has no {{{name}}}")),
     }
 }
 
