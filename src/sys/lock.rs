@@ -61,7 +61,9 @@ impl Lock {
 
     /// Where /run is full nobody knows whose strays to end; unmounting must work there, too.
     fn own(&mut self) {
-        let _ = fs::ftruncate(&self.file, 0);
+        if self.killed.is_some() {
+            let _ = fs::ftruncate(&self.file, 0);
+        }
         let _ = rustix::io::pwrite(&self.file, stray::own_name().as_bytes(), 0);
         self.owned = true;
     }

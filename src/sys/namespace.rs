@@ -1,6 +1,6 @@
 //! A mount table of one's own.
 
-use super::raw;
+use super::{process, raw};
 use crate::failure::{Code, Failure};
 use anyhow::{Context as _, Result};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -124,8 +124,8 @@ pub fn companions() -> Result<Vec<String>> {
         .filter(is_other)
         .filter(|name| namespace(PathBuf::from("/proc").join(name)).is_ok_and(|theirs| theirs == ours))
         .map(|name| {
-            let called = fs::read_to_string(format!("/proc/{name}/comm")).unwrap_or_default();
-            format!("{name} ({})", called.trim_end())
+            let called = name.parse().ok().and_then(process::name).unwrap_or_default();
+            format!("{name} ({called})")
         })
         .collect())
 }

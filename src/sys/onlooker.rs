@@ -75,11 +75,11 @@ pub fn youngest_of(ancestor: u32) -> Option<AtWork> {
     let us = std::process::id();
     let below = process::all().filter(|pid| descends(*pid, ancestor, us));
     let youngest = below.max_by_key(|pid| (process::started(*pid), *pid))?;
-    let name = fs::read_to_string(format!("/proc/{youngest}/comm")).ok()?;
+    let name = process::name(youngest)?;
     let io = fs::read_to_string(format!("/proc/{youngest}/io")).unwrap_or_default();
     let bytes = |key: &str| io.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok());
     Some(AtWork {
-        name: name.trim_end().to_owned(),
+        name,
         read: bytes("read_bytes:").unwrap_or(0),
         written: bytes("write_bytes:").unwrap_or(0),
     })

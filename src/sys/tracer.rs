@@ -11,6 +11,7 @@
 
 mod changes;
 
+use super::process;
 use super::raw::{self, Request};
 use anyhow::{Context, Result, anyhow};
 use nix::libc::{self, c_int};
@@ -344,8 +345,7 @@ impl Following {
             (Point::Change(self.traced.changes), change)
         };
         if let Some(strike) = self.strike.take_if(|strike| strike.point == reached.0) {
-            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            let name = name.trim_end().to_owned();
+            let name = process::name(pid).unwrap_or_default();
             self.traced.struck = Some(Struck { at: Instant::now(), name, change: reached.1 });
             // It stands still until this thread has ended.
             return (strike.act)();

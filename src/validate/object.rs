@@ -3,6 +3,7 @@
 use super::finding::{Findings, OBJECT, SYNTAX, Severity};
 use super::node::Node;
 use crate::kubelet::{Key, rules};
+use crate::schema::did_you_mean;
 use crate::yaml::{self, Lines};
 use serde_json::Value;
 
@@ -113,4 +114,23 @@ impl<'a> Object<'a> {
         }
         value
     }
+}
+
+/// Of an object that is named and in no file: which of `all` of its kind may be meant, those of `likely` by their names,
+/// or `otherwise`.
+pub(super) fn in_no_file<'a>(
+    kind: &str,
+    key: &Key,
+    mut all: impl Iterator<Item = &'a Key>,
+    likely: impl Iterator<Item = &'a Key>,
+    otherwise: &str,
+) -> String {
+    let (namespace, name) = key;
+    let elsewhere = all.find(|other| other.1 == *name);
+    let mend = match (elsewhere, did_you_mean(name, likely.map(|other| other.1.as_str()))) {
+        (Some(other), _) => format!("there is one in namespace {}: mend one of them", other.0),
+        (None, Some(near)) => format!("did you mean {near}?"),
+        (None, None) => otherwise.to_owned(),
+    };
+    format!("{kind} {namespace}/{name} is in no file: {mend}")
 }

@@ -4,8 +4,8 @@ use super::finding::{CLAIM_MISSING, Findings, NAME, SAME_NAME, VOLUME_MOUNT};
 use super::flex::{Flex, Owner};
 use super::installed::Installed;
 use super::node::Node;
-use super::object::Object;
-use super::slips::CONTAINERS;
+use super::object::{Object, in_no_file};
+use super::slips::containers;
 use crate::kubelet::{Key, rules};
 use crate::schema::did_you_mean;
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,8 +63,7 @@ fn check_pod(object: &Object<'_>, pod: Node<'_>, findings: &mut Findings) {
 }
 
 fn check_mounts(object: &Object<'_>, spec: Node<'_>, volumes: &BTreeSet<&str>, findings: &mut Findings) {
-    let containers = CONTAINERS.into_iter().flat_map(|kind| spec.get(kind).entries());
-    let named = containers.flat_map(|container| container.get("volumeMounts").entries());
+    let named = containers(spec).flat_map(|container| container.get("volumeMounts").entries());
     for name in named.map(|mount| mount.get("name")) {
         let Some(text) = name.text().filter(|text| !volumes.contains(text)) else { continue };
         let mend = match did_you_mean(text, volumes.iter().copied()) {
@@ -103,15 +102,10 @@ fn reserved_for(volume: &Object<'_>) -> Option<Key> {
     Some((namespace.to_owned(), reference.get("name").text()?.to_owned()))
 }
 
-fn missing((namespace, name): &Key, claims: &[&Key]) -> String {
-    let elsewhere = claims.iter().find(|claim| claim.1 == *name);
-    let here = claims.iter().filter(|claim| claim.0 == *namespace).map(|claim| claim.1.as_str());
-    let mend = match (elsewhere, did_you_mean(name, here)) {
-        (Some(other), _) => format!("there is one in namespace {}: mend one of them", other.0),
-        (None, Some(near)) => format!("did you mean {near}?"),
-        (None, None) => "add its file, and its volume is checked too".to_owned(),
-    };
-    format!("PersistentVolumeClaim {namespace}/{name} is in no file: {mend}")
+fn missing(key: &Key, claims: &[&Key]) -> String {
+    let here = claims.iter().copied().filter(|claim| claim.0 == key.0);
+    let otherwise = "add its file, and its volume is checked too";
+    in_no_file("PersistentVolumeClaim", key, claims.iter().copied(), here, otherwise)
 }
 
 /// With `attach: true`, kubelet knows a volume by driver and name alone.

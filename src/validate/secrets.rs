@@ -3,11 +3,10 @@
 use super::finding::{Findings, SECRET_DATA, SECRET_KEY, SECRET_LINE, SECRET_MISSING, SECRET_TYPE, SHAPE};
 use super::flex::{Flex, Owner};
 use super::installed::{Installed, Known};
-use super::object::Object;
+use super::object::{Object, in_no_file};
 use super::slips::near;
-use crate::kubelet::{Used, rules};
+use crate::kubelet::{Key, Used, rules};
 use crate::protocol::DriverName;
-use crate::schema::did_you_mean;
 use std::collections::BTreeSet;
 
 /// What is given in one line; a line break at its end is from `echo`.
@@ -125,7 +124,7 @@ impl Flex<'_> {
             if let Some(secret) = own.iter().filter(here).find(|secret| secret.key.1 == name) {
                 complete &= check_type(secret, driver, findings) && !findings.has_error_in(secret);
             } else {
-                let text = missing(&namespace, name, driver, &own);
+                let text = missing(&(namespace, name.to_owned()), driver, &own);
                 findings.add(self.object, self.node.at(&["secretRef", "name"]), SECRET_MISSING, text);
                 complete = false;
             }
@@ -162,16 +161,10 @@ fn check_type(secret: &Object<'_>, driver: &DriverName, findings: &mut Findings)
     false
 }
 
-fn missing(namespace: &str, name: &str, driver: &DriverName, all: &[&Object<'_>]) -> String {
-    let elsewhere = all.iter().find(|secret| secret.key.1 == name);
+fn missing(key: &Key, driver: &DriverName, all: &[&Object<'_>]) -> String {
     let kind = driver.to_string();
-    let fits =
-        |secret: &&&Object<'_>| secret.key.0 == namespace && secret.node.get("type").text() == Some(&kind);
-    let here = all.iter().filter(fits).map(|secret| secret.key.1.as_str());
-    let mend = match (elsewhere, did_you_mean(name, here)) {
-        (Some(other), _) => format!("there is one in namespace {}: mend one of them", other.key.0),
-        (None, Some(near)) => format!("did you mean {near}?"),
-        (None, None) => "add its file, and it is checked too".to_owned(),
-    };
-    format!("Secret {namespace}/{name} is in no file: {mend}")
+    let fits = |secret: &&&Object<'_>| secret.key.0 == key.0 && secret.node.get("type").text() == Some(&kind);
+    let here = all.iter().filter(fits).map(|secret| &secret.key);
+    let all = all.iter().map(|secret| &secret.key);
+    in_no_file("Secret", key, all, here, "add its file, and it is checked too")
 }

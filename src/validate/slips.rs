@@ -16,8 +16,12 @@ const CLAIM: &[&str] =
 
 const MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 
-/// Where a pod keeps its containers.
-pub(super) const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
+/// The containers of a pod's spec, of all kinds.
+pub(super) fn containers(spec: Node<'_>) -> impl Iterator<Item = Node<'_>> {
+    ["containers", "initContainers", "ephemeralContainers"]
+        .into_iter()
+        .flat_map(move |kind| spec.get(kind).entries())
+}
 
 /// What shows in one object, whatever the driver.
 pub(super) fn check(object: &Object<'_>, findings: &mut Findings) {
@@ -42,7 +46,7 @@ fn check_pod(object: &Object<'_>, spec: Node<'_>, findings: &mut Findings) {
     for volume in spec.get("volumes").entries() {
         check_fields(object, "a volume", volume, &["flexVolume", "persistentVolumeClaim"], findings);
     }
-    for container in CONTAINERS.into_iter().flat_map(|kind| spec.get(kind).entries()) {
+    for container in containers(spec) {
         check_fields(object, "a container", container, &["volumeMounts"], findings);
     }
 }
