@@ -84,7 +84,8 @@ pub(crate) enum Speaks {
 pub(crate) enum Whole {
     /// Every point, with every victim and every error.
     All,
-    /// Every point with one victim and one error each, in turn: where each call takes its time.
+    /// Every point with one victim and one error each, in turn: where each call takes its time. The seed says which is first,
+    /// so eight seeds in a row try all.
     EachOnce,
 }
 

@@ -1,7 +1,7 @@
 //! Killed, or failing, at any system call.
 
 use super::tracer::{Act, CAN_FAIL, Played, Role, Strike, Victim, play};
-use super::{Answer, Dice, Inventory, Report, Rung, Speaks, Volume, Whole, is_full, is_wanted, sample_of};
+use super::{Answer, Dice, Inventory, Report, Rung, Speaks, Volume, Whole, is_full, is_wanted, sample_of, seed};
 use flexvol::plugin_dir::fingerprint::Fingerprint;
 use flexvol::protocol::DriverName;
 use flexvol::settings::Settings;
@@ -48,9 +48,6 @@ const INFALLIBLE: [i64; 17] = [
 
 /// Without memory the process that answers cannot; kubelet calls again.
 const MEMORY: [i64; 4] = [libc::SYS_mmap, libc::SYS_brk, libc::SYS_mprotect, libc::SYS_mremap];
-
-/// Of the system calls of the programs that a call runs no more are tried: an image's maker makes thousands.
-const OF_PROGRAMS: usize = 300;
 
 /// Kills each call of the volume at its points, and goes on as kubelet does.
 #[track_caller]
@@ -137,12 +134,8 @@ impl Place<'_> {
         let (volume, verb) = (self.volume, self.rung().verb);
         let mut report = Report::begin(kind, volume.name, verb, strikes.len());
         let mut dice = Dice::of(&format!("{kind} {} {verb}", volume.name));
-        let (of_programs, own): (Vec<_>, Vec<_>) =
-            strikes.into_iter().partition(|strike| strike.role == Role::Program);
-        let mut strikes = dice.choose(of_programs, own.len().min(OF_PROGRAMS));
-        strikes.extend(own);
-        let sample = if is_full() { strikes.len() } else { sample_of(volume.sample) };
-        for (turn, strike) in dice.choose(strikes, sample).into_iter().enumerate() {
+        let strikes = if is_full() { strikes } else { sample(strikes, sample_of(volume.sample), &mut dice) };
+        for (turn, strike) in strikes.into_iter().enumerate() {
             let tried = catch_unwind(AssertUnwindSafe(|| self.try_one(strike, baseline, turn % 2 == 0)));
             let why = tried.err().map(|panic| {
                 let text = panic.downcast::<String>().map_or_else(|_| String::new(), |text| *text);
@@ -223,6 +216,15 @@ impl Place<'_> {
     }
 }
 
+/// So many by the dice, and as many of the call itself as of the programs it runs: an image's maker makes thousands of system
+/// calls, and the driver hundreds.
+fn sample(strikes: Vec<Strike>, count: usize, dice: &mut Dice) -> Vec<Strike> {
+    let (of_programs, mut own): (Vec<_>, Vec<_>) =
+        strikes.into_iter().partition(|strike| strike.role == Role::Program);
+    own.extend(dice.choose(of_programs, own.len()));
+    dice.choose(own, count)
+}
+
 /// Whether a file says what the executable beside it is, which no other one does.
 fn is_witness(path: &str) -> bool {
     let hash = |path: &Path| Some(Fingerprint::of(File::open(path).ok()?).ok()?.hash);
@@ -272,10 +274,11 @@ fn strikes(
     wanted: impl Fn(Role, usize, i64) -> bool,
 ) -> Vec<Strike> {
     let mut strikes = Vec::new();
+    let first = usize::try_from(seed()).unwrap();
     for (role, numbers) in calls.iter().filter(|(role, _)| **role != Role::Cleaner) {
         for (index, number) in numbers.iter().enumerate() {
             let acts = acts(*role);
-            let once = index % acts.len();
+            let once = first.wrapping_add(index) % acts.len();
             let acts = acts.into_iter().enumerate().filter(|(turn, _)| whole == Whole::All || *turn == once);
             if wanted(*role, index, *number) {
                 let number = Some(*number);
