@@ -7,6 +7,8 @@
 mod support;
 #[path = "../support/trust/mod.rs"]
 mod trust;
+#[path = "../support/watch.rs"]
+mod watch;
 
 mod canary;
 mod cephfs;

@@ -9,12 +9,12 @@ mkdir -p /srv/cephfs
 says "guest: cephfs: serves" '' mount -i -t ceph "$CEPH:6789:/" /srv/cephfs -o "name=user,secret=$ceph_key,noshare"
 mkdir -p /srv/cephfs/web
 says "guest: cephfs: with the capabilities of SECURITY.md" '' least shared cephfs "$by_ceph,$ceph_secret"
-watch_processes
+watch_processes "$ceph_key"
 life "guest: cephfs" cephfs "$by_ceph,$ceph_secret,\"path\":\"/web\"" /srv/cephfs/web
 unwatch
 # Not by a program: whoever looks at processes would see the key there.
-says "guest: cephfs: nothing of the key anywhere" '' betrayed "$ceph_key"
-rm /tmp/watched
+says "guest: cephfs: nothing of the key anywhere" '' betrayed
+canary "guest: cephfs" cephfs "$by_ceph" "$by_ceph,\"path\":\"/none\"" key "$ceph_key"
 
 says "guest: cephfs: by the kernel alone" "$ok" \
     set_up one cephfs "$by_ceph,$ceph_secret,\"mounter\":\"kernel\",\"fsName\":\"fs1\",\"mountOptions\":\"noatime,recover_session=clean\""

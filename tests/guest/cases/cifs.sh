@@ -14,17 +14,15 @@ share() {
 alice=$(secret username alice),$(secret password "$SMB_PASSWORD")
 options=$(share smb.test share),$alice
 
-watch_processes
+watch_processes "$SMB_PASSWORD"
 life "guest: cifs 3.1.1" cifs "$options,\"version\":\"3.1.1\"" /srv/smb
 unwatch
-says "guest: cifs: many looks were taken" '' sh -c '[ "$(tr "\0" "\n" </tmp/watched | grep -c example~cifs/cifs)" -gt 20 ] || echo few'
-says "guest: cifs: nothing of the password anywhere" '' betrayed "$SMB_PASSWORD"
-says "guest: cifs: not of a part of it" '' betrayed 'w!o\rd'
-watch_processes
-sh -c 'sleep 0.5; :' leaked "$SMB_PASSWORD"
+says "guest: cifs: nothing of the password anywhere" '' betrayed
+canary "guest: cifs" cifs "$(share smb.test share),$(secret username alice)" "$(share smb.test none),$(secret username alice)" password "$SMB_PASSWORD"
+watch_processes "$SMB_PASSWORD"
+sh -c 'sleep 0.5; :' leaked "${SMB_PASSWORD:4:9}"
 unwatch
-says "guest: cifs: one that leaks is seen" /tmp/watched betrayed "$SMB_PASSWORD"
-rm /tmp/watched
+says "guest: cifs: one that leaks a part of it is seen" 'cmdline of *leaked*' betrayed
 
 says "guest: cifs 2.1: mount" "$ok" set_up one cifs "$options,\"version\":\"2.1\""
 says "guest: cifs 2.1: is what is mounted" '*vers=2.1,*' grep -F "$(target one cifs)" /proc/self/mounts

@@ -57,6 +57,7 @@ says "guest: iscsi: CHAP, unmount the other" "$ok" tear_down two iscsi
 says "guest: iscsi: the other target's session stays" 2 sh -c 'ls -d /sys/class/iscsi_session/* /sys/block/sd* | wc -l'
 says "guest: iscsi: let go" "$ok" unstage iscsi
 says "guest: iscsi: nothing is left" '' iscsis
+canary "guest: iscsi" iscsi "$chap,$user" "${chap/$IQN_CHAP/iqn.2020-01.test:none},$user" node.session.auth.password "$CHAP_PASSWORD"
 
 # Both sides have a password.
 mutual="${chap/$IQN_CHAP/$IQN_MUTUAL},$user,$password"

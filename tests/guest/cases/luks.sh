@@ -8,7 +8,7 @@ passphrase='p,a"s'\''s $w!o\rd'
 sealed="$(volume sealed),\"size\":\"80Mi\",\"luks\":\"true\""
 opened=$sealed,$(secret passphrase "$passphrase")
 
-watch_processes
+watch_processes "$passphrase"
 says "guest: luks: nothing is mounted for the node" "$ok" stage lvm "$sealed"
 says "guest: luks: nothing" '' active
 LIMIT=120 says "guest: luks: a pod" "$ok" set_up one lvm "$opened"
@@ -22,7 +22,7 @@ dmsetup ls --target crypt | cut -f 1 >/tmp/layer
 says "guest: luks: a read-only pod" "$ok" set_up ro lvm "$opened"',"kubernetes.io/readwrite":"ro"'
 says "guest: luks: it reads" "of luks" in_volume ro lvm cat data
 says "guest: luks: it cannot write" '*[Rr]ead-only file system*' in_volume ro lvm write data no
-says "guest: luks: nothing of the passphrase anywhere" '' betrayed "$passphrase"
+says "guest: luks: nothing of the passphrase anywhere" '' betrayed
 says "guest: luks: a pod with another passphrase gets nothing" '*passphrase does not open*correct it in the Secret*' \
     set_up three lvm "$sealed,$(secret passphrase wrong)"
 says "guest: luks: it grows" "$ok" expand lvm "$sealed" "$(target two lvm)" 125829120 83886080
@@ -39,6 +39,7 @@ says "guest: luks: nothing is left of that" '' active
 says "guest: luks: read-only alone" "$ok" set_up ro lvm "$opened"',"kubernetes.io/readwrite":"ro"'
 says "guest: luks: the data is still there" "of luks" in_volume ro lvm cat data
 says "guest: luks: unmounted" "$ok" tear_down ro lvm
+canary "guest: luks" lvm "$sealed" "$(volume none),\"luks\":\"true\"" passphrase "$passphrase"
 plain_volume() {
     lvm_ lvcreate --yes --size 20M --name plain data && mkfs.ext2 -q /dev/data/plain && lvm_ lvchange --activate n data/plain
 }

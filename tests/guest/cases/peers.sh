@@ -21,12 +21,12 @@ takes_over() {
 }
 
 if [[ $(./flexvol explain --profile fstab/cifs 2>&1) == *networkPath* ]]; then
-    watch_processes
+    watch_processes "$SMB_PASSWORD"
     takes_over fstab~cifs /srv/smb '0 0 644' fstab-cifs.yaml
     takes_over juliohm~cifs /srv/smb '333 333 660' juliohm-cifs.yaml
     takes_over microsoft.com~smb /srv/smb '0 0 777' microsoft-smb.yaml
     unwatch
-    says "guest: peers: nothing of the password anywhere" '' betrayed "$SMB_PASSWORD"
+    says "guest: peers: nothing of the password anywhere" '' betrayed
     takes_over k8s~nfs /srv/nfs '0 0 644' k8s-nfs.yaml
 else
     skips "guest: peers" "this build has no profiles"

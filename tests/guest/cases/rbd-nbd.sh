@@ -13,7 +13,7 @@ says "guest: rbd-nbd: the kernel lacks a feature" '*"Failure"*rbd feature disabl
 says "guest: rbd-nbd: the program is missing" '*"Failure"*install rbd-nbd*' set_up one rbd "$journaled"
 ln -s ../lib/aside/rbd-nbd /usr/bin/rbd-nbd
 
-watch_processes
+watch_processes "$ceph_key"
 block_life "guest: rbd-nbd" "$journaled"
 # By the second protocol, too.
 secure="$(by_daemon journaled | sed s/6789/3300/)"',"msMode":"secure","requestTimeout":"20"'
@@ -30,9 +30,9 @@ says "guest: rbd-nbd: although it is claimed the image grows" 'done' ask_ceph re
 says "guest: rbd-nbd: the kernel does not hear of it" '*"Failure"*mount it again*' "${grow[@]}"
 says "guest: rbd-nbd: the device is as it was" 16777216 sh -c 'blockdev --getsize64 "$(findmnt -nro SOURCE "$1")"' - "$(target one rbd)"
 unwatch
-says "guest: rbd-nbd: nothing of the key anywhere" '' betrayed "$ceph_key"
-rm /tmp/watched
+says "guest: rbd-nbd: nothing of the key anywhere" '' betrayed
 says "guest: rbd-nbd: unmount after a look" "$ok" tear_down one rbd
+canary "guest: rbd-nbd" rbd "$(by_daemon journaled)" "$(by_daemon none)" key "$ceph_key"
 
 by_file="$(by_daemon journaled)"',"keyring":"/etc/ceph/user.keyring","exclusive":"false"'
 says "guest: rbd-nbd: staged: mountdevice" "$ok" stage rbd "$by_file"

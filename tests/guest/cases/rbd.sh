@@ -5,7 +5,7 @@ once use_images
 says "guest: rbd: the cluster is reached" '' quietly once reach_ceph
 says "guest: rbd: none of its programs" '' sh -c 'command -v rbd rbd-nbd ceph mount.ceph'
 
-watch_processes
+watch_processes "$ceph_key"
 block_life "guest: rbd" "$(image claimed),$ceph_secret"
 says "guest: rbd: mount for a look" "$ok" set_up one rbd "$(image claimed),$ceph_secret"
 # Not by a program: whoever looks at processes would see the key there.
@@ -18,8 +18,8 @@ says "guest: rbd: one that is claimed cannot grow" '*"Failure"*unmount it everyw
     "$PLUGINS/example~rbd/rbd" expandfs "{$(image claimed)}" '' "$(target one rbd)" 33554432 16777216
 says "guest: rbd: unmount after a look" "$ok" tear_down one rbd
 unwatch
-says "guest: rbd: nothing of the key anywhere" '' betrayed "$ceph_key"
-rm /tmp/watched
+says "guest: rbd: nothing of the key anywhere" '' betrayed
+canary "guest: rbd" rbd "$(image plain)" "$(image none)" key "$ceph_key"
 says "guest: rbd: with the capabilities of SECURITY.md" '' least shared rbd "$(image plain),$ceph_secret"
 
 by_file=$(image claimed)',"keyring":"/etc/ceph/user.keyring"'
