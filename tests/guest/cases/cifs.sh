@@ -23,6 +23,9 @@ watch_processes "$SMB_PASSWORD"
 sh -c 'sleep 0.5; :' leaked "${SMB_PASSWORD:4:9}"
 unwatch
 says "guest: cifs: one that leaks a part of it is seen" 'cmdline of *leaked*' betrayed
+printf 'user:%s' "$SMB_PASSWORD" | base64 >/var/log/leaked
+says "guest: cifs: a file that has it in base64 is seen" /var/log/leaked left_in_files
+rm /var/log/leaked
 
 says "guest: cifs 2.1: mount" "$ok" set_up one cifs "$options,\"version\":\"2.1\""
 says "guest: cifs 2.1: is what is mounted" '*vers=2.1,*' grep -F "$(target one cifs)" /proc/self/mounts

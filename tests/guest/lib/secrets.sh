@@ -61,7 +61,7 @@ canary() {
     unwatch
     says "$name: nobody has seen it" '' sh -c 'grep -v ^looks /tmp/watched' || failures=1
     says "$name: who looks was there" '' sh -c "[ $(looks) -gt 20 ] || echo only $(looks) times" || failures=1
-    echo "# TRUST secrets $driver call points=$(looks) tried=$(wc -l </tmp/calls) failures=$failures seed=- form=soak"
+    echo "# TRUST secrets ${name#guest: } call points=$(looks) tried=$(wc -l </tmp/calls) failures=$failures seed=- form=soak"
 }
 every_call() {
     local driver=$1 options=$2 nowhere=$3 broken=$4
