@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// Minor page faults of one `init`; without `.cargo/order.ld` it has 52, an empty static C program about 25. Where it has more,
+/// Minor page faults of one `init`; without `bin/order.ld` it has 52, an empty static C program about 25. Where it has more,
 /// `tests/order` writes the list anew.
 const FAULTS: u64 = 40;
 /// Kibibytes of its own at most; an empty static C program has about 52. Pages of the file do not count: the page
