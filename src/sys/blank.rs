@@ -9,7 +9,7 @@ use super::signature::identify;
 use super::window::Window;
 use crate::failure::{Code, Failure};
 use anyhow::{Context, Result};
-use rustix::fs::{FileType, SeekFrom, fstat, seek};
+use rustix::fs::{Advice, FileType, SeekFrom, fadvise, fstat, fsync, seek};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 use std::ops::Range;
@@ -83,6 +83,13 @@ fn looked_at(total: u64) -> impl Iterator<Item = Range<u64>> {
     std::iter::once(0..head).chain(between).chain(std::iter::once(total - tail..total))
 }
 
+/// Writes to the device what the page cache has for it, and has it read from there again: what could not be written stays in the
+/// cache and looks as if it had been, and the error, which fsync(2) tells once, may be another process's.
+pub fn settle(device: BorrowedFd<'_>) -> Result<()> {
+    fsync(device).context("write to the device what is meant for it")?;
+    fadvise(device, 0, None, Advice::DontNeed).context("forget what was read of the device")
+}
+
 /// A digest of all that is not zero where [`prove_device_blank`] looks, and of where it is: as long as that is the
 /// same, nobody has written to the device, as far as the proof can tell.
 pub fn digest_of_device(fd: BorrowedFd<'_>, deadline: &Deadline) -> Result<[u8; 32]> {
@@ -140,6 +147,7 @@ fn occupied(what: &str) -> Failure {
 mod tests {
     use super::*;
     use crate::sys::loop_device::LoopDevice;
+    use crate::sys::namespace;
     use std::fs::File;
     use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt;
@@ -253,5 +261,36 @@ mod tests {
         file.as_file().set_len(MEBIBYTE).unwrap();
         let writer = File::options().write(true).open(file.path()).unwrap();
         assert!(prove(&writer, 0, None).is_err());
+    }
+
+    /// A device whose writes fail after a while: its file's file system is full.
+    #[test]
+    fn what_never_reached_a_device_is_not_on_it() {
+        let full = || -> Result<()> {
+            namespace::enter()?;
+            namespace::cover("small", Path::new("/mnt"), Some(MEBIBYTE))?;
+            let file = File::options().read(true).write(true).create_new(true).open("/mnt/file")?;
+            file.set_len(4 * MEBIBYTE)?;
+            let device =
+                LoopDevice::attach(file.as_fd(), Path::new("/mnt/file"), &Window::default(), false, false)?;
+            let mkfs = File::options().write(true).open(device.path())?;
+            mkfs.write_all_at(&vec![1; 3 << 20], 0)?;
+            assert!(mkfs.sync_all().is_err(), "everything fits");
+            let at_the_end = |opened: &File| -> Result<u8> {
+                let mut byte = [0];
+                opened.read_exact_at(&mut byte, (3 << 20) - 1)?;
+                Ok(byte[0])
+            };
+            // The error was told; whoever looks now finds in the cache what is nowhere else.
+            let later = File::open(device.path())?;
+            assert_eq!(at_the_end(&later)?, 1);
+            settle(later.as_fd())?;
+            assert_eq!(at_the_end(&later)?, 0);
+            Ok(())
+        };
+        match std::thread::spawn(move || full().map_err(Failure::from)).join().unwrap() {
+            Err(denied) if denied.code() == Code::Denied => println!("SKIP devices that fail: {denied}"),
+            done => done.unwrap(),
+        }
     }
 }

@@ -14,7 +14,7 @@ use super::holding::{Holding, Id};
 use super::open_device;
 use crate::executor::record::STATE;
 use crate::plan::{Nbd, NbdServer, Store};
-use crate::sys::blank::digest_of_device;
+use crate::sys::blank::{digest_of_device, settle};
 use crate::sys::clock;
 use crate::sys::deadline::Deadline;
 use crate::sys::files;
@@ -41,7 +41,7 @@ fn directory() -> PathBuf {
 /// Notes what is on the device now. The caller has its lock, and knows that mkfs has ended.
 pub(super) fn note(id: &Id, device: BorrowedFd<'_>) -> Result<()> {
     // What never reaches the device is not there the next time.
-    rustix::fs::fsync(device).context("write what mkfs has left to the device")?;
+    settle(device)?;
     let digest = digest_of_device(device, &Deadline::for_undo(AFTER_DEADLINE))?;
     write(id, &digest)
 }
@@ -74,6 +74,7 @@ pub(super) fn note_before_it_goes(holding: &Holding, device: &Path) -> Result<()
         return Ok(());
     }
     let (fd, _) = open_device(device, true)?;
+    settle(fd.as_fd())?;
     if is_begun(holding.formatting, fd.as_fd())? { note(&id, fd.as_fd()) } else { Ok(()) }
 }
 
