@@ -4,6 +4,7 @@
 
 use flexvol::driver_log;
 use flexvol::sys::append;
+use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -173,6 +174,23 @@ fn an_admin_s_settings_come_back_with_the_driver() {
     fs::remove_dir_all(side_file.parent().unwrap()).unwrap();
     eventually("the driver is back", || node.answers());
     assert_eq!(mount(), 77);
+}
+
+/// What cannot be read is no other driver's side file, once ours was there.
+#[test]
+fn a_side_file_that_is_just_being_written_is_not_taken_over() {
+    let Some(node) = Node::new("a_side_file_that_is_just_being_written_is_not_taken_over") else { return };
+    let deployment = node.deploy(&["example/tmpfs", "--take-over"]);
+    deployment.says("ready");
+    let side_file = node.plugins.join("example~tmpfs/.flexvol.json");
+    let whole = fs::read_to_string(&side_file).unwrap().replacen('{', r#"{"policy":{"maxSize":"1Mi"},"#, 1);
+    fs::write(&side_file, &whole[..whole.len() / 2]).unwrap();
+    deployment.says("failed");
+    assert_eq!(fs::read_to_string(&side_file).unwrap(), whole[..whole.len() / 2]);
+    fs::write(&side_file, &whole).unwrap();
+    fs::remove_file(node.driver()).unwrap();
+    deployment.says("repaired");
+    assert!(fs::read_to_string(&side_file).unwrap().contains("1Mi"));
 }
 
 #[test]
@@ -371,6 +389,23 @@ fn uninstalled_on_exit_unless_a_volume_is_mounted() {
     umount(&target).unwrap();
     assert_eq!(leave()["event"], "removed");
     assert_eq!(fs::read_dir(&node.plugins).unwrap().count(), 0);
+}
+
+/// Two deployments on one node are often told to stop at the same moment.
+#[test]
+fn who_leaves_waits_for_another_installer() {
+    let Some(node) = Node::new("who_leaves_waits_for_another_installer") else { return };
+    let mut deployment = node.deploy(&["example/tmpfs", "--uninstall-on-exit"]);
+    deployment.says("ready");
+    let held = Flock::lock(File::open(&node.plugins).unwrap(), FlockArg::LockExclusive).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_secs(1));
+            drop(held);
+        });
+        deployment.stop(Signal::SIGTERM);
+    });
+    assert_eq!(deployment.lines().pop().unwrap()["event"], "removed");
 }
 
 /// In a pod: its own mount table has no volume of the node's, whatever is mounted there.

@@ -6,10 +6,14 @@ use crate::plugin_dir::install::{Outcome, Report, Request, Source, install};
 use crate::plugin_dir::locate;
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use crate::plugin_dir::uninstall::{self, Busy, uninstall};
-use crate::settings::SIDE_FILE;
+use crate::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
 use crate::sys::files;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
+use std::time::Duration;
+
+/// How long another installer may hold the plugin directory when we go: a pod that is told to stop has ten seconds.
+const LAST_PATIENCE: Duration = Duration::from_secs(8);
 
 /// Installs the same drivers again and again.
 ///
@@ -49,8 +53,11 @@ impl Keeper for Installs {
         let kept = self.kept.iter_mut().find(|kept| kept.home == *home);
         let kept = kept.context("a driver that was not asked for")?;
         let mut request = kept.request.clone();
-        if !home.directory().join(SIDE_FILE).exists() {
-            request.wishes.settings = kept.settings.clone().or(request.wishes.settings);
+        match files::read_small(&home.directory().join(SIDE_FILE), SIZE_LIMIT) {
+            Ok(None) => request.wishes.settings = kept.settings.clone().or(request.wishes.settings),
+            Ok(Some(text)) if Settings::parse(&text).is_ok() => {}
+            // An admin is just writing it, or has made a mistake: a take-over would begin without their policy.
+            _ => request.allowed.take_over &= kept.settings.is_none(),
         }
         let report = install(&request, &self.source)?;
         kept.settings = serde_json::to_value(&report.settings).ok();
@@ -61,7 +68,8 @@ impl Keeper for Installs {
         let kept =
             self.kept.iter().find(|kept| kept.home == *home).context("a driver that was not asked for")?;
         sees_mounts(home)?;
-        let Request { name, place, state, .. } = kept.request.clone();
+        let Request { name, mut place, state, .. } = kept.request.clone();
+        place.patience = place.patience.min(LAST_PATIENCE);
         uninstall(&uninstall::Request { name, place, state, busy: Busy::Refuse }).map(drop)
     }
 }

@@ -261,6 +261,7 @@ impl<'a> Deployment<'a> {
         if !self.uninstall_on_exit || done.is_err() {
             return;
         }
+        signal::heeded();
         for home in &self.homes {
             let event = match self.keeper.remove(home) {
                 Ok(()) => Event::new("removed").about(home),

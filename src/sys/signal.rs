@@ -41,7 +41,12 @@ pub(super) fn forget() {
     let _ = SigSet::all().thread_unblock();
 }
 
-/// Whether one of them came since [`install`]; it never becomes false again.
+/// The one that came was heeded; another one counts again. For what is left to do by who was told to stop.
+pub fn heeded() {
+    INTERRUPTED.store(false, Ordering::Relaxed);
+}
+
+/// Whether one of them came since [`install`] or [`heeded`].
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }

@@ -65,6 +65,11 @@ pub(super) trait Backend {
     /// The device that shows the store now, whoever attached it.
     fn find(&self, at: &Site<'_>) -> Result<Option<Found>>;
 
+    /// The device that a record names, as long as it is this store's. A number that goes with its user is another's soon.
+    fn hold(&self, _at: &Site<'_>, device: &Path) -> Option<Found> {
+        Some(Found { path: device.to_owned(), held: None })
+    }
+
     /// Attaches it, after clearing away what a killed call left. Fails if another node uses it, where that can be
     /// told; a failure leaves nothing.
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found>;
@@ -371,11 +376,11 @@ fn let_go(at: &Site<'_>, mut holding: Holding, target: &TargetPath) -> Result<()
         luks::close(at.id, at.deadline)?;
     }
     let mut is_known = false;
-    if let Some(device) = &holding.device {
+    if let Some(found) = holding.device.as_ref().and_then(|device| backend(&holding.store).hold(at, device)) {
         if holding.ours {
-            wait_until_free(device, at.deadline)?;
+            wait_until_free(&found.path, at.deadline)?;
         }
-        is_known = unfinished::note_before_it_goes(&holding, device).is_ok();
+        is_known = unfinished::note_before_it_goes(&holding, &found.path).is_ok();
     }
     if holding.ours {
         backend(&holding.store).detach(at, holding.device.as_deref())?;

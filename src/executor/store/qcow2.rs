@@ -134,6 +134,11 @@ impl Backend for DiskImage {
         Ok(device.map(Found::of_loop))
     }
 
+    /// A loop device goes with the daemon.
+    fn hold(&self, at: &Site<'_>, device: &Path) -> Option<Found> {
+        self.find(at).ok().flatten().filter(|found| found.path == device)
+    }
+
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
         let home = Home::of(at);
         // What a killed call left.
