@@ -398,13 +398,11 @@ fn who_leaves_waits_for_another_installer() {
     let mut deployment = node.deploy(&["example/tmpfs", "--uninstall-on-exit"]);
     deployment.says("ready");
     let held = Flock::lock(File::open(&node.plugins).unwrap(), FlockArg::LockExclusive).unwrap();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            std::thread::sleep(Duration::from_secs(1));
-            drop(held);
-        });
-        deployment.stop(Signal::SIGTERM);
-    });
+    kill(Pid::from_raw(deployment.pid()), Signal::SIGTERM).unwrap();
+    deployment.says("leaving");
+    std::thread::sleep(Duration::from_secs(3));
+    drop(held);
+    deployment.child.wait().unwrap();
     assert_eq!(deployment.lines().pop().unwrap()["event"], "removed");
 }
 

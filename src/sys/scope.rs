@@ -76,6 +76,7 @@ impl Scope {
             std::thread::sleep(TICK);
         }
         // One whose threads are still ending is busy without a process in it.
+        let start = Instant::now();
         while self.is_empty() && !self.remove() && start.elapsed() < LAST_WAIT {
             std::thread::sleep(TICK);
         }

@@ -115,8 +115,10 @@ impl Home {
         let daemons = self.daemons();
         let asked = daemons
             .iter()
-            .filter(|pid| qmp::execute(&seen(**pid, CONTROL), "quit", &json!({}), at.deadline).is_ok());
-        qemu::end_scope(&self.scope, asked.count() == daemons.len(), at);
+            .filter(|pid| qmp::execute(&seen(**pid, CONTROL), "quit", &json!({}), at.deadline).is_ok())
+            .count();
+        // One that could not be found has not been asked.
+        qemu::end_scope(&self.scope, asked > 0 && asked == daemons.len(), at);
         // On a node without control groups.
         self.daemons().into_iter().for_each(process::end);
     }
