@@ -323,6 +323,59 @@ fn what_was_left_behind_is_found_and_removed() {
     assert!(shown.is_err() || shown.is_ok_and(|name| name.trim() != image.to_str().unwrap()));
 }
 
+/// What the private files of a volume called `data` are called: its name, and FNV-1a of its path and that one's length.
+fn home_of(target: &Path) -> PathBuf {
+    let bytes = target.as_os_str().as_encoded_bytes();
+    let all = bytes.iter().copied().chain(bytes.len().to_le_bytes());
+    let hash = all.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
+        (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+    });
+    format!("/run/flexvol/daemons/data-{hash:032x}").into()
+}
+
+/// A pod's own mount table has no volume of the node's, whatever is mounted there.
+#[test]
+fn who_sees_no_kubelet_in_a_pod_removes_no_daemon_s_files() {
+    let Some(node) = Sick::new("who_sees_no_kubelet_in_a_pod_removes_no_daemon_s_files") else { return };
+    let (state, target) = (Path::new("/run/flexvol"), node.target("example~good", "data"));
+    let home = home_of(&target);
+    fs::create_dir_all(&home).unwrap();
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_hours(1);
+    fs::File::open(&home).unwrap().set_modified(long_ago).unwrap();
+    mount(Some(state), state, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    let in_pod = |beside: &str| {
+        let script = format!("{beside} exec \"$@\"");
+        let mut command = Command::new("unshare");
+        command.args([
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "bash",
+            "-c",
+            &script,
+            "bash",
+            BINARY,
+        ]);
+        command.args(["doctor", "--repair=now", "--check", "leftovers", "--plugin-dir"]);
+        let output = command.arg(node.site.path("plugins")).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said = in_pod("");
+    assert!(home.exists() && said.contains("run it on the node"), "{said}");
+    // A mount table of its own, with the volume in it.
+    let kubelet = |mounts: &str| {
+        let ready = node.site.path("kubelet-is-up");
+        let _ = fs::remove_file(&ready);
+        let script = format!("{mounts} touch {0}; exec -a kubelet sleep 600", ready.display());
+        format!("unshare --mount bash -c '{script}' & until [ -e {} ]; do sleep 0.01; done;", ready.display())
+    };
+    let said = in_pod(&kubelet(&format!("mount -t tmpfs x {};", target.display())));
+    assert!(home.exists(), "{said}");
+    let said = in_pod(&kubelet(""));
+    assert!(!home.exists() && said.contains("repaired"), "{said}");
+}
+
 #[test]
 fn a_check_that_cannot_look_says_so_and_the_others_go_on() {
     let Some(node) = Sick::new("a_check_that_cannot_look_says_so_and_the_others_go_on") else { return };

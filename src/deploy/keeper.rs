@@ -3,8 +3,6 @@
 use super::{Home, Keeper, Put};
 use crate::plugin_dir::fingerprint::short;
 use crate::plugin_dir::install::{Outcome, Report, Request, Source, install};
-use crate::plugin_dir::locate;
-use crate::plugin_dir::refusal::{Reason, Refusal};
 use crate::plugin_dir::uninstall::{self, Busy, uninstall};
 use crate::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
 use crate::sys::files;
@@ -67,24 +65,10 @@ impl Keeper for Installs {
     fn remove(&mut self, home: &Home) -> Result<()> {
         let kept =
             self.kept.iter().find(|kept| kept.home == *home).context("a driver that was not asked for")?;
-        sees_mounts(home)?;
         let Request { name, mut place, state, .. } = kept.request.clone();
         place.patience = place.patience.min(LAST_PATIENCE);
         uninstall(&uninstall::Request { name, place, state, busy: Busy::Refuse }).map(drop)
     }
-}
-
-/// A pod, whose plugin directory is a mount, does not see the volumes mounted on the node; kubelet does. Without
-/// a sight of it nothing is known, and nothing known must not mean that nothing is mounted.
-fn sees_mounts(home: &Home) -> Result<()> {
-    if files::is_mount_root(&home.plugin_dir) && locate::kubelets()?.is_empty() {
-        let text = format!(
-            "no kubelet is seen, so nobody knows which volumes of {} are mounted: give the pod hostPID: true",
-            home.name
-        );
-        return Err(Refusal::new(Reason::InUse, text).into());
-    }
-    Ok(())
 }
 
 fn told(report: &Report) -> Put {

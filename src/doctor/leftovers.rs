@@ -2,8 +2,9 @@
 
 use super::{Finding, Repair, Request};
 use crate::executor::leftovers;
+use crate::executor::record::STATE;
 use crate::inventory;
-use crate::plugin_dir::litter;
+use crate::plugin_dir::{in_use, litter};
 use crate::policy::IMAGE_ROOT;
 use crate::sys::loop_device;
 use anyhow::Result;
@@ -11,7 +12,12 @@ use std::path::Path;
 
 pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
     let mut findings = loop_devices(request)?;
-    findings.extend(leftovers::homes().into_iter().map(|name| {
+    let mounts = in_use::mounts(STATE.as_ref());
+    if let Err(error) = &mounts {
+        let mend = "run flexvol doctor there: else nobody knows what in /run/flexvol/daemons is still needed";
+        findings.push(Finding::note("mounts-unseen", &format!("{error:#}"), mend));
+    }
+    findings.extend(mounts.iter().flat_map(|mounts| leftovers::homes(mounts)).map(|name| {
         let evidence = format!("the files, maybe credentials, of a volume that is no longer mounted: {name} below /run/flexvol/daemons");
         let mend = "remove them, and end who still serves nothing";
         Finding::warning("credentials-left", &evidence, mend).with(Repair::RemoveHome { name })

@@ -1,7 +1,8 @@
 //! What can be mended from here. Each looks again before it does anything: between finding and mending the world goes on.
 
 use crate::executor::leftovers;
-use crate::plugin_dir::litter;
+use crate::executor::record::STATE;
+use crate::plugin_dir::{in_use, litter};
 use crate::protocol::TargetPath;
 use crate::sys::directory::Directory;
 use crate::sys::loop_device;
@@ -75,7 +76,7 @@ impl Repair {
             Self::Detach { target } => leftovers::detach_dead(&target_path(target)?),
             Self::ClearPod { directory, targets } => clear_pod(directory, targets),
             Self::ReleaseLoop { device, file } => loop_device::release(device, file),
-            Self::RemoveHome { name } => leftovers::remove_home(name),
+            Self::RemoveHome { name } => leftovers::remove_home(name, || in_use::mounts(STATE.as_ref())),
             Self::ClearLitter { directory } => litter::clear(directory),
         }
     }

@@ -9,8 +9,9 @@ use crate::failure::{Code, Failure};
 use crate::protocol::TargetPath;
 use crate::sys::deadline::Deadline;
 use crate::sys::lock::Lock;
+use crate::sys::mount_table::Entry;
 use crate::sys::place::{Answer, Look, Place, Pulse};
-use crate::sys::{mount, mount_table, vital_signs};
+use crate::sys::{mount, vital_signs};
 use anyhow::{Context as _, Result};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -25,10 +26,10 @@ const YOUNG: Duration = Duration::from_secs(30);
 /// No target has more mounts on top of each other than this.
 const MOST_LAYERS: usize = 64;
 
-/// The names of what volumes have besides their mounts, and whose volume is not mounted.
-pub fn homes() -> Vec<String> {
-    let Ok(table) = mount_table::read() else { return Vec::new() };
-    let mounted: BTreeSet<_> = table.iter().map(|entry| record::file_name(&entry.target)).collect();
+/// The names of what volumes have besides their mounts, and whose volume is not among the node's mounts. Our own
+/// mount table may be a pod's.
+pub fn homes(mounts: &[Entry]) -> Vec<String> {
+    let mounted: BTreeSet<_> = mounts.iter().map(|entry| record::file_name(&entry.target)).collect();
     let entries = std::fs::read_dir(Path::new(STATE).join("daemons")).into_iter().flatten().flatten();
     let old = entries.filter(|entry| {
         let made = entry.metadata().and_then(|stat| stat.modified());
@@ -39,14 +40,14 @@ pub fn homes() -> Vec<String> {
     names.filter(|name| !mounted.contains(name) && !locked(name)).collect()
 }
 
-/// Ends who serves it and removes its files, unless its volume is mounted by now.
-pub fn remove_home(name: &str) -> Result<()> {
+/// Ends who serves it and removes its files, unless its volume is mounted by now: `mounts` looks at the node's.
+pub fn remove_home(name: &str, mounts: impl FnOnce() -> Result<Vec<Entry>>) -> Result<()> {
     let is_plain = !name.starts_with('.') && !name.contains('/');
     anyhow::ensure!(is_plain, "{name:?} is no name of a volume's files");
     record::prepare()?;
     let lock = Path::new(STATE).join("locks").join(name);
     let _lock = Lock::acquire(lock.clone(), &Deadline::for_undo(PATIENCE))?;
-    let is_mounted = mount_table::read()?.iter().any(|entry| record::file_name(&entry.target) == name);
+    let is_mounted = mounts()?.iter().any(|entry| record::file_name(&entry.target) == name);
     if is_mounted { Ok(()) } else { Home::named(name).end(PATIENCE) }
 }
 

@@ -190,6 +190,11 @@ fn parsed(content: Vec<u8>) -> Result<Settings, String> {
     Settings::parse(&text).map_err(|failure: Failure| failure.message())
 }
 
+/// Whether there is a side file that an installer wrote.
+pub(super) fn is_stamped(home: &Directory) -> Result<bool> {
+    Ok(matches!(side_file(home)?, Some((Ok(settings), _)) if settings.hash.is_some()))
+}
+
 /// The side file with its permissions, if there is one; what is wrong with it, if it cannot be read.
 fn side_file(home: &Directory) -> Result<Option<(Result<Settings, String>, u32)>> {
     let Some(entry) = home.look(SIDE_FILE)? else { return Ok(None) };

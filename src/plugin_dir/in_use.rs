@@ -4,8 +4,10 @@
 //! may have one of its own. Volumes are known by kubelet's names for their targets, under any root.
 
 use super::locate;
+use super::refusal::{Reason, Refusal};
 use crate::protocol::{DriverName, TargetPath};
 use crate::sys::mount_table::{self, Tables};
+use crate::sys::{files, process};
 use crate::volume_dir::VolumeDir;
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +21,25 @@ pub struct Volume {
     pub target: PathBuf,
     /// The pod's uid; `None` for a device's own mount.
     pub pod: Option<String>,
+}
+
+/// Refuses in a pod, which has `place` of the node's as a mount and does not see the volumes mounted there; kubelet
+/// does. Without a sight of it nothing is known, and nothing known must not mean that nothing is mounted.
+/// `or` is what else an admin can do.
+pub fn sees_mounts(place: &Path, or: &str) -> Result<()> {
+    if files::is_mount_root(place) && !process::is_on_host() && locate::kubelets()?.is_empty() {
+        let text = format!(
+            "no kubelet is seen from here, so nobody knows which volumes are mounted: run it on the node, or give the pod hostPID: true{or}"
+        );
+        return Err(Refusal::new(Reason::InUse, text).into());
+    }
+    Ok(())
+}
+
+/// Every mount of the node, if those are seen where `place` is.
+pub fn mounts(place: &Path) -> Result<Vec<mount_table::Entry>> {
+    sees_mounts(place, "")?;
+    tables()?.read()
 }
 
 /// Every mounted volume of a driver, by its target.

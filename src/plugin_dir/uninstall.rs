@@ -42,7 +42,7 @@ pub enum Busy {
     Refuse,
     /// Wait until none is, so long; then refuse.
     Wait(Duration),
-    /// Remove the driver all the same: pods with such volumes will not terminate until it is back.
+    /// Remove the driver all the same, also where nobody sees them: pods with such volumes will not terminate until it is back.
     Ignore,
 }
 
@@ -65,6 +65,7 @@ pub fn uninstall(request: &Request) -> Result<Removed> {
         };
         // Without the lock: others may install meanwhile.
         if request.busy != Busy::Ignore && is_ours(request)? {
+            in_use::sees_mounts(&request.place.path()?, ", or add --force")?;
             in_use::wait_until_idle(&request.name, patience)?;
         }
         match attempt(request) {

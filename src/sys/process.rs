@@ -140,6 +140,14 @@ pub fn namespace() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }
 
+/// Whether our mounts are those of the machine's first process, and no container's.
+pub fn is_on_host() -> bool {
+    /// The number of the kernel's first PID namespace, on every machine.
+    const FIRST: u64 = 0xEFFF_FFFC;
+    let mounts = |of: &str| rustix::fs::stat(format!("/proc/{of}/ns/mnt")).map(|stat| stat.st_ino).ok();
+    namespace() == FIRST && mounts("1").is_some_and(|first| mounts("self") == Some(first))
+}
+
 /// Those alive and those not yet reaped, but for the node's services.
 fn children() -> Vec<Pid> {
     let us = std::process::id();

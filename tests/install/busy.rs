@@ -1,11 +1,11 @@
 //! A driver stays while volumes need it.
 
-use super::node::{Node, script};
+use super::node::{Node, answer, script};
 use super::support::eventually;
 use nix::mount::{MsFlags, mount, umount};
 use std::fs;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 /// A mounted volume of a driver, as kubelet would have it.
 fn volume(node: &Node, directory: &str) -> PathBuf {
@@ -46,6 +46,31 @@ fn a_device_s_mount_counts_too() {
     fs::create_dir_all(&target).unwrap();
     mount(Some("tmpfs"), &target, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
     assert!(node.uninstall(&["busy2/tmpfs"]).error(6).contains("mounts/pv"));
+}
+
+/// A pod's own mount table has no volume of the node's, whatever is mounted there.
+#[test]
+fn who_sees_no_kubelet_in_a_pod_removes_nothing_unless_forced() {
+    let name = "busy::who_sees_no_kubelet_in_a_pod_removes_nothing_unless_forced";
+    let Some(node) = Node::new(name) else { return };
+    node.install(&["pod/tmpfs"]);
+    let plugins = node.plugins();
+    mount(Some(&plugins), &plugins, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    let before = node.listing();
+    let in_pod = |words: &[&str]| {
+        let uninstall = node.flexvol("uninstall", words);
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).arg(uninstall.get_program());
+        answer(command.args(uninstall.get_args()))
+    };
+    for more in [&[][..], &["--when-idle=600"]] {
+        let refused = in_pod(&[&["pod/tmpfs"], more].concat());
+        let message = refused.error(6);
+        assert!(message.contains("run it on the node") && message.contains("--force"), "{message}");
+    }
+    assert_eq!(node.listing(), before);
+    assert_eq!(in_pod(&["absent/tmpfs"]).action(), "not there");
+    assert_eq!(in_pod(&["pod/tmpfs", "--force"]).action(), "removed");
 }
 
 #[test]

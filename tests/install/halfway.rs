@@ -89,6 +89,34 @@ fn a_half_taken_over_symlink_can_go_both_ways() {
     assert_eq!(fs::read_link(node.plugins().join("v~d/d")).unwrap(), node.path("away/d"));
 }
 
+#[test]
+fn a_take_over_that_was_killed_keeps_the_driver_as_it_was() {
+    let Some(node) = node("halfway::a_take_over_that_was_killed_keeps_the_driver_as_it_was") else { return };
+    let new = node.file("new", &script(""));
+    node.file("away/d", &script("\"attach\":false"));
+    let (home, words) =
+        (node.plugins().join("v~d"), ["v/d", "--take-over", "--binary", new.to_str().unwrap()]);
+    for side_file in [None, Some("{\"driver\":\"tmpfs\"}")] {
+        fs::create_dir(&home).unwrap();
+        symlink(node.path("away/d"), home.join("d")).unwrap();
+        if let Some(text) = side_file {
+            node.file_quietly("plugins/v~d/.flexvol.json", text);
+        }
+        let done = struck(&node, "install", &words, "renameat:signal=KILL:when=2").output().unwrap();
+        assert!(!done.status.success() && home.join("d").is_symlink(), "{done:?}");
+        assert!(fs::read_to_string(home.join(".flexvol.json")).unwrap().contains("\"hash\""));
+        assert_eq!(node.install(&words).action(), "taken over");
+        assert_eq!(fs::read_dir(node.state().join("replaced/v~d")).unwrap().count(), 1);
+        node.install(&["v/d", "--roll-back"]);
+        assert_eq!(fs::read_link(home.join("d")).unwrap(), node.path("away/d"));
+        assert_eq!(fs::read_to_string(home.join(".flexvol.json")).ok().as_deref(), side_file);
+        assert_eq!(node.install(&["v/d", "--roll-back"]).action(), "unchanged");
+        assert!(node.uninstall(&["v/d"]).error(4).contains("flexvol did not put there"));
+        fs::remove_dir_all(&home).unwrap();
+        fs::remove_dir_all(node.state()).unwrap();
+    }
+}
+
 /// The system call that a plain uninstall makes about a path, with the words before it.
 fn nth(node: &Node, call: &str, words: &str) -> usize {
     let trace = node.path("trace");

@@ -4,11 +4,13 @@
 //! <state>/replaced/vendor~driver/<content>/…      the driver's directory as it was
 //! ```
 //!
-//! A copy appears whole, by one rename, and is named after its content: the same driver is kept once.
+//! A copy appears whole, by one rename, and is named after its content: the same driver is kept once, also if its
+//! take-over was killed when our side file lay beside it already. That one is no part of it.
 
 use super::source::copy;
 use crate::plugin_dir::fingerprint::{Fingerprint, hexadecimal, short};
-use crate::plugin_dir::found::LEFTOVER;
+use crate::plugin_dir::found::{self, LEFTOVER};
+use crate::settings::SIDE_FILE;
 use crate::sys::deadline::Deadline;
 use crate::sys::directory::{self, Directory, Entry, Kind};
 use crate::sys::owner;
@@ -48,6 +50,11 @@ pub(super) fn keep(state: &Path, home: &Directory) -> Result<()> {
 }
 
 fn keep_in(state: &Directory, home: &Directory) -> Result<()> {
+    if found::is_stamped(home)?
+        && let Some(copy) = begun(state, home)?
+    {
+        return copy.touch();
+    }
     let partial = state.create_directory(PARTIAL, 0o700)?;
     let mut copy = Copy { hash: Sha256::new(), bytes: BYTES, files: FILES };
     copy.directory(home, &partial)?;
@@ -61,6 +68,19 @@ fn keep_in(state: &Directory, home: &Directory) -> Result<()> {
         None => state.rename_new(PARTIAL, state, &name)?,
     }
     state.sync()
+}
+
+/// The copy that a take-over made before it was killed: only there may a side file be left that ours has replaced.
+fn begun(state: &Directory, home: &Directory) -> Result<Option<Directory>> {
+    let mut names = home.names()?;
+    names.retain(|name| *name != SIDE_FILE && !name.as_encoded_bytes().starts_with(LEFTOVER.as_bytes()));
+    for copy in kept(state.path())?.into_iter().rev() {
+        let mut same = names.iter().map(|name| is_same(name, home, &copy));
+        if !found::is_stamped(&copy)? && same.all(|same| matches!(same, Ok(true))) {
+            return Ok(Some(copy));
+        }
+    }
+    Ok(None)
 }
 
 /// The copies of a driver, the newest last.
@@ -117,7 +137,11 @@ struct Copy {
 
 impl Copy {
     fn directory(&mut self, from: &Directory, to: &Directory) -> Result<()> {
+        let is_stamped = found::is_stamped(from)?;
         for name in from.names()? {
+            if is_stamped && name == SIDE_FILE {
+                continue;
+            }
             if name.as_encoded_bytes().starts_with(LEFTOVER.as_bytes()) {
                 continue;
             }
