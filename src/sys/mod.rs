@@ -44,6 +44,7 @@ pub mod process_table;
 pub mod qmp;
 mod raw;
 pub mod rbd;
+mod reader;
 pub mod reaper;
 pub mod reply_pipe;
 pub mod root;

@@ -398,18 +398,23 @@ impl Worker {
     }
 
     fn give_up(&self) -> Ended {
-        let _ = kill(self.pid, Signal::SIGKILL);
-        let end = Instant::now() + LAST_WAIT;
-        while Instant::now() < end {
-            match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::StillAlive) | Err(nix::Error::EINTR) => {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                _ => return Ended::Stuck(None),
-            }
-        }
-        Ended::Stuck(Some(self.pid.as_raw().cast_unsigned()))
+        Ended::Stuck((!kill_and_reap(self.pid)).then_some(self.pid.as_raw().cast_unsigned()))
     }
+}
+
+/// Ends a child of ours; whether it has ended soon.
+pub(super) fn kill_and_reap(pid: Pid) -> bool {
+    let _ = kill(pid, Signal::SIGKILL);
+    let end = Instant::now() + LAST_WAIT;
+    while Instant::now() < end {
+        match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) | Err(nix::Error::EINTR) => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            _ => return true,
+        }
+    }
+    false
 }
 
 #[cfg(test)]

@@ -4,11 +4,10 @@
 //! fail instead of mixing the two.
 
 use super::mount_table::{self, Entry};
+use super::reader::{Reader, read_at};
 use super::root::{self, Root};
 use anyhow::{Context, Result};
 use rustix::fs::{self, Mode, OFlags, openat};
-use std::fs::File;
-use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -63,23 +62,31 @@ impl ProcessTable {
     }
 
     /// The processes with a command line that is wanted, in the order of their numbers; those that end
-    /// meanwhile are left out. Each is opened when it is its turn: anybody can start many.
+    /// meanwhile, and those whose command line cannot be had (see [`Reader`]), are left out. Each is opened when it is
+    /// its turn: anybody can start many.
     pub fn matching(
         &self,
         wanted: impl Fn(&[String], Option<&Path>) -> bool,
     ) -> Result<impl Iterator<Item = Process>> {
-        let again = openat(&self.0, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-        let names = fs::Dir::new(again.context("open /proc")?).context("list /proc")?;
+        let again = || openat(&self.0, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        let mut lines = Reader::start(again().context("open /proc")?, "cmdline", COMMAND_LINE)?;
+        let names = fs::Dir::new(again().context("open /proc")?).context("list /proc")?;
         let mut pids: Vec<u32> =
             names.filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse().ok()).collect();
         pids.sort_unstable();
-        Ok(pids.into_iter().filter_map(move |pid| self.process(pid, &wanted)))
+        Ok(pids.into_iter().filter_map(move |pid| self.process(pid, &mut lines, &wanted)))
     }
 
-    fn process(&self, pid: u32, wanted: impl Fn(&[String], Option<&Path>) -> bool) -> Option<Process> {
+    fn process(
+        &self,
+        pid: u32,
+        lines: &mut Reader,
+        wanted: impl Fn(&[String], Option<&Path>) -> bool,
+    ) -> Option<Process> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = openat(&self.0, pid.to_string(), flags, Mode::empty()).ok()?;
-        let words = words(&read(&directory, "cmdline", COMMAND_LINE)?);
+        // By its number: if what is read of the directory afterwards can be read, nobody else had that.
+        let words = words(&lines.read(pid));
         let executable = root::link(directory.as_fd(), "exe");
         if words.is_empty() || !wanted(&words, executable.as_deref()) {
             return None;
@@ -143,10 +150,7 @@ impl Process {
 }
 
 fn read(directory: &OwnedFd, name: &str, limit: u64) -> Option<Vec<u8>> {
-    let fd = openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut bytes = Vec::new();
-    File::from(fd).take(limit).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+    read_at(directory.as_fd(), name, limit)
 }
 
 fn words(command_line: &[u8]) -> Vec<String> {

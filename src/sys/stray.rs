@@ -5,14 +5,17 @@
 //!
 //! So every helper has in its environment who started it, and what it starts inherits that. Whoever holds a
 //! [lock](super::lock) says so in its file. A file of one that is gone is of one that was killed, and only then are all
-//! processes looked through.
+//! processes looked through that were started after it. One whose environment cannot be had (see [`Reader`]) is taken
+//! for somebody else's: of all that are there, a stranger's is the likelier.
 
 use super::deadline::Deadline;
+use super::reader::Reader;
 use super::{process, users};
 use crate::failure::{Code, Failure};
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use rustix::process::{Signal, getpid};
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::time::{Duration, Instant};
 
 /// In the environment of a helper: the process that started it, as [`own_name`] calls it.
@@ -27,22 +30,26 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How often it is looked whether they have ended.
 const TICK: Duration = Duration::from_millis(5);
 
+/// More than the kernel gives a process to begin with.
+const ENVIRONMENT: u64 = 8 << 20;
+
 /// What no other process is called as long as the node runs.
 pub(super) fn own_name() -> String {
     let own = getpid().as_raw_pid();
     format!("{own}-{}", process::started(own).unwrap_or_default())
 }
 
-/// Whether anything runs that the process of this name, which is gone, has left.
+/// Whether anything runs that the process of this name, which is gone, has left. Where that cannot be found out it is said
+/// so, too: a later call looks again.
 pub(super) fn has_left(name: &str) -> bool {
-    !left_by(name).is_empty()
+    environments().map_or(true, |mut environments| !left_by(name, &mut environments).is_empty())
 }
 
 /// Ends it. Comes back once it has ended.
 pub(super) fn end(name: &str, deadline: &Deadline) -> Result<()> {
-    let (start, mut asked) = (Instant::now(), BTreeSet::new());
+    let (mut environments, start, mut asked) = (environments()?, Instant::now(), BTreeSet::new());
     loop {
-        let left = left_by(name);
+        let left = left_by(name, &mut environments);
         let Some(first) = left.first() else { return Ok(()) };
         for pid in &left {
             if start.elapsed() >= GRACE {
@@ -63,11 +70,17 @@ pub(super) fn end(name: &str, deadline: &Deadline) -> Result<()> {
     }
 }
 
-fn left_by(name: &str) -> Vec<i32> {
+fn environments() -> Result<Reader> {
+    Reader::start(File::open("/proc").context("open /proc")?.into(), "environ", ENVIRONMENT)
+}
+
+fn left_by(name: &str, environments: &mut Reader) -> Vec<i32> {
     let word = format!("{CALL}={name}");
-    let has_it = |pid: &i32| {
-        std::fs::read(format!("/proc/{pid}/environ"))
-            .is_ok_and(|words| words.split(|byte| *byte == 0).any(|each| each == word.as_bytes()))
+    let since: u64 = name.split_once('-').and_then(|(_, started)| started.parse().ok()).unwrap_or_default();
+    let mut has_it = |pid: i32| {
+        let words = environments.read(pid.cast_unsigned());
+        words.split(|byte| *byte == 0).any(|each| each == word.as_bytes())
     };
-    process::all().filter(|pid| has_it(pid) && !process::is_service(*pid)).collect()
+    let later = process::all().filter(|pid| process::started(*pid).is_some_and(|started| started >= since));
+    later.filter(|pid| has_it(*pid) && !process::is_service(*pid)).collect()
 }

@@ -122,7 +122,7 @@ fn nth(node: &Node, call: &str, words: &str) -> usize {
     let trace = node.path("trace");
     let plain = node.flexvol("uninstall", &["v/d"]);
     let mut traced = Command::new("strace");
-    traced.arg("-qq").arg("-o").arg(&trace).args(["-e", &format!("trace={call}")]);
+    traced.args(["-qq", "-e", "signal=none", "-o"]).arg(&trace).args(["-e", &format!("trace={call}")]);
     assert!(traced.arg(plain.get_program()).args(plain.get_args()).output().unwrap().status.success());
     let trace = fs::read_to_string(trace).unwrap();
     1 + trace.lines().position(|line| line.contains(words)).unwrap_or_else(|| panic!("no {words:?}: {trace}"))

@@ -1,7 +1,7 @@
 //! What an admin should know about the kubelets that read the plugin directory and about the programs of the
 //! node. None of it hinders: kubelet may be restarted later, and most volumes need few of the programs.
 
-use super::Installer;
+use super::Request;
 use crate::driver::{self, Driver};
 use crate::drivers;
 use crate::kubelet::prober::{self, Finding, Stage};
@@ -32,12 +32,12 @@ struct Reader {
 
 /// Looks around and says what there is to say about a driver that was just put in place, or would be.
 pub(super) fn gather(
-    installer: &Installer<'_>,
+    request: &Request,
     plugins: &Directory,
     settings: &Settings,
     capabilities: Option<Capabilities>,
 ) -> Vec<String> {
-    let name = &installer.request.name;
+    let name = &request.name;
     let driver = own_driver(settings);
     let capabilities = capabilities.or_else(|| Some(driver::capabilities(driver?, settings)));
     let readers = readers(plugins);
@@ -49,7 +49,7 @@ pub(super) fn gather(
     let programs = driver.map(|driver| driver.programs(settings)).unwrap_or_default();
     // In a pod, whose plugin directory is a mount, the node's programs are not seen.
     if !files::is_mount_root(plugins.path()) {
-        advice.extend(lacking(name, &programs, installer.request.place.root()));
+        advice.extend(lacking(name, &programs, request.place.root()));
     }
     advice
 }

@@ -102,6 +102,18 @@ pub fn install(request: &Request, source: &Source) -> Result<Report> {
 
 /// [`install`], and a word before the driver becomes visible, if it does.
 pub fn install_marked(request: &Request, source: &Source, mark: Mark<'_>) -> Result<Report> {
+    let mut report = perform(request, source, mark)?;
+    // Not under the lock: the programs of others are asked, and may take their time.
+    let plugins = Directory::open(&report.directory).ok().flatten();
+    if let Some(plugins) = plugins.filter(|_| !report.plan.steps.is_empty()) {
+        let advice = advice::gather(request, &plugins, &report.settings, report.capabilities);
+        report.warnings.extend(advice.into_iter().chain(ambiguous(&request.name)));
+    }
+    Ok(report)
+}
+
+/// Under the lock of the plugin directory, once there is one.
+fn perform(request: &Request, source: &Source, mark: Mark<'_>) -> Result<Report> {
     let installer = |plugins| Installer { request, source, plugins };
     let opened = Opened::open(&request.place)?;
     if opened.is_none() {
@@ -202,8 +214,6 @@ impl Installer<'_> {
             changed = Changing { request, source, plugins, decision, runs_here }.change(mark)?;
         }
         changed.warnings.splice(0..0, findings.warnings);
-        changed.warnings.extend(advice::gather(self, plugins, &decision.settings, changed.capabilities));
-        changed.warnings.extend(ambiguous(&request.name));
         Ok(changed)
     }
 }
