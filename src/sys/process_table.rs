@@ -62,7 +62,7 @@ impl ProcessTable {
     }
 
     /// The processes with a command line that is wanted, in the order of their numbers; those that end
-    /// meanwhile, and those whose command line cannot be had (see [`Reader`]), are left out. Each is opened when it is
+    /// meanwhile, and those whose command line cannot be had, are left out. Each is opened when it is
     /// its turn: anybody can start many.
     pub fn matching(
         &self,
