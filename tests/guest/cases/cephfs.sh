@@ -14,7 +14,7 @@ life "guest: cephfs" cephfs "$by_ceph,$ceph_secret,\"path\":\"/web\"" /srv/cephf
 unwatch
 # Not by a program: whoever looks at processes would see the key there.
 says "guest: cephfs: nothing of the key anywhere" '' betrayed
-canary "guest: cephfs" cephfs "$by_ceph" "$by_ceph,\"path\":\"/none\"" key "$ceph_key"
+canary "guest: cephfs/kernel" cephfs "$by_ceph" "$by_ceph,\"path\":\"/none\"" key "$ceph_key"
 
 says "guest: cephfs: by the kernel alone" "$ok" \
     set_up one cephfs "$by_ceph,$ceph_secret,\"mounter\":\"kernel\",\"fsName\":\"fs1\",\"mountOptions\":\"noatime,recover_session=clean\""
