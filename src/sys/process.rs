@@ -135,9 +135,11 @@ pub fn has_children() -> bool {
     children().into_iter().any(|pid| !is_zombie(pid.as_raw()))
 }
 
-/// The number of our PID namespace, 0 where there is no /proc: processes of the same one see each other.
+/// The number of our PID namespace, 0 where there is no /proc: processes of the same one see each other. Names are made of it
+/// by which a daemon's group is found again: an error of a moment must not make another name.
 pub fn namespace() -> u64 {
-    rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
+    let ask = || rustix::fs::stat("/proc/self/ns/pid").map(|stat| stat.st_ino);
+    ask().or_else(|_| ask()).unwrap_or_default()
 }
 
 /// Whether our mounts are those of the machine's first process, and no container's.
