@@ -2,6 +2,8 @@
 #![cfg(test)]
 #![expect(clippy::disallowed_methods, reason = "tests start programs")]
 
+use flexvol::executor::record;
+use flexvol::protocol::TargetPath;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::Value;
 use std::fs;
@@ -323,14 +325,10 @@ fn what_was_left_behind_is_found_and_removed() {
     assert!(shown.is_err() || shown.is_ok_and(|name| name.trim() != image.to_str().unwrap()));
 }
 
-/// What the private files of a volume called `data` are called: its name, and FNV-1a of its path and that one's length.
+/// Where the private files of a volume are: they have the name of its lock.
 fn home_of(target: &Path) -> PathBuf {
-    let bytes = target.as_os_str().as_encoded_bytes();
-    let all = bytes.iter().copied().chain(bytes.len().to_le_bytes());
-    let hash = all.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
-        (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
-    });
-    format!("/run/flexvol/daemons/data-{hash:032x}").into()
+    let lock = record::lock_path(&TargetPath::parse(target.as_os_str()).unwrap());
+    Path::new("/run/flexvol/daemons").join(lock.file_name().unwrap())
 }
 
 /// A pod's own mount table has no volume of the node's, whatever is mounted there.

@@ -42,6 +42,10 @@ fn directory() -> PathBuf {
 pub(super) fn note(id: &Id, device: BorrowedFd<'_>) -> Result<()> {
     // What never reaches the device is not there the next time.
     settle(device)?;
+    note_settled(id, device)
+}
+
+fn note_settled(id: &Id, device: BorrowedFd<'_>) -> Result<()> {
     let digest = digest_of_device(device, &Deadline::for_undo(AFTER_DEADLINE))?;
     write(id, &digest)
 }
@@ -75,7 +79,7 @@ pub(super) fn note_before_it_goes(holding: &Holding, device: &Path) -> Result<()
     }
     let (fd, _) = open_device(device, true)?;
     settle(fd.as_fd())?;
-    if is_begun(holding.formatting, fd.as_fd())? { note(&id, fd.as_fd()) } else { Ok(()) }
+    if is_begun(holding.formatting, fd.as_fd())? { note_settled(&id, fd.as_fd()) } else { Ok(()) }
 }
 
 /// The same once the device has gone before it could be looked at, with the daemon that showed a file of the node as it: the
