@@ -64,6 +64,10 @@ pub(super) fn prepare_daemon(command: &mut Command, kept: Vec<OwnedFd>, group: O
 /// Between fork and exec: system calls only, see [`raw::before_exec`].
 fn in_child(parent: Pid, kept: &[OwnedFd], last: Signal) -> io::Result<()> {
     start_fresh(kept)?;
+    if last != Signal::KILL {
+        // Nobody reads its output once we are gone: what it says of its end must not be its end.
+        raw::set_disposition(nix::sys::signal::Signal::SIGPIPE, SigHandler::SigIgn)?;
+    }
     set_parent_process_death_signal(Some(last))?;
     // If the parent died before that call, the signal never comes.
     if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
