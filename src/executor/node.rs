@@ -1,7 +1,7 @@
 //! The world of a real node: what each step means in system calls.
 
 use super::files::Content;
-use super::record::Record;
+use super::record::{self, Record};
 use super::{Standing, Subject, World, ceph, checkout, daemon, disk, image, network, run, store, unmount};
 use crate::failure::{Code, Failure};
 use crate::mount_options::MountFlags;
@@ -10,7 +10,7 @@ use crate::policy::Allowed;
 use crate::protocol::{Access, Fields, TargetPath};
 use crate::settings::Settings;
 use crate::sys::deadline::Deadline;
-use crate::sys::lock::{self, Hold};
+use crate::sys::lock::{Hold, SharedLock};
 use crate::sys::mount::{self, BindMount, NewMount, Parameter, Way};
 use crate::sys::mount_table::{self, Entry};
 use crate::sys::place::{Look, Mounted, Place};
@@ -41,7 +41,7 @@ pub struct Node<'a> {
     pub(super) fields: Fields,
     pub(super) mount_id: Option<u64>,
     unique_mount_id: Option<u64>,
-    sources: Option<OwnedFd>,
+    sources: Option<SharedLock>,
 }
 
 /// How a performed step is taken back.
@@ -161,14 +161,12 @@ impl<'a> Node<'a> {
         Ok((!made.is_empty()).then_some(Undo::RemoveDirectories(root, made)))
     }
 
-    /// Held until the call ends.
+    /// Held until the call ends. Not on the root itself: a tenant to whom it is shown could hold that for ever.
     fn lock_sources(&mut self, root: &Path, hold: Hold) -> Result<()> {
         if self.sources.is_none() {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let fd = rustix::fs::open(root, flags, rustix::fs::Mode::empty())
-                .with_context(|| format!("open {}", root.display()))?;
-            lock::wait(fd.as_fd(), hold, &self.deadline, "waiting for another bind to make its source")?;
-            self.sources = Some(fd);
+            let path = record::root_lock_path(mount::identity(below::open_root(root)?.as_fd())?);
+            let doing = "waiting for another bind to make its source";
+            self.sources = Some(SharedLock::acquire(path, hold, &self.deadline, doing)?);
         }
         Ok(())
     }

@@ -134,6 +134,11 @@ pub fn attachment_lock_path(volume: &str, node: &str) -> PathBuf {
     path_for("locks", &Path::new("attachments").join(node).join(volume))
 }
 
+/// Where the lock of a directory is below which sources are made; by its device and inode, whatever it is called.
+pub fn root_lock_path((device, inode): (u64, u64)) -> PathBuf {
+    path_for("locks", &Path::new("roots").join(format!("{device}-{inode}")))
+}
+
 fn record_path(target: &TargetPath) -> PathBuf {
     path_for("volumes", target.as_path())
 }

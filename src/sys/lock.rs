@@ -1,9 +1,12 @@
-//! One lock a target: flock(2) on a small file in /run.
+//! Locks: flock(2) on small files in /run, where nobody but root can hold one up.
 //!
-//! The kernel frees the lock when its holder dies, however it dies. The file is removed by whoever holds it
+//! The kernel frees a lock when its holder dies, however it dies. The file is removed by whoever holds it
 //! last, so that none stays behind; a holder therefore checks that the file it locked is still the one at
-//! that path. In the file stands who holds it: one that is there without a holder is of a call that was killed, and
-//! what that has left running (`stray`) is ended before the next one begins.
+//! that path.
+//!
+//! * [`Lock`] is a target's, for one call at a time. In the file stands who holds it: one that is there without a
+//!   holder is of a call that was killed, and what that has left running (`stray`) is ended before the next one begins.
+//! * [`SharedLock`] is held by many, or by one alone.
 
 use super::deadline::Deadline;
 use super::stray;
@@ -49,14 +52,9 @@ impl Lock {
     }
 
     fn hold(path: PathBuf, deadline: &Deadline) -> Result<Self> {
-        loop {
-            let file = open(&path).with_context(|| format!("lock {}", path.display()))?;
-            wait(file.as_fd(), Hold::Alone, deadline, "waiting for another call on the same volume")?;
-            if is_still_at(&file, &path) {
-                let killed = holder(file.as_fd()).with_context(|| format!("read {}", path.display()))?;
-                return Ok(Self { file, path, killed, owned: false });
-            }
-        }
+        let file = take(&path, Hold::Alone, deadline, "waiting for another call on the same volume")?;
+        let killed = holder(file.as_fd()).with_context(|| format!("read {}", path.display()))?;
+        Ok(Self { file, path, killed, owned: false })
     }
 
     /// Where /run is full nobody knows whose strays to end; unmounting must work there, too.
@@ -86,6 +84,41 @@ impl Drop for Lock {
         if self.owned {
             // Still locked: nobody else can have put another file here.
             let _ = fs::unlink(&self.path);
+        }
+    }
+}
+
+/// Held until dropped, alone or together with others.
+#[derive(Debug)]
+pub struct SharedLock {
+    file: OwnedFd,
+    path: PathBuf,
+}
+
+impl SharedLock {
+    /// Waits for the lock as long as the deadline allows; `doing` says so if that is not enough.
+    pub fn acquire(path: PathBuf, hold: Hold, deadline: &Deadline, doing: &str) -> Result<Self> {
+        Ok(Self { file: take(&path, hold, deadline, doing)?, path })
+    }
+}
+
+impl Drop for SharedLock {
+    fn drop(&mut self) {
+        // Who gets it alone is the last. flock(2): on the way from one hold to the other somebody else may have been that.
+        let alone = fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if alone && is_still_at(&self.file, &self.path) {
+            let _ = fs::unlink(&self.path);
+        }
+    }
+}
+
+/// The locked file at that path.
+fn take(path: &Path, hold: Hold, deadline: &Deadline, doing: &str) -> Result<OwnedFd> {
+    loop {
+        let file = open(path).with_context(|| format!("lock {}", path.display()))?;
+        wait(file.as_fd(), hold, deadline, doing)?;
+        if is_still_at(&file, path) {
+            return Ok(file);
         }
     }
 }
@@ -150,6 +183,54 @@ mod tests {
         assert_eq!(Failure::from(second.unwrap_err()).code(), Code::Timeout);
         drop(first);
         drop(Lock::acquire(path.clone(), &Deadline::after(Duration::from_secs(5))).unwrap());
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn many_or_one_hold_a_shared_one_and_the_last_removes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let hold = |hold, millis| {
+            SharedLock::acquire(
+                path.clone(),
+                hold,
+                &Deadline::after(Duration::from_millis(millis)),
+                "waiting",
+            )
+        };
+        let (first, second) = (hold(Hold::Together, 5000).unwrap(), hold(Hold::Together, 5000).unwrap());
+        drop(first);
+        assert!(path.exists() && hold(Hold::Alone, 30).is_err());
+        drop(second);
+        assert!(!path.exists());
+        let alone = hold(Hold::Alone, 5000).unwrap();
+        assert!(hold(Hold::Together, 30).is_err() && hold(Hold::Alone, 30).is_err());
+        drop(alone);
+        assert!(!path.exists());
+    }
+
+    /// Who is killed does not come to remove the file; who counts to 100 alone sees nobody else's number.
+    #[test]
+    fn a_storm_on_a_shared_one_leaves_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, inside) = (dir.path().join("a"), std::sync::atomic::AtomicI32::new(0));
+        std::fs::write(&path, "").unwrap();
+        let turn = |alone: bool| {
+            let (hold, weight) = if alone { (Hold::Alone, 100) } else { (Hold::Together, 1) };
+            let deadline = Deadline::after(Duration::from_mins(1));
+            let lock = SharedLock::acquire(path.clone(), hold, &deadline, "waiting").unwrap();
+            let others = inside.fetch_add(weight, std::sync::atomic::Ordering::SeqCst);
+            assert!(if alone { others == 0 } else { others < 100 }, "{others}");
+            std::thread::yield_now();
+            inside.fetch_sub(weight, std::sync::atomic::Ordering::SeqCst);
+            drop(lock);
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let turn = &turn;
+                scope.spawn(move || (0..200).for_each(|round| turn((thread + round) % 4 == 0)));
+            }
+        });
         assert!(!path.exists());
     }
 

@@ -18,6 +18,25 @@ fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Option<i32> {
     result.err().and_then(|error| error.raw_os_error())
 }
 
+/// A pod that is shown a root may lock(2) it, and everything in it.
+#[test]
+fn who_may_read_a_root_cannot_hold_up_its_binds() {
+    isolated("bind::who_may_read_a_root_cannot_hold_up_its_binds", |node| {
+        sh("mkdir -p /run/srv/here");
+        let held = ["/run/srv", "/run/srv/here"].map(|path| fs::File::open(path).unwrap());
+        for file in &held {
+            rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+        }
+        for (name, create) in [("here", "false"), ("made/by/us", "true")] {
+            let target = node.volume("bind", "p");
+            let options = json!({"source": format!("/run/srv/{name}"), "create": create});
+            let answer = node.mount("bind", &target, &options).success();
+            assert!(answer.took < Duration::from_secs(5), "{name}: {:?}", answer.took);
+            node.unmount("bind", &target).success();
+        }
+    });
+}
+
 #[test]
 fn sources_that_are_refused() {
     isolated("bind::sources_that_are_refused", |node| {
