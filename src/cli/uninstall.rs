@@ -24,7 +24,7 @@ Examples:
 Without its driver no volume can be unmounted, and its pod never ends: so this refuses while one is mounted. Only what \
 flexvol put there is removed, and nothing of it is left; a driver of somebody else stays. One that is not there is fine.
 
-Exit status: 0 gone, 1 failed, 2 wrong usage, 4 somebody else's driver or file is there, 6 volumes are mounted, \
+Exit status: 0 gone, 1 failed, 2 wrong usage, 4 somebody else's driver or file is there, 6 volumes are mounted, or may be, \
 10 another installer holds the directory. Of several drivers all are tried, and the highest status counts.")]
 pub(super) struct Uninstall {
     /// What to remove: [VENDOR/]NAME
@@ -35,7 +35,7 @@ pub(super) struct Uninstall {
     /// Wait until no volume of it is mounted, so many seconds
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = IDLE, conflicts_with = "force")]
     when_idle: Option<u64>,
-    /// Remove it although volumes are mounted: their pods cannot end until it is back
+    /// Remove it although volumes are mounted, or may be: their pods cannot end until it is back
     #[arg(long)]
     force: bool,
 }

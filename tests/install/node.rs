@@ -29,6 +29,8 @@ fn stripped() -> PathBuf {
     if !done.is_ok_and(|status| status.success()) {
         return BINARY.into();
     }
+    // Made for root alone, and everybody shall run it.
+    fs::set_permissions(&own, fs::metadata(BINARY).unwrap().permissions()).unwrap();
     let all = place.join("flexvol");
     own.persist(&all).unwrap();
     all
