@@ -31,7 +31,7 @@ use crate::profiles;
 use crate::protocol::{Call, Fields, Verb};
 use crate::settings::Settings;
 use crate::sys::deadline::Deadline;
-use crate::sys::lock::Lock;
+use crate::sys::lock::{Lock, SharedLock};
 use anyhow::Result;
 use node::Node;
 use record::Record;
@@ -137,6 +137,10 @@ pub fn execute(subject: &Subject<'_>, call: &Call, deadline: Deadline) -> Result
         && lock.as_ref().is_some_and(Lock::is_after_a_killed_one)
     {
         unmount::take_off_dead(target)?;
+    }
+    if matches!(call, Call::Unmount { .. }) && !subject.settings.policy.bind_roots.is_empty() {
+        // A mount that was killed may have left them, and nobody may come for its root any more.
+        record::root_lock_paths().into_iter().for_each(SharedLock::sweep);
     }
     let record = Record::of(subject.driver.name(), call);
     let mut node = Node::new(subject, deadline, record.as_ref().map(|record| record.asked.clone()));

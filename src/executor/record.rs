@@ -18,6 +18,9 @@ use std::path::{Path, PathBuf};
 /// Everything flexvol keeps while the node runs; root's alone.
 pub const STATE: &str = "/run/flexvol";
 
+/// How the names of the locks of roots begin, and of no target's.
+const ROOT: &str = "root:";
+
 /// One mounted volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -136,7 +139,14 @@ pub fn attachment_lock_path(volume: &str, node: &str) -> PathBuf {
 
 /// Where the lock of a directory is below which sources are made; by its device and inode, whatever it is called.
 pub fn root_lock_path((device, inode): (u64, u64)) -> PathBuf {
-    path_for("locks", &Path::new("roots").join(format!("{device}-{inode}")))
+    Path::new(STATE).join("locks").join(format!("{ROOT}{device}-{inode}"))
+}
+
+/// Those that are there.
+pub fn root_lock_paths() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(Path::new(STATE).join("locks")).into_iter().flatten().flatten();
+    let of_roots = entries.filter(|entry| entry.file_name().as_bytes().starts_with(ROOT.as_bytes()));
+    of_roots.map(|entry| entry.path()).collect()
 }
 
 fn record_path(target: &TargetPath) -> PathBuf {

@@ -17,6 +17,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// How the file of a lock is opened.
+const FLAGS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+
 /// No holder's name is longer.
 const LONGEST_NAME: usize = 64;
 
@@ -100,6 +103,13 @@ impl SharedLock {
     pub fn acquire(path: PathBuf, hold: Hold, deadline: &Deadline, doing: &str) -> Result<Self> {
         Ok(Self { file: take(&path, hold, deadline, doing)?, path })
     }
+
+    /// Removes the file if nobody holds the lock: whoever did was killed.
+    pub fn sweep(path: PathBuf) {
+        if let Ok(file) = fs::openat(CWD, &path, FLAGS, Mode::empty()) {
+            drop(Self { file, path });
+        }
+    }
 }
 
 impl Drop for SharedLock {
@@ -124,8 +134,7 @@ fn take(path: &Path, hold: Hold, deadline: &Deadline, doing: &str) -> Result<Own
 }
 
 fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    fs::openat(CWD, path, flags, Mode::from_raw_mode(0o600))
+    fs::openat(CWD, path, FLAGS | OFlags::CREATE, Mode::from_raw_mode(0o600))
 }
 
 /// Who did not come to remove the file.
@@ -205,7 +214,14 @@ mod tests {
         assert!(!path.exists());
         let alone = hold(Hold::Alone, 5000).unwrap();
         assert!(hold(Hold::Together, 30).is_err() && hold(Hold::Alone, 30).is_err());
+        SharedLock::sweep(path.clone());
+        assert!(path.exists());
         drop(alone);
+        assert!(!path.exists());
+        SharedLock::sweep(path.clone());
+        assert!(!path.exists());
+        std::fs::write(&path, "").unwrap();
+        SharedLock::sweep(path.clone());
         assert!(!path.exists());
     }
 
