@@ -25,9 +25,12 @@ pub struct Volume {
 
 /// Refuses in a pod, which has `place` of the node's as a mount and does not see the volumes mounted there; kubelet
 /// does. Without a sight of it nothing is known, and nothing known must not mean that nothing is mounted.
-pub fn sees_mounts(place: &Path) -> Result<()> {
+/// `or` is what else an admin can do.
+pub fn sees_mounts(place: &Path, or: &str) -> Result<()> {
     if files::is_mount_root(place) && !process::is_on_host() && locate::kubelets()?.is_empty() {
-        let text = "no kubelet is seen from here, so nobody knows which volumes are mounted: run it on the node, or give the pod hostPID: true";
+        let text = format!(
+            "no kubelet is seen from here, so nobody knows which volumes are mounted: run it on the node, or give the pod hostPID: true{or}"
+        );
         return Err(Refusal::new(Reason::InUse, text).into());
     }
     Ok(())
@@ -35,7 +38,7 @@ pub fn sees_mounts(place: &Path) -> Result<()> {
 
 /// Every mount of the node, if those are seen where `place` is.
 pub fn mounts(place: &Path) -> Result<Vec<mount_table::Entry>> {
-    sees_mounts(place)?;
+    sees_mounts(place, "")?;
     tables()?.read()
 }
 

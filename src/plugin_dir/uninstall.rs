@@ -65,7 +65,7 @@ pub fn uninstall(request: &Request) -> Result<Removed> {
         };
         // Without the lock: others may install meanwhile.
         if request.busy != Busy::Ignore && is_ours(request)? {
-            in_use::sees_mounts(&request.place.path()?)?;
+            in_use::sees_mounts(&request.place.path()?, ", or uninstall it with --force")?;
             in_use::wait_until_idle(&request.name, patience)?;
         }
         match attempt(request) {

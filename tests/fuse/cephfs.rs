@@ -18,6 +18,10 @@ pub(crate) const PROGRAMS: [&str; 5] = ["ceph-mon", "ceph-osd", "ceph-mds", "cep
 /// How long the cluster takes to come up, and then some.
 const LIMIT: u32 = 120;
 
+/// What a mount and an unmount may take, in seconds; six clients begin at once, beside other tests.
+const MOUNT: u64 = 10;
+const UNMOUNT: u64 = 12;
+
 /// The cluster, which ends with the test.
 pub(crate) struct Cluster {
     directory: String,
@@ -58,7 +62,7 @@ fn none_is_mounted(node: &Node, options: &[(&str, Value, &str)]) {
         let run = call.finish();
         let failure = run.failure();
         assert!(failure.contains("127.0.0.1") && failure.contains(said), "{what}: {failure}");
-        assert!(run.took < Duration::from_secs(7), "{what}: {:?}", run.took);
+        assert!(run.took < Duration::from_secs(MOUNT + 3), "{what}: {:?}", run.took);
         assert!(!failure.contains("waiting for"), "{what} is known only by the deadline: {failure}");
         assert_eq!(mounts_at(&pod(number)), 0);
     }
@@ -68,7 +72,7 @@ fn none_is_mounted(node: &Node, options: &[(&str, Value, &str)]) {
 #[test]
 fn it_lives_and_dies_with_a_cluster() {
     alone_for("cephfs::it_lives_and_dies_with_a_cluster", LIMIT, &PROGRAMS, || {
-        let node = Node::within("cephfs", 4, 12);
+        let node = Node::within("cephfs", MOUNT, UNMOUNT);
         let cluster = Cluster::start(&node);
         let (options, key) = (cluster.options(), Some("key"));
         let subject = Subject { node, options: options.clone(), key, servers: Vec::new() };
@@ -102,13 +106,13 @@ fn it_lives_and_dies_with_a_cluster() {
         let run = node.mount(&two, &options);
         let failure = run.failure();
         assert!(
-            failure.contains("127.0.0.1") && run.took < Duration::from_secs(7),
+            failure.contains("127.0.0.1") && run.took < Duration::from_secs(MOUNT + 3),
             "{:?}: {failure}",
             run.took
         );
         let run = node.unmount(&one);
         run.success();
-        assert!(run.took < Duration::from_secs(15), "{:?}", run.took);
+        assert!(run.took < Duration::from_secs(UNMOUNT + 3), "{:?}", run.took);
         node.is_clean(&["ceph-fuse"]);
     });
 }

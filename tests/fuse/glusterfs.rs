@@ -12,6 +12,10 @@ use std::time::Duration;
 
 pub(crate) const PROGRAMS: [&str; 3] = ["glusterd", "gluster", "glusterfs"];
 
+/// What a mount and an unmount may take, in seconds, beside other tests.
+const MOUNT: u64 = 8;
+const UNMOUNT: u64 = 12;
+
 /// One that is none of the loopback's: glusterd takes no brick from there.
 const ADDRESS: &str = "10.99.7.1";
 
@@ -91,7 +95,7 @@ fn two_pods_share_it_and_one_only_reads() {
 #[test]
 fn a_silent_server_holds_up_nothing() {
     alone("glusterfs::a_silent_server_holds_up_nothing", &PROGRAMS, || {
-        let node = Node::within("glusterfs", 4, 12);
+        let node = Node::within("glusterfs", MOUNT, UNMOUNT);
         let gluster = Gluster::start(&node);
         let (one, two) = (node.pod("1"), node.pod("2"));
         node.mount(&one, &of_gluster()).success();
@@ -100,14 +104,14 @@ fn a_silent_server_holds_up_nothing() {
         let run = node.mount(&two, &of_gluster());
         println!("{:?}: {}", run.took, run.failure());
         assert!(
-            run.failure().contains("127.0.0.1:/web") && run.took < Duration::from_secs(7),
+            run.failure().contains("127.0.0.1:/web") && run.took < Duration::from_secs(MOUNT + 3),
             "{:?}",
             run.took
         );
         let run = node.unmount(&one);
         run.success();
         println!("{:?}", run.took);
-        assert!(run.took < Duration::from_secs(15), "{:?}", run.took);
+        assert!(run.took < Duration::from_secs(UNMOUNT + 3), "{:?}", run.took);
         node.is_clean(&["--process-name=fuse"]);
     });
 }
