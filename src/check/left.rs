@@ -28,6 +28,9 @@ const MOMENT: Duration = Duration::from_millis(500);
 /// The same for files alone, and with a driver that is known to leave something behind.
 const SHORT_MOMENT: Duration = Duration::from_millis(30);
 
+/// The same for a device: the kernel ends it with its last close, and who just looks at it, as udev does, may be the last.
+const LETTING_GO: Duration = Duration::from_secs(2);
+
 /// How often it is looked for.
 const TICK: Duration = Duration::from_millis(5);
 
@@ -92,6 +95,7 @@ impl Left {
             let patience = match () {
                 () if found.is_clean() => return Ok(found),
                 () if subject.facts.litters || found.is_only_files() => SHORT_MOMENT,
+                () if !found.devices.is_empty() => LETTING_GO,
                 () => MOMENT,
             };
             if start.elapsed() >= patience {
@@ -221,6 +225,19 @@ fn in_kubelets(directory: &Path, mounts: &[Entry], found: &mut BTreeSet<PathBuf>
 pub(super) fn devices(subject: &Subject<'_>) -> Result<Vec<String>> {
     let found = subject.inside.devices()?.into_iter().filter(|path| !subject.is_ours(path));
     Ok(found.map(|path| path.display().to_string()).collect())
+}
+
+/// Those that were not there before and stay.
+pub(super) fn devices_but(subject: &Subject<'_>, before: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let start = Instant::now();
+    loop {
+        let mut found = subject.inside.devices()?;
+        found.retain(|device| !before.contains(device));
+        if found.is_empty() || start.elapsed() >= LETTING_GO {
+            return Ok(found);
+        }
+        std::thread::sleep(TICK);
+    }
 }
 
 /// Processes, but for what a node has one of.

@@ -5,6 +5,7 @@ use crate::check::answer::{Answer, Meant};
 use crate::check::case::{Case, Level};
 use crate::check::device_calls::{Mounts, mounted_at};
 use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::left;
 use crate::check::staging::{is_mounted, make_directory, remove_directory};
 use crate::check::subject::Subject;
 use crate::kubelet::{PodVolume, by_kubelet};
@@ -213,8 +214,8 @@ fn mount_device_fails_cleanly(subject: &mut Subject<'_>) -> Played {
         if let Some(left) = mount_table::read()?.iter().find(|entry| !table.contains(entry)) {
             return Err(answer.fails(format!("it failed, and {} is mounted", left.target.display())));
         }
-        if let Some(left) = subject.inside.devices()?.iter().find(|each| !devices.contains(each)) {
-            return Err(answer.fails(format!("it failed, and left the device {}", left.display())));
+        if let Some(device) = left::devices_but(subject, &devices)?.first() {
+            return Err(answer.fails(format!("it failed, and left the device {}", device.display())));
         }
         if let Err(error) = remove_directory(global.as_path()) {
             return Err(answer.fails(format!("it failed, and the directory cannot be removed: {error}")));
