@@ -39,7 +39,7 @@ int main(int argc, char **argv) {
 /// In a directory, with the flexvol command and a driver. All of it ends with the first process of its namespace.
 const SCENE: &str = r#"
 cd "$1" && exec 2>>noise
-bounded() { local start=$EPOCHREALTIME; timeout -s KILL 15 "$@"; local status=$?
+bounded() { local start=$EPOCHREALTIME; timeout -s KILL 45 "$@"; local status=$?
     echo "status $status after $(( (${EPOCHREALTIME/./} - ${start/./}) / 1000 )) ms"; }
 target=$1/pods/1/volumes/example~share/v
 mount -t tmpfs none /run && mkdir -p "$target" real mnt state
@@ -115,7 +115,7 @@ fn nobody_waits_for_a_process_that_cannot_be_looked_at() {
         .filter_map(|line| line.strip_prefix("status 0 after ")?.strip_suffix(" ms")?.parse().ok())
         .collect();
     assert!(said.contains("the scene is set") && said.ends_with("still stuck\n"), "{said}");
-    assert!(took.len() == 3 && took.iter().all(|took| *took < 10_000), "{said}");
+    assert!(took.len() == 3 && took.iter().all(|took| *took < 30_000), "{said}");
     assert!(said.contains(r#""status":"Success""#) && said.contains("left: \n"), "{said}");
     assert!(said.contains("/found-behind-it") && said.contains("flexvol/tmpfs installed"), "{said}");
 }
