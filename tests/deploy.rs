@@ -273,6 +273,27 @@ fn it_is_ready_when_all_is_in_place_and_not_before() {
     assert!(status == 1 && error.contains("has ended"), "{error}");
 }
 
+/// Where even the plugin directory is new, nothing was watched when the driver came.
+#[test]
+fn what_happens_before_anything_is_watched_is_seen() {
+    let name = "what_happens_before_anything_is_watched_is_seen";
+    let Some(node) = Node::new(name) else { return };
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip(name, "no strace");
+    }
+    let deploy = node.command(&["example/tmpfs"]);
+    let mut slowed = Command::new("strace");
+    // After those that find nothing to watch, and the one of the log. The process we start is the deployment.
+    slowed.args(["-D", "-qq", "-o", "/dev/null", "-e", "inject=inotify_add_watch:delay_enter=2s:when=4"]);
+    let deployment = node.start({
+        slowed.arg(deploy.get_program()).args(deploy.get_args());
+        slowed
+    });
+    deployment.says("installed");
+    fs::remove_file(node.driver()).unwrap();
+    eventually("its return", || node.answers());
+}
+
 #[test]
 fn two_that_disagree_do_not_outdo_each_other() {
     let Some(node) = Node::new("two_that_disagree_do_not_outdo_each_other") else { return };

@@ -160,8 +160,11 @@ impl<'a> Deployment<'a> {
             }
         }
         if looked {
-            // What was put in place is new, and so is its directory.
-            self.watches.renew(&self.homes, &self.log);
+            // What was put in place is new, and so is its directory: others may have changed it before it was watched.
+            let now = Instant::now();
+            for number in self.watches.renew(&self.homes, &self.log) {
+                self.posts[number].schedule.changed(now);
+            }
             self.tell_readiness()?;
         }
         Ok(())

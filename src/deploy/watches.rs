@@ -41,21 +41,30 @@ impl Watches {
     }
 
     /// Watches what is there. To be repeated after every change: what is watched already costs a system call,
-    /// and what came anew is watched from then on.
-    pub fn renew(&mut self, homes: &[Home], log: &Path) {
+    /// and what came anew is watched from then on. The numbers of the drivers for which that is so: what has happened to
+    /// them between their coming and this call nobody tells.
+    pub fn renew(&mut self, homes: &[Home], log: &Path) -> Vec<usize> {
+        let mut anew = Vec::new();
         for (number, home) in homes.iter().enumerate() {
             self.watch(&home.plugin_dir, Subject::PluginDir(home.plugin_dir.clone()));
-            self.watch(&home.directory(), Subject::Driver(number));
+            if self.watch(&home.directory(), Subject::Driver(number)) {
+                anew.push(number);
+            }
         }
         self.watch(log, Subject::Log);
+        anew
     }
 
-    /// What is not there cannot be watched, and is found missing by who looks at it.
-    fn watch(&mut self, path: &Path, subject: Subject) {
-        let Ok(watch) = self.inotify.watch(path, Interest::ENTRIES.and(Interest::ITSELF)) else { return };
-        if !self.held.contains(&(watch, subject.clone())) {
+    /// Whether that is a new watch. What is not there cannot be watched, and is found missing by who looks at it.
+    fn watch(&mut self, path: &Path, subject: Subject) -> bool {
+        let Ok(watch) = self.inotify.watch(path, Interest::ENTRIES.and(Interest::ITSELF)) else {
+            return false;
+        };
+        let is_new = !self.held.contains(&(watch, subject.clone()));
+        if is_new {
             self.held.push((watch, subject));
         }
+        is_new
     }
 
     /// What has changed since the last time.
@@ -123,8 +132,8 @@ mod tests {
         let homes = homes(root.path());
         let mut watches = Watches::new().unwrap();
         let changes = |watches: &mut Watches| watches.changes(&homes).unwrap();
-        watches.renew(&homes, &log);
-        watches.renew(&homes, &log);
+        assert_eq!(watches.renew(&homes, &log), [0]);
+        assert_eq!(watches.renew(&homes, &log), []);
         assert_eq!(watches.held.len(), 3);
 
         fs::create_dir(p.join("other~driver")).unwrap();
@@ -133,7 +142,7 @@ mod tests {
         assert_eq!(changes(&mut watches), [Change::Driver(0)]);
         fs::create_dir(p.join("v~two")).unwrap();
         assert_eq!(changes(&mut watches), [Change::Driver(1)]);
-        watches.renew(&homes, &log);
+        assert_eq!(watches.renew(&homes, &log), [1]);
         fs::File::create(p.join("v~two/two")).unwrap();
         assert_eq!(changes(&mut watches), [Change::Driver(1)]);
         fs::File::create(log.join("x")).unwrap();
