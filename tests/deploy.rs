@@ -12,117 +12,15 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
+#[path = "deploy/node.rs"]
+mod node;
 mod support;
 
-use support::namespace::enter;
-use support::{BINARY, Call, children, release, skip};
-
-const READY: &str = "/run/flexvol/deploy/ready";
-
-/// How long anything may take with a binary that is not optimised: it hashes itself slowly.
-const PATIENCE: Duration = Duration::from_secs(40);
-
-/// The release if there is one: what is timed here is the release.
-fn program() -> PathBuf {
-    release().filter(|path| path.exists()).unwrap_or(BINARY.into())
-}
-
-/// What "at once" is; a binary that is not optimised takes its time to hash itself.
-fn is_at_once(took: Duration) -> bool {
-    took < if release().is_some() { Duration::from_secs(1) } else { PATIENCE }
-}
-
-fn eventually(what: &str, mut so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !so() {
-        assert!(start.elapsed() < PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// A node with one plugin directory.
-struct Node {
-    root: TempDir,
-    plugins: PathBuf,
-}
-
-impl Node {
-    /// `None` where a namespace cannot be had.
-    fn new(name: &str) -> Option<Self> {
-        let root = enter(name).then(|| tempfile::tempdir().unwrap())?;
-        Some(Self { plugins: root.path().join("plugins"), root })
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(program());
-        command.arg("deploy").args(arguments).arg("--plugin-dir").arg(&self.plugins);
-        command.arg("--state-dir").arg(self.root.path().join("state")).stdin(Stdio::null());
-        command
-    }
-
-    fn deploy(&self, arguments: &[&str]) -> Deployment {
-        self.start(self.command(arguments))
-    }
-
-    fn start(&self, mut command: Command) -> Deployment {
-        let number = fs::read_dir(self.root.path()).unwrap().count();
-        let output = self.root.path().join(format!("output-{number}"));
-        let child = command.stdout(File::create(&output).unwrap()).spawn().unwrap();
-        Deployment { child, output }
-    }
-
-    fn driver(&self) -> PathBuf {
-        self.plugins.join("example~tmpfs/tmpfs")
-    }
-
-    /// Whether kubelet would get an answer.
-    fn answers(&self) -> bool {
-        let output = Command::new(self.driver()).arg("init").output();
-        output.is_ok_and(|output| output.stdout.starts_with(b"{\"status\":\"Success\""))
-    }
-}
-
-struct Deployment {
-    child: Child,
-    output: PathBuf,
-}
-
-impl Deployment {
-    fn pid(&self) -> i32 {
-        self.child.id().cast_signed()
-    }
-
-    fn lines(&self) -> Vec<Value> {
-        let text = fs::read_to_string(&self.output).unwrap();
-        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-
-    fn events(&self) -> Vec<String> {
-        self.lines().iter().filter_map(|line| Some(line["event"].as_str()?.to_owned())).collect()
-    }
-
-    fn says(&self, event: &str) {
-        eventually(event, || self.events().iter().any(|said| said == event));
-    }
-
-    fn stop(&mut self, signal: Signal) -> (ExitStatus, Duration) {
-        let start = Instant::now();
-        kill(Pid::from_raw(self.pid()), signal).unwrap();
-        (self.child.wait().unwrap(), start.elapsed())
-    }
-}
-
-impl Drop for Deployment {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use node::{Deployment, Node, READY, eventually, is_at_once, program};
+use support::{Call, children, release, skip};
 
 #[test]
 fn what_is_removed_or_altered_comes_back() {
