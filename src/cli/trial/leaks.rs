@@ -77,8 +77,9 @@ fn files(stage: &Stage, drivers: &[&str]) -> Result<Vec<String>> {
     if Path::new(STATE).exists() {
         walk(Path::new(STATE), &mut remembered)?;
     }
-    let log = driver_log::path();
-    found.extend(remembered.into_iter().filter(|path| !path.is_dir() && *path != log));
+    // The log, and what of it was put aside.
+    let logs = driver_log::path().parent().unwrap_or(Path::new(STATE)).to_owned();
+    found.extend(remembered.into_iter().filter(|path| !path.is_dir() && !path.starts_with(&logs)));
     Ok(found.iter().map(|path| path.display().to_string()).collect())
 }
 
