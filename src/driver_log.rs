@@ -130,7 +130,12 @@ fn pod(call: &Call) -> Option<String> {
 
 /// Where this node's log is. The part before is beside it, with `.1` at the end.
 pub fn path() -> PathBuf {
-    Path::new(STATE).join("log/drivers.jsonl")
+    directory().join("drivers.jsonl")
+}
+
+/// Where nothing but the log is.
+pub fn directory() -> PathBuf {
+    Path::new(STATE).join("log")
 }
 
 /// The time of day as in every line: RFC 3339, in UTC, with milliseconds.

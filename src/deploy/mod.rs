@@ -122,7 +122,7 @@ impl<'a> Deployment<'a> {
         // A directory that kubelet made for the pod is open to everybody.
         files::make_private(Path::new(STATE))?;
         let ready = Ready::not_yet(wanted.ready_file)?;
-        let log = driver_log::path().parent().unwrap_or(Path::new(STATE)).to_owned();
+        let log = driver_log::directory();
         files::make_private(&log)?;
         let now = Instant::now();
         let post = |home: &Home| Post { home: home.clone(), schedule: Schedule::new(now), standing: None };

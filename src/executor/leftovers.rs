@@ -36,7 +36,7 @@ pub fn homes(mounts: &[Entry]) -> Vec<String> {
         made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > YOUNG))
     });
     let names = old.filter_map(|entry| entry.file_name().into_string().ok());
-    let locked = |name: &String| Path::new(STATE).join("locks").join(name).exists();
+    let locked = |name: &String| record::locks().join(name).exists();
     names.filter(|name| !mounted.contains(name) && !locked(name)).collect()
 }
 
@@ -45,7 +45,7 @@ pub fn remove_home(name: &str, mounts: impl FnOnce() -> Result<Vec<Entry>>) -> R
     let is_plain = !name.starts_with('.') && !name.contains('/');
     anyhow::ensure!(is_plain, "{name:?} is no name of a volume's files");
     record::prepare()?;
-    let lock = Path::new(STATE).join("locks").join(name);
+    let lock = record::locks().join(name);
     let _lock = Lock::acquire(lock.clone(), &Deadline::for_undo(PATIENCE))?;
     let is_mounted = mounts()?.iter().any(|entry| record::file_name(&entry.target) == name);
     if is_mounted { Ok(()) } else { Home::named(name).end(PATIENCE) }

@@ -140,7 +140,7 @@ pub fn execute(subject: &Subject<'_>, call: &Call, deadline: Deadline) -> Result
     }
     if matches!(call, Call::Unmount { .. }) && !subject.settings.policy.bind_roots.is_empty() {
         // A mount that was killed may have left them, and nobody may come for its root any more.
-        record::root_lock_paths().into_iter().for_each(SharedLock::sweep);
+        record::root_lock_paths().for_each(SharedLock::sweep);
     }
     let record = Record::of(subject.driver.name(), call);
     let mut node = Node::new(subject, deadline, record.as_ref().map(|record| record.asked.clone()));

@@ -139,14 +139,23 @@ pub fn attachment_lock_path(volume: &str, node: &str) -> PathBuf {
 
 /// Where the lock of a directory is below which sources are made; by its device and inode, whatever it is called.
 pub fn root_lock_path((device, inode): (u64, u64)) -> PathBuf {
-    Path::new(STATE).join("locks").join(format!("{ROOT}{device}-{inode}"))
+    locks().join(format!("{ROOT}{device}-{inode}"))
 }
 
 /// Those that are there.
-pub fn root_lock_paths() -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(Path::new(STATE).join("locks")).into_iter().flatten().flatten();
-    let of_roots = entries.filter(|entry| entry.file_name().as_bytes().starts_with(ROOT.as_bytes()));
-    of_roots.map(|entry| entry.path()).collect()
+pub fn root_lock_paths() -> impl Iterator<Item = PathBuf> {
+    locks_of(ROOT).map(|root| locks().join(format!("{ROOT}{root}")))
+}
+
+/// The directory of all locks.
+pub(super) fn locks() -> PathBuf {
+    Path::new(STATE).join("locks")
+}
+
+/// Of the locks whose names begin like this, the rest of their names.
+pub(super) fn locks_of(beginning: &'static str) -> impl Iterator<Item = String> {
+    let entries = std::fs::read_dir(locks()).into_iter().flatten().flatten();
+    entries.filter_map(move |entry| Some(entry.file_name().to_str()?.strip_prefix(beginning)?.to_owned()))
 }
 
 fn record_path(target: &TargetPath) -> PathBuf {

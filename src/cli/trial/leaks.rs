@@ -78,7 +78,7 @@ fn files(stage: &Stage, drivers: &[&str]) -> Result<Vec<String>> {
         walk(Path::new(STATE), &mut remembered)?;
     }
     // The log, and what of it was put aside.
-    let logs = driver_log::path().parent().unwrap_or(Path::new(STATE)).to_owned();
+    let logs = driver_log::directory();
     found.extend(remembered.into_iter().filter(|path| !path.is_dir() && !path.starts_with(&logs)));
     Ok(found.iter().map(|path| path.display().to_string()).collect())
 }

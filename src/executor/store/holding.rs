@@ -45,7 +45,7 @@ impl Id {
     /// Keeps every other call on the same device out.
     pub(super) fn lock(&self, deadline: &Deadline) -> Result<Lock> {
         record::prepare()?;
-        let lock = Lock::acquire(locks().join(format!("{LOCK}{}", self.0)), deadline)?;
+        let lock = Lock::acquire(record::locks().join(format!("{LOCK}{}", self.0)), deadline)?;
         let _ = std::fs::remove_file(self.draft());
         Ok(lock)
     }
@@ -63,10 +63,6 @@ impl Id {
 /// What the names of stores' locks begin with.
 const LOCK: &str = "store-";
 
-fn locks() -> PathBuf {
-    Path::new(STATE).join("locks")
-}
-
 /// Clears away what calls left that were killed before they had a record: their locks, which nobody holds.
 pub(super) fn tidy() {
     for id in locked() {
@@ -76,8 +72,7 @@ pub(super) fn tidy() {
 
 /// The stores that a call has locked, or had when it was killed.
 pub(super) fn locked() -> impl Iterator<Item = Id> {
-    let names = std::fs::read_dir(locks()).into_iter().flatten().flatten();
-    names.filter_map(|name| Some(Id(name.file_name().to_str()?.strip_prefix(LOCK)?.to_owned())))
+    record::locks_of(LOCK).map(Id)
 }
 
 /// A device of the node.

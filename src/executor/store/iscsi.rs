@@ -10,7 +10,7 @@
 //! target can use it. In one of ours only those get units who have the Secret that it was made with.
 
 use super::{Backend, Found, Site, TICK, With};
-use crate::executor::record::{self, STATE};
+use crate::executor::record;
 use crate::failure::{Code, Failure};
 use crate::plan::{Iscsi, Portal};
 use crate::sys::deadline::Deadline;
@@ -71,7 +71,7 @@ impl Iscsi {
     /// Calls on other units of the same target must not end a session that is just made.
     fn lock(&self, at: &Site<'_>) -> Result<Lock> {
         let name = format!("iscsi-{}", record::file_name(Path::new(&self.target)));
-        Lock::acquire(Path::new(STATE).join("locks").join(name), at.deadline)
+        Lock::acquire(record::locks().join(name), at.deadline)
     }
 
     fn bring(&self, at: &Site<'_>, with: &With<'_>) -> Result<PathBuf> {
