@@ -33,6 +33,17 @@ impl Secret {
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
+
+    /// One line without the line breaks at its end, which `echo` leaves there and nobody means; what has several lines,
+    /// or is no text at all, is left as it is.
+    #[must_use]
+    pub fn line(&self) -> Self {
+        let is_break = |byte: &u8| b"\r\n".contains(byte);
+        let bytes = self.expose();
+        let end = bytes.iter().rposition(|byte| !is_break(byte)).map_or(0, |last| last + 1);
+        let is_line = !bytes[..end].iter().any(is_break);
+        Self::new(if is_line { &bytes[..end] } else { bytes }.to_vec())
+    }
 }
 
 impl fmt::Debug for Secret {
@@ -107,6 +118,22 @@ mod tests {
     fn never_shows_itself() {
         let secret = Secret::new(b"hunter2".to_vec());
         assert_eq!(format!("{secret:?} {}", serde_json::to_string(&secret).unwrap()), "*** \"***\"");
+    }
+
+    #[test]
+    fn a_line_ends_before_its_break() {
+        for (given, meant) in [
+            ("a\n", "a"),
+            ("a\r\n\n", "a"),
+            ("a", "a"),
+            (" a ", " a "),
+            ("\n", ""),
+            ("a\nb\n", "a\nb\n"),
+            ("\na\n", "\na\n"),
+        ] {
+            let line = Secret::new(given.as_bytes().to_vec()).line();
+            assert_eq!(line.expose(), meant.as_bytes(), "{given:?}");
+        }
     }
 
     #[test]

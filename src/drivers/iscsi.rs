@@ -86,8 +86,9 @@ impl OptionValue for TargetName {
     const KIND: &'static str = "iqn., eui. or naa. name";
 
     fn parse(text: &str) -> Result<Self, String> {
+        // What Kubernetes takes and iscsiadm can call a directory: capitals too, as many a NAS has them.
         let is_plain = |rest: &str| {
-            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.:_".contains(c);
+            let plain = |c: char| c.is_alphanumeric() || c.is_ascii_graphic() && !",;*&$|/\\".contains(c);
             rest.chars().all(plain) && !rest.contains("..")
         };
         let is_hex = |rest: &str, lengths: &[usize]| {
@@ -239,8 +240,8 @@ fn with(
 /// Whether the value of a setting stays what it is.
 fn fits(request: &Request<'_>, key: &str) -> bool {
     request.options.secrets.get(key).is_none_or(|secret| {
-        let text = secret.expose();
-        let line = text.strip_suffix(b"\n").unwrap_or(text);
+        let line = secret.line();
+        let line = line.expose();
         line.trim_ascii().len() == line.len() && line.len() <= 255
     })
 }
@@ -266,8 +267,14 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_standard() {
-        for name in ["iqn.2020-01.com.example:web_1", "eui.02004567A425678D", "naa.52004567BA64678D"] {
-            assert!(TargetName::parse(name).is_ok(), "{name}");
+        for name in [
+            "iqn.2020-01.com.example:web_1",
+            "iqn.2000-01.com.synology:DiskStation.Target-1.1e0c0c7d6c",
+            "iqn.2020-01.com.example:a#b=c%(d)@e",
+            "eui.02004567A425678D",
+            "naa.52004567BA64678D",
+        ] {
+            assert_eq!(TargetName::parse(name).unwrap().0, name, "unchanged");
         }
         for name in [
             "",
@@ -276,7 +283,9 @@ mod tests {
             "iqn.2020-01.a/../b",
             "iqn.2020-01.a..b",
             "iqn.2020-01.a b",
-            "iqn.2020-01.A",
+            "iqn.2020-01.a:b/c",
+            "iqn.2020-01.a:b,c",
+            "iqn.2020-01.a:b\u{202e}",
             "iqn.2020-01.a\nnode.name = x",
             "eui.02004567A425678",
             "naa.xx004567BA64678D",

@@ -3,7 +3,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::mount_options::MountFlags;
-use crate::plan::{Goal, Ownership, Plan, Reach, Share, Step, View};
+use crate::plan::{DirectoryOnShare, Goal, Ownership, Plan, Reach, Share, Step, View};
 use crate::protocol::{Options, TargetPath};
 use crate::schema::OptionValue;
 use crate::secret::Secret;
@@ -95,14 +95,10 @@ pub(super) fn mounted(target: &TargetPath, view: View, find: Step, made: Option<
     }
 }
 
-/// The step that makes a directory in the share of its server.
-pub(super) fn make_directory(share: Share, SubDirectory(path): &SubDirectory, mode: u32) -> Step {
+/// A directory that is made in a share where it is missing.
+pub(super) fn directory(share: Share, SubDirectory(path): &SubDirectory, mode: u32) -> DirectoryOnShare {
     let owner = Ownership { mode, uid: 0, gid: 0 };
-    Step::MakeDirectoryOnShare {
-        share: Share { flags: MountFlags::DEFAULT, ..share },
-        path: path.clone(),
-        owner,
-    }
+    DirectoryOnShare { share: Share { flags: MountFlags::DEFAULT, ..share }, path: path.clone(), owner }
 }
 
 /// The first of these keys in the Secret, as [one line](one_line).
@@ -114,14 +110,12 @@ pub(super) fn secret_text(options: &Options, keys: &[&str]) -> Result<Option<Sec
 /// A secret's only line, for programs and protocols that take a line of text; without the line break that `echo`
 /// leaves at its end.
 pub(super) fn one_line(key: &str, secret: &Secret) -> Result<Secret> {
-    let bytes = secret.expose();
-    let end = bytes.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1);
-    let line = &bytes[..end];
-    if line.iter().any(|byte| b"\r\n\0".contains(byte)) {
+    let line = secret.line();
+    if line.expose().iter().any(|byte| b"\r\n\0".contains(byte)) {
         let text = format!("secret key {key:?} must be one line: take the line breaks out of it");
         return Err(Failure::options(text));
     }
-    Ok(Secret::new(line.to_vec()))
+    Ok(line)
 }
 
 #[cfg(test)]
