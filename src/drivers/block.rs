@@ -129,7 +129,9 @@ impl Volume {
             needs_secret: said.luks,
             disk: Disk::new(&said.disk, volume)?,
             encrypted: said.luks,
-            passphrase: super::fuse::secret(volume, &PASSPHRASE)?.cloned(),
+            passphrase: super::fuse::secret(volume, &PASSPHRASE)?
+                .filter(|secret| !secret.line().expose().is_empty())
+                .cloned(),
             lacking: None,
         })
     }

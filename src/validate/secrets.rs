@@ -7,10 +7,23 @@ use super::object::{Object, in_no_file};
 use super::slips::near;
 use crate::kubelet::{Key, Used, rules};
 use crate::protocol::DriverName;
+use crate::secret::Secret;
 use std::collections::BTreeSet;
 
 /// What is given in one line; a line break at its end is from `echo`.
-const ONE_LINE: [&str; 6] = ["user", "pass", "domain", "token", "accountname", "accountkey"];
+const ONE_LINE: [&str; 11] = [
+    "user",
+    "pass",
+    "domain",
+    "token",
+    "accountname",
+    "accountkey",
+    "endpoint",
+    "accesskey",
+    "secretkey",
+    "apikey",
+    "secretaccesskey",
+];
 
 /// What shows without any volume. `drivers` are those of the volumes.
 pub(super) fn check(secret: &Object<'_>, drivers: &BTreeSet<String>, findings: &mut Findings) {
@@ -101,9 +114,9 @@ fn spellings(known: &Known) -> Vec<Vec<&'static str>> {
 }
 
 fn ends_with_break(key: &str, bytes: &[u8]) -> bool {
-    let lower = key.to_ascii_lowercase();
-    let line = bytes.strip_suffix(b"\n").filter(|line| !line.contains(&b'\n'));
-    line.is_some() && ONE_LINE.iter().any(|word| lower.contains(word))
+    let lower = key.to_ascii_lowercase().replace(['-', '_', '.'], "");
+    let has_break = || Secret::new(bytes.to_vec()).line().expose().len() < bytes.len();
+    (lower == "key" || ONE_LINE.iter().any(|word| lower.contains(word))) && has_break()
 }
 
 impl Flex<'_> {
