@@ -8,7 +8,7 @@
 
 mod share;
 
-pub use share::{Dialect, Named, Reach, Share, ShareOption, ShareValue};
+pub use share::{Dialect, DirectoryOnShare, Named, Reach, Share, ShareOption, ShareValue};
 
 mod ceph;
 mod doing;
@@ -152,15 +152,13 @@ pub enum Step {
     Reach(Reach),
     /// Find a monitor that answers.
     ReachCluster(Cluster),
-    /// Make a directory in a share of the server that was reached, and the missing ones above it. The share is
-    /// mounted for that where nobody else sees it.
+    /// Make a directory on the server that was reached, unless the share can be mounted as it is. Whatever is
+    /// mounted for that, nobody else sees.
     MakeDirectoryOnShare {
-        /// What holds the directory.
+        /// Which share a later step mounts.
         share: Share,
-        /// Relative, of plain names only.
-        path: PathBuf,
-        /// Mode and owner of each directory that is made.
-        owner: Ownership,
+        /// What is made if that fails because it is missing.
+        missing: DirectoryOnShare,
     },
     /// Mount a share of the server that was reached.
     MountShare {
@@ -168,6 +166,9 @@ pub enum Step {
         target: TargetPath,
         /// Which one.
         share: Share,
+        /// What is made if that fails because it is missing; then it is mounted again.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        missing: Option<Box<DirectoryOnShare>>,
         /// Who serves it where the kernel has no such file system.
         #[serde(skip_serializing_if = "Option::is_none")]
         otherwise: Option<Box<Daemon>>,

@@ -7,8 +7,8 @@ use super::{NOT_SUPPORTED, say};
 use crate::driver;
 use crate::failure::Failure;
 use crate::plan::{
-    Checkout, Cluster, Daemon, Dialect, Goal, MountFrom, Overlay, Plan, Reach, Share, Source, Step,
-    StoreStep, Upper, Word,
+    Checkout, Cluster, Daemon, Dialect, DirectoryOnShare, Goal, MountFrom, Overlay, Plan, Reach, Share,
+    Source, Step, StoreStep, Upper, Word,
 };
 use crate::protocol::{TargetPath, Verb};
 use crate::quantity::Quantity;
@@ -123,11 +123,12 @@ fn describe(step: &Step) -> String {
             format!("mount {what} at {target} ({flags}) {}", options.join(",")).trim_end().to_owned()
         }
         Step::Reach(reach) => reaching(reach),
-        Step::MakeDirectoryOnShare { share, path, owner } => {
-            format!("make {} in {} if it is missing, mode {:04o}", path.display(), share.source, owner.mode)
-        }
+        Step::MakeDirectoryOnShare { missing, .. } => making(missing),
         Step::ReachCluster(cluster) => monitors(cluster),
-        Step::MountShare { target, share, otherwise } => shared(target, share, otherwise.as_deref()),
+        Step::MountShare { target, share, missing, otherwise } => {
+            let made = missing.as_deref().map(|missing| format!("; {}", making(missing)));
+            shared(target, share, otherwise.as_deref()) + &made.unwrap_or_default()
+        }
         Step::MountFiles { target, flags, files, owner, .. } => {
             let names: Vec<_> = files.iter().map(|file| file.name.as_str()).collect();
             format!("mount {} at {target} ({flags}), mode {:04o}", names.join(", "), owner.mode)
@@ -208,6 +209,10 @@ fn shared(target: &TargetPath, share: &Share, otherwise: Option<&Daemon>) -> Str
     let (source, flags, kinds, options) = (&share.source, share.flags, kinds.join(" or "), options.join(","));
     let otherwise = otherwise.map(|daemon| format!("; without, by {}", daemon.program)).unwrap_or_default();
     format!("mount {source} at {target} ({flags}) as {kinds}: {options}{otherwise}")
+}
+
+fn making(DirectoryOnShare { share, path, owner }: &DirectoryOnShare) -> String {
+    format!("make {} in {} if it is missing, mode {:04o}", path.display(), share.source, owner.mode)
 }
 
 fn monitors(cluster: &Cluster) -> String {

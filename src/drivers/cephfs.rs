@@ -166,7 +166,7 @@ impl Driver for Cephfs {
             source: Source::Any,
             access: super::access(flags),
         };
-        let mount = Step::MountShare { target: target.clone(), share, otherwise };
+        let mount = Step::MountShare { target: target.clone(), share, missing: None, otherwise };
         Ok(share::mounted(target, view, Step::ReachCluster(cluster), None, mount))
     }
 

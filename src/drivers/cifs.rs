@@ -292,11 +292,16 @@ impl Driver for Cifs {
         };
         let port = options.port.map_or(445, |port| port.0);
         let find = Step::Reach(reach(&servers, port, options.nameserver, options.connect_timeout));
-        let made = options.sub_dir.as_ref().filter(|_| options.create_sub_dir);
-        let made = made
-            .map(|path| share::make_directory(Share { source: named(&base), ..share.clone() }, path, 0o777));
-        let mount = Step::MountShare { target: target.clone(), share, otherwise: None };
-        Ok(share::mounted(target, view, find, made, mount))
+        let missing = options.sub_dir.as_ref().filter(|_| options.create_sub_dir);
+        let missing = missing
+            .map(|path| share::directory(Share { source: named(&base), ..share.clone() }, path, 0o777));
+        let mount = Step::MountShare {
+            target: target.clone(),
+            share,
+            missing: missing.map(Box::new),
+            otherwise: None,
+        };
+        Ok(share::mounted(target, view, find, None, mount))
     }
 }
 

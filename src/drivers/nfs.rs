@@ -250,19 +250,18 @@ impl Driver for Nfs {
             source: Source::Share { source: source.clone(), servers },
             access: access(flags),
         };
-        let made = options.sub_dir.as_ref().filter(|_| options.create_sub_dir).map(|path| {
-            share::make_directory(share(&options, named(&base), flags, &further), path, options.mode.0)
+        let missing = options.sub_dir.as_ref().filter(|_| options.create_sub_dir).map(|path| {
+            share::directory(share(&options, named(&base), flags, &further), path, options.mode.0)
         });
-        let mount = if wants_helper(&options) {
-            Step::Run(helper(target, &options, &source, flags, &further))
-        } else {
-            Step::MountShare {
-                target: target.clone(),
-                share: share(&options, source, flags, &further),
-                otherwise: None,
-            }
-        };
-        Ok(share::mounted(target, view, find, made, mount))
+        let share = share(&options, source.clone(), flags, &further);
+        if wants_helper(&options) {
+            let made = missing.map(|missing| Step::MakeDirectoryOnShare { share, missing });
+            let mount = Step::Run(helper(target, &options, &source, flags, &further));
+            return Ok(share::mounted(target, view, find, made, mount));
+        }
+        let missing = missing.map(Box::new);
+        let mount = Step::MountShare { target: target.clone(), share, missing, otherwise: None };
+        Ok(share::mounted(target, view, find, None, mount))
     }
 }
 

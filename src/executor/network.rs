@@ -3,7 +3,7 @@
 use super::daemon;
 use super::node::{Node, Undo, open_place};
 use crate::failure::{Code, Failure, errno_of};
-use crate::plan::{Daemon, Dialect, Ownership, Reach, Share, ShareValue};
+use crate::plan::{Daemon, Dialect, DirectoryOnShare, Reach, Share, ShareValue};
 use crate::protocol::TargetPath;
 use crate::sys::mount::{self, NewMount, Parameter, Value, Way};
 use crate::sys::{below, network};
@@ -12,7 +12,6 @@ use anyhow::{Context as _, Result};
 use rustix::io::Errno;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
-use std::path::Path;
 use std::time::Duration;
 
 /// The server that a call uses.
@@ -84,11 +83,12 @@ impl Node<'_> {
         &mut self,
         target: &TargetPath,
         share: &Share,
+        missing: Option<&DirectoryOnShare>,
         otherwise: Option<&Daemon>,
     ) -> Result<Option<Undo>> {
-        let reached = self.reached()?;
         let place = open_place(target)?;
-        match (each_dialect(share, reached, |new| mount::mount(new, &place, Way::Detached)), otherwise) {
+        let mounted = self.mount_or_make(share, missing, |new| mount::mount(new, &place, Way::Detached));
+        match (mounted, otherwise) {
             (Err(error), Some(daemon)) if lacks_file_system(&error) => daemon::serve(self, daemon),
             (mounted, _) => {
                 self.mount_id = Some(mounted?);
@@ -97,13 +97,46 @@ impl Node<'_> {
         }
     }
 
-    /// The share hangs on nothing but a descriptor, and is gone with it.
-    pub(super) fn make_directory_on_share(&self, share: &Share, path: &Path, owner: Ownership) -> Result<()> {
-        let root = each_dialect(share, self.reached()?, mount::detached)
-            .with_context(|| format!("mount the share for a moment, to make {} in it", path.display()))?;
-        below::make_directories(root.as_fd(), path, owner, owner)?;
-        Ok(())
+    /// For a helper that mounts: it does not say why it failed in a way that could be relied on.
+    pub(super) fn make_unless_mountable(&self, share: &Share, missing: &DirectoryOnShare) -> Result<()> {
+        self.mount_or_make(share, Some(missing), mount::detached).map(drop)
     }
+
+    /// Mounts first: a server may export a directory, and neither what is above it nor the right to make anything there.
+    fn mount_or_make<T>(
+        &self,
+        share: &Share,
+        missing: Option<&DirectoryOnShare>,
+        act: impl Fn(&NewMount<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let reached = self.reached()?;
+        let failed = match (each_dialect(share, reached, &act), missing) {
+            (Err(error), Some(missing)) if may_be_missing(&error) => {
+                make_directory(missing, reached).map_err(|why| both(error, why))
+            }
+            (mounted, _) => return mounted,
+        };
+        failed.and_then(|()| each_dialect(share, reached, act))
+    }
+}
+
+/// Servers say either of a directory that is not there.
+fn may_be_missing(error: &anyhow::Error) -> bool {
+    matches!(errno_of(error), Some(Errno::NOENT | Errno::ACCESS))
+}
+
+/// The share hangs on nothing but a descriptor, and is gone with it.
+fn make_directory(missing: &DirectoryOnShare, reached: &Reached) -> Result<()> {
+    let DirectoryOnShare { share, path, owner } = missing;
+    let root = each_dialect(share, reached, mount::detached)
+        .with_context(|| format!("mount the share for a moment, to make {} in it", path.display()))?;
+    below::make_directories(root.as_fd(), path, *owner, *owner).map(drop)
+}
+
+/// Why a share cannot be mounted, and why nothing is made in its place.
+fn both(unmounted: anyhow::Error, unmade: anyhow::Error) -> anyhow::Error {
+    let (unmounted, unmade) = (Failure::from(unmounted), Failure::from(unmade));
+    Failure::new(unmounted.code(), format!("{}; {}", unmounted.message(), unmade.message())).into()
 }
 
 /// That no server answers. Of each whether its address is known: where it is not, the mend is in its failure.

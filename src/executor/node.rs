@@ -365,15 +365,15 @@ impl World for Node<'_> {
                 self.mount_from(target, (file_system.as_deref(), from), *flags, &options)
             }
             Step::Reach(reach) => self.reach(reach).map(|()| None),
-            Step::MakeDirectoryOnShare { share, path, owner } => {
-                self.make_directory_on_share(share, path, *owner).map(|()| None)
+            Step::MakeDirectoryOnShare { share, missing } => {
+                self.make_unless_mountable(share, missing).map(|()| None)
             }
             Step::ReachCluster(cluster) => {
                 self.reached = Some(ceph::reach(cluster, &self.deadline)?);
                 Ok(None)
             }
-            Step::MountShare { target, share, otherwise } => {
-                self.mount_share(target, share, otherwise.as_deref())
+            Step::MountShare { target, share, missing, otherwise } => {
+                self.mount_share(target, share, missing.as_deref(), otherwise.as_deref())
             }
             Step::MountOverlay { target, overlay } => self.mount_overlay(target, overlay),
             Step::MountFiles { target, source, options, flags, files, owner } => {

@@ -3,11 +3,13 @@
 //! Which address a name has, and whether the server answers, is known only when the plan is carried out; until
 //! then a plan says `{server}` where the address will stand, as it says `***` where a secret will.
 
+use super::Ownership;
 use crate::mount_options::{FsOption, MountFlags};
 use crate::secret::{MASK, Secret};
 use core::net::IpAddr;
 use serde::{Serialize, Serializer};
 use std::fmt;
+use std::path::PathBuf;
 
 /// Find the first server that answers.
 #[derive(Clone, Debug, Serialize)]
@@ -36,6 +38,18 @@ pub struct Share {
     pub options: Vec<ShareOption>,
     /// Per-mount flags.
     pub flags: MountFlags,
+}
+
+/// A directory of a share, and how it is made where it is missing.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DirectoryOnShare {
+    /// What holds the directory; it is mounted only while the directory is made.
+    pub share: Share,
+    /// Relative, of plain names only.
+    pub path: PathBuf,
+    /// Mode and owner of each directory that is made.
+    pub owner: Ownership,
 }
 
 /// A text with the name of the server that was reached in it.

@@ -96,7 +96,7 @@ pub(super) const ALICLOUD: Profile = Profile {
     defaults: &[("path", "/"), ("version", "3"), ("mode", "0755")],
     quirks: &[Quirk::NasOptions, Quirk::Words(WORDS), Quirk::MadeBelow(&["/share", "/"])],
     deviations: &[
-        "a path below / is made by way of / (of /share for one below that), which the server must export too",
+        "a path that is missing is made by way of / (of /share for one below that), which the server must export for that",
         "mode is that of a directory that is made: what is there keeps its own",
         "nothing of the node is changed: no sysctl, no package",
         "the server is asked on its own port; option port names another, connectTimeout: 0 asks nothing",
@@ -113,7 +113,7 @@ pub(super) const CDS: Profile = Profile {
     defaults: &[("path", "/nfsshare"), ("version", "3"), ("mode", "0755")],
     quirks: &[Quirk::NasOptions, Quirk::Words(WORDS), Quirk::MadeBelow(&["/nfsshare", "/"])],
     deviations: &[
-        "a path below /nfsshare is made by way of that, any other by way of /, which the server must export too",
+        "a path that is missing is made by way of /nfsshare if it is below that, else of /, which the server must export for that",
         "mode is that of a directory that is made: what is there keeps its own",
         "nothing of the node is changed: no sysctl, no package",
         "unmount never tears a volume from under its users because the server is away",

@@ -130,6 +130,15 @@ fn make_each(
     for (index, name) in names.iter().enumerate() {
         path.push(name);
         let owner = if index + 1 == names.len() { last } else { above };
+        // Opened first: a server may refuse to make even what is there.
+        match open_name(directory.as_fd(), name, PARENT) {
+            Ok(opened) if !is_draft(directory.as_fd(), name, owner.uid) => {
+                directory = opened;
+                continue;
+            }
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(explain(errno, &path)),
+        }
         if make_directory(directory.as_fd(), name, owner)
             .with_context(|| format!("make {}", path.display()))?
         {

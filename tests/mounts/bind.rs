@@ -179,6 +179,25 @@ fn files() {
     });
 }
 
+/// A file server with root squashed says no to whoever wants to make what is there.
+#[test]
+fn what_is_there_is_not_made() {
+    isolated("bind::what_is_there_is_not_made", |node| {
+        let target = node.volume("bind", "p");
+        sh("mkdir -p /run/srv/here/sub");
+        let mount = |source: &str| {
+            let options = json!({"source": source, "create": "true"});
+            let plain = node.command("bind", "mount", &target, Some(&options));
+            let mut refused = std::process::Command::new("strace");
+            refused.args(["-f", "-qq", "-o", "/run/trace", "-e", "inject=mkdirat:error=EACCES"]);
+            node.call(refused.arg(plain.get_program()).args(plain.get_args()))
+        };
+        mount("/run/srv/here/sub").success();
+        node.unmount("bind", &target).success();
+        mount("/run/srv/here/new").failure(&["make", "here/new", "Permission denied"]);
+    });
+}
+
 #[test]
 fn created_sources() {
     isolated("bind::created_sources", |node| {
