@@ -4,6 +4,10 @@ use crate::failure::{Failure, Result};
 use crate::mount_options::{Rule, Value};
 use serde::Serialize;
 
+/// The option of ext4 that says what the kernel does after an error, and what it does unless the volume says otherwise:
+/// the superblock, which is the tenant's, could ask it to panic.
+pub const ERRORS: (&str, &str) = ("errors", "remount-ro");
+
 /// A disk file system the kernel mounts from a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -62,6 +66,14 @@ impl FileSystem {
             Self::Btrfs => &["mkfs.btrfs", "btrfs"],
             Self::Squashfs | Self::Erofs | Self::Iso9660 => &[],
         }
+    }
+
+    /// The option that a mount must have besides those of the volume, unless these have it.
+    ///
+    /// Of what is mounted, ext4 alone keeps in its superblock what the kernel does after an error. xfs shuts down,
+    /// which sysfs tunes and only the admin can; btrfs panics with an option alone (`fatal_errors`), which is on no list.
+    pub fn safeguard(self) -> Option<(&'static str, &'static str)> {
+        (self == Self::Ext4).then_some(ERRORS)
     }
 
     /// The mount options a tenant may give it. What could harm the node (`errors=panic`), reach other devices
@@ -157,9 +169,26 @@ mod tests {
     }
 
     #[test]
+    fn no_list_allows_a_panic() {
+        for kind in FileSystem::ALL {
+            for Rule(key, value) in kind.rules() {
+                assert!(
+                    !matches!(value, Value::OneOf(words) if words.contains(&"panic")),
+                    "{key} on {}",
+                    kind.name()
+                );
+                assert!(*key != "errors" || matches!(value, Value::OneOf(_)), "{}", kind.name());
+            }
+        }
+        assert_eq!(FileSystem::Ext4.safeguard(), Some(("errors", "remount-ro")));
+    }
+
+    #[test]
     fn nothing_that_harms_the_node_is_allowed() {
         for kind in FileSystem::ALL {
-            for forbidden in ["journal_path", "journal_dev", "logdev", "rtdev", "device", "fsid"] {
+            for forbidden in
+                ["journal_path", "journal_dev", "logdev", "rtdev", "device", "fsid", "fatal_errors"]
+            {
                 assert!(
                     kind.rules().iter().all(|rule| rule.0 != forbidden),
                     "{forbidden} on {}",

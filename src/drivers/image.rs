@@ -37,7 +37,7 @@ crate::options! {
         /// and ext4 for a new one. The same as flexVolume.fsType.
         fs_type: Option<String> = "fsType" {},
         /// Whether a blank file gets a file system: never, or ifBlank. The default is ifBlank when a size is
-        /// given, else never. A file with anything in it is never formatted.
+        /// given, else never. A file with anything in it is never formatted; with partition, a partition.
         format: Option<Format> = "format" { example: "ifBlank" },
         /// Further words for mkfs, separated by spaces.
         mkfs_options: Option<String> = "mkfsOptions" {},
@@ -45,7 +45,7 @@ crate::options! {
         fsck: bool = "fsck" { default: "true" },
         /// The partition that holds the file system, counted from 1.
         partition: Option<u32> = "partition" {},
-        /// The byte the file system starts at.
+        /// The byte the file system starts at. One is made there only if the whole file is blank.
         offset: Option<Quantity> = "offset" {},
         /// Give blocks of deleted files back to the node's disk.
         discard: bool = "discard" { default: "false" },

@@ -11,9 +11,10 @@ use crate::file_system::FileSystem;
 use crate::mount_options::MountFlags;
 use crate::protocol::{TargetPath, Verb};
 use crate::sys::deadline::Deadline;
+use crate::sys::ext_superblock::refuse_wishes;
 use crate::sys::image_file::Formatting;
 use crate::sys::lock::Lock;
-use crate::sys::mount::{NewMount, Parameter};
+use crate::sys::mount::{NewMount, Parameter, Value};
 use crate::sys::place::Look;
 use crate::sys::window::Window;
 use crate::sys::{format, mount_table, signature};
@@ -188,6 +189,9 @@ impl Node<'_> {
             );
             Failure::new(Code::NotFound, text)
         })?;
+        if kind == FileSystem::Ext4 {
+            refuse_wishes(disk.fd()).with_context(|| format!("the {noun} cannot be mounted"))?;
+        }
         if let Some(wanted) = wanted.filter(|wanted| *wanted != kind.name()) {
             let found = kind.name();
             let text =
@@ -217,6 +221,7 @@ impl Node<'_> {
         let device = self.recognise(wanted, flags)?;
         self.note_written()?;
         let (file_system, source) = (device.kind.name(), device.path.as_str());
+        let options = &with_safeguard(device.kind, options);
         let superblock_read_only = device.read_only;
         let new = NewMount { file_system, source, flags, superblock_read_only, options };
         let patience = Deadline::for_undo(CLAIMED);
@@ -247,6 +252,16 @@ impl Node<'_> {
         let kind = FileSystem::parse(&entry.file_system)?;
         format::grow_file_system(kind, disk.path(), target.as_path(), &self.deadline)
     }
+}
+
+/// What the volume asks for, and what it must have unless it does.
+fn with_safeguard<'a>(kind: FileSystem, options: &[Parameter<'a>]) -> Vec<Parameter<'a>> {
+    let missing = kind.safeguard().filter(|(key, _)| options.iter().all(|option| option.key != *key));
+    options
+        .iter()
+        .copied()
+        .chain(missing.map(|(key, text)| Parameter { key, value: Value::Text(text) }))
+        .collect()
 }
 
 /// The undo of an mkfs that failed: the device was blank, and is again where that can be. Not while mkfs may still

@@ -33,6 +33,8 @@ const LETTING_GO: Duration = Duration::from_secs(2);
 pub(super) struct Attached {
     file: OwnedFd,
     window: Window,
+    /// What must be blank before it is formatted.
+    proof: Window,
     device: LoopDevice,
 }
 
@@ -54,15 +56,21 @@ impl Disk for Attached {
     }
 
     fn prove_blank(&self, deadline: &Deadline) -> Result<()> {
-        blank::prove_blank(self.file.as_fd(), &self.window, deadline)
+        let proven = blank::prove_blank(self.file.as_fd(), &self.proof, deadline);
+        if self.proof == self.window {
+            return proven;
+        }
+        proven.context(
+            "an offset, and a partition that overlaps another, is formatted only if the whole file is blank",
+        )
     }
 
     fn formatting(&self, allowed: Duration, _: &Deadline) -> Result<Formatting> {
-        formatting(self.file.as_fd(), allowed)
+        formatting(self.file.as_fd(), &self.window, allowed)
     }
 
     fn note_formatting(&self, _: Duration) {
-        image_file::note_formatting(self.file.as_fd());
+        image_file::note_formatting(self.file.as_fd(), &self.window);
     }
 
     /// The loop driver has written it to the file; the file is on the disk only now.
@@ -78,8 +86,8 @@ impl Disk for Attached {
 }
 
 /// An image that was written since an mkfs was interrupted is nobody's to format or to mount.
-fn formatting(file: BorrowedFd<'_>, allowed: Duration) -> Result<Formatting> {
-    match image_file::formatting(file, allowed)? {
+fn formatting(file: BorrowedFd<'_>, window: &Window, allowed: Duration) -> Result<Formatting> {
+    match image_file::formatting(file, window, allowed)? {
         Formatting::Overwritten => Err(Failure::new(
             Code::Conflict,
             "mkfs was interrupted on this image and it was written since: if it holds data, \
@@ -232,7 +240,8 @@ impl Node<'_> {
             Some(device) => device,
             None => LoopDevice::attach(fd.as_fd(), file, &window, read_only, direct_io)?,
         };
-        self.disk.device = Some(Device::Image(Attached { file: fd, window, device }));
+        let proof = proof(fd.as_fd(), region, window)?;
+        self.disk.device = Some(Device::Image(Attached { file: fd, window, proof, device }));
         Ok(())
     }
 
@@ -242,7 +251,9 @@ impl Node<'_> {
         let patience = Deadline::for_undo(LETTING_GO);
         loop {
             match LoopDevice::find(file, window)? {
-                Some(device) if !patience.expired() && self.is_unfinished(file, &device)? => drop(device),
+                Some(device) if !patience.expired() && self.is_unfinished(file, window, &device)? => {
+                    drop(device)
+                }
                 found => return Ok(found),
             }
             self.deadline.check("waiting for the image's loop device")?;
@@ -250,13 +261,10 @@ impl Node<'_> {
         }
     }
 
-    fn is_unfinished(&self, file: BorrowedFd<'_>, device: &LoopDevice) -> Result<bool> {
+    fn is_unfinished(&self, file: BorrowedFd<'_>, window: &Window, device: &LoopDevice) -> Result<bool> {
         let identified = signature::identify(device.fd(), &Window::default())?;
-        Ok(identified.is_none() || self.interrupted(file)?)
-    }
-
-    fn interrupted(&self, file: BorrowedFd<'_>) -> Result<bool> {
-        Ok(formatting(file, self.longest_formatting())? == Formatting::Interrupted)
+        Ok(identified.is_none()
+            || formatting(file, window, self.longest_formatting())? == Formatting::Interrupted)
     }
 
     pub(super) fn grow_image(&mut self, size: u64, allocation: Allocation) -> Result<()> {
@@ -323,4 +331,14 @@ fn window(fd: BorrowedFd<'_>, region: Region) -> Result<Window> {
         Region::Offset(offset) => Ok(Window { offset, size: None }),
         Region::Partition(number) => partition::partition_window(fd, number),
     }
+}
+
+/// What lies behind a file system's last byte may be its free space, so only a partition table says that a window is
+/// nobody else's.
+fn proof(fd: BorrowedFd<'_>, region: Region, window: Window) -> Result<Window> {
+    let is_apart = match region {
+        Region::Partition(number) => !partition::overlaps_another(fd, number)?,
+        Region::Whole | Region::Offset(_) => false,
+    };
+    Ok(if is_apart { window } else { Window::default() })
 }

@@ -10,7 +10,7 @@ use crate::mount_options::MountFlags;
 use crate::plan::Propagation;
 use crate::protocol::TargetPath;
 use crate::sys::deadline::Deadline;
-use crate::sys::mount::{BindMount, NewMount, Way};
+use crate::sys::mount::{BindMount, NewMount, Parameter, Value, Way};
 use crate::sys::place::Place;
 use crate::sys::window::Window;
 use crate::sys::{blank, format, mount, mount_table, signature};
@@ -70,12 +70,14 @@ pub fn mount_device(device: &str, global: &TargetPath, fs_type: &str, read_only:
         Some(_) if read_only => {}
         Some(_) => drop(format::check_file_system(kind, path, opened.as_fd(), &deadline)?),
     }
+    let options: Vec<_> =
+        kind.safeguard().map(|(key, text)| Parameter { key, value: Value::Text(text) }).into_iter().collect();
     let new = NewMount {
         file_system: kind.name(),
         source: device,
         flags: MountFlags { read_only, ..MountFlags::DEFAULT },
         superblock_read_only: read_only,
-        options: &[],
+        options: &options,
     };
     mount::mount(&new, &place(global)?, Way::Detached).map(drop)
 }

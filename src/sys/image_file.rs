@@ -46,22 +46,35 @@ pub fn resize(file: BorrowedFd<'_>, size: u64) -> Result<()> {
     ftruncate(file, size).context("set its size")
 }
 
-/// Notes that a file system is being made in a file that was just proven blank. False where the file system
+/// Notes that a file system is being made in a window of a file that was just proven blank. False where the file system
 /// has no attributes: there an mkfs that is killed leaves an image that is refused.
-pub fn note_formatting(file: BorrowedFd<'_>) -> bool {
-    let now = clock::seconds();
-    fsetxattr(file, FORMATTING, now.to_string().as_bytes(), XattrFlags::empty()).is_ok()
+pub fn note_formatting(file: BorrowedFd<'_>, window: &Window) -> bool {
+    let note = format!("{}{}", clock::seconds(), stamp(window));
+    fsetxattr(file, FORMATTING, note.as_bytes(), XattrFlags::empty()).is_ok()
 }
 
-/// What the note says. `allowed` is the longest time an mkfs may have run on after it was set: a change after
+/// What follows the time in a note: nothing if it is of the whole file, as in those of older versions.
+fn stamp(window: &Window) -> String {
+    match window {
+        Window { offset: 0, size: None } => String::new(),
+        Window { offset, size } => format!(" {offset} {}", size.unwrap_or(0)),
+    }
+}
+
+/// What the note says of a window; of another window than its own, that nothing is noted. `allowed` is the longest time an mkfs may have run on after it was set: a change after
 /// that (the inode's, which nobody can set back) is not of its making.
-pub fn formatting(file: BorrowedFd<'_>, allowed: Duration) -> Result<Formatting> {
-    let mut buffer = [0; 20];
+pub fn formatting(file: BorrowedFd<'_>, window: &Window, allowed: Duration) -> Result<Formatting> {
+    let mut buffer = [0; 64];
     let length = match fgetxattr(file, FORMATTING, &mut buffer[..]) {
         Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(Formatting::Never),
         length => length.context("read the image's attributes")?,
     };
-    let began = std::str::from_utf8(&buffer[..length]).ok().and_then(|text| text.parse::<i64>().ok());
+    let note = std::str::from_utf8(&buffer[..length]).unwrap_or_default();
+    let (began, of) = note.split_at(note.find(' ').unwrap_or(note.len()));
+    if of != stamp(window) && !of.is_empty() {
+        return Ok(Formatting::Never);
+    }
+    let began = began.parse::<i64>().ok().filter(|_| of == stamp(window));
     let allowed = i64::try_from(allowed.as_secs()).unwrap_or(i64::MAX);
     let changed = fstat(file).context("look at the image")?.st_ctime;
     let ours = began.is_some_and(|began| changed <= began.saturating_add(allowed));
@@ -97,20 +110,32 @@ mod tests {
     #[test]
     fn a_note_is_valid_as_long_as_nobody_else_changed_the_file() {
         let file = tempfile::tempfile().unwrap();
-        assert_eq!(formatting(file.as_fd(), ALLOWED).unwrap(), Formatting::Never);
-        if !note_formatting(file.as_fd()) {
+        assert_eq!(formatting(file.as_fd(), &Window::default(), ALLOWED).unwrap(), Formatting::Never);
+        if !note_formatting(file.as_fd(), &Window::default()) {
             return println!(
                 "SKIP formatting note: trusted attributes need root and a file system that has them"
             );
         }
-        assert_eq!(formatting(file.as_fd(), ALLOWED).unwrap(), Formatting::Interrupted);
+        assert_eq!(formatting(file.as_fd(), &Window::default(), ALLOWED).unwrap(), Formatting::Interrupted);
+        let part = Window { offset: 512, size: Some(1024) };
+        // Without a window it is an older version's, of any.
+        assert_eq!(formatting(file.as_fd(), &part, ALLOWED).unwrap(), Formatting::Overwritten);
+        assert!(note_formatting(file.as_fd(), &part));
+        assert_eq!(formatting(file.as_fd(), &part, ALLOWED).unwrap(), Formatting::Interrupted);
+        for other in [Window::default(), Window { offset: 512, size: None }] {
+            assert_eq!(formatting(file.as_fd(), &other, ALLOWED).unwrap(), Formatting::Never);
+        }
         for other in ["1000", "", "soon"] {
             fsetxattr(&file, FORMATTING, other.as_bytes(), XattrFlags::empty()).unwrap();
-            assert_eq!(formatting(file.as_fd(), ALLOWED).unwrap(), Formatting::Overwritten, "{other}");
+            assert_eq!(
+                formatting(file.as_fd(), &Window::default(), ALLOWED).unwrap(),
+                Formatting::Overwritten,
+                "{other}"
+            );
         }
         forget_formatting(file.as_fd()).unwrap();
         forget_formatting(file.as_fd()).unwrap();
-        assert_eq!(formatting(file.as_fd(), ALLOWED).unwrap(), Formatting::Never);
+        assert_eq!(formatting(file.as_fd(), &Window::default(), ALLOWED).unwrap(), Formatting::Never);
     }
 
     #[test]

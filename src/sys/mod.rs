@@ -15,6 +15,7 @@ pub mod device_mapper;
 pub mod directory;
 pub mod disk_image;
 pub mod executions;
+pub mod ext_superblock;
 pub mod files;
 pub mod format;
 mod generic_netlink;

@@ -41,6 +41,19 @@ pub fn partition_window(image: BorrowedFd<'_>, number: u32) -> Result<Window> {
     Ok(select(&partitions, number, size)?)
 }
 
+/// Whether the table has another partition over the same bytes. Only who formats it has to know: disks that start from a
+/// CD are made so on purpose.
+pub fn overlaps_another(image: BorrowedFd<'_>, number: u32) -> Result<bool> {
+    let size = bytes::size_of(image).context("learn the size of the image")?;
+    let partitions = partitions_in(size, |at, buffer| bytes::read_at(image, at, buffer))?;
+    let own = select(&partitions, number, size)?;
+    let overlaps = |other: &Partition| {
+        let end = |window: Window| window.offset.saturating_add(window.size.unwrap_or(u64::MAX));
+        other.number != number && other.window.offset < end(own) && own.offset < end(other.window)
+    };
+    Ok(partitions.iter().any(overlaps))
+}
+
 /// The pure core: all partitions of an image of `size` bytes. `read_at` fills the buffer from an offset on
 /// and says how much of it, less only at the end. Windows may reach past the end: only that of the wanted one
 /// matters.

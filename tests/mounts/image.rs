@@ -13,7 +13,7 @@ pub(crate) fn file(name: &str) -> PathBuf {
     Path::new("/run/img").join(name)
 }
 
-fn blank(name: &str, size: u64) {
+pub(crate) fn blank(name: &str, size: u64) {
     File::create(file(name)).unwrap().set_len(size).unwrap();
 }
 

@@ -10,6 +10,7 @@ mod crowd;
 mod dead;
 mod files;
 mod foreign;
+mod formatting;
 mod image;
 mod layers;
 mod qcow2;

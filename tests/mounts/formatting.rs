@@ -1,0 +1,183 @@
+//! Formatting destroys nothing that another window of the same image holds.
+
+use crate::image::{MEBIBYTE, blank, file, sum};
+use crate::support::{Node, has, isolated, sh, skip};
+use serde_json::json;
+use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What is zero behind a file system is that file system's free space.
+#[test]
+fn an_offset_is_formatted_only_in_a_file_that_is_blank_as_a_whole() {
+    isolated("formatting::an_offset_is_formatted_only_in_a_file_that_is_blank_as_a_whole", |node| {
+        let target = node.volume("image", "p");
+        let tail = |name| json!({"file": name, "offset": "32Mi", "format": "ifBlank"});
+        blank("ext4", 64 * MEBIBYTE);
+        sh("mkfs.ext4 -q -F /run/img/ext4");
+        blank("byte", 64 * MEBIBYTE);
+        sh("printf x | dd of=/run/img/byte bs=1 seek=1234567 conv=notrunc status=none");
+        // One that ends where the window begins is data, too.
+        blank("small", 64 * MEBIBYTE);
+        sh("mkfs.ext4 -q -F /run/img/small 32M");
+        for name in ["ext4", "byte", "small"] {
+            sh(&format!(
+                "dd if=/dev/zero of=/run/img/{name} bs=1M seek=32 count=32 conv=notrunc status=none"
+            ));
+            let before = sum(name);
+            node.mount("image", &target, &tail(name)).failure(&["holds ", "whole"]);
+            assert_eq!(sum(name), before, "{name}");
+        }
+        blank("blank", 64 * MEBIBYTE);
+        for _ in 0..2 {
+            node.mount("image", &target, &tail("blank")).success();
+            node.unmount("image", &target).success();
+        }
+        let before = sum("blank");
+        for other in [
+            json!({"file": "blank", "format": "ifBlank"}),
+            json!({"file": "blank", "offset": "48Mi", "format": "ifBlank"}),
+        ] {
+            node.mount("image", &target, &other).failure(&["holds "]);
+        }
+        assert_eq!(sum("blank"), before);
+    });
+}
+
+fn precious_in_the_second_of_two(node: &Node, name: &str, table: &str) {
+    blank(name, 40 * MEBIBYTE);
+    sh(&format!("printf '{table}' | sfdisk -q --label dos --force /run/img/{name}"));
+    let target = node.volume("image", "p");
+    let second = json!({"file": name, "partition": "2", "format": "ifBlank"});
+    node.mount("image", &target, &second).success();
+    fs::write(target.join("precious"), "data").unwrap();
+    node.unmount("image", &target).success();
+}
+
+#[test]
+fn an_interrupted_mkfs_of_one_partition_is_no_licence_for_another() {
+    isolated("formatting::an_interrupted_mkfs_of_one_partition_is_no_licence_for_another", |node| {
+        if !has("sfdisk") {
+            return skip(
+                "formatting::an_interrupted_mkfs_of_one_partition_is_no_licence_for_another",
+                "no sfdisk",
+            );
+        }
+        precious_in_the_second_of_two(node, "a", "start=2048,size=20480\\nstart=22528,size=20480\\n");
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() - 2;
+        let target = node.volume("image", "p");
+        // What older versions noted names no window.
+        for note in [format!("{now} {} {}", 2048 * 512, 20480 * 512), now.to_string()] {
+            rustix::fs::setxattr(
+                file("a"),
+                "trusted.flexvol.formatting",
+                note.as_bytes(),
+                rustix::fs::XattrFlags::empty(),
+            )
+            .unwrap();
+            let second = json!({"file": "a", "partition": "2", "format": "ifBlank"});
+            let mounted = node.mount("image", &target, &second);
+            if note.contains(' ') {
+                mounted.success();
+            } else {
+                mounted.failure(&["written since"]);
+                rustix::fs::removexattr(file("a"), "trusted.flexvol.formatting").unwrap();
+                node.mount("image", &target, &second).success();
+            }
+            assert_eq!(fs::read_to_string(target.join("precious")).unwrap(), "data", "{note}");
+            node.unmount("image", &target).success();
+        }
+    });
+}
+
+#[test]
+fn partitions_that_overlap_are_not_formatted() {
+    isolated("formatting::partitions_that_overlap_are_not_formatted", |node| {
+        blank("a", 40 * MEBIBYTE);
+        // Two primary entries of one MBR, the second in the last half of the first.
+        let entry = |start: u32, count: u32| {
+            let mut entry = [0, 0, 0, 0, 0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            entry[8..12].copy_from_slice(&start.to_le_bytes());
+            entry[12..].copy_from_slice(&count.to_le_bytes());
+            entry
+        };
+        let table = [&entry(2048, 65536)[..], &entry(34816, 32768), &[0; 32], &[0x55, 0xaa]].concat();
+        let image = fs::OpenOptions::new().write(true).open(file("a")).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&image, &table, 446).unwrap();
+        let before = sum("a");
+        let target = node.volume("image", "p");
+        for number in ["1", "2"] {
+            let options = json!({"file": "a", "partition": number, "format": "ifBlank"});
+            node.mount("image", &target, &options).failure(&["overlap"]);
+        }
+        assert_eq!(sum("a"), before);
+    });
+}
+
+fn errors_behaviour(target: &std::path::Path) -> String {
+    let device = sh(&format!("findmnt -fno SOURCE {}", target.display()));
+    let name = device.trim().trim_start_matches("/dev/");
+    let options = fs::read_to_string(format!("/proc/fs/ext4/{name}/options")).unwrap();
+    options.lines().find(|line| line.starts_with("errors=")).unwrap_or_default().to_owned()
+}
+
+/// Nobody provokes the error: that would end the machine.
+#[test]
+fn a_damaged_ext4_does_not_stop_the_node() {
+    isolated("formatting::a_damaged_ext4_does_not_stop_the_node", |node| {
+        let target = node.volume("image", "p");
+        for (kind, panics) in [
+            ("ext4", "tune2fs -e panic"),
+            ("ext2", "tune2fs -e panic"),
+            ("ext4", "tune2fs -E mount_opts=errors=panic"),
+        ] {
+            sh(&format!(
+                "rm -f /run/img/a; truncate -s 32M /run/img/a; mkfs.{kind} -q -F /run/img/a; {panics} /run/img/a"
+            ));
+            for (options, expected) in
+                [("", "remount-ro"), ("errors=continue", "continue"), ("errors=remount-ro", "remount-ro")]
+            {
+                let read_only = json!({"file": "a", "kubernetes.io/readwrite": "ro"});
+                let mut all = vec![json!({"file": "a", "fsType": "ext4", "mountOptions": options})];
+                all.extend(options.is_empty().then_some(read_only));
+                for asked in all {
+                    node.mount("image", &target, &asked).success();
+                    let behaviour = errors_behaviour(&target);
+                    node.unmount("image", &target).success();
+                    assert_eq!(behaviour, format!("errors={expected}"), "{panics} {asked}");
+                }
+            }
+            let asked = json!({"file": "a", "fsType": "ext4", "mountOptions": "errors=panic"});
+            node.mount("image", &target, &asked).failure(&["errors"]);
+        }
+    });
+}
+
+/// What a superblock asks for by itself is no more than what the volume's options may ask for.
+#[test]
+fn a_superblock_asks_for_no_more_than_a_volume() {
+    isolated("formatting::a_superblock_asks_for_no_more_than_a_volume", |node| {
+        let target = node.volume("image", "p");
+        sh("truncate -s 32M /run/img/a; mkfs.ext4 -q -F /run/img/a");
+        for (words, fits) in [
+            ("commit=7", true),
+            ("journal_dev=1794", false),
+            ("debug", false),
+            ("test_dummy_encryption", false),
+        ] {
+            sh(&format!("tune2fs -E mount_opts={words} /run/img/a"));
+            let answer = node.mount("image", &target, &json!({"file": "a"}));
+            if fits {
+                answer.success();
+                node.unmount("image", &target).success();
+            } else {
+                answer.failure(&["superblock", "tune2fs"]);
+            }
+        }
+        sh(
+            "rm /run/img/a; truncate -s 32M /run/img/a; mkfs.ext4 -q -F -O ^has_journal /run/img/a
+            debugfs -w -R 'ssv journal_dev 0x702' /run/img/a; debugfs -w -R 'feature has_journal' /run/img/a",
+        );
+        node.mount("image", &target, &json!({"file": "a", "fsck": "false"}))
+            .failure(&["journal", "another device"]);
+    });
+}
