@@ -123,6 +123,36 @@ fn other_drivers_volumes_mean_what_they_say() {
     }
 }
 
+/// What kubelet 1.36.2 sent for such a pod: one `mount`, as the last of the two says it.
+#[test]
+fn a_claim_that_a_pod_names_twice_is_one_volume_as_the_last_entry_says() {
+    let pod = |first: &str, second: &str| {
+        let rest = format!("claimName: flexpvc, readOnly: {first}");
+        include_str!("data/recorded-objects.yaml").to_owned()
+            + &format!(
+                "---\nkind: Pod\nmetadata: {{name: twice, uid: 548adf89-2749-4090-9c02-7bb657887544}}\nspec:\n  volumes:\n  \
+                 - {{name: one, persistentVolumeClaim: {{{rest}}}}}\n  \
+                 - {{name: two, persistentVolumeClaim: {{claimName: flexpvc, readOnly: {second}}}}}\n"
+            )
+    };
+    for (first, second, access) in [("false", "true", "ro"), ("true", "false", "rw")] {
+        let all = volumes(&pod(first, second));
+        let twice: Vec<_> =
+            all.iter().filter(|volume| volume.options.pod.name.as_deref() == Some("twice")).collect();
+        let calls: Vec<_> = twice.iter().map(|volume| words(&volume.mount_call().unwrap()).join(" ")).collect();
+        let expected = format!(
+            "mount {ROOT}/pods/548adf89-2749-4090-9c02-7bb657887544/volumes/example~att/flexpv \
+             {{\"kubernetes.io/fsType\":\"ext4\",\"kubernetes.io/pod.name\":\"twice\",\
+             \"kubernetes.io/pod.namespace\":\"default\",\
+             \"kubernetes.io/pod.uid\":\"548adf89-2749-4090-9c02-7bb657887544\",\
+             \"kubernetes.io/pvOrVolumeName\":\"flexpv\",\"kubernetes.io/readwrite\":\"{access}\",\
+             \"kubernetes.io/secret/key\":\"azE=\",\"kubernetes.io/serviceAccount.name\":\"default\",\
+             \"volid\":\"vol-2\"}}"
+        );
+        assert_eq!(calls, [expected], "{first}, {second}");
+    }
+}
+
 #[test]
 fn a_long_text_is_not_repeated_without_end() {
     let bomb = format!("a: &a \"{}\"\nb: [{}]\n", "x".repeat(100_000), "*a,".repeat(20_000));

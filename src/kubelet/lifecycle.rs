@@ -46,6 +46,11 @@ impl PodVolume {
         TargetPath::parse(path.as_os_str())
     }
 
+    /// Whether kubelet takes the two for one: a pod has one volume of a name and driver, however often it names it.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        (&self.pod_uid, &self.driver, &self.name) == (&other.pod_uid, &other.driver, &other.name)
+    }
+
     /// The directory the device of a volume that attaches is mounted on, once for the node.
     pub fn global(&self) -> crate::failure::Result<TargetPath> {
         let plugin = self.kubelet_root.join("plugins/kubernetes.io/flexvolume").join(self.driver.to_string());

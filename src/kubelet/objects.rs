@@ -119,17 +119,23 @@ impl Objects {
         }
     }
 
-    /// Every `FlexVolume` of every pod, in the order of their names. Where there is no pod at all, one is made
+    /// Every `FlexVolume` of every pod, in the order of their names. One that a pod names twice is one volume, as its
+    /// last entry says it (`AddPodToVolume`, pkg/kubelet/volumemanager/cache). Where there is no pod at all, one is made
     /// up for each `PersistentVolume`.
     pub fn pod_volumes(&self, kubelet_root: &Path, secrets: Secrets) -> Result<Vec<PodVolume>> {
         let made_up = self.made_up_pods();
         let pods: Vec<&Pod> = self.pods.values().chain(&made_up).collect();
         let mut found = Vec::new();
         for pod in pods {
+            let first = found.len();
             for (name, source) in &pod.sources {
                 if let Some(wanted) = self.resolve(pod, name, source)? {
                     let secrets = self.secrets_of(pod, &wanted, secrets)?;
-                    found.push(wanted.volume(kubelet_root, pod, secrets));
+                    let volume = wanted.volume(kubelet_root, pod, secrets);
+                    match found[first..].iter_mut().find(|other: &&mut PodVolume| other.is_same(&volume)) {
+                        Some(other) => *other = volume,
+                        None => found.push(volume),
+                    }
                 }
             }
         }
@@ -141,7 +147,7 @@ impl Objects {
         Ok(found)
     }
 
-    /// Every `FlexVolume`, each with what becomes of it: those of the pods, and then those that no pod uses.
+    /// Every `FlexVolume`, each once for a pod and with what becomes of it: those of the pods, and then those that no pod uses.
     /// Claims without a volume are left out, their volumes may be of any kind.
     pub fn used(&self, kubelet_root: &Path, secrets: Secrets) -> Vec<Used> {
         let mut all: Vec<_> =
@@ -174,7 +180,14 @@ impl Objects {
             });
             Some(Used { origin, pod: Some(pod.key()), volume })
         };
-        pod.sources.iter().filter_map(used).collect()
+        let mut all: Vec<Used> = Vec::new();
+        for used in pod.sources.iter().filter_map(used) {
+            match all.iter_mut().find(|other| other.origin == used.origin) {
+                Some(other) => *other = used,
+                None => all.push(used),
+            }
+        }
+        all
     }
 
     fn made_up_pods(&self) -> Vec<Pod> {
