@@ -7,7 +7,7 @@ use crate::plan::Plan;
 use crate::profiles;
 use crate::protocol::{Call, Capabilities, Options, TargetPath, Verb, VerbSet};
 use crate::schema::{self, OptionSpec, SecretSpec};
-use crate::settings::Settings;
+use crate::settings::{SIDE_FILE, Settings};
 
 /// What a verb with options is planned from.
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +112,7 @@ pub fn capabilities(driver: &dyn Driver, settings: &Settings) -> Capabilities {
 /// options laid under the volume's.
 pub fn plan(driver: &dyn Driver, call: &Call, settings: &Settings) -> Result<Plan> {
     if !matches!(call.verb(), Verb::Unmount | Verb::UnmountDevice | Verb::Detach) {
+        check_attach(driver, settings)?;
         driver.check(settings)?;
     }
     if let Some(plan) = profiles::of(settings).and_then(|profile| profile.plan(call, settings)) {
@@ -153,6 +154,7 @@ pub fn understood(driver: &dyn Driver, call: &Call, settings: &Settings) -> Resu
 
 /// Mistakes of a side file that would show with the first volume: for who writes one.
 pub fn check_side_file(driver: &dyn Driver, settings: &Settings) -> Result<()> {
+    check_attach(driver, settings)?;
     driver.check(settings)?;
     if let Some(profile) = profiles::of(settings) {
         return profile.check_defaults(&settings.options);
@@ -160,6 +162,18 @@ pub fn check_side_file(driver: &dyn Driver, settings: &Settings) -> Result<()> {
     // One without options of its own has those of the side file, and has checked them.
     let specs = driver.options();
     if specs.is_empty() { Ok(()) } else { schema::check_defaults(&settings.options, specs) }
+}
+
+/// A word that would do nothing is refused.
+fn check_attach(driver: &dyn Driver, settings: &Settings) -> Result<()> {
+    let text = match settings.attach {
+        Some(_) if driver.name() == "exec" => "set exec.capabilities.attach instead",
+        Some(true) if !verbs(driver, settings).contains(Verb::Attach) => {
+            "this driver has nothing to attach: remove it"
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::options(format!("{SIDE_FILE}: \"attach\": {text}")))
 }
 
 /// A volume says otherwise with any spelling of the option; with the empty string it says nothing.

@@ -220,7 +220,7 @@ impl Policy {
             StoreStep::Attach { attachment, .. } => self.check_store(&attachment.store),
             StoreStep::Find { store, .. } => self.check_store(store),
             StoreStep::Grow { size } => self.check_size(*size),
-            StoreStep::Decrypt(_) | StoreStep::Detach { .. } => Ok(()),
+            StoreStep::Decrypt(_) | StoreStep::Detach { .. } | StoreStep::Unstage { .. } => Ok(()),
         }
     }
 

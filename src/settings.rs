@@ -49,6 +49,10 @@ pub struct Settings {
     /// Whether kubelet shall chown volumes to the pod's fsGroup, if otherwise than the driver says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fs_group: Option<bool>,
+    /// Whether volumes are attached to a node before they are mounted, if otherwise than the driver or its profile
+    /// says; only for a driver that can do both. It must not change while a volume is in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attach: Option<bool>,
     /// What tenants may ask for.
     #[serde(deserialize_with = "object")]
     pub policy: Policy,
@@ -165,6 +169,11 @@ impl Settings {
             )),
             Some(_) => Ok(()),
         })
+    }
+
+    /// Whether volumes are attached: the admin's word, or else that of the profile; `None` leaves it to the driver.
+    pub fn attaches(&self) -> Option<bool> {
+        self.attach.or_else(|| profiles::of(self)?.attach.map(|_| true))
     }
 
     fn check_profile(&self) -> Result<()> {

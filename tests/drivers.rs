@@ -6,6 +6,7 @@
 use flexvol::driver::Driver;
 use flexvol::drivers;
 use flexvol::plugin_dir::platform::{self, Platform};
+use flexvol::protocol::Verb;
 use flexvol::schema::{OptionSpec, SecretSpec};
 use flexvol::settings::Settings;
 use flexvol::teach::lessons;
@@ -18,7 +19,8 @@ use std::path::{Path, PathBuf};
 const MARK: &str = "<!-- From here on `UPDATE=1 cargo test --test drivers` writes. -->\n";
 
 /// Words of pages that look like options and are none.
-const OTHER_WORDS: [&str; 15] = [
+const OTHER_WORDS: [&str; 16] = [
+    "attach",
     "auto",
     "ceph",
     "cifs",
@@ -111,6 +113,13 @@ fn page(driver: &dyn Driver) -> String {
         capabilities.into_iter().filter_map(|(said, name)| said.then_some(name)).collect();
     let capabilities = if capabilities.is_empty() { "none".to_owned() } else { capabilities.join(", ") };
     let mut text = format!("\nCapabilities: {capabilities}.\n");
+    if !said.attach && driver.verbs(&Settings::default()).contains(Verb::Attach) {
+        let settings = "docs/settings.md".trim_start_matches("docs/");
+        let _ = writeln!(
+            text,
+            "With `attach: true` in the side file, `attach` is one of them ([when to set it](../{settings}#attach))."
+        );
+    }
     if !driver.options().is_empty() {
         text += "\n## Options\n\nRequired ones are bold.\n\n| option | also | value | default | meaning |\n|---|---|---|---|---|\n";
         text.extend(driver.options().iter().map(option));

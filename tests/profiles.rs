@@ -8,7 +8,7 @@
 
 use flexvol::driver;
 use flexvol::kubelet::{Objects, PodVolume, Secrets};
-use flexvol::profiles::{self, ALL, Profile};
+use flexvol::profiles::{self, ALL, Device, Profile};
 use flexvol::protocol::{Call, Options, Verb};
 use flexvol::schema::OptionSpec;
 use flexvol::secret::Secret;
@@ -95,11 +95,9 @@ const CALLS: [(&str, &str, &str, &str); 2] = [
 fn calls() -> Vec<(String, Call, &'static Profile)> {
     let of_volume = |(volume, profile): (PodVolume, &'static Profile)| {
         let pod = volume.options.pod.name.clone().unwrap();
-        let own = profile.driver.verbs(&Settings::default());
         // What the driver itself brings to a node is brought by this.
-        let brings = |call: &Call| call.verb() == Verb::MountDevice && own.contains(call.verb());
-        let all = volume.calls("node", "").unwrap().into_iter().map(|(call, _)| call);
-        let device = all.filter(brings).find(|_| !profile.mounts_alone);
+        let brings = |call: &Call| call.verb() == Verb::MountDevice && profile.attach == Some(Device::Ours);
+        let device = volume.calls("node", "").unwrap().into_iter().map(|(call, _)| call).find(brings);
         let device = device.map(|call| (format!("{pod}-device"), call, profile));
         [(pod, volume.mount_call().unwrap(), profile)].into_iter().chain(device)
     };

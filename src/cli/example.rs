@@ -2,9 +2,12 @@
 
 use crate::driver::Driver;
 use crate::profiles::Profile;
+use crate::protocol::Verb;
+use crate::settings::Settings;
 use std::fmt::Write as _;
 
-/// A PV with its claim, and a pod with the volume inline.
+/// A PV with its claim, and a pod with the volume inline; with the claim, if the driver may attach: kubelet knows an
+/// inline volume that is attached by its name in the pod alone.
 pub(super) fn example(driver: &dyn Driver) -> String {
     let examples = driver.options().iter().filter(|option| !option.example.is_empty());
     let mut options: Vec<_> = examples.map(|option| (option.name, option.example)).collect();
@@ -12,7 +15,9 @@ pub(super) fn example(driver: &dyn Driver) -> String {
         options.push(("share", "web"));
     }
     let (name, keys) = (format!("example.com/{}", driver.name()), secret_keys(driver));
-    manifest(driver.name(), &name, &options, !keys.is_empty()) + &secret(driver.name(), &name, &keys)
+    let shown = Shown { name: driver.name(), driver: &name, options: &options, secret: !keys.is_empty() };
+    let may_attach = driver.verbs(&Settings::default()).contains(Verb::Attach);
+    shown.manifest(may_attach) + &secret(driver.name(), &name, &keys)
 }
 
 /// Of the Secret without which a driver does nothing.
@@ -27,7 +32,18 @@ fn secret_keys(driver: &dyn Driver) -> Vec<&'static str> {
 pub(super) fn of_profile(profile: &Profile) -> String {
     let name = profile.name.replace(['/', '.'], "-");
     let secret = secret(&name, profile.name, profile.example_secret);
-    manifest(&name, profile.name, profile.example, !profile.example_secret.is_empty()) + &secret
+    let has_secret = !profile.example_secret.is_empty();
+    let shown = Shown { name: &name, driver: profile.name, options: profile.example, secret: has_secret };
+    shown.manifest(profile.verbs(&Settings::default()).contains(Verb::Attach)) + &secret
+}
+
+/// The volume of an example.
+struct Shown<'a> {
+    /// Of its objects, before `-example`.
+    name: &'a str,
+    driver: &'a str,
+    options: &'a [(&'a str, &'a str)],
+    secret: bool,
 }
 
 fn secret(name: &str, driver: &str, keys: &[&str]) -> String {
@@ -41,11 +57,18 @@ fn secret(name: &str, driver: &str, keys: &[&str]) -> String {
     )
 }
 
-fn manifest(name: &str, driver: &str, options: &[(&str, &str)], secret: bool) -> String {
-    let reference =
-        |namespace| if secret { format!("name: {name}-example{namespace}") } else { String::new() };
-    format!(
-        "\
+impl Shown<'_> {
+    fn manifest(&self, by_claim: bool) -> String {
+        let Self { name, driver, options, secret } = self;
+        let reference =
+            |namespace| if *secret { format!("name: {name}-example{namespace}") } else { String::new() };
+        let source = if by_claim {
+            format!("      persistentVolumeClaim:\n        claimName: {name}-example\n")
+        } else {
+            format!("      flexVolume:\n{}", volume(driver, options, &reference(""), 8))
+        };
+        format!(
+            "\
 # On each node: {installation}
 apiVersion: v1
 kind: PersistentVolume
@@ -87,12 +110,11 @@ spec:
           mountPath: /data
   volumes:
     - name: data
-      flexVolume:
-{inline}",
-        installation = installation(driver),
-        volume = volume(driver, options, &reference("\n      namespace: default"), 4),
-        inline = volume(driver, options, &reference(""), 8),
-    )
+{source}",
+            installation = installation(driver),
+            volume = volume(driver, options, &reference("\n      namespace: default"), 4),
+        )
+    }
 }
 
 /// The command that puts the driver of the example on a node, with what only the node's admin may say.

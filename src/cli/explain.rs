@@ -8,6 +8,7 @@ use super::{capabilities, example};
 use crate::driver::Driver;
 use crate::policy::IMAGE_ROOT;
 use crate::profiles::{self, Profile};
+use crate::protocol::Verb;
 use crate::schema::{OptionSpec, SecretSpec};
 use crate::settings::Settings;
 use crate::validate::Meaning;
@@ -71,6 +72,9 @@ fn print(screen: &mut Screen, driver: &dyn Driver) -> Result<()> {
     for (name, value, doc) in capabilities::all(driver.capabilities(&Settings::default())) {
         screen.line(&format!("  {name:<16} {value:<5}  {doc}"))?;
     }
+    if driver.verbs(&Settings::default()).contains(Verb::Attach) {
+        screen.text(&wrap(MAY_ATTACH, 2, WIDTH))?;
+    }
     let dialects: Vec<_> =
         profiles::ALL.iter().filter(|other| other.driver.name() == driver.name()).collect();
     if !dialects.is_empty() {
@@ -79,9 +83,14 @@ fn print(screen: &mut Screen, driver: &dyn Driver) -> Result<()> {
     for profile in dialects {
         screen.line(&format!("  {:<24} {}", profile.name, profile.summary))?;
     }
-    screen.heading("\nExample: a PV with its claim, and a pod that says it inline")?;
+    screen.heading("\nExample: a PV with its claim, and a pod with it")?;
     screen.text(&example::example(driver))
 }
+
+/// Of a driver that attaches if it is told to.
+const MAY_ATTACH: &str = "Install it with --set attach=true where Kubernetes itself shall keep a ReadWriteOnce volume \
+    from a second node: kube-controller-manager then needs the driver, too, and volumes have to be \
+    PersistentVolumes. End the pods with volumes of the driver before you change it.";
 
 /// The keys of the Secret that a driver reads.
 pub(super) fn secrets(screen: &mut Screen, driver: &dyn Driver) -> Result<()> {

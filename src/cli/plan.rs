@@ -172,6 +172,11 @@ fn device(step: &StoreStep) -> String {
         StoreStep::Detach { target } => {
             format!("take the device away that was brought for {target}, unless others use it")
         }
+        StoreStep::Unstage { staged } => {
+            format!(
+                "unmount what was mounted for the node at {staged} while the driver attached, unless a pod uses it"
+            )
+        }
     }
 }
 

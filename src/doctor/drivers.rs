@@ -30,7 +30,7 @@ fn of_item(item: &Item) -> Vec<Finding> {
         }
         (Some(prober::Finding::Loaded(loaded)), _) if loaded.capabilities.attach => {
             let evidence = format!("{name} attaches its volumes");
-            let mend = "kube-controller-manager needs it, too, in its --flex-volume-plugin-dir; if there is nothing to attach, let init answer attach: false";
+            let mend = "kube-controller-manager needs it, too, in its --flex-volume-plugin-dir; if there is nothing to attach, let init answer attach: false; pods get its volumes by PersistentVolumes, never inline";
             findings.push(Finding::note("driver-attaches", &evidence, mend));
         }
         _ => {}

@@ -1,14 +1,19 @@
 //! What the drivers have in common whose volume is a file system on a block device from elsewhere.
 //!
-//! kubelet attaches such a volume (the controller-manager answers that with a name alone, without any tool), has it
-//! mounted once for the node by `mountdevice`, and shows that mount to each pod by `mount`. But it hands secrets to
-//! `mount` alone. So a volume that needs one is left alone by `mountdevice`; each pod's `mount` brings the device, or
-//! takes it if it is there, and mounts it at the pod's own directory: the same file system, however many mounts it
-//! has. The last unmount takes the device away.
+//! Each pod's `mount` attaches the device, or takes it if it is there, and mounts it at the pod's own directory: the
+//! same file system, however many mounts it has. The last unmount detaches the device.
 //!
-//! Capabilities: attach, so that the controller keeps a volume of one node from the others; a disk file system
-//! stores labels and owners, so kubelet may relabel and chown; statfs asks no server that may be dead for longer
-//! than the device waits.
+//! With `attach: true`, kubelet attaches such a volume (the controller-manager answers that with a name alone, without
+//! any tool), has it mounted once for the node by `mountdevice`, and shows that mount to each pod by `mount`. But it
+//! hands secrets to `mount` alone. So a volume that needs one is left alone by `mountdevice`, and mounted as without.
+//!
+//! The verbs are the same with and without: a kubelet that has not yet heard of a change must get answers that it can
+//! go on with. What it has staged before is unmounted with the last pod.
+//!
+//! Capabilities: no attach, unless the admin or the profile says so. kubelet knows an attached inline volume by its
+//! name in the pod alone, so two pods with a volume `data` would share one. But only of an attached volume does the
+//! controller keep other nodes away. A disk file system stores labels and owners, so kubelet may relabel and chown;
+//! statfs asks no server that may be dead for longer than the device waits.
 
 use super::disk::{self, Disk, Said};
 use crate::driver::{Driver, Growth, Request};
@@ -173,6 +178,11 @@ impl Volume {
         Attachment { store: self.store.clone(), credentials: self.credentials.clone(), read_only }
     }
 
+    /// Whether it is mounted once for the node, and shown to the pods.
+    fn is_staged(&self, settings: &Settings) -> bool {
+        attaches(settings) && !self.needs_secret
+    }
+
     /// Brings the device and mounts it here.
     fn mount(&self, target: &TargetPath) -> Result<Plan> {
         if let Some(lacking) = self.lacking {
@@ -248,9 +258,9 @@ impl<K: Kind> Driver for Block<K> {
         }
     }
 
-    fn capabilities(&self, _: &Settings) -> Capabilities {
+    fn capabilities(&self, settings: &Settings) -> Capabilities {
         Capabilities {
-            attach: true,
+            attach: attaches(settings),
             selinux_relabel: true,
             supports_metrics: true,
             fs_group: true,
@@ -265,13 +275,16 @@ impl<K: Kind> Driver for Block<K> {
     fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan> {
         let volume = K::volume(request)?;
         match VolumeDir::of(target).staged() {
-            Some(staged) if !volume.needs_secret => Ok(volume.show(target, staged)),
+            Some(staged) if volume.is_staged(request.settings) => Ok(volume.show(target, staged)),
             _ => volume.mount(target),
         }
     }
 
-    fn unmount(&self, target: &TargetPath, _: &Settings) -> Result<Plan> {
-        Ok(Plan::detach_store(target))
+    fn unmount(&self, target: &TargetPath, settings: &Settings) -> Result<Plan> {
+        let mut plan = Plan::detach_store(target);
+        let staged = VolumeDir::of(target).staged().filter(|_| !attaches(settings));
+        plan.steps.extend(staged.map(|staged| Step::Store(StoreStep::Unstage { staged })));
+        Ok(plan)
     }
 
     fn expand_fs(&self, target: &TargetPath, growth: &Growth<'_>, request: &Request<'_>) -> Result<Plan> {
@@ -279,7 +292,7 @@ impl<K: Kind> Driver for Block<K> {
         volume.disk.refuse_to_grow()?;
         // kubelet before 1.22 asks for this where the device would be mounted for the node, before any `mount`: a
         // failure would keep the pod from starting.
-        if volume.needs_secret && VolumeDir::of(target).is_staging() {
+        if !volume.is_staged(request.settings) && VolumeDir::of(target).is_staging() {
             return Ok(Plan::nothing());
         }
         let find = Step::Store(StoreStep::Find { target: target.clone(), store: volume.store });
@@ -294,7 +307,7 @@ impl<K: Kind> Driver for Block<K> {
             Call::WaitForAttach { device, options } => named::<K>(device, options, settings),
             Call::MountDevice { target, options, .. } => {
                 let volume = K::volume(&Request { options, settings })?;
-                if volume.needs_secret { Ok(Plan::nothing()) } else { volume.mount(target) }
+                if volume.is_staged(settings) { volume.mount(target) } else { Ok(Plan::nothing()) }
             }
             Call::UnmountDevice { target } => Ok(Plan::detach_store(target)),
             // Whatever it was, the node has let go of it.
@@ -302,6 +315,10 @@ impl<K: Kind> Driver for Block<K> {
             _ => Err(Failure::call(format!("{} is not a verb of this driver", call.verb()))),
         }
     }
+}
+
+fn attaches(settings: &Settings) -> bool {
+    settings.attaches().unwrap_or(false)
 }
 
 /// The name that kubelet hands around for the device, which is on no node yet.

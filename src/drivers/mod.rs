@@ -121,11 +121,19 @@ mod tests {
     #[test]
     fn attach_is_claimed_only_with_its_verbs() {
         for driver in ALL {
-            let (verbs, capabilities) =
-                (driver.verbs(&Settings::default()), driver.capabilities(&Settings::default()));
-            assert_eq!(verbs.contains(Verb::Attach), capabilities.attach, "{}", driver.name());
-            assert_eq!(verbs.contains(Verb::ExpandFs), capabilities.requires_fs_resize, "{}", driver.name());
-            assert!(verbs.contains(Verb::Init) && verbs.contains(Verb::Unmount), "{}", driver.name());
+            for attach in [None, Some(false), Some(true)] {
+                let settings = Settings { attach, ..Settings::default() };
+                let (verbs, capabilities) = (driver.verbs(&settings), driver.capabilities(&settings));
+                let may = verbs.contains(Verb::Attach);
+                assert_eq!(capabilities.attach, may && attach == Some(true), "{} {attach:?}", driver.name());
+                assert_eq!(
+                    verbs.contains(Verb::ExpandFs),
+                    capabilities.requires_fs_resize,
+                    "{}",
+                    driver.name()
+                );
+                assert!(verbs.contains(Verb::Init) && verbs.contains(Verb::Unmount), "{}", driver.name());
+            }
         }
     }
 

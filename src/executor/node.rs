@@ -334,7 +334,7 @@ impl World for Node<'_> {
                     _ => Ok(Standing::Open),
                 }
             }
-            Goal::Ended { target } if daemon::is_left(target) || store::is_left(self.driver, target)? => {
+            Goal::Ended { target } if daemon::is_left(target) || store::is_left(self, target)? => {
                 Ok(Standing::Open)
             }
             Goal::Unmounted { target } | Goal::Ended { target } => unmount::standing(target),

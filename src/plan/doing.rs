@@ -15,7 +15,7 @@ impl Step {
             Self::Store(StoreStep::Find { .. }) => "find the device",
             Self::Store(StoreStep::Decrypt(_)) => "open the encryption",
             Self::Store(StoreStep::Grow { .. }) => "grow the device",
-            Self::Store(StoreStep::Detach { .. }) => "take the device away",
+            Self::Store(StoreStep::Detach { .. } | StoreStep::Unstage { .. }) => "take the device away",
             Self::Format { .. } => "make a file system",
             Self::CheckFileSystem { .. } => "check the file system",
             Self::Mount { .. }

@@ -209,6 +209,12 @@ pub enum StoreStep {
         /// Where it was mounted.
         target: TargetPath,
     },
+    /// Unmount what was mounted once for the node while the driver still attached, and detach its device, unless a pod
+    /// uses it: kubelet asks for that no more.
+    Unstage {
+        /// Where kubelet has the device mounted.
+        staged: TargetPath,
+    },
 }
 
 impl StoreStep {
@@ -217,7 +223,11 @@ impl StoreStep {
         match self {
             Self::Attach { .. } => Some("take the device away unless other mounts need it"),
             // The layer goes with the device below it.
-            Self::Decrypt(_) | Self::Find { .. } | Self::Grow { .. } | Self::Detach { .. } => None,
+            Self::Decrypt(_)
+            | Self::Find { .. }
+            | Self::Grow { .. }
+            | Self::Detach { .. }
+            | Self::Unstage { .. } => None,
         }
     }
 }

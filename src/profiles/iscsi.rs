@@ -1,6 +1,6 @@
 //! Units of iSCSI targets.
 
-use super::{PLAIN, Profile, Quirk, key, other};
+use super::{Device, PLAIN, Profile, Quirk, key, other};
 use crate::drivers::iscsi::IscsiDriver;
 
 /// The fields of an `iscsi` volume of Kubernetes' own.
@@ -19,6 +19,7 @@ pub(super) const ISCSI: Profile = Profile {
         key("chapAuthSession", "chapAuthSession", "log in"),
         other("readOnly", "whether nothing may be written"),
     ],
+    attach: Some(Device::Ours),
     quirks: &[Quirk::ReadOnlyIf("readOnly")],
     deviations: &[
         "the node's database of targets is left alone",

@@ -1,7 +1,7 @@
 //! Drivers of logical volumes of LVM.
 
 use super::words::{To, Word};
-use super::{Key, PLAIN, Profile, Quirk, key, other};
+use super::{Device, Key, PLAIN, Profile, Quirk, key, other};
 use crate::drivers::lvm::Lvm;
 
 /// Without barriers a power failure costs the file system.
@@ -19,6 +19,7 @@ pub(super) const LVM: Profile = Profile {
     driver: &Lvm::DRIVER,
     summary: "a logical volume of the node",
     keys: &[VOLUME[0], VOLUME[1], other("size", "no effect: the volume must be there")],
+    attach: Some(Device::Ours),
     quirks: &[Quirk::Dropped("size"), Quirk::Words(WORDS)],
     deviations: &[
         "attach needs neither LVM nor the node: a controller-manager answers with a name alone",

@@ -60,11 +60,9 @@ pub struct Profile {
     pub fs_group: FsGroupUse,
     /// Whether kubelet shall chown the volume; `None` leaves it to our driver.
     pub chown: Option<bool>,
-    /// The device that `waitforattach` names, if its volumes are attached and ours are not: whether they are
-    /// must not change while one is in use.
+    /// The device that `waitforattach` names, if its volumes are attached: whether they are must not change while
+    /// one is in use.
     pub attach: Option<Device>,
-    /// Whether its volumes are never attached though ours are: then `mount` does all there is to do.
-    pub mounts_alone: bool,
     /// What else there is to do to the options, in this order.
     pub quirks: &'static [Quirk],
     /// Where we do otherwise, and why, a line each.
@@ -143,7 +141,6 @@ const PLAIN: Profile = Profile {
     fs_group: FsGroupUse::Ours,
     chown: None,
     attach: None,
-    mounts_alone: false,
     quirks: &[],
     deviations: &[],
     example: &[],

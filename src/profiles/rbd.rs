@@ -1,7 +1,7 @@
 //! Images of Ceph clusters.
 
 use super::clusters::{KEY_IS_NAMED, MONITORS_ARE_NAMED, ROOK_S_MONITORS};
-use super::{Key, PLAIN, Profile, Quirk, key, other};
+use super::{Device, Key, PLAIN, Profile, Quirk, key, other};
 use crate::drivers::rbd::Rbd;
 
 /// The fields of an `rbd` volume of Kubernetes' own, gone in 1.31.
@@ -18,6 +18,7 @@ pub(super) const RBD: Profile = Profile {
         other("readOnly", "whether nothing may be written"),
     ],
     secrets: &[key("key", "key", "the user's key")],
+    attach: Some(Device::Ours),
     quirks: &[Quirk::ReadOnlyIf("readOnly")],
     deviations: &[
         "without a Secret keyring must be given, such as /etc/ceph/keyring: kubelet shows a Secret to mount alone, so \
@@ -38,7 +39,6 @@ pub(super) const ROOK: Profile = Profile {
     summary: "an image of a Ceph cluster that Rook runs",
     keys: ROOK_KEYS,
     secrets: &[key("key", "key", "the user's key, as ceph auth get-key prints it")],
-    mounts_alone: true,
     quirks: &[Quirk::KeyAsSecret("key", "key"), ROOK_S_MONITORS],
     deviations: &[
         "Rook served block volumes and file systems under one name: install ceph.rook.io/rook=ceph.rook.io/block on \

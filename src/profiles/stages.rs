@@ -13,7 +13,9 @@ use crate::settings::Settings;
 /// What `attach` and `waitforattach` answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// The value of this option of ours.
+    /// What our driver says, which attaches if it is told to.
+    Ours,
+    /// The value of this option of ours. Our driver has nothing to attach.
     Option(&'static str),
 }
 
@@ -21,10 +23,9 @@ impl Profile {
     /// The verbs a driver has under this name.
     pub fn verbs(&self, settings: &Settings) -> VerbSet {
         let own = self.driver.verbs(settings);
-        match (self.attach, self.mounts_alone) {
-            (_, true) => own.without(VerbSet::ATTACHING),
-            (Some(_), false) => own.union(VerbSet::ATTACHING),
-            (None, false) => own,
+        match self.attach {
+            Some(Device::Option(_)) => own.union(VerbSet::ATTACHING),
+            Some(Device::Ours) | None => own,
         }
     }
 
@@ -32,7 +33,7 @@ impl Profile {
     pub fn capabilities(&self, settings: &Settings) -> Capabilities {
         let own = self.driver.capabilities(settings);
         Capabilities {
-            attach: !self.mounts_alone && (own.attach || self.attach.is_some()),
+            attach: settings.attach.unwrap_or(own.attach || self.attach.is_some()),
             fs_group: self.chown.unwrap_or(own.fs_group),
             ..own
         }
@@ -40,7 +41,7 @@ impl Profile {
 
     /// Whether the verb is one that only the name has.
     fn adds(&self, verb: Verb, settings: &Settings) -> bool {
-        self.attach.is_some()
+        matches!(self.attach, Some(Device::Option(_)))
             && VerbSet::ATTACHING.contains(verb)
             && !self.driver.verbs(settings).contains(verb)
     }
@@ -91,7 +92,8 @@ mod tests {
         let settings = Settings::default();
         for profile in ALL {
             let held = profile.capabilities(&settings);
-            assert_eq!(held.attach, profile.verbs(&settings).contains(Verb::Attach), "{}", profile.name);
+            assert_eq!(held.attach, profile.attach.is_some(), "{}", profile.name);
+            assert!(!held.attach || profile.verbs(&settings).contains(Verb::Attach), "{}", profile.name);
             assert!(!profile.verbs(&settings).contains(Verb::GetVolumeName), "{}", profile.name);
         }
         assert!(local::LOOP.capabilities(&settings).attach && !local::DUMMY.capabilities(&settings).attach);

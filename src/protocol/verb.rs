@@ -294,12 +294,6 @@ impl VerbSet {
         Self(self.0 | other.0)
     }
 
-    /// Those of this one that are not in the other.
-    #[must_use]
-    pub const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
     /// The verbs in it, in the order of [`Verb::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Verb> {
         Verb::ALL.into_iter().filter(move |verb| self.contains(*verb))

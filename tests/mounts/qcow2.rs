@@ -13,14 +13,14 @@ const DRIVER: &str = "qcow2";
 /// Longer than what the daemon says of a file counts.
 const ATTRIBUTES: Duration = Duration::from_millis(1100);
 
-/// One test on a node with the driver, unless QEMU's programs are missing.
+/// One test on a node with the driver, which attaches, unless QEMU's programs are missing.
 fn with_driver(name: &str, body: impl FnOnce(&Node)) {
     let name = format!("qcow2::{name}");
     if !["qemu-storage-daemon", "qemu-img"].iter().all(|program| has(program)) {
         return skip(&name, "needs qemu-storage-daemon and qemu-img");
     }
     isolated(&name, |node| {
-        node.install(DRIVER, json!({}));
+        node.install(DRIVER, json!({"attach": true}));
         body(node);
     });
 }
@@ -259,11 +259,11 @@ mod unfinished {
     /// On a blank image that somebody else has made, mkfs is held up late until its deadline kills it.
     fn interrupted(name: &str, body: impl FnOnce(&Node)) {
         with_driver(name, |node| {
-            node.install(DRIVER, json!({"deadlines": {"mount": 4}}));
+            node.install(DRIVER, json!({"attach": true, "deadlines": {"mount": 4}}));
             sh("qemu-img create -q -f qcow2 /run/img/a.qcow2 16M");
             node.call(&mut held_up(node, "pwrite64", 40)).failure(&["deadline of 4 s passed", "mkfs"]);
             assert_eq!(fs::read_dir(NOTES).unwrap().count(), 1);
-            node.install(DRIVER, json!({}));
+            node.install(DRIVER, json!({"attach": true}));
             body(node);
             node.assert_clean();
         });

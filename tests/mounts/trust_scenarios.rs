@@ -264,26 +264,41 @@ fn exec() {
 
 #[test]
 fn qcow2() {
-    const NAME: &str = "trust_scenarios::qcow2";
+    image_on_a_device("trust_scenarios::qcow2", true, ["qcow2/new", "qcow2"]);
+}
+
+#[test]
+fn qcow2_by_mount_alone() {
+    image_on_a_device("trust_scenarios::qcow2_by_mount_alone", false, ["qcow2/mount-new", "qcow2/mount"]);
+}
+
+/// The device is attached and mounted once for the node, or by the pod's own mount.
+fn image_on_a_device(test: &str, attach: bool, [empty, filled]: [&str; 2]) {
     if !["qemu-storage-daemon", "qemu-img"].iter().all(|program| has(program)) {
-        return skip(NAME, "needs qemu-storage-daemon and qemu-img");
+        return skip(test, "needs qemu-storage-daemon and qemu-img");
     }
-    isolated(NAME, |node| {
-        node.install("qcow2", json!({}));
+    isolated(test, |node| {
+        node.install("qcow2", json!({"attach": attach}));
         let options = json!({"file": "a.qcow2", "size": "16Mi", "kubernetes.io/pvOrVolumeName": "vol"});
         let (text, stage) = (options.to_string(), staged(node, "qcow2").display().to_string());
         let call = |verb, words: &[&str]| {
             rung(node, "qcow2", verb, words.iter().map(|word| (*word).to_owned()).collect())
         };
-        let up = || vec![call("mountdevice", &[&stage, "", &text]), mount(node, "qcow2", &options)];
-        let down = || vec![unmount(node, "qcow2"), call("unmountdevice", &[&stage])];
+        let up = || {
+            let stage = attach.then(|| call("mountdevice", &[&stage, "", &text]));
+            stage.into_iter().chain([mount(node, "qcow2", &options)]).collect()
+        };
+        let down = || {
+            let unstage = attach.then(|| call("unmountdevice", &[&stage]));
+            [unmount(node, "qcow2")].into_iter().chain(unstage).collect()
+        };
         // An image that was made stays, empty, whatever fails then. What an mkfs left in it is known as long as it is there.
         let new = Volume {
             fresh: &|| drop(sh(&format!("rm -rf /run/img/a.qcow2 {UNFINISHED}"))),
             intact: &|| assert_eq!(fs::read_dir(UNFINISHED).into_iter().flatten().count(), 0),
             sample: 4,
             whole: Whole::EachOnce,
-            ..Volume::new("qcow2/new", up(), down())
+            ..Volume::new(empty, up(), down())
         };
         crash(&new);
         faults(&new);
@@ -302,7 +317,7 @@ fn qcow2() {
             places: vec!["/run/img".into()],
             sample: 4,
             whole: Whole::EachOnce,
-            ..Volume::new("qcow2", up(), down())
+            ..Volume::new(filled, up(), down())
         });
     });
 }

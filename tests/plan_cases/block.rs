@@ -7,6 +7,10 @@ const IMAGE: &str = r#"{"file":"web.qcow2","size":"1Gi"}"#;
 
 /// What those say that a Secret opens: kubelet hands it to `mount` alone.
 const RBD: &str = r#"{"monitors":"10.0.0.2,10.0.0.1:6789","image":"web"}"#;
+/// What a file of the node opens.
+const KEYRING: &str = r#"{"monitors":"10.0.0.1","image":"web","keyring":"/etc/ceph/web.keyring"}"#;
+/// Where a volume is mounted once for the node.
+const STAGED: &str = "/k/plugins/kubernetes.io/flexvolume/example/qcow2/mounts/v";
 /// A server's disk.
 const EXPORT: &str = r#"{"server":"nbd.example.com","export":"web"}"#;
 
@@ -14,19 +18,22 @@ const EXPORT: &str = r#"{"server":"nbd.example.com","export":"web"}"#;
 const UNIT: &str = r#"{"targetPortal":"10.0.0.7:3260","iqn":"iqn.2020-01.com.example:web","lun":"1"}"#;
 const CHAP: &str = r#"{"targetPortal":"10.0.0.7:3260","iqn":"iqn.2020-01.com.example:web","lun":"1","chapAuthSession":"true"}"#;
 
+/// What the admin says where volumes are mounted once for the node.
+const ATTACHED: &str = r#"{"attach":true}"#;
+
 pub(super) const CASES: &[Case] = &[
     case("qcow2-attach", "qcow2", "{}", &["attach", IMAGE, "node-1"]),
     case("qcow2-waitforattach", "qcow2", "{}", &["waitforattach", "qcow2:/a", IMAGE]),
     case("qcow2-detach", "qcow2", "{}", &["detach", "pv1", "node-1"]),
-    case("qcow2-mountdevice", "qcow2", "{}", &["mountdevice", "@", "", IMAGE]),
+    case("qcow2-mountdevice", "qcow2", ATTACHED, &["mountdevice", "@", "", IMAGE]),
     case("qcow2-unmountdevice", "qcow2", "{}", &["unmountdevice", "@"]),
-    case("qcow2-mount-staged", "qcow2", "{}", &["mount", "@", IMAGE]),
-    case("qcow2-unmount", "qcow2", "{}", &["unmount", "@"]),
+    case("qcow2-mount-staged", "qcow2", ATTACHED, &["mount", "@", IMAGE]),
+    case("qcow2-unmount", "qcow2", ATTACHED, &["unmount", "@"]),
     case("qcow2-expandfs", "qcow2", "{}", &["expandfs", IMAGE, "", "@", "2147483648", "1073741824"]),
     case(
         "qcow2-all",
         "qcow2",
-        r#"{"policy":{"imageRoots":["/srv/images"],"maxSize":"10Gi"}}"#,
+        r#"{"attach":true,"policy":{"imageRoots":["/srv/images"],"maxSize":"10Gi"}}"#,
         &[
             "mountdevice",
             "@",
@@ -37,7 +44,7 @@ pub(super) const CASES: &[Case] = &[
     case(
         "qcow2-read-only",
         "qcow2",
-        "{}",
+        ATTACHED,
         &[
             "mountdevice",
             "@",
@@ -48,7 +55,7 @@ pub(super) const CASES: &[Case] = &[
     case(
         "qcow2-encrypted-mountdevice",
         "qcow2",
-        "{}",
+        ATTACHED,
         &["mountdevice", "@", "", r#"{"file":"web.qcow2","luks":"true"}"#],
     ),
     case(
@@ -65,11 +72,11 @@ pub(super) const CASES: &[Case] = &[
     case(
         "lvm-mountdevice",
         "lvm",
-        "{}",
+        ATTACHED,
         &["mountdevice", "@", "", r#"{"volumeGroup":"data","volume":"web"}"#],
     ),
     case("lvm-unmountdevice", "lvm", "{}", &["unmountdevice", "@"]),
-    case("lvm-mount-staged", "lvm", "{}", &["mount", "@", r#"{"vg":"data","lv":"web"}"#]),
+    case("lvm-mount-staged", "lvm", ATTACHED, &["mount", "@", r#"{"vg":"data","lv":"web"}"#]),
     case(
         "lvm-expandfs",
         "lvm",
@@ -79,7 +86,7 @@ pub(super) const CASES: &[Case] = &[
     case(
         "lvm-all",
         "lvm",
-        r#"{"policy":{"volumeGroups":["data","kube_vg"],"maxSize":"10Gi"}}"#,
+        r#"{"attach":true,"policy":{"volumeGroups":["data","kube_vg"],"maxSize":"10Gi"}}"#,
         &[
             "mountdevice",
             "@",
@@ -112,9 +119,9 @@ pub(super) const CASES: &[Case] = &[
     ),
     case("lvm-waitforattach", "lvm", "{}", &["waitforattach", "lvm:data/web", r#"{"vg":"data","lv":"web"}"#]),
     case("lvm-detach", "lvm", "{}", &["detach", "pv1", "node-1"]),
-    case("lvm-unmount", "lvm", "{}", &["unmount", "@"]),
+    case("lvm-unmount", "lvm", ATTACHED, &["unmount", "@"]),
     case("rbd-attach", "rbd", "{}", &["attach", RBD, "node-1"]),
-    case("rbd-mountdevice", "rbd", "{}", &["mountdevice", "@", "", RBD]),
+    case("rbd-mountdevice", "rbd", ATTACHED, &["mountdevice", "@", "", RBD]),
     case(
         "rbd-mount",
         "rbd",
@@ -128,7 +135,7 @@ pub(super) const CASES: &[Case] = &[
     case(
         "rbd-all",
         "rbd",
-        r#"{"policy":{"keyringRoots":["/srv/keys"],"servers":["*.ceph.test"]}}"#,
+        r#"{"attach":true,"policy":{"keyringRoots":["/srv/keys"],"servers":["*.ceph.test"]}}"#,
         &[
             "mountdevice",
             "@",
@@ -139,7 +146,7 @@ pub(super) const CASES: &[Case] = &[
     case(
         "rbd-daemon",
         "rbd",
-        "{}",
+        ATTACHED,
         &[
             "mountdevice",
             "@",
@@ -150,14 +157,14 @@ pub(super) const CASES: &[Case] = &[
     case("rbd-waitforattach", "rbd", "{}", &["waitforattach", "rbd:a:6789/rbd/web", RBD]),
     case("rbd-detach", "rbd", "{}", &["detach", "pv1", "node-1"]),
     case("rbd-unmountdevice", "rbd", "{}", &["unmountdevice", "@"]),
-    case("rbd-unmount", "rbd", "{}", &["unmount", "@"]),
+    case("rbd-unmount", "rbd", ATTACHED, &["unmount", "@"]),
     case("rbd-expandfs", "rbd", "{}", &["expandfs", RBD, "", "@", "2147483648", "1073741824"]),
     case("nbd-attach", "nbd", "{}", &["attach", EXPORT, "node-1"]),
-    case("nbd-mountdevice", "nbd", "{}", &["mountdevice", "@", "", EXPORT]),
+    case("nbd-mountdevice", "nbd", ATTACHED, &["mountdevice", "@", "", EXPORT]),
     case(
         "nbd-all",
         "nbd",
-        r#"{"policy":{"servers":["*.example.com"]}}"#,
+        r#"{"attach":true,"policy":{"servers":["*.example.com"]}}"#,
         &[
             "mountdevice",
             "@",
@@ -169,25 +176,25 @@ pub(super) const CASES: &[Case] = &[
     case(
         "nbd-image",
         "nbd",
-        "{}",
+        ATTACHED,
         &["mountdevice", "@", "", r#"{"file":"web.img","imageFormat":"raw","size":"1Gi"}"#],
     ),
     case("nbd-image-attach", "nbd", "{}", &["attach", r#"{"file":"web.qcow2"}"#, "node-1"]),
     case("nbd-waitforattach", "nbd", "{}", &["waitforattach", "nbd://a:10809/b", EXPORT]),
     case("nbd-detach", "nbd", "{}", &["detach", "pv1", "node-1"]),
     case("nbd-unmountdevice", "nbd", "{}", &["unmountdevice", "@"]),
-    case("nbd-unmount", "nbd", "{}", &["unmount", "@"]),
-    case("nbd-mount-staged", "nbd", "{}", &["mount", "@", EXPORT]),
+    case("nbd-unmount", "nbd", ATTACHED, &["unmount", "@"]),
+    case("nbd-mount-staged", "nbd", ATTACHED, &["mount", "@", EXPORT]),
     case("nbd-expandfs", "nbd", "{}", &["expandfs", EXPORT, "", "@", "2147483648", "1073741824"]),
     case("iscsi-attach", "iscsi", "{}", &["attach", UNIT, "node-1"]),
     case("iscsi-waitforattach", "iscsi", "{}", &["waitforattach", "iscsi:a:0", UNIT]),
     case("iscsi-detach", "iscsi", "{}", &["detach", "pv1", "node-1"]),
-    case("iscsi-mountdevice", "iscsi", "{}", &["mountdevice", "@", "", UNIT]),
+    case("iscsi-mountdevice", "iscsi", ATTACHED, &["mountdevice", "@", "", UNIT]),
     case("iscsi-unmountdevice", "iscsi", "{}", &["unmountdevice", "@"]),
-    case("iscsi-mount-staged", "iscsi", "{}", &["mount", "@", UNIT]),
-    case("iscsi-unmount", "iscsi", "{}", &["unmount", "@"]),
+    case("iscsi-mount-staged", "iscsi", ATTACHED, &["mount", "@", UNIT]),
+    case("iscsi-unmount", "iscsi", ATTACHED, &["unmount", "@"]),
     case("iscsi-expandfs", "iscsi", "{}", &["expandfs", UNIT, "", "@", "2147483648", "1073741824"]),
-    case("iscsi-chap-mountdevice", "iscsi", "{}", &["mountdevice", "@", "", CHAP]),
+    case("iscsi-chap-mountdevice", "iscsi", ATTACHED, &["mountdevice", "@", "", CHAP]),
     case(
         "iscsi-all",
         "iscsi",
@@ -198,4 +205,23 @@ pub(super) const CASES: &[Case] = &[
             r#"{"targetPortal":"10.0.0.7:3261","portals":"[\"10.0.0.8\",\"[fd00::7]:3260\"]","iqn":"iqn.2020-01.com.example:web","lun":"3","iscsiInterface":"eth1","initiatorName":"iqn.2020-01.com.example:us","discovery":"true","chapAuthDiscovery":"true","chapAuthSession":"true","connectTimeout":"2","timeout":"60","kubernetes.io/secret/node.session.auth.username":"aHVudGVyMg==","kubernetes.io/secret/node.session.auth.password":"aHVudGVyMg==","kubernetes.io/secret/node.session.auth.username_in":"aHVudGVyMg==","kubernetes.io/secret/node.session.auth.password_in":"aHVudGVyMg==","kubernetes.io/secret/discovery.sendtargets.auth.username":"aHVudGVyMg==","kubernetes.io/secret/discovery.sendtargets.auth.password":"aHVudGVyMg=="}"#,
         ],
     ),
+    case("qcow2-mount", "qcow2", "{}", &["mount", "@", IMAGE]),
+    case("qcow2-mount-unmount", "qcow2", "{}", &["unmount", "@"]),
+    // What a kubelet asks that has not heard yet that nothing is attached any more.
+    case("qcow2-mount-mountdevice", "qcow2", "{}", &["mountdevice", "@", "", IMAGE]),
+    case("qcow2-mount-unmountdevice", "qcow2", "{}", &["unmountdevice", STAGED]),
+    case(
+        "qcow2-mount-expandfs-staged",
+        "qcow2",
+        "{}",
+        &["expandfs", IMAGE, "", STAGED, "2147483648", "1073741824"],
+    ),
+    case("lvm-mount", "lvm", "{}", &["mount", "@", r#"{"volumeGroup":"data","volume":"web"}"#]),
+    case("lvm-mount-unmount", "lvm", "{}", &["unmount", "@"]),
+    case("rbd-mount-keyring", "rbd", "{}", &["mount", "@", KEYRING]),
+    case("rbd-mount-unmount", "rbd", "{}", &["unmount", "@"]),
+    case("nbd-mount", "nbd", "{}", &["mount", "@", EXPORT]),
+    case("nbd-mount-unmount", "nbd", "{}", &["unmount", "@"]),
+    case("iscsi-mount", "iscsi", "{}", &["mount", "@", UNIT]),
+    case("iscsi-mount-unmount", "iscsi", "{}", &["unmount", "@"]),
 ];

@@ -19,6 +19,7 @@ mod qcow2;
 mod qemu;
 mod rbd;
 mod unfinished;
+mod unstage;
 
 use super::disk::{Device, Disk, Guard};
 use super::image::device_number;
@@ -213,6 +214,7 @@ impl Node<'_> {
             StoreStep::Decrypt(encryption) => self.decrypt(encryption).map(|()| None),
             StoreStep::Grow { size } => self.grow_store(*size).map(|()| None),
             StoreStep::Detach { target } => detach(self, target).map(|()| None),
+            StoreStep::Unstage { staged } => unstage::unstage(self, staged).map(|()| None),
         }
     }
 
@@ -329,9 +331,10 @@ fn no_store() -> anyhow::Error {
 }
 
 /// Whether a device is there for a target, or something of a call that was killed before it had one.
-pub(super) fn is_left(driver: &str, target: &TargetPath) -> Result<bool> {
-    let lost = holding::locked().next().is_some() || (driver == QCOW2 && qcow2::has_orphans());
-    Ok(lost || !Holding::of(target)?.is_empty())
+pub(super) fn is_left(node: &Node<'_>, target: &TargetPath) -> Result<bool> {
+    let lost = holding::locked().next().is_some() || (node.driver == QCOW2 && qcow2::has_orphans());
+    let attaches = node.settings.attaches() == Some(true);
+    Ok(lost || !Holding::of(target)?.is_empty() || (!attaches && unstage::is_left(target)?))
 }
 
 /// The step that takes a target's device away, and its undo.

@@ -78,7 +78,7 @@ impl Changing<'_> {
     }
 
     fn stage(&self, stage: &mut Stage<'_>) -> Result<Staged> {
-        let Decision { plan, settings, side_file } = self.decision;
+        let Decision { plan, settings, side_file, .. } = self.decision;
         let wants_side_file =
             plan.steps.iter().any(|step| matches!(step, Step::Appear | Step::WriteSideFile));
         let mode = wishes::side_file_mode(settings);

@@ -14,6 +14,7 @@
 //! so that directory exists for two renames only, and files are staged outside it.
 
 mod advice;
+mod attached;
 mod change;
 mod check;
 pub(crate) mod keep;
@@ -141,16 +142,21 @@ struct Decision {
     plan: Plan,
     settings: Settings,
     side_file: String,
+    /// Whether they say `attach: true` only because the driver that is there does it.
+    stays_attached: bool,
 }
 
 impl Installer<'_> {
     fn perform(&self, mark: Mark<'_>) -> Result<Report> {
         let home = self.plugins.map_or(Ok(None), |plugins| home(plugins, &self.request.name))?;
         let decision = self.decide(home.as_ref())?;
-        let Changed { capabilities, warnings } = match self.plugins {
+        let Changed { capabilities, mut warnings } = match self.plugins {
             Some(plugins) if !decision.plan.steps.is_empty() => self.change(plugins, &decision, mark)?,
             _ => Changed::default(),
         };
+        if decision.stays_attached {
+            warnings.push(attached::told(&self.request.name));
+        }
         if let (Some(plugins), false) = (self.plugins, self.request.dry_run) {
             stage::clean(plugins)?;
             home.as_ref().map_or(Ok(()), stage::clean)?;
@@ -168,9 +174,11 @@ impl Installer<'_> {
     fn decide(&self, home: Option<&Directory>) -> Result<Decision> {
         let Request { name, wishes, allowed, .. } = self.request;
         let found = self.plugins.map_or(Ok(Found::Absent), |plugins| Found::look(plugins, name))?;
-        let settings = wishes
+        let mut settings = wishes
             .settle(name, found.settings(), self.source.fingerprint(), self.source.is_own())
             .map_err(|failure| Refusal::new(Reason::Usage, failure.message()))?;
+        let stays_attached = self.stays_attached(&found, &settings);
+        settings.attach = settings.attach.or(stays_attached.then_some(true));
         let side_file = wishes::render(&settings)?;
         let interrupted = home.map_or(anyhow::Ok(false), |home| Ok(!stage::leftovers(home)?.is_empty()))?;
         let wanted = Wanted {
@@ -181,7 +189,7 @@ impl Installer<'_> {
             interrupted,
         };
         let plan = Plan::new(&found, &wanted, *allowed)?;
-        Ok(Decision { plan, settings, side_file })
+        Ok(Decision { plan, settings, side_file, stays_attached })
     }
 
     /// What the program makes of the side file that is there. It is run from where it is now.

@@ -20,7 +20,7 @@ pub struct Wishes {
     pub settings: Option<Value>,
     /// A `policy` in place of the one that is there.
     pub policy: Option<Value>,
-    /// Single values by their keys: an option, `fsGroup`, or a path of keys such as `deadlines.mount`.
+    /// Single values by their keys: an option, `fsGroup`, `attach`, or a path of keys such as `deadlines.mount`.
     pub set: Vec<(String, String)>,
 }
 
@@ -30,8 +30,8 @@ const OTHER_MEND: &str = ": mend it or install the driver again";
 /// The keys of a side file that a path of keys may begin with. All else is an option.
 const ROOTS: [&str; 4] = ["options", "policy", "deadlines", "exec"];
 
-/// The key of a side file that is no option and has nothing below it.
-const SWITCH: &str = "fsGroup";
+/// The keys of a side file that are no options and have nothing below them.
+const SWITCHES: [&str; 2] = ["fsGroup", "attach"];
 
 impl Wishes {
     /// Reads `KEY=VALUE`.
@@ -148,7 +148,7 @@ fn lay(side_file: &mut Value, key: &str, text: &str) -> Result<()> {
     let root = key.split_once('.').filter(|(root, _)| ROOTS.contains(root));
     let json = || serde_json::from_str(text).unwrap_or_else(|_| json!(text));
     match root {
-        None if key == SWITCH => put(side_file, &[key], json()),
+        None if SWITCHES.contains(&key) => put(side_file, &[key], json()),
         None => put(side_file, &["options", key], json!(text)),
         Some(("options", option)) => put(side_file, &["options", option], json!(text)),
         Some(_) => {
