@@ -7,7 +7,7 @@
 use flexvol::kubelet::{Objects, PodVolume, Secrets};
 use flexvol::protocol::{Call, Verb};
 use serde::Deserialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -69,6 +69,39 @@ fn recorded_calls_are_rendered_byte_for_byte() {
     assert_eq!(compared, all.difference(&never_sent).cloned().collect::<BTreeSet<_>>());
 }
 
+/// A pod and its volumes get one `mount` for each target, whatever its section, and it is the one that kubelet sent.
+#[test]
+fn each_target_gets_the_one_mount_that_was_recorded() {
+    let mut recorded = BTreeMap::<_, BTreeSet<_>>::new();
+    for line in include_str!("data/kubelet-calls.jsonl").lines() {
+        let Recorded { section, argv } = serde_json::from_str(line).unwrap();
+        if argv[1] == "mount" {
+            recorded.entry((section, argv[2].clone())).or_default().insert(argv[1..].to_vec());
+        }
+    }
+    let of_sections = include_str!("data/recorded-pods.yaml").split("# Section ").skip(1);
+    let mut texts: Vec<_> = of_sections.map(|text| text.split_once('\n').unwrap()).collect();
+    texts.push(("0ABCHI", include_str!("data/recorded-objects.yaml")));
+    let mut compared = 0;
+    for (sections, text) in texts {
+        let mut rendered = BTreeMap::<_, Vec<_>>::new();
+        for volume in volumes(text) {
+            let call = words(&volume.mount_call().unwrap());
+            rendered.entry(call[1].clone()).or_default().push(call);
+        }
+        let of_these = recorded.iter().filter(|((section, _), _)| sections.contains(section.as_str()));
+        for ((section, target), calls) in of_these {
+            let ours = rendered.remove(target).unwrap_or_default();
+            assert!(calls.iter().eq(&ours), "{section}: {ours:#?}\n instead of {calls:#?}");
+            compared += 1;
+        }
+        // Its `mount` was left out of the recording as a repeat.
+        let unseen = |target: &&String| !target.contains("/548adf89-2749-4090-9c02-7bb657887543/");
+        assert_eq!(rendered.keys().find(unseen), None, "{sections}");
+    }
+    assert_eq!(compared, recorded.len());
+}
+
 /// Pod, driver and the `mount` call of every volume.
 fn peers() -> String {
     let line = |volume: &PodVolume| {
@@ -123,7 +156,7 @@ fn other_drivers_volumes_mean_what_they_say() {
     }
 }
 
-/// What kubelet 1.36.2 sent for such a pod: one `mount`, as the last of the two says it.
+/// As kubelet 1.36.2 was seen to do it: one `mount`, as the last of the two says it.
 #[test]
 fn a_claim_that_a_pod_names_twice_is_one_volume_as_the_last_entry_says() {
     let pod = |first: &str, second: &str| {
@@ -139,7 +172,8 @@ fn a_claim_that_a_pod_names_twice_is_one_volume_as_the_last_entry_says() {
         let all = volumes(&pod(first, second));
         let twice: Vec<_> =
             all.iter().filter(|volume| volume.options.pod.name.as_deref() == Some("twice")).collect();
-        let calls: Vec<_> = twice.iter().map(|volume| words(&volume.mount_call().unwrap()).join(" ")).collect();
+        let calls: Vec<_> =
+            twice.iter().map(|volume| words(&volume.mount_call().unwrap()).join(" ")).collect();
         let expected = format!(
             "mount {ROOT}/pods/548adf89-2749-4090-9c02-7bb657887544/volumes/example~att/flexpv \
              {{\"kubernetes.io/fsType\":\"ext4\",\"kubernetes.io/pod.name\":\"twice\",\
