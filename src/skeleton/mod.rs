@@ -128,7 +128,8 @@ fn carry_out(
     // The worker has a copy of all this memory, and ends without tidying it up.
     let call = RefCell::new(call);
     let work = || {
-        let reply = work(personality, &call.borrow(), Deadline::after(allowed));
+        let deadline = Deadline::after(allowed).sooner(supervise::margin(verb, allowed) * 2);
+        let reply = work(personality, &call.borrow(), deadline);
         call.borrow_mut().forget_secrets();
         reply
     };

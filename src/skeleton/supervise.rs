@@ -24,7 +24,23 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How long cleaning up after a killed worker may take.
 const CLEAN_UP: Duration = Duration::from_secs(2);
 
-/// Runs `work` in a fork and brings back its reply, or one of our own within `allowed` and a grace. `driver`
+/// How much sooner than `allowed` a call's worker must end, and once more its supervisor's patience with it: an unmount
+/// has nothing to undo, and what frees a target without its worker is answered in time as well.
+pub(super) fn margin(verb: Verb, allowed: Duration) -> Duration {
+    match verb {
+        Verb::Unmount | Verb::UnmountDevice => (CLEAN_UP * 2).min(allowed / 8),
+        _ => Duration::ZERO,
+    }
+}
+
+fn patience(verb: Verb, allowed: Duration) -> Duration {
+    match margin(verb, allowed) {
+        Duration::ZERO => allowed.saturating_add(GRACE),
+        margin => allowed.saturating_sub(margin),
+    }
+}
+
+/// Runs `work` in a fork and brings back its reply, or one of our own: of an unmount within `allowed`, else with a grace. `driver`
 /// and `directory` (`vendor~driver`) are the driver's names; `storage` is what is waited for, if that is known. The call
 /// is not borrowed while `work` is done: that may forget what is secret of it.
 pub(super) fn supervise(
@@ -35,7 +51,8 @@ pub(super) fn supervise(
     work: impl FnOnce() -> Reply,
 ) -> Reply {
     let before = target(&call.borrow()).and_then(executor::mount_at);
-    let ended = run(work, allowed.saturating_add(GRACE));
+    let verb = call.borrow().verb();
+    let ended = run(work, patience(verb, allowed));
     let call = &*call.borrow();
     let (failure, worker) = match ended {
         Ok(Ended::Replied(line)) => match Reply::from_line(&line) {
@@ -120,6 +137,30 @@ mod tests {
     use super::*;
     use crate::sys::namespace;
     use std::ffi::OsString;
+
+    #[test]
+    fn an_unmount_is_answered_within_its_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pods/1/volumes/example~nfs/v").into_os_string();
+        let call = Call::parse(Verb::Unmount, &[path]).unwrap();
+        let (allowed, start) = (Duration::from_secs(4), std::time::Instant::now());
+        let hangs = || std::thread::sleep(Duration::from_mins(1));
+        let names = ("nfs", Some("example~nfs"));
+        let reply = supervise(
+            &RefCell::new(call),
+            names,
+            allowed,
+            || None,
+            || {
+                hangs();
+                Reply::success()
+            },
+        );
+        assert!(matches!(reply, Reply::Success(_)), "{reply:?}");
+        assert!(start.elapsed() <= allowed, "{:?}", start.elapsed());
+        assert_eq!(patience(Verb::Unmount, Duration::from_mins(1)), Duration::from_secs(56));
+        assert_eq!(patience(Verb::Mount, Duration::from_secs(110)), Duration::from_mins(2));
+    }
 
     /// In a thread of its own, because the namespace is the thread's.
     #[test]

@@ -23,6 +23,12 @@ impl Deadline {
         Self { heeds_signals: false, ..Self::after(allowed) }
     }
 
+    /// The same, but it ends so much sooner: for who leaves some of it to others.
+    #[must_use]
+    pub fn sooner(self, by: Duration) -> Self {
+        Self { end: self.end.map(|end| end.checked_sub(by).unwrap_or(end)), ..self }
+    }
+
     /// What is left; zero once it passed.
     pub fn remaining(&self) -> Duration {
         self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()))
