@@ -144,6 +144,16 @@ impl<'a> Node<'a> {
         is_volume_of(self.driver, self.directory, target)
     }
 
+    /// What a mount asks first: what nobody could unmount here is not mounted here.
+    fn refuse_another_s(&self, target: &TargetPath) -> Result<()> {
+        match VolumeDir::of(target).driver {
+            Some(driver) if !self.is_ours(target) => Err(denied(format!(
+                "{target} is a volume of {driver}, not of this driver: name a directory of this driver's, or an empty one elsewhere"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// What an unmount asks first.
     pub(super) fn refuse_foreign(&self, target: &TargetPath) -> Result<()> {
         if self.is_ours(target) {
@@ -326,6 +336,7 @@ impl World for Node<'_> {
         match goal {
             Goal::Performed => Ok(Standing::Open),
             Goal::Mounted { target, view } => {
+                self.refuse_another_s(target)?;
                 match Place::open(target)?.map(|place| place.look()).transpose()? {
                     Some(Look::Mount(mounted)) => self.compare(target, mounted, view),
                     Some(Look::Dead(errno)) => {

@@ -85,3 +85,33 @@ fn a_record_is_of_one_driver_and_one_mount() {
         assert_eq!(mounts(), 0);
     });
 }
+
+/// One rule for both verbs: another driver's directory is nobody else's, and an empty one elsewhere is an admin's to name.
+#[test]
+fn what_cannot_be_unmounted_is_not_mounted() {
+    isolated("foreign::what_cannot_be_unmounted_is_not_mounted", |node| {
+        let other = Path::new("/run/k/pods/1/volumes/other~share/v");
+        let staged = Path::new("/run/k/plugins/kubernetes.io/flexvolume/other/share/mounts/v");
+        sh(&format!("mkdir -p /run/x /run/src {} {}", other.display(), staged.display()));
+        let (memory, source) = (json!({"size": "1Mi"}), json!({"source": "/run/srv"}));
+        for (driver, options) in [("tmpfs", &memory), ("bind", &source)] {
+            for target in [other, staged] {
+                node.mount(driver, target, options).failure(&["other~share", "not of this driver"]);
+                assert!(mounts_at(target).is_empty());
+                sh(&format!("mount -t tmpfs theirs {}", target.display()));
+                node.mount(driver, target, options).failure(&["other~share"]);
+                node.unmount(driver, target).failure(&["not a volume of this driver"]);
+                sh(&format!("umount {}", target.display()));
+            }
+            node.mount(driver, Path::new("/run/x"), options).success();
+            node.unmount(driver, Path::new("/run/x")).success();
+        }
+        for target in [other, Path::new("/run/x")] {
+            for verb in ["mount", "unmount"] {
+                let (text, status) = admin(&["tmpfs", verb, target.to_str().unwrap()]);
+                assert_eq!(status, Some(0), "{verb} {}: {text}", target.display());
+            }
+            assert!(mounts_at(target).is_empty());
+        }
+    });
+}
