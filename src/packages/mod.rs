@@ -69,7 +69,10 @@ const PACKAGES: &[Package] = &[
     same(&["bindfs"], "bindfs"),
     same(&["gocryptfs"], "gocryptfs"),
     same(&["squashfuse"], "squashfuse"),
-    package(&["qemu-storage-daemon"], ["qemu-system-common", "qemu-img", "qemu-tools", "", ""]),
+    package(
+        &["qemu-storage-daemon"],
+        ["qemu-utils (up to Debian 12 qemu-system-common)", "qemu-img", "qemu-tools", "", ""],
+    ),
     package(&["qemu-img", "qemu-nbd"], ["qemu-utils", "qemu-img", "qemu-tools", "qemu-img", "qemu-img"]),
     package(&["nbd-client"], ["nbd-client", "nbd", "nbd", "nbd-client", "nbd"]),
     same(&["cryptsetup"], "cryptsetup"),
@@ -199,6 +202,7 @@ mod tests {
                 "transactional-update pkg install btrfsprogs, and restart the node",
             ),
             ("debian", "mfsmount", "install lizardfs-client (up to Debian 11 and Ubuntu 22.04)"),
+            ("debian", "qemu-storage-daemon", "install qemu-utils (up to Debian 12 qemu-system-common)"),
             ("debian", "frobnicate", ""),
         ] {
             assert_eq!(on(id, program), expected, "{id} {program}");

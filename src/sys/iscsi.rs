@@ -245,6 +245,7 @@ fn begins(path: &Path, with: &str) -> bool {
 const NO_SESSION: i32 = 2;
 const TIMEOUT: i32 = 8;
 const EXISTS: i32 = 15;
+const REFUSED: i32 = 19;
 const NO_DAEMON: i32 = 20;
 const NO_OBJECTS: i32 = 21;
 const UNAUTHORIZED: i32 = 24;
@@ -261,6 +262,10 @@ fn explained(outcome: &Outcome) -> Failure {
         }
         Some(UNAUTHORIZED) => {
             let text = "the target refuses this node: correct the Secret's name and password, or let the target's list of initiators have the node's name";
+            Failure::new(Code::Denied, text)
+        }
+        Some(REFUSED) => {
+            let text = "the login ended: the target refuses it, or has not proved who it is: correct username_in and password_in of the Secret, or leave them out for a target that proves nothing";
             Failure::new(Code::Denied, text)
         }
         Some(TIMEOUT) => {

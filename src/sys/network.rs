@@ -22,8 +22,17 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The largest datagram that a nameserver sends to who asked for no more.
 const DATAGRAM: usize = 512;
 
-/// The addresses of a name, or the address that it is; not without one.
+/// The addresses of a name, or the address that it is; not without one. For a driver with an option nameserver.
 pub fn addresses(name: &str, nameserver: Option<IpAddr>, deadline: &Deadline) -> Result<Vec<IpAddr>> {
+    found(name, nameserver, hint(nameserver), deadline)
+}
+
+/// The same for a driver without.
+pub fn addresses_here(name: &str, deadline: &Deadline) -> Result<Vec<IpAddr>> {
+    found(name, None, "", deadline)
+}
+
+fn found(name: &str, nameserver: Option<IpAddr>, hint: &str, deadline: &Deadline) -> Result<Vec<IpAddr>> {
     deadline.check(&format!("about to look up {name}"))?;
     if let Ok(address) = name.trim_start_matches('[').trim_end_matches(']').parse() {
         return Ok(vec![address]);
@@ -34,7 +43,7 @@ pub fn addresses(name: &str, nameserver: Option<IpAddr>, deadline: &Deadline) ->
     };
     let whom = nameserver.map_or_else(|| "the node's resolver".to_owned(), |server| server.to_string());
     match found.as_slice() {
-        [] => Err(unknown(format!("{whom} knows no address of it: check the name{}", hint(nameserver)))),
+        [] => Err(unknown(format!("{whom} knows no address of it: check the name{hint}"))),
         _ => Ok(found),
     }
 }
@@ -196,6 +205,8 @@ mod tests {
         assert!(addresses("localhost", None, &deadline()).unwrap().iter().all(IpAddr::is_loopback));
         let error = addresses("no-such-host.invalid", None, &deadline()).unwrap_err().to_string();
         assert!(error.contains("knows no address") && error.contains("option nameserver"), "{error}");
+        let error = addresses_here("no-such-host.invalid", &deadline()).unwrap_err().to_string();
+        assert!(error.ends_with("check the name"), "no option that there is not: {error}");
     }
 
     #[test]

@@ -12,6 +12,17 @@ use crate::sys::window::Window;
 use anyhow::{Result, bail};
 use std::os::fd::AsFd;
 
+/// Why a device without a layer gets none.
+fn no_layer(what: Option<&str>) -> String {
+    match what {
+        Some(what) => format!(
+            "the device holds {what}, which encryption would destroy: mount it without option luks, or name an empty device"
+        ),
+        None => "the device holds nothing that is encrypted: set option format to ifBlank and mount it read-write once"
+            .to_owned(),
+    }
+}
+
 impl Node<'_> {
     pub(super) fn decrypt(&mut self, encryption: &Encryption) -> Result<()> {
         let Some(Device::Store(below)) = self.disk.device.take() else { bail!(no_store()) };
@@ -45,11 +56,7 @@ impl Node<'_> {
                 self.encrypt(id, below, encryption)?;
             }
             found => {
-                let what = found.map_or("nothing that is encrypted", Signature::describe);
-                let text = format!(
-                    "the device holds {what}: for LUKS give it option format: ifBlank, or mount it without option luks"
-                );
-                bail!(Failure::new(Code::Conflict, text));
+                bail!(Failure::new(Code::Conflict, no_layer(found.map(Signature::describe))));
             }
         }
         luks::open(below.path(), id, &encryption.passphrase, below.read_only, &self.deadline)
@@ -81,5 +88,17 @@ impl Node<'_> {
             attached.fresh = false;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_no_reason_to_format() {
+        let text = no_layer(Some("ext4"));
+        assert!(text.contains("holds ext4") && !text.contains("ifBlank"), "{text}");
+        assert!(no_layer(None).contains("ifBlank"));
     }
 }

@@ -145,7 +145,7 @@ impl Iscsi {
     /// Of several addresses the first that answers.
     fn reach(&self, portal: &Portal, deadline: &Deadline) -> Result<SocketAddr> {
         let mut last = None;
-        for address in network::addresses(&portal.server, None, deadline)? {
+        for address in network::addresses_here(&portal.server, deadline)? {
             deadline.check("about to connect to the target")?;
             let address = SocketAddr::new(address, portal.port);
             let patience = Duration::from_secs(self.patience.into()).min(deadline.remaining());

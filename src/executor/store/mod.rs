@@ -352,8 +352,8 @@ pub(super) fn sweep(target: &TargetPath, deadline: &Deadline) -> Result<()> {
         let id = holding.id();
         let _lock = id.lock(deadline)?;
         if let Some(holding) = Holding::read(&id) {
-            let at = Site { id: &id, deadline };
-            let_go(&at, holding, target).with_context(|| format!("take {} away", id.as_str()))?;
+            let (at, store) = (Site { id: &id, deadline }, holding.store.to_string());
+            let_go(&at, holding, target).with_context(|| format!("take {store} away"))?;
         }
     }
     holding::tidy();

@@ -68,7 +68,7 @@ says "guest: iscsi: both have proved who they are" 'alice bob' sh -c 'cat /sys/c
 printf '%s' "$TARGET_PASSWORD" >/srv/iscsi/password
 says "guest: iscsi: its password is nowhere" '' sh -c 'grep -rlFf /srv/iscsi/password /run/flexvol /etc/iscsi /var/lib/iscsi /proc/[0-9]*/cmdline /proc/mounts 2>/dev/null'
 says "guest: iscsi: it is let go" "$ok" tear_down chap iscsi
-says "guest: iscsi: one that has another password is none" '*"Failure"*' \
+says "guest: iscsi: one that has another password is none" '*"Failure"*username_in*' \
     set_up chap iscsi "$mutual,$their_user,$(secret node.session.auth.password_in another-password)"
 says "guest: iscsi: one that cannot prove itself" '*"Failure"*' \
     set_up chap iscsi "$chap,$user,$password,$their_user,$(secret node.session.auth.password_in "$TARGET_PASSWORD")"
