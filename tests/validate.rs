@@ -109,7 +109,7 @@ fn the_line_is_that_of_the_key() {
     for (file, found) in [
         (
             "unknown-option.yaml",
-            &[("sise", 13), ("Mode", 14), ("server", 15), ("password", 16), ("sevrer", 21)][..],
+            &[("sise", 14), ("Mode", 15), ("server", 16), ("password", 17), ("sevrer", 22)][..],
         ),
         ("option-type.yaml", &[("size", 9), ("mode", 10), ("noswap", 11), ("mountOptions", 13)]),
         ("mount-options.yaml", &[("mountOptions", 6), ("mountOptions", 15)]),
@@ -144,13 +144,16 @@ fn what_is_good_has_a_plan_and_nothing_else() {
 const PEERS: [(&str, &str); 2] =
     [("peers.yaml", include_str!("data/peers.yaml")), ("profiles.yaml", include_str!("data/profiles.yaml"))];
 
-/// Other tests make plans of these volumes, of which users have many; what a driver refuses is told there.
+/// Other tests make plans of these volumes, of which users have many; what a driver refuses is told there. Those that are
+/// attached are inline in their documentation, which kubelets of today do not stand.
 #[test]
 fn volumes_that_work_elsewhere_are_no_errors() {
     let mut plans = 0;
     for (name, text) in PEERS {
         let report = report(name, text);
-        let wrong = |finding: &&Finding| finding.severity == Severity::Error && finding.rule != "plan";
+        let wrong = |finding: &&Finding| {
+            finding.severity == Severity::Error && !["plan", "inline-attached"].contains(&finding.rule)
+        };
         assert_eq!(report.findings.iter().find(wrong), None);
         plans += report.plans.len();
         for secret in ["p,a\"s's", "hunter2"] {

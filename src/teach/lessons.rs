@@ -97,6 +97,13 @@ const FIRST: &[Lesson] = &[
         next: "kubectl get pods --all-namespaces -o wide",
     },
     Lesson {
+        id: "inline-attached",
+        sign: Kubelet(&["recovered from panic…nil pointer dereference"]),
+        cause: "kubelet panicked on a PersistentVolume that is not there: an inline volume of a driver that attaches, where another pod of the node has one of the same name (its check for ReadWriteOncePod in MountVolume, since 1.27); the pod hangs without an Event",
+        mend: "make it a PersistentVolume with a claim, or let the driver not attach (of flexvol's, attach: false in its side file)",
+        next: VALIDATE,
+    },
+    Lesson {
         id: "not-attached",
         sign: Kubelet(&[
             "volume not attached according to node status",

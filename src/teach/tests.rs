@@ -20,6 +20,10 @@ const TEXTS: &[(&str, &str)] = &[
     ),
     ("MountVolume.SetUp failed for volume \"v\" : unexpected end of JSON input", "no-output"),
     (
+        r#"E1122 03:11:27.004417    1207 nestedpendingoperations.go:348] Operation for "{volumeName:flexvolume-example/qcow2/data podName: nodeName:}" failed. No retries permitted until 2026-11-22 03:11:27.504379 +0000 UTC m=+91.7 (durationBeforeRetry 500ms). Error: recovered from panic "runtime error: invalid memory address or nil pointer dereference". (err=<nil>) Call stack:"#,
+        "inline-attached",
+    ),
+    (
         r#"driver call failed: executable: /p/fstab~cifs/cifs, args: [mount /t {"kubernetes.io/secret/password":"aHVudGVyMg=="}], error: executable file not found in $PATH, output: """#,
         "no-executable",
     ),

@@ -72,7 +72,7 @@ rules! {
     VOLUME_MODE = "volume-mode", Error, "no volumeMode: Block, which FlexVolume does not have";
     CAPACITY = "capacity", Error, "a PersistentVolume says how large it is";
     ACCESS_MODES = "access-modes", Error, "a PersistentVolume has access modes, and no others than there are";
-    SAME_NAME = "same-name", Error, "volumes of a driver that attaches have different names";
+    INLINE_ATTACHED = "inline-attached", Error, "volumes of a driver that attaches are PersistentVolumes";
     VOLUME_MOUNT = "volume-mount", Error, "what a container mounts is a volume of its pod";
     CLAIM_MISSING = "claim-missing", Warning, "the claim that a pod names is in the files, if any claim is";
     BINDING = "binding", Warning, "a claim that names a volume can be bound to it";

@@ -88,7 +88,6 @@ pub fn validate(sources: &[Source<'_>], installed: &Installed) -> Report {
     for (flex, sound) in flexes.iter().zip(sound) {
         plans.extend(check_used(flex, sound, &objects, &used, installed, &mut findings));
     }
-    pods::check_collisions(&flexes, installed, &mut findings);
     pods::check_claims(&objects, &mut findings);
     check_bindings(&cluster, &objects, &mut findings);
     if let (true, Some(first)) = (flexes.is_empty() && findings.errors() == 0, sources.first()) {

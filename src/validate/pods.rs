@@ -1,6 +1,6 @@
 //! Names, and what volumes of different pods mean to each other.
 
-use super::finding::{CLAIM_MISSING, Findings, NAME, SAME_NAME, VOLUME_MOUNT};
+use super::finding::{CLAIM_MISSING, Findings, NAME, VOLUME_MOUNT};
 use super::flex::{Flex, Owner};
 use super::installed::Installed;
 use super::node::Node;
@@ -106,32 +106,4 @@ fn missing(key: &Key, claims: &[&Key]) -> String {
     let here = claims.iter().copied().filter(|claim| claim.0 == key.0);
     let otherwise = "add its file, and its volume is checked too";
     in_no_file("PersistentVolumeClaim", key, claims.iter().copied(), here, otherwise)
-}
-
-/// With `attach: true`, kubelet knows a volume by driver and name alone.
-pub(super) fn check_collisions(all: &[Flex<'_>], installed: &Installed, findings: &mut Findings) {
-    let mut seen: BTreeMap<(String, &str), &Flex<'_>> = BTreeMap::new();
-    for flex in all {
-        let Some(known) = flex.known(installed) else { continue };
-        let (Some(driver), true) = (&flex.driver, known.capabilities().attach) else {
-            continue;
-        };
-        let Some(first) = seen.insert((driver.to_string(), flex.name), flex) else { continue };
-        if first.owner == Owner::Volume && flex.owner == Owner::Volume {
-            continue;
-        }
-        let same = first.node.value() == flex.node.value();
-        let (object, name) = (flex.object, flex.name);
-        let why = format!(
-            "{driver} attaches, so kubelet knows a volume of a node by its name, and {:?} is also one of {}",
-            name,
-            first.object.title()
-        );
-        if same {
-            let text = format!("{why}: they are one and the same to it: rename one if they are not");
-            findings.suspect(object, flex.node, SAME_NAME, text);
-        } else {
-            findings.add(object, flex.node, SAME_NAME, format!("{why}, with other options: rename one"));
-        }
-    }
 }

@@ -1,6 +1,8 @@
 //! What a `PersistentVolume` says around its `flexVolume`.
 
-use super::finding::{ACCESS_MODES, CAPACITY, Findings, MOUNT_OPTIONS, READ_ONLY, VOLUME_MODE};
+use super::finding::{
+    ACCESS_MODES, CAPACITY, Findings, INLINE_ATTACHED, MOUNT_OPTIONS, READ_ONLY, VOLUME_MODE,
+};
 use super::flex::{Flex, Owner};
 use super::installed::Known;
 use crate::kubelet::{Used, rules};
@@ -8,12 +10,27 @@ use crate::protocol::Access;
 use serde_json::Value;
 
 impl Flex<'_> {
-    /// For a PV; an inline volume has none of it.
+    /// For a PV, and for an inline volume that should be one.
     pub(super) fn check_volume(&self, known: Option<&Known>, used: &[&Used], findings: &mut Findings) {
         if self.owner == Owner::Volume {
             self.check_mount_options(findings);
             self.check_sizes(known, findings);
             self.check_access(used, findings);
+        } else {
+            self.check_inline(known, findings);
+        }
+    }
+
+    /// With `attach: true`, kubelet knows an inline volume by driver and name alone (`GetUniqueVolumeNameFromSpec`), and
+    /// takes it for a PV when a second pod of the node has one of that name (`GenerateMountVolumeFunc`).
+    fn check_inline(&self, known: Option<&Known>, findings: &mut Findings) {
+        if let (Some(driver), true) = (&self.driver, known.is_some_and(|known| known.capabilities().attach)) {
+            let text = format!(
+                "{driver} attaches, and kubelet knows an attached inline volume by its name alone: a second pod of the \
+                 node with a volume {:?} gets the first one's or makes kubelet panic: use a PersistentVolume and its claim",
+                self.name
+            );
+            findings.add(self.object, self.node, INLINE_ATTACHED, text);
         }
     }
 
