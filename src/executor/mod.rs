@@ -16,12 +16,13 @@ mod layers;
 pub mod leftovers;
 mod network;
 pub mod node;
+mod ownership;
 pub mod record;
 mod run;
 mod store;
 mod unmount;
 
-pub use node::is_volume_of;
+pub use ownership::is_volume_of;
 pub use unmount::{Left, Worker, clean_up, mount_at};
 
 use crate::driver;
