@@ -24,11 +24,15 @@ chap="\"targetPortal\":\"iscsi.test:3260\",\"iqn\":\"$IQN_CHAP\",\"chapAuthSessi
 user=$(secret node.session.auth.username alice)
 password=$(secret node.session.auth.password "$CHAP_PASSWORD")
 LIMIT=60 says "guest: LIO serves" '' quietly once start_iscsi
-says "guest: iscsi: without iscsid" '*"Failure"*systemctl enable --now iscsid*' stage iscsi "$web"
+says "guest: iscsi: without iscsid" '*"Failure"*systemctl enable --now iscsid*' set_up one iscsi "$web"
 iscsid
+says "guest: iscsi: with the capabilities of SECURITY.md" '' least shared iscsi "$web"
+pods_life "guest: iscsi by pods" iscsi "$web" iscsis
+says "guest: iscsi by pods: killed anywhere" '' killed shared iscsi "$web" iscsis 0.5
+changed_life "guest: iscsi changed" iscsi "$web" iscsis
+# From here on it attaches.
 device_life "guest: iscsi" iscsi "$web" iscsis
-says "guest: iscsi: with the capabilities of SECURITY.md" '' least staged iscsi "$web"
-says "guest: iscsi: killed anywhere" '' killed iscsi "$web" iscsis 0.1 0.5 1.2
+says "guest: iscsi: killed anywhere" '' killed staged iscsi "$web" iscsis 0.1 0.5 1.2
 says "guest: iscsi: no record" '' records
 
 says "guest: iscsi: staged to grow" "$ok" stage iscsi "$web"

@@ -34,7 +34,7 @@ done
 says "guest: luks: nothing is left" '' active
 says "guest: luks: it is a luks volume" '*LUKS*' sh -c 'export DM_DISABLE_UDEV=1; lvm lvchange -ay data/sealed; head -c 4 /dev/data/sealed; lvm lvchange -an data/sealed'
 says "guest: luks: not without the passphrase" '*needs a Secret with key*passphrase*' set_up one lvm "$sealed"
-says "guest: luks: not unencrypted" '*holds a luks volume*' stage lvm "$(volume sealed)"
+says "guest: luks: not unencrypted" '*holds a luks volume*' set_up one lvm "$(volume sealed)"
 says "guest: luks: nothing is left of that" '' active
 says "guest: luks: read-only alone" "$ok" set_up ro lvm "$opened"',"kubernetes.io/readwrite":"ro"'
 says "guest: luks: the data is still there" "of luks" in_volume ro lvm cat data

@@ -5,11 +5,17 @@ chapter "lvm"
 LIMIT=60 says "guest: lvm: a group" '' quietly once start_lvm
 install_driver lvm '{}'
 linear="$(volume web-1),\"size\":\"100Mi\""
-LIMIT=120 says "guest: lvm: with the capabilities of SECURITY.md" '' least staged lvm "$linear"
+LIMIT=120 says "guest: lvm: with the capabilities of SECURITY.md" '' least shared lvm "$linear"
+pods_life "guest: lvm by pods" lvm "$linear" active
+says "guest: lvm by pods: no tag is left" '' says_of lv_tags web-1
+LIMIT=120 says "guest: lvm by pods: killed in between" '' killed shared lvm "$(volume NEW),\"size\":\"20Mi\"" active 1
+changed_life "guest: lvm changed" lvm "$linear" active
+says "guest: lvm changed: no tag is left" '' says_of lv_tags web-1
+# From here on it attaches.
 device_life "guest: lvm linear" lvm "$linear" active
 says "guest: lvm linear: no tag is left" '' says_of lv_tags web-1
 says "guest: lvm linear: it has the size" 100.00m says_of lv_size web-1
-LIMIT=120 says "guest: lvm: killed in between" '' killed lvm "$(volume NEW),\"size\":\"20Mi\"" active 1 2
+LIMIT=120 says "guest: lvm: killed in between" '' killed staged lvm "$(volume NEW),\"size\":\"20Mi\"" active 1 2
 
 # Made in part by a call that was killed: what is on it is nobody's.
 half_made() {
@@ -83,4 +89,4 @@ says "guest: lvm: no such pool" '*Pool nosuch not found*correct option thinPool*
 says "guest: lvm: too large" '*insufficient free space*vgextend*' stage lvm "$(volume a),\"size\":\"1Ti\""
 says "guest: lvm: a pool is no volume" '*data/pool is a pool*' stage lvm "$(volume pool)"
 says "guest: lvm: nothing of a failure is left" '' active
-says "guest: lvm: and no volume" 'after-1 after-2 half pool raw thin-1 web-1 ' sh -c 'DM_DISABLE_UDEV=1 lvm lvs --noheadings -o lv_name data | tr -d " " | tr "\n" " "'
+says "guest: lvm: and no volume" 'half pool raw shared-after-1 staged-after-1 staged-after-2 thin-1 web-1 ' sh -c 'DM_DISABLE_UDEV=1 lvm lvs --noheadings -o lv_name data | tr -d " " | tr "\n" " "'

@@ -6,7 +6,7 @@ LIMIT=60 says "guest: multipath: LIO serves" '' quietly once start_iscsi
 name_server way-1.test 127.0.7.11
 name_server way-2.test 127.0.7.12
 vendor=hasty
-install_driver iscsi '{"deadlines":{"unmount":15}}'
+install_driver iscsi '{"attach":true,"deadlines":{"unmount":15}}'
 
 start_multipath() {
     modprobe -a dm_multipath dm_service_time

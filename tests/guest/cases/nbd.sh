@@ -8,13 +8,25 @@ drop_server nbd-dead.test
 install_driver nbd '{"policy":{"imageRoots":["/tmp/images"]}}'
 
 web='"server":"nbd.test","export":"web","connectTimeout":"1","timeout":"3"'
-says "guest: nbd: without the module" '*"Failure"*modprobe nbd*' stage nbd '"file":"a.img","imageFormat":"raw","size":"16Mi"'
+says "guest: nbd: without the module" '*"Failure"*modprobe nbd*' set_up one nbd '"file":"a.img","imageFormat":"raw","size":"16Mi"'
 modprobe nbd nbds_max=2
 says "guest: nbd-server serves" '' quietly once start_nbd
+says "guest: nbd: with the capabilities of SECURITY.md" '' least shared nbd "$web"
+pods_life "guest: nbd by pods: a server" nbd "$web" nbds
+pods_life "guest: nbd by pods: a qcow2 image" nbd '"file":"b/p.qcow2","size":"16Mi"' nbds
+says "guest: nbd by pods: killed anywhere" '' killed shared nbd '"file":"NEW.qcow2","size":"16Mi"' nbds 0.05 0.7
+says "guest: nbd by pods: to be dropped" "$ok" set_up one nbd "$web"
+says "guest: nbd by pods: dropped: written" '' in_volume one nbd write data3 x
+drop_server nbd.test
+LIMIT=30 says "guest: nbd by pods: dropped: the pod leaves" "$ok" in_the_end tear_down one nbd
+says "guest: nbd by pods: dropped: nothing is left" '' nbds
+heal_server nbd.test
+says "guest: nbd by pods: healed: the old connection has nothing to say" '' sh -c 'while grep " [0-9A-F]*:2A39 04 " /proc/net/tcp; do sleep 0.2; done'
+changed_life "guest: nbd changed" nbd "$web" nbds
+# From here on it attaches.
 device_life "guest: nbd: a server" nbd "$web" nbds
-says "guest: nbd: with the capabilities of SECURITY.md" '' least staged nbd "$web"
 device_life "guest: nbd: a qcow2 image" nbd '"file":"b/a.qcow2","size":"16Mi"' nbds
-says "guest: nbd: killed anywhere" '' killed nbd '"file":"NEW.qcow2","size":"16Mi"' nbds 0.05 0.3 0.7
+says "guest: nbd: killed anywhere" '' killed staged nbd '"file":"NEW.qcow2","size":"16Mi"' nbds 0.05 0.3 0.7
 
 for options in '"file":"c.img","imageFormat":"raw"' '"file":"c.qcow2"'; do
     says "guest: nbd: staged to grow" "$ok" stage nbd "$options"',"size":"16Mi"'

@@ -35,6 +35,10 @@ says "guest: rbd-nbd: unmount after a look" "$ok" tear_down one rbd
 canary "guest: rbd-nbd" rbd "$(by_daemon journaled)" "$(by_daemon none)" key "$ceph_key"
 
 by_file="$(by_daemon journaled)"',"keyring":"/etc/ceph/user.keyring","exclusive":"false"'
+plain_by_file="$(by_daemon plain)"',"keyring":"/etc/ceph/user.keyring","exclusive":"false"'
+pods_life "guest: rbd-nbd by pods" rbd "$plain_by_file" mapped
+changed_life "guest: rbd-nbd changed" rbd "$plain_by_file" mapped
+# From here on it attaches.
 says "guest: rbd-nbd: staged: mountdevice" "$ok" stage rbd "$by_file"
 says "guest: rbd-nbd: staged: a pod" "$ok" set_up one rbd "$by_file"
 says "guest: rbd-nbd: staged: it reads" 'of guest: rbd-nbd' in_volume one rbd cat data
@@ -44,6 +48,7 @@ says "guest: rbd-nbd: staged: unmount" "$ok" tear_down one rbd
 says "guest: rbd-nbd: staged: the device is there" '*rbd-nbd*' mapped
 says "guest: rbd-nbd: staged: unmountdevice" "$ok" unstage rbd
 says "guest: rbd-nbd: staged: nothing is left" '' mapped
+attaches rbd false
 
 says "guest: rbd-nbd: a snapshot is made" 'done' ask_ceph snap journaled monday
 monday="$(by_daemon journaled)"',"snapshot":"monday","kubernetes.io/readwrite":"ro"'",$ceph_secret"

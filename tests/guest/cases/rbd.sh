@@ -23,6 +23,10 @@ canary "guest: rbd" rbd "$(image plain)" "$(image none)" key "$ceph_key"
 says "guest: rbd: with the capabilities of SECURITY.md" '' least shared rbd "$(image plain),$ceph_secret"
 
 by_file=$(image claimed)',"keyring":"/etc/ceph/user.keyring"'
+plain_by_file="$(image plain)"',"keyring":"/etc/ceph/user.keyring"'
+pods_life "guest: rbd by pods" rbd "$plain_by_file" mapped
+changed_life "guest: rbd changed" rbd "$plain_by_file" mapped
+# From here on it attaches.
 says "guest: rbd: staged: mountdevice" "$ok" stage rbd "$by_file"
 says "guest: rbd: staged: mountdevice again" "$ok" stage rbd "$by_file"
 says "guest: rbd: staged: a pod" "$ok" set_up one rbd "$by_file"
@@ -34,6 +38,7 @@ says "guest: rbd: staged: nothing is left" '' mapped
 says "guest: rbd: a keyring elsewhere" '*"Failure"*policy.keyringRoots*' stage rbd "$(image plain)"',"keyring":"/job/ceph/user.keyring"'
 says "guest: rbd: a keyring without the user" '*"Failure"*client.else*' \
     stage rbd "${by_file/'"user":"user"'/'"user":"else"'}"
+attaches rbd false
 
 says "guest: rbd: the second protocol" "$ok" \
     set_up one rbd "${by_ceph/6789/3300},\"msMode\":\"prefer-crc\",\"image\":\"claimed\",$ceph_secret"

@@ -45,11 +45,20 @@ check() {
         END { if (held < 2) print "only " held + 0 " cases hold" }' /tmp/checked
 }
 
+# both_hold DRIVER WORD...: one case of the guest each for a driver that does not attach, and for one that does.
+both_hold() {
+    local attach
+    for attach in false true; do
+        attaches "$1" "$attach"
+        as=", attach $attach" holds "$@"
+    done
+}
+
 # holds DRIVER WORD...: one case of the guest, and how many of the kit it was.
 holds() {
     local start=$EPOCHREALTIME
-    LIMIT=$CHECKED_SECONDS says "guest: flexvol check: $1" '' check "$@"
-    awk -v driver="$1" -v from="$start" -v to="$EPOCHREALTIME" '
+    LIMIT=$CHECKED_SECONDS says "guest: flexvol check: $1${as:-}" '' check "$@"
+    awk -v driver="$1${as:-}" -v from="$start" -v to="$EPOCHREALTIME" '
         /^ok .*# SKIP/ { skipped++; next }
         /^ok / { held++ }
         /^not ok / { failed++ }

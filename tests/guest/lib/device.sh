@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Volumes that kubelet attaches and has mounted once for the node. Sourced by tests/guest/test.
+# Volumes on block devices: those that kubelet attaches and has mounted once for the node, and those that each pod's
+# mount brings. Sourced by tests/guest/test.
 
 # staged DRIVER: where that is, for the only volume there is.
 staged() {
@@ -25,6 +26,13 @@ up() {
 }
 down() {
     if [[ $1 = shared ]]; then tear_down one "$2"; else unstage "$2"; fi
+}
+
+# attaches DRIVER true|false: from now on it does or does not; all else in its side file is as it was.
+attaches() {
+    local side=$PLUGINS/$vendor~$1/.flexvol.json rest
+    rest=$(sed -E 's/"attach":(true|false),?//; s/^\{//; s/\}$//' "$side")
+    printf '{"attach":%s%s}\n' "$2" "${rest:+,$rest}" >"$side"
 }
 
 # expand DRIVER OPTIONS DIRECTORY NEW OLD: kubelet's expandfs.
@@ -74,19 +82,82 @@ device_life() {
     says "$name: again nothing is left" '' "$left"
 }
 
-# killed DRIVER OPTIONS LEFT SECONDS...: mountdevice is killed after so long, each time on a device of its own, where OPTIONS say NEW; says
-# what did not go well.
+# pods_life NAME DRIVER OPTIONS LEFT: the same life where nothing is attached: the first pod's mount brings the device, the
+# last one's unmount takes it away.
+pods_life() {
+    local name=$1 driver=$2 options=$3 left=$4 pod
+    says "$name: a kubelet that has not heard of it stages nothing" "$ok" stage "$driver" "$options" || return
+    says "$name: nothing" '' mounted_types
+    says "$name: nothing is brought" '' "$left"
+    says "$name: a pod" "$ok" set_up one "$driver" "$options" || return
+    says "$name: once more" "$ok" set_up one "$driver" "$options"
+    says "$name: one mount" 1 grep -c "$(target one "$driver")" /proc/self/mountinfo
+    says "$name: write" '' in_volume one "$driver" write data "of $name"
+    says "$name: another pod" "$ok" set_up two "$driver" "$options"
+    says "$name: it shares it" "of $name" in_volume two "$driver" cat data
+    says "$name: on one device" 1 mounted_devices
+    says "$name: a read-only pod" "$ok" set_up ro "$driver" "$options"',"kubernetes.io/readwrite":"ro"'
+    says "$name: it cannot write" '*[Rr]ead-only file system*' in_volume ro "$driver" write data no
+    for pod in one two; do
+        says "$name: unmount $pod" "$ok" tear_down "$pod" "$driver"
+        says "$name: pod $pod is gone" '' remove_pod "$pod" "$driver"
+        says "$name: the last still reads" "of $name" in_volume ro "$driver" cat data
+    done
+    says "$name: unmount the last" "$ok" tear_down ro "$driver"
+    says "$name: and once more" "$ok" tear_down ro "$driver"
+    says "$name: nothing is mounted" '' mounted_types
+    says "$name: nothing is left" '' "$left"
+    says "$name: mounted again" "$ok" set_up one "$driver" "$options"
+    says "$name: the data is still there" "of $name" in_volume one "$driver" cat data
+    says "$name: unmounted again" "$ok" tear_down one "$driver"
+    says "$name: again nothing is left" '' "$left"
+}
+
+# changed_life NAME DRIVER OPTIONS LEFT: the driver attaches no more, and then it does again, while pods use the volume.
+changed_life() {
+    local name=$1 driver=$2 options=$3 left=$4 pod
+    attaches "$driver" true
+    says "$name: mounted for the node" "$ok" stage "$driver" "$options" || return
+    says "$name: a pod" "$ok" set_up one "$driver" "$options"
+    says "$name: write" '' in_volume one "$driver" write data "of $name"
+    attaches "$driver" false
+    says "$name: attached no more: another pod" "$ok" set_up two "$driver" "$options"
+    says "$name: attached no more: it shares it" "of $name" in_volume two "$driver" cat data
+    says "$name: attached no more: on one device" 1 mounted_devices
+    says "$name: attached no more: the first leaves" "$ok" tear_down one "$driver"
+    says "$name: attached no more: the other stays" "of $name" in_volume two "$driver" cat data
+    says "$name: attached no more: it leaves" "$ok" tear_down two "$driver"
+    says "$name: attached no more: nothing is mounted" '' mounted_types
+    says "$name: attached no more: nothing is left" '' "$left"
+    says "$name: attached no more: unmounted from the node all the same" "$ok" unstage "$driver"
+    says "$name: a pod that brings it" "$ok" set_up one "$driver" "$options"
+    attaches "$driver" true
+    says "$name: attached again: mounted for the node" "$ok" stage "$driver" "$options"
+    says "$name: attached again: another pod" "$ok" set_up two "$driver" "$options"
+    says "$name: attached again: it shares it" "of $name" in_volume two "$driver" cat data
+    says "$name: attached again: on one device" 1 mounted_devices
+    for pod in one two; do
+        says "$name: attached again: unmount $pod" "$ok" tear_down "$pod" "$driver"
+    done
+    says "$name: attached again: unmounted from the node" "$ok" unstage "$driver"
+    says "$name: attached again: nothing is mounted" '' mounted_types
+    says "$name: attached again: nothing is left" '' "$left"
+}
+
+# killed shared|staged DRIVER OPTIONS LEFT SECONDS...: the call that brings the device is killed after so long, each time on a device of
+# its own, where OPTIONS say NEW; says what did not go well.
 killed() {
-    local driver=$1 given=$2 left=$3 options seconds
-    shift 3
+    local how=$1 driver=$2 given=$3 left=$4 verb=mountdevice options seconds
+    shift 4
+    [[ $how = staged ]] || verb=mount
     for seconds in "$@"; do
-        options=${given/NEW/after-$seconds}
-        (stage "$driver" "$options" & wait) >/dev/null 2>&1 &
+        options=${given/NEW/$how-after-$seconds}
+        (up "$how" "$driver" "$options" & wait) >/dev/null 2>&1 &
         sleep "$seconds"
-        kill_call "$driver" mountdevice
+        kill_call "$driver" "$verb"
         wait
-        in_the_end stage "$driver" "$options" >/dev/null
-        in_the_end unstage "$driver" >/dev/null
+        in_the_end up "$how" "$driver" "$options" >/dev/null
+        in_the_end down "$how" "$driver" >/dev/null
         "$left"
     done
 }

@@ -68,6 +68,11 @@ mounted_types() {
     awk -v at="$KUBELET/" 'index($5, at) == 1 {for (i = 7; i < NF; i++) if ($i == "-") print $(i + 1)}' /proc/self/mountinfo
 }
 
+# How many file systems are mounted below kubelet's directory, however often each is.
+mounted_devices() {
+    awk -v at="$KUBELET/" 'index($5, at) == 1 {print $3}' /proc/self/mountinfo | sort -u | wc -l
+}
+
 secret() {
     printf '"kubernetes.io/secret/%s":"%s"' "$1" "$(printf %s "$2" | base64 -w0)"
 }

@@ -6,5 +6,5 @@ truncate -s 64M /srv/iscsi/web-disk0
 losetup -c "$(losetup -j /srv/iscsi/web-disk0 | cut -d: -f1)"
 install_driver iscsi '{}'
 iscsid
-holds iscsi --volume "$(small_pv iscsi "\"targetPortal\":\"127.0.0.1\",\"iqn\":\"$IQN\"")" "${SERVED[@]}"
+both_hold iscsi --volume "$(small_pv iscsi "\"targetPortal\":\"127.0.0.1\",\"iqn\":\"$IQN\"")" "${SERVED[@]}"
 pkill -x iscsid

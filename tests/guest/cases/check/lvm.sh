@@ -3,4 +3,4 @@
 chapter "flexvol check: lvm"
 LIMIT=60 says "guest: flexvol check: a group" '' quietly once start_lvm
 install_driver lvm '{}'
-holds lvm --options "{$(volume checked),\"size\":\"20Mi\"}" --make-nodes
+both_hold lvm --options "{$(volume checked),\"size\":\"20Mi\"}" --make-nodes

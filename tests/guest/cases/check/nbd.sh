@@ -5,4 +5,4 @@ modprobe nbd nbds_max=2
 says "guest: flexvol check: nbd-server serves" '' quietly once start_nbd
 truncate -s 64M /srv/nbd/web
 install_driver nbd '{}'
-holds nbd --volume "$(small_pv nbd '"server":"127.0.0.1","export":"web"')" "${SERVED[@]}"
+both_hold nbd --volume "$(small_pv nbd '"server":"127.0.0.1","export":"web"')" "${SERVED[@]}"

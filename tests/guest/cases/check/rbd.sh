@@ -23,4 +23,4 @@ spec:
     options: {monitors: "$CEPH:6789", user: user, image: claimed}
 YAML
 install_driver rbd '{}'
-holds rbd --volume /tmp/rbd.yaml "${SERVED[@]}" -t secrets::mount_table
+both_hold rbd --volume /tmp/rbd.yaml "${SERVED[@]}" -t secrets::mount_table

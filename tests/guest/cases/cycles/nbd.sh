@@ -3,4 +3,4 @@
 chapter "cycles: nbd"
 modprobe nbd nbds_max=2
 says "guest: cycles: nbd-server serves" '' quietly once start_nbd
-endurance staged nbd '"server":"127.0.0.1","export":"web"'
+endurance shared nbd '"server":"127.0.0.1","export":"web"'
