@@ -233,6 +233,34 @@ fn what_was_written_after_a_take_over_is_not_removed() {
     assert_eq!(node.listing(), [""; 0]);
 }
 
+/// kubelet unmounts no device of a driver that attaches no more, so what attaches goes on until an admin says otherwise.
+#[test]
+fn what_attaches_goes_on_attaching() {
+    let Some(node) = Node::new("life::what_attaches_goes_on_attaching") else { return };
+    let attaches = || node.init("v/qcow2").capabilities.unwrap().attach;
+    let side_file = || fs::read_to_string(node.plugins().join("v~qcow2/.flexvol.json")).unwrap();
+    node.file("plugins/v~qcow2/qcow2", &script("\"attach\":true"));
+    let taken = node.install(&["v/qcow2", "--take-over"]);
+    assert_eq!(taken.action(), "taken over");
+    assert!(taken.json["warnings"].to_string().contains("attaches volumes as before"), "{taken:?}");
+    assert!(attaches() && side_file().contains("\"attach\": true"), "{}", side_file());
+    // A side file in its place that says nothing of it, and one that does.
+    node.file_quietly("settings", r#"{"driver":"qcow2","policy":{"imageRoots":["/srv"]}}"#);
+    let settings = node.path("settings").display().to_string();
+    let replaced = node.install(&["v/qcow2", "--settings", &settings]);
+    assert!(replaced.status == 0 && attaches() && side_file().contains("/srv"), "{replaced:?}");
+    let told = node.install(&["v/qcow2", "--set", "attach=false"]);
+    assert!(told.status == 0 && !attaches(), "{told:?} {}", side_file());
+    assert!(!told.json["warnings"].to_string().contains("as before"), "{told:?}");
+    assert_eq!(node.install(&["v/qcow2"]).action(), "unchanged");
+    // What is new, or never attached, does not begin to.
+    node.file("plugins/w~qcow2/qcow2", &script("\"attach\":false"));
+    for words in [&["w/qcow2", "--take-over"][..], &["x/qcow2"]] {
+        assert_eq!(node.install(words).status, 0);
+        assert!(!node.init(words[0]).capabilities.unwrap().attach, "{words:?}");
+    }
+}
+
 #[test]
 fn who_owned_a_file_owns_it_after_a_roll_back() {
     let Some(node) = Node::new("life::who_owned_a_file_owns_it_after_a_roll_back") else { return };
