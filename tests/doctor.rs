@@ -325,6 +325,36 @@ fn what_was_left_behind_is_found_and_removed() {
     assert!(shown.is_err() || shown.is_ok_and(|name| name.trim() != image.to_str().unwrap()));
 }
 
+/// A driver that was rolled back, or an admin, unmounts what ours has mounted, and knows nothing of records.
+#[test]
+fn a_record_whose_volume_others_unmounted_is_found_and_forgotten() {
+    let Some(node) = Sick::new("a_record_whose_volume_others_unmounted_is_found_and_forgotten") else {
+        return;
+    };
+    node.site.driver("example~good", GOOD);
+    record::prepare().unwrap();
+    let remember = |name: &str, since: u64| {
+        let target = TargetPath::parse(node.target("example~good", name).as_os_str()).unwrap();
+        let text =
+            serde_json::json!({"driver": "tmpfs", "target": target.as_path(), "asked": "", "since": since});
+        let record: record::Record = serde_json::from_value(text).unwrap();
+        record.write().unwrap();
+        target
+    };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let (left, used, young) =
+        (remember("left", now - 3600), remember("used", now - 3600), remember("young", now));
+    mount(Some("x"), used.as_path(), Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+    let said = node.doctor(&["--check", "leftovers"]).out;
+    assert!(said.contains("record-left") && said.contains(&left.to_string()), "{said}");
+    assert!(!said.contains(&used.to_string()) && !said.contains(&young.to_string()), "{said}");
+    let done = node.doctor(&["--repair=now", "--check", "leftovers"]).good().out;
+    assert_eq!(done.matches("repaired").count(), 1, "{done}");
+    let known = |target: &TargetPath| record::Record::read(target).is_some();
+    assert_eq!((known(&left), known(&used), known(&young)), (false, true, true));
+    assert!(!node.has("record-left"));
+}
+
 /// Where the private files of a volume are: they have the name of its lock.
 fn home_of(target: &Path) -> PathBuf {
     let lock = record::lock_path(&TargetPath::parse(target.as_os_str()).unwrap());

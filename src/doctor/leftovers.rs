@@ -1,4 +1,4 @@
-//! What calls and installers have left that were killed: loop devices, credentials, hidden files.
+//! What calls and installers have left that were killed: loop devices, credentials, records, hidden files.
 
 use super::{Finding, Repair, Request};
 use crate::executor::leftovers;
@@ -21,6 +21,12 @@ pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
         let evidence = format!("the files, maybe credentials, of a volume that is no longer mounted: {name} below /run/flexvol/daemons");
         let mend = "remove them, and end who still serves nothing";
         Finding::warning("credentials-left", &evidence, mend).with(Repair::RemoveHome { name })
+    }));
+    findings.extend(mounts.iter().flat_map(|mounts| leftovers::records(mounts)).map(|target| {
+        let evidence = format!("nothing is mounted at {target}, but /run/flexvol has a record of it: another driver or somebody else unmounted it");
+        let mend = "forget it, and let go of what was there for it";
+        let target = target.as_path().to_owned();
+        Finding::warning("record-left", &evidence, mend).with(Repair::ForgetRecord { target })
     }));
     for plugins in request.plugin_dirs().unwrap_or_default() {
         let names = litter::of(&plugins);

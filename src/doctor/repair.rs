@@ -40,6 +40,11 @@ pub enum Repair {
         /// Their directory's name.
         name: String,
     },
+    /// Forgets a volume that is not mounted any more, and lets go of what was there for it.
+    ForgetRecord {
+        /// Where it was mounted.
+        target: PathBuf,
+    },
     /// Removes what killed installers left, under the directory's lock.
     ClearLitter {
         /// The plugin directory.
@@ -62,6 +67,7 @@ impl fmt::Display for Repair {
             }
             Self::ReleaseLoop { device, .. } => write!(f, "let {} go", device.display()),
             Self::RemoveHome { name } => write!(f, "end and remove {name} in /run/flexvol/daemons"),
+            Self::ForgetRecord { target } => write!(f, "forget the record of {}", target.display()),
             Self::ClearLitter { directory } => {
                 write!(f, "remove hidden leftovers in {}", directory.display())
             }
@@ -77,6 +83,9 @@ impl Repair {
             Self::ClearPod { directory, targets } => clear_pod(directory, targets),
             Self::ReleaseLoop { device, file } => loop_device::release(device, file),
             Self::RemoveHome { name } => leftovers::remove_home(name, || in_use::mounts(STATE.as_ref())),
+            Self::ForgetRecord { target } => {
+                leftovers::forget_record(&target_path(target)?, || in_use::mounts(STATE.as_ref()))
+            }
             Self::ClearLitter { directory } => litter::clear(directory),
         }
     }

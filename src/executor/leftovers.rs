@@ -3,7 +3,7 @@
 //! Everything is done under the target's lock, so no call is disturbed.
 
 use super::home::Home;
-use super::record::{self, STATE};
+use super::record::{self, Record, STATE};
 use super::{daemon, store};
 use crate::failure::{Code, Failure};
 use crate::protocol::TargetPath;
@@ -11,7 +11,7 @@ use crate::sys::deadline::Deadline;
 use crate::sys::lock::Lock;
 use crate::sys::mount_table::Entry;
 use crate::sys::place::{Answer, Look, Place, Pulse};
-use crate::sys::{mount, vital_signs};
+use crate::sys::{clock, mount, vital_signs};
 use anyhow::{Context as _, Result};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -38,6 +38,30 @@ pub fn homes(mounts: &[Entry]) -> Vec<String> {
     let names = old.filter_map(|entry| entry.file_name().into_string().ok());
     let locked = |name: &String| record::locks().join(name).exists();
     names.filter(|name| !mounted.contains(name) && !locked(name)).collect()
+}
+
+/// The targets of records that nothing is mounted at: whoever unmounted them was not asked by us, a driver of an earlier
+/// version or by hand. Our own mount table may be a pod's, so both are looked at.
+pub fn records(mounts: &[Entry]) -> Vec<TargetPath> {
+    let mounted: BTreeSet<_> = mounts.iter().map(|entry| entry.target.as_path()).collect();
+    let is_old = |record: &Record| record.since.saturating_add(YOUNG.as_secs()) < clock::seconds();
+    let old = Record::all().into_iter().filter(is_old).map(|record| record.target);
+    let left = old.filter(|target| !mounted.contains(target.as_path()));
+    let left = left.filter_map(|target| TargetPath::parse(target.as_os_str()).ok());
+    left.filter(|target| !record::lock_path(target).exists() && is_free(target).unwrap_or(false)).collect()
+}
+
+/// Forgets a target that nothing is mounted at by now, with all else that was there for it.
+pub fn forget_record(target: &TargetPath, mounts: impl FnOnce() -> Result<Vec<Entry>>) -> Result<()> {
+    record::prepare()?;
+    let _lock = Lock::acquire(record::lock_path(target), &Deadline::for_undo(PATIENCE))?;
+    let is_mounted = mounts()?.iter().any(|entry| entry.target == target.as_path());
+    if is_mounted || !is_free(target)? { Ok(()) } else { forget(target) }
+}
+
+fn is_free(target: &TargetPath) -> Result<bool> {
+    let Some(place) = Place::open(target)? else { return Ok(true) };
+    Ok(matches!(place.look()?, Look::Missing | Look::Plain(_)))
 }
 
 /// Ends who serves it and removes its files, unless its volume is mounted by now: `mounts` looks at the node's.
