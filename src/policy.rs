@@ -27,6 +27,7 @@ const KEYRING_ROOT: &str = "/etc/ceph";
 /// The admin's word, from the side file's `policy`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of the admin's, independent of the others")]
 pub struct Policy {
     /// Directories of the node below which `bind` may take its source. None by default: a bind of `/` is the
     /// node.
@@ -51,6 +52,8 @@ pub struct Policy {
     pub allow_dev: bool,
     /// Whether tenants may let mounts made in the pod appear on the node.
     pub allow_shared: bool,
+    /// Whether samples of a device over 1 GiB are enough to format it.
+    pub allow_sampling: bool,
     /// The largest volume a tenant may ask for, where the driver makes it.
     #[serde(
         deserialize_with = "size",
@@ -71,6 +74,7 @@ impl Default for Policy {
             allow_suid: false,
             allow_dev: false,
             allow_shared: false,
+            allow_sampling: false,
             max_size: None,
         }
     }

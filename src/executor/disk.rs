@@ -86,8 +86,8 @@ pub(super) trait Disk {
     /// Whether it cannot be written.
     fn is_read_only(&self) -> bool;
 
-    /// Whether nobody has anything on it.
-    fn prove_blank(&self, deadline: &Deadline) -> Result<()>;
+    /// Whether nobody has anything on it; `sampled`, if samples shall do where a proof takes more than a call.
+    fn prove_blank(&self, sampled: bool, deadline: &Deadline) -> Result<()>;
 
     /// What is noted of an mkfs before, which can have run for so long.
     fn formatting(&self, allowed: Duration, deadline: &Deadline) -> Result<Formatting>;
@@ -141,7 +141,7 @@ impl Node<'_> {
             if signature::identify(disk.fd(), &Window::default())?.is_some() {
                 return self.note_written();
             }
-            disk.prove_blank(&self.deadline)?;
+            disk.prove_blank(self.settings.policy.allow_sampling, &self.deadline)?;
         }
         if self.disk.in_use {
             let (noun, path) = (disk.noun(), disk.path().display());

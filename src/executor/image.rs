@@ -55,7 +55,7 @@ impl Disk for Attached {
         self.device.is_read_only()
     }
 
-    fn prove_blank(&self, deadline: &Deadline) -> Result<()> {
+    fn prove_blank(&self, _: bool, deadline: &Deadline) -> Result<()> {
         let proven = blank::prove_blank(self.file.as_fd(), &self.proof, deadline);
         if self.proof == self.window {
             return proven;
@@ -252,7 +252,7 @@ impl Node<'_> {
         loop {
             match LoopDevice::find(file, window)? {
                 Some(device) if !patience.expired() && self.is_unfinished(file, window, &device)? => {
-                    drop(device)
+                    drop(device);
                 }
                 found => return Ok(found),
             }

@@ -12,8 +12,10 @@ use anyhow::{Context, Result};
 use rustix::fs::{Advice, FileType, SeekFrom, fadvise, fstat, fsync, seek};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
 const CHUNK: usize = 1 << 20;
 const BLOCK: usize = 4096;
@@ -54,7 +56,7 @@ fn prove_zero(
     Ok(())
 }
 
-/// A device of up to so many bytes is read whole.
+/// Samples are of a larger device; of this one they are all of it.
 const READ_WHOLE: u64 = 1 << 30;
 
 /// Of a larger one these, where every file system, partition table and volume manager has something; and as many
@@ -63,18 +65,95 @@ const HEAD: u64 = 64 << 20;
 const TAIL: u64 = 16 << 20;
 const SAMPLES: u64 = 128;
 
-/// The same for a block device that may be too large to be read in a call's time. Of one of more than 1 GiB the
-/// first 64 MiB are read, the last 16 MiB, and 1 MiB at each of 128 places between: a file system spreads its own
-/// over all of them.
-pub fn prove_device_blank(fd: BorrowedFd<'_>, deadline: &Deadline) -> Result<()> {
+/// So much is read between two looks at the clock.
+const STRETCH: u64 = 16 << 20;
+
+/// What a call keeps of its time for what comes after the proof, or a quarter of it if that is less.
+const RESERVE: Duration = Duration::from_secs(20);
+
+/// How often it is noted how far a proof is.
+const NOTED: Duration = Duration::from_secs(1);
+
+/// How much of a device is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Every byte from here on: those before were zero when an earlier call read them.
+    From(u64),
+    /// Of a device of more than 1 GiB the first 64 MiB, the last 16 MiB, and 1 MiB at each of 128 places between. That is no
+    /// proof.
+    Samples,
+}
+
+/// Like [`prove_blank`] for a block device that may be too large to be read in a call's time: how far the proof is gets
+/// noted, for the next call to go on from there, and it is unfinished (`Timeout`) while there is still time to clean up.
+///
+/// What earlier calls have read is looked at again by samples and by its signature. Behind `end` the device is known to hold
+/// nothing.
+pub fn prove_device_blank(
+    fd: BorrowedFd<'_>,
+    scope: Scope,
+    end: Option<u64>,
+    note: &dyn Fn(u64),
+    deadline: &Deadline,
+) -> Result<()> {
     let total = size_of(fd).context("learn the size")?;
+    // Another node may have written since it was read into the cache.
+    let _ = fadvise(fd, 0, None, Advice::DontNeed);
     if let Some(found) = identify(fd, &Window::default())? {
         return Err(occupied(found.describe()).into());
     }
-    looked_at(total).try_for_each(|range| prove_zero(fd, range, 0, deadline))
+    let Scope::From(from) = scope else {
+        return looked_at(total).try_for_each(|range| prove_zero(fd, range, 0, deadline));
+    };
+    let (from, end) = (from.min(total), end.map_or(total, |end| end.min(total)));
+    let before = looked_at(total).filter(|range| range.start < from);
+    before
+        .map(|range| range.start..range.end.min(from))
+        .try_for_each(|range| prove_zero(fd, range, 0, deadline))?;
+    prove_on(fd, from..end, note, deadline)?;
+    note(total);
+    Ok(())
 }
 
-/// The parts of a device that the proof is about.
+/// Reads on while there is time.
+fn prove_on(
+    fd: BorrowedFd<'_>,
+    Range { start, end }: Range<u64>,
+    note: &dyn Fn(u64),
+    deadline: &Deadline,
+) -> Result<()> {
+    let reserve = RESERVE.min(deadline.remaining() / 4);
+    let (mut at, mut noted) = (start, Instant::now());
+    while at < end {
+        let next = end.min(at + STRETCH);
+        prove_zero(fd, at..next, 0, deadline)?;
+        // Nobody reads it again, and the node has better use for its memory.
+        let _ = fadvise(fd, at, NonZeroU64::new(next - at), Advice::DontNeed);
+        at = next;
+        let is_late = at < end && deadline.remaining() < reserve;
+        if is_late || noted.elapsed() >= NOTED {
+            note(at);
+            noted = Instant::now();
+        }
+        if is_late {
+            return Err(unfinished(at, end).into());
+        }
+    }
+    Ok(())
+}
+
+fn unfinished(at: u64, end: u64) -> Failure {
+    let mebibytes = |bytes: u64| bytes >> 20;
+    let text = format!(
+        "not yet proven to be blank: {} of {} MiB are read and zero: the next call goes on there, \
+         wait for kubelet to try again, or let the admin set policy.allowSampling",
+        mebibytes(at),
+        mebibytes(end)
+    );
+    Failure::new(Code::Timeout, text)
+}
+
+/// The samples of a device.
 fn looked_at(total: u64) -> impl Iterator<Item = Range<u64>> {
     let (head, tail) = if total <= READ_WHOLE { (total, 0) } else { (HEAD, TAIL) };
     let samples = if tail == 0 { 0 } else { SAMPLES };
@@ -90,8 +169,8 @@ pub fn settle(device: BorrowedFd<'_>) -> Result<()> {
     fadvise(device, 0, None, Advice::DontNeed).context("forget what was read of the device")
 }
 
-/// A digest of all that is not zero where [`prove_device_blank`] looks, and of where it is: as long as that is the
-/// same, nobody has written to the device, as far as the proof can tell.
+/// A digest of all that is not zero in the samples of a device, and of where it is: as long as that is the same, nobody has
+/// mounted or formatted the device elsewhere. A device of up to 1 GiB has nobody written to.
 pub fn digest_of_device(fd: BorrowedFd<'_>, deadline: &Deadline) -> Result<[u8; 32]> {
     let total = size_of(fd).context("learn the size")?;
     let (mut digest, mut buffer) = (Sha256::new(), vec![0; CHUNK]);
@@ -148,11 +227,11 @@ mod tests {
     use super::*;
     use crate::sys::loop_device::LoopDevice;
     use crate::sys::namespace;
+    use std::cell::Cell;
     use std::fs::File;
     use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt;
     use std::path::Path;
-    use std::time::{Duration, Instant};
 
     const MEBIBYTE: u64 = 1 << 20;
 
@@ -234,17 +313,84 @@ mod tests {
         assert!(error.to_string().starts_with("holds data at offset 4194303: "), "{error:#}");
     }
 
+    fn prove_device(file: &File, scope: Scope, allowed: Duration) -> (Result<(), Failure>, Option<u64>) {
+        let noted = Cell::new(None);
+        let deadline = Deadline::after(allowed);
+        let proven = prove_device_blank(file.as_fd(), scope, None, &|at| noted.set(Some(at)), &deadline);
+        (proven.map_err(Failure::from), noted.get())
+    }
+
+    const LARGE: u64 = 40 << 30;
+
     #[test]
-    fn of_large_devices_what_every_file_system_writes_is_read() {
+    fn of_large_devices_every_byte_is_read() {
+        let minute = Duration::from_mins(1);
+        assert_eq!(prove_device(&sparse(LARGE), Scope::From(0), minute), (Ok(()), Some(LARGE)));
+        let stride = (LARGE - HEAD - TAIL) / SAMPLES;
+        for at in [0, HEAD - 1, HEAD, 66 * MEBIBYTE, HEAD + stride - 1, HEAD + 127 * stride, LARGE - 1] {
+            let file = sparse(LARGE);
+            file.write_all_at(&[1], at).unwrap();
+            let message = prove_device(&file, Scope::From(0), minute).0.unwrap_err().message();
+            assert!(message.starts_with(&format!("holds data at offset {at}: ")), "{message}");
+        }
+        let known = sparse(LARGE);
+        known.write_all_at(&[1], 20 << 30).unwrap();
+        let deadline = Deadline::after(minute);
+        let prove = |end| prove_device_blank(known.as_fd(), Scope::From(0), end, &|_| (), &deadline);
+        assert!(prove(Some(20 << 30)).is_ok() && prove(Some((20 << 30) + 1)).is_err());
+    }
+
+    #[test]
+    fn what_earlier_calls_have_read_is_only_sampled() {
+        let minute = Duration::from_mins(1);
+        let stride = (LARGE - HEAD - TAIL) / SAMPLES;
+        for (at, found) in [(0, true), (HEAD, true), (HEAD + CHUNK as u64, false), (HEAD + 3 * stride, true)]
+        {
+            let file = sparse(LARGE);
+            file.write_all_at(&[1], at).unwrap();
+            let (proven, noted) = prove_device(&file, Scope::From(20 << 30), minute);
+            assert_eq!((proven.is_err(), noted.is_none()), (found, found), "{at}");
+        }
+        // A signature counts wherever an earlier call was.
+        let file = sparse(LARGE);
+        file.write_all_at(b"XFSB", 0).unwrap();
+        assert!(prove_device(&file, Scope::From(LARGE), minute).0.is_err());
+    }
+
+    #[test]
+    fn a_proof_that_ends_early_says_how_far_it_is() {
+        let file = sparse(LARGE);
+        // Blocks that are there have to be read.
+        for at in (0..64).map(|index| index * 16 * MEBIBYTE) {
+            file.write_all_at(&[0; 4096], at).unwrap();
+        }
+        let (mut from, mut calls) = (0, 0);
+        loop {
+            match prove_device(&file, Scope::From(from), Duration::from_millis(100)) {
+                (Ok(()), noted) => break assert_eq!(noted, Some(LARGE)),
+                (Err(failure), noted) => {
+                    assert_eq!(failure.code(), Code::Timeout, "{failure}");
+                    assert!(noted.is_none_or(|at| at > from), "{noted:?} after {from}");
+                    if noted.is_some() {
+                        assert!(failure.message().contains("MiB are read"), "{failure}");
+                    }
+                    from = noted.unwrap_or(from);
+                }
+            }
+            calls += 1;
+            assert!(calls < 1000);
+        }
+    }
+
+    #[test]
+    fn samples_are_of_every_part() {
         let blank = |file: &File| {
-            let deadline = Deadline::after(Duration::from_mins(1));
-            prove_device_blank(file.as_fd(), &deadline).map_err(|error| error.to_string())
+            prove_device(file, Scope::Samples, Duration::from_mins(1)).0.map_err(|failure| failure.message())
         };
-        let size = 40 << 30;
-        assert_eq!(blank(&sparse(size)), Ok(()));
-        let stride = (size - HEAD - TAIL) / SAMPLES;
-        for at in [0, HEAD - 1, HEAD + stride, HEAD + 127 * stride + MEBIBYTE - 1, size - TAIL, size - 1] {
-            let file = sparse(size);
+        assert_eq!(blank(&sparse(LARGE)), Ok(()));
+        let stride = (LARGE - HEAD - TAIL) / SAMPLES;
+        for at in [0, HEAD - 1, HEAD + stride, HEAD + 127 * stride + MEBIBYTE - 1, LARGE - TAIL, LARGE - 1] {
+            let file = sparse(LARGE);
             file.write_all_at(&[1], at).unwrap();
             assert!(blank(&file).unwrap_err().starts_with(&format!("holds data at offset {at}: ")), "{at}");
         }

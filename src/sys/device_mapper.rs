@@ -46,3 +46,54 @@ pub fn remove(name: &str, deadline: &Deadline) -> Result<()> {
     let removed = dmsetup(&["remove", "--retry"])?.run_to_success(deadline);
     removed.with_context(|| format!("remove device {name}")).map(drop)
 }
+
+/// Where the last thing that is mapped on a thin volume ends, in bytes. `None` for what is no thin volume, has an origin outside
+/// its pool, or is not in order.
+pub fn end_of_mapped(name: &str, deadline: &Deadline) -> Option<u64> {
+    let ask = |what: &str| {
+        let outcome = Helper::find("dmsetup").ok()?.args([what, name]).run(deadline).ok()?;
+        outcome.success().then_some(outcome.output)
+    };
+    let table = ask("table")?;
+    thin_end(&table, &ask("status")?)
+}
+
+/// In sectors: `0 LENGTH thin POOL ID` and `0 LENGTH thin MAPPED HIGHEST`, which is `-` if nothing is mapped.
+fn thin_end(table: &str, status: &str) -> Option<u64> {
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let (table, status) = (words(table), words(status));
+    let is_thin = |words: &[String]| words.len() == 5 && words[0] == "0" && words[2] == "thin";
+    if !is_thin(&table) || !is_thin(&status) || table[1] != status[1] {
+        return None;
+    }
+    match (status[3].as_str(), status[4].as_str()) {
+        ("0", "-") => Some(0),
+        (mapped, highest) => {
+            mapped.parse::<u64>().ok()?;
+            highest.parse::<u64>().ok()?.checked_add(1)?.checked_mul(512)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_thin_volume_has_mapped_ends_somewhere() {
+        let table = "0 4194304 thin 253:4 1\n";
+        assert_eq!(thin_end(table, "0 4194304 thin 0 -\n"), Some(0));
+        assert_eq!(thin_end(table, "0 4194304 thin 1024 2047\n"), Some(1 << 20));
+        for (table, status) in [
+            ("0 4194304 thin 253:4 1 253:9\n", "0 4194304 thin 0 -\n"),
+            ("0 4194304 linear 8:1 2048\n", "0 4194304 linear \n"),
+            (table, "0 4194304 thin Fail\n"),
+            (table, "0 4194304 thin 8 -\n"),
+            (table, "0 8388608 thin 0 -\n"),
+            ("0 8 thin 253:4 1\n8 8 thin 253:4 2\n", "0 8 thin 0 -\n8 8 thin 0 -\n"),
+            (table, ""),
+        ] {
+            assert_eq!(thin_end(table, status), None, "{table} {status}");
+        }
+    }
+}

@@ -7,6 +7,7 @@
 pub mod append;
 pub mod below;
 pub mod blank;
+pub mod block_device;
 pub mod bytes;
 pub mod clock;
 pub mod daemon;

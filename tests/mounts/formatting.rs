@@ -1,6 +1,7 @@
 //! Formatting destroys nothing that another window of the same image holds.
 
 use crate::image::{MEBIBYTE, blank, file, sum};
+use crate::qcow2::{DRIVER, mount_device, options, unmount_device, with_driver};
 use crate::support::{Node, has, isolated, sh, skip};
 use serde_json::json;
 use std::fs;
@@ -179,5 +180,56 @@ fn a_superblock_asks_for_no_more_than_a_volume() {
         );
         node.mount("image", &target, &json!({"file": "a", "fsck": "false"}))
             .failure(&["journal", "another device"]);
+    });
+}
+
+/// Of a device of more than 1 GiB the places that every file system writes were looked at, and no others.
+#[test]
+fn data_anywhere_in_a_large_device_is_not_formatted() {
+    with_driver("formatting::data_anywhere_in_a_large_device_is_not_formatted", |node| {
+        sh("truncate -s 2G /run/data && head -c 12M /dev/urandom | \
+            dd of=/run/data bs=1M seek=66 conv=notrunc iflag=fullblock status=none && \
+            qemu-img convert -O qcow2 /run/data /run/img/a.qcow2");
+        mount_device(node, &options())
+            .failure(&["holds data at offset 69206016", "nothing is formatted over it"]);
+        node.assert_clean();
+        sh("qemu-img convert -O raw /run/img/a.qcow2 /run/after && cmp /run/data /run/after");
+        node.install(DRIVER, json!({"attach": true, "policy": {"allowSampling": true}}));
+        mount_device(node, &options()).success();
+        unmount_device(node).success();
+    });
+}
+
+/// One call has no time for all of it.
+#[test]
+fn a_proof_goes_on_where_the_call_before_ended() {
+    with_driver("formatting::a_proof_goes_on_where_the_call_before_ended", |node| {
+        node.install(DRIVER, json!({"attach": true, "deadlines": {"mount": 3}}));
+        let read = |message: &str| -> Option<u64> {
+            message.split_once("blank: ")?.1.split(' ').next()?.parse().ok()
+        };
+        let make = |size| {
+            sh(&format!("rm -f /run/img/a.qcow2; qemu-img create -q -f qcow2 /run/img/a.qcow2 {size}"))
+        };
+        make("2G");
+        let (mut before, mut calls) = (0, 0);
+        loop {
+            let answer = mount_device(node, &options());
+            if answer.status == "Success" {
+                break;
+            }
+            let now = read(&answer.message).unwrap_or_else(|| panic!("{answer:?}"));
+            assert!(now > before, "{answer:?} after {before}");
+            node.assert_clean();
+            (before, calls) = (now, calls + 1);
+            assert!(calls < 60);
+        }
+        unmount_device(node).success();
+        // What was written over bytes that were read is seen, and nothing is remembered of it.
+        make("200G");
+        mount_device(node, &options()).failure(&["not yet proven to be blank"]);
+        sh("qemu-io -c 'write -q -P 7 1M 64k' /run/img/a.qcow2");
+        mount_device(node, &options()).failure(&["holds data at offset 1048576"]);
+        assert!(fs::read_dir("/run/flexvol/blank").unwrap().next().is_none());
     });
 }

@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-const DRIVER: &str = "qcow2";
+pub(crate) const DRIVER: &str = "qcow2";
 
 /// Longer than what the daemon says of a file counts.
 const ATTRIBUTES: Duration = Duration::from_millis(1100);
 
 /// One test on a node with the driver, which attaches, unless QEMU's programs are missing.
-fn with_driver(name: &str, body: impl FnOnce(&Node)) {
-    let name = format!("qcow2::{name}");
+pub(crate) fn with_driver(name: &str, body: impl FnOnce(&Node)) {
+    let name = if name.contains("::") { name.to_owned() } else { format!("qcow2::{name}") };
     if !["qemu-storage-daemon", "qemu-img"].iter().all(|program| has(program)) {
         return skip(&name, "needs qemu-storage-daemon and qemu-img");
     }
@@ -34,7 +34,7 @@ fn staged(node: &Node) -> PathBuf {
     path
 }
 
-fn options() -> Value {
+pub(crate) fn options() -> Value {
     json!({"file": "a.qcow2", "size": "16Mi", "kubernetes.io/pvOrVolumeName": "vol"})
 }
 
@@ -44,11 +44,11 @@ fn stage(node: &Node, options: &Value) -> Command {
     command
 }
 
-fn mount_device(node: &Node, options: &Value) -> Answer {
+pub(crate) fn mount_device(node: &Node, options: &Value) -> Answer {
     node.call(&mut stage(node, options))
 }
 
-fn unmount_device(node: &Node) -> Answer {
+pub(crate) fn unmount_device(node: &Node) -> Answer {
     node.call(&mut node.command(DRIVER, "unmountdevice", &staged(node), None))
 }
 

@@ -51,7 +51,7 @@ impl Node<'_> {
             Some(Signature::Luks) => self.keep_below(id, below)?,
             None if may_format => {
                 if below.formatting(self.longest_formatting(), &self.deadline)? == Formatting::Never {
-                    below.prove_blank(&self.deadline)?;
+                    below.prove_blank(self.settings.policy.allow_sampling, &self.deadline)?;
                 }
                 self.encrypt(id, below, encryption)?;
             }

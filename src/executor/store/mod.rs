@@ -15,6 +15,7 @@ mod luks;
 mod lvm;
 mod nbd;
 mod opener;
+mod proof;
 mod qcow2;
 mod qemu;
 mod rbd;
@@ -29,13 +30,12 @@ use crate::plan::{Attachment, Store, StoreStep};
 use crate::policy::Policy;
 use crate::protocol::TargetPath;
 use crate::secret::Secret;
-use crate::sys::clock;
 use crate::sys::deadline::Deadline;
 use crate::sys::image_file::Formatting;
 use crate::sys::loop_device::LoopDevice;
 use crate::sys::mount_table::{self, Entry};
 use crate::sys::place::{Look, Place};
-use crate::sys::{blank, users};
+use crate::sys::{clock, users};
 use crate::volume_dir::VolumeDir;
 use anyhow::{Context, Result, bail};
 use holding::{Holding, Id};
@@ -174,8 +174,8 @@ impl Disk for Attached {
         self.read_only
     }
 
-    fn prove_blank(&self, deadline: &Deadline) -> Result<()> {
-        if self.fresh { Ok(()) } else { blank::prove_device_blank(self.fd(), deadline) }
+    fn prove_blank(&self, sampled: bool, deadline: &Deadline) -> Result<()> {
+        if self.fresh { Ok(()) } else { proof::prove_blank(self, sampled, deadline) }
     }
 
     fn formatting(&self, _: Duration, deadline: &Deadline) -> Result<Formatting> {
@@ -189,6 +189,7 @@ impl Disk for Attached {
         let _ = self
             .note(Some(clock::seconds() + allowed.as_secs()))
             .and_then(|()| unfinished::forget(&self.holding.id()));
+        proof::forget(self);
     }
 
     fn forget_formatting(&self) -> Result<()> {

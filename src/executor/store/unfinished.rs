@@ -2,8 +2,8 @@
 //! finds it, and must neither refuse it for ever nor format what somebody has put there since.
 //!
 //! The device was proven blank before, so all that is on it once mkfs has ended is of that mkfs. A digest of it is
-//! noted, by the places that the proof of blankness looks at, and only what still has that digest is formatted again:
-//! that is as good a proof as the first. The note is in /run, and goes with the node's next boot; then, as without a
+//! noted, of all of it up to 1 GiB and of samples of a larger one, and only what still has that digest is formatted again:
+//! whoever formats or mounts the device elsewhere changes it. The note is in /run, and goes with the node's next boot; then, as without a
 //! note, the device holds data.
 //!
 //! No note is written while mkfs may still run. A device that is a file of the node, shown by a daemon, is gone with that
