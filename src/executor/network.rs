@@ -10,6 +10,7 @@ use crate::sys::{below, network};
 use crate::teach;
 use anyhow::{Context as _, Result};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
@@ -102,7 +103,6 @@ impl Node<'_> {
         self.mount_or_make(share, Some(missing), mount::detached).map(drop)
     }
 
-    /// Mounts first: a server may export a directory, and neither what is above it nor the right to make anything there.
     fn mount_or_make<T>(
         &self,
         share: &Share,
@@ -110,19 +110,29 @@ impl Node<'_> {
         act: impl Fn(&NewMount<'_>) -> Result<T>,
     ) -> Result<T> {
         let reached = self.reached()?;
-        let failed = match (each_dialect(share, reached, &act), missing) {
-            (Err(error), Some(missing)) if may_be_missing(&error) => {
-                make_directory(missing, reached).map_err(|why| both(error, why))
-            }
-            (mounted, _) => return mounted,
-        };
-        failed.and_then(|()| each_dialect(share, reached, act))
+        let Some(missing) = missing else { return each_dialect(share, reached, act) };
+        let made = |act: &dyn Fn(&NewMount<'_>) -> Result<T>| each_dialect(share, reached, act);
+        first_mounted(made, &act, || make_directory(missing, reached))
     }
 }
 
-/// Servers say either of a directory that is not there.
-fn may_be_missing(error: &anyhow::Error) -> bool {
-    matches!(errno_of(error), Some(Errno::NOENT | Errno::ACCESS))
+/// Mounts first: a server may export a directory, and neither what is above it nor the right to make anything there.
+fn first_mounted<T>(
+    mount: impl Fn(&dyn Fn(&NewMount<'_>) -> Result<T>) -> Result<T>,
+    act: &dyn Fn(&NewMount<'_>) -> Result<T>,
+    make: impl FnOnce() -> Result<()>,
+) -> Result<T> {
+    // What is explained has no number any more.
+    let said = Cell::new(None);
+    let heard = |new: &NewMount<'_>| act(new).inspect_err(|error| said.set(errno_of(error)));
+    match mount(&heard) {
+        // Servers say either of a directory that is not there.
+        Err(error) if matches!(said.get(), Some(Errno::NOENT | Errno::ACCESS)) => {
+            make().map_err(|why| both(error, why))?;
+            mount(act)
+        }
+        mounted => mounted,
+    }
 }
 
 /// The share hangs on nothing but a descriptor, and is gone with it.
@@ -210,6 +220,8 @@ fn explain(error: anyhow::Error, file_system: &str, source: &str) -> anyhow::Err
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mount_options::MountFlags;
+    use crate::plan::Named;
 
     #[test]
     fn each_trouble_has_its_own_mend() {
@@ -221,6 +233,36 @@ mod tests {
         let both = said(vec![refused(), unknown()]);
         assert!(both.starts_with("server b: nobody knows it: check the name; server a (10.0.0.1)"), "{both}");
         assert!(both.contains("refuses connections: check that it runs"), "{both}");
+    }
+
+    #[test]
+    fn what_is_missing_is_made_and_mounted_after_all() {
+        let dialect = Dialect { file_system: "nfs4", options: Vec::new() };
+        let source = Named { before: "", after: ":/a/b".to_owned() };
+        let share =
+            Share { source, dialects: vec![dialect], options: Vec::new(), flags: MountFlags::DEFAULT };
+        let reached = Reached::at("127.0.0.1:2049".parse().unwrap(), "127.0.0.1".parse().unwrap());
+        let run = |errno: Errno, makes: bool| {
+            let (made, tried) = (Cell::new(false), Cell::new(0));
+            let act = |_: &NewMount<'_>| {
+                tried.set(tried.get() + 1);
+                if made.get() { Ok(()) } else { Err(anyhow::Error::new(errno).context("mount it")) }
+            };
+            let make = || {
+                made.set(makes);
+                if makes { Ok(()) } else { Err(anyhow::Error::new(Errno::ROFS).context("make b")) }
+            };
+            let mounted = first_mounted(|act| each_dialect(&share, &reached, act), &act, make);
+            (mounted.map_err(|error| Failure::from(error).message()), tried.get(), made.get())
+        };
+        for errno in [Errno::NOENT, Errno::ACCESS] {
+            assert_eq!(run(errno, true), (Ok(()), 2, true));
+            let (said, tried, _) = run(errno, false);
+            let said = said.unwrap_err();
+            assert!(tried == 1 && said.contains("mount it") && said.contains("make b: Read-only"), "{said}");
+        }
+        let (said, tried, made) = run(Errno::HOSTUNREACH, true);
+        assert!(said.is_err() && tried == 1 && !made);
     }
 
     #[test]
