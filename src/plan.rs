@@ -195,6 +195,14 @@ pub enum Step {
         /// Which ones.
         overlay: Overlay,
     },
+    /// Go on only if what kubelet has had mounted once for the node, if anything, is this: it knows a volume by a name
+    /// that two can have.
+    ExpectStaged {
+        /// Where kubelet had it mounted.
+        staged: TargetPath,
+        /// What these options name.
+        source: Source,
+    },
     /// Show at the target what kubelet has had mounted once for the node.
     ShowStaged {
         /// The pod's volume directory.
@@ -285,6 +293,7 @@ impl Step {
             | Self::Answer { .. }
             | Self::Format { .. }
             | Self::ExpectMount { .. }
+            | Self::ExpectStaged { .. }
             | Self::CheckFileSystem { .. }
             | Self::Unmount { .. }
             | Self::EndDaemon { .. }

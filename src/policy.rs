@@ -166,6 +166,7 @@ impl Policy {
             | Step::Answer { .. }
             | Step::CheckFileSystem { .. }
             | Step::ExpectMount { .. }
+            | Step::ExpectStaged { .. }
             | Step::Run(_)
             | Step::Unmount { .. }
             | Step::EndDaemon { .. }

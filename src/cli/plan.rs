@@ -84,7 +84,7 @@ fn goal(goal: &Goal) -> String {
                 Source::Node(path) => path.display().to_string(),
                 Source::Image(file) => format!("the file system in {}", file.display()),
                 Source::Store(store) => format!("the file system on {store}"),
-                Source::Staged(staged) => format!("what is mounted at {staged}"),
+                Source::Identity(name) => format!("what the command mounts for {name}"),
                 Source::Clone { repository, .. } => format!("a clone of {repository}"),
                 Source::Any => "what the command mounts".to_owned(),
             };
@@ -107,6 +107,9 @@ fn describe(step: &Step) -> String {
             )
         }
         Step::ExpectMount { path } => format!("go on only if something is mounted at {}", path.display()),
+        Step::ExpectStaged { staged, source } => {
+            format!("go on only if what is mounted at {staged}, if anything, is {source}")
+        }
         Step::CreateImage { file, size, allocation } => {
             let how = format!("{allocation:?}").to_lowercase();
             format!("make {} of {} if it is missing, {how}", file.display(), Quantity(*size))

@@ -47,7 +47,7 @@ impl Ready {
         if ready {
             let pid = std::process::id();
             let content = Content { pid, started: process::started(pid.cast_signed()) };
-            files::replace(&self.path, &serde_json::to_string(&content)?)?;
+            files::replace(&self.path, &serde_json::to_vec(&content)?)?;
         } else {
             fs::remove_file(&self.path)?;
         }
@@ -105,7 +105,7 @@ mod tests {
             ("ready\n".to_owned(), "not written by"),
         ] {
             fs::File::create(&path).unwrap();
-            files::replace(&path, &text).unwrap();
+            files::replace(&path, text.as_bytes()).unwrap();
             let error = check(&path).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
         }

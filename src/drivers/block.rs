@@ -17,8 +17,7 @@
 
 use super::disk::{self, Disk, Said};
 use crate::driver::{Driver, Growth, Request};
-use crate::failure::{Failure, Result};
-use crate::mount_options::MountFlags;
+use crate::failure::{Code, Failure, Result};
 use crate::plan::{Attachment, Encryption, FileSystems, Goal, Plan, Source, Step, Store, StoreStep, View};
 use crate::protocol::{Call, Capabilities, Options, TargetPath, Verb, VerbSet};
 use crate::schema::{OptionSpec, SecretSpec};
@@ -194,14 +193,15 @@ impl Volume {
         Ok(Plan { goal: self.goal(target, Source::Store(self.store.clone())), steps: steps.collect() })
     }
 
-    /// Shows what is mounted for the node.
+    /// Shows what is mounted for the node, if that is this volume.
     fn show(&self, target: &TargetPath, staged: TargetPath) -> Plan {
-        let flags = MountFlags { ..self.disk.flags };
-        let show = Step::ShowStaged { target: target.clone(), staged: staged.clone(), flags };
-        Plan {
-            goal: self.goal(target, Source::Staged(staged)),
-            steps: vec![Step::PrepareTarget { target: target.clone() }, show],
-        }
+        let source = Source::Store(self.store.clone());
+        let steps = vec![
+            Step::PrepareTarget { target: target.clone() },
+            Step::ExpectStaged { staged: staged.clone(), source: source.clone() },
+            Step::ShowStaged { target: target.clone(), staged, flags: self.disk.flags },
+        ];
+        Plan { goal: self.goal(target, source), steps }
     }
 
     fn goal(&self, target: &TargetPath, source: Source) -> Goal {
@@ -323,9 +323,25 @@ fn attaches(settings: &Settings) -> bool {
 
 /// The name that kubelet hands around for the device, which is on no node yet.
 fn named<K: Kind>(device: &str, options: &Options, settings: &Settings) -> Result<Plan> {
+    let name = || Ok::<_, Failure>(K::volume(&Request { options, settings })?.store.name());
     let device = match device {
-        "" => K::volume(&Request { options, settings })?.store.name(),
-        device => device.to_owned(),
+        "" => name()?,
+        device => {
+            let name = name()?;
+            let kind = |name: &str| name.split_once(':').map(|(kind, _)| kind.to_owned());
+            // What another driver has answered before this one, such as the path of a device, names no store.
+            if device != name && kind(device) == kind(&name) {
+                return Err(another(device, &name));
+            }
+            device.to_owned()
+        }
     };
     Ok(Plan { goal: Goal::Performed, steps: vec![Step::Answer { device }] })
+}
+
+fn another(device: &str, name: &str) -> Failure {
+    let text = format!(
+        "{device} is attached to this node under the name of this volume, but its options name {name}: give one of the two volumes another name, kubelet knows them by nothing else; or, if they are one, let the side files of the node and of kube-controller-manager say the same"
+    );
+    Failure::new(Code::Conflict, text)
 }

@@ -19,6 +19,7 @@ pub mod node;
 mod ownership;
 pub mod record;
 mod run;
+mod staged;
 mod store;
 mod unmount;
 
@@ -187,8 +188,9 @@ fn can_go_without_lock(verb: Verb, why_none: Code) -> bool {
 fn remember(goal: &Goal, applied: Applied, record: Option<Record>, node: &Node<'_>) {
     match (goal, record, node.mount_ids()) {
         (Goal::Unmounted { target } | Goal::Ended { target }, ..) => record::forget(target),
-        (Goal::Mounted { .. }, Some(record), Some((id, unique))) if applied == Applied::Now => {
-            let _ = record.with_mount(id, unique).write();
+        (Goal::Mounted { view, .. }, Some(record), Some((id, unique))) if applied == Applied::Now => {
+            let identity = view.source.identity();
+            let _ = Record { identity, ..record.with_mount(id, unique) }.write();
         }
         _ => {}
     }

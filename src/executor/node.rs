@@ -2,7 +2,9 @@
 
 use super::files::Content;
 use super::record::{self, Record};
-use super::{Standing, Subject, World, ceph, checkout, daemon, disk, image, network, run, store, unmount};
+use super::{
+    Standing, Subject, World, ceph, checkout, daemon, disk, image, network, run, staged, store, unmount,
+};
 use crate::failure::{Code, Failure};
 use crate::mount_options::MountFlags;
 use crate::plan::{Goal, MountFrom, Ownership, Propagation, Source, Step, View};
@@ -206,29 +208,6 @@ impl<'a> Node<'a> {
         }))
     }
 
-    /// Never a directory of the node's own: what is staged is a mount, or the pod would write to the node's disk.
-    fn show_staged(
-        &mut self,
-        target: &TargetPath,
-        staged: &TargetPath,
-        flags: MountFlags,
-    ) -> Result<Option<Undo>> {
-        let missing = || {
-            let text = format!("nothing is mounted at {staged}: kubelet calls mountdevice before mount");
-            anyhow::Error::from(Failure::new(Code::NotFound, text))
-        };
-        let place = Place::open(staged)?.ok_or_else(missing)?;
-        let Look::Mount(mounted) = place.look()? else { return Err(missing()) };
-        let source = place.open_directory().with_context(|| format!("open {staged}"))?;
-        if mount::identity(source.as_fd())? != mounted.root {
-            return Err(missing());
-        }
-        let what =
-            BindMount { source: source.as_fd(), recursive: false, flags, propagation: Propagation::Private };
-        self.mount_id = Some(mount::bind(&what, &open_place(target)?, Way::Detached)?);
-        Ok(Some(Undo::Unmount(target.clone())))
-    }
-
     pub(super) fn open_source(&self, source: &Path) -> Result<(OwnedFd, FileType)> {
         let Allowed { root, below } = self.settings.policy.bind_source(source)?;
         let fd = below::open(below::open_root(&root)?.as_fd(), &below, OFlags::PATH)
@@ -285,17 +264,9 @@ impl<'a> Node<'a> {
                 Ok(backing.is_some_and(|backing| image::is_file(&backing, file, self.settings)))
             }
             Source::Store(store) => self.shows_store(entry, store),
-            Source::Staged(staged) => Ok(root_of(staged)? == Some(mounted.root)),
+            Source::Identity(name) => Ok(staged::is_named(target, mounted, name)),
         }
     }
-}
-
-/// What is mounted there shows this.
-fn root_of(target: &TargetPath) -> Result<Option<(u64, u64)>> {
-    Ok(match Place::open(target)?.map(|place| place.look()).transpose()? {
-        Some(Look::Mount(mounted)) => Some(mounted.root),
-        _ => None,
-    })
 }
 
 /// How a bind is made.
@@ -344,6 +315,7 @@ impl World for Node<'_> {
                 self.fields.device = Some(device.clone());
                 Ok(None)
             }
+            Step::ExpectStaged { staged, source } => self.expect_staged(staged, source).map(|()| None),
             Step::ShowStaged { target, staged, flags } => self.show_staged(target, staged, *flags),
             Step::Format { file_system, options } => self.format(*file_system, options).map(|()| None),
             Step::CheckFileSystem { file_system } => self.check_file_system(*file_system).map(|()| None),

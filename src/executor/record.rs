@@ -5,18 +5,20 @@
 //! it was asked for, and that a mount outside kubelet's tree is ours.
 
 use crate::protocol::{Call, Options, TargetPath};
-use crate::sys::{clock, process};
+use crate::sys::{clock, files, process};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
-use std::fs::{DirBuilder, OpenOptions};
-use std::io::Write as _;
+use std::fs::DirBuilder;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Everything flexvol keeps while the node runs; root's alone.
 pub const STATE: &str = "/run/flexvol";
+
+/// No record is larger: it holds a path and three names.
+const LARGEST: usize = 64 * 1024;
 
 /// How the names of the locks of roots begin, and of no target's.
 const ROOT: &str = "root:";
@@ -43,6 +45,9 @@ pub struct Record {
     pub unique_id: Option<u64>,
     /// A digest of what was asked for; equal requests have equal digests.
     pub asked: String,
+    /// What the volume is called by those who keep it, for a driver that tells; nothing secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
     /// Seconds since 1970.
     pub since: u64,
     /// The process kubelet started, whose worker wrote this: one that was killed after that has mounted for nobody.
@@ -65,6 +70,7 @@ impl Record {
             mount_id: 0,
             unique_id: None,
             asked: digest_of(options),
+            identity: None,
             since: clock::seconds(),
             supervisor: process::supervisor(),
         })
@@ -83,38 +89,27 @@ impl Record {
 
     /// The record of this target, if there is one and it can be read.
     pub fn read(target: &TargetPath) -> Option<Self> {
-        let text = std::fs::read_to_string(record_path(target)).ok()?;
+        let text = files::read_small(&record_path(target), LARGEST).ok()??;
         serde_json::from_str(&text).ok().filter(|record: &Self| record.target == target.as_path())
     }
 
     /// All that can be read.
     pub fn all() -> Vec<Self> {
         let entries = std::fs::read_dir(Path::new(STATE).join("volumes")).into_iter().flatten().flatten();
-        let texts = entries.filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+        let entries = entries.filter(|entry| !entry.file_name().as_bytes().starts_with(b"."));
+        let texts = entries.filter_map(|entry| files::read_small(&entry.path(), LARGEST).ok()?);
         texts.filter_map(|text| serde_json::from_str(&text).ok()).collect()
     }
 
-    /// Writes it, in the lock's shelter. A write cut short leaves a record that cannot be read, which is a
-    /// lost one.
+    /// Writes it, in the lock's shelter.
     pub fn write(&self) -> Result<()> {
-        let path = path_for("volumes", &self.target);
-        let flags = nix::libc::O_NOFOLLOW;
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .custom_flags(flags)
-            .open(&path)
-            .with_context(|| format!("write {}", path.display()))?;
-        file.write_all(serde_json::to_string(self)?.as_bytes())?;
-        Ok(())
+        files::replace(&path_for("volumes", &self.target), &serde_json::to_vec(self)?)
     }
 }
 
 /// Forgets a target.
 pub fn forget(target: &TargetPath) {
-    let _ = std::fs::remove_file(record_path(target));
+    let _ = files::forget(&record_path(target));
 }
 
 /// Makes the directories of locks and records.
@@ -181,10 +176,14 @@ fn path_for(kind: &str, target: &Path) -> PathBuf {
 
 /// A path's last component, for people, and a digest of all of it.
 pub(super) fn file_name(target: &Path) -> String {
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    let plain: String =
-        name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).take(64).collect();
-    format!("{plain}-{}", digest(&[target.as_os_str().as_bytes()]))
+    format!("{}-{}", plain(target, 64), digest(&[target.as_os_str().as_bytes()]))
+}
+
+/// A path's last component as others than people can use it, too, at most so long.
+pub(super) fn plain(path: &Path, longest: usize) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    name.chars().map(plain).take(longest).collect()
 }
 
 /// What a volume was asked for: all that decides how it is mounted, and nothing of the pod it is mounted for.
@@ -198,8 +197,9 @@ fn digest_of(options: &Options) -> String {
 
 /// FNV-1a of 128 bits over the parts and their lengths.
 ///
-/// Two paths with the same digest would share a lock and overwrite each other's record, which is harmless; so
-/// no cryptographic hash is needed.
+/// Two targets with the same digest would share a lock and overwrite each other's record, which is harmless; and who
+/// names a volume chooses neither its pod's UID nor another name than the one that stands beside the digest. So no
+/// cryptographic hash is needed here. The names of stores are tenants' words altogether: `store::holding::Id`.
 fn digest(parts: &[&[u8]]) -> String {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;

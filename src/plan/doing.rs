@@ -8,7 +8,7 @@ impl Step {
         match self {
             Self::PrepareTarget { .. } => "prepare the target",
             Self::MakeDirectory { .. } | Self::MakeDirectoryOnShare { .. } => "make a directory",
-            Self::ExpectMount { .. } => "look for a mount",
+            Self::ExpectMount { .. } | Self::ExpectStaged { .. } => "look for a mount",
             Self::CreateImage { .. } => "make the image",
             Self::AttachLoop { .. } => "attach the image to a loop device",
             Self::Store(StoreStep::Attach { .. }) => "bring the device to the node",

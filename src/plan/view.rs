@@ -1,7 +1,7 @@
 //! How a mount is known again.
 
 use super::{Named, Store};
-use crate::protocol::{Access, TargetPath};
+use crate::protocol::Access;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
@@ -37,8 +37,6 @@ pub enum Source {
     Image(PathBuf),
     /// The file system on this device.
     Store(Store),
-    /// What is mounted here, where kubelet has a device mounted once for the node.
-    Staged(TargetPath),
     /// A clone of this repository that was made for the target.
     Clone {
         /// Its address.
@@ -47,8 +45,17 @@ pub enum Source {
         #[serde(skip_serializing_if = "Option::is_none")]
         directory: Option<PathBuf>,
     },
+    /// What the driver's own command mounts for a volume of this name, as the record of the mount has it.
+    Identity(String),
     /// Whatever the driver's own command mounts.
     Any,
+}
+
+impl Source {
+    /// What two volumes of one name are told apart by, once they are mounted: for the record.
+    pub fn identity(&self) -> Option<String> {
+        matches!(self, Self::Store(_) | Self::Identity(_)).then(|| self.to_string())
+    }
 }
 
 impl fmt::Display for Source {
@@ -58,8 +65,8 @@ impl fmt::Display for Source {
             Self::Share { source, servers } => f.write_str(&source.with(&servers.join("|"))),
             Self::Node(path) | Self::Image(path) => write!(f, "{}", path.display()),
             Self::Store(store) => write!(f, "{store}"),
-            Self::Staged(staged) => write!(f, "{staged}"),
             Self::Clone { repository, .. } => f.write_str(repository),
+            Self::Identity(name) => f.write_str(name),
             Self::Any => f.write_str("the driver's command"),
         }
     }

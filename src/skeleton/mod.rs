@@ -141,7 +141,7 @@ fn carry_out(
 /// Where the content of the call's volume comes from, for a message.
 fn storage(Personality { driver, settings, .. }: &Personality, call: &Call) -> Option<String> {
     match driver::plan(*driver, call, settings).ok()?.goal {
-        Goal::Mounted { view: View { source: Source::Any, .. }, .. } => None,
+        Goal::Mounted { view: View { source: Source::Any | Source::Identity(_), .. }, .. } => None,
         Goal::Mounted { view, .. } => Some(view.source.to_string()),
         _ => None,
     }

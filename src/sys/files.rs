@@ -6,7 +6,7 @@ use rustix::fs::{self, AtFlags, StatxAttributes, StatxFlags};
 use std::fs::{DirBuilder, File, Permissions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The text of a file of at most `limit` bytes; `None` if there is no such file.
 pub fn read_small(path: &Path, limit: usize) -> Result<Option<String>> {
@@ -50,14 +50,41 @@ pub fn end(path: &Path, limit: u64) -> Result<String> {
     read().with_context(|| format!("read {}", path.display()))
 }
 
-/// Puts a file in place of the one of that name, whole or not at all; for its owner alone.
-pub fn replace(path: &Path, text: &str) -> Result<()> {
+/// Puts a file in place of the one of that name, whole or not at all, also when the power fails; for its owner alone. Two
+/// who write the same one have to keep each other out. Of a writer that was killed, [`draft_of`] it may stay.
+pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    let draft = draft_of(path);
     let write = || {
-        let mut file = tempfile::Builder::new().prefix(".").tempfile_in(path.parent().unwrap_or(path))?;
-        file.write_all(text.as_bytes())?;
-        file.persist(path).map_err(|error| error.error)
+        let mut file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+            .open(&draft)?;
+        file.write_all(content)?;
+        file.sync_data()?;
+        std::fs::rename(&draft, path)
     };
-    write().map(drop).with_context(|| format!("write {}", path.display()))
+    write().with_context(|| format!("write {}", path.display())).inspect_err(|_| {
+        let _ = std::fs::remove_file(&draft);
+    })
+}
+
+/// What [`replace`] writes before it is put in place: a name that begins with a dot, in the same directory.
+pub fn draft_of(path: &Path) -> PathBuf {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    path.with_file_name(name)
+}
+
+/// Removes a file and what a killed writer has left of it. One that is not there is removed.
+pub fn forget(path: &Path) -> std::io::Result<()> {
+    let remove = |path: &Path| match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    remove(&draft_of(path)).and(remove(path))
 }
 
 /// Makes a directory that is nobody's but its owner's, and every one above it that is missing. One that is
@@ -113,12 +140,25 @@ mod tests {
     fn a_replaced_file_is_private_and_leaves_nothing_beside_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
-        replace(&path, "first").unwrap();
-        replace(&path, "second").unwrap();
+        replace(&path, b"first").unwrap();
+        replace(&path, b"second").unwrap();
         assert_eq!(read_small(&path, 9).unwrap().unwrap(), "second");
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
         assert_eq!(dir.path().read_dir().unwrap().count(), 1);
-        assert!(replace(&dir.path().join("none/a"), "").is_err());
+        assert!(replace(&dir.path().join("none/a"), b"").is_err());
+    }
+
+    #[test]
+    fn a_link_where_the_draft_goes_is_not_written_through() {
+        let dir = tempfile::tempdir().unwrap();
+        let [path, other] = ["a", "other"].map(|name| dir.path().join(name));
+        File::create(&other).unwrap();
+        std::os::unix::fs::symlink(&other, draft_of(&path)).unwrap();
+        let _ = replace(&path, b"text");
+        assert_eq!(other.metadata().unwrap().len(), 0);
+        forget(&path).unwrap();
+        assert!(!draft_of(&path).is_symlink());
+        forget(&path).unwrap();
     }
 
     #[test]

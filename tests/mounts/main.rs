@@ -13,6 +13,7 @@ mod foreign;
 mod formatting;
 mod image;
 mod layers;
+mod named;
 mod qcow2;
 mod refused;
 mod shared;

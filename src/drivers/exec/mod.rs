@@ -22,6 +22,11 @@
 //! are a brace. A value may not begin an argument with `-`, so that no tenant can add a flag. One without a
 //! `?` that a verb never has a value for is found at the first `mount`, not when a pod is to be ended.
 //!
+//! Where a command serves `mountdevice`, kubelet shows what that mounted to every pod whose volume has the same name,
+//! and two volumes can have one: `exec.identity` says what the volume is called by its storage, as in
+//! `"identity": "{option.server}/{option.share}"`. Where another is mounted for the node, `mount` and `expandfs` fail.
+//! Without it, volumes with other options are others.
+//!
 //! A command succeeds by exiting with 0; what it prints is the reason when it does not. `attach` and
 //! `waitforattach` print the device, `isattached` prints `true` or `false`, `getvolumename` the name: one
 //! line of standard output and nothing else there. `unmount` is optional: whatever the command does, flexvol
@@ -40,10 +45,12 @@ mod template;
 use crate::driver::{Driver, Growth, Request};
 use crate::failure::{Failure, Result};
 use crate::mount_options::MountFlags;
-use crate::plan::{Answer, FileSystems, Goal, Plan, Run, Source, Step, View};
+use crate::plan::{Answer, FileSystems, Goal, Plan, Run, Source, Step, View, Word};
 use crate::protocol::{Access, Call, Capabilities, Options, TargetPath, Verb, VerbSet};
 use crate::schema::{OptionSpec, did_you_mean};
 use crate::settings::{self, SIDE_FILE, Settings};
+use crate::volume_dir::VolumeDir;
+use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The driver.
@@ -88,6 +95,7 @@ impl Driver for Exec {
             let verb = Verb::parse(name.as_ref());
             verb.into_iter().try_for_each(|verb| template::check(verb, words))?;
         }
+        config.identity.as_deref().map_or(Ok(()), template::check_identity)?;
         refuse_unknown(settings.options.keys(), config)?;
         check_capabilities(config)
     }
@@ -108,7 +116,11 @@ impl Driver for Exec {
             .set("device", growth.device)
             .set("newBytes", growth.new_bytes.to_string())
             .set("oldBytes", growth.old_bytes.to_string());
-        Ok(performed(run(Verb::ExpandFs, request.settings, &values)?))
+        let grown = performed(run(Verb::ExpandFs, request.settings, &values)?);
+        let staged = VolumeDir::of(target).staged().unwrap_or_else(|| target.clone());
+        let expected = Step::ExpectStaged { staged, source: identity(request)? };
+        let expected = stages(request.settings).then_some(expected);
+        Ok(Plan { steps: expected.into_iter().chain(grown.steps).collect(), ..grown })
     }
 
     fn other(&self, call: &Call, settings: &Settings) -> Result<Plan> {
@@ -152,6 +164,40 @@ fn check_capabilities(config: &settings::Exec) -> Result<()> {
     }
 }
 
+/// kubelet has what `mountdevice` mounts for a volume of this name shown to every pod that names one so.
+fn expect_staged(target: &TargetPath, request: &Request<'_>) -> Result<Option<Step>> {
+    let staged = VolumeDir::of(target).staged();
+    let source = identity(request)?;
+    Ok(staged.filter(|_| stages(request.settings)).map(|staged| Step::ExpectStaged { staged, source }))
+}
+
+/// Whether a command mounts the volume once for the node.
+fn stages(settings: &Settings) -> bool {
+    settings.exec.as_ref().is_some_and(|exec| exec.commands.contains_key(Verb::MountDevice.name()))
+}
+
+/// What tells the volume from others: what the admin says, or else all its options.
+fn identity(request: &Request<'_>) -> Result<Source> {
+    let config = config(request.settings)?;
+    let values = Values::default().options(request.options);
+    let named =
+        config.identity.as_deref().map(|word| template::fill_word(word, &values)).transpose()?.flatten();
+    Ok(match named {
+        Some(Word::Text(name)) => Source::Identity(name),
+        _ if !stages(request.settings) => Source::Any,
+        _ => {
+            let mut digest = Sha256::new();
+            for part in request.options.own.iter().flat_map(|(key, value)| [key, value]) {
+                digest.update(part.len().to_le_bytes());
+                digest.update(part);
+            }
+            let digest = digest.finalize();
+            let text: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            Source::Identity(format!("a volume with options of digest {text}"))
+        }
+    })
+}
+
 fn mounting(verb: Verb, target: &TargetPath, request: &Request<'_>, values: &Values<'_>) -> Result<Plan> {
     let run = Run {
         mounts: Some(target.clone()),
@@ -160,7 +206,11 @@ fn mounting(verb: Verb, target: &TargetPath, request: &Request<'_>, values: &Val
     };
     Ok(Plan {
         goal: Goal::Mounted { target: target.clone(), view: view(request)? },
-        steps: vec![Step::PrepareTarget { target: target.clone() }, Step::Run(run)],
+        steps: [Step::PrepareTarget { target: target.clone() }]
+            .into_iter()
+            .chain(expect_staged(target, request)?)
+            .chain([Step::Run(run)])
+            .collect(),
     })
 }
 
@@ -191,7 +241,7 @@ fn performed(run: Run) -> Plan {
 
 fn view(request: &Request<'_>) -> Result<View> {
     let file_system = config(request.settings)?.file_system.clone().map(FileSystems::One);
-    Ok(View { file_system, source: Source::Any, access: request.options.access() })
+    Ok(View { file_system, source: identity(request)?, access: request.options.access() })
 }
 
 fn config(settings: &Settings) -> Result<&settings::Exec> {

@@ -34,12 +34,24 @@ pub(super) fn check(verb: Verb, words: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// The same for the name of a volume, which is made of the options that every verb has.
+pub(super) fn check_identity(word: &str) -> Result<()> {
+    let complain = |why: String| Failure::options(format!("{SIDE_FILE}: exec.identity: {why}"));
+    for part in parse(word).map_err(complain)? {
+        let Part::Value { name, .. } = part else { continue };
+        if !name.starts_with("option.") {
+            return Err(complain(format!("{{{name}}} does not name the volume: use {{option.NAME}}")));
+        }
+    }
+    Ok(())
+}
+
 /// The words of one call; an optional placeholder without value drops its word.
 pub(super) fn fill(words: &[String], values: &Values<'_>) -> Result<Vec<Word>> {
     words.iter().filter_map(|word| fill_word(word, values).transpose()).collect()
 }
 
-fn fill_word(word: &str, values: &Values<'_>) -> Result<Option<Word>> {
+pub(super) fn fill_word(word: &str, values: &Values<'_>) -> Result<Option<Word>> {
     let mut filled = String::new();
     for part in parse(word).map_err(Failure::options)? {
         let (name, optional) = match part {

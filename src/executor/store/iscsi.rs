@@ -12,7 +12,7 @@
 use super::{Backend, Found, Site, TICK, With};
 use crate::executor::record;
 use crate::failure::{Code, Failure};
-use crate::plan::{Iscsi, Portal};
+use crate::plan::{Iscsi, Portal, Store};
 use crate::sys::deadline::Deadline;
 use crate::sys::iscsi::{self, Login, Session, Unit};
 use crate::sys::lock::Lock;
@@ -40,6 +40,35 @@ const AGAIN: Duration = Duration::from_millis(100);
 impl Backend for Iscsi {
     fn find(&self, _: &Site<'_>) -> Result<Option<Found>> {
         Ok(device(&self.units()).map(|path| Found { path, held: None }))
+    }
+
+    /// Whoever runs a server gives a target any name: that of another server's is another target, also if this node has a
+    /// session with that one.
+    fn recognize(&self, at: &Site<'_>, known: Option<&Store>) -> Result<()> {
+        if let Some(Store::Iscsi(known)) = known
+            && known.portals.iter().any(|portal| self.portals.contains(portal))
+        {
+            return Ok(());
+        }
+        let sessions = Session::with(&self.target);
+        for portal in &self.portals {
+            for address in network::addresses(&portal.server, None, at.deadline)? {
+                let address = SocketAddr::new(address, portal.port);
+                if sessions.iter().any(|session| session.goes_to(address)) {
+                    return Ok(());
+                }
+            }
+        }
+        let at = |portals: &[Portal]| portals.iter().map(Portal::to_string).collect::<Vec<_>>().join(", ");
+        let other = match known {
+            Some(Store::Iscsi(known)) => at(&known.portals),
+            _ => "another portal".to_owned(),
+        };
+        let (target, lun, wanted) = (&self.target, self.lun, at(&self.portals));
+        let text = format!(
+            "this node has unit {lun} of {target} from {other}, not from {wanted}: end who uses that one first, or name its portal"
+        );
+        Err(Failure::new(Code::Conflict, text).into())
     }
 
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {

@@ -8,6 +8,7 @@
 //! * One lock for each device: bringing, formatting and taking away never meet.
 
 mod decrypt;
+mod find;
 mod growth;
 mod holding;
 mod iscsi;
@@ -22,7 +23,7 @@ mod rbd;
 mod unfinished;
 mod unstage;
 
-use super::disk::{Device, Disk, Guard};
+use super::disk::{Device, Disk};
 use super::image::device_number;
 use super::node::{Node, Undo};
 use crate::failure::{Code, Failure};
@@ -65,6 +66,11 @@ const QCOW2: &str = "qcow2";
 pub(super) trait Backend {
     /// The device that shows the store now, whoever attached it.
     fn find(&self, at: &Site<'_>) -> Result<Option<Found>>;
+
+    /// Fails if the device that was found is another one's that has the same name; `known` is whose it is by its record.
+    fn recognize(&self, _at: &Site<'_>, _known: Option<&Store>) -> Result<()> {
+        Ok(())
+    }
 
     /// The device that a record names, as long as it is this store's. A number that goes with its user is another's soon.
     fn hold(&self, _at: &Site<'_>, device: &Path) -> Option<Found> {
@@ -220,13 +226,12 @@ impl Node<'_> {
     }
 
     fn attach_store(&mut self, target: &TargetPath, attachment: &Attachment) -> Result<Option<Undo>> {
-        let id = Id::of(&attachment.store);
-        self.disk.lock = Some(Guard::Store(id.lock(&self.deadline)?));
+        let id = self.lock_store(&attachment.store)?;
         let known = Holding::read(&id);
-        let mut holding = known.clone().unwrap_or_else(|| Holding::new(&attachment.store));
+        let mut holding = known.clone().unwrap_or_else(|| Holding::new(&id, &attachment.store));
         let top = top(&id, &holding);
         holding.targets.retain(|other| other == target.as_path() || is_mounted_from(other, top.as_deref()));
-        let found = backend(&attachment.store).find(&self.site(&id))?;
+        let found = self.find_store(&id, &attachment.store)?;
         holding.ours = found.is_none() || known.is_some_and(|known| known.ours);
         self.disk.in_use = holding.targets.iter().any(|other| other != target.as_path());
         let (found, mut holding) = self.admitted(found, holding, target, attachment)?;
@@ -286,6 +291,7 @@ impl Node<'_> {
         };
         let found = found.with_context(|| format!("bring {} to the node", attachment.store))?;
         holding.device = Some(found.path.clone());
+        holding.daemon = Holding::read(&id).and_then(|known| known.daemon);
         holding.write()?;
         if !self.disk.in_use && !luks::is_open(&id) {
             refuse_other_users(&found.path, self.directory, &self.deadline)?;
@@ -293,37 +299,6 @@ impl Node<'_> {
         let fresh = backend.is_fresh(&at)?;
         let attached = Attached::open(holding, found, attachment.read_only)?;
         Ok(Attached { fresh, ..attached })
-    }
-
-    /// What is mounted at the target is on it; it is looked for and never brought.
-    fn use_store(&mut self, target: &TargetPath, store: &Store) -> Result<()> {
-        let id = Id::of(store);
-        self.disk.lock = Some(Guard::Store(id.lock(&self.deadline)?));
-        let missing = || {
-            let text = format!("{store} is not on this node: mount it before {target} grows");
-            Failure::new(Code::NotFound, text)
-        };
-        let found = backend(store).find(&self.site(&id))?.ok_or_else(missing)?;
-        let holding = Holding::read(&id).unwrap_or_else(|| Holding::new(store));
-        self.disk.in_use = true;
-        let found =
-            if luks::is_open(&id) { Found { path: luks::path(&id), held: found.held } } else { found };
-        self.disk.device = Some(Device::Store(Attached::open(holding, found, false)?));
-        Ok(())
-    }
-
-    /// Whether a mount shows a store, whatever its device is called today.
-    pub(super) fn shows_store(&self, entry: &Entry, store: &Store) -> Result<bool> {
-        let id = Id::of(store);
-        let mounted = device_number(&entry.source);
-        if mounted == 0 {
-            return Ok(false);
-        }
-        if luks::is_open(&id) && device_number(luks::path(&id).as_os_str()) == mounted {
-            return Ok(true);
-        }
-        let found = backend(store).find(&self.site(&id))?;
-        Ok(found.is_some_and(|found| device_number(found.path.as_os_str()) == mounted))
     }
 }
 
@@ -351,7 +326,7 @@ pub(super) fn detach(node: &Node<'_>, target: &TargetPath) -> Result<()> {
 pub(super) fn sweep(target: &TargetPath, deadline: &Deadline) -> Result<()> {
     for holding in Holding::of(target)? {
         let id = holding.id();
-        let _lock = id.lock(deadline)?;
+        let _lock = Id::lock(&holding.store, deadline)?;
         if let Some(holding) = Holding::read(&id) {
             let (at, store) = (Site { id: &id, deadline }, holding.store.to_string());
             let_go(&at, holding, target).with_context(|| format!("take {store} away"))?;

@@ -56,7 +56,7 @@ fn path_of(disk: &Attached) -> PathBuf {
 fn write(path: &Path, of: &Identity, at: u64) {
     let text = format!("{} {at} {}:{} {}", clock::seconds(), of.instance, of.written, of.storage);
     let directory = path.parent().unwrap_or(path);
-    let _ = files::make_private(directory).and_then(|()| files::replace(path, &text));
+    let _ = files::make_private(directory).and_then(|()| files::replace(path, text.as_bytes()));
 }
 
 /// How far earlier calls have come.

@@ -62,7 +62,7 @@ pub(super) fn has_orphans() -> bool {
 pub(super) fn end_orphans(deadline: &Deadline) {
     for id in orphans() {
         // Whoever has it locked is just bringing it.
-        let Ok(_lock) = id.lock(&Deadline::after(Duration::ZERO)) else { continue };
+        let Ok(_lock) = id.lock_name(&Deadline::after(Duration::ZERO)) else { continue };
         if orphans().any(|orphan| orphan == id) {
             let at = Site { id: &id, deadline };
             Home::of(&at).end(&at);

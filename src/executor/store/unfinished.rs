@@ -21,10 +21,9 @@ use crate::sys::files;
 use crate::sys::signature;
 use crate::sys::window::Window;
 use anyhow::{Context, Result};
-use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -52,12 +51,7 @@ fn note_settled(id: &Id, device: BorrowedFd<'_>) -> Result<()> {
 
 fn write(id: &Id, note: &[u8]) -> Result<()> {
     files::make_private(&directory())?;
-    let path = directory().join(id.as_str());
-    let write = || {
-        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
-        file.write_all(note)
-    };
-    write().with_context(|| format!("write {}", path.display())).inspect_err(|_| {
+    files::replace(&directory().join(id.as_str()), note).inspect_err(|_| {
         let _ = forget(id);
     })
 }
@@ -133,8 +127,5 @@ pub(super) fn is_all(id: &Id, device: BorrowedFd<'_>, deadline: &Deadline) -> Re
 
 /// It is nobody's any more.
 pub(super) fn forget(id: &Id) -> Result<()> {
-    match std::fs::remove_file(directory().join(id.as_str())) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
-    }
+    Ok(files::forget(&directory().join(id.as_str()))?)
 }

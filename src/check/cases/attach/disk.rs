@@ -5,7 +5,7 @@ use crate::check::answer::Answer;
 use crate::check::case::{Case, Level};
 use crate::check::evidence::{Played, Stopped};
 use crate::check::given::Nature;
-use crate::check::staging::{is_mounted, make_directory, put};
+use crate::check::staging::{is_mounted, make_directory, put, remove_directory};
 use crate::check::subject::Subject;
 use crate::kubelet::PodVolume;
 use crate::protocol::{Access, Verb};
@@ -76,6 +76,18 @@ pub(in crate::check) const CASES: &[Case] = &[
             "format only what is blank: all of its beginning zero, not just without a signature",
         ],
         unknown_data,
+    ),
+    case(
+        "attach::another_volume",
+        Level::Must,
+        &[Verb::Mount],
+        &[128],
+        [
+            "a pod is not shown another volume that is mounted for the node under the name of its own",
+            "kubelet knows an attached volume by the name of its PV, or the one a pod gives it, in all namespaces (volume/util)",
+            "compare what is mounted in the global directory with what the options name, and answer Failure",
+        ],
+        another_volume,
     ),
 ];
 
@@ -171,6 +183,33 @@ fn unknown_data(subject: &mut Subject<'_>) -> Played {
     // Nothing that begins like a known file system, by chance.
     data[..16].copy_from_slice(b"rows of a table\n");
     keeps_what_is_there(subject, &[("data without a signature", data)])
+}
+
+/// Memory is nobody's disk: what a pod of another namespace has under the same name.
+fn another_volume(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    let (global, target) = (volume.global()?, volume.target()?);
+    subject.attach(&volume)?;
+    for directory in [&global, &target] {
+        make_directory(directory.as_path())?;
+    }
+    let other = "another volume";
+    let inside = subject.inside;
+    inside.mount_nobodys(global.as_path(), "tmpfs")?;
+    put(&global.as_path().join("of"), other)?;
+    let answer = subject.mount(&volume)?;
+    if std::fs::read_to_string(target.as_path().join("of")).is_ok_and(|text| text == other) {
+        return Err(
+            answer.fails("another volume is mounted in the global directory, and the pod was shown that")
+        );
+    }
+    let answer = answer.answers("another volume is mounted in the global directory")?;
+    if answer.is_success() {
+        subject.unmount(&volume)?.or_blocked("unmount::works")?;
+    }
+    inside.take_off(global.as_path())?;
+    remove_directory(target.as_path())?;
+    subject.unstage(&volume)
 }
 
 /// Writes it to the disk, has the device mounted, and looks whether it is still there.

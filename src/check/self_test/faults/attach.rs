@@ -172,6 +172,16 @@ pub(super) const FAULTS: &[Fault] = &[
         fails: &["attach::mount_device_fails_cleanly"],
     },
     Fault {
+        name: "shows-what-is-mounted-for-the-node",
+        what: "binds the global directory without a look at what is mounted there: ours until it was found",
+        of: Loop,
+        change: &[(
+            r#"[ -n "$found" ] && [ "$(mounted "$global")" = "$found" ] || fail"#,
+            r#"[ -n "$found" ] && [ -n "$(mounted "$global")" ] || fail"#,
+        )],
+        fails: &["attach::another_volume"],
+    },
+    Fault {
         name: "formats-always",
         what: "formats a disk each time it is mounted: prateekpandey14",
         of: Loop,
