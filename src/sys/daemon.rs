@@ -52,6 +52,11 @@ impl Helper {
 }
 
 impl Daemon {
+    /// Its number.
+    pub fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
     /// How it ended; nothing while it runs.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().context("look at a daemon")

@@ -5,6 +5,7 @@ use nix::libc;
 use rustix::fs::{self, AtFlags, StatxAttributes, StatxFlags};
 use std::fs::{DirBuilder, File, Permissions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -110,6 +111,12 @@ pub fn is_removed(directory: &Path) -> bool {
 /// Whether a mount begins here. False on a kernel before 5.8, which cannot say.
 pub fn is_mount_root(path: &Path) -> bool {
     let stat = fs::statx(fs::CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);
+    stat.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+/// The same of what is open.
+pub fn is_mount_root_at(place: BorrowedFd<'_>) -> bool {
+    let stat = fs::statx(place, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);
     stat.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 

@@ -226,12 +226,16 @@ pub fn is_zombie(pid: i32) -> bool {
     stat_field(pid, 3) == Some('Z')
 }
 
-/// Those of our own user that run a program of this name and have this among their words. Somebody else's may call itself
-/// anything.
+/// Those of our own user and PID namespace that run a program of this name and have this among their words. Anybody may call
+/// itself so, also who is root in a container that shares the namespace: whoever is asked for something, or believed, has to
+/// be known by more, such as its control group.
 pub fn running(program: &str, word: &str) -> Vec<i32> {
     let program = program.get(..15).unwrap_or(program);
+    let ours = namespace();
     let is_ours = |pid: &i32| {
-        std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|its| its.uid() == geteuid().as_raw())
+        let its_namespace = rustix::fs::stat(format!("/proc/{pid}/ns/pid")).map(|stat| stat.st_ino);
+        its_namespace.is_ok_and(|its| its == ours)
+            && std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|its| its.uid() == geteuid().as_raw())
     };
     all()
         .filter(|pid| name(*pid).is_some_and(|name| name == program) && is_ours(pid))

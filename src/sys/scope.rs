@@ -66,6 +66,11 @@ impl Scope {
         self.directories().all(|directory| members(&directory).is_empty())
     }
 
+    /// Whether a process is in it: only root of the node can have put it there.
+    pub fn holds(&self, pid: i32) -> bool {
+        self.directories().any(|directory| members(&directory).contains(&pid))
+    }
+
     /// Lets what is in it finish for so long, kills the rest, and removes it. What cannot be killed now stays in
     /// it.
     pub fn end(&self, patience: Duration) {

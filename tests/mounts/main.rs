@@ -14,6 +14,7 @@ mod formatting;
 mod image;
 mod layers;
 mod named;
+mod posed;
 mod qcow2;
 mod refused;
 mod shared;

@@ -12,17 +12,17 @@ use super::qemu::{self, NODE, PROGRAM, Shown};
 use super::{Backend, Found, Site, TICK, With};
 use crate::plan::{DiskImage, ImageFormat};
 use crate::sys::deadline::Deadline;
-use crate::sys::files::is_mount_root;
+use crate::sys::files::{self, is_mount_root_at};
 use crate::sys::loop_device::{LoopDevice, SERVED};
 use crate::sys::scope::Scope;
 use crate::sys::window::Window;
-use crate::sys::{namespace, process, qmp};
+use crate::sys::{below, namespace, process, qmp};
 use anyhow::{Context, Result};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn orphans() -> impl Iterator<Item = Id> {
 
 /// Whether a device shows what a daemon serves, or that cannot be told.
 fn is_shown(pid: i32) -> bool {
-    let shown = || LoopDevice::find(open_content(&seen(pid, CONTENT), true)?.as_fd(), &Window::default());
+    let shown = || LoopDevice::find(open_content(pid, true)?.as_fd(), &Window::default());
     let patience = Deadline::for_undo(LETTING_GO);
     loop {
         match shown() {
@@ -65,7 +65,7 @@ pub(super) fn end_orphans(deadline: &Deadline) {
         let Ok(_lock) = id.lock_name(&Deadline::after(Duration::ZERO)) else { continue };
         if orphans().any(|orphan| orphan == id) {
             let at = Site { id: &id, deadline };
-            Home::of(&at).end(&at);
+            Home::of(&at).end();
         }
     }
 }
@@ -85,49 +85,69 @@ const CONTENT: &str = SERVED;
 /// And the socket that the daemon takes commands from.
 const CONTROL: &str = "/var/control";
 
-/// What a process has at a path, as we see it.
-fn seen(pid: i32, path: &str) -> PathBuf {
-    PathBuf::from(format!("/proc/{pid}/root{path}"))
+/// What a process has at a path of its own. It may be anybody's, who has a link to anything there: none is followed.
+fn seen(pid: i32, path: &str, flags: OFlags) -> Result<OwnedFd> {
+    let root = format!("/proc/{pid}/root");
+    let place = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(&root, place, Mode::empty()).with_context(|| format!("open {root}"))?;
+    below::open(root.as_fd(), Path::new(path.trim_start_matches('/')), flags)
+}
+
+/// Where a socket is that was opened as what it is, and nothing else.
+fn through(socket: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", socket.as_raw_fd()))
 }
 
 /// All that one image's daemon has.
-struct Home {
-    name: String,
+struct Home<'a> {
+    at: &'a Site<'a>,
+    name: &'a str,
     scope: Scope,
 }
 
-impl Home {
-    fn of(at: &Site<'_>) -> Self {
-        Self { name: at.id.as_str().to_owned(), scope: qemu::scope(at) }
+impl<'a> Home<'a> {
+    fn of(at: &'a Site<'a>) -> Self {
+        Self { at, name: at.id.as_str(), scope: qemu::scope(at) }
     }
 
-    /// Two images can have no name in common, nor can the beginning of one be another's.
-    fn daemons(&self) -> Vec<i32> {
+    /// Those that are called so. Two images can have no name in common, nor can the beginning of one be another's.
+    fn namesakes(&self) -> Vec<i32> {
         process::running(PROGRAM, &format!("{NAME}{}\"", self.name))
+    }
+
+    /// Those of them that we have started.
+    fn daemons(&self) -> Vec<i32> {
+        self.namesakes().into_iter().filter(|pid| qemu::is_ours(*pid, self.at)).collect()
     }
 
     /// The daemon that shows the content.
     fn daemon(&self) -> Option<i32> {
-        self.daemons().into_iter().find(|pid| is_mount_root(&seen(*pid, CONTENT)))
+        let shows = |pid: &i32| {
+            seen(*pid, CONTENT, OFlags::PATH).is_ok_and(|content| is_mount_root_at(content.as_fd()))
+        };
+        self.daemons().into_iter().find(shows)
     }
 
-    fn end(&self, at: &Site<'_>) {
-        let daemons = self.daemons();
-        let asked = daemons
-            .iter()
-            .filter(|pid| qmp::execute(&seen(**pid, CONTROL), "quit", &json!({}), at.deadline).is_ok())
-            .count();
+    fn tell(&self, pid: i32, command: &str, arguments: &Value, deadline: &Deadline) -> Result<()> {
+        let control = seen(pid, CONTROL, OFlags::PATH)?;
+        qmp::execute(&through(&control), command, arguments, deadline)
+    }
+
+    fn end(&self) {
+        let (daemons, patience) = (self.daemons(), qemu::quitting(self.at));
+        let asks = |pid: &&i32| self.tell(**pid, "quit", &json!({}), &patience).is_ok();
+        let asked = daemons.iter().filter(asks).count();
         // One that could not be found has not been asked.
-        qemu::end_scope(&self.scope, asked > 0 && asked == daemons.len(), at);
-        // On a node without control groups.
-        self.daemons().into_iter().for_each(process::end);
+        qemu::end_scope(&self.scope, asked > 0 && asked == daemons.len(), self.at);
+        // On a node without control groups; and whoever else calls itself so.
+        self.namesakes().into_iter().for_each(process::end);
     }
 }
 
 impl Backend for DiskImage {
     fn find(&self, at: &Site<'_>) -> Result<Option<Found>> {
         let Some(pid) = Home::of(at).daemon() else { return Ok(None) };
-        let content = match open_content(&seen(pid, CONTENT), true) {
+        let content = match open_content(pid, true) {
             // Its daemon was killed.
             Err(error) if error.downcast_ref() == Some(&Errno::NOTCONN) => return Ok(None),
             content => content?,
@@ -144,23 +164,24 @@ impl Backend for DiskImage {
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
         let home = Home::of(at);
         // What a killed call left.
-        home.end(at);
+        home.end();
         let image = qemu::open(self, ImageFormat::Qcow2, at, with)?;
-        self.serve(&home, &image, at, with).inspect_err(|_| home.end(at))
+        self.serve(&home, &image, at, with).inspect_err(|_| home.end())
     }
 
     fn detach(&self, at: &Site<'_>, _: Option<&Path>) -> Result<()> {
-        Home::of(at).end(at);
+        Home::of(at).end();
         Ok(())
     }
 
     fn grow(&self, at: &Site<'_>, _: &Path, size: u64) -> Result<()> {
         let gone = "the image's daemon is gone: unmount it and mount it again";
-        let pid = Home::of(at).daemon().context(gone)?;
-        let content = open_content(&seen(pid, CONTENT), false)?;
+        let home = Home::of(at);
+        let pid = home.daemon().context(gone)?;
+        let content = open_content(pid, false)?;
         if length(&content)? < size {
             let arguments = json!({"node-name": NODE, "size": size});
-            qmp::execute(&seen(pid, CONTROL), "block_resize", &arguments, at.deadline)
+            home.tell(pid, "block_resize", &arguments, at.deadline)
                 .with_context(|| format!("grow {}", self.file.display()))?;
             length(&content)?;
         }
@@ -188,9 +209,9 @@ impl DiskImage {
             namespace::cover("flexvol", Path::new(COVERED), Some(ROOM))?;
             File::create_new(CONTENT)?;
             let (content, control) = (Path::new(CONTENT), Path::new(CONTROL));
-            let is_ready = || is_mount_root(content) && control.exists();
+            let is_ready = || files::is_mount_root(content) && control.exists();
             qemu::start(&home.scope, image, (control, shown), at, is_ready)?;
-            open_content(content, with.read_only)
+            open_file(content, with.read_only)
         })?;
         let whole = Window::default();
         LoopDevice::attach(content.as_fd(), &self.file, &whole, with.read_only, false).map(Found::of_loop)
@@ -205,7 +226,11 @@ fn length(content: &OwnedFd) -> Result<u64> {
     Ok(stat.stx_size)
 }
 
-fn open_content(path: &Path, read_only: bool) -> Result<OwnedFd> {
+fn open_content(pid: i32, read_only: bool) -> Result<OwnedFd> {
+    seen(pid, CONTENT, if read_only { OFlags::RDONLY } else { OFlags::RDWR })
+}
+
+fn open_file(path: &Path, read_only: bool) -> Result<OwnedFd> {
     let flags = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
     rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
         .with_context(|| format!("open {}", path.display()))

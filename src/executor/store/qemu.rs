@@ -5,6 +5,7 @@
 //! what is in it. A lock keeps the image from being opened twice, on this node or, where the file system has
 //! such locks, on another.
 
+use super::holding::Holding;
 use super::{Site, TICK, With};
 use crate::executor::record::STATE;
 use crate::failure::{Code, Failure};
@@ -12,6 +13,7 @@ use crate::plan::{DiskImage, ImageFormat, Ownership};
 use crate::policy::Allowed;
 use crate::quantity::Quantity;
 use crate::sys::bytes::size_of;
+use crate::sys::daemon::Daemon;
 use crate::sys::deadline::Deadline;
 use crate::sys::helper::Helper;
 use crate::sys::lock::{self, Hold};
@@ -52,6 +54,24 @@ pub(super) struct Shown {
     pub(super) export: Value,
 }
 
+/// Whether a process that has the store's name among its words is the daemon that we have started for it: it is in its
+/// control group, or the one of the record. Of one that an older version has started, where there are no control groups,
+/// there is only the record of its device.
+pub(super) fn is_ours(pid: i32, at: &Site<'_>) -> bool {
+    let is_recorded = |holding: Holding| match holding.daemon {
+        Some((number, started)) => number == pid && process::started(pid) == Some(started),
+        None => holding.device.is_some() && !scope(at).is_left(),
+    };
+    scope(at).holds(pid) || Holding::read(at.id).is_some_and(is_recorded)
+}
+
+/// Writes down who has been started.
+pub(super) fn note(daemon: &Daemon, at: &Site<'_>) -> Result<()> {
+    let Some(holding) = Holding::read(at.id) else { return Ok(()) };
+    let started = process::started(daemon.pid()).map(|started| (daemon.pid(), started));
+    Holding { daemon: started, ..holding }.write()
+}
+
 /// The control group of an image's daemons. Several nodes, each in its container, may share the groups.
 pub(super) fn scope(at: &Site<'_>) -> Scope {
     Scope::named(&format!("{}-{}", at.id.as_str(), process::namespace()))
@@ -60,6 +80,11 @@ pub(super) fn scope(at: &Site<'_>) -> Scope {
 /// Ends what runs there: at once, unless all of it was asked to and may still write back.
 pub(super) fn end_scope(scope: &Scope, was_asked: bool, at: &Site<'_>) {
     scope.end(if was_asked { PATIENCE.min(at.deadline.remaining()) } else { Duration::ZERO });
+}
+
+/// Until when the daemon has to answer that it is to end: one that says nothing is killed.
+pub(super) fn quitting(at: &Site<'_>) -> Deadline {
+    Deadline::after(PATIENCE.min(at.deadline.remaining()))
 }
 
 /// All that one image's daemon has.
@@ -108,7 +133,7 @@ impl Home {
 
     /// Ends it and removes what it had. What is not there is ended.
     pub(super) fn end(&self, at: &Site<'_>) -> Result<()> {
-        let asked = qmp::execute(&self.control(), "quit", &json!({}), at.deadline);
+        let asked = qmp::execute(&self.control(), "quit", &json!({}), &quitting(at));
         end_scope(&self.scope, asked.is_ok(), at);
         // On a node without control groups, and when the record of it is lost.
         let place = format!("{}/", self.private.file("").display()).replace("//", "/");
@@ -129,6 +154,7 @@ pub(super) fn start(
     let mut helper = Helper::find(PROGRAM)?;
     let path = helper.keep(image.as_fd())?;
     let mut daemon = helper.args(words(control, &path, shown)).launch(scope)?;
+    note(&daemon, at)?;
     while !is_ready() {
         if let Some(status) = daemon.ended()? {
             let text = format!("qemu-storage-daemon cannot show the image ({status}): {}", daemon.words());

@@ -32,7 +32,7 @@ const UNCLAIMABLE: &str = "exclusive-lock feature is not enabled";
 /// The store's device, if it is served.
 pub(super) fn find(at: &Site<'_>) -> Result<Option<Device>> {
     match nbd::connected(at)? {
-        Some(device) if !daemons(at).is_empty() => Ok(Some(device)),
+        Some(device) if daemons(at).into_iter().any(|pid| qemu::is_ours(pid, at)) => Ok(Some(device)),
         _ => Ok(None),
     }
 }
@@ -132,6 +132,7 @@ fn serve(login: &Login<'_>, at: &Site<'_>, with: &With<'_>, claim: bool) -> Resu
             .args(with.read_only.then_some(READ_ONLY))
             .args([&spec]);
         let mut daemon = program.launch(&qemu::scope(at))?;
+        qemu::note(&daemon, at)?;
         loop {
             let ended = daemon.ended()?;
             let words = daemon.words();
