@@ -38,7 +38,7 @@
 //!
 //! Beside them: [`failure`] and [`secret`], the two types every layer shares; [`teach`], what an error text
 //! means and how it is mended; [`schema`], [`quantity`],
-//! [`mount_options`], [`file_system`], [`mkfs_options`], [`volume_dir`] and [`yaml`], pure knowledge about
+//! [`server`], [`mount_options`], [`file_system`], [`mkfs_options`], [`volume_dir`] and [`yaml`], pure knowledge about
 //! words and paths; [`driver_log`], what the verbs leave for people; and [`cli`], thin adapters for people.
 //!
 //! # Invariants
@@ -73,6 +73,7 @@ pub mod protocol;
 pub mod quantity;
 pub mod schema;
 pub mod secret;
+pub mod server;
 pub mod settings;
 mod shell;
 pub mod skeleton;

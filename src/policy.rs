@@ -8,9 +8,11 @@
 use crate::failure::{Code, Failure, Result};
 use crate::mount_options::MountFlags;
 use crate::plan::{
-    Checkout, Daemon, Nbd, NbdServer, Overlay, Plan, Propagation, Run, Step, Store, StoreStep, Upper,
+    Checkout, Daemon, Nbd, NbdServer, Overlay, Plan, Propagation, Step, Store, StoreStep, Upper,
 };
 use crate::quantity::Quantity;
+use crate::server;
+use core::net::IpAddr;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -20,9 +22,6 @@ use std::path::{Component, Path, PathBuf};
 
 /// Where images live when the admin says nothing.
 pub const IMAGE_ROOT: &str = "/var/lib/flexvol/images";
-
-/// Where Ceph's keys are when the admin says nothing.
-const KEYRING_ROOT: &str = "/etc/ceph";
 
 /// The admin's word, from the side file's `policy`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,16 +35,22 @@ pub struct Policy {
     /// Directories below which `image` may use and make files; a relative `file` is taken below the first.
     #[serde(deserialize_with = "some_list")]
     pub image_roots: Vec<PathBuf>,
-    /// Directories below which `rbd` may read a key: whoever may name a file there logs in with it.
+    /// Directories below which `rbd` may read a key: whoever may name a file there logs in with it. None by
+    /// default.
     #[serde(deserialize_with = "some_list")]
     pub keyring_roots: Vec<PathBuf>,
-    /// The servers that volumes may come from: names or addresses as the volumes spell them, or `*.` and a
-    /// domain. Absent, it may be any.
+    /// The servers that volumes may come from: names, addresses, networks, `*.` and a domain, or `*` for any. Absent, it
+    /// may be any. The node itself, its link and its cloud's metadata service are allowed by their own name only.
     #[serde(deserialize_with = "list_if_any", skip_serializing_if = "Option::is_none")]
     pub servers: Option<Vec<String>>,
-    /// The groups of LVM that `lvm` may use volumes of. Absent, it may be any: one with the node's own root, too.
-    #[serde(deserialize_with = "list_if_any", skip_serializing_if = "Option::is_none")]
-    pub volume_groups: Option<Vec<String>>,
+    /// The groups of LVM that `lvm` may use volumes of, or `*` for any: one with the node's own root, too. None by
+    /// default.
+    #[serde(deserialize_with = "some_list")]
+    pub volume_groups: Vec<String>,
+    /// Whether volumes may log in by Kerberos, which is with the node's own tickets and keytab.
+    pub allow_kerberos: bool,
+    /// Whether servers may send clients to other servers, where the client can be told not to go.
+    pub allow_redirects: bool,
     /// Whether tenants may lift nosuid.
     pub allow_suid: bool,
     /// Whether tenants may lift nodev.
@@ -68,9 +73,11 @@ impl Default for Policy {
         Self {
             bind_roots: Vec::new(),
             image_roots: vec![IMAGE_ROOT.into()],
-            keyring_roots: vec![KEYRING_ROOT.into()],
+            keyring_roots: Vec::new(),
             servers: None,
-            volume_groups: None,
+            volume_groups: Vec::new(),
+            allow_kerberos: false,
+            allow_redirects: false,
             allow_suid: false,
             allow_dev: false,
             allow_shared: false,
@@ -145,17 +152,24 @@ impl Policy {
             Step::AttachLoop { file, .. } => self.image(file).map(drop),
             Step::CreateImage { file, size, .. } => self.image(file).and(self.check_size(*size)),
             Step::GrowImage { size, .. } => self.check_size(*size),
-            Step::Reach(reach) => self.check_servers(&reach.servers),
-            Step::ReachCluster(cluster) => self.check_servers(&cluster.hosts()),
+            Step::Reach(reach) => {
+                self.check_servers(&reach.servers).and(self.check_nameserver(reach.nameserver))
+            }
+            Step::ReachCluster(cluster) => {
+                self.check_servers(&cluster.hosts()).and(self.check_nameserver(cluster.nameserver))
+            }
             Step::MountShare { share, otherwise, .. } => {
                 otherwise.as_ref().map_or(Ok(()), |daemon| self.check_servers(&daemon.servers))?;
-                self.check_flags(share.flags)
+                self.check_kerberos(share.has_ticket()).and(self.check_flags(share.flags))
             }
             Step::Store(step) => self.check_store_step(step),
-            Step::Mount { flags, .. }
-            | Step::ShowStaged { flags, .. }
-            | Step::MountFiles { flags, .. }
-            | Step::Run(Run { flags: Some(flags), .. }) => self.check_flags(*flags),
+            Step::Mount { flags, .. } | Step::ShowStaged { flags, .. } | Step::MountFiles { flags, .. } => {
+                self.check_flags(*flags)
+            }
+            Step::Run(run) => {
+                self.check_kerberos(run.has_ticket())?;
+                run.flags.map_or(Ok(()), |flags| self.check_flags(flags))
+            }
             Step::Checkout(checkout) => self.check_checkout(checkout),
             Step::Serve(Daemon { servers, flags, .. }) => {
                 self.check_servers(servers).and(self.check_flags(*flags))
@@ -167,7 +181,6 @@ impl Policy {
             | Step::CheckFileSystem { .. }
             | Step::ExpectMount { .. }
             | Step::ExpectStaged { .. }
-            | Step::Run(_)
             | Step::Unmount { .. }
             | Step::EndDaemon { .. }
             | Step::GrowFileSystem { .. } => Ok(()),
@@ -230,7 +243,7 @@ impl Policy {
     }
 
     fn check_store(&self, store: &Store) -> Result<()> {
-        self.check_servers(&store.servers())?;
+        self.check_servers(&store.servers()).and(self.check_nameserver(store.nameserver()))?;
         match store {
             Store::Qcow2(image) | Store::Nbd(Nbd { from: NbdServer::Image { image, .. }, .. }) => {
                 self.image(&image.file)?;
@@ -246,13 +259,14 @@ impl Policy {
     }
 
     fn check_volume_group(&self, group: &str) -> Result<()> {
-        match &self.volume_groups {
-            Some(allowed) if !allowed.iter().any(|name| name == group) => Err(denied(format!(
-                "volume group {group:?} is not allowed on this node: use one of {}, or let the admin add it to policy.volumeGroups",
-                if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") }
-            ))),
-            _ => Ok(()),
+        let allowed = &self.volume_groups;
+        if allowed.iter().any(|name| name == group || name == "*") {
+            return Ok(());
         }
+        Err(denied(format!(
+            "volume group {group:?} is not allowed on this node: use one of {}, or let the admin add it to policy.volumeGroups",
+            if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") }
+        )))
     }
 
     fn check_checkout(&self, checkout: &Checkout) -> Result<()> {
@@ -261,15 +275,60 @@ impl Policy {
     }
 
     fn check_servers(&self, servers: &[String]) -> Result<()> {
-        let Some(allowed) = &self.servers else { return Ok(()) };
-        let is_allowed = |server: &&String| allowed.iter().any(|pattern| is_meant(pattern, server));
-        match servers.iter().find(|server| !is_allowed(server)) {
-            Some(server) => Err(denied(format!(
-                "server {server:?} is not allowed on this node: use one of {}, or let the admin add it to policy.servers",
-                if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") }
-            ))),
-            None => Ok(()),
+        servers.iter().try_for_each(|server| self.check_server(server))
+    }
+
+    /// Refuses a server that the admin has not allowed.
+    pub fn check_server(&self, server: &str) -> Result<()> {
+        if self.names(server) {
+            return Ok(());
         }
+        if server::is_local(server) {
+            return Err(local(server));
+        }
+        match &self.servers {
+            Some(allowed) if !allowed.iter().any(|word| server::is_meant(word, server)) => {
+                Err(denied(format!(
+                    "server {server:?} is not allowed on this node: use one of {}, or let the admin add it to policy.servers",
+                    if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") }
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the admin names exactly this one.
+    fn names(&self, server: &str) -> bool {
+        self.servers.iter().flatten().any(|word| server::is_named(word, server))
+    }
+
+    /// Refuses an address that a server's name has: who answers for a name may say that it is the node itself.
+    pub fn check_address(&self, server: &str, address: IpAddr) -> Result<()> {
+        if !server::is_local_address(address) || self.names(server) || self.names(&address.to_string()) {
+            return Ok(());
+        }
+        Err(local(&format!("{server} ({address})")))
+    }
+
+    /// Who says which addresses names have says which servers are meant.
+    fn check_nameserver(&self, nameserver: Option<IpAddr>) -> Result<()> {
+        nameserver.map_or(Ok(()), |address| self.check_server(&address.to_string()))
+    }
+
+    /// Whether a client may be sent to servers that nobody has compared with this policy.
+    pub fn follows_redirects(&self) -> bool {
+        let any = |words: &Vec<String>| words.iter().any(|word| word == "*");
+        self.allow_redirects || self.servers.as_ref().is_none_or(any)
+    }
+
+    /// A ticket is of the node's root or of a user that the volume names, never of the tenant.
+    fn check_kerberos(&self, has_ticket: bool) -> Result<()> {
+        if has_ticket && !self.allow_kerberos {
+            return Err(denied(
+                "option \"sec\": Kerberos is not allowed on this node, whose own tickets and keytab it uses: log in with a Secret or without, or let the admin set policy.allowKerberos".into(),
+            ));
+        }
+        Ok(())
     }
 
     fn check_flags(&self, flags: MountFlags) -> Result<()> {
@@ -315,13 +374,10 @@ fn below(path: &Path, roots: &[PathBuf], key: &str) -> Result<Allowed> {
     })
 }
 
-/// Whether a pattern of the admin's means a server: names are the same in upper and lower case.
-fn is_meant(pattern: &str, server: &str) -> bool {
-    let (pattern, server) = (pattern.to_ascii_lowercase(), server.to_ascii_lowercase());
-    match pattern.strip_prefix('*') {
-        Some(domain) if domain.starts_with('.') => server.len() > domain.len() && server.ends_with(domain),
-        _ => pattern == server,
-    }
+fn local(server: &str) -> Failure {
+    denied(format!(
+        "server {server:?} is the node itself, its link or its cloud's metadata service: use another, or let the admin name it in policy.servers"
+    ))
 }
 
 fn listed(roots: &[PathBuf]) -> String {
@@ -414,6 +470,42 @@ mod tests {
             );
         }
         assert!(Policy::default().check_servers(&["anything".into()]).is_ok());
+    }
+
+    #[test]
+    fn the_node_itself_is_a_server_only_by_name() {
+        let policy = |servers: Option<&[&str]>| Policy {
+            servers: servers.map(|all| all.iter().map(|server| (*server).to_owned()).collect()),
+            ..Policy::default()
+        };
+        for server in ["127.0.0.1", "[::1]", "169.254.169.254", "localhost", "[::ffff:7f00:1]", "0.0.0.0"] {
+            for words in [None, Some(&["*"][..]), Some(&["*.localhost", "127.0.0.2"][..])] {
+                let message = policy(words).check_server(server).unwrap_err().message();
+                assert!(
+                    message.contains("the node itself") && message.contains("policy.servers"),
+                    "{message}"
+                );
+            }
+            assert!(policy(Some(&[server])).check_server(server).is_ok());
+        }
+        let [local, other] = ["127.0.0.1", "10.0.0.7"].map(|address| address.parse().unwrap());
+        for words in [None, Some(&["*"][..]), Some(&["*.example.com"][..])] {
+            assert!(policy(words).check_address("nas.example.com", local).is_err());
+            assert!(policy(words).check_address("nas.example.com", other).is_ok());
+        }
+        for words in [["nas.example.com"], ["127.0.0.1"]] {
+            assert!(policy(Some(&words)).check_address("nas.example.com", local).is_ok());
+        }
+    }
+
+    /// Whoever answers for a name chooses the server.
+    #[test]
+    fn a_nameserver_is_a_server() {
+        let policy = Policy { servers: Some(vec!["nas".into(), "10.96.0.10".into()]), ..Policy::default() };
+        assert!(policy.check_nameserver(Some("10.96.0.10".parse().unwrap())).is_ok());
+        assert!(policy.check_nameserver(Some("10.0.0.1".parse().unwrap())).is_err());
+        assert!(Policy::default().check_nameserver(Some("10.0.0.1".parse().unwrap())).is_ok());
+        assert!(Policy::default().check_nameserver(Some("127.0.0.53".parse().unwrap())).is_err());
     }
 
     #[test]

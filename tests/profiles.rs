@@ -24,7 +24,7 @@ use support::Plugin;
 use support::namespace::enter;
 
 /// What an admin allows who has these volumes.
-const ALLOWED: &str = r#"{"policy":{"bindRoots":["/srv/local","/srv/file-sync"],"imageRoots":["/"]}}"#;
+const ALLOWED: &str = r#"{"policy":{"volumeGroups":"*","keyringRoots":"/etc/ceph","bindRoots":["/srv/local","/srv/file-sync"],"imageRoots":["/"]}}"#;
 
 fn home() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -126,6 +126,10 @@ fn installation(driver: &str) -> String {
             " --set exec.commands='{\"mount\": [\"/usr/local/bin/mount-share\", \"{option.share}\", \"{target}\"]}' \
             --set exec.options='[\"share\"]'"
         }
+        "example.com/lvm" => " --set policy.volumeGroups=data",
+        "kubernetes.io/lvm" => " --set policy.volumeGroups=kube_vg",
+        "angeloxx/lvm" => " --set policy.volumeGroups=sharevg",
+        "sysoperator.pl/lvm" => " --set policy.volumeGroups=storage",
         "kvaps/loop" | "kvaps/qemu-nbd" | "kvaps/nbd" => " --set policy.imageRoots=/srv/kube-volumes",
         "ramax.com/local-storage" => " --set policy.bindRoots=/srv/local",
         _ => "",

@@ -10,6 +10,7 @@ use crate::plan::{Content, Daemon, Piece, Plan, Source, Word};
 use crate::protocol::{Capabilities, Options, TargetPath};
 use crate::schema::{Id, OptionSpec, OptionValue as _, SecretSpec};
 use crate::secret::Secret;
+use crate::server;
 use crate::settings::Settings;
 
 /// The driver.
@@ -146,6 +147,13 @@ fn config(options: &BlobfuseOptions, endpoint: Option<&Url>, volume: &Options) -
         None => fuse::secret_line(volume, &ACCOUNT)?
             .ok_or_else(|| Failure::options("secret lacks \"accountname\": add it, or option account"))?,
     };
+    // It becomes a part of the server's name. An ellipsis stands for it in examples.
+    let is_name = |text: &str| server::is_label(text) || text == "…";
+    if !str::from_utf8(account.expose()).is_ok_and(is_name) {
+        return Err(Failure::options(
+            "the storage account must be a name of letters and digits: correct option account, or the Secret's accountname",
+        ));
+    }
     let (mode, name, secret) = match (fuse::secret_line(volume, &KEY)?, fuse::secret_line(volume, &TOKEN)?) {
         (Some(key), None) => ("key", "account-key", key),
         (None, Some(token)) => ("sas", "sas", token),

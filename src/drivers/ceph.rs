@@ -1,8 +1,9 @@
 //! What the drivers of Ceph have in common: the monitors, the protocol, the user's key.
 
-use super::share::{Address, Port, Servers};
+use super::share::Address;
 use crate::plan::{Cluster, Monitor};
 use crate::schema::{OptionValue, SecretSpec};
+use crate::server;
 
 /// Where a monitor listens for the first version of the protocol, and for the second.
 const PORTS: (u16, u16) = (6789, 3300);
@@ -30,20 +31,9 @@ impl OptionValue for Monitors {
         let bare =
             bare.strip_prefix('[').and_then(|text| text.strip_suffix(']')).filter(|_| text.contains('"'));
         let monitors = bare.unwrap_or(text).split(',').map(str::trim).filter(|text| !text.is_empty());
-        let monitors: Vec<_> = monitors.map(monitor).collect::<Result<_, _>>()?;
+        let monitors: Vec<_> = monitors.map(server::host_and_port).collect::<Result<_, _>>()?;
         if monitors.is_empty() { Err("names no monitor".to_owned()) } else { Ok(Self(monitors)) }
     }
-}
-
-fn monitor(text: &str) -> Result<(String, Option<u16>), String> {
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
-            (host, Some(Port::parse(port)?.0))
-        }
-        _ => (text, None),
-    };
-    let Servers(mut names) = Servers::parse(host)?;
-    Ok((names.remove(0), port))
 }
 
 /// A version of the protocol, as the kernel's option `ms_mode` has it.

@@ -10,15 +10,16 @@
 //! Capabilities: no attach; no chown, because there are no owners to change; no labels; no metrics, because
 //! statfs hangs when the server is gone.
 
-use super::share::{self, Address, Port, Servers, SubDirectory, reach, secret_text, server};
+use super::share::{self, Address, Port, Servers, SubDirectory, reach, secret_text};
 use super::{access, flags};
 use crate::driver::{Driver, Request};
 use crate::failure::{Failure, Result};
-use crate::mount_options::{self, Rule, Value};
+use crate::mount_options::{self, FsOption, Rule, Value};
 use crate::plan::{Dialect, Named, Plan, Share, ShareOption, ShareValue, Source, Step, View};
 use crate::protocol::{Capabilities, Options, TargetPath};
 use crate::schema::{self, Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::secret::Secret;
+use crate::server;
 use crate::settings::Settings;
 
 /// The driver.
@@ -181,7 +182,7 @@ impl OptionValue for Unc {
         let missing = || format!("{text:?} is no share: write it like //files.example.com/web");
         let (host, path) =
             plain.strip_prefix("//").and_then(|rest| rest.split_once('/')).ok_or_else(missing)?;
-        Ok(Self { server: server(host)?, path: ShareName::parse(path)? })
+        Ok(Self { server: server::host(host)?, path: ShareName::parse(path)? })
     }
 }
 
@@ -277,6 +278,8 @@ impl Driver for Cifs {
         let list = options.mount_options.as_deref().unwrap_or_default();
         let (flags, further) = mount_options::parse(list, flags(request.options), RULES)?;
         let (servers, base) = whereabouts(&options)?;
+        let referred = request.settings.policy.follows_redirects();
+        let further = if referred { further } else { without_referrals(further) };
         let whole = options.sub_dir.as_ref().map(|SubDirectory(sub)| format!("{base}/{}", sub.display()));
         let source = named(whole.as_ref().unwrap_or(&base));
         let share = Share {
@@ -316,6 +319,14 @@ fn whereabouts(options: &CifsOptions) -> Result<(Servers, String)> {
             "options \"source\" and \"server\" or \"share\" mean the same: keep one of them",
         )),
     }
+}
+
+/// DFS sends clients to other servers.
+fn without_referrals(mut further: Vec<FsOption>) -> Vec<FsOption> {
+    if further.iter().all(|option| option.key != "nodfs") {
+        further.push(FsOption::flag("nodfs"));
+    }
+    further
 }
 
 fn named(path: &str) -> Named {

@@ -8,6 +8,7 @@ use crate::plan::{Content, Daemon, Goal, Plan, Source, Step, View, Word};
 use crate::protocol::{Options, TargetPath};
 use crate::schema::{Id, Mode, OptionValue, SecretSpec};
 use crate::secret::Secret;
+use crate::server;
 use std::collections::BTreeMap;
 
 /// How many seconds a program that has nothing to write back may take to end once it is unmounted.
@@ -151,7 +152,7 @@ impl OptionValue for Host {
     const KIND: &'static str = "host name or address";
 
     fn parse(text: &str) -> Result<Self, String> {
-        share::server(text).map(Self)
+        server::host(text).map(Self)
     }
 }
 
@@ -164,36 +165,16 @@ impl OptionValue for Url {
 
     /// Without a scheme it is that of encryption.
     fn parse(text: &str) -> Result<Self, String> {
-        let whole = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
-        let rest = whole.strip_prefix("https://").or_else(|| whole.strip_prefix("http://"));
-        let harmless = |c: char| c.is_ascii_alphanumeric() || "._~:/%?&=+[]-".contains(c);
-        match rest {
-            Some(rest)
-                if rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[')
-                    && rest.chars().all(harmless) =>
-            {
-                Ok(Self(whole))
-            }
-            _ => Err(format!("{text:?} is not a URL such as https://files.example.com/web, without a user")),
-        }
+        server::of_url(text)?;
+        Ok(Self(if text.contains("://") { text.to_owned() } else { format!("https://{text}") }))
     }
 }
 
 impl Url {
     /// The server's name or address.
     pub fn host(&self) -> String {
-        host_of(&self.0)
-    }
-}
-
-/// The host in a URL, or in `host:port`.
-pub(super) fn host_of(place: &str) -> String {
-    let rest = place.split_once("://").map_or(place, |(_, rest)| rest);
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
-        Some((address, _)) => format!("[{address}]"),
-        None => host.split(':').next().unwrap_or_default().to_owned(),
+        // It was parsed before.
+        server::of_url(&self.0).unwrap_or_default()
     }
 }
 
@@ -257,8 +238,8 @@ mod tests {
 
     #[test]
     fn the_host_of_a_place() {
-        let hosts = ["https://u:p@dav.example.com:8443/x?y", "10.0.0.1", "http://[::1]:80/", "a:22"];
-        assert_eq!(hosts.map(host_of), ["dav.example.com", "10.0.0.1", "[::1]", "a"]);
+        let host = |text| Url::parse(text).map(|url| url.host());
+        assert_eq!(host("https://dav.example.com:8443/x?y").as_deref(), Ok("dav.example.com"));
         for text in [
             "http://",
             "ftp://a",

@@ -7,7 +7,7 @@
 //! Capabilities: no attach; chown to the fsGroup and labels by kubelet, because no other pod has these files.
 
 use super::fuse::{self, Plain};
-use super::share::{self, Port, SubDirectory};
+use super::share::SubDirectory;
 use super::ssh::{self, HostKeyCheck, HostKeys, Identity};
 use super::{access, flags_alone};
 use crate::driver::{Driver, Request};
@@ -17,6 +17,7 @@ use crate::protocol::{Capabilities, Options, TargetPath};
 use crate::quantity::Quantity;
 use crate::schema::{OptionSpec, OptionValue, SecretSpec};
 use crate::secret::Secret;
+use crate::server;
 use crate::settings::Settings;
 use std::collections::BTreeMap;
 
@@ -149,12 +150,9 @@ fn of_url(scheme: &str, rest: &str) -> Option<Place> {
         (Some(_), _) => return None,
         (None, _) => authority,
     };
-    let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if !port.contains(']') => (host, Some(Port::parse(port).ok()?)),
-        _ => (authority, None),
-    };
-    let host = share::server(host).ok()?;
-    let port = port.map_or_else(String::new, |port| format!(":{}", port.0));
+    let bracketed = authority.starts_with('[') || authority.matches(':').count() < 2;
+    let (host, port) = server::host_and_port(authority).ok().filter(|_| bracketed)?;
+    let port = port.map_or_else(String::new, |port| format!(":{port}"));
     (!path.is_empty()).then(|| (*protocol, host.clone(), format!("{host}{port}")))
 }
 
@@ -168,7 +166,7 @@ fn of_ssh(text: &str) -> Option<Place> {
         Some((user, host)) => user_is_plain(user).then_some(host)?,
         None => &whole,
     };
-    let host = share::server(host).ok()?;
+    let host = server::host(host).ok()?;
     (!path.is_empty() && !path.starts_with([':', '-'])).then(|| (Protocol::Ssh, host.clone(), host))
 }
 
@@ -271,10 +269,12 @@ fn files(options: &GitOptions, request: &Request<'_>) -> Result<BTreeMap<&'stati
     if files.contains_key(CERTIFICATES) {
         config.push_str("[http]\n\tsslCAInfo = ~/ca.crt\n");
     }
-    // Another server than the admin has allowed must not be reached by way of one that is.
-    if request.settings.policy.servers.is_some() {
+    // The server could name the node itself, or another than the admin has allowed.
+    if !request.settings.policy.allow_redirects {
         config.push_str("[http]\n\tfollowRedirects = false\n");
     }
+    // Else a server that asks for it gets a ticket of root's.
+    config.push_str("[http]\n\temptyAuth = false\n");
     files.insert(CONFIG, fuse::content(config));
     Ok(files)
 }

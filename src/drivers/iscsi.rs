@@ -4,11 +4,11 @@
 
 use super::block::{self, Block, Kind, Volume, block_options};
 use super::nbd::Seconds;
-use super::share::server;
 use crate::driver::Request;
 use crate::failure::{Failure, Result};
 use crate::plan::{Iscsi, Portal, Store};
 use crate::schema::{OptionSpec, OptionValue, SecretSpec};
+use crate::server;
 
 /// The driver.
 pub type IscsiDriver = Block<IscsiKind>;
@@ -67,15 +67,8 @@ impl OptionValue for Portals {
 /// `host`, `host:port`, `[address]:port`.
 fn portal(text: &str) -> Result<Portal, String> {
     let wrong = || format!("{text:?} is not a portal such as 10.0.0.7:3260");
-    let (host, port) = match text.rsplit_once(':') {
-        // An address of IPv6 without a port has colons of its own.
-        Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
-        _ => (text, None),
-    };
-    let is_plain = |port: &&str| port.bytes().all(|byte| byte.is_ascii_digit());
-    let port =
-        port.map_or(Some(3260), |port| Some(port).filter(is_plain)?.parse().ok().filter(|port| *port > 0));
-    Ok(Portal { server: server(host).map_err(|_| wrong())?, port: port.ok_or_else(wrong)? })
+    let (server, port) = server::host_and_port(text).map_err(|_| wrong())?;
+    Ok(Portal { server, port: port.unwrap_or(3260) })
 }
 
 /// The name of a target or initiator (RFC 3720, 3.2.6.3).

@@ -40,7 +40,7 @@ block_options! {
         snapshot: Option<Name> = "snapshot" {},
         /// Who logs in.
         user: Name = "user" { aliases: ["mountUser"], default: "admin" },
-        /// A file of the node with the user's key, below a directory the node's policy allows (/etc/ceph by default):
+        /// A file of the node with the user's key, below a directory that the node's `policy.keyringRoots` names:
         /// then the volume needs no Secret.
         keyring: Option<String> = "keyring" {},
         /// Who maps the image: kernel, or rbd-nbd of the node (Ceph 16.2.5 or newer), which knows features that the

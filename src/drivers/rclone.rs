@@ -19,6 +19,8 @@ use crate::schema::{Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::secret::Secret;
 use crate::settings::Settings;
 
+mod servers;
+
 /// The driver.
 pub struct Rclone;
 
@@ -174,8 +176,29 @@ const SECRETS: [&str; 15] = [
     "access_key_id",
 ];
 
-/// How rclone says where the server is.
-const PLACES: [&str; 7] = ["host", "url", "endpoint", "auth", "storage_url", "namenode", "hostname"];
+/// What is taken from the Secret: what is nobody's to read, and who logs in. Never where the server is.
+const FROM_SECRET: &[&str] = &[
+    "pass",
+    "password",
+    "key_file_pass",
+    "library_key",
+    "secret_access_key",
+    "session_token",
+    "key",
+    "sas_url",
+    "bearer_token",
+    "auth_token",
+    "key_pem",
+    "service_account_credentials",
+    "client_secret",
+    "token",
+    "access_key_id",
+    "account",
+    "client_id",
+    "user",
+    "user_id",
+    "username",
+];
 
 impl OptionValue for Remote {
     const KIND: &'static str = "kind of store";
@@ -233,8 +256,8 @@ impl Driver for Rclone {
 
     fn secrets(&self) -> &'static [SecretSpec] {
         const ANY: SecretSpec = SecretSpec {
-            keys: &["pass"],
-            doc: "and every other option of the store that is nobody's to read, by rclone's name",
+            keys: FROM_SECRET,
+            doc: "what logs in, by rclone's own names; where the server is, options say",
             example: false,
         };
         &[ANY, super::ssh::KNOWN_SERVERS]
@@ -258,19 +281,22 @@ impl Driver for Rclone {
             allow(kind, known, key)?;
             config.set(key, value)?;
         }
+        servers::check_secret(known, volume)?;
         for key in known.iter().filter(|key| volume.secrets.contains_key(**key)) {
             config.set_secret(key, &volume.secrets[*key])?;
         }
         complete(kind, known, volume)?;
+        let servers = servers::of(kind, known, volume)?;
+        if kind == "koofr" && !volume.own.contains_key("backend.provider") && servers != [kind] {
+            config.set("provider", "other")?;
+        }
         if kind == "sftp" {
             config.check_host(&options, volume)?;
         }
-        let places = PLACES.iter().filter_map(|key| volume.own.get(&format!("backend.{key}")));
-        let servers: Vec<_> = places.map(|place| fuse::host_of(place)).collect();
         let mount = Mount {
             config,
-            from: format!("{kind} {} {}", servers.join(" "), options.path.0).trim_end().to_owned(),
-            servers: if servers.is_empty() { vec![kind.to_owned()] } else { servers },
+            from: from(kind, &servers, &options.path.0),
+            servers,
             path: options.path.0.clone(),
             uid: options.uid,
             gid: options.gid,
@@ -283,6 +309,18 @@ impl Driver for Rclone {
     fn unmount(&self, target: &TargetPath, _: &Settings) -> Result<Plan> {
         Ok(Plan::end_daemon(target, fuse::WRITING_BACK))
     }
+}
+
+/// For people.
+fn from(kind: &str, servers: &[String], path: &str) -> String {
+    let named = servers.iter().map(String::as_str).filter(|server| *server != kind);
+    [kind]
+        .into_iter()
+        .chain(named)
+        .chain([path])
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn allow(kind: &str, known: &[&str], key: &str) -> Result<()> {
@@ -490,6 +528,94 @@ mod tests {
             ":local", "memory",
         ] {
             assert!(Remote::parse(kind).is_err(), "{kind}");
+        }
+    }
+
+    /// The plan's servers, or what is refused.
+    fn servers_of(own: &[(&str, &str)], secrets: &[(&str, &str)]) -> Result<Vec<String>, String> {
+        let text = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let secret =
+            |(key, value): &(&str, &str)| ((*key).to_owned(), Secret::new(value.as_bytes().to_vec()));
+        let options = Options {
+            own: own.iter().map(text).collect(),
+            secrets: secrets.iter().map(secret).collect(),
+            ..Options::default()
+        };
+        let request = Request { options: &options, settings: &Settings::default() };
+        let target = TargetPath::parse("/var/lib/kubelet/pods/7/volumes/a~b/c".as_ref()).unwrap();
+        let plan = Rclone.mount(&target, &request).map_err(|failure| failure.message())?;
+        let daemon = plan.steps.iter().find_map(|step| match step {
+            crate::plan::Step::Serve(daemon) => Some(daemon.servers.clone()),
+            _ => None,
+        });
+        Ok(daemon.unwrap())
+    }
+
+    #[test]
+    fn a_secret_names_no_server() {
+        for (kind, known) in REMOTES {
+            for key in known.iter().filter(|key| !FROM_SECRET.contains(key)) {
+                let error = servers_of(&[("remote", kind)], &[(key, "evil.example.com")]).unwrap_err();
+                assert!(error.contains(&format!("secret key {key:?} is no secret")), "{kind}: {error}");
+            }
+        }
+        for key in
+            ["url", "host", "endpoint", "auth", "storage_url", "namenode", "hostname", "provider", "region"]
+        {
+            assert!(!FROM_SECRET.contains(&key), "{key}");
+        }
+        assert!(SECRETS.iter().all(|key| FROM_SECRET.contains(key)));
+    }
+
+    #[test]
+    fn every_place_is_a_server_for_the_policy() {
+        let google = |rest: &str| format!(r#"{{"type":"service_account","private_key":"x"{rest}}}"#);
+        let of_google =
+            |rest: &str| servers_of(&[("remote", "gcs")], &[("service_account_credentials", &google(rest))]);
+        let one = |kind: &str, key: &str, value: &str| servers_of(&[("remote", kind), (key, value)], &[]);
+        assert_eq!(one("s3", "backend.endpoint", "minio:9000").unwrap(), ["minio"]);
+        assert_eq!(one("hdfs", "backend.namenode", "a:8020,b").unwrap(), ["a", "b"]);
+        assert_eq!(one("koofr", "backend.provider", "digistorage").unwrap(), ["digistorage"]);
+        assert_eq!(one("s3", "backend.region", "eu-1").unwrap(), ["s3"]);
+        let signed =
+            servers_of(&[("remote", "azureblob")], &[("sas_url", "https://a.example.com/c?sig=s3cr3t%3D")]);
+        assert_eq!(signed.unwrap(), ["a.example.com"]);
+        assert_eq!(of_google("").unwrap(), ["google cloud storage"]);
+        assert_eq!(
+            of_google(r#","token_uri":"http://127.0.0.1/x""#).unwrap(),
+            ["google cloud storage", "127.0.0.1"]
+        );
+        for rest in [
+            r#","Token_URI":"http://a/""#,
+            ",\"to\u{212a}en_uri\":\"http://a/\"",
+            r#","token_uri":"x://a""#,
+            r#","credential_source":{}"#,
+        ] {
+            assert!(of_google(rest).unwrap_err().contains("not the key of a service account"), "{rest}");
+        }
+        let lacking = one("gcs", "path", "a").unwrap_err();
+        assert!(lacking.contains("secret lacks \"service_account_credentials\""), "{lacking}");
+        let signed = servers_of(&[("remote", "azureblob")], &[("sas_url", "x://s3cr3t@a")]).unwrap_err();
+        assert!(!signed.contains("s3cr3t"), "{signed}");
+    }
+
+    #[test]
+    fn what_is_read_in_two_ways_is_refused() {
+        for (kind, key, value) in [
+            ("s3", "backend.endpoint", "127.0.0.1:18080/x://allowed"),
+            ("webdav", "backend.url", "http://allowed@127.0.0.1/"),
+            ("sftp", "backend.host", "127.0.0.1:22/x"),
+            ("ftp", "backend.port", "21:allowed"),
+            ("s3", "backend.region", "evil.example.com/"),
+            ("azureblob", "backend.account", "evil.example.com/x?"),
+            ("pcloud", "backend.hostname", "a/b"),
+            ("hdfs", "backend.namenode", "a:b"),
+        ] {
+            let options = [("remote", kind), (key, value), ("backend.host", "a")];
+            assert!(
+                servers_of(&options[..if kind == "ftp" { 3 } else { 2 }], &[]).is_err(),
+                "{kind} {value}"
+            );
         }
     }
 

@@ -7,6 +7,7 @@ use crate::plan::{DirectoryOnShare, Goal, Ownership, Plan, Reach, Share, Step, V
 use crate::protocol::{Options, TargetPath};
 use crate::schema::OptionValue;
 use crate::secret::Secret;
+use crate::server;
 use core::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
 
@@ -19,21 +20,9 @@ impl OptionValue for Servers {
 
     fn parse(text: &str) -> Result<Self, String> {
         let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-        let names: Vec<_> = names.map(server).collect::<Result<_, _>>()?;
+        let names: Vec<_> = names.map(server::host).collect::<Result<_, _>>()?;
         if names.is_empty() { Err("names no server".to_owned()) } else { Ok(Self(names)) }
     }
-}
-
-/// A host name, an IPv4 address, or an IPv6 address in brackets or without.
-pub(super) fn server(text: &str) -> Result<String, String> {
-    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    if bare.parse::<core::net::Ipv6Addr>().is_ok() {
-        return Ok(format!("[{bare}]"));
-    }
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-    let named =
-        !text.is_empty() && text.len() <= 253 && !text.starts_with(['-', '.']) && text.chars().all(plain);
-    if named { Ok(text.to_owned()) } else { Err(format!("{text:?} is neither a host name nor an address")) }
 }
 
 /// An address of a nameserver.
@@ -56,8 +45,7 @@ impl OptionValue for Port {
     const KIND: &'static str = "port";
 
     fn parse(text: &str) -> Result<Self, String> {
-        let number = text.parse().ok().filter(|port| *port > 0 && !text.starts_with('+'));
-        number.map(Self).ok_or_else(|| format!("{text:?} is not a port between 1 and 65535"))
+        server::port(text).map(Self)
     }
 }
 

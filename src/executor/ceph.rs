@@ -1,8 +1,9 @@
 //! What Ceph's volumes have in common on a node: a monitor that answers, and the user's key.
 
-use super::network::Reached;
+use super::network::{Reached, allowed};
 use crate::failure::{Code, Failure};
 use crate::plan::{Cluster, Monitor};
+use crate::policy::Policy;
 use crate::secret::Secret;
 use crate::sys::deadline::Deadline;
 use crate::sys::network;
@@ -17,10 +18,10 @@ const HEAD: usize = 12;
 
 /// The first monitor that answers; if none does, what each of them did. It is called by its address and port, which is
 /// all that the kernel knows it by, and it tells the kernel of the others.
-pub(super) fn reach(cluster: &Cluster, deadline: &Deadline) -> Result<Reached> {
+pub(super) fn reach(cluster: &Cluster, policy: &Policy, deadline: &Deadline) -> Result<Reached> {
     let mut failures: Vec<Failure> = Vec::new();
     for monitor in &cluster.monitors {
-        match try_monitor(monitor, cluster, deadline) {
+        match try_monitor(monitor, cluster, policy, deadline) {
             Ok(reached) => return Ok(reached),
             Err(error) => failures.push(error.context(format!("monitor {monitor}")).into()),
         }
@@ -31,9 +32,15 @@ pub(super) fn reach(cluster: &Cluster, deadline: &Deadline) -> Result<Reached> {
     Err(Failure::new(code, format!("{}: {mend}", texts.join("; "))).into())
 }
 
-fn try_monitor(monitor: &Monitor, cluster: &Cluster, deadline: &Deadline) -> Result<Reached> {
+fn try_monitor(
+    monitor: &Monitor,
+    cluster: &Cluster,
+    policy: &Policy,
+    deadline: &Deadline,
+) -> Result<Reached> {
     let mut last = None;
-    for address in network::addresses(&monitor.host, cluster.nameserver, deadline)? {
+    let addresses = network::addresses(&monitor.host, cluster.nameserver, deadline)?;
+    for address in allowed(policy, &monitor.host, addresses)? {
         deadline.check("about to connect to a monitor")?;
         let address = SocketAddr::new(address, monitor.port);
         let asked = match cluster.patience {

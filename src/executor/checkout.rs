@@ -161,6 +161,9 @@ impl Clone<'_> {
                 Code::NotFound,
                 format!("the server has no {revision:?}: name a branch, a tag or the whole id of a commit"),
             )
+        } else if outcome.output.contains("returned error: 30") {
+            let text = "the server redirects to another address: give that as repository, or let the admin set policy.allowRedirects";
+            (Code::Denied, text.to_owned())
         } else if outcome.output.contains("dumb http transport") {
             (Code::Internal, "this server has no part of a history: set option depth to 0".to_owned())
         } else {

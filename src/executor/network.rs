@@ -4,6 +4,7 @@ use super::daemon;
 use super::node::{Node, Undo, open_place};
 use crate::failure::{Code, Failure, errno_of};
 use crate::plan::{Daemon, Dialect, DirectoryOnShare, Reach, Share, ShareValue};
+use crate::policy::Policy;
 use crate::protocol::TargetPath;
 use crate::sys::mount::{self, NewMount, Parameter, Value, Way};
 use crate::sys::{below, network};
@@ -38,6 +39,7 @@ impl Node<'_> {
         for name in &reach.servers {
             let found = network::addresses(name, reach.nameserver, &self.deadline);
             let is_known = found.is_ok();
+            let found = found.and_then(|found| allowed(&self.settings.policy, name, found));
             let found = found.with_context(|| format!("server {name}"));
             match found.and_then(|addresses| self.try_server(name, &addresses, reach)) {
                 Ok(reached) => {
@@ -147,6 +149,12 @@ fn make_directory(missing: &DirectoryOnShare, reached: &Reached) -> Result<()> {
 fn both(unmounted: anyhow::Error, unmade: anyhow::Error) -> anyhow::Error {
     let (unmounted, unmade) = (Failure::from(unmounted), Failure::from(unmade));
     Failure::new(unmounted.code(), format!("{}; {}", unmounted.message(), unmade.message())).into()
+}
+
+/// The addresses of a server, if the policy allows all of them: whoever answers for a name may give any.
+pub(super) fn allowed(policy: &Policy, server: &str, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>> {
+    addresses.iter().try_for_each(|address| policy.check_address(server, *address))?;
+    Ok(addresses)
 }
 
 /// That no server answers. Of each whether its address is known: where it is not, the mend is in its failure.

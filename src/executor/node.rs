@@ -328,7 +328,7 @@ impl World for Node<'_> {
                 self.make_unless_mountable(share, missing).map(|()| None)
             }
             Step::ReachCluster(cluster) => {
-                self.reached = Some(ceph::reach(cluster, &self.deadline)?);
+                self.reached = Some(ceph::reach(cluster, &self.settings.policy, &self.deadline)?);
                 Ok(None)
             }
             Step::MountShare { target, share, missing, otherwise } => {

@@ -62,6 +62,14 @@ pub enum Word {
     },
 }
 
+impl Run {
+    /// The same as [`Share::has_ticket`](super::Share::has_ticket), for the program that mounts NFS.
+    pub fn has_ticket(&self) -> bool {
+        let asks = |word: &Word| matches!(word, Word::Text(list) if list.split(',').any(|option| option.starts_with("sec=krb5")));
+        self.argv.first() == Some(&Word::Program("mount.nfs")) && self.argv.iter().any(asks)
+    }
+}
+
 impl fmt::Display for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

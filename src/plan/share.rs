@@ -103,6 +103,14 @@ impl Named {
 }
 
 impl Share {
+    /// Whether a ticket of the node's says who logs in.
+    pub fn has_ticket(&self) -> bool {
+        self.options.iter().any(|option| match (option.key, &option.value) {
+            ("sec", ShareValue::Text(sec)) => sec.starts_with("krb5"),
+            (key, _) => key == "cruid",
+        })
+    }
+
     /// Whether somebody logs in by name and with no password, though no ticket says who it is.
     pub fn lacks_password(&self) -> bool {
         let value =

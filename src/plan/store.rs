@@ -172,6 +172,17 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Who is asked for the addresses of its servers, if not the node's resolver.
+    pub fn nameserver(&self) -> Option<IpAddr> {
+        match self {
+            Self::Rbd(image) => image.cluster.nameserver,
+            Self::Nbd(Nbd { from: NbdServer::Remote { nameserver, .. }, .. }) => *nameserver,
+            Self::Qcow2(_) | Self::Lvm(_) | Self::Nbd(_) | Self::Iscsi(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name())

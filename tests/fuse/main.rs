@@ -19,6 +19,7 @@ mod glusterfs;
 mod least;
 mod node;
 mod peers;
+mod redirects;
 mod sshd;
 mod sshfs;
 mod stores;

@@ -1,6 +1,8 @@
 //! A node of its own for each test, its servers, and one driver as kubelet has it installed.
 
-use crate::support::{Plugin, Run, Running, descendants, eventually, is_alive, processes_with, skip};
+use crate::support::{
+    Plugin, Run, Running, descendants, eventually, is_alive, processes_with, skip, with_loopback,
+};
 use crate::trust::{self, groups};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
@@ -95,6 +97,7 @@ impl Node {
 
     /// With a side file of its own.
     pub(crate) fn installed(driver: &'static str, side_file: &Value) -> Self {
+        let side_file = &with_loopback(side_file);
         let plugin = Plugin::new(format!("flexvol~{driver}"), driver, Some(&side_file.to_string()));
         fs::set_permissions(plugin.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         Self { plugin, driver, groups: groups() }

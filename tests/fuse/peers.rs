@@ -3,7 +3,7 @@
 use crate::node::{Node, PASSWORD, Server, alone, mounts_at, sh};
 use crate::sshd::base64;
 use crate::stores::{STORE, store};
-use crate::support::{Plugin, eventually, processes_with};
+use crate::support::{Plugin, eventually, processes_with, with_loopback};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -18,6 +18,7 @@ struct Installed {
 impl Installed {
     fn new(name: &'static str, options: &Value) -> Self {
         let side_file = json!({"deadlines": {"mount": 8, "unmount": 20, "other": 5}, "options": options});
+        let side_file = with_loopback(&side_file);
         let (_, driver) = name.split_once('/').unwrap();
         let plugin = Plugin::new(name.replace('/', "~"), driver, Some(&side_file.to_string()));
         fs::set_permissions(plugin.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();

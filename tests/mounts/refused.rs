@@ -62,3 +62,33 @@ fn a_server_in_vain_has_its_mend() {
         }
     });
 }
+
+/// Whoever answers for a name may say that it is the node itself.
+#[test]
+fn a_name_of_the_node_itself_is_no_server() {
+    isolated("refused::a_name_of_the_node_itself_is_no_server", |node| {
+        sh("ip link set lo up 2>/dev/null || true");
+        sh("echo '127.0.0.1 inside.example.com' >/run/hosts && mount --bind /run/hosts /etc/hosts");
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = server.local_addr().unwrap().port().to_string();
+        let monitor = format!("inside.example.com:{port}");
+        for (driver, options) in [
+            ("nfs", json!({"server": "inside.example.com", "path": "/export", "port": port})),
+            ("cifs", json!({"source": "//inside.example.com/web", "port": port, "guest": "true"})),
+            (
+                "cephfs",
+                json!({"monitors": monitor, "user": "u", "mounter": "kernel",
+                       "kubernetes.io/secret/key": "QVFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQT09"}),
+            ),
+            ("nbd", json!({"server": "inside.example.com", "port": port})),
+        ] {
+            for servers in [json!(["*"]), json!(["*.example.com"])] {
+                node.install(driver, json!({"policy": {"servers": servers}}));
+                let target = node.volume(driver, "p");
+                let words = ["127.0.0.1", "the node itself", "policy.servers"];
+                node.mount(driver, &target, &options).failure(&words);
+            }
+        }
+        sh("umount /etc/hosts");
+    });
+}

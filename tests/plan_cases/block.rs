@@ -21,6 +21,10 @@ const CHAP: &str = r#"{"targetPortal":"10.0.0.7:3260","iqn":"iqn.2020-01.com.exa
 /// What the admin says where volumes are mounted once for the node.
 const ATTACHED: &str = r#"{"attach":true}"#;
 
+/// The group of LVM that the cases have.
+const GROUP: &str = r#"{"policy":{"volumeGroups":["data"]}}"#;
+const GROUP_ATTACHED: &str = r#"{"attach":true,"policy":{"volumeGroups":["data"]}}"#;
+
 pub(super) const CASES: &[Case] = &[
     case("qcow2-attach", "qcow2", "{}", &["attach", IMAGE, "node-1"]),
     case(
@@ -77,15 +81,15 @@ pub(super) const CASES: &[Case] = &[
     case(
         "lvm-mountdevice",
         "lvm",
-        ATTACHED,
+        GROUP_ATTACHED,
         &["mountdevice", "@", "", r#"{"volumeGroup":"data","volume":"web"}"#],
     ),
     case("lvm-unmountdevice", "lvm", "{}", &["unmountdevice", "@"]),
-    case("lvm-mount-staged", "lvm", ATTACHED, &["mount", "@", r#"{"vg":"data","lv":"web"}"#]),
+    case("lvm-mount-staged", "lvm", GROUP_ATTACHED, &["mount", "@", r#"{"vg":"data","lv":"web"}"#]),
     case(
         "lvm-expandfs",
         "lvm",
-        "{}",
+        GROUP,
         &["expandfs", r#"{"volumegroup":"data","volumeID":"web"}"#, "", "@", "2147483648", "1073741824"],
     ),
     case(
@@ -102,7 +106,7 @@ pub(super) const CASES: &[Case] = &[
     case(
         "lvm-encrypted",
         "lvm",
-        "{}",
+        GROUP,
         &[
             "mount",
             "@",
@@ -112,7 +116,7 @@ pub(super) const CASES: &[Case] = &[
     case(
         "lvm-encrypted-expandfs-before-mount",
         "lvm",
-        "{}",
+        GROUP,
         &[
             "expandfs",
             r#"{"volumeGroup":"data","volume":"web","luks":"true"}"#,
@@ -140,7 +144,7 @@ pub(super) const CASES: &[Case] = &[
     case(
         "rbd-all",
         "rbd",
-        r#"{"attach":true,"policy":{"keyringRoots":["/srv/keys"],"servers":["*.ceph.test"]}}"#,
+        r#"{"attach":true,"policy":{"keyringRoots":["/srv/keys"],"servers":["*.ceph.test","10.96.0.10"]}}"#,
         &[
             "mountdevice",
             "@",
@@ -151,7 +155,7 @@ pub(super) const CASES: &[Case] = &[
     case(
         "rbd-daemon",
         "rbd",
-        ATTACHED,
+        r#"{"attach":true,"policy":{"keyringRoots":["/etc/ceph"]}}"#,
         &[
             "mountdevice",
             "@",
@@ -174,7 +178,7 @@ pub(super) const CASES: &[Case] = &[
     case(
         "nbd-all",
         "nbd",
-        r#"{"attach":true,"policy":{"servers":["*.example.com"]}}"#,
+        r#"{"attach":true,"policy":{"servers":["*.example.com","10.96.0.10"]}}"#,
         &[
             "mountdevice",
             "@",
@@ -231,9 +235,14 @@ pub(super) const CASES: &[Case] = &[
         "{}",
         &["expandfs", IMAGE, "", STAGED, "2147483648", "1073741824"],
     ),
-    case("lvm-mount", "lvm", "{}", &["mount", "@", r#"{"volumeGroup":"data","volume":"web"}"#]),
+    case("lvm-mount", "lvm", GROUP, &["mount", "@", r#"{"volumeGroup":"data","volume":"web"}"#]),
     case("lvm-mount-unmount", "lvm", "{}", &["unmount", "@"]),
-    case("rbd-mount-keyring", "rbd", "{}", &["mount", "@", KEYRING]),
+    case(
+        "rbd-mount-keyring",
+        "rbd",
+        r#"{"policy":{"keyringRoots":["/etc/ceph"]}}"#,
+        &["mount", "@", KEYRING],
+    ),
     case("rbd-mount-unmount", "rbd", "{}", &["unmount", "@"]),
     case("nbd-mount", "nbd", "{}", &["mount", "@", EXPORT]),
     case("nbd-mount-unmount", "nbd", "{}", &["unmount", "@"]),

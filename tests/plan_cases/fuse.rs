@@ -21,7 +21,7 @@ pub(super) const CASES: &[Case] = &[
         &[
             "mount",
             "@",
-            r#"{"server":"[fe80::1]","port":"2222","path":"/srv/a, b","user":"web@corp","hostKey":"ssh-rsa AAAA,ecdsa-sha2-nistp256 BBBB","uid":"1000","gid":"1001","umask":"0027","idmap":"user","compression":"yes","mountOptions":"noexec,noatime,dir_cache=no,dcache_timeout=5,max_conns=2","kubernetes.io/secret/ssh-privatekey":"aHVudGVyMg=="}"#,
+            r#"{"server":"[fd00::9]","port":"2222","path":"/srv/a, b","user":"web@corp","hostKey":"ssh-rsa AAAA,ecdsa-sha2-nistp256 BBBB","uid":"1000","gid":"1001","umask":"0027","idmap":"user","compression":"yes","mountOptions":"noexec,noatime,dir_cache=no,dcache_timeout=5,max_conns=2","kubernetes.io/secret/ssh-privatekey":"aHVudGVyMg=="}"#,
         ],
     ),
     case(
@@ -160,7 +160,7 @@ pub(super) const CASES: &[Case] = &[
     case(
         "cephfs-kernel",
         "cephfs",
-        r#"{"deadlines":{"mount":20},"policy":{"servers":["*.ceph.test"]}}"#,
+        r#"{"deadlines":{"mount":20},"policy":{"servers":["*.ceph.test","10.96.0.10"]}}"#,
         &[
             "mount",
             "@",

@@ -53,7 +53,7 @@ const CASES: &[Case] = &[
     case(
         "nfs-all",
         "nfs",
-        r#"{"policy":{"servers":["*.example.com","[fd00::7]"]}}"#,
+        r#"{"policy":{"servers":["*.example.com","[fd00::7]","10.96.0.10"]}}"#,
         &[
             "mount",
             "@",
@@ -73,7 +73,7 @@ const CASES: &[Case] = &[
     case(
         "nfs-kerberos",
         "nfs",
-        "{}",
+        r#"{"policy":{"allowKerberos":true}}"#,
         &["mount", "@", r#"{"server":"nas","path":"/x y","sec":"krb5p","mountOptions":"noatime"}"#],
     ),
     case(
@@ -115,7 +115,7 @@ const CASES: &[Case] = &[
     case(
         "cifs-kerberos",
         "cifs",
-        "{}",
+        r#"{"policy":{"allowKerberos":true}}"#,
         &["mount", "@", r#"{"source":"//files/web","sec":"krb5","cruid":"1000","domain":"EXAMPLE"}"#],
     ),
     case(

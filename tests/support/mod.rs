@@ -47,6 +47,15 @@ pub(crate) struct Plugin {
     pub(crate) executable: PathBuf,
 }
 
+/// A side file that allows what the servers of tests are, unless it says itself which servers it allows.
+pub(crate) fn with_loopback(side_file: &serde_json::Value) -> serde_json::Value {
+    let mut side_file = side_file.clone();
+    if side_file["policy"].get("servers").is_none() {
+        side_file["policy"]["servers"] = serde_json::json!(["*", "127.0.0.0/8", "::1", "localhost"]);
+    }
+    side_file
+}
+
 impl Plugin {
     /// `directory/name` below a fresh plugin directory, a symlink: a copy made in this process, which forks
     /// in other threads, could be busy when it is executed.

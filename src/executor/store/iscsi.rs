@@ -10,9 +10,11 @@
 //! target can use it. In one of ours only those get units who have the Secret that it was made with.
 
 use super::{Backend, Found, Site, TICK, With};
+use crate::executor::network::allowed;
 use crate::executor::record;
 use crate::failure::{Code, Failure};
 use crate::plan::{Iscsi, Portal, Store};
+use crate::policy::Policy;
 use crate::sys::deadline::Deadline;
 use crate::sys::iscsi::{self, Login, Session, Unit};
 use crate::sys::lock::Lock;
@@ -111,7 +113,7 @@ impl Iscsi {
             interface: self.interface.as_deref(),
             patience: self.timeout,
         };
-        self.log_in_everywhere(&login, at.deadline)?;
+        self.log_in_everywhere(&login, with.policy, at.deadline)?;
         for session in Session::with(&self.target).iter().filter(|session| session.is_alive()) {
             session.scan(self.lun)?;
         }
@@ -129,11 +131,11 @@ impl Iscsi {
     }
 
     /// One portal that lets us in is enough; what is wrong with the others shows when none does.
-    fn log_in_everywhere(&self, login: &Login<'_>, deadline: &Deadline) -> Result<()> {
+    fn log_in_everywhere(&self, login: &Login<'_>, policy: &Policy, deadline: &Deadline) -> Result<()> {
         let mut failures: Vec<Failure> = Vec::new();
         let mut discovery = self.discovery;
         for portal in &self.portals {
-            let result = self.log_in(portal, login, discovery, deadline);
+            let result = self.log_in(portal, (login, policy), discovery, deadline);
             match result.with_context(|| format!("server {portal}")) {
                 // One portal knows them all.
                 Ok(()) => discovery = false,
@@ -148,8 +150,14 @@ impl Iscsi {
         Err(Failure::new(code, texts.join("; ")).into())
     }
 
-    fn log_in(&self, at: &Portal, login: &Login<'_>, discovery: bool, deadline: &Deadline) -> Result<()> {
-        let first = self.reach(at, deadline)?;
+    fn log_in(
+        &self,
+        at: &Portal,
+        (login, policy): (&Login<'_>, &Policy),
+        discovery: bool,
+        deadline: &Deadline,
+    ) -> Result<()> {
+        let first = self.reach(at, policy, deadline)?;
         let mut addresses = vec![first];
         if discovery {
             let portal = iscsi::Portal { target: &self.target, address: first };
@@ -159,6 +167,14 @@ impl Iscsi {
                     Code::NotFound,
                     format!("it knows no target {}: correct option iqn", self.target)
                 ));
+            }
+            // It may name any server.
+            addresses.retain(|found| {
+                found.ip() == first.ip() || policy.check_server(&found.ip().to_string()).is_ok()
+            });
+            if addresses.is_empty() {
+                let text = "it names only portals that this node does not allow: let the admin add them to policy.servers";
+                bail!(Failure::new(Code::Denied, text));
             }
         }
         let missing = |address: &SocketAddr| {
@@ -172,9 +188,10 @@ impl Iscsi {
     }
 
     /// Of several addresses the first that answers.
-    fn reach(&self, portal: &Portal, deadline: &Deadline) -> Result<SocketAddr> {
+    fn reach(&self, portal: &Portal, policy: &Policy, deadline: &Deadline) -> Result<SocketAddr> {
         let mut last = None;
-        for address in network::addresses_here(&portal.server, deadline)? {
+        let addresses = network::addresses_here(&portal.server, deadline)?;
+        for address in allowed(policy, &portal.server, addresses)? {
             deadline.check("about to connect to the target")?;
             let address = SocketAddr::new(address, portal.port);
             let patience = Duration::from_secs(self.patience.into()).min(deadline.remaining());

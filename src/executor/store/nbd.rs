@@ -14,8 +14,10 @@
 use super::holding::Holding;
 use super::qemu::{self, Home, Shown};
 use super::{Backend, Found, Site, TICK, With};
+use crate::executor::network::allowed;
 use crate::failure::{Code, Failure};
 use crate::plan::{DiskImage, ImageFormat, Nbd, NbdServer};
+use crate::policy::Policy;
 use crate::sys::bytes::read_at;
 use crate::sys::deadline::Deadline;
 use crate::sys::nbd::{Device, Served};
@@ -95,7 +97,7 @@ impl Backend for Nbd {
                 self.grow_image(at, device, size).with_context(|| format!("grow {}", image.file.display()))
             }
             NbdServer::Image { .. } => Ok(()),
-            NbdServer::Remote { .. } => look_again(at, device, before, self.connect(at)?.size()),
+            NbdServer::Remote { .. } => look_again(at, device, before, self.connect(at, None)?.size()),
         }
     }
 }
@@ -119,7 +121,7 @@ impl Nbd {
         if let NbdServer::Image { image, format } = &self.from {
             serve(image, *format, at, with)?;
         }
-        let served = self.connect(at)?;
+        let served = self.connect(at, Some(with.policy))?;
         let timeout = Duration::from_secs(self.timeout.into());
         let device = Device::connect(&served, &backend(at), timeout, with.read_only)?;
         while !device.path().exists() {
@@ -138,7 +140,7 @@ impl Nbd {
         let resized = grow_in_time(&home, size, at);
         home.tell("block-export-add", &export(false), at)?;
         for _ in 0..ATTEMPTS {
-            let served = self.connect(at)?;
+            let served = self.connect(at, None)?;
             device.reconnect(&backend(at), &served)?;
             std::thread::sleep(TICK);
         }
@@ -147,13 +149,18 @@ impl Nbd {
     }
 
     /// Of several addresses of the server the first that answers.
-    fn connect(&self, at: &Site<'_>) -> Result<Served> {
+    /// For the first time with the policy, which decides about addresses.
+    fn connect(&self, at: &Site<'_>, policy: Option<&Policy>) -> Result<Served> {
         let NbdServer::Remote { server, port, export, nameserver, patience } = &self.from else {
             return Served::by_socket(&socket(&Home::of(at)), EXPORT, at.deadline);
         };
         let mut last = None;
         let named = || format!("server {server}");
-        for address in network::addresses(server, *nameserver, at.deadline).with_context(named)? {
+        let mut addresses = network::addresses(server, *nameserver, at.deadline).with_context(named)?;
+        if let Some(policy) = policy {
+            addresses = allowed(policy, server, addresses)?;
+        }
+        for address in addresses {
             at.deadline.check("about to connect to the server")?;
             let patience = Duration::from_secs((*patience).into()).min(at.deadline.remaining());
             match Served::by_tcp(SocketAddr::new(address, *port), patience, export, at.deadline) {

@@ -9,9 +9,17 @@ PLUGINS=/tmp/plugins KUBELET=/tmp/kubelet
 # Whose driver of that name is called.
 vendor=example
 
-# install_driver NAME SIDE_FILE: a driver as kubelet finds it.
+# install_driver NAME SIDE_FILE: a driver as kubelet finds it. Servers of the guest, its group of LVM and its keyring are
+# allowed, unless the side file says which are.
 install_driver() {
-    local directory=$PLUGINS/$vendor~$1
+    local directory=$PLUGINS/$vendor~$1 allowed='"servers":["*","127.0.0.0/8","::1","localhost"],"volumeGroups":"*","keyringRoots":"/etc/ceph"'
+    case $2 in
+    *'"servers"'*) ;;
+    *'"policy":{}'*) set -- "$1" "${2/'"policy":{'/"\"policy\":{$allowed"}" ;;
+    *'"policy":{'*) set -- "$1" "${2/'"policy":{'/"\"policy\":{$allowed,"}" ;;
+    '{}') set -- "$1" "{\"policy\":{$allowed}}" ;;
+    *) set -- "$1" "{\"policy\":{$allowed},${2#'{'}" ;;
+    esac
     mkdir -p "$directory"
     cp flexvol "$directory/$1"
     printf '%s\n' "$2" >"$directory/.flexvol.json"

@@ -68,6 +68,9 @@ impl Node {
         if side.get("policy").is_none() {
             side["policy"] = json!({ "bindRoots": ["/run/srv"], "imageRoots": ["/run/img"] });
         }
+        if side["policy"].get("servers").is_none() {
+            side["policy"]["servers"] = json!(["*", "127.0.0.0/8", "::1", "localhost"]);
+        }
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join(".flexvol.json"), side.to_string()).unwrap();
         let program = dir.join(driver);

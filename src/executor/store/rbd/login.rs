@@ -54,7 +54,8 @@ impl<'a> Login<'a> {
     /// With the first monitor that answers.
     pub(super) fn of(image: &'a RbdImage, at: &Site<'_>, with: &With<'_>) -> Result<Self> {
         let key = key(image, with)?;
-        Ok(Self { image, monitor: ceph::reach(&image.cluster, at.deadline)?.name, key })
+        let monitor = ceph::reach(&image.cluster, with.policy, at.deadline)?.name;
+        Ok(Self { image, monitor, key })
     }
 
     /// Lets one of Ceph's programs log in, whose files are there as long as `run` runs.

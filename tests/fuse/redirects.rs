@@ -1,0 +1,118 @@
+//! Servers that send clients to another one: who goes there, as docs/settings.md says.
+
+use crate::node::{Node, alone};
+use crate::sshd::base64;
+use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// How often the other server was asked.
+struct Other(Arc<AtomicUsize>);
+
+impl Other {
+    /// Starts both: one that is allowed and redirects everything, and the one on 127.0.0.9 that it names.
+    fn start() -> Self {
+        let other = Self(Arc::default());
+        let asked = Arc::clone(&other.0);
+        serve(("127.0.0.1", 8081), |path| {
+            format!("302 Found\r\nLocation: http://127.0.0.9:8082{path}\r\nContent-Length: 0")
+        });
+        serve(("127.0.0.9", 8082), move |_| {
+            asked.fetch_add(1, Ordering::SeqCst);
+            "403 Forbidden\r\nContent-Length: 0".to_owned()
+        });
+        other
+    }
+
+    fn was_asked(&self) -> bool {
+        self.0.load(Ordering::SeqCst) > 0
+    }
+}
+
+/// A server of HTTP that says one thing, until the test ends.
+fn serve(address: (&str, u16), answer: impl Fn(&str) -> String + Send + 'static) {
+    let listener = TcpListener::bind(address).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let _ = stream.map(|stream| reply(stream, &answer));
+        }
+    });
+}
+
+fn reply(mut stream: TcpStream, answer: &impl Fn(&str) -> String) {
+    stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let mut request = Vec::new();
+    let mut bytes = [0; 4096];
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+        match stream.read(&mut bytes) {
+            Ok(length) if length > 0 => request.extend_from_slice(&bytes[..length]),
+            _ => return,
+        }
+    }
+    let text = String::from_utf8_lossy(&request);
+    let path = text.split(' ').nth(1).unwrap_or("/");
+    let _ = write!(stream, "HTTP/1.1 {}\r\nConnection: close\r\n\r\n", answer(path));
+}
+
+/// Whether a mount goes to the other server. It fails in any case.
+fn is_followed(driver: &'static str, side_file: &Value, options: &Value) -> bool {
+    let other = Other::start();
+    let node = Node::installed(driver, side_file);
+    let target = node.pod("1");
+    let failure = node.mount(&target, options).failure();
+    println!("{failure}");
+    other.was_asked()
+}
+
+fn only_the_first() -> Value {
+    json!({"deadlines": {"mount": 20, "unmount": 20, "other": 5}, "policy": {"servers": ["127.0.0.1"]}})
+}
+
+#[test]
+fn git_follows_none_unless_it_is_allowed() {
+    alone("redirects::git_follows_none_unless_it_is_allowed", &["git"], || {
+        let options = json!({"repository": "http://127.0.0.1:8081/web.git"});
+        let other = Other::start();
+        for policy in [json!({"servers": ["127.0.0.1"]}), json!({"servers": ["*", "127.0.0.1"]})] {
+            let node = Node::installed("git", &json!({"policy": policy}));
+            let failure = node.mount(&node.pod("1"), &options).failure();
+            assert!(failure.contains("redirect") && failure.contains("policy.allowRedirects"), "{failure}");
+            assert!(!other.was_asked());
+        }
+        let allowed = json!({"policy": {"servers": ["127.0.0.1"], "allowRedirects": true}});
+        let node = Node::installed("git", &allowed);
+        node.mount(&node.pod("1"), &options).failure();
+        assert!(other.was_asked());
+    });
+}
+
+#[test]
+fn webdav_follows_none() {
+    alone("redirects::webdav_follows_none", &["mount.davfs"], || {
+        let options = json!({"url": "http://127.0.0.1:8081/web"});
+        assert!(!is_followed("webdav", &only_the_first(), &options));
+    });
+}
+
+/// It has no option against it: where this changes, docs/settings.md has to.
+#[test]
+fn s3fs_follows_them() {
+    alone("redirects::s3fs_follows_them", &["s3fs"], || {
+        let options = json!({"bucket": "web", "endpoint": "http://127.0.0.1:8081",
+            "kubernetes.io/secret/accessKeyID": base64("AKIAEXAMPLE"),
+            "kubernetes.io/secret/secretAccessKey": base64("secret")});
+        assert!(is_followed("s3", &only_the_first(), &options));
+    });
+}
+
+/// The same.
+#[test]
+fn rclone_follows_them() {
+    alone("redirects::rclone_follows_them", &["rclone"], || {
+        let options = json!({"remote": "http", "backend.url": "http://127.0.0.1:8081/web/"});
+        assert!(is_followed("rclone", &only_the_first(), &options));
+    });
+}
