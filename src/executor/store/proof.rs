@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(read(&path, &noted, now + VALID + 60), 0, "too old");
         assert_eq!(read(&path, &noted, now - 60), 0, "of the future");
         for torn in ["", "1", "1 2", "x 77 7:100 b 1 2", "9 7 7:100 b", &format!("{now} x 7:100 b 1 2")] {
-            files::replace(&path, torn).unwrap();
+            files::replace(&path, torn.as_bytes()).unwrap();
             assert_eq!(read(&path, &noted, now), 0, "{torn:?}");
         }
     }
