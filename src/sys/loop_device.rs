@@ -115,6 +115,11 @@ impl LoopDevice {
     /// Fails with `Busy` if a device shows a part of the window or more than it: two devices cache the same
     /// bytes each for itself, and two file systems on them would destroy each other.
     pub fn find(file: BorrowedFd<'_>, window: &Window) -> Result<Option<Self>> {
+        Self::find_but(file, window, &[])
+    }
+
+    /// The same without a look at the devices at these paths, which show other files: who serves them may not answer.
+    pub fn find_but(file: BorrowedFd<'_>, window: &Window, others: &[PathBuf]) -> Result<Option<Self>> {
         let inode = Inode::of(file).context("stat a file")?;
         let total = size_of(file).context("learn the size")?;
         let wanted = window.within(total)?;
@@ -122,7 +127,7 @@ impl LoopDevice {
         let mut overlapping = None;
         for number in bound_numbers().context("list loop devices")? {
             // Looking at it asks who serves its file, who may be dead. We have put it there: it is nobody else's file.
-            if !served && shows_a_served_file(number) {
+            if !served && shows_a_served_file(number) || others.contains(&node(number)) {
                 continue;
             }
             let opened = match Self::open(number) {

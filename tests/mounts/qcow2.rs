@@ -3,9 +3,7 @@
 use crate::image::{capacity, file, is_rofs, ro, with};
 use crate::support::{Answer, Node, eventually, has, isolated, mounts_at, processes, sh, skip};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -52,8 +50,13 @@ pub(crate) fn unmount_device(node: &Node) -> Answer {
     node.call(&mut node.command(DRIVER, "unmountdevice", &staged(node), None))
 }
 
+fn daemons() -> Vec<i32> {
+    let is_daemon = |(_, name): &(i32, String)| name.starts_with("qemu-storage");
+    processes().into_iter().filter(is_daemon).map(|(pid, _)| pid).collect()
+}
+
 fn daemon() -> Option<i32> {
-    processes().into_iter().find(|(_, name)| name.starts_with("qemu-storage")).map(|(pid, _)| pid)
+    daemons().first().copied()
 }
 
 #[test]
@@ -220,6 +223,41 @@ fn a_stopped_daemon_holds_up_no_other_image() {
     });
 }
 
+#[test]
+fn a_stopped_daemon_holds_up_no_other_volume_that_is_there() {
+    with_driver("a_stopped_daemon_holds_up_no_other_volume_that_is_there", |node| {
+        node.install(DRIVER, json!({}));
+        let [before, hung, after, more] = ["p1", "p2", "p3", "p4"].map(|pod| node.volume(DRIVER, pod));
+        let image = |name: &str| with(&options(), &json!({"file": name}));
+        // Whatever order their devices are looked at in.
+        node.mount(DRIVER, &before, &image("b.qcow2")).success();
+        let others = daemons();
+        node.mount(DRIVER, &hung, &options()).success();
+        let pid = daemons().into_iter().find(|pid| !others.contains(pid)).unwrap();
+        node.mount(DRIVER, &after, &image("c.qcow2")).success();
+        // Longer than the kernel remembers what was last answered.
+        std::thread::sleep(ATTRIBUTES);
+        sh(&format!("kill -STOP {pid}"));
+        // No call would end before.
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_secs(12));
+            sh(&format!("kill -CONT {pid} 2>/dev/null || :"));
+        });
+        let mut answers = Vec::new();
+        for (pod, name) in [(&before, "b.qcow2"), (&after, "c.qcow2")] {
+            answers.push(node.mount(DRIVER, &more, &image(name)));
+            answers.push(node.unmount(DRIVER, &more));
+            answers.push(node.unmount(DRIVER, pod));
+        }
+        sh(&format!("kill -CONT {pid}"));
+        for answer in answers {
+            assert!(answer.success().took.as_secs() < 5);
+        }
+        node.unmount(DRIVER, &hung).success();
+        node.assert_clean();
+    });
+}
+
 /// Its loop device stays as long as its volume is mounted, and nobody answers for the file it shows. The kernel
 /// remembers for a second what was last answered.
 #[test]
@@ -247,111 +285,7 @@ fn a_killed_daemon_holds_up_no_other_volume() {
     });
 }
 
-/// What each pod of the node is shown without `attach`, and what is left of a change while a pod has the volume.
-mod by_mount_alone {
-    use super::*;
-
-    fn with_plain_driver(name: &str, body: impl FnOnce(&Node)) {
-        with_driver(&format!("by_mount_alone::{name}"), |node| {
-            node.install(DRIVER, json!({}));
-            body(node);
-        });
-    }
-
-    fn devices(paths: &[&PathBuf]) -> BTreeSet<u64> {
-        paths.iter().map(|path| fs::metadata(path).unwrap().dev()).collect()
-    }
-
-    #[test]
-    fn pods_share_a_device_that_goes_with_the_last() {
-        with_plain_driver("pods_share_a_device_that_goes_with_the_last", |node| {
-            let [one, two, three] = ["p1", "p2", "p3"].map(|pod| node.volume(DRIVER, pod));
-            mount_device(node, &options()).success();
-            assert!(daemon().is_none() && mounts_at(&staged(node)).is_empty(), "nothing is staged");
-            for _ in 0..2 {
-                node.mount(DRIVER, &one, &options()).success();
-            }
-            assert_eq!(mounts_at(&one).len(), 1);
-            fs::write(one.join("f"), "kept").unwrap();
-            node.mount(DRIVER, &two, &options()).success();
-            node.mount(DRIVER, &three, &with(&options(), &ro())).success();
-            assert_eq!(devices(&[&one, &two, &three]).len(), 1);
-            assert!(is_rofs(fs::write(three.join("g"), "")));
-            for pod in [&one, &one, &three] {
-                node.unmount(DRIVER, pod).success();
-            }
-            assert!(daemon().is_some());
-            assert_eq!(fs::read(two.join("f")).unwrap(), b"kept");
-            for _ in 0..2 {
-                node.unmount(DRIVER, &two).success();
-            }
-            node.assert_clean();
-        });
-    }
-
-    /// Inline volumes of one name in two namespaces: kubelet names both alike, and mounts each.
-    #[test]
-    fn volumes_of_one_name_do_not_meet() {
-        with_plain_driver("volumes_of_one_name_do_not_meet", |node| {
-            let (one, two) = (node.volume(DRIVER, "p1"), node.volume(DRIVER, "p2"));
-            let other = with(&options(), &json!({"file": "b.qcow2"}));
-            node.mount(DRIVER, &one, &options()).success();
-            node.mount(DRIVER, &two, &other).success();
-            fs::write(one.join("f"), "one").unwrap();
-            assert!(!two.join("f").exists() && devices(&[&one, &two]).len() == 2);
-            node.unmount(DRIVER, &one).success();
-            assert!(!two.join("f").exists());
-            node.unmount(DRIVER, &two).success();
-            node.assert_clean();
-        });
-    }
-
-    /// As after an upgrade that changes it: kubelet has the device mounted for the node, and a pod is shown that.
-    #[test]
-    fn what_was_staged_goes_with_the_last_pod() {
-        with_driver("by_mount_alone::what_was_staged_goes_with_the_last_pod", |node| {
-            let (one, two) = (node.volume(DRIVER, "p1"), node.volume(DRIVER, "p2"));
-            for asked in [false, true] {
-                node.install(DRIVER, json!({"attach": true}));
-                mount_device(node, &options()).success();
-                node.mount(DRIVER, &one, &options()).success();
-                fs::write(one.join("f"), "kept").unwrap();
-                node.install(DRIVER, json!({}));
-                node.mount(DRIVER, &two, &options()).success();
-                assert_eq!(devices(&[&one, &two]).len(), 1);
-                node.unmount(DRIVER, &one).success();
-                assert_eq!(fs::read(two.join("f")).unwrap(), b"kept");
-                if asked {
-                    // One that has not heard of it yet asks for this while a pod has the volume, or when none has.
-                    unmount_device(node).success();
-                    assert_eq!(fs::read(two.join("f")).unwrap(), b"kept");
-                }
-                node.unmount(DRIVER, &two).success();
-                node.assert_clean();
-                unmount_device(node).success();
-            }
-        });
-    }
-
-    /// The other way round.
-    #[test]
-    fn what_pods_brought_is_shared_by_what_is_staged_later() {
-        with_plain_driver("what_pods_brought_is_shared_by_what_is_staged_later", |node| {
-            let (one, two) = (node.volume(DRIVER, "p1"), node.volume(DRIVER, "p2"));
-            node.mount(DRIVER, &one, &options()).success();
-            node.install(DRIVER, json!({"attach": true}));
-            mount_device(node, &options()).success();
-            node.mount(DRIVER, &two, &options()).success();
-            assert_eq!(devices(&[&one, &two]).len(), 1);
-            for pod in [&one, &two] {
-                node.unmount(DRIVER, pod).success();
-            }
-            assert!(daemon().is_some(), "kubelet still has it mounted");
-            unmount_device(node).success();
-            node.assert_clean();
-        });
-    }
-}
+mod by_mount_alone;
 
 /// What a killed mkfs leaves of itself where nobody can say that the device is ours.
 mod unfinished {

@@ -22,26 +22,38 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a device may stay that nobody uses any more.
 const LETTING_GO: Duration = Duration::from_secs(1);
 
+/// The daemons of images.
+fn daemons() -> impl Iterator<Item = (i32, Id)> {
+    let named = |pid: i32| {
+        let line = process::command_line(pid)?;
+        Some((pid, Id::named(line.split_once(NAME)?.1.split_once('"')?.0)))
+    };
+    process::running(PROGRAM, NAME).into_iter().filter_map(named)
+}
+
 /// The images whose daemons have lost their records, and whose content no device shows any more.
 fn orphans() -> impl Iterator<Item = Id> {
-    let id = |pid: i32| {
-        let line = process::command_line(pid)?;
-        let id = Id::named(line.split_once(NAME)?.1.split_once('"')?.0);
-        (Holding::read(&id).is_none() && !is_shown(pid)).then_some(id)
-    };
-    process::running(PROGRAM, NAME).into_iter().filter_map(id)
+    daemons().filter(|(pid, id)| Holding::read(id).is_none() && !is_shown(id, *pid)).map(|(_, id)| id)
+}
+
+/// The devices of other images, whose daemons may not answer whoever looks at them.
+fn devices_but(id: &Id) -> Vec<PathBuf> {
+    let device = |id: &Id| Holding::read(id)?.device;
+    let own = device(id);
+    let others = daemons().filter(|(_, other)| other != id).filter_map(|(_, other)| device(&other));
+    others.filter(|other| own.as_ref() != Some(other)).collect()
 }
 
 /// Whether a device shows what a daemon serves, or that cannot be told.
-fn is_shown(pid: i32) -> bool {
-    let shown = || LoopDevice::find(open_content(pid, true)?.as_fd(), &Window::default());
+fn is_shown(id: &Id, pid: i32) -> bool {
+    let shown = || shown(id, open_content(pid, true)?.as_fd());
     let patience = Deadline::for_undo(LETTING_GO);
     loop {
         match shown() {
@@ -51,6 +63,11 @@ fn is_shown(pid: i32) -> bool {
             Ok(Some(_)) => std::thread::sleep(TICK),
         }
     }
+}
+
+/// The device that shows an image's content.
+fn shown(id: &Id, content: BorrowedFd<'_>) -> Result<Option<LoopDevice>> {
+    LoopDevice::find_but(content, &Window::default(), &devices_but(id))
 }
 
 /// Whether there are any.
@@ -152,8 +169,7 @@ impl Backend for DiskImage {
             Err(error) if error.downcast_ref() == Some(&Errno::NOTCONN) => return Ok(None),
             content => content?,
         };
-        let device = LoopDevice::find(content.as_fd(), &Window::default())?;
-        Ok(device.map(Found::of_loop))
+        Ok(shown(at.id, content.as_fd())?.map(Found::of_loop))
     }
 
     /// A loop device goes with the daemon.
@@ -185,7 +201,7 @@ impl Backend for DiskImage {
                 .with_context(|| format!("grow {}", self.file.display()))?;
             length(&content)?;
         }
-        LoopDevice::find(content.as_fd(), &Window::default())?
+        shown(at.id, content.as_fd())?
             .context("the image has no loop device any more: mount it again")?
             .refresh_capacity()
     }
