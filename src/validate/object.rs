@@ -80,11 +80,6 @@ fn add<'a>(file: &'a str, node: Node<'a>, all: &mut Vec<Object<'a>>, findings: &
 }
 
 impl<'a> Object<'a> {
-    /// For messages: `Pod web`.
-    pub(super) fn title(&self) -> String {
-        format!("{} {}", self.kind, self.key.1)
-    }
-
     /// The pod itself or the template of one.
     pub(super) fn pod(&self) -> Option<Node<'a>> {
         if self.kind == "Pod" {

@@ -1,14 +1,12 @@
 //! Names, and what volumes of different pods mean to each other.
 
 use super::finding::{CLAIM_MISSING, Findings, NAME, VOLUME_MOUNT};
-use super::flex::{Flex, Owner};
-use super::installed::Installed;
 use super::node::Node;
 use super::object::{Object, in_no_file};
 use super::slips::containers;
 use crate::kubelet::{Key, rules};
 use crate::schema::did_you_mean;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The names in an object, as far as volumes depend on them.
 pub(super) fn check_names(object: &Object<'_>, findings: &mut Findings) {
