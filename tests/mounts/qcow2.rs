@@ -332,7 +332,7 @@ mod unfinished {
 
     #[test]
     fn is_formatted_again() {
-        interrupted("unfinished::is_formatted_again", |node| {
+        interrupted("qcow2::unfinished::is_formatted_again", |node| {
             is_usable(node);
             assert_eq!(fs::read_dir(NOTES).unwrap().count(), 0);
         });
@@ -363,12 +363,12 @@ mod unfinished {
 
     #[test]
     fn is_formatted_again_after_its_worker_was_killed() {
-        killed("unfinished::is_formatted_again_after_its_worker_was_killed", is_usable);
+        killed("qcow2::unfinished::is_formatted_again_after_its_worker_was_killed", is_usable);
     }
 
     #[test]
     fn is_data_if_somebody_has_written_after_the_worker_was_killed() {
-        killed("unfinished::is_data_if_somebody_has_written_after_the_worker_was_killed", |node| {
+        killed("qcow2::unfinished::is_data_if_somebody_has_written_after_the_worker_was_killed", |node| {
             sh("qemu-io -c 'write -P 7 8M 4k' /run/img/a.qcow2");
             for _ in 0..2 {
                 mount_device(node, &volume()).failure(&["holds data", "nothing is formatted over it"]);
@@ -380,7 +380,7 @@ mod unfinished {
 
     #[test]
     fn is_data_after_a_reboot() {
-        interrupted("unfinished::is_data_after_a_reboot", |node| {
+        interrupted("qcow2::unfinished::is_data_after_a_reboot", |node| {
             fs::remove_dir_all(NOTES).unwrap();
             mount_device(node, &volume()).failure(&["holds data", "wipe it if it is not needed"]);
             sh("rm /run/img/a.qcow2 && qemu-img create -q -f qcow2 /run/img/a.qcow2 16M");
@@ -390,7 +390,7 @@ mod unfinished {
 
     #[test]
     fn is_data_once_somebody_else_has_written() {
-        interrupted("unfinished::is_data_once_somebody_else_has_written", |node| {
+        interrupted("qcow2::unfinished::is_data_once_somebody_else_has_written", |node| {
             sh("qemu-io -c 'write -P 7 8M 4k' /run/img/a.qcow2");
             for _ in 0..2 {
                 mount_device(node, &volume()).failure(&["holds data", "nothing is formatted over it"]);

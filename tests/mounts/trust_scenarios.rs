@@ -273,11 +273,11 @@ fn qcow2_by_mount_alone() {
 }
 
 /// The device is attached and mounted once for the node, or by the pod's own mount.
-fn image_on_a_device(test: &str, attach: bool, [empty, filled]: [&str; 2]) {
+fn image_on_a_device(name: &str, attach: bool, [empty, filled]: [&str; 2]) {
     if !["qemu-storage-daemon", "qemu-img"].iter().all(|program| has(program)) {
-        return skip(test, "needs qemu-storage-daemon and qemu-img");
+        return skip(name, "needs qemu-storage-daemon and qemu-img");
     }
-    isolated(test, |node| {
+    isolated(name, |node| {
         node.install("qcow2", json!({"attach": attach}));
         let options = json!({"file": "a.qcow2", "size": "16Mi", "kubernetes.io/pvOrVolumeName": "vol"});
         let (text, stage) = (options.to_string(), staged(node, "qcow2").display().to_string());

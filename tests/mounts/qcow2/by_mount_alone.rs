@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 
 fn with_plain_driver(name: &str, body: impl FnOnce(&Node)) {
-    with_driver(&format!("by_mount_alone::{name}"), |node| {
+    with_driver(&format!("qcow2::by_mount_alone::{name}"), |node| {
         node.install(DRIVER, json!({}));
         body(node);
     });
@@ -62,7 +62,7 @@ fn volumes_of_one_name_do_not_meet() {
 /// As after an upgrade that changes it: kubelet has the device mounted for the node, and a pod is shown that.
 #[test]
 fn what_was_staged_goes_with_the_last_pod() {
-    with_driver("by_mount_alone::what_was_staged_goes_with_the_last_pod", |node| {
+    with_driver("qcow2::by_mount_alone::what_was_staged_goes_with_the_last_pod", |node| {
         let (one, two) = (node.volume(DRIVER, "p1"), node.volume(DRIVER, "p2"));
         for asked in [false, true] {
             node.install(DRIVER, json!({"attach": true}));
