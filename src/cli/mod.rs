@@ -238,7 +238,7 @@ fn say(message: &str, json: bool) {
         writeln!(io::stdout(), "{}", json!({"error": one_line(message, usize::MAX)}))
     } else {
         // Names of files and words of others are in it, and this is a terminal.
-        let plain = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
+        let plain = |c: char| if crate::failure::is_unprintable(c) && c != '\n' { '?' } else { c };
         writeln!(io::stderr(), "flexvol: {}", message.trim_end().chars().map(plain).collect::<String>())
     };
 }

@@ -1,8 +1,9 @@
 //! Where commands print: text in colour or not, tables, or JSON.
 
-use crate::failure::one_line;
+use crate::failure::{is_unprintable, one_line};
 use anyhow::{Context as _, Result};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write};
 
@@ -64,7 +65,7 @@ impl Screen {
             self.looks_on = LooksOn::Somebody;
             self.put(b"\r\x1b[K")?;
         }
-        self.put(text.as_bytes())
+        self.put(shown(text).as_bytes())
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
@@ -93,7 +94,7 @@ impl Screen {
 
     /// Prints one value as indented JSON.
     pub(super) fn json(&mut self, value: &impl Serialize) -> Result<()> {
-        self.line(&serde_json::to_string_pretty(value)?)
+        self.line(&escaped(&serde_json::to_string_pretty(value)?))
     }
 
     /// Prints text that a program other than ours reads; as JSON, the one member of an object.
@@ -128,10 +129,32 @@ impl Screen {
     }
 }
 
+/// Text as a terminal may get it. What turns it around is never of our own; colours and line breaks are.
+fn shown(text: &str) -> Cow<'_, str> {
+    let turns = |c: char| is_unprintable(c) && !c.is_control();
+    if text.contains(turns) { text.replace(turns, "?").into() } else { text.into() }
+}
+
+/// JSON that is the same to its reader, and harmless to whoever looks at it.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_unprintable(c) && c != '\n' {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // Writing to a String cannot fail.
+                let _ = write!(text, "\\u{unit:04x}");
+            }
+        } else {
+            text.push(c);
+        }
+    }
+    text
+}
+
 /// A cell as it may be printed.
 fn printable(cell: &str) -> String {
     // one_line would cut what blanks indent.
-    if cell.contains(char::is_control) { one_line(cell, usize::MAX) } else { cell.to_owned() }
+    if cell.contains(is_unprintable) { one_line(cell, usize::MAX) } else { cell.to_owned() }
 }
 
 fn widths<const N: usize>(rows: &[[String; N]]) -> [usize; N] {
@@ -172,6 +195,15 @@ pub(super) fn wrap(text: &str, indent: usize, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_and_text_turn_no_terminal_around() {
+        assert_eq!(shown("\u{1b}[1ma\u{202e}b\n"), "\u{1b}[1ma?b\n");
+        let value = serde_json::json!({"pod": "a\u{202e}b\u{85}\u{e0041}"});
+        let text = escaped(&value.to_string());
+        assert!(text.is_ascii(), "{text}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    }
 
     #[test]
     fn wraps_between_words() {

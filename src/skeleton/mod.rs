@@ -31,7 +31,7 @@ use crate::secret::Redactor;
 use crate::settings::Settings;
 use crate::sys::deadline::Deadline;
 use crate::sys::reply_pipe::ReplyPipe;
-use crate::sys::{memory, process, signal};
+use crate::sys::{limits, memory, process, signal};
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -58,6 +58,7 @@ impl Personality {
 /// fail, and before the working directory changes, because `argv[0]` may be relative to it.
 pub fn main(identify: impl FnOnce() -> Result<Personality>, arguments: &mut [OsString]) -> ExitCode {
     let pipe = ReplyPipe::take();
+    limits::lift();
     pipe.reply_on_panic();
     // Before anything that takes time: without a handler, kubelet's stop would end this process without a
     // word.

@@ -19,6 +19,8 @@ pub fn read_small(path: &Path, limit: usize) -> Result<Option<String>> {
         }
         file => file.with_context(what)?,
     };
+    // What somebody else writes to, or a device, has no end.
+    ensure!(file.metadata().with_context(what)?.is_file(), "{} is no regular file", path.display());
     let mut text = String::new();
     file.take(limit as u64 + 1).read_to_string(&mut text).with_context(what)?;
     ensure!(text.len() <= limit, "{} is larger than {limit} bytes", path.display());

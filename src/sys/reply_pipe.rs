@@ -1,11 +1,13 @@
 //! The pipe kubelet reads the answer from, taken out of everybody else's reach.
 
 use super::process::reply_on_panic;
-use super::raw;
+use super::{limits, raw};
+use crate::failure::{Code, Failure};
+use crate::protocol::Reply;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, memfd_create, openat};
-use rustix::io::{Errno, write};
-use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+use rustix::io::{Errno, fcntl_getfd, write};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stdout};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,7 +28,7 @@ impl ReplyPipe {
     ///
     /// The first thing a driver does: before it nothing may be opened, written or started.
     pub fn take() -> Self {
-        let pipe = raw::take_stdout().map(Arc::new);
+        let pipe = raw::take_stdout().or_else(take_with_room).map(Arc::new);
         if let Some(null) = nowhere() {
             // Into numbers that are open or free: neither can fail.
             let _ = dup2_stdin(&null).and_then(|()| dup2_stdout(&null)).and_then(|()| dup2_stderr(&null));
@@ -73,6 +75,20 @@ pub fn is_writable(pipe: impl AsFd, end: Instant) -> bool {
             Err(_) => return true,
         }
     }
+}
+
+/// The same where no further descriptor was allowed. If none is to be had, this is the end: with an answer if it can be
+/// written, else with a status that says that there is none.
+fn take_with_room() -> Option<OwnedFd> {
+    if fcntl_getfd(stdout()).is_err() {
+        return None;
+    }
+    limits::lift();
+    raw::take_stdout().or_else(|| {
+        let text = "the limit of open files is too low: raise LimitNOFILE of kubelet";
+        let line = Reply::from(Failure::new(Code::Internal, text)).to_line();
+        raw::end_with(i32::from(write(stdout(), line.as_bytes()) != Ok(line.len())))
+    })
 }
 
 /// /dev/null, or where there is none (an empty chroot) a file in memory.

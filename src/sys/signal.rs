@@ -22,7 +22,7 @@ const STOPPING: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
 /// Called once at the start of the process, before anything is changed on the node.
 ///
 /// From then on SIGTERM, SIGINT and SIGHUP set the flag and end blocking calls with `EINTR` (no
-/// `SA_RESTART`); SIGPIPE is ignored, as nobody may be left to read the reply; and no signal is blocked,
+/// `SA_RESTART`); SIGPIPE is ignored, as nobody may be left to read the reply, and so is SIGXFSZ; and no signal is blocked,
 /// whatever was inherited.
 pub fn install() -> Result<()> {
     for signal in STOPPING {
@@ -30,6 +30,8 @@ pub fn install() -> Result<()> {
             .with_context(|| format!("handle {signal}"))?;
     }
     raw::set_disposition(Signal::SIGPIPE, SigHandler::SigIgn).context("ignore SIGPIPE")?;
+    // A limit on files is an error of who writes (EFBIG), and not the end of a worker that has mounted.
+    raw::set_disposition(Signal::SIGXFSZ, SigHandler::SigIgn).context("ignore SIGXFSZ")?;
     SigSet::all().thread_unblock().context("unblock signals")
 }
 

@@ -13,6 +13,7 @@ mod foreign;
 mod formatting;
 mod image;
 mod layers;
+mod limits;
 mod named;
 mod posed;
 mod qcow2;

@@ -162,6 +162,6 @@ fn one_block(text: &str) -> String {
     let end = text.floor_char_boundary(OUTPUT.min(text.len()));
     let more =
         if end < text.len() { format!("\n… {} bytes more", text.len() - end) } else { String::new() };
-    let plain = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
+    let plain = |c: char| if crate::failure::is_unprintable(c) && c != '\n' { '?' } else { c };
     text[..end].chars().map(plain).chain(more.chars()).collect()
 }

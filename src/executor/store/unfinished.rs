@@ -109,9 +109,10 @@ fn stamp_of(store: &Store) -> Option<(u64, String)> {
 }
 
 fn read(id: &Id) -> Result<Option<Vec<u8>>> {
-    match std::fs::read(directory().join(id.as_str())) {
+    let path = directory().join(id.as_str());
+    match path.symlink_metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        noted => Ok(Some(noted.context("read what is noted of an mkfs")?)),
+        _ => Ok(Some(files::beginning(&path, 4096).context("read what is noted of an mkfs")?)),
     }
 }
 
