@@ -2,6 +2,7 @@
 
 use super::files::Content;
 use super::record::{self, Record};
+use super::store::lost::Lost;
 use super::{
     Standing, Subject, World, ceph, checkout, daemon, disk, image, network, run, staged, store, unmount,
 };
@@ -349,7 +350,11 @@ impl World for Node<'_> {
                 let patience = Duration::from_secs((*patience).into());
                 daemon::unmount(self, target, patience, traces).map(|()| None)
             }
-            Step::Unmount { target } => unmount::unmount(self, target).map(|()| None),
+            Step::Unmount { target } => {
+                let lost = Lost::at(self.driver, target)?;
+                unmount::unmount(self, target)?;
+                lost.map_or(Ok(()), |lost| lost.let_go(&self.deadline)).map(|()| None)
+            }
             Step::GrowImage { size, allocation } => self.grow_image(*size, *allocation).map(|()| None),
             Step::GrowFileSystem { target } => self.grow_file_system(target).map(|()| None),
         }

@@ -33,6 +33,16 @@ pub fn find(name: &str, (start, length): (&str, usize)) -> Result<Option<PathBuf
     Ok((says("name").trim_end() == name && is_kind).then_some(path))
 }
 
+/// The layer of encryption with this device number: its name, and the device below.
+pub fn layer(number: u64) -> Option<(String, PathBuf)> {
+    let about = PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)));
+    let says = |what: &str| std::fs::read_to_string(about.join("dm").join(what)).ok();
+    let mut below = std::fs::read_dir(about.join("slaves")).ok()?.flatten();
+    let device = Path::new("/dev").join(below.next()?.file_name());
+    let is_one = says("uuid")?.starts_with("CRYPT-") && below.next().is_none();
+    is_one.then(|| says("name").map(|name| (name.trim_end().to_owned(), device)))?
+}
+
 /// Removes a device that nobody uses, if there is one of this name: also one that a killed program left without a table, of
 /// which neither /sys nor /dev knows.
 pub fn remove(name: &str, deadline: &Deadline) -> Result<()> {

@@ -80,6 +80,14 @@ impl Session {
         sessions
     }
 
+    /// The one that a disk comes by, and which of its units it is.
+    pub fn of_disk(disk: &Path) -> Option<(Self, Unit)> {
+        entries(Path::new(SESSIONS)).into_iter().map(Self).find_map(|session| {
+            let unit = session.units().into_iter().find(|unit| unit.disk().as_deref() == Some(disk))?;
+            Some((session, unit))
+        })
+    }
+
     /// Whether its target answers.
     pub fn is_alive(&self) -> bool {
         self.attribute("state").as_deref() == Some("LOGGED_IN")

@@ -300,9 +300,14 @@ impl Device {
         number.parse().ok().map(Self)
     }
 
+    /// The name of its backend, if it has one.
+    pub fn backend(self) -> Option<String> {
+        std::fs::read_to_string(self.attribute("backend")).ok().map(|text| text.trim_end().to_owned())
+    }
+
     /// Whether its backend has this name.
     pub fn is_called(self, backend: &str) -> bool {
-        std::fs::read_to_string(self.attribute("backend")).is_ok_and(|text| text.trim_end() == backend)
+        self.backend().is_some_and(|name| name == backend)
     }
 
     /// Lets the kernel serve it as a free device, with the name of its backend; what the server does not answer within

@@ -126,7 +126,8 @@ impl Mapped {
         Ok(text.trim().to_owned())
     }
 
-    fn key_name(&self) -> Result<Option<String>> {
+    /// The name of the key that it was mapped with.
+    pub fn key_name(&self) -> Result<Option<String>> {
         Ok(key_name(&self.attribute("config_info")?).map(str::to_owned))
     }
 

@@ -3,7 +3,8 @@
 //!
 //! It is written before anything is attached, so that whoever comes after a crash knows whose the device is, and
 //! it names the targets that the device is there for: the last of them takes it away. A device that was there
-//! before us has a file, too, and is never taken away. If the file is lost, the device stays.
+//! before us has a file, too, and is never taken away. If the file is lost, the device itself says
+//! whose it is ([`lost`](super::lost)).
 
 use super::opener::Opener;
 use crate::executor::record::{self, STATE};

@@ -73,6 +73,11 @@ impl Backend for Iscsi {
         Err(Failure::new(Code::Conflict, text).into())
     }
 
+    fn is_ours(&self) -> bool {
+        let sessions = Session::with(&self.target);
+        sessions.iter().any(|session| session.is_ours() && session.unit(self.lun).is_some())
+    }
+
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
         let _lock = self.lock(at)?;
         match self.bring(at, with) {

@@ -142,10 +142,14 @@ fn with_passphrase(
 /// Closes it, or what there is of it; nobody uses it any more.
 pub(super) fn close(id: &Id, deadline: &Deadline) -> Result<()> {
     if is_open(id) {
-        let close = cryptsetup()?.args(["close", &name(id)]);
-        close.run_to_success(deadline).context("close the encryption")?;
+        close_layer(&name(id), deadline)?;
     }
     clear(id, deadline)
+}
+
+/// Closes what is open by this name.
+pub(super) fn close_layer(name: &str, deadline: &Deadline) -> Result<()> {
+    cryptsetup()?.args(["close", name]).run_to_success(deadline).context("close the encryption").map(drop)
 }
 
 /// A device without a node is one whose making was cut short.

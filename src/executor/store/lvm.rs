@@ -38,6 +38,11 @@ impl Backend for LogicalVolume {
         Ok(path.map(|path| Found { path, held: None }))
     }
 
+    /// Whoever activated it, it does no harm.
+    fn is_ours(&self) -> bool {
+        false
+    }
+
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
         self.claim(at, with)?;
         let activate = ["lvchange", "--activate", "ey", "--ignoreactivationskip"];

@@ -12,6 +12,7 @@ mod find;
 mod growth;
 mod holding;
 mod iscsi;
+pub(super) mod lost;
 mod luks;
 mod lvm;
 mod nbd;
@@ -40,6 +41,7 @@ use crate::sys::{clock, users};
 use crate::volume_dir::VolumeDir;
 use anyhow::{Context, Result, bail};
 use holding::{Holding, Id};
+use lost::top;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -75,6 +77,11 @@ pub(super) trait Backend {
     /// The device that a record names, as long as it is this store's. A number that goes with its user is another's soon.
     fn hold(&self, _at: &Site<'_>, device: &Path) -> Option<Found> {
         Some(Found { path: device.to_owned(), held: None })
+    }
+
+    /// Whether what is found without a record is ours to take away: most bear our name.
+    fn is_ours(&self) -> bool {
+        true
     }
 
     /// Attaches it, after clearing away what a killed call left. Fails if another node uses it, where that can be
@@ -227,11 +234,11 @@ impl Node<'_> {
 
     fn attach_store(&mut self, target: &TargetPath, attachment: &Attachment) -> Result<Option<Undo>> {
         let id = self.lock_store(&attachment.store)?;
-        let known = Holding::read(&id);
+        let found = self.find_store(&id, &attachment.store)?;
+        let known = lost::known(self, &id, &attachment.store, found.as_ref())?;
         let mut holding = known.clone().unwrap_or_else(|| Holding::new(&id, &attachment.store));
         let top = top(&id, &holding);
         holding.targets.retain(|other| other == target.as_path() || is_mounted_from(other, top.as_deref()));
-        let found = self.find_store(&id, &attachment.store)?;
         holding.ours = found.is_none() || known.is_some_and(|known| known.ours);
         self.disk.in_use = holding.targets.iter().any(|other| other != target.as_path());
         let (found, mut holding) = self.admitted(found, holding, target, attachment)?;
@@ -334,11 +341,6 @@ pub(super) fn sweep(target: &TargetPath, deadline: &Deadline) -> Result<()> {
     }
     holding::tidy();
     Ok(())
-}
-
-/// What is mounted: the device, or the layer above it.
-fn top(id: &Id, holding: &Holding) -> Option<PathBuf> {
-    if luks::is_open(id) { Some(luks::path(id)) } else { holding.device.clone() }
 }
 
 /// The target stays in the record until the device is gone: a call that is killed on the way is repeated.

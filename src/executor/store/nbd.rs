@@ -83,8 +83,7 @@ impl Backend for Nbd {
     }
 
     fn detach(&self, at: &Site<'_>, _: Option<&Path>) -> Result<()> {
-        clear(at)?;
-        wait_until_gone(at)
+        take_away(at)
     }
 
     fn grow(&self, at: &Site<'_>, path: &Path, size: u64) -> Result<()> {
@@ -196,6 +195,11 @@ fn serve(image: &DiskImage, format: ImageFormat, at: &Site<'_>, with: &With<'_>)
     let server = vec!["--nbd-server".to_owned(), address];
     let shown = Shown { format, read_only: with.read_only, server, export: export(with.read_only) };
     home.serve(&file, shown, at, || socket(&home).exists())
+}
+
+pub(super) fn take_away(at: &Site<'_>) -> Result<()> {
+    clear(at)?;
+    wait_until_gone(at)
 }
 
 /// Disconnects whatever has the store's name, and ends its daemon. First the device: what it has been told to write is

@@ -56,8 +56,8 @@ impl Backend for RbdImage {
     }
 
     fn detach(&self, at: &Site<'_>, _: Option<&Path>) -> Result<()> {
-        kernel::detach(at)?;
-        rbd_nbd::detach(at)
+        unmap(at)?;
+        end_daemon(at)
     }
 
     /// The image is its cluster's to grow, which tells the kernel's client by itself; that is asked again all the same.
@@ -90,4 +90,14 @@ fn mapping(login: &Login<'_>, said: &str, (code, text): (Code, &str)) -> Failure
 fn second(how: &str) -> anyhow::Error {
     let text = format!("the image is mapped {how}, already by others on this node: unmap that");
     Failure::new(Code::Busy, text).into()
+}
+
+/// The kernel's device of the store, if there is one, is gone.
+pub(super) fn unmap(at: &Site<'_>) -> Result<()> {
+    kernel::detach(at)
+}
+
+/// And that of rbd-nbd.
+pub(super) fn end_daemon(at: &Site<'_>) -> Result<()> {
+    rbd_nbd::detach(at)
 }
