@@ -20,6 +20,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::path::{Component, Path, PathBuf};
 
+/// How much is cached for one volume when the admin says nothing.
+const CACHE: u64 = 1 << 30;
+
 /// Where images live when the admin says nothing.
 pub const IMAGE_ROOT: &str = "/var/lib/flexvol/images";
 
@@ -66,6 +69,13 @@ pub struct Policy {
         skip_serializing_if = "Option::is_none"
     )]
     pub max_size: Option<Quantity>,
+    /// The largest cache on the node's disk that one volume's program may keep; a smaller `max_size` counts.
+    #[serde(
+        deserialize_with = "size",
+        serialize_with = "size_text",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub max_cache: Option<Quantity>,
 }
 
 impl Default for Policy {
@@ -83,6 +93,7 @@ impl Default for Policy {
             allow_shared: false,
             allow_sampling: false,
             max_size: None,
+            max_cache: None,
         }
     }
 }
@@ -200,6 +211,12 @@ impl Policy {
     /// The root that allows this file with a key.
     pub fn keyring(&self, file: &Path) -> Result<Allowed> {
         below(file, &self.keyring_roots, "keyringRoots")
+    }
+
+    /// How much a program may cache on the node's disk for one volume, in bytes.
+    pub fn cache_limit(&self) -> u64 {
+        let cache = self.max_cache.map_or(CACHE, |size| size.0);
+        self.max_size.map_or(cache, |size| cache.min(size.0))
     }
 
     /// Refuses sizes over the admin's limit.

@@ -107,7 +107,7 @@ impl Driver for Blobfuse {
                 fuse::options(further),
             ]
             .concat(),
-            files: [("config.yaml", config(&options, endpoint.as_ref(), request.options)?)].into(),
+            files: [("config.yaml", config(&options, endpoint.as_ref(), request)?)].into(),
             scratch: true,
             servers: vec![store.clone()],
             ..fuse::daemon(
@@ -141,7 +141,9 @@ fn endpoint(options: &BlobfuseOptions, volume: &Options) -> Result<Option<Url>> 
 }
 
 /// In YAML, every text in single quotes.
-fn config(options: &BlobfuseOptions, endpoint: Option<&Url>, volume: &Options) -> Result<Content> {
+fn config(options: &BlobfuseOptions, endpoint: Option<&Url>, request: &Request<'_>) -> Result<Content> {
+    let volume = request.options;
+    let cache = (request.settings.policy.cache_limit() >> 20).max(1);
     let account = match &options.account {
         Some(account) => Secret::new(account.0.clone().into_bytes()),
         None => fuse::secret_line(volume, &ACCOUNT)?
@@ -166,7 +168,10 @@ fn config(options: &BlobfuseOptions, endpoint: Option<&Url>, volume: &Options) -
     let content = fuse::content("logging:\n  type: base\n  level: log_err\n  file-path: /dev/stderr\n")
         .text("components: [libfuse, file_cache, attr_cache, azstorage]\nfile_cache:\n  path: '")
         .piece(Piece::Scratch)
-        .text(format!("'\n  timeout-sec: {}\nazstorage:\n  type: block\n", options.cache_timeout))
+        .text(format!(
+            "'\n  max-size-mb: {cache}\n  timeout-sec: {}\nazstorage:\n  type: block\n",
+            options.cache_timeout
+        ))
         .text(format!("  container: '{}'\n  mode: {mode}\n{endpoint}  account-name: '", options.container.0))
         .secret(&quoted(&account))
         .text(format!("'\n  {name}: '"))

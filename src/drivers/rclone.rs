@@ -19,6 +19,7 @@ use crate::schema::{Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::secret::Secret;
 use crate::settings::Settings;
 
+mod bounds;
 mod servers;
 
 /// The driver.
@@ -158,23 +159,7 @@ const REMOTES: &[(&str, &[&str])] = &[
 const OBSCURED: [&str; 4] = ["pass", "password", "key_file_pass", "library_key"];
 
 /// What must not be an option: whoever may read a PV could read it.
-const SECRETS: [&str; 15] = [
-    "pass",
-    "password",
-    "key_file_pass",
-    "library_key",
-    "secret_access_key",
-    "session_token",
-    "key",
-    "sas_url",
-    "bearer_token",
-    "auth_token",
-    "key_pem",
-    "service_account_credentials",
-    "client_secret",
-    "token",
-    "access_key_id",
-];
+const SECRETS: &[&str] = FROM_SECRET.split_at(15).0;
 
 /// What is taken from the Secret: what is nobody's to read, and who logs in. Never where the server is.
 const FROM_SECRET: &[&str] = &[
@@ -302,6 +287,7 @@ impl Driver for Rclone {
             gid: options.gid,
             umask: options.umask,
             further: options.mount_options.as_deref(),
+            cache: request.settings.policy.cache_limit(),
         };
         mount.plan(target, volume)
     }
@@ -443,6 +429,8 @@ pub(super) struct Mount<'a> {
     pub(super) gid: Option<Id>,
     pub(super) umask: Option<Mode>,
     pub(super) further: Option<&'a str>,
+    /// How many bytes of the node's disk it may keep.
+    pub(super) cache: u64,
 }
 
 impl Mount<'_> {
@@ -452,6 +440,7 @@ impl Mount<'_> {
         if flags.atime == Atime::Never {
             return Err(Failure::options("mountOptions: \"noatime\" has no meaning here: leave it out"));
         }
+        bounds::check(&further, self.cache)?;
         let given: Vec<_> = further.iter().map(|option| (option.key.clone(), option.value.clone())).collect();
         let defaults = DEFAULTS.iter().filter(|(key, _)| given.iter().all(|(other, _)| other != key));
         let settings =
@@ -474,6 +463,13 @@ impl Mount<'_> {
                 fuse::texts(["--allow-other", "--default-permissions", "--use-mmap"]),
                 fuse::texts(flags.read_only.then_some("--read-only")),
                 fuse::texts(owner),
+                fuse::texts(
+                    given
+                        .iter()
+                        .all(|(key, _)| key != "vfs-cache-max-size")
+                        .then(|| format!("--vfs-cache-max-size={}B", self.cache)),
+                ),
+                fuse::texts(["--vfs-cache-poll-interval=10s"]),
                 fuse::texts(settings.map(|(key, value)| match value {
                     Some(value) => format!("--{key}={value}"),
                     None => format!("--{key}"),
@@ -499,6 +495,7 @@ impl Mount<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mount_options::FsOption;
 
     #[test]
     fn no_option_reaches_the_node() {
@@ -549,6 +546,30 @@ mod tests {
             _ => None,
         });
         Ok(daemon.unwrap())
+    }
+
+    #[test]
+    fn caches_and_buffers_have_an_end() {
+        let option = |key: &str, value: &str| [FsOption::new(key, value)];
+        for (key, value) in [
+            ("vfs-cache-max-size", "1Mi"),
+            ("vfs-cache-max-size", "1024"),
+            ("buffer-size", "16M"),
+            ("transfers", "64"),
+        ] {
+            assert!(bounds::check(&option(key, value), 1 << 20).is_ok(), "{key}={value}");
+        }
+        for (key, value) in [
+            ("vfs-cache-max-size", "1025"),
+            ("vfs-cache-max-size", "1048577b"),
+            ("vfs-cache-max-size", "1.1M"),
+            ("vfs-cache-max-size", "off"),
+            ("buffer-size", "1Ti"),
+            ("buffer-size", "129Mi"),
+            ("transfers", "65"),
+        ] {
+            assert!(bounds::check(&option(key, value), 1 << 20).is_err(), "{key}={value}");
+        }
     }
 
     #[test]

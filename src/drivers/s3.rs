@@ -102,6 +102,9 @@ const API_KEY: SecretSpec = SecretSpec {
     example: false,
 };
 
+/// What is left free of the node's disk, in MiB: with less, s3fs sends parts of a file before all of it is there.
+const DISK_FREE: &str = "ensure_diskfree=512";
+
 /// What a tenant may say to s3fs.
 const RULES: &[Rule] = &[
     Rule("multireq_max", Value::Number),
@@ -164,7 +167,7 @@ impl Driver for S3 {
         let keys = keys(&options, request.options)?;
         match options.mounter {
             Mounter::S3fs => s3fs(&options, keys, target, request.options),
-            Mounter::Rclone => by_rclone(&options, keys, target, request.options),
+            Mounter::Rclone => by_rclone(&options, keys, target, request),
         }
     }
 
@@ -219,7 +222,7 @@ fn s3fs(options: &S3Options, keys: Keys, target: &TargetPath, volume: &Options) 
     let mut daemon = Daemon {
         words: [
             fuse::texts([source.clone(), target.to_string(), "-f".into()]),
-            fuse::options(["allow_other", "dbglevel=crit"]),
+            fuse::options(["allow_other", "dbglevel=crit", DISK_FREE]),
             vec![Word::Text("-o".into()), Word::Scratch { before: "tmpdir=".into() }],
             fuse::options(options.endpoint.as_ref().map(|url| format!("url={}", url.0))),
             fuse::options(options.region.as_ref().map(|region| format!("endpoint={}", region.0))),
@@ -274,7 +277,7 @@ fn servers(options: &S3Options) -> Vec<String> {
     std::iter::once(store).chain(options.iam_endpoint.iter().map(Url::host)).collect()
 }
 
-fn by_rclone(options: &S3Options, keys: Keys, target: &TargetPath, volume: &Options) -> Result<Plan> {
+fn by_rclone(options: &S3Options, keys: Keys, target: &TargetPath, request: &Request<'_>) -> Result<Plan> {
     let path_style = options.path_style.unwrap_or(options.endpoint.is_some());
     let provider = if options.endpoint.is_some() { "Other" } else { "AWS" };
     let mut config = rclone::Config::new("s3");
@@ -310,6 +313,7 @@ fn by_rclone(options: &S3Options, keys: Keys, target: &TargetPath, volume: &Opti
         gid: options.gid,
         umask: options.umask,
         further: options.mount_options.as_deref(),
+        cache: request.settings.policy.cache_limit(),
     };
-    mount.plan(target, volume)
+    mount.plan(target, request.options)
 }

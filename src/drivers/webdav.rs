@@ -48,6 +48,9 @@ const PASSWORD: SecretSpec =
 /// a directory at once than davfs2 has room for without being told, and then get nothing.
 const SETTINGS: &str = "buf_size 256\nask_auth 0\ndelay_upload 0\nconnect_timeout 10\nread_timeout 30\nretry 5\nmax_retry 30\ndir_refresh 5\n";
 
+/// How much davfs2 keeps of files that nobody has open, in MiB.
+const CACHE: u64 = 50;
+
 const NO_RULES: &[Rule] = &[];
 
 impl Driver for Webdav {
@@ -83,7 +86,8 @@ impl Driver for Webdav {
             return Err(Failure::options("mountOptions: \"noatime\" has no meaning here: leave it out"));
         }
         let locks = u8::from(options.locks);
-        let config = fuse::content(format!("{SETTINGS}use_locks {locks}\nsecrets "));
+        let cache = (request.settings.policy.cache_limit() >> 20).clamp(1, CACHE);
+        let config = fuse::content(format!("{SETTINGS}cache_size {cache}\nuse_locks {locks}\nsecrets "));
         let words = fuse::flag_words(flags).into_iter().chain(owner(&options, volume));
         let daemon = Daemon {
             words: [

@@ -145,7 +145,7 @@ impl Clone<'_> {
 
     fn run<'w>(&self, words: impl IntoIterator<Item = &'w str>) -> Result<Outcome> {
         let home = self.home.private.file("");
-        let git = Helper::find("git")?
+        let git = daemon::without_identity(Helper::find("git")?)
             .env("HOME", &home)
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("GIT_ATTR_NOSYSTEM", "1")

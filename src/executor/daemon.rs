@@ -39,9 +39,16 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// What is kept of an unmount's time for what follows the daemon's own.
 const RESERVE: Duration = Duration::from_secs(5);
 
+/// Neither root's tickets nor the machine's role in a cloud is for a tenant.
+pub(super) fn without_identity(helper: Helper) -> Helper {
+    let nothing = [("KRB5CCNAME", "FILE:/dev/null"), ("KRB5_CLIENT_KTNAME", "FILE:/dev/null")];
+    let helper = nothing.into_iter().fold(helper, |helper, (name, value)| helper.env(name, value));
+    helper.env("AWS_EC2_METADATA_DISABLED", "true")
+}
+
 /// Starts it with all it needs.
 fn launch(home: &Home, daemon: &Daemon, deadline: &Deadline) -> Result<Running> {
-    let mut helper = Helper::find(daemon.program)?;
+    let mut helper = without_identity(Helper::find(daemon.program)?);
     home.make(!daemon.log.is_empty(), daemon.scratch)?;
     let mut masked = home.write(&daemon.files, deadline)?;
     if let Some(content) = &daemon.stdin {
@@ -49,7 +56,7 @@ fn launch(home: &Home, daemon: &Daemon, deadline: &Deadline) -> Result<Running> 
     }
     let words = |words: &[Word]| words.iter().map(|word| home.word(word)).collect::<Result<Vec<_>>>();
     if !daemon.probe.is_empty() {
-        let probe = Helper::find(daemon.program)?.args(words(&daemon.probe)?).mask(&masked);
+        let probe = without_identity(Helper::find(daemon.program)?).args(words(&daemon.probe)?).mask(&masked);
         probed(daemon, probe, deadline)?;
     }
     helper.args(words(&daemon.words)?).mask(&masked).launch(&home.scope)
