@@ -23,7 +23,11 @@ impl Node<'_> {
         let Look::Mount(mounted) = place.look()? else { return Ok(()) };
         let Some(entry) = mount_table::by_id(mounted.id)? else { return Ok(()) };
         let is_it = match source {
-            Source::Store(store) => self.shows_store(&entry, store)?,
+            // Of one whose daemon has died, only the record tells.
+            Source::Store(store) => {
+                self.shows_store(&entry, store)?
+                    || (identity(staged, entry.id) == source.identity() && !self.is_here(store)?)
+            }
             Source::Identity(name) => is_named(staged, mounted, name),
             _ => true,
         };

@@ -45,7 +45,8 @@ impl Helper {
         };
         let mut command = self.command();
         command.stdin(input).stdout(log.try_clone()?).stderr(log.try_clone()?);
-        supervise::prepare_daemon(&mut command, self.kept_descriptors(), group);
+        let (kept, root) = (self.kept_descriptors(), self.confinement());
+        supervise::prepare_daemon(&mut command, kept, root, group);
         let child = command.spawn().with_context(|| format!("start {}", self.program().display()))?;
         Ok(Daemon { child, log, masked: self.redactor() })
     }

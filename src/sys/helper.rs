@@ -4,6 +4,7 @@
 //! nothing, and is over when its deadline is: whatever it or its children do, [`Helper::run`] comes back. See
 //! `supervise`.
 
+use super::bare_root::BareRoot;
 use super::deadline::Deadline;
 use super::directory::resolve;
 use super::supervise::{self, Running};
@@ -42,6 +43,7 @@ pub struct Helper {
     stdin: Option<Secret>,
     masked: Vec<Secret>,
     kept: Vec<OwnedFd>,
+    root: Option<OwnedFd>,
     /// What `program` names, if it names a descriptor of ours; the helper does not inherit it.
     held: Option<OwnedFd>,
     daemon: bool,
@@ -104,6 +106,7 @@ impl Helper {
             stdin: None,
             masked,
             kept,
+            root: None,
             held: None,
             daemon: false,
             answering: false,
@@ -155,6 +158,12 @@ impl Helper {
     /// helper that outlives us for a moment still keeps others out.
     pub fn holding(mut self, lock: BorrowedFd<'_>) -> Result<Self> {
         self.keep(lock)?;
+        Ok(self)
+    }
+
+    /// Lets it see nothing but this root and what is in it, and no network.
+    pub fn within(mut self, root: &BareRoot) -> Result<Self> {
+        self.root = Some(root.open()?);
         Ok(self)
     }
 
@@ -229,7 +238,7 @@ impl Helper {
         let mut command = self.command();
         command.env(stray::CALL, stray::own_name());
         command.process_group(0).stdin(input).stdout(stdout).stderr(writer);
-        supervise::prepare(&mut command, std::mem::take(&mut self.kept), self.last);
+        supervise::prepare(&mut command, std::mem::take(&mut self.kept), self.root.take(), self.last);
         let child = command.spawn()?;
         // Only the helper may hold the other ends of the pipes: otherwise their end would never be seen.
         drop(command);
@@ -256,6 +265,10 @@ impl Helper {
 
     pub(super) fn kept_descriptors(&mut self) -> Vec<OwnedFd> {
         std::mem::take(&mut self.kept)
+    }
+
+    pub(super) fn confinement(&mut self) -> Option<OwnedFd> {
+        self.root.take()
     }
 
     pub(super) fn redactor(&self) -> Redactor {

@@ -5,6 +5,7 @@
 //! [`crate::failure::Failure`] in the chain.
 
 pub mod append;
+pub mod bare_root;
 pub mod below;
 pub mod blank;
 pub mod block_device;

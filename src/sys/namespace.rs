@@ -62,15 +62,16 @@ const SYSTEM: [&str; 9] = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/
 /// And these, without what is mounted below them: systemd listens in the second.
 const EXACTLY: [&str; 2] = ["/", "/run"];
 
-/// Does something in a mount table that has nothing but the node's system: what is started there and stays holds no
-/// volume, and sees none that is mounted later.
+/// Does something in a mount table that has nothing but the node's system and the mounts that lead to `kept`: what is
+/// started there and stays holds no volume, and sees none that is mounted later.
 ///
 /// Only for a process with one thread, whose working directory is then `/`.
-pub fn secluded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+pub fn secluded<T>(kept: &[&Path], work: impl FnOnce() -> Result<T>) -> Result<T> {
     privately(|| {
         let is_needed = |target: &Path| {
             EXACTLY.iter().any(|place| target == Path::new(place))
                 || SYSTEM.iter().any(|directory| target.starts_with(directory))
+                || kept.iter().any(|place| place.starts_with(target))
         };
         let mounts = super::mount_table::read()?;
         for mount in mounts.iter().rev().filter(|mount| !is_needed(&mount.target)) {

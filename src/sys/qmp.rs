@@ -14,11 +14,16 @@ const LEAST: Duration = Duration::from_millis(1);
 /// All that can come before an answer, and the answer.
 const MOST: u64 = 1 << 20;
 
-/// Executes a command and waits for its answer.
+/// Executes a command and waits until that is done.
 pub fn execute(socket: &Path, command: &str, arguments: &Value, deadline: &Deadline) -> Result<()> {
+    ask(socket, command, arguments, deadline).map(drop)
+}
+
+/// The same; what it returns.
+pub fn ask(socket: &Path, command: &str, arguments: &Value, deadline: &Deadline) -> Result<Value> {
     let what = || format!("tell {} to {command}", socket.display());
     let stream = UnixStream::connect(socket).with_context(what)?;
-    let mut lines = BufReader::new(stream);
+    let (mut lines, mut returned) = (BufReader::new(stream), Value::Null);
     for request in
         [json!({"execute": "qmp_capabilities"}), json!({"execute": command, "arguments": arguments})]
     {
@@ -26,23 +31,23 @@ pub fn execute(socket: &Path, command: &str, arguments: &Value, deadline: &Deadl
         lines.get_ref().set_read_timeout(Some(wait))?;
         lines.get_ref().set_write_timeout(Some(wait))?;
         lines.get_mut().write_all(format!("{request}\n").as_bytes()).with_context(what)?;
-        answer(&mut lines).with_context(what)?;
+        returned = answer(&mut lines).with_context(what)?;
     }
-    Ok(())
+    Ok(returned)
 }
 
 /// Events and the greeting come between. Whoever says more than an answer can be is no longer listened to: the program
 /// reads a tenant's image and may be what that makes of it.
-pub fn answer(lines: &mut impl BufRead) -> Result<()> {
+pub fn answer(lines: &mut impl BufRead) -> Result<Value> {
     let mut lines = lines.take(MOST);
     loop {
         let mut line = String::new();
         if lines.read_line(&mut line)? == 0 {
             bail!("it hung up or did not come to the point");
         }
-        let message: Value = serde_json::from_str(&line)?;
-        if message.get("return").is_some() {
-            return Ok(());
+        let mut message: Value = serde_json::from_str(&line)?;
+        if let Some(returned) = message.get_mut("return") {
+            return Ok(returned.take());
         }
         if let Some(error) = message.get("error") {
             bail!("{}", error["desc"].as_str().unwrap_or("it refused"));

@@ -38,16 +38,24 @@ const TICK: Duration = Duration::from_millis(100);
 const BLIND_TICK: Duration = Duration::from_millis(10);
 
 /// Makes `command` start like a fresh process, except for `kept`, and end with this one, by this signal.
-pub(super) fn prepare(command: &mut Command, kept: Vec<OwnedFd>, last: Signal) {
+pub(super) fn prepare(command: &mut Command, kept: Vec<OwnedFd>, root: Option<OwnedFd>, last: Signal) {
     let parent = getpid();
-    raw::before_exec(command, move || in_child(parent, &kept, last));
+    raw::before_exec(command, move || {
+        confine(root.as_ref())?;
+        in_child(parent, &kept, last)
+    });
 }
 
 /// The same for a daemon, which outlives this process: in a session of its own, and in the control group
 /// whose `cgroup.procs` is given.
 ///
 /// One whose caller is gone before it is in the group does not begin: whoever cleans up may have looked there before.
-pub(super) fn prepare_daemon(command: &mut Command, kept: Vec<OwnedFd>, group: Option<OwnedFd>) {
+pub(super) fn prepare_daemon(
+    command: &mut Command,
+    kept: Vec<OwnedFd>,
+    root: Option<OwnedFd>,
+    group: Option<OwnedFd>,
+) {
     let parent = getpid();
     raw::before_exec(command, move || {
         if let Some(group) = &group {
@@ -57,8 +65,18 @@ pub(super) fn prepare_daemon(command: &mut Command, kept: Vec<OwnedFd>, group: O
             return Err(Errno::SRCH.into());
         }
         rustix::process::setsid()?;
+        confine(root.as_ref())?;
         start_fresh(&kept)
     });
+}
+
+/// From here on there is nothing but this directory, and no network.
+fn confine(root: Option<&OwnedFd>) -> io::Result<()> {
+    let Some(root) = root else { return Ok(()) };
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)?;
+    rustix::process::fchdir(root)?;
+    rustix::process::chroot(".")?;
+    Ok(rustix::process::chdir("/")?)
 }
 
 /// Between fork and exec: system calls only, see [`raw::before_exec`].

@@ -153,6 +153,35 @@ fn only_whole_images_that_nobody_uses() {
     });
 }
 
+/// Whoever writes the image changes its header between our look at it and the daemon's, again and again: the daemon cannot
+/// open what that names.
+#[test]
+fn a_header_that_changes_after_the_look_opens_nothing() {
+    with_driver("a_header_that_changes_after_the_look_opens_nothing", |node| {
+        sh(
+            "cd /run/img && qemu-img create -q -f qcow2 -o data_file=/run/img/victim,data_file_raw=on a.qcow2 16M && mkfs.ext4 -q victim",
+        );
+        let before = sh("sha256sum /run/img/victim");
+        // The bit of data in another file, of the image's incompatible features.
+        let flip = "import os,time\nf=os.open('/run/img/a.qcow2',os.O_RDWR)\n\
+            while True:\n os.pwrite(f,b'\\0',79); time.sleep(0.0007)\n os.pwrite(f,b'\\4',79); time.sleep(0.0007)\n";
+        let mut flipping = Command::new("python3").args(["-c", flip]).spawn().unwrap();
+        for _ in 0..25 {
+            let answer =
+                mount_device(node, &json!({"file": "a.qcow2", "kubernetes.io/pvOrVolumeName": "vol"}));
+            let shown = mounts_at(&staged(node));
+            if answer.status == "Success" {
+                unmount_device(node).success();
+            }
+            assert!(shown.is_empty(), "what is in another file was shown: {shown:?}");
+        }
+        flipping.kill().unwrap();
+        flipping.wait().unwrap();
+        assert_eq!(before, sh("sha256sum /run/img/victim"));
+        node.assert_clean();
+    });
+}
+
 /// As a qemu-img leaves one that is killed on the way.
 #[test]
 fn an_image_that_was_never_finished_is_made_anew() {

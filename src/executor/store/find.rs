@@ -53,6 +53,11 @@ impl Node<'_> {
         Ok(found)
     }
 
+    /// Whether the store's device is on this node.
+    pub(in crate::executor) fn is_here(&self, store: &Store) -> Result<bool> {
+        Ok(self.find_store(&self.name_of(store)?, store)?.is_some())
+    }
+
     /// Whether a mount shows a store, whatever its device is called today.
     pub(in crate::executor) fn shows_store(&self, entry: &Entry, store: &Store) -> Result<bool> {
         let id = self.name_of(store)?;

@@ -8,7 +8,7 @@
 //! Which images are refused, and what keeps one from being opened twice, says [`qemu`].
 
 use super::holding::{Holding, Id};
-use super::qemu::{self, NODE, PROGRAM, Shown};
+use super::qemu::{self, NODE, PROGRAM, Serving, Shown};
 use super::{Backend, Found, Site, TICK, With};
 use crate::plan::{DiskImage, ImageFormat};
 use crate::sys::deadline::Deadline;
@@ -16,7 +16,7 @@ use crate::sys::files::{self, is_mount_root_at};
 use crate::sys::loop_device::{LoopDevice, SERVED};
 use crate::sys::scope::Scope;
 use crate::sys::window::Window;
-use crate::sys::{below, namespace, process, qmp};
+use crate::sys::{below, process, qmp};
 use anyhow::{Context, Result};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -90,13 +90,7 @@ pub(super) fn end_orphans(deadline: &Deadline) {
 /// What the daemon's words have before the image's name.
 const NAME: &str = r#""id":"image-"#;
 
-/// How much memory: for two names.
-const ROOM: u64 = 1 << 20;
-
-/// Covered with memory in the daemon's mount table.
-const COVERED: &str = "/var";
-
-/// There: the file that is the image's content.
+/// In the daemon's root: the file that is the image's content.
 const CONTENT: &str = SERVED;
 
 /// And the socket that the daemon takes commands from.
@@ -221,13 +215,15 @@ impl DiskImage {
         });
         let shown =
             Shown { format: ImageFormat::Qcow2, read_only: with.read_only, server: Vec::new(), export };
-        let content = namespace::secluded(|| {
-            namespace::cover("flexvol", Path::new(COVERED), Some(ROOM))?;
-            File::create_new(CONTENT)?;
-            let (content, control) = (Path::new(CONTENT), Path::new(CONTROL));
-            let is_ready = || files::is_mount_root(content) && control.exists();
-            qemu::start(&home.scope, image, (control, shown), at, is_ready)?;
-            open_file(content, with.read_only)
+        let content = qemu::confined(image, &[], with.read_only, |root| {
+            root.device("fuse")?;
+            let (content, control) = (root.at(Path::new(CONTENT)), root.at(Path::new(CONTROL)));
+            root.directory(Path::new(CONTENT).parent().unwrap_or(Path::new("/")))?;
+            File::create_new(&content)?;
+            let is_ready = || files::is_mount_root(&content) && control.exists();
+            let serving = Serving { root, control: Path::new(CONTROL), socket: &control };
+            qemu::start(&home.scope, image, (&serving, shown), at, is_ready)?;
+            open_file(&content, with.read_only)
         })?;
         let whole = Window::default();
         LoopDevice::attach(content.as_fd(), &self.file, &whole, with.read_only, false).map(Found::of_loop)

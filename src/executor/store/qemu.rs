@@ -12,6 +12,7 @@ use crate::failure::{Code, Failure};
 use crate::plan::{DiskImage, ImageFormat, Ownership};
 use crate::policy::Allowed;
 use crate::quantity::Quantity;
+use crate::sys::bare_root::{self, BareRoot};
 use crate::sys::bytes::size_of;
 use crate::sys::daemon::Daemon;
 use crate::sys::deadline::Deadline;
@@ -21,7 +22,7 @@ use crate::sys::loop_device::LoopDevice;
 use crate::sys::private::Private;
 use crate::sys::scope::Scope;
 use crate::sys::window::Window;
-use crate::sys::{below, disk_image, process, qmp};
+use crate::sys::{below, disk_image, namespace, process, qmp};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde_json::{Value, json};
@@ -38,6 +39,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long an image's lock is waited for: a call that is just ending has it.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Covered with the root that the daemon has, in its mount table.
+const COVERED: &str = "/var";
+
+/// Where the image is in it.
+const IMAGE: &str = "/image";
 
 /// The daemon's node of the image.
 pub(super) const NODE: &str = "disk";
@@ -117,8 +124,14 @@ impl Home {
         at: &Site<'_>,
         is_ready: impl Fn() -> bool,
     ) -> Result<()> {
-        let control = self.control();
-        start(&self.scope, image, (&control, shown), at, || is_ready() && control.exists())
+        let (control, place) = (self.control(), self.private.file(""));
+        confined(image, &[&place], shown.read_only, |root| {
+            let directory = rustix::fs::open(&place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            root.show(&place, &directory, false)?;
+            let is_ready = || is_ready() && control.exists();
+            let daemon = Serving { root, control: &control, socket: &control };
+            start(&self.scope, image, (&daemon, shown), at, is_ready)
+        })
     }
 
     /// Makes the image larger.
@@ -142,18 +155,47 @@ impl Home {
     }
 }
 
-/// Starts the daemon in a scope, with what it shows the image as and where it takes commands; it has begun when
-/// `is_ready`.
+/// Does something where a root is that has the image in it, and nothing else of the node but programs: whatever its header
+/// says while a program reads it, there is nothing else to open. Mounts that lead to `kept` are there as well.
+pub(super) fn confined<T>(
+    image: &OwnedFd,
+    kept: &[&Path],
+    read_only: bool,
+    work: impl FnOnce(&BareRoot) -> Result<T>,
+) -> Result<T> {
+    let path = bare_root::path_of(image)?;
+    let kept: Vec<_> = kept.iter().copied().chain([path.as_path()]).collect();
+    namespace::secluded(&kept, || {
+        // Before anything is covered: it may lie there.
+        let here = bare_root::again(image, &path)?;
+        let root = BareRoot::make("flexvol", Path::new(COVERED))?;
+        root.show(Path::new(IMAGE), &here, read_only)?;
+        work(&root)
+    })
+}
+
+/// A daemon that is about to be started.
+pub(super) struct Serving<'a> {
+    /// All that it sees.
+    pub(super) root: &'a BareRoot,
+    /// Where in it it takes commands.
+    pub(super) control: &'a Path,
+    /// The same, for us.
+    pub(super) socket: &'a Path,
+}
+
+/// Starts it in a scope, with what it shows the image as; it has begun when `is_ready`.
 pub(super) fn start(
     scope: &Scope,
     image: &OwnedFd,
-    (control, shown): (&Path, Shown),
+    (serving, shown): (&Serving<'_>, Shown),
     at: &Site<'_>,
     is_ready: impl Fn() -> bool,
 ) -> Result<()> {
-    let mut helper = Helper::find(PROGRAM)?;
-    let path = helper.keep(image.as_fd())?;
-    let mut daemon = helper.args(words(control, &path, shown)).launch(scope)?;
+    let mut helper = Helper::find(PROGRAM)?.within(serving.root)?;
+    // For its lock alone.
+    helper.keep(image.as_fd())?;
+    let mut daemon = helper.args(words(serving.control, Path::new(IMAGE), shown)).launch(scope)?;
     note(&daemon, at)?;
     while !is_ready() {
         if let Some(status) = daemon.ended()? {
@@ -164,7 +206,21 @@ pub(super) fn start(
         at.deadline.check("waiting for qemu-storage-daemon")?;
         std::thread::sleep(TICK);
     }
-    Ok(())
+    refuse_other_files(serving.socket, at)
+}
+
+/// The header may have been another one when the daemon read it than when we did.
+fn refuse_other_files(control: &Path, at: &Site<'_>) -> Result<()> {
+    let nodes = qmp::ask(control, "query-named-block-nodes", &json!({"flat": true}), &quitting(at))?;
+    let nodes = nodes.as_array().context("qemu-storage-daemon does not say what it has opened")?;
+    let name = |node: &Value| node["node-name"].as_str().map(str::to_owned);
+    match nodes.iter().find(|node| name(node).is_none_or(|name| !["file", NODE].contains(&name.as_str()))) {
+        None => Ok(()),
+        Some(_) => {
+            let text = "the image says that its data is in another file, which may be any of the node: make it whole (qemu-img convert -O qcow2)";
+            Err(Failure::new(Code::Denied, text).into())
+        }
+    }
 }
 
 /// The image, made if it may be. One that a killed call left empty or unmade is made anew.
@@ -275,11 +331,11 @@ fn make_alone(image: &OwnedFd, format: ImageFormat, size: u64, at: &Site<'_>) ->
     if format == ImageFormat::Raw {
         return rustix::fs::ftruncate(image, size).context("give it its size");
     }
-    let mut helper = Helper::find("qemu-img")?;
-    let path = helper.keep(image.as_fd())?;
-    let words = ["create", "-q", "-f", "qcow2"];
-    let made =
-        helper.args(words).args([path.as_os_str(), size.to_string().as_ref()]).run_to_success(at.deadline);
+    let words = ["create", "-q", "-f", "qcow2", IMAGE, &size.to_string()];
+    // It reads again what it has written, and so may others have by then.
+    let made = confined(image, &[], false, |root| {
+        Helper::find("qemu-img")?.within(root)?.args(words).run_to_success(at.deadline)
+    });
     if made.is_err() {
         // Else the next call would take half of one for somebody's.
         rustix::fs::ftruncate(image, 0)?;
