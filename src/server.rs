@@ -170,7 +170,7 @@ pub fn is_local_address(address: IpAddr) -> bool {
         }
 }
 
-/// The IPv4 address in a mapped, compatible, translated (64:ff9b::) or 6to4 one.
+/// The IPv4 address in a mapped, compatible, translated (`64:ff9b::`) or 6to4 one.
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let four = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
     match address.segments() {

@@ -60,14 +60,14 @@ pub(super) enum Device {
     /// The loop device of an image.
     Image(image::Attached),
     /// What a store brought.
-    Store(store::Attached),
+    Store(Box<store::Attached>),
 }
 
 impl Device {
     fn disk(&self) -> &dyn Disk {
         match self {
             Self::Image(image) => image,
-            Self::Store(store) => store,
+            Self::Store(store) => &**store,
         }
     }
 }

@@ -256,11 +256,11 @@ mod tests {
                 tried.set(tried.get() + 1);
                 if made.get() { Ok(()) } else { Err(anyhow::Error::new(errno).context("mount it")) }
             };
-            let make = || {
+            let creating = || {
                 made.set(makes);
                 if makes { Ok(()) } else { Err(anyhow::Error::new(Errno::ROFS).context("make b")) }
             };
-            let mounted = first_mounted(|act| each_dialect(&share, &reached, act), &act, make);
+            let mounted = first_mounted(|act| each_dialect(&share, &reached, act), &act, creating);
             (mounted.map_err(|error| Failure::from(error).message()), tried.get(), made.get())
         };
         for errno in [Errno::NOENT, Errno::ACCESS] {

@@ -61,12 +61,11 @@ impl Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Name(name) => f.write_str(name),
+            Self::Name(name) | Self::Identity(name) => f.write_str(name),
             Self::Share { source, servers } => f.write_str(&source.with(&servers.join("|"))),
             Self::Node(path) | Self::Image(path) => write!(f, "{}", path.display()),
             Self::Store(store) => write!(f, "{store}"),
             Self::Clone { repository, .. } => f.write_str(repository),
-            Self::Identity(name) => f.write_str(name),
             Self::Any => f.write_str("the driver's command"),
         }
     }

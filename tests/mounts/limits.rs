@@ -40,7 +40,7 @@ fn a_low_limit_is_lifted() {
     });
 }
 
-/// Without CAP_SYS_RESOURCE.
+/// Without `CAP_SYS_RESOURCE`.
 #[test]
 fn a_limit_that_stays_is_answered() {
     isolated("limits::a_limit_that_stays_is_answered", |node| {

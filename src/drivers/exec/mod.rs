@@ -52,6 +52,7 @@ use crate::settings::{self, SIDE_FILE, Settings};
 use crate::volume_dir::VolumeDir;
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 /// The driver.
 pub struct Exec;
@@ -171,6 +172,9 @@ fn expect_staged(target: &TargetPath, request: &Request<'_>) -> Result<Option<St
     Ok(staged.filter(|_| stages(request.settings)).map(|staged| Step::ExpectStaged { staged, source }))
 }
 
+/// No name of a volume is longer: its record has to be read again.
+const LONGEST_NAME: usize = 1024;
+
 /// Whether a command mounts the volume once for the node.
 fn stages(settings: &Settings) -> bool {
     settings.exec.as_ref().is_some_and(|exec| exec.commands.contains_key(Verb::MountDevice.name()))
@@ -183,6 +187,12 @@ fn identity(request: &Request<'_>) -> Result<Source> {
     let named =
         config.identity.as_deref().map(|word| template::fill_word(word, &values)).transpose()?.flatten();
     Ok(match named {
+        Some(Word::Text(name)) if name.len() > LONGEST_NAME => {
+            let text = format!(
+                "exec.identity makes a name of more than {LONGEST_NAME} bytes of these options: shorten them"
+            );
+            return Err(Failure::options(text));
+        }
         Some(Word::Text(name)) => Source::Identity(name),
         _ if !stages(request.settings) => Source::Any,
         _ => {
@@ -191,9 +201,11 @@ fn identity(request: &Request<'_>) -> Result<Source> {
                 digest.update(part.len().to_le_bytes());
                 digest.update(part);
             }
-            let digest = digest.finalize();
-            let text: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-            Source::Identity(format!("a volume with options of digest {text}"))
+            let mut name = "a volume with options of digest ".to_owned();
+            for byte in digest.finalize() {
+                let _ = write!(name, "{byte:02x}");
+            }
+            Source::Identity(name)
         }
     })
 }

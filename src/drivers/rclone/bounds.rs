@@ -35,7 +35,7 @@ pub(super) fn check(further: &[FsOption], cache: u64) -> Result<()> {
         let fits = |text: &&str| {
             if count { text.parse().ok() } else { bytes(text) }.is_some_and(|size: u64| size <= limit)
         };
-        for text in given.filter(|text| !fits(text)) {
+        if let Some(text) = given.into_iter().find(|text| !fits(text)) {
             let limit = if count { limit.to_string() } else { Quantity(limit).to_string() };
             let mend =
                 if key == "vfs-cache-max-size" { ", or let the admin raise policy.maxCache" } else { "" };

@@ -38,7 +38,7 @@ impl Node<'_> {
         let fresh = luks::is_fresh(below.fd.as_fd())?;
         let found = Found { path: luks::path(&id), held: below.held };
         let above = Attached::open(holding, found, below.read_only)?;
-        self.disk.device = Some(Device::Store(Attached { fresh, ..above }));
+        self.disk.device = Some(Device::Store(Box::new(Attached { fresh, ..above })));
         Ok(())
     }
 
@@ -77,7 +77,8 @@ impl Node<'_> {
 
     /// What is formatted, or about to be mounted, counts no longer as fresh.
     pub(in crate::executor) fn note_written(&mut self) -> Result<()> {
-        let Some(Device::Store(Attached { fresh: true, holding, .. })) = &self.disk.device else {
+        let Some(Device::Store(attached)) = &self.disk.device else { return Ok(()) };
+        let Attached { fresh: true, holding, .. } = &**attached else {
             return Ok(());
         };
         match &holding.device {

@@ -24,7 +24,7 @@ impl Node<'_> {
         self.disk.in_use = true;
         let found =
             if luks::is_open(&id) { Found { path: luks::path(&id), held: found.held } } else { found };
-        self.disk.device = Some(Device::Store(Attached::open(holding, found, false)?));
+        self.disk.device = Some(Device::Store(Box::new(Attached::open(holding, found, false)?)));
         self.expect_staged(target, &Source::Store(store.clone()))
     }
 
@@ -48,6 +48,10 @@ impl Node<'_> {
         let found = backend(store).find(&self.site(id))?;
         if found.is_some() {
             let known = Holding::read(id).map(|holding| holding.store);
+            if let Some(known) = known.as_ref().filter(|known| known.name() != store.name()) {
+                let text = format!("the node has {known} under the name of {store}: unmount that first");
+                return Err(Failure::new(Code::Conflict, text).into());
+            }
             backend(store).recognize(&self.site(id), known.as_ref())?;
         }
         Ok(found)

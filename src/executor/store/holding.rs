@@ -48,7 +48,8 @@ impl Id {
     /// and all that belongs to it.
     pub(super) fn of(store: &Store) -> Self {
         let id = Self::new(store);
-        let old = id.old().filter(|old| Holding::read(old).is_some());
+        let is_of = |holding: Holding| holding.store.name() == store.name();
+        let old = id.old().filter(|old| Holding::read(old).is_some_and(is_of));
         old.unwrap_or(id)
     }
 

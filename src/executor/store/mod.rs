@@ -251,7 +251,7 @@ impl Node<'_> {
         holding.write()?;
         match self.brought(found, holding, &attachment) {
             Ok(attached) => {
-                self.disk.device = Some(Device::Store(attached));
+                self.disk.device = Some(Device::Store(Box::new(attached)));
                 Ok(Some(Undo::DetachStore(target.clone())))
             }
             Err(error) => {

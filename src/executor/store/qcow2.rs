@@ -109,6 +109,12 @@ fn through(socket: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", socket.as_raw_fd()))
 }
 
+/// Lets a daemon execute a command.
+fn tell(pid: i32, command: &str, arguments: &Value, deadline: &Deadline) -> Result<()> {
+    let control = seen(pid, CONTROL, OFlags::PATH)?;
+    qmp::execute(&through(&control), command, arguments, deadline)
+}
+
 /// All that one image's daemon has.
 struct Home<'a> {
     at: &'a Site<'a>,
@@ -139,14 +145,9 @@ impl<'a> Home<'a> {
         self.daemons().into_iter().find(shows)
     }
 
-    fn tell(&self, pid: i32, command: &str, arguments: &Value, deadline: &Deadline) -> Result<()> {
-        let control = seen(pid, CONTROL, OFlags::PATH)?;
-        qmp::execute(&through(&control), command, arguments, deadline)
-    }
-
     fn end(&self) {
         let (daemons, patience) = (self.daemons(), qemu::quitting(self.at));
-        let asks = |pid: &&i32| self.tell(**pid, "quit", &json!({}), &patience).is_ok();
+        let asks = |pid: &&i32| tell(**pid, "quit", &json!({}), &patience).is_ok();
         let asked = daemons.iter().filter(asks).count();
         // One that could not be found has not been asked.
         qemu::end_scope(&self.scope, asked > 0 && asked == daemons.len(), self.at);
@@ -191,7 +192,7 @@ impl Backend for DiskImage {
         let content = open_content(pid, false)?;
         if length(&content)? < size {
             let arguments = json!({"node-name": NODE, "size": size});
-            home.tell(pid, "block_resize", &arguments, at.deadline)
+            tell(pid, "block_resize", &arguments, at.deadline)
                 .with_context(|| format!("grow {}", self.file.display()))?;
             length(&content)?;
         }

@@ -214,13 +214,11 @@ fn refuse_other_files(control: &Path, at: &Site<'_>) -> Result<()> {
     let nodes = qmp::ask(control, "query-named-block-nodes", &json!({"flat": true}), &quitting(at))?;
     let nodes = nodes.as_array().context("qemu-storage-daemon does not say what it has opened")?;
     let name = |node: &Value| node["node-name"].as_str().map(str::to_owned);
-    match nodes.iter().find(|node| name(node).is_none_or(|name| !["file", NODE].contains(&name.as_str()))) {
-        None => Ok(()),
-        Some(_) => {
-            let text = "the image says that its data is in another file, which may be any of the node: make it whole (qemu-img convert -O qcow2)";
-            Err(Failure::new(Code::Denied, text).into())
-        }
+    if nodes.iter().all(|node| name(node).is_some_and(|name| ["file", NODE].contains(&name.as_str()))) {
+        return Ok(());
     }
+    let text = "the image says that its data is in another file, which may be any of the node: make it whole (qemu-img convert -O qcow2)";
+    Err(Failure::new(Code::Denied, text).into())
 }
 
 /// The image, made if it may be. One that a killed call left empty or unmade is made anew.

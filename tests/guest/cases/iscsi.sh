@@ -41,6 +41,9 @@ says "guest: iscsi: the target has to grow first" '*"Failure"*web:0 has 16Mi: le
 says "guest: iscsi: the target grows" '' sh -c 'truncate -s 48M /srv/iscsi/web-disk0 && losetup -c "$(losetup -j /srv/iscsi/web-disk0 | cut -d: -f1)"'
 says "guest: iscsi: grows" "$ok" grow iscsi "$web" 16777216 50331648
 says "guest: iscsi: after" 32 mebibytes "$(staged iscsi)"
+says "guest: iscsi: another server's target of this name" '*"Failure"*not from 127.0.9.9:3260*' set_up two iscsi "${web/iscsi.test/127.0.9.9}"
+says "guest: iscsi: another unit under the volume's name" '*"Failure"*' set_up two iscsi "$second"
+says "guest: iscsi: neither is shown" "$ok" tear_down two iscsi
 
 # Two units of one target: two volumes, and one session or two.
 says "guest: iscsi: only the volume's own unit" 1 sh -c 'ls -d /sys/block/sd* | wc -l'

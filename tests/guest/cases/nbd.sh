@@ -38,6 +38,8 @@ for options in '"file":"c.img","imageFormat":"raw"' '"file":"c.qcow2"'; do
     says "guest: nbd: grown, let go" "$ok" unstage nbd
 done
 says "guest: nbd: a server's, staged" "$ok" stage nbd "$web"
+says "guest: nbd: another export under the volume's name" '*"Failure"*another volume*nbd://nbd.test:10809/web, but these options name nbd://nbd.test:10809/frozen*' set_up two nbd "${web/web/frozen}"
+says "guest: nbd: is not shown" "$ok" tear_down two nbd
 says "guest: nbd: the server has to grow first" '*"Failure"*nbd.test*web has 16Mi: let its server give it 48Mi*' grow nbd "$web" 16777216 50331648
 truncate -s 48M /srv/nbd/web
 says "guest: nbd: its connection stays as it was" '*"Failure"*unmount the volume everywhere*' grow nbd "$web" 16777216 50331648
