@@ -239,7 +239,7 @@ fn changed(path: &Path) -> Option<u64> {
 fn ask(volumes: &mut [Volume], patience: Duration) -> Result<()> {
     let mounted: Vec<_> = volumes.iter_mut().filter(|volume| volume.mount.is_some()).collect();
     let paths: Vec<_> = mounted.iter().map(|volume| volume.target.clone()).collect();
-    let vitals = vital_signs::of(&paths, patience)?;
+    let vitals = vital_signs::with_devices(&paths, patience)?;
     for (volume, vitals) in mounted.into_iter().zip(vitals) {
         volume.vitals = Some(vitals);
     }

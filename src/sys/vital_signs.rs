@@ -3,13 +3,16 @@
 
 use super::process::{Ended, Worker};
 use anyhow::Result;
-use rustix::fs::{self, AtFlags, StatxFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How many are asked at a time: each is a process.
 const AT_ONCE: usize = 64;
+
+/// No device has larger blocks.
+const BLOCK: usize = 4096;
 
 /// How a mount is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,18 @@ pub struct Usage {
 
 /// Asks what is mounted at each path. Takes little longer than `patience` for each 64 of them.
 pub fn of(paths: &[PathBuf], patience: Duration) -> Result<Vec<Vitals>> {
+    ask(paths, patience, answer)
+}
+
+/// The same, and the device below: a file system answers from memory long after who served its device has died.
+pub fn with_devices(paths: &[PathBuf], patience: Duration) -> Result<Vec<Vitals>> {
+    ask(paths, patience, |path| match read_device(path) {
+        Err(errno) => format!("dead {}\n", errno.raw_os_error()),
+        Ok(()) => answer(path),
+    })
+}
+
+fn ask(paths: &[PathBuf], patience: Duration, answer: impl Fn(&Path) -> String) -> Result<Vec<Vitals>> {
     let mut vitals = Vec::with_capacity(paths.len());
     for some in paths.chunks(AT_ONCE) {
         let end = Instant::now() + patience;
@@ -59,6 +74,25 @@ fn answer(path: &Path) -> String {
             let (size, free) = (bytes(stat.f_blocks), bytes(stat.f_bfree));
             format!("alive {size} {}\n", size.saturating_sub(free))
         }
+    }
+}
+
+/// The first block of the device that a file system is on, past the cache. What has none, or cannot be opened, is not
+/// asked.
+fn read_device(path: &Path) -> rustix::io::Result<()> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let Ok(stat) = fs::statx(fs::CWD, path, flags, StatxFlags::TYPE) else { return Ok(()) };
+    let about = format!("/sys/dev/block/{}:{}/uevent", stat.stx_dev_major, stat.stx_dev_minor);
+    let about = std::fs::read_to_string(about).unwrap_or_default();
+    let Some(name) = about.lines().find_map(|line| line.strip_prefix("DEVNAME=")) else { return Ok(()) };
+    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(device) = fs::open(Path::new("/dev").join(name), flags, Mode::empty()) else { return Ok(()) };
+    let mut room = vec![0; 2 * BLOCK];
+    let aligned = room.as_ptr().align_offset(BLOCK);
+    match rustix::io::pread(&device, &mut room[aligned..aligned + BLOCK], 0) {
+        // Of a device that cannot be read like that nothing is known.
+        Ok(_) | Err(Errno::INVAL | Errno::ACCESS | Errno::PERM | Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno),
     }
 }
 

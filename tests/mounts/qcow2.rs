@@ -2,6 +2,7 @@
 
 use crate::image::{capacity, file, is_rofs, ro, with};
 use crate::support::{Answer, Node, eventually, has, isolated, mounts_at, processes, sh, skip};
+use flexvol::sys::vital_signs::{Vitals, with_devices};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -178,6 +179,20 @@ fn a_header_that_changes_after_the_look_opens_nothing() {
         flipping.kill().unwrap();
         flipping.wait().unwrap();
         assert_eq!(before, sh("sha256sum /run/img/victim"));
+        node.assert_clean();
+    });
+}
+
+/// Its file system answers from memory.
+#[test]
+fn a_volume_whose_daemon_died_is_dead() {
+    with_driver("a_volume_whose_daemon_died_is_dead", |node| {
+        let vitals = || with_devices(&[staged(node)], Duration::from_secs(5)).unwrap();
+        mount_device(node, &options()).success();
+        assert!(matches!(vitals()[..], [Vitals::Alive(_)]), "{:?}", vitals());
+        sh(&format!("kill -9 {}", daemon().unwrap()));
+        assert!(eventually(|| vitals() == [Vitals::Dead(5)]), "{:?}", vitals());
+        unmount_device(node).success();
         node.assert_clean();
     });
 }

@@ -111,9 +111,15 @@ impl Home {
         self.private.file("control")
     }
 
-    /// Whether it runs.
+    /// Whether it runs. Its socket may be lost with /run, and it must not be started again while it is used.
     pub(super) fn is_alive(&self) -> bool {
-        UnixStream::connect(self.control()).is_ok()
+        UnixStream::connect(self.control()).is_ok() || !self.daemons().is_empty()
+    }
+
+    /// Those that have its place among their words.
+    fn daemons(&self) -> Vec<i32> {
+        let place = format!("{}/", self.private.file("").display()).replace("//", "/");
+        process::running(PROGRAM, &place)
     }
 
     /// Starts it, with what it shows the image as; it has begun when `is_ready`.
@@ -149,8 +155,7 @@ impl Home {
         let asked = qmp::execute(&self.control(), "quit", &json!({}), &quitting(at));
         end_scope(&self.scope, asked.is_ok(), at);
         // On a node without control groups, and when the record of it is lost.
-        let place = format!("{}/", self.private.file("").display()).replace("//", "/");
-        process::running(PROGRAM, &place).into_iter().for_each(process::end);
+        self.daemons().into_iter().for_each(process::end);
         self.private.remove()
     }
 }
