@@ -8,7 +8,7 @@
 use crate::failure::{Code, Failure, Result};
 use crate::mount_options::MountFlags;
 use crate::plan::{
-    Checkout, Daemon, Nbd, NbdServer, Overlay, Plan, Propagation, Step, Store, StoreStep, Upper,
+    Checkout, Daemon, Nbd, NbdServer, Overlay, Plan, Propagation, Source, Step, Store, StoreStep, Upper,
 };
 use crate::quantity::Quantity;
 use crate::server;
@@ -174,6 +174,7 @@ impl Policy {
                 self.check_kerberos(share.has_ticket()).and(self.check_flags(share.flags))
             }
             Step::Store(step) => self.check_store_step(step),
+            Step::ExpectStaged { source: Source::Store(store), .. } => self.check_store(store),
             Step::Mount { flags, .. } | Step::ShowStaged { flags, .. } | Step::MountFiles { flags, .. } => {
                 self.check_flags(*flags)
             }

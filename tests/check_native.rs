@@ -172,11 +172,7 @@ fn qcow2() {
 /// Each pod's mount brings the device: whoever comes first says whether it can be written.
 #[test]
 fn qcow2_by_mount_alone() {
-    let Some(mut report) = image_on_a_device("check_native::qcow2_by_mount_alone", false) else { return };
-    let cases = report["cases"].as_array_mut().unwrap();
-    let found = cases.iter().position(|case| case["id"] == "mount::two_modes").unwrap();
-    let modes = cases.remove(found);
-    assert!(modes.to_string().contains("is mounted read-only for another pod"), "{modes:#}");
+    let Some(report) = image_on_a_device("check_native::qcow2_by_mount_alone", false) else { return };
     all_hold(&report);
 }
 

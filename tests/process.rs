@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use support::{BINARY, Call, Plugin, Run, release, skip};
 
 /// Its parent does not exist: nothing can be mounted there.
-const NOWHERE: &str = "/nonexistent/pods/1/volumes/example~x/v";
+const NOWHERE: &str = "/nonexistent/pods/1/volumes/example~tmpfs/v";
 
 const DRIVERS: [&str; 4] = ["tmpfs", "bind", "image", "exec"];
 

@@ -89,7 +89,7 @@ fn shown(checkout: &Checkout, home: &Home, deadline: &Deadline) -> Result<u64> {
 }
 
 fn binding(source: BorrowedFd<'_>, flags: MountFlags) -> BindMount<'_> {
-    BindMount { source, recursive: false, flags, propagation: Propagation::Private }
+    BindMount { source, recursive: false, flags, propagation: Propagation::Private, lift: false }
 }
 
 /// One clone that is being made.

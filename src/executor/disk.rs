@@ -4,7 +4,7 @@
 //! Nothing here depends on where the device comes from; the little that does is a [`Disk`]'s. A lock, of the
 //! image file or of the store, keeps every other call on the same device out until this one ends.
 
-use super::node::{Node, Undo, open_place};
+use super::node::{Node, Undo, denied, open_place};
 use super::{image, store};
 use crate::failure::{Code, Failure, errno_of};
 use crate::file_system::FileSystem;
@@ -77,6 +77,9 @@ pub(super) trait Disk {
     /// The word for it in messages.
     fn noun(&self) -> &'static str;
 
+    /// Which one, for people: the file, or where the device comes from.
+    fn name(&self) -> String;
+
     /// The device node, which cannot come to mean another device as long as this exists.
     fn path(&self) -> &Path;
 
@@ -141,7 +144,15 @@ impl Node<'_> {
             if signature::identify(disk.fd(), &Window::default())?.is_some() {
                 return self.note_written();
             }
-            disk.prove_blank(self.settings.policy.allow_sampling, &self.deadline)?;
+            disk.prove_blank(self.settings.policy.allow_sampling, &self.deadline)
+                .with_context(|| disk.name())?;
+        }
+        if disk.is_read_only() {
+            let text = format!(
+                "{} cannot be written, and holds no file system: its file is immutable (chattr -i), or lies on a file system that is read-only",
+                disk.name()
+            );
+            return Err(denied(text));
         }
         if self.disk.in_use {
             let (noun, path) = (disk.noun(), disk.path().display());

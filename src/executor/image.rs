@@ -15,7 +15,7 @@ use crate::sys::deadline::Deadline;
 use crate::sys::image_file::{self, Formatting};
 use crate::sys::lock::{self, Hold};
 use crate::sys::loop_device::{Backing, Inode, LoopDevice, Window};
-use crate::sys::{below, blank, mount_table, partition, signature};
+use crate::sys::{bare_root, below, blank, mount_table, partition, signature};
 use anyhow::{Context, Result};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -41,6 +41,11 @@ pub(super) struct Attached {
 impl Disk for Attached {
     fn noun(&self) -> &'static str {
         "image"
+    }
+
+    fn name(&self) -> String {
+        bare_root::path_of(&self.file)
+            .map_or_else(|_| "the image".to_owned(), |file| format!("image {}", file.display()))
     }
 
     fn path(&self) -> &Path {

@@ -196,6 +196,7 @@ impl<'a> Node<'a> {
             recursive: bind.recursive,
             flags: bind.flags,
             propagation: bind.propagation,
+            lift: false,
         };
         let made =
             mount::bind(&what, &place, Way::Detached).with_context(|| format!("show {}", source.display()));

@@ -51,8 +51,16 @@ impl Node<'_> {
         if mount::identity(source.as_fd())? != mounted.root {
             return Err(missing());
         }
-        let what =
-            BindMount { source: source.as_fd(), recursive: false, flags, propagation: Propagation::Private };
+        // Whoever came first may only have read.
+        let entry = mount_table::by_id(mounted.id)?.filter(|entry| !entry.superblock_read_only);
+        let lift = !flags.read_only && entry.is_some();
+        let what = BindMount {
+            source: source.as_fd(),
+            recursive: false,
+            flags,
+            propagation: Propagation::Private,
+            lift,
+        };
         self.mount_id = Some(mount::bind(&what, &open_place(target)?, Way::Detached)?);
         Ok(Some(Undo::Unmount(target.clone())))
     }

@@ -38,6 +38,7 @@ pub fn bind(global: &TargetPath, target: &TargetPath) -> Result<()> {
         recursive: false,
         flags: MountFlags { read_only, ..ALL_ALLOWED },
         propagation: Propagation::Private,
+        lift: false,
     };
     mount::bind(&bind, &place(target)?, Way::Detached).map(drop)
 }

@@ -1,8 +1,9 @@
 //! Less than usual for a program that is about to be started.
 
 use super::raw;
+use nix::sys::resource;
 use rustix::fs::Mode;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
+use rustix::process::{Resource, getrlimit, setrlimit, umask};
 use std::io;
 use std::process::Command;
 
@@ -39,26 +40,20 @@ impl Limits {
 }
 
 /// What the driver and the programs it starts need at least: descriptors, bytes of stack, and bytes of a file.
-const NEEDED: [(Resource, Option<u64>); 3] =
-    [(Resource::Nofile, Some(1024)), (Resource::Stack, Some(8 << 20)), (Resource::Fsize, None)];
+const NEEDED: [(resource::Resource, u64); 3] = [
+    (resource::Resource::RLIMIT_NOFILE, 1024),
+    (resource::Resource::RLIMIT_STACK, 8 << 20),
+    (resource::Resource::RLIMIT_FSIZE, resource::RLIM_INFINITY),
+];
 
 /// Lifts the limits of this process that are lower than what a driver needs, as far as it may: whoever set them for kubelet did
 /// not mean that a volume is mounted and not remembered.
 pub fn lift() {
     for (resource, needed) in NEEDED {
-        let mut limit = getrlimit(resource);
-        let is_enough =
-            |limit: Option<u64>| limit.is_none_or(|limit| needed.is_some_and(|needed| needed <= limit));
-        if is_enough(limit.current) {
-            continue;
-        }
-        let most = limit.maximum;
-        limit.current = needed;
-        if !is_enough(most) {
-            limit.maximum = needed;
-        }
-        if setrlimit(resource, limit).is_err() {
-            let _ = setrlimit(resource, Rlimit { current: most, maximum: most });
+        // Not rustix's, which takes for granted that the kernel answers.
+        let Ok((current, most)) = resource::getrlimit(resource) else { continue };
+        if current < needed && resource::setrlimit(resource, needed, most.max(needed)).is_err() {
+            let _ = resource::setrlimit(resource, most, most);
         }
     }
 }

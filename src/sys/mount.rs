@@ -98,6 +98,8 @@ pub struct BindMount<'a> {
     pub flags: MountFlags,
     /// Whether later mounts travel.
     pub propagation: Propagation,
+    /// Whether a source whose mount alone is read-only can be written to here.
+    pub lift: bool,
 }
 
 /// Mounts a file system on `place`; the new mount's id.
@@ -325,9 +327,10 @@ fn clone(bind: &BindMount<'_>) -> Result<OwnedFd> {
     let flags =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     let tree = api::open_tree(bind.source, "", flags | recursive).map_err(process::refused)?;
+    let lifted = MountAttrFlags::MOUNT_ATTR_RDONLY.bits() * u32::from(bind.lift);
     let change = raw::MountAttributes {
         set: u64::from(attributes(bind.flags).bits()),
-        clear: u64::from(MountAttrFlags::MOUNT_ATTR__ATIME.bits()),
+        clear: u64::from(MountAttrFlags::MOUNT_ATTR__ATIME.bits() | lifted),
         propagation: u64::from(propagation(bind.propagation).bits()),
         user_namespace: 0,
     };
@@ -372,14 +375,11 @@ fn attach(detached: &OwnedFd, place: &Place) -> Result<u64> {
 
 /// A mount cannot be more writable than what it shows.
 fn refuse_read_only_source(bind: &BindMount<'_>) -> Result<()> {
-    let read_only =
-        || fstatvfs(bind.source).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY));
-    if !bind.flags.read_only && read_only() {
-        return Err(Failure::new(
-            Code::Denied,
-            "the source is mounted read-only: set readOnly: true on the volume, or remount the source",
-        )
-        .into());
+    let is_allowed = bind.flags.read_only || bind.lift;
+    if !is_allowed && fstatvfs(bind.source).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY))
+    {
+        let text = "the source is mounted read-only: set readOnly: true on the volume, or remount the source";
+        return Err(Failure::new(Code::Denied, text).into());
     }
     Ok(())
 }

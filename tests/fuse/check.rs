@@ -54,7 +54,10 @@ fn holds(node: &Node, driver: &str, options: &Value, further: &[&str]) {
     if ["glusterfs", "cephfs"].contains(&driver) {
         install.args(["--set", "fsGroup=true"]);
     }
-    let installed = install.output().unwrap();
+    let installed = install
+        .args(["--set", "policy.servers=[\"*\",\"127.0.0.0/8\",\"::1\",\"localhost\"]"])
+        .output()
+        .unwrap();
     assert!(installed.status.success(), "{installed:?}");
     let mut command = flexvol();
     command.args(["check", "--format", "json", "--seed", "1", "--network", "host", "--repeat", "1"]);

@@ -316,6 +316,7 @@ fn both_ways_of_mounting() {
                     recursive: false,
                     flags,
                     propagation: Propagation::Private,
+                    lift: false,
                 };
                 let id = mount::bind(&what, &place, way).unwrap();
                 let line = mounts_at(&target).remove(0);
@@ -344,6 +345,7 @@ fn both_ways_of_mounting() {
                 recursive: false,
                 flags: strict,
                 propagation: Propagation::Private,
+                lift: false,
             };
             assert!(mount::bind(&what, &place, way).is_err(), "{way:?} through a symlink");
             assert!(mounts_at(Path::new("/run/srv")).is_empty());
@@ -370,6 +372,7 @@ fn flags_of_the_source_stay() {
                 recursive: false,
                 flags,
                 propagation: Propagation::Private,
+                lift: false,
             };
             mount::bind(&what, &place, way).unwrap();
             let line = mounts_at(&target).remove(0);

@@ -168,6 +168,20 @@ fn blank_files_are_formatted_when_asked() {
 
 type Maker = Box<dyn Fn(&Path)>;
 
+/// As on an immutable file.
+#[test]
+fn a_blank_file_that_cannot_be_written_is_named() {
+    isolated("image::a_blank_file_that_cannot_be_written_is_named", |node| {
+        blank("a", 16 * MEBIBYTE);
+        sh("mount --bind /run/img /run/img && mount -o remount,bind,ro /run/img");
+        let target = node.volume("image", "p");
+        node.mount("image", &target, &json!({"file": "a", "format": "ifBlank"}))
+            .failure(&["image /run/img/a cannot be written", "immutable"]);
+        sh("umount /run/img");
+        node.assert_clean();
+    });
+}
+
 #[test]
 fn what_is_not_blank_is_never_formatted() {
     isolated("image::what_is_not_blank_is_never_formatted", |node| {

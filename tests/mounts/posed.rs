@@ -24,7 +24,7 @@ fn staged(node: &Node) -> PathBuf {
 
 /// The name of the volume's store, as it stands among its daemon's words.
 fn name() -> String {
-    let digest = sh("printf qcow2:/run/img/a.qcow2 | sha256sum | cut -d ' ' -f 1");
+    let digest = sh("printf qcow2:/run/img/a.qcow2 | sha256sum | cut -c 1-40");
     format!("a_qcow2-{}", digest.trim())
 }
 

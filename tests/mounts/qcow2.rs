@@ -183,6 +183,41 @@ fn a_header_that_changes_after_the_look_opens_nothing() {
     });
 }
 
+/// kubelet's mountdevice says what the first pod may do.
+#[test]
+fn a_writer_comes_after_a_reader() {
+    with_driver("a_writer_comes_after_a_reader", |node| {
+        let (reader, writer) = (node.volume(DRIVER, "p1"), node.volume(DRIVER, "p2"));
+        mount_device(node, &options()).success();
+        unmount_device(node).success();
+        for attach in [true, false] {
+            node.install(DRIVER, json!({"attach": attach}));
+            if attach {
+                mount_device(node, &with(&options(), &ro())).success();
+                assert!(is_rofs(fs::write(staged(node).join("f"), "")));
+            }
+            node.mount(DRIVER, &reader, &with(&options(), &ro())).success();
+            node.mount(DRIVER, &writer, &options()).success();
+            fs::write(writer.join("f"), attach.to_string()).unwrap();
+            assert_eq!(fs::read_to_string(reader.join("f")).unwrap(), attach.to_string());
+            assert!(is_rofs(fs::write(reader.join("f"), "")));
+            node.unmount(DRIVER, &writer).success();
+            node.unmount(DRIVER, &reader).success();
+            if attach {
+                unmount_device(node).success();
+            }
+            node.assert_clean();
+        }
+        // An image that may be elsewhere, or cannot be written, is still only read.
+        sh("mount --bind /run/img /run/img && mount -o remount,bind,ro /run/img");
+        node.mount(DRIVER, &reader, &with(&options(), &ro())).success();
+        node.mount(DRIVER, &writer, &options()).failure(&["read-only"]);
+        node.unmount(DRIVER, &reader).success();
+        sh("umount /run/img");
+        node.assert_clean();
+    });
+}
+
 /// Its file system answers from memory.
 #[test]
 fn a_volume_whose_daemon_died_is_dead() {

@@ -6,12 +6,30 @@ use crate::executor::disk::{Device, Guard};
 use crate::executor::image::device_number;
 use crate::executor::node::Node;
 use crate::failure::{Code, Failure};
-use crate::plan::{Source, Store};
+use crate::plan::{Attachment, Source, Store};
 use crate::protocol::TargetPath;
-use crate::sys::mount_table::Entry;
+use crate::sys::mount_table::{self, Entry};
 use anyhow::Result;
+use std::path::Path;
 
 impl Node<'_> {
+    /// A file system that is mounted already is read-only in all its mounts, or in those of them that say so.
+    pub(super) fn access(&self, top: Option<&Path>, attachment: &Attachment) -> Result<bool> {
+        let number = top.map_or(0, |top| device_number(top.as_os_str()));
+        let is_of = |entry: &Entry| number != 0 && device_number(&entry.source) == number;
+        let mounted = if self.disk.in_use { mount_table::read()?.into_iter().find(is_of) } else { None };
+        match mounted {
+            Some(entry) if entry.superblock_read_only && !attachment.read_only => {
+                let (store, at) = (&attachment.store, entry.target.display());
+                let text =
+                    format!("{store} is mounted read-only for another pod, at {at}: end that one first");
+                Err(Failure::new(Code::Busy, text).into())
+            }
+            Some(entry) => Ok(entry.superblock_read_only),
+            None => Ok(attachment.read_only),
+        }
+    }
+
     /// What is mounted at the target is on it; it is looked for and never brought.
     pub(super) fn use_store(&mut self, target: &TargetPath, store: &Store) -> Result<()> {
         let id = self.lock_store(store)?;

@@ -84,6 +84,12 @@ pub(super) trait Backend {
         true
     }
 
+    /// Whether no other node can have it: then it is attached for writing though only a reader has come, so that a writer
+    /// can come later.
+    fn is_of_node(&self) -> bool {
+        false
+    }
+
     /// Attaches it, after clearing away what a killed call left. Fails if another node uses it, where that can be
     /// told; a failure leaves nothing.
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found>;
@@ -125,6 +131,8 @@ pub(super) struct Site<'a> {
 pub(super) struct With<'a> {
     pub(super) credentials: &'a BTreeMap<&'static str, Secret>,
     pub(super) read_only: bool,
+    /// Whether it is for who only reads, and makes nothing.
+    pub(super) reader: bool,
     pub(super) policy: &'a Policy,
 }
 
@@ -173,6 +181,10 @@ impl Attached {
 impl Disk for Attached {
     fn noun(&self) -> &'static str {
         "device"
+    }
+
+    fn name(&self) -> String {
+        self.holding.store.name()
     }
 
     fn path(&self) -> &Path {
@@ -227,7 +239,7 @@ impl Node<'_> {
             StoreStep::Find { target, store } => self.use_store(target, store).map(|()| None),
             StoreStep::Decrypt(encryption) => self.decrypt(encryption).map(|()| None),
             StoreStep::Grow { size } => self.grow_store(*size).map(|()| None),
-            StoreStep::Detach { target } => detach(self, target).map(|()| None),
+            StoreStep::Detach { target } => unstage::detach(self, target).map(|()| None),
             StoreStep::Unstage { staged } => unstage::unstage(self, staged).map(|()| None),
         }
     }
@@ -242,14 +254,15 @@ impl Node<'_> {
         holding.ours = found.is_none() || known.is_some_and(|known| known.ours);
         self.disk.in_use = holding.targets.iter().any(|other| other != target.as_path());
         let (found, mut holding) = self.admitted(found, holding, target, attachment)?;
-        let attachment =
-            Attachment { read_only: self.access(top.as_deref(), attachment)?, ..attachment.clone() };
+        let reader = self.access(top.as_deref(), attachment)?;
+        let read_only = reader && !backend(&attachment.store).is_of_node();
+        let attachment = Attachment { read_only, ..attachment.clone() };
         holding.targets.insert(target.as_path().to_owned());
         if found.is_none() && unfinished::is_as_noted(&attachment.store, &id)? {
             holding.formatting = Some(clock::seconds() + self.longest_formatting().as_secs());
         }
         holding.write()?;
-        match self.brought(found, holding, &attachment) {
+        match self.brought(found, holding, &attachment, reader) {
             Ok(attached) => {
                 self.disk.device = Some(Device::Store(Box::new(attached)));
                 Ok(Some(Undo::DetachStore(target.clone())))
@@ -262,34 +275,19 @@ impl Node<'_> {
         }
     }
 
-    /// A file system that is mounted already is read-only in all its mounts, or in those of them that say so.
-    fn access(&self, top: Option<&Path>, attachment: &Attachment) -> Result<bool> {
-        let number = top.map_or(0, |top| device_number(top.as_os_str()));
-        let is_of = |entry: &Entry| number != 0 && device_number(&entry.source) == number;
-        let mounted = if self.disk.in_use { mount_table::read()?.into_iter().find(is_of) } else { None };
-        match mounted {
-            Some(entry) if entry.superblock_read_only && !attachment.read_only => {
-                let (store, at) = (&attachment.store, entry.target.display());
-                let text =
-                    format!("{store} is mounted read-only for another pod, at {at}: end that one first");
-                Err(Failure::new(Code::Busy, text).into())
-            }
-            Some(entry) => Ok(entry.superblock_read_only),
-            None => Ok(attachment.read_only),
-        }
-    }
-
     fn brought(
         &self,
         found: Option<Found>,
         mut holding: Holding,
         attachment: &Attachment,
+        reader: bool,
     ) -> Result<Attached> {
         let id = holding.id();
         let (at, backend) = (self.site(&id), backend(&attachment.store));
         let with = With {
             credentials: &attachment.credentials,
             read_only: attachment.read_only,
+            reader,
             policy: &self.settings.policy,
         };
         let found = match found {
@@ -316,6 +314,7 @@ fn no_store() -> anyhow::Error {
 /// Whether a device is there for a target, or something of a call that was killed before it had one.
 pub(super) fn is_left(node: &Node<'_>, target: &TargetPath) -> Result<bool> {
     let lost = holding::locked().next().is_some() || (node.driver == QCOW2 && qcow2::has_orphans());
+    let lost = lost || proof::is_left(target);
     let attaches = node.settings.attaches() == Some(true);
     Ok(lost || !Holding::of(target)?.is_empty() || (!attaches && unstage::is_left(target)?))
 }

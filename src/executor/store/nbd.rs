@@ -74,6 +74,10 @@ impl Backend for Nbd {
         Ok(connected(at)?.map(|device| Found { path: device.path(), held: None }))
     }
 
+    fn is_of_node(&self) -> bool {
+        matches!(&self.from, NbdServer::Image { image, .. } if qemu::is_of_node(image))
+    }
+
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
         clear(at).context("remove what a killed call left")?;
         match self.bring(at, with) {

@@ -9,10 +9,11 @@
 //! * It counts no more once this node has written to the same instance of the device.
 //! * Before the device is formatted, signatures and samples are read again, where whoever formats or mounts a device writes.
 //!
-//! A note that is lost, torn or too old costs time and nothing else.
+//! A note goes with the unmount of the volume that it was made for. One that is lost, torn or too old costs time and nothing else.
 
 use super::{Attached, Disk};
 use crate::executor::record::STATE;
+use crate::protocol::TargetPath;
 use crate::sys::blank::{Scope, prove_device_blank};
 use crate::sys::block_device::{self, Identity};
 use crate::sys::deadline::Deadline;
@@ -24,7 +25,7 @@ use std::path::{Path, PathBuf};
 const VALID: u64 = 15 * 60;
 
 /// No note is longer.
-const LARGEST: usize = 4096;
+const LARGEST: usize = 64 * 1024;
 
 /// Every byte is read, unless samples shall do.
 pub(super) fn prove_blank(disk: &Attached, sampled: bool, deadline: &Deadline) -> Result<()> {
@@ -32,7 +33,8 @@ pub(super) fn prove_blank(disk: &Attached, sampled: bool, deadline: &Deadline) -
     let path = path_of(disk);
     let scope = if sampled { Scope::Samples } else { Scope::From(read(&path, &identity, clock::seconds())) };
     let end = block_device::end_of_mapped(disk.fd(), deadline);
-    let note = |at| write(&path, &identity, at);
+    let targets: Vec<_> = disk.holding.targets.iter().map(|target| target.to_string_lossy()).collect();
+    let note = |at| write(&path, &identity, at, &targets.join("\n"));
     let proven = prove_device_blank(disk.fd(), scope, end, &note, deadline);
     // What holds data is not proven any further.
     if proven.as_ref().is_err_and(|error| !block_device::is_late(error)) {
@@ -43,18 +45,44 @@ pub(super) fn prove_blank(disk: &Attached, sampled: bool, deadline: &Deadline) -
 
 /// It is about to be written, or not blank.
 pub(super) fn forget(disk: &Attached) {
-    let _ = std::fs::remove_file(path_of(disk));
+    let _ = files::forget(&path_of(disk));
+}
+
+/// Nobody asks for the volume at this place any more: its notes go, and those that count no more.
+pub(super) fn give_up(target: &TargetPath) {
+    for path in given_up(target) {
+        let _ = files::forget(&path);
+    }
+}
+
+/// Whether there are any.
+pub(super) fn is_left(target: &TargetPath) -> bool {
+    given_up(target).next().is_some()
+}
+
+fn given_up(target: &TargetPath) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(directory()).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| {
+        let text = files::read_small(path, LARGEST).ok().flatten().unwrap_or_default();
+        let since: u64 = text.split(' ').next().and_then(|since| since.parse().ok()).unwrap_or(0);
+        let is_its = text.lines().skip(1).any(|line| Path::new(line) == target.as_path());
+        is_its || clock::seconds().saturating_sub(since) > VALID
+    })
+}
+
+fn directory() -> PathBuf {
+    Path::new(STATE).join("blank")
 }
 
 /// What lies below encryption and what lies above it are two devices.
 fn path_of(disk: &Attached) -> PathBuf {
     let layer = if disk.holding.encrypted { ".decrypted" } else { "" };
-    Path::new(STATE).join("blank").join(format!("{}{layer}", disk.holding.id().as_str()))
+    directory().join(format!("{}{layer}", disk.holding.id().as_str()))
 }
 
 /// Without a note the next call begins anew.
-fn write(path: &Path, of: &Identity, at: u64) {
-    let text = format!("{} {at} {}:{} {}", clock::seconds(), of.instance, of.written, of.storage);
+fn write(path: &Path, of: &Identity, at: u64, targets: &str) {
+    let text = format!("{} {at} {}:{} {}\n{targets}", clock::seconds(), of.instance, of.written, of.storage);
     let directory = path.parent().unwrap_or(path);
     let _ = files::make_private(directory).and_then(|()| files::replace(path, text.as_bytes()));
 }
@@ -63,7 +91,7 @@ fn write(path: &Path, of: &Identity, at: u64) {
 fn read(path: &Path, of: &Identity, now: u64) -> u64 {
     let note = || {
         let text = files::read_small(path, LARGEST).ok()??;
-        let mut words = text.splitn(4, ' ');
+        let mut words = text.lines().next()?.splitn(4, ' ');
         let (noted, at, instance, storage) = (words.next()?, words.next()?, words.next()?, words.next()?);
         let age = now.checked_sub(noted.parse().ok()?)?;
         let (instance, written) = instance.split_once(':')?;
@@ -88,7 +116,7 @@ mod tests {
         let path = directory.path().join("blank/a");
         let (now, noted) = (clock::seconds(), device("b 1 2", "7", "100"));
         assert_eq!(read(&path, &noted, now), 0);
-        write(&path, &noted, 77);
+        write(&path, &noted, 77, "/a\n/b c");
         assert_eq!(read(&path, &noted, now), 77);
         assert_eq!(read(&path, &noted, now + VALID), 77);
         assert_eq!(read(&path, &device("b 1 2", "8", "500"), now), 77, "brought again");

@@ -172,6 +172,10 @@ impl Backend for DiskImage {
         self.find(at).ok().flatten().filter(|found| found.path == device)
     }
 
+    fn is_of_node(&self) -> bool {
+        qemu::is_of_node(self)
+    }
+
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
         let home = Home::of(at);
         // What a killed call left.

@@ -43,6 +43,10 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// Covered with the root that the daemon has, in its mount table.
 const COVERED: &str = "/var";
 
+/// The file systems of a node's own disks, as statfs(2) has them: ext4, overlays, xfs, btrfs, f2fs, ZFS, and tmpfs.
+const LOCAL: [u32; 7] =
+    [0xEF53, 0x794C_7630, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x2FC1_2FC1, 0x0102_1994];
+
 /// Where the image is in it.
 const IMAGE: &str = "/image";
 
@@ -189,6 +193,13 @@ pub(super) struct Serving<'a> {
     pub(super) socket: &'a Path,
 }
 
+/// Whether the image is on a file system that only this node can have, and can be written.
+pub(super) fn is_of_node(image: &DiskImage) -> bool {
+    let place = rustix::fs::statfs(&image.file).ok().and_then(|stat| u32::try_from(stat.f_type).ok());
+    place.is_some_and(|place| LOCAL.contains(&place))
+        && rustix::fs::access(&image.file, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
 /// Starts it in a scope, with what it shows the image as; it has begun when `is_ready`.
 pub(super) fn start(
     scope: &Scope,
@@ -236,7 +247,7 @@ pub(super) fn open(
     let Allowed { root, below } = with.policy.image(&image.file)?;
     let read_only = with.read_only;
     let name = || format!("image {}", image.file.display());
-    let size = image.size.filter(|_| !read_only);
+    let size = image.size.filter(|_| !with.reader);
     if size.is_some() {
         std::fs::create_dir_all(&root).with_context(name)?;
     }

@@ -1,7 +1,7 @@
 //! What kubelet had mounted once for the node while the driver still attached, and asks nobody to unmount since it does
 //! not: it goes with the last pod that uses the volume.
 
-use super::{Holding, sweep};
+use super::{Holding, proof, sweep};
 use crate::executor::node::Node;
 use crate::executor::{lock, record, unmount};
 use crate::protocol::{TargetPath, Verb};
@@ -9,6 +9,12 @@ use crate::sys::mount_table::{self, Entry};
 use crate::sys::place::{Look, Place};
 use crate::volume_dir::VolumeDir;
 use anyhow::Result;
+
+/// The step that detaches: nobody asks for the volume at this place any more.
+pub(super) fn detach(node: &Node<'_>, target: &TargetPath) -> Result<()> {
+    proof::give_up(target);
+    super::detach(node, target)
+}
 
 /// The step. What a pod is still shown, or another program uses, stays for its unmount.
 pub(super) fn unstage(node: &Node<'_>, staged: &TargetPath) -> Result<()> {

@@ -8,6 +8,7 @@ takes_over() {
     local base=${driver#*~} file="peers/$4"
     mkdir -p "$PLUGINS/$driver"
     cp flexvol "$PLUGINS/$driver/$base"
+    echo '{"policy":{"servers":["*","127.0.0.0/8"]}}' >"$PLUGINS/$driver/.flexvol.json"
     echo taken over >"$store/peer"
     says "guest: $driver: pod up" '' quietly ./flexvol pod up -f "$file" --driver-dir "$PLUGINS" --root "$KUBELET" --retries 0
     at=$(find "$KUBELET/pods" -mindepth 4 -maxdepth 4 -path "*/$driver/*")
