@@ -416,56 +416,7 @@ fn a_full_disk_leaves_nothing() {
     });
 }
 
-const FORMATTING: &str = "trusted.flexvol.formatting";
-
-#[test]
-fn a_failed_mkfs_leaves_a_blank_image_and_no_licence() {
-    isolated("image::a_failed_mkfs_leaves_a_blank_image_and_no_licence", |node| {
-        let target = node.volume("image", "p");
-        blank("a", 16 * MEBIBYTE);
-        let wanted = json!({"file": "a", "format": "ifBlank"});
-        for fails in [json!({"fsType": "xfs"}), json!({"fsType": "ext4", "mkfsOptions": "-N 4000000000"})] {
-            node.mount("image", &target, &with(&wanted, &fails)).failure(&[]);
-            assert!(sh("tr -d '\\0' < /run/img/a | wc -c").trim() == "0", "{fails}");
-            assert!(rustix::fs::getxattr(file("a"), FORMATTING, &mut [0; 20][..]).is_err(), "{fails}");
-        }
-        // The admin's own way out: a good image, copied over the same inode.
-        node.mount("image", &target, &json!({"file": "good", "size": "16Mi"})).success();
-        fs::write(target.join("precious"), "data").unwrap();
-        node.unmount("image", &target).success();
-        sh("cp /run/img/good /run/img/a");
-        node.mount("image", &target, &wanted).success();
-        assert_eq!(fs::read_to_string(target.join("precious")).unwrap(), "data");
-        node.unmount("image", &target).success();
-    });
-}
-
-#[test]
-fn an_interrupted_mkfs_is_begun_again_unless_the_image_was_written_since() {
-    isolated("image::an_interrupted_mkfs_is_begun_again_unless_the_image_was_written_since", |node| {
-        let target = node.volume("image", "p");
-        let wanted = json!({"file": "a", "format": "ifBlank"});
-        let note = |seconds_ago: u64| {
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-            let text = (now - seconds_ago).to_string();
-            rustix::fs::setxattr(file("a"), FORMATTING, text.as_bytes(), rustix::fs::XattrFlags::empty())
-                .unwrap();
-        };
-        blank("a", 16 * MEBIBYTE);
-        fs::OpenOptions::new().write(true).open(file("a")).unwrap().write_all_at(b"half", 5000).unwrap();
-        let before = sum("a");
-        note(3600);
-        node.mount("image", &target, &wanted).failure(&["written since", "setfattr -x"]);
-        node.mount("image", &target, &ro_of("a")).failure(&["written since"]);
-        assert_eq!(sum("a"), before);
-        note(5);
-        node.mount("image", &target, &ro_of("a")).failure(&["interrupted"]);
-        node.mount("image", &target, &wanted).success();
-        node.unmount("image", &target).success();
-    });
-}
-
-fn ro_of(name: &str) -> Value {
+pub(crate) fn ro_of(name: &str) -> Value {
     with(&json!({"file": name}), &ro())
 }
 
