@@ -3,6 +3,7 @@
 //! There is no other proof than to see that every byte is zero: signatures can be unknown or damaged, and the
 //! database that lives directly on a device has none. Whatever cannot be read counts as not blank.
 
+use super::block_status::Zeros;
 use super::bytes::{read_at, size_of};
 use super::deadline::Deadline;
 use super::signature::identify;
@@ -57,7 +58,7 @@ fn prove_zero(
 }
 
 /// Samples are of a larger device; of this one they are all of it.
-const READ_WHOLE: u64 = 1 << 30;
+pub const READ_WHOLE: u64 = 1 << 30;
 
 /// Of a larger one these, where every file system, partition table and volume manager has something; and as many
 /// places between as [`SAMPLES`] says.
@@ -87,12 +88,12 @@ pub enum Scope {
 /// Like [`prove_blank`] for a block device that may be too large to be read in a call's time: how far the proof is gets
 /// noted, for the next call to go on from there, and it is unfinished (`Timeout`) while there is still time to clean up.
 ///
-/// What earlier calls have read is looked at again by samples and by its signature. Behind `end` the device is known to hold
-/// nothing.
+/// What earlier calls have read is looked at again by samples and by its signature, and so is what storage says to be `zeros`;
+/// else that is not read.
 pub fn prove_device_blank(
     fd: BorrowedFd<'_>,
     scope: Scope,
-    end: Option<u64>,
+    zeros: &Zeros,
     note: &dyn Fn(u64),
     deadline: &Deadline,
 ) -> Result<()> {
@@ -105,12 +106,13 @@ pub fn prove_device_blank(
     let Scope::From(from) = scope else {
         return looked_at(total).try_for_each(|range| prove_zero(fd, range, 0, deadline));
     };
-    let (from, end) = (from.min(total), end.map_or(total, |end| end.min(total)));
-    let before = looked_at(total).filter(|range| range.start < from);
-    before
-        .map(|range| range.start..range.end.min(from))
+    let from = from.min(total);
+    let trusted = from.max(zeros.end().min(total));
+    let sampled = looked_at(total).filter(|range| range.start < trusted);
+    sampled
+        .map(|range| range.start..range.end.min(trusted))
         .try_for_each(|range| prove_zero(fd, range, 0, deadline))?;
-    prove_on(fd, from..end, note, deadline)?;
+    prove_on(fd, from..total, zeros, note, deadline)?;
     note(total);
     Ok(())
 }
@@ -119,13 +121,19 @@ pub fn prove_device_blank(
 fn prove_on(
     fd: BorrowedFd<'_>,
     Range { start, end }: Range<u64>,
+    zeros: &Zeros,
     note: &dyn Fn(u64),
     deadline: &Deadline,
 ) -> Result<()> {
     let reserve = RESERVE.min(deadline.remaining() / 4);
     let (mut at, mut noted) = (start, Instant::now());
-    while at < end {
-        let next = end.min(at + STRETCH);
+    loop {
+        let unknown = zeros.first_unknown(at..end);
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        at = unknown.start;
+        let next = unknown.end.min(at + STRETCH);
         prove_zero(fd, at..next, 0, deadline)?;
         // Nobody reads it again, and the node has better use for its memory.
         let _ = fadvise(fd, at, NonZeroU64::new(next - at), Advice::DontNeed);
@@ -139,13 +147,12 @@ fn prove_on(
             return Err(unfinished(at, end).into());
         }
     }
-    Ok(())
 }
 
 fn unfinished(at: u64, end: u64) -> Failure {
     let mebibytes = |bytes: u64| bytes >> 20;
     let text = format!(
-        "not yet proven to be blank: {} of {} MiB are read and zero: the next call goes on there, \
+        "not yet proven to be blank: {} of {} MiB are zero: the next call goes on there, \
          wait for kubelet to try again, or let the admin set policy.allowSampling",
         mebibytes(at),
         mebibytes(end)
@@ -316,7 +323,8 @@ mod tests {
     fn prove_device(file: &File, scope: Scope, allowed: Duration) -> (Result<(), Failure>, Option<u64>) {
         let noted = Cell::new(None);
         let deadline = Deadline::after(allowed);
-        let proven = prove_device_blank(file.as_fd(), scope, None, &|at| noted.set(Some(at)), &deadline);
+        let proven =
+            prove_device_blank(file.as_fd(), scope, &Zeros::default(), &|at| noted.set(Some(at)), &deadline);
         (proven.map_err(Failure::from), noted.get())
     }
 
@@ -333,11 +341,23 @@ mod tests {
             let message = prove_device(&file, Scope::From(0), minute).0.unwrap_err().message();
             assert!(message.starts_with(&format!("holds data at offset {at}: ")), "{message}");
         }
-        let known = sparse(LARGE);
-        known.write_all_at(&[1], 20 << 30).unwrap();
-        let deadline = Deadline::after(minute);
-        let prove = |end| prove_device_blank(known.as_fd(), Scope::From(0), end, &|_| (), &deadline);
-        assert!(prove(Some(20 << 30)).is_ok() && prove(Some((20 << 30) + 1)).is_err());
+    }
+
+    #[test]
+    fn what_storage_says_to_be_zero_is_only_sampled() {
+        let deadline = Deadline::after(Duration::from_mins(1));
+        let is_blank = |at: u64, zeros: &[(u64, u64)]| {
+            let (file, mut known) = (sparse(LARGE), Zeros::default());
+            file.write_all_at(&[1], at).unwrap();
+            assert!(zeros.iter().all(|(start, end)| known.add(*start..*end)));
+            prove_device_blank(file.as_fd(), Scope::From(0), &known, &|_| (), &deadline).is_ok()
+        };
+        let (at, end) = (20 << 30, [(20 << 30, LARGE)]);
+        assert!(is_blank(at, &end));
+        assert!(!is_blank(at - 1, &end), "before it");
+        assert!(!is_blank(LARGE - 1, &end), "in a sample");
+        assert!(is_blank(at, &[(0, at - 1), (at, at + 1), (at + 2, LARGE)]));
+        assert!(!is_blank(at + 1, &[(0, at - 1), (at, at + 1), (at + 2, LARGE)]), "between");
     }
 
     #[test]
@@ -372,7 +392,7 @@ mod tests {
                     assert_eq!(failure.code(), Code::Timeout, "{failure}");
                     assert!(noted.is_none_or(|at| at > from), "{noted:?} after {from}");
                     if noted.is_some() {
-                        assert!(failure.message().contains("MiB are read"), "{failure}");
+                        assert!(failure.message().contains("MiB are zero"), "{failure}");
                     }
                     from = noted.unwrap_or(from);
                 }

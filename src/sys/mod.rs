@@ -9,6 +9,7 @@ pub mod bare_root;
 pub mod below;
 pub mod blank;
 pub mod block_device;
+pub mod block_status;
 pub mod bytes;
 pub mod clock;
 pub mod daemon;

@@ -5,6 +5,8 @@
 //! device, in one step with taking it: nobody else can have taken it in between. What a device is for it remembers
 //! itself (its `backend`, Linux 5.14), so a device is found again whatever became of us.
 
+pub mod allocation;
+
 use super::deadline::Deadline;
 use super::generic_netlink::{Attributes, Family};
 use super::raw;
@@ -94,26 +96,27 @@ pub struct Export {
     block: u32,
 }
 
+/// A connection to a server in the network.
+pub fn by_tcp(server: SocketAddr, patience: Duration) -> Result<OwnedFd> {
+    let socket = super::network::connection(server, patience)?;
+    // The kernel hears of a server that is gone also while nobody reads.
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    sockopt::set_socket_keepalive(&socket, true)?;
+    // What it has not been told when the connection ends must not reach it later: the device may be another
+    // connection's by then, and old data would be written over new.
+    sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
+    Ok(TcpStream::into(socket))
+}
+
+/// The same to a server of this node.
+pub fn by_socket(path: &Path) -> Result<OwnedFd> {
+    let socket = UnixStream::connect(path).with_context(|| format!("connect to {}", path.display()))?;
+    Ok(socket.into())
+}
+
 impl Served {
-    /// Connects to a server in the network and begins with its export.
-    pub fn by_tcp(server: SocketAddr, patience: Duration, name: &str, deadline: &Deadline) -> Result<Self> {
-        let socket = super::network::connection(server, patience)?;
-        // The kernel hears of a server that is gone also while nobody reads.
-        sockopt::set_tcp_nodelay(&socket, true)?;
-        sockopt::set_socket_keepalive(&socket, true)?;
-        // What it has not been told when the connection ends must not reach it later: the device may be another
-        // connection's by then, and old data would be written over new.
-        sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
-        Self::begin(TcpStream::into(socket), name, deadline)
-    }
-
-    /// The same for a server of this node.
-    pub fn by_socket(path: &Path, name: &str, deadline: &Deadline) -> Result<Self> {
-        let socket = UnixStream::connect(path).with_context(|| format!("connect to {}", path.display()))?;
-        Self::begin(socket.into(), name, deadline)
-    }
-
-    fn begin(socket: OwnedFd, name: &str, deadline: &Deadline) -> Result<Self> {
+    /// Begins with the export of that name.
+    pub fn begin(socket: OwnedFd, name: &str, deadline: &Deadline) -> Result<Self> {
         let mut talk = Talk { socket: socket.into(), deadline };
         let export = greet(&mut talk, name)?;
         let socket = OwnedFd::from(talk.socket);
@@ -173,20 +176,8 @@ impl Write for Talk<'_> {
 
 /// The handshake, until the server serves the export of that name.
 pub fn greet(talk: &mut (impl Read + Write), name: &str) -> Result<Export> {
-    let wrong = "who answers is no NBD server of today: check server and port";
-    let mut greeting = [0; GREETING.len()];
-    talk.read_exact(&mut greeting).map_err(|error| said_nothing(&error))?;
-    let flags = u16::from_be_bytes(take(talk)?);
-    if greeting != *GREETING || flags & FIXED_NEWSTYLE == 0 {
-        bail!(Failure::new(Code::Conflict, wrong));
-    }
-    let ours = flags & (FIXED_NEWSTYLE | NO_ZEROES);
-    talk.write_all(&u32::from(ours).to_be_bytes())?;
-    let length = u32::try_from(name.len())?;
-    // One piece of information is asked for besides.
-    let wish = [&length.to_be_bytes(), name.as_bytes(), &[0, 1], &INFO_BLOCK_SIZE.to_be_bytes()].concat();
-    ask(talk, GO, &wish)?;
-    if let Some(export) = answer_to_go(talk, name)? {
+    let ours = begin_options(talk)?;
+    if let Some(export) = go(talk, name)? {
         return Ok(export);
     }
     ask(talk, EXPORT_NAME, name.as_bytes())?;
@@ -198,42 +189,65 @@ pub fn greet(talk: &mut (impl Read + Write), name: &str) -> Result<Export> {
     Ok(Export { size, flags, block: SECTOR })
 }
 
+/// The handshake as far as options can be asked for; the flags that both sides know.
+fn begin_options(talk: &mut (impl Read + Write)) -> Result<u16> {
+    let wrong = "who answers is no NBD server of today: check server and port";
+    let mut greeting = [0; GREETING.len()];
+    talk.read_exact(&mut greeting).map_err(|error| said_nothing(&error))?;
+    let flags = u16::from_be_bytes(take(talk)?);
+    if greeting != *GREETING || flags & FIXED_NEWSTYLE == 0 {
+        bail!(Failure::new(Code::Conflict, wrong));
+    }
+    let ours = flags & (FIXED_NEWSTYLE | NO_ZEROES);
+    talk.write_all(&u32::from(ours).to_be_bytes())?;
+    Ok(ours)
+}
+
 fn ask(talk: &mut impl Write, option: u32, data: &[u8]) -> Result<()> {
     let length = u32::try_from(data.len())?;
     let request = [&GREETING[8..], &option.to_be_bytes(), &length.to_be_bytes(), data].concat();
     talk.write_all(&request).context("ask the server for its export")
 }
 
-/// What the server says of the export; `None` if it only knows the older way to ask.
-fn answer_to_go(talk: &mut impl Read, name: &str) -> Result<Option<Export>> {
+/// One answer to an option: its kind, and what it says.
+fn answer(talk: &mut impl Read, to: u32) -> Result<(u32, Vec<u8>)> {
+    let magic = u64::from_be_bytes(take(talk)?);
+    let option = u32::from_be_bytes(take(talk)?);
+    let kind = u32::from_be_bytes(take(talk)?);
+    let length = u32::from_be_bytes(take(talk)?);
+    if magic != REPLY || option != to || length > LONGEST {
+        let text = "the server does not keep to the protocol: check server and port";
+        bail!(Failure::new(Code::Conflict, text));
+    }
+    let mut data = vec![0; length as usize];
+    talk.read_exact(&mut data).map_err(|error| said_nothing(&error))?;
+    Ok((kind, data))
+}
+
+/// Begins with the export, and learns what the server says of it; `None` if it only knows the older way to ask.
+fn go(talk: &mut (impl Read + Write), name: &str) -> Result<Option<Export>> {
+    let length = u32::try_from(name.len())?;
+    // One piece of information is asked for besides.
+    let wish = [&length.to_be_bytes(), name.as_bytes(), &[0, 1], &INFO_BLOCK_SIZE.to_be_bytes()].concat();
+    ask(talk, GO, &wish)?;
     let mut export = Export { block: SECTOR, ..Export::default() };
     loop {
-        let magic = u64::from_be_bytes(take(talk)?);
-        let option = u32::from_be_bytes(take(talk)?);
-        let kind = u32::from_be_bytes(take(talk)?);
-        let length = u32::from_be_bytes(take(talk)?);
-        if magic != REPLY || option != GO || length > LONGEST {
-            bail!(Failure::new(
-                Code::Conflict,
-                "the server does not keep to the protocol: check server and port"
-            ));
-        }
-        let mut data = vec![0; length as usize];
-        talk.read_exact(&mut data).map_err(|error| said_nothing(&error))?;
-        match kind {
-            ACK => return Ok(Some(export)),
-            INFO => export.learn(&data),
-            UNSUPPORTED => return Ok(None),
-            UNKNOWN => bail!(unknown(name)),
-            TLS_REQUIRED => {
+        match answer(talk, GO)? {
+            (ACK, _) => return Ok(Some(export)),
+            (INFO, data) => export.learn(&data),
+            (UNSUPPORTED, _) => return Ok(None),
+            (UNKNOWN, _) => bail!(unknown(name)),
+            (TLS_REQUIRED, _) => {
                 let text = "the server wants TLS, which the kernel's client has not: let it serve without, in a network of its own";
                 bail!(Failure::new(Code::Denied, text));
             }
-            POLICY => bail!(Failure::new(
+            (POLICY, _) => bail!(Failure::new(
                 Code::Denied,
                 "the server does not serve this node: see its list of allowed clients"
             )),
-            _ => bail!("the server refuses the export with {kind:#x}: {}", String::from_utf8_lossy(&data)),
+            (kind, data) => {
+                bail!("the server refuses the export with {kind:#x}: {}", String::from_utf8_lossy(&data))
+            }
         }
     }
 }

@@ -1,9 +1,10 @@
 //! One command to a QEMU program by its control socket (docs/interop/qmp-spec.rst of QEMU).
 
 use super::deadline::Deadline;
+use crate::failure::{Code, Failure};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read as _, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read as _, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -42,7 +43,13 @@ pub fn answer(lines: &mut impl BufRead) -> Result<Value> {
     let mut lines = lines.take(MOST);
     loop {
         let mut line = String::new();
-        if lines.read_line(&mut line)? == 0 {
+        let length = lines.read_line(&mut line).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                anyhow::Error::from(Failure::new(Code::Timeout, "it does not answer"))
+            }
+            _ => error.into(),
+        })?;
+        if length == 0 {
             bail!("it hung up or did not come to the point");
         }
         let mut message: Value = serde_json::from_str(&line)?;
@@ -91,6 +98,11 @@ mod tests {
         let refused = outcome(&["{\"return\": {}}\n", "{\"error\": {\"desc\": \"no such node\"}}\n"]);
         assert!(refused.unwrap_err().ends_with("to quit: no such node"));
         assert!(outcome(&["{\"return\": {}}\n"]).is_err());
+        let (silent, directory) = (Deadline::after(Duration::from_millis(50)), tempfile::tempdir().unwrap());
+        let socket = directory.path().join("s");
+        let _listener = UnixListener::bind(&socket).unwrap();
+        let error = execute(&socket, "quit", &json!({}), &silent).unwrap_err();
+        assert!(format!("{error:#}").ends_with("it does not answer"), "{error:#}");
         let deadline = Deadline::after(Duration::from_secs(1));
         let events = std::io::repeat(b' ');
         assert!(answer(&mut BufReader::new(events)).is_err(), "one line without an end");

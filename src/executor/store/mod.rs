@@ -7,6 +7,7 @@
 //!   node uses it, the kinds ask that can ([`Backend::attach`]).
 //! * One lock for each device: bringing, formatting and taking away never meet.
 
+mod attached;
 mod decrypt;
 mod find;
 mod growth;
@@ -32,20 +33,21 @@ use crate::plan::{Attachment, Store, StoreStep};
 use crate::policy::Policy;
 use crate::protocol::TargetPath;
 use crate::secret::Secret;
+use crate::sys::block_status::Zeros;
 use crate::sys::deadline::Deadline;
-use crate::sys::image_file::Formatting;
 use crate::sys::loop_device::LoopDevice;
 use crate::sys::mount_table::{self, Entry};
 use crate::sys::place::{Look, Place};
 use crate::sys::{clock, users};
 use crate::volume_dir::VolumeDir;
 use anyhow::{Context, Result, bail};
+pub(super) use attached::Attached;
 use holding::{Holding, Id};
 use lost::top;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -57,6 +59,9 @@ const UNDO_TIME: Duration = Duration::from_secs(8);
 
 /// How long a disk may take to be there after its node is: the kernel makes that first.
 const COMING: Duration = Duration::from_secs(3);
+
+/// How long storage may be asked what it knows of itself.
+const ASKING: Duration = Duration::from_secs(10);
 
 /// How often a device is looked at that comes or goes.
 pub(super) const TICK: Duration = Duration::from_millis(20);
@@ -110,6 +115,11 @@ pub(super) trait Backend {
     /// Makes the store at least so large, and the node see it. One that grows elsewhere is only looked at again.
     fn grow(&self, at: &Site<'_>, device: &Path, size: u64) -> Result<()>;
 
+    /// Where the device that was just brought reads as zero, as far as its storage says so and in a share of the time.
+    fn zeros(&self, _at: &Site<'_>, _with: &With<'_>) -> Zeros {
+        Zeros::default()
+    }
+
     /// Whether it was made by us and never written to since: blank without a proof.
     fn is_fresh(&self, _at: &Site<'_>) -> Result<bool> {
         Ok(false)
@@ -125,6 +135,13 @@ pub(super) trait Backend {
 pub(super) struct Site<'a> {
     pub(super) id: &'a Id,
     pub(super) deadline: &'a Deadline,
+}
+
+impl Site<'_> {
+    /// So long may be asked what only saves time.
+    fn share(&self) -> Deadline {
+        Deadline::after(ASKING.min(self.deadline.remaining() / 4))
+    }
 }
 
 /// What an attachment has besides the store.
@@ -152,79 +169,6 @@ fn backend(store: &Store) -> &dyn Backend {
         Store::Lvm(volume) => volume,
         Store::Nbd(nbd) => nbd,
         Store::Iscsi(unit) => unit,
-    }
-}
-
-/// A store's device, or the layer above it.
-pub(super) struct Attached {
-    holding: Holding,
-    path: PathBuf,
-    fd: OwnedFd,
-    read_only: bool,
-    fresh: bool,
-    held: Option<LoopDevice>,
-}
-
-impl Attached {
-    fn open(holding: Holding, found: Found, read_only: bool) -> Result<Self> {
-        let (fd, read_only) = open_device(&found.path, read_only)?;
-        Ok(Self { holding, path: found.path, fd, read_only, fresh: false, held: found.held })
-    }
-
-    fn note(&self, formatting: Option<u64>) -> Result<()> {
-        // Others may have come since, and hold it as well.
-        let holding = Holding::read(&self.holding.id()).unwrap_or_else(|| self.holding.clone());
-        Holding { formatting, ..holding }.write()
-    }
-}
-
-impl Disk for Attached {
-    fn noun(&self) -> &'static str {
-        "device"
-    }
-
-    fn name(&self) -> String {
-        self.holding.store.name()
-    }
-
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.read_only
-    }
-
-    fn prove_blank(&self, sampled: bool, deadline: &Deadline) -> Result<()> {
-        if self.fresh { Ok(()) } else { proof::prove_blank(self, sampled, deadline) }
-    }
-
-    fn formatting(&self, _: Duration, deadline: &Deadline) -> Result<Formatting> {
-        let is_unfinished = unfinished::is_all(&self.holding.id(), self.fd(), deadline)?
-            || unfinished::is_begun(self.holding.formatting, self.fd())?;
-        Ok(if is_unfinished { Formatting::Interrupted } else { Formatting::Never })
-    }
-
-    fn note_formatting(&self, allowed: Duration) {
-        // Without it, what a killed mkfs leaves is refused.
-        let _ = self
-            .note(Some(clock::seconds() + allowed.as_secs()))
-            .and_then(|()| unfinished::forget(&self.holding.id()));
-        proof::forget(self);
-    }
-
-    fn forget_formatting(&self) -> Result<()> {
-        unfinished::forget(&self.holding.id())?;
-        self.note(None)
-    }
-
-    /// To write all of a large device would take hours: the next call begins anew.
-    fn blank_again(&self) -> Result<()> {
-        unfinished::note(&self.holding.id(), self.fd())
     }
 }
 
@@ -301,9 +245,10 @@ impl Node<'_> {
         if !self.disk.in_use && !luks::is_open(&id) {
             refuse_other_users(&found.path, self.directory, &self.deadline)?;
         }
-        let fresh = backend.is_fresh(&at)?;
         let attached = Attached::open(holding, found, attachment.read_only)?;
-        Ok(Attached { fresh, ..attached })
+        let zeros =
+            if attached.is_to_be_proven(reader)? { backend.zeros(&at, &with) } else { Zeros::default() };
+        Ok(Attached { fresh: backend.is_fresh(&at)?, zeros, ..attached })
     }
 }
 

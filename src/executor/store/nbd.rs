@@ -18,15 +18,16 @@ use crate::executor::network::allowed;
 use crate::failure::{Code, Failure};
 use crate::plan::{DiskImage, ImageFormat, Nbd, NbdServer};
 use crate::policy::Policy;
+use crate::sys::block_status::Zeros;
 use crate::sys::bytes::read_at;
 use crate::sys::deadline::Deadline;
-use crate::sys::nbd::{Device, Served};
+use crate::sys::nbd::{Device, Served, allocation, by_socket, by_tcp};
 use crate::sys::{network, process, users};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -90,6 +91,12 @@ impl Backend for Nbd {
         take_away(at)
     }
 
+    fn zeros(&self, at: &Site<'_>, with: &With<'_>) -> Zeros {
+        let patience = at.share();
+        let ask = |socket, export: &str| Ok(allocation::zeros(socket, export, &patience));
+        self.with_server(at, Some(with.policy), ask).unwrap_or_default()
+    }
+
     fn grow(&self, at: &Site<'_>, path: &Path, size: u64) -> Result<()> {
         let devices = Device::of(&backend(at))?;
         let device =
@@ -151,11 +158,20 @@ impl Nbd {
         resized
     }
 
-    /// Of several addresses of the server the first that answers.
-    /// For the first time with the policy, which decides about addresses.
+    /// The server, once it serves the export; for the first time with the policy, which decides about addresses.
     fn connect(&self, at: &Site<'_>, policy: Option<&Policy>) -> Result<Served> {
+        self.with_server(at, policy, |socket, export| Served::begin(socket, export, at.deadline))
+    }
+
+    /// Of several addresses of the server the first that answers.
+    fn with_server<T>(
+        &self,
+        at: &Site<'_>,
+        policy: Option<&Policy>,
+        begin: impl Fn(OwnedFd, &str) -> Result<T>,
+    ) -> Result<T> {
         let NbdServer::Remote { server, port, export, nameserver, patience } = &self.from else {
-            return Served::by_socket(&socket(&Home::of(at)), EXPORT, at.deadline);
+            return by_socket(&socket(&Home::of(at))).and_then(|socket| begin(socket, EXPORT));
         };
         let mut last = None;
         let named = || format!("server {server}");
@@ -166,8 +182,9 @@ impl Nbd {
         for address in addresses {
             at.deadline.check("about to connect to the server")?;
             let patience = Duration::from_secs((*patience).into()).min(at.deadline.remaining());
-            match Served::by_tcp(SocketAddr::new(address, *port), patience, export, at.deadline) {
-                Ok(served) => return Ok(served),
+            let socket = by_tcp(SocketAddr::new(address, *port), patience);
+            match socket.and_then(|socket| begin(socket, export)) {
+                Ok(done) => return Ok(done),
                 Err(error) => last = Some(error.context(format!("server {server} ({address})"))),
             }
         }

@@ -32,10 +32,13 @@ pub(super) fn prove_blank(disk: &Attached, sampled: bool, deadline: &Deadline) -
     let identity = block_device::identity(disk.fd())?;
     let path = path_of(disk);
     let scope = if sampled { Scope::Samples } else { Scope::From(read(&path, &identity, clock::seconds())) };
-    let end = block_device::end_of_mapped(disk.fd(), deadline);
+    let mut zeros = disk.zeros.clone();
+    if let Some(end) = block_device::end_of_mapped(disk.fd(), deadline) {
+        zeros.add(end..u64::MAX);
+    }
     let targets: Vec<_> = disk.holding.targets.iter().map(|target| target.to_string_lossy()).collect();
     let note = |at| write(&path, &identity, at, &targets.join("\n"));
-    let proven = prove_device_blank(disk.fd(), scope, end, &note, deadline);
+    let proven = prove_device_blank(disk.fd(), scope, &zeros, &note, deadline);
     // What holds data is not proven any further.
     if proven.as_ref().is_err_and(|error| !block_device::is_late(error)) {
         forget(disk);

@@ -11,6 +11,7 @@ use super::holding::{Holding, Id};
 use super::qemu::{self, NODE, PROGRAM, Serving, Shown};
 use super::{Backend, Found, Site, TICK, With};
 use crate::plan::{DiskImage, ImageFormat};
+use crate::sys::block_status::{self, Zeros};
 use crate::sys::deadline::Deadline;
 use crate::sys::files::{self, is_mount_root_at};
 use crate::sys::loop_device::{LoopDevice, SERVED};
@@ -182,6 +183,15 @@ impl Backend for DiskImage {
         home.end();
         let image = qemu::open(self, ImageFormat::Qcow2, at, with)?;
         self.serve(&home, &image, at, with).inspect_err(|_| home.end())
+    }
+
+    /// What the image has no clusters for, the daemon shows as holes.
+    fn zeros(&self, at: &Site<'_>, _: &With<'_>) -> Zeros {
+        let holes = |content: OwnedFd| {
+            Some(block_status::holes(content.as_fd(), length(&content).ok()?, &at.share()))
+        };
+        let content = Home::of(at).daemon().and_then(|pid| open_content(pid, true).ok());
+        content.and_then(holes).unwrap_or_default()
     }
 
     fn detach(&self, at: &Site<'_>, _: Option<&Path>) -> Result<()> {

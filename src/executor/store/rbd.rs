@@ -11,6 +11,7 @@ use super::{Backend, Found, Site, With};
 use crate::failure::{Code, Failure};
 use crate::plan::{RbdImage, RbdMounter};
 use crate::quantity::Quantity;
+use crate::sys::block_status::Zeros;
 use crate::sys::nbd::Device;
 use anyhow::{Context, Result};
 use login::Login;
@@ -58,6 +59,10 @@ impl Backend for RbdImage {
     fn detach(&self, at: &Site<'_>, _: Option<&Path>) -> Result<()> {
         unmap(at)?;
         end_daemon(at)
+    }
+
+    fn zeros(&self, at: &Site<'_>, with: &With<'_>) -> Zeros {
+        Login::of(self, at, with).and_then(|login| login.zeros(at)).unwrap_or_default()
     }
 
     /// The image is its cluster's to grow, which tells the kernel's client by itself; that is asked again all the same.

@@ -75,6 +75,23 @@ says "guest: nbd: an image that somebody serves" '*Failed to get*lock*' qemu-nbd
 says "guest: nbd: no longer in use" "$ok" unstage nbd
 says "guest: nbd: an image that is none" '*"Failure"*no qcow2 image*' stage nbd '"file":"used.img"'
 
+# What was never written is not read: that would take this guest an hour.
+truncate -s 200G /srv/nbd/large
+qemu-nbd --fork --persistent --shared=4 -f raw -b 127.0.6.1 -p 10810 -x large /srv/nbd/large
+large="${web/'"web"'/'"large"'},\"port\":\"10810\",\"mkfsOptions\":\"-O ^has_journal\""
+says "guest: nbd: 200 GiB of nothing, of a server" "$ok" stage nbd "$large"
+says "guest: nbd: 200 GiB, let go" "$ok" unstage nbd
+truncate -s 0 /srv/nbd/large
+truncate -s 200G /srv/nbd/large
+printf data | dd of=/srv/nbd/large bs=1M seek=77777 conv=notrunc status=none
+says "guest: nbd: 200 GiB with four bytes" '*"Failure"*holds data at offset 81555095552*' stage nbd "$large"
+pkill -x qemu-nbd
+qemu-img create -q -f qcow2 /tmp/images/large.qcow2 200G
+large='"file":"large.qcow2","mkfsOptions":"-O ^has_journal"'
+says "guest: nbd: 200 GiB of nothing, in an image" "$ok" stage nbd "$large"
+says "guest: nbd: 200 GiB of an image, let go" "$ok" unstage nbd
+rm -f /tmp/images/large.qcow2 /srv/nbd/large
+
 # A daemon is killed, and what hung on it is taken away.
 says "guest: nbd: to be killed" "$ok" stage nbd '"file":"b/a.qcow2"'
 pkill -KILL -x qemu-storage-da

@@ -8,12 +8,14 @@ use crate::executor::record::STATE;
 use crate::failure::{Code, Failure};
 use crate::plan::RbdImage;
 use crate::secret::Secret;
+use crate::sys::block_status::Zeros;
 use crate::sys::deadline::Deadline;
 use crate::sys::helper::Helper;
 use crate::sys::private::Private;
 use crate::sys::{below, process};
 use anyhow::{Context, Result, bail};
 use rustix::fs::OFlags;
+use serde::Deserialize;
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -121,6 +123,22 @@ impl<'a> Login<'a> {
         watchers(&outcome.answer)
     }
 
+    /// Where the image has no objects, as far as Ceph's own program is there to tell.
+    pub(super) fn zeros(&self, at: &Site<'_>) -> Result<Zeros> {
+        let image = self.image;
+        let snapshot = image.snapshot.as_deref();
+        self.lend("rbd", at, |rbd| {
+            let outcome = rbd
+                .args(["diff", "--whole-object", "--format", "json", "--pool", &image.pool])
+                .args(image.namespace.iter().flat_map(|space| ["--namespace", space]))
+                .args(["--image", &image.image])
+                .args(snapshot.iter().flat_map(|snapshot| ["--snap", snapshot]))
+                .answering()
+                .run_to_success(&at.share())?;
+            between(&outcome.answer)
+        })
+    }
+
     /// A daemon of this node, which is told image and monitor as this one would be, or by whomever.
     pub(super) fn refuse_second_daemon(&self, read_only: bool) -> Result<()> {
         let spec = self.image.spec();
@@ -182,9 +200,45 @@ fn watchers(answer: &str) -> Result<Vec<String>> {
     Ok(all.iter().filter_map(|watcher| watcher["address"].as_str()).map(str::to_owned).collect())
 }
 
+/// What lies between the extents that `rbd diff` names. An answer that was cut off says nothing.
+fn between(answer: &str) -> Result<Zeros> {
+    #[derive(Deserialize)]
+    struct Extent {
+        offset: u64,
+        length: u64,
+        exists: String,
+    }
+    let extents: Vec<Extent> = serde_json::from_str(answer).context("read what rbd says")?;
+    let (mut zeros, mut at) = (Zeros::default(), 0);
+    for extent in extents.iter().filter(|extent| extent.exists != "false") {
+        anyhow::ensure!(extent.offset >= at && zeros.add(at..extent.offset), "extents that are out of order");
+        at = extent.offset.saturating_add(extent.length);
+    }
+    zeros.add(at..u64::MAX);
+    Ok(zeros)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_has_no_objects_is_zero() {
+        assert!(between("[]").unwrap().first_unknown(0..1 << 40).is_empty());
+        let answer = r#"[{"offset":4194304,"length":4194304,"exists":"true"},
+            {"offset":8388608,"length":4194304,"exists":"false"},{"offset":16777216,"length":512,"exists":"true"}]"#;
+        let zeros = between(answer).unwrap();
+        assert_eq!(zeros.first_unknown(0..1 << 40), 4_194_304..8_388_608);
+        assert_eq!(zeros.first_unknown(8_388_608..1 << 40), 16_777_216..16_777_728);
+        for wrong in [
+            "",
+            "{}",
+            &answer[..60],
+            r#"[{"offset":9,"length":1,"exists":"true"},{"offset":1,"length":1,"exists":"true"}]"#,
+        ] {
+            assert!(between(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn watchers_are_who_has_it_open() {
