@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,7 +29,27 @@ fn what_is_removed_or_altered_comes_back() {
     let whole = fs::metadata(program()).unwrap().len();
     let is_whole = || fs::metadata(node.driver()).is_ok_and(|file| file.len() == whole) && node.answers();
     let directory = node.plugins.join("example~tmpfs");
-    let damages: [(&str, &dyn Fn()); 6] = [
+    let side_file = directory.join(".flexvol.json");
+    let cut = |size| File::options().write(true).open(node.driver()).unwrap().set_len(size).unwrap();
+    let damages: [(&str, &dyn Fn()); 13] = [
+        ("side file removed", &|| fs::remove_file(&side_file).unwrap()),
+        ("side file garbled", &|| fs::write(&side_file, "{\"driver\":").unwrap()),
+        ("side file emptied", &|| fs::write(&side_file, "").unwrap()),
+        ("executable emptied", &|| cut(0)),
+        ("side file removed and executable cut", &|| {
+            fs::remove_file(&side_file).unwrap();
+            cut(whole / 2);
+        }),
+        ("side file removed and executable a prefix of itself", &|| {
+            let bytes = fs::read(node.driver()).unwrap();
+            fs::remove_file(&side_file).unwrap();
+            fs::remove_file(node.driver()).unwrap();
+            fs::write(node.driver(), &bytes[..bytes.len() / 3]).unwrap();
+        }),
+        ("directory emptied", &|| {
+            fs::remove_file(&side_file).unwrap();
+            fs::remove_file(node.driver()).unwrap();
+        }),
         ("executable removed", &|| fs::remove_file(node.driver()).unwrap()),
         ("directory removed", &|| fs::remove_dir_all(&directory).unwrap()),
         ("directory renamed", &|| fs::rename(&directory, node.root.path().join("elsewhere")).unwrap()),
@@ -39,13 +60,17 @@ fn what_is_removed_or_altered_comes_back() {
         ("mode", &|| fs::set_permissions(node.driver(), PermissionsExt::from_mode(0o600)).unwrap()),
         ("plugin directory removed", &|| fs::remove_dir_all(&node.plugins).unwrap()),
     ];
+    let edited = |text: &str| text.replacen('{', r#"{"policy":{"maxSize":"7Mi"},"#, 1);
+    node.deploy(&["example/tmpfs"]).says("ready");
+    fs::write(&side_file, edited(&fs::read_to_string(&side_file).unwrap())).unwrap();
+    let has_policy = || fs::read_to_string(&side_file).is_ok_and(|text| text.contains("7Mi"));
     for (damage, damaged) in damages {
         // One each: what has to be mended again and again is mended ever later.
         let deployment = node.deploy(&["example/tmpfs"]);
         deployment.says("ready");
         assert!(is_whole());
         damaged();
-        eventually(damage, is_whole);
+        eventually(damage, || is_whole() && has_policy());
         eventually("ready", || Path::new(READY).exists());
     }
 }
@@ -74,7 +99,47 @@ fn an_admin_s_settings_come_back_with_the_driver() {
     assert_eq!(mount(), 77);
 }
 
-/// What cannot be read is no other driver's side file, once ours was there.
+/// Who damaged it while nobody looked finds it as it was, policy and all.
+#[test]
+fn what_was_damaged_before_the_start_comes_back_with_its_policy() {
+    let Some(node) = Node::new("what_was_damaged_before_the_start_comes_back_with_its_policy") else {
+        return;
+    };
+    let policy = node.root.path().join("policy");
+    fs::write(&policy, r#"{"maxSize":"7Mi"}"#).unwrap();
+    node.deploy(&["example/tmpfs", "--policy", policy.to_str().unwrap()]).says("ready");
+    let side_file = node.plugins.join("example~tmpfs/.flexvol.json");
+    fs::remove_file(&side_file).unwrap();
+    File::options().write(true).open(node.driver()).unwrap().set_len(4096).unwrap();
+    // Two at once, which do not disturb each other.
+    let ready = node.root.path().join("ready");
+    let both = [
+        node.deploy(&["example/tmpfs"]),
+        node.deploy(&["example/tmpfs", "--ready-file", ready.to_str().unwrap()]),
+    ];
+    both.iter().for_each(|deployment| deployment.says("ready"));
+    assert!(node.answers() && fs::read_to_string(&side_file).unwrap().contains("7Mi"));
+    assert!(!both.iter().any(|deployment| deployment.events().contains(&"failed".to_owned())));
+}
+
+/// What somebody else put there in the meantime is theirs.
+#[test]
+fn what_is_foreign_stays_foreign() {
+    let Some(node) = Node::new("what_is_foreign_stays_foreign") else { return };
+    node.deploy(&["example/tmpfs"]).says("ready");
+    let side_file = node.plugins.join("example~tmpfs/.flexvol.json");
+    fs::remove_file(&side_file).unwrap();
+    let foreign = node.root.path().join("foreign");
+    fs::write(&foreign, "#!/bin/sh\necho mine\n").unwrap();
+    fs::rename(&foreign, node.driver()).unwrap();
+    let deployment = node.deploy(&["example/tmpfs"]);
+    deployment.says("failed");
+    assert!(deployment.lines().iter().any(|line| line.to_string().contains("--take-over")));
+    assert_eq!(fs::read_to_string(node.driver()).unwrap(), "#!/bin/sh\necho mine\n");
+    assert!(!side_file.exists());
+}
+
+/// What is not yet whole is neither replaced nor taken for another driver's side file, once ours was there.
 #[test]
 fn a_side_file_that_is_just_being_written_is_not_taken_over() {
     let Some(node) = Node::new("a_side_file_that_is_just_being_written_is_not_taken_over") else { return };
@@ -82,10 +147,13 @@ fn a_side_file_that_is_just_being_written_is_not_taken_over() {
     deployment.says("ready");
     let side_file = node.plugins.join("example~tmpfs/.flexvol.json");
     let whole = fs::read_to_string(&side_file).unwrap().replacen('{', r#"{"policy":{"maxSize":"1Mi"},"#, 1);
-    fs::write(&side_file, &whole[..whole.len() / 2]).unwrap();
+    let (begin, end) = whole.split_at(whole.len() / 2);
+    let mut writer = File::create(&side_file).unwrap();
+    writer.write_all(begin.as_bytes()).unwrap();
     deployment.says("failed");
-    assert_eq!(fs::read_to_string(&side_file).unwrap(), whole[..whole.len() / 2]);
-    fs::write(&side_file, &whole).unwrap();
+    assert_eq!(fs::read_to_string(&side_file).unwrap(), begin);
+    writer.write_all(end.as_bytes()).unwrap();
+    drop(writer);
     fs::remove_file(node.driver()).unwrap();
     deployment.says("repaired");
     assert!(fs::read_to_string(&side_file).unwrap().contains("1Mi"));

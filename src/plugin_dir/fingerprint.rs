@@ -15,7 +15,7 @@ const MARK_NAME: usize = "flexvol-build-version=".len();
 const VERSION_LIMIT: usize = 64;
 
 /// How many bytes of the beginning are kept: an ELF header, or a script's first line.
-const HEAD: usize = 256;
+pub const HEAD: usize = 256;
 
 /// What a file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub struct Fingerprint {
     pub version: Option<String>,
     /// How it is run.
     pub format: Format,
+    /// The first bytes, at most [`HEAD`].
+    pub head: Vec<u8>,
 }
 
 /// How the kernel runs a file.
@@ -63,7 +65,7 @@ impl Fingerprint {
             buffer.copy_within(filled - kept..filled, 0);
         }
         let format = Format::of(&head);
-        Ok(Self { hash: hexadecimal(&hash.finalize()), size, version, format })
+        Ok(Self { hash: hexadecimal(&hash.finalize()), size, version, format, head })
     }
 
     /// The beginning of the hash, for people.

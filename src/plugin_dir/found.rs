@@ -1,7 +1,7 @@
 //! What is in a plugin directory under a driver's name.
 //!
-//! *Ours* is a driver whose side file has a hash: only installers write one. Whatever else is there belongs to
-//! somebody, and is never overwritten unasked.
+//! *Ours* is a driver whose side file has a hash: only installers write one; and what a [receipt](super::receipt) knows
+//! again. Whatever else is there belongs to somebody, and is never overwritten unasked.
 
 use super::fingerprint::Fingerprint;
 use crate::failure::Failure;
@@ -33,14 +33,30 @@ pub enum Found {
 /// A driver that flexvol installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ours {
-    /// Its side file.
+    /// What its side file says, or said when it was installed.
     pub settings: Settings,
-    /// The permissions of the side file.
-    pub side_file_mode: u32,
+    /// What became of the side file.
+    pub side_file: SideFile,
     /// The executable; `None` if somebody removed it.
     pub program: Option<Program>,
     /// What else is in the directory.
     pub others: Vec<String>,
+}
+
+/// What became of a side file that an installer wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SideFile {
+    /// It is there, with these permissions, edited or not.
+    Whole {
+        /// The permissions.
+        mode: u32,
+    },
+    /// Somebody wrote another one, without the hash.
+    Unstamped,
+    /// It is gone.
+    Missing,
+    /// It cannot be read; why.
+    Garbled(String),
 }
 
 /// A driver that flexvol did not install.
@@ -98,9 +114,17 @@ const PROGRAM_LIMIT: u64 = 1 << 30;
 impl Ours {
     /// Whether the executable is what was installed, with the permissions it was installed with.
     pub fn is_intact(&self) -> bool {
-        self.program.as_ref().is_some_and(|program| {
-            Some(&program.fingerprint.hash) == self.settings.hash.as_ref() && program.mode == PROGRAM_MODE
-        })
+        !self.side_file.is_lost()
+            && self.program.as_ref().is_some_and(|program| {
+                Some(&program.fingerprint.hash) == self.settings.hash.as_ref() && program.mode == PROGRAM_MODE
+            })
+    }
+}
+
+impl SideFile {
+    /// Whether what it said is gone.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Missing | Self::Garbled(_))
     }
 }
 
@@ -136,17 +160,24 @@ impl Found {
         let executable = executable_of(home, executable.as_ref())?;
         Ok(match (side_file(home)?, executable) {
             (None, Executable::Missing) if others.is_empty() => Self::Broken(Broken::Empty),
-            (Some((Ok(settings), side_file_mode)), Executable::File(program)) if settings.hash.is_some() => {
-                Self::Ours(Ours { settings, side_file_mode, program: Some(program), others })
+            (Some((Ok(settings), mode)), Executable::File(program)) if settings.hash.is_some() => {
+                let side_file = SideFile::Whole { mode };
+                Self::Ours(Ours { settings, side_file, program: Some(program), others })
             }
-            (Some((Ok(settings), side_file_mode)), Executable::Missing) if settings.hash.is_some() => {
-                Self::Ours(Ours { settings, side_file_mode, program: None, others })
+            (Some((Ok(settings), mode)), Executable::Missing) if settings.hash.is_some() => {
+                let side_file = SideFile::Whole { mode };
+                Self::Ours(Ours { settings, side_file, program: None, others })
             }
             (side_file, executable) => {
                 let side_file = side_file.map(|(read, _)| read);
                 Self::Foreign(Foreign { executable, side_file, others })
             }
         })
+    }
+
+    /// Whether there is nothing at all under the driver's name.
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Self::Absent | Self::Broken(Broken::Empty))
     }
 
     /// The settings that are there.

@@ -22,6 +22,7 @@ pub mod litter;
 pub mod locate;
 pub mod opened;
 pub mod platform;
+pub mod receipt;
 pub mod refusal;
 pub mod uninstall;
 pub mod witness;

@@ -6,8 +6,9 @@
 
 use super::found::{Broken, Executable, Foreign, Found, LEFTOVER, Ours, Program};
 use super::in_use::{self, Volume};
-use super::install::{self, keep, stage};
+use super::install::{self, Source, keep, stage};
 use super::opened::{Opened, Place};
+use super::receipt::{Receipt, Receipts};
 use super::refusal::{Reason, Refusal};
 use crate::failure::one_line;
 use crate::protocol::DriverName;
@@ -82,9 +83,19 @@ fn is_busy(error: &anyhow::Error) -> bool {
 /// Whether it is worth waiting at all.
 fn is_ours(request: &Request) -> Result<bool> {
     let plugins = Opened::open(&request.place)?;
-    let found =
-        plugins.map_or(Ok(Found::Absent), |plugins| Found::look(&plugins.directory, &request.name))?;
+    let found = plugins
+        .map_or(Ok(Found::Absent), |plugins| look(request, &plugins.directory).map(|(found, _)| found))?;
     Ok(Installed::of(&found).is_some())
+}
+
+/// What is there, and the receipt of it.
+fn look(request: &Request, plugins: &Directory) -> Result<(Found, Option<Receipt>)> {
+    let found = Found::look(plugins, &request.name)?;
+    let Some(receipt) = receipts(request)?.read()? else { return Ok((found, None)) };
+    let (home, executable) = (install::home(plugins, &request.name)?, request.name.executable());
+    let source = matches!(found, Found::Foreign(_)).then(|| Source::own().ok()).flatten();
+    let found = receipt.recognize(found, home.as_ref(), executable, source.as_ref())?;
+    Ok((found, Some(receipt)))
 }
 
 /// A driver that flexvol has put there.
@@ -112,36 +123,43 @@ impl Installed {
 
 fn attempt(request: &Request) -> Result<Removed> {
     let Some(plugins) = Opened::open(&request.place)? else {
-        return Ok(Removed { was_there: false, warnings: Vec::new() });
+        return Ok(Removed { was_there: false, warnings: forget(request).into_iter().collect() });
     };
     let plugins = plugins.lock(&request.place)?.directory;
     stage::clean(&plugins)?;
     let name = &request.name;
-    let found = Found::look(&plugins, name)?;
+    let (found, receipt) = look(request, &plugins)?;
     if let Some(installed) = Installed::of(&found) {
-        return remove(request, &plugins, &installed);
+        return remove(request, &plugins, &installed, receipt.as_ref());
     }
     match found {
-        Found::Absent => Ok(Removed { was_there: false, warnings: Vec::new() }),
+        Found::Absent => Ok(Removed { was_there: false, warnings: forget(request).into_iter().collect() }),
         Found::Broken(Broken::Empty) => {
             remove_directory(&plugins, name)?;
-            Ok(Removed { was_there: true, warnings: Vec::new() })
+            Ok(Removed { was_there: true, warnings: forget(request).into_iter().collect() })
         }
         _ => Err(not_ours(name, "the driver").into()),
     }
 }
 
-fn remove(request: &Request, plugins: &Directory, installed: &Installed) -> Result<Removed> {
+fn remove(
+    request: &Request,
+    plugins: &Directory,
+    installed: &Installed,
+    receipt: Option<&Receipt>,
+) -> Result<Removed> {
     let name = &request.name;
     let kept = keep::kept(&kept_in(request)?)?;
     let home = plugins.child(name.directory())?.context("the driver's directory was removed meanwhile")?;
     check_mounts(&home)?;
     let others = others(name, &home)?;
-    check_content(name, installed, (&home, &others), &kept)?;
+    check_content(name, installed, (&home, &others), &kept, receipt)?;
     let busy = in_use::volumes(name)?;
     if !busy.is_empty() && request.busy != Busy::Ignore {
         return Err(in_use_refusal(name, &busy, request.busy).into());
     }
+    // Before the side file, by which the driver is ours without it.
+    let mut warnings: Vec<_> = forget(request).into_iter().collect();
     home.remove(name.executable())?;
     for other in &others {
         home.remove_tree(other)?;
@@ -149,7 +167,6 @@ fn remove(request: &Request, plugins: &Directory, installed: &Installed) -> Resu
     stage::clean(&home)?;
     home.remove(SIDE_FILE)?;
     remove_directory(plugins, name)?;
-    let mut warnings = Vec::new();
     let busy = in_use::volumes(name)?;
     if !busy.is_empty() {
         warnings.push(format!(
@@ -187,6 +204,19 @@ fn remove_directory(plugins: &Directory, name: &DriverName) -> Result<()> {
     plugins.sync()
 }
 
+fn receipts(request: &Request) -> Result<Receipts> {
+    Receipts::of(&request.place, &request.state, &request.name.directory())
+}
+
+/// Removes the receipt; why it could not. With it the next installation has the settings of this one.
+fn forget(request: &Request) -> Option<String> {
+    let forgotten = receipts(request).and_then(|receipts| Ok(receipts.forget()?));
+    let told = |error: anyhow::Error| {
+        format!("{} would be installed with its settings of now: {error:#}: uninstall it again", request.name)
+    };
+    forgotten.err().map(told)
+}
+
 fn kept_in(request: &Request) -> Result<PathBuf> {
     let Request { name, place, state, .. } = request;
     install::Request { state: state.clone(), ..install::Request::new(name.clone(), place.clone()) }.kept_in()
@@ -208,13 +238,16 @@ fn check_content(
     installed: &Installed,
     (home, others): (&Directory, &[OsString]),
     kept: &[Directory],
+    receipt: Option<&Receipt>,
 ) -> Result<()> {
     for other in others {
         if !is_kept(other, home, kept)? {
             return Err(not_ours(name, &one_line(&other.to_string_lossy(), NAME_LIMIT)).into());
         }
     }
-    if !is_executable_ours(name, installed, home)? && !is_kept(name.executable().as_ref(), home, kept)? {
+    if !is_executable_ours(name, installed, home, receipt)?
+        && !is_kept(name.executable().as_ref(), home, kept)?
+    {
         return Err(not_ours(name, name.executable()).into());
     }
     Ok(())
@@ -233,11 +266,19 @@ fn is_kept(name: &OsStr, home: &Directory, kept: &[Directory]) -> Result<bool> {
     failed.map_or(Ok(false), Err)
 }
 
-fn is_executable_ours(name: &DriverName, installed: &Installed, home: &Directory) -> Result<bool> {
+fn is_executable_ours(
+    name: &DriverName,
+    installed: &Installed,
+    home: &Directory,
+    receipt: Option<&Receipt>,
+) -> Result<bool> {
     let Some(program) = &installed.program else { return Ok(home.look(name.executable())?.is_none()) };
     let is_installed = Some(&program.fingerprint.hash) == installed.settings.hash.as_ref();
     Ok(is_installed
         || program.fingerprint.version.is_some()
+        || receipt.map_or(anyhow::Ok(false), |receipt| {
+            receipt.claims(program, home, name.executable(), Source::own().ok().as_ref())
+        })?
         || stage::is_half_replaced(home, &program.fingerprint)?)
 }
 

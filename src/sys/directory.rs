@@ -3,6 +3,7 @@
 //! No name is followed if it is a symlink. What is made has the mode it was asked for, whatever the umask.
 
 use super::deadline::Deadline;
+use super::lease;
 use super::lock::{self, Hold};
 use super::owner;
 use crate::failure::errno_of;
@@ -50,6 +51,10 @@ pub struct Entry {
     /// Its group.
     pub group: u32,
 }
+
+/// Which file it is, for good: the inode, and when it was made, in seconds and nanoseconds. Unlike the number of the
+/// device it is the same after a reboot.
+pub type Birth = (u64, i64, u32);
 
 /// A kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +181,24 @@ impl Directory {
                 Ok(Some(Entry::of(&stat)))
             }
         }
+    }
+
+    /// Which file a name is; `None` if there is none, or where the file system does not say when it was made.
+    pub fn birth(&self, name: impl AsRef<OsStr>) -> Result<Option<Birth>> {
+        let mask = StatxFlags::INO | StatxFlags::BTIME;
+        match fs::statx(&self.fd, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW, mask) {
+            Err(Errno::NOENT | Errno::NOSYS) => Ok(None),
+            stat => {
+                let stat = stat.with_context(|| format!("look at {}", self.path_of(name).display()))?;
+                let said = StatxFlags::from_bits_retain(stat.stx_mask).contains(mask);
+                Ok(said.then_some((stat.stx_ino, stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)))
+            }
+        }
+    }
+
+    /// Whether somebody has a regular file open for writing.
+    pub fn is_being_written(&self, name: impl AsRef<OsStr>) -> Result<bool> {
+        Ok(self.file(name)?.is_some_and(|file| lease::is_being_written(file.as_fd())))
     }
 
     /// Whether the caller may write here; asks the kernel, so that a read-only file system says no.

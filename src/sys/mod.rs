@@ -28,6 +28,7 @@ pub mod image_file;
 pub mod inotify;
 pub mod iscsi;
 pub mod kernel_module;
+pub mod lease;
 pub mod limits;
 pub mod listing;
 pub mod lock;

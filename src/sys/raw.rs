@@ -1,8 +1,5 @@
 //! The bare system calls no crate offers in a safe form. Nothing else in the crate is `unsafe`.
-#![allow(
-    unsafe_code,
-    reason = "ioctls of loop(4), ptrace(2), sigaction(2), pre_exec and an allocator have no safe form; all are here"
-)]
+#![allow(unsafe_code, reason = "ioctls, ptrace, leases, pre_exec and an allocator have no safe form")]
 
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
@@ -39,6 +36,12 @@ unsafe impl GlobalAlloc for Wiping {
             System.dealloc(pointer, layout);
         }
     }
+}
+
+/// A call of fcntl(2) that takes an integer.
+pub(super) fn fcntl(fd: BorrowedFd<'_>, command: i32, number: i32) -> nix::Result<i32> {
+    // SAFETY: with the commands it is called with the kernel touches no memory of ours.
+    nix::errno::Errno::result(unsafe { libc::fcntl(fd.as_raw_fd(), command, number) })
 }
 
 /// `struct loop_info64` of linux/loop.h.

@@ -9,6 +9,7 @@ mod crowd;
 mod daemons;
 mod events;
 mod halfway;
+mod heal;
 mod life;
 mod node;
 mod proof;

@@ -21,7 +21,11 @@ impl Installer<'_> {
     /// What the installed program says, unless it is the one that is to be installed.
     fn attaches(&self, found: &Found) -> bool {
         let (name, ours) = (&self.request.name, &self.source.fingerprint().hash);
-        let may_replace = matches!(found, Found::Ours(_)) || self.request.allowed.take_over;
+        let may_replace = match found {
+            // What is left of a program is not run.
+            Found::Ours(ours) => ours.is_intact() || !ours.side_file.is_lost(),
+            _ => self.request.allowed.take_over,
+        };
         let other = found.program().filter(|program| may_replace && program.fingerprint.hash != *ours);
         let (Some(plugins), Some(_)) = (self.plugins, other) else { return false };
         let place = plugins.path_of(name.directory()).join(name.executable());

@@ -2,9 +2,10 @@
 
 use super::check::{self, Guise};
 use super::stage::{Labels, Stage};
-use super::{Decision, Mark, Request, Source, Step, keep, wishes};
+use super::{Decision, Installer, Mark, Step, keep, wishes};
+use crate::plugin_dir::found::{Found, Ours, SideFile};
 use crate::protocol::Capabilities;
-use crate::settings::SIDE_FILE;
+use crate::settings::{SIDE_FILE, SIZE_LIMIT};
 use crate::sys::directory::{Directory, Kind};
 use anyhow::{Context as _, Result};
 
@@ -13,8 +14,7 @@ pub(super) const DIRECTORY_MODE: u32 = 0o755;
 
 /// What a change has at hand.
 pub(super) struct Changing<'a> {
-    pub(super) request: &'a Request,
-    pub(super) source: &'a Source,
+    pub(super) installer: &'a Installer<'a>,
     /// The plugin directory, locked.
     pub(super) plugins: &'a Directory,
     pub(super) decision: &'a Decision,
@@ -39,7 +39,7 @@ impl Changing<'_> {
     /// Stages all there is to stage, checks it, and renames it into place. On an error nothing is left of it but what says
     /// whose a half replaced driver is.
     pub(super) fn change(&self, mark: Mark<'_>) -> Result<Changed> {
-        let labels = Labels::of(self.plugins, &self.request.name)?;
+        let labels = Labels::of(self.plugins, &self.installer.request.name)?;
         let appears = self.decision.plan.steps.contains(&Step::Appear);
         let home = if appears { None } else { Some(self.home()?) };
         let mut stage = Stage::new(home.as_ref().unwrap_or(self.plugins), &labels);
@@ -51,7 +51,7 @@ impl Changing<'_> {
     }
 
     fn home(&self) -> Result<Directory> {
-        let home = self.plugins.child(self.request.name.directory())?;
+        let home = self.plugins.child(self.installer.request.name.directory())?;
         home.context("the driver's directory was removed meanwhile: install again")
     }
 
@@ -64,8 +64,9 @@ impl Changing<'_> {
         let mut staged = self.stage(stage)?;
         // The last one that becomes visible, and stays.
         let path = staged.programs.first().map(|program| stage.home().path_of(program));
-        let capabilities = self.check(path.as_deref().unwrap_or(self.source.path()))?;
+        let capabilities = self.check(path.as_deref().unwrap_or(self.installer.source.path()))?;
         path.map_or(Ok(()), |path| mark(&path))?;
+        let mut warnings = self.note(stage, home, &staged);
         for step in &self.decision.plan.steps {
             match home {
                 Some(home) => self.in_place(*step, home, stage, &mut staged)?,
@@ -74,7 +75,34 @@ impl Changing<'_> {
         }
         stage.set_witness(None);
         self.check_visible()?;
-        Ok(Changed { capabilities, warnings: stage.take_warning().into_iter().collect() })
+        warnings.extend(stage.take_warning());
+        Ok(Changed { capabilities, warnings })
+    }
+
+    /// What is about to be there, noted before it is; and what it replaces.
+    fn note(&self, stage: &Stage<'_>, home: Option<&Directory>, staged: &Staged) -> Vec<String> {
+        let name = &self.installer.request.name;
+        let program = staged.programs.first().map_or(name.executable(), String::as_str);
+        let noted = self.installer.note(self.decision, stage.home(), program);
+        let aside = match (&self.decision.found, home) {
+            (Found::Ours(Ours { side_file: SideFile::Garbled(why), .. }), Some(home)) => {
+                Some(self.set_aside(home, why))
+            }
+            _ => None,
+        };
+        noted.into_iter().chain(aside).collect()
+    }
+
+    /// Somebody may have meant something by it.
+    fn set_aside(&self, home: &Directory, why: &str) -> String {
+        let kept = home
+            .read(SIDE_FILE, SIZE_LIMIT)
+            .and_then(|content| self.installer.request.receipts()?.set_aside(&content.unwrap_or_default()));
+        let text = format!("the side file could not be read ({why}) and was put back as it was installed");
+        kept.map_or_else(
+            |_| text.clone(),
+            |path| format!("{text}: what was there is kept in {}", path.display()),
+        )
     }
 
     fn stage(&self, stage: &mut Stage<'_>) -> Result<Staged> {
@@ -84,7 +112,7 @@ impl Changing<'_> {
         let mode = wishes::side_file_mode(settings);
         let side_file = if wants_side_file { Some(stage.side_file(side_file, mode)?) } else { None };
         let copies = plan.steps.iter().filter(|step| step.is_visible());
-        let programs = copies.map(|_| stage.program(self.source)).collect::<Result<_>>()?;
+        let programs = copies.map(|_| stage.program(self.installer.source)).collect::<Result<_>>()?;
         Ok(Staged { side_file, programs })
     }
 
@@ -93,14 +121,14 @@ impl Changing<'_> {
         if !self.runs_here {
             return Ok(None);
         }
-        let name = &self.request.name;
+        let name = &self.installer.request.name;
         let answer = Guise::new(name, &self.decision.side_file)?.init(program);
         Ok(Some(answer.map_err(|why| check::never_visible(name, &why))?))
     }
 
     /// Once more, from where kubelet will call it.
     fn check_visible(&self) -> Result<()> {
-        let name = &self.request.name;
+        let name = &self.installer.request.name;
         let place = self.plugins.path_of(name.directory()).join(name.executable());
         if self.runs_here {
             check::init(&place, None).map_err(|why| check::visible(name, &place, &why))?;
@@ -110,7 +138,7 @@ impl Changing<'_> {
 
     /// A whole directory by one rename. Until then it is hidden, and hidden for two renames only.
     fn appear(&self, stage: &mut Stage<'_>, staged: &mut Staged) -> Result<()> {
-        let name = &self.request.name;
+        let name = &self.installer.request.name;
         let (program, side_file) = (staged.programs.pop(), staged.side_file.take());
         let (program, side_file) = program.zip(side_file).context("nothing is staged")?;
         let hidden = stage.name();
@@ -133,7 +161,7 @@ impl Changing<'_> {
     ) -> Result<()> {
         const NOTHING: &str = "nothing is staged";
         match step {
-            Step::Keep => return keep::keep(&self.request.kept_in()?, home),
+            Step::Keep => return keep::keep(&self.installer.request.kept_in()?, home),
             Step::WriteSideFile => {
                 let side_file = staged.side_file.take().context(NOTHING)?;
                 home.rename(side_file, home, SIDE_FILE)?;
@@ -141,7 +169,7 @@ impl Changing<'_> {
             }
             Step::ReplaceProgram | Step::Appear => {
                 let program = staged.programs.pop().context(NOTHING)?;
-                home.rename(program, home, self.request.name.executable())?;
+                home.rename(program, home, self.installer.request.name.executable())?;
                 // Unless it is in place.
                 stage.set_witness(staged.side_file.clone());
             }

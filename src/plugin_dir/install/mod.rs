@@ -30,8 +30,9 @@ pub use roll_back::{RolledBack, roll_back};
 pub use source::Source;
 pub use wishes::Wishes;
 
-use super::found::Found;
+use super::found::{Found, Ours, SideFile};
 use super::opened::{Opened, Place};
+use super::receipt::{Known, Receipt, Receipts};
 use super::refusal::{Reason, Refusal};
 use crate::protocol::{Capabilities, DriverName};
 use crate::settings::Settings;
@@ -53,7 +54,7 @@ pub struct Request {
     pub name: DriverName,
     /// Where to.
     pub place: Place,
-    /// Where replaced drivers are kept, as the node calls it; [`STATE`] by default.
+    /// Where replaced drivers and receipts are kept, as the node calls it; [`STATE`] by default.
     pub state: PathBuf,
     /// What its side file shall say.
     pub wishes: Wishes,
@@ -93,6 +94,13 @@ impl Request {
     /// Where replaced drivers of this name are kept, as we reach it.
     pub(crate) fn kept_in(&self) -> Result<PathBuf> {
         Ok(self.place.below(&self.state)?.join("replaced").join(self.name.directory()))
+    }
+}
+
+impl Request {
+    /// Where the receipt of what was installed is.
+    pub(crate) fn receipts(&self) -> Result<Receipts> {
+        Receipts::of(&self.place, &self.state, &self.name.directory())
     }
 }
 
@@ -144,6 +152,9 @@ struct Decision {
     side_file: String,
     /// Whether they say `attach: true` only because the driver that is there does it.
     stays_attached: bool,
+    found: Found,
+    /// What was installed before.
+    receipt: Option<Receipt>,
 }
 
 impl Installer<'_> {
@@ -154,6 +165,9 @@ impl Installer<'_> {
             Some(plugins) if !decision.plan.steps.is_empty() => self.change(plugins, &decision, mark)?,
             _ => Changed::default(),
         };
+        if let (Some(home), []) = (home.as_ref().filter(|_| !self.request.dry_run), &*decision.plan.steps) {
+            warnings.extend(self.note(&decision, home, self.request.name.executable()));
+        }
         if decision.stays_attached {
             warnings.push(attached::told(&self.request.name));
         }
@@ -174,8 +188,14 @@ impl Installer<'_> {
     fn decide(&self, home: Option<&Directory>) -> Result<Decision> {
         let Request { name, wishes, allowed, .. } = self.request;
         let found = self.plugins.map_or(Ok(Found::Absent), |plugins| Found::look(plugins, name))?;
+        let receipt = self.request.receipts()?.read()?;
+        let found = match &receipt {
+            Some(receipt) => receipt.recognize(found, home, name.executable(), Some(self.source))?,
+            None => found,
+        };
+        let before = found.settings().or_else(|| self.before(&found, receipt.as_ref()?));
         let mut settings = wishes
-            .settle(name, found.settings(), self.source.fingerprint(), self.source.is_own())
+            .settle(name, before, self.source.fingerprint(), self.source.is_own())
             .map_err(|failure| Refusal::new(Reason::Usage, failure.message()))?;
         let stays_attached = self.stays_attached(&found, &settings);
         settings.attach = settings.attach.or(stays_attached.then_some(true));
@@ -189,13 +209,47 @@ impl Installer<'_> {
             interrupted,
         };
         let plan = Plan::new(&found, &wanted, *allowed)?;
-        Ok(Decision { plan, settings, side_file, stays_attached })
+        Ok(Decision { plan, settings, side_file, stays_attached, found, receipt })
+    }
+
+    /// The settings of a driver of which nothing is left, unless it shall be another one now.
+    fn before<'a>(&self, found: &Found, receipt: &'a Receipt) -> Option<&'a Settings> {
+        let Wishes { driver, profile, .. } = &self.request.wishes;
+        let before = Some(&receipt.settings).filter(|_| found.is_nothing())?;
+        let is_same = |wished: &Option<String>, was: &Option<String>| wished.is_none() || wished == was;
+        (is_same(driver, &before.driver) && is_same(profile, &before.profile)).then_some(before)
+    }
+
+    /// Writes the receipt for an executable in `home`, unless there is just that one. A node whose state cannot be
+    /// written has its drivers all the same: why it could not is for a warning.
+    fn note(&self, decision: &Decision, home: &Directory, program: &str) -> Option<String> {
+        let known = Known::of(self.source.fingerprint(), home, program);
+        let mut programs = vec![known];
+        if !decision.plan.steps.is_empty() {
+            programs.extend(decision.program_before(&self.request.name, self.plugins));
+        }
+        let receipt = Receipt { settings: decision.settings.clone(), programs };
+        if decision.receipt.as_ref() == Some(&receipt) {
+            return None;
+        }
+        let written = self.request.receipts().and_then(|receipts| receipts.write(&receipt));
+        let told = |error: anyhow::Error| {
+            let what = "is installed, but what was installed could not be noted";
+            format!(
+                "{} {what}: {error:#}: make room in {}, then install again",
+                self.request.name,
+                self.request.state.display()
+            )
+        };
+        written.err().map(told)
     }
 
     /// What the program makes of the side file that is there. It is run from where it is now.
     fn with_old_side_file(&self, found: &Found, settings: &Settings, side_file: &str) -> Result<Init> {
-        let old = match found.settings() {
-            Some(old) if plan::asks_init(found, settings) => wishes::render(old)?,
+        let old = match (found, found.settings()) {
+            (Found::Ours(Ours { side_file: SideFile::Garbled(_), .. }), _) => return Ok(Init::Failure),
+            (Found::Ours(Ours { side_file: SideFile::Missing, .. }), _) => "{}".to_owned(),
+            (_, Some(old)) if plan::asks_init(found, settings) => wishes::render(old)?,
             _ => return Ok(Init::Same),
         };
         let name = &self.request.name;
@@ -219,10 +273,28 @@ impl Installer<'_> {
             // must not go before that is mended.
             stage::clean(plugins)?;
             let runs_here = !findings.other_machine;
-            changed = Changing { request, source, plugins, decision, runs_here }.change(mark)?;
+            changed = Changing { installer: self, plugins, decision, runs_here }.change(mark)?;
         }
         changed.warnings.splice(0..0, findings.warnings);
         Ok(changed)
+    }
+}
+
+impl Decision {
+    /// The executable that is there until the new one is.
+    fn program_before(&self, name: &DriverName, plugins: Option<&Directory>) -> Option<Known> {
+        let there = match &self.found {
+            Found::Ours(ours) => ours
+                .program
+                .as_ref()
+                .filter(|program| Some(&program.fingerprint.hash) == ours.settings.hash.as_ref()),
+            _ => None,
+        };
+        let home = plugins.and_then(|plugins| home(plugins, name).ok().flatten());
+        match (there, home) {
+            (Some(program), Some(home)) => Some(Known::of(&program.fingerprint, &home, name.executable())),
+            _ => self.receipt.as_ref()?.programs.first().cloned(),
+        }
     }
 }
 

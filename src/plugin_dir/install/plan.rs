@@ -7,7 +7,7 @@
 
 use super::wishes::side_file_mode;
 use crate::plugin_dir::fingerprint::{Fingerprint, compare_versions, short};
-use crate::plugin_dir::found::{Broken, Executable, Foreign, Found, Ours, PROGRAM_MODE};
+use crate::plugin_dir::found::{Broken, Executable, Foreign, Found, Ours, PROGRAM_MODE, SideFile};
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use crate::protocol::DriverName;
 use crate::settings::Settings;
@@ -123,7 +123,8 @@ impl Outcome {
 
 /// Whether the plan depends on [`Wanted::with_old_side_file`]: else nobody has to run the program for it.
 pub fn asks_init(found: &Found, settings: &Settings) -> bool {
-    matches!(found, Found::Ours(ours) if without_stamp(&ours.settings) != without_stamp(settings))
+    let is_other = |ours: &Ours| without_stamp(&ours.settings) != without_stamp(settings);
+    matches!(found, Found::Ours(ours) if ours.side_file.is_lost() || is_other(ours))
 }
 
 /// What was said, without what was installed.
@@ -159,13 +160,17 @@ impl Plan {
             return Err(newer(wanted, &ours.settings));
         }
         let change = Change::between(ours, wanted);
-        let older_must_see_it = order == Ordering::Less || wanted.with_old_side_file == Init::Failure;
+        // Without its side file a program has no policy.
+        let older_must_see_it =
+            order == Ordering::Less || wanted.with_old_side_file == Init::Failure || ours.side_file.is_lost();
         let steps = change.steps(wanted, older_must_see_it || ours.program.is_none());
         let installed_before = ours.settings.hash.as_ref() == Some(&wanted.program.hash);
         let outcome = match order {
             _ if steps.is_empty() => Outcome::Unchanged,
             Ordering::Less => Outcome::Downgraded,
-            _ if installed_before && (change.program || !change.side_file) => Outcome::Repaired,
+            _ if installed_before && (change.program || !change.side_file || ours.side_file.is_lost()) => {
+                Outcome::Repaired
+            }
             _ if installed_before => Outcome::Configured,
             _ => Outcome::Upgraded,
         };
@@ -185,8 +190,8 @@ impl Change {
         let program_equal = ours.program.as_ref().is_some_and(|program| {
             program.fingerprint.hash == wanted.program.hash && program.mode == PROGRAM_MODE
         });
-        let side_file_equal =
-            ours.settings == *wanted.settings && ours.side_file_mode == side_file_mode(wanted.settings);
+        let mode = side_file_mode(wanted.settings);
+        let side_file_equal = ours.settings == *wanted.settings && ours.side_file == SideFile::Whole { mode };
         Self { program: !program_equal, side_file: !side_file_equal }
     }
 
@@ -277,7 +282,8 @@ mod tests {
     fn ours(version: &str) -> Ours {
         let program = Program { fingerprint: program(version), mode: PROGRAM_MODE, owner: 0 };
         let settings = settings(version, "{}");
-        Ours { settings, side_file_mode: 0o644, program: Some(program), others: Vec::new() }
+        let side_file = SideFile::Whole { mode: 0o644 };
+        Ours { settings, side_file, program: Some(program), others: Vec::new() }
     }
 
     struct Case {
@@ -363,7 +369,10 @@ mod tests {
         assert_eq!(case(|found| found.program = None), repaired);
         assert_eq!(case(|found| found.program.as_mut().unwrap().mode = 0o644), repaired);
         assert_eq!(case(|found| found.program.as_mut().unwrap().fingerprint = program("7")), repaired);
-        assert_eq!(case(|found| found.side_file_mode = 0o666), (Outcome::Configured, vec![WriteSideFile]));
+        assert_eq!(
+            case(|found| found.side_file = SideFile::Whole { mode: 0o666 }),
+            (Outcome::Configured, vec![WriteSideFile])
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::plan::Step;
 use super::stage::{self, Labels, Stage};
-use super::{Request, home, keep};
+use super::{Request, Source, home, keep};
 use crate::failure::{Code, Failure};
 use crate::plugin_dir::found::{Executable, Foreign, Found};
 use crate::plugin_dir::opened::Opened;
@@ -41,6 +41,7 @@ pub fn roll_back(request: &Request) -> Result<RolledBack> {
         Some(_) => back.replace()?,
     }
     home(&plugins.directory, &request.name)?.map_or(Ok(()), |home| stage::clean(&home))?;
+    request.receipts()?.forget().context("forget what was installed")?;
     Ok(RolledBack { copy, steps })
 }
 
@@ -64,7 +65,7 @@ impl RollBack<'_> {
         let name = &self.request.name;
         let kept = Found::inside(self.kept, name.executable())?;
         let refuse = |text: &str| Err(Refusal::new(Reason::Foreign, format!("{name} {text}")).into());
-        match (Found::look(self.plugins, name)?, &kept) {
+        match (self.found()?, &kept) {
             (_, Found::Foreign(Foreign { executable: Executable::Missing | Executable::Other, .. })) => {
                 refuse("had no executable when it was replaced: install the driver anew")
             }
@@ -78,6 +79,13 @@ impl RollBack<'_> {
             }
             _ => refuse("is not flexvol's any more: move away what is there, then roll back"),
         }
+    }
+
+    fn found(&self) -> Result<Found> {
+        let found = Found::look(self.plugins, &self.request.name)?;
+        let Some(receipt) = self.request.receipts()?.read()? else { return Ok(found) };
+        let home = home(self.plugins, &self.request.name)?;
+        receipt.recognize(found, home.as_ref(), self.request.name.executable(), Source::own().ok().as_ref())
     }
 
     fn names(&self) -> Result<Vec<OsString>> {

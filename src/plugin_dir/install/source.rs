@@ -54,6 +54,14 @@ impl Source {
         &self.path
     }
 
+    /// Whether another file has the same bytes as far as it goes.
+    pub(in crate::plugin_dir) fn begins_with(&self, part: &Fingerprint) -> Result<bool> {
+        let what = || format!("read {}", self.path.display());
+        let mut file = &self.file;
+        file.rewind().with_context(what)?;
+        Ok(Fingerprint::of(file.take(part.size)).with_context(what)?.hash == part.hash)
+    }
+
     /// Copies it. Fails if somebody changed the file since it was opened.
     pub(super) fn copy_to(&self, target: impl Write) -> Result<()> {
         let mut file = &self.file;
