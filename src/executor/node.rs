@@ -121,6 +121,7 @@ impl<'a> Node<'a> {
             }
             // What a killed bind of a file left: an empty file where the directory was.
             Look::Plain(FileType::RegularFile) if self.is_ours(target) => place.remove_file_if_empty()?,
+            Look::Mount(_) if store::is_dead_at(&place, target)? => unmount::take_off(&place)?,
             look => {
                 return Err(denied(format!(
                     "{target} is no directory to mount on but {look}: remove what is there"
@@ -226,6 +227,9 @@ impl<'a> Node<'a> {
             return Ok(Standing::Taken(format!("{target} is being mounted by somebody else: try again")));
         };
         if !self.shows(target, &entry, mounted, view)? {
+            if matches!(view.source, Source::Store(_)) && store::is_dead_at(&open_place(target)?, target)? {
+                return Ok(Standing::Open);
+            }
             return Ok(Standing::Taken(format!(
                 "{}, but {} is asked for: unmount it first",
                 shown(target, &entry),

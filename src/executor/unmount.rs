@@ -24,6 +24,7 @@ use crate::sys::deadline::Deadline;
 use crate::sys::lock::Lock;
 use crate::sys::mount_table::Entry;
 use crate::sys::place::{Look, Place, Pulse};
+use crate::sys::vital_signs::{self, Vitals};
 use crate::sys::{mount, mount_table, process, users};
 use anyhow::{Context, Result};
 use rustix::fs::FileType;
@@ -69,9 +70,15 @@ pub(super) fn take_off_dead(target: &TargetPath) -> Result<()> {
     let Some(place) = Place::open(target)? else { return Ok(()) };
     match place.look()? {
         Look::Dead(_) => take_off(&place),
-        Look::Mount(_) if place.pulse(PATIENCE) == Pulse::Dead => take_off(&place),
+        Look::Mount(_) if place.pulse(PATIENCE) == Pulse::Dead || has_dead_device(&place) => take_off(&place),
         _ => Ok(()),
     }
+}
+
+/// A file system answers from memory when its device has gone.
+pub(super) fn has_dead_device(place: &Place) -> bool {
+    let asked = vital_signs::with_devices(&[place.path().to_owned()], PATIENCE);
+    matches!(asked.as_deref(), Ok([Vitals::Dead(_)]))
 }
 
 /// The mount on top at the target.

@@ -365,6 +365,7 @@ fn a_killed_daemon_holds_up_no_other_volume() {
 }
 
 mod by_mount_alone;
+mod killed;
 
 /// What a killed mkfs leaves of itself where nobody can say that the device is ours.
 mod unfinished {

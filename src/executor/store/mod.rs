@@ -28,6 +28,7 @@ mod unstage;
 use super::disk::{Device, Disk};
 use super::image::device_number;
 use super::node::{Node, Undo};
+use super::unmount;
 use crate::failure::{Code, Failure};
 use crate::plan::{Attachment, Store, StoreStep};
 use crate::policy::Policy;
@@ -262,6 +263,12 @@ pub(super) fn is_left(node: &Node<'_>, target: &TargetPath) -> Result<bool> {
     let lost = lost || proof::is_left(target);
     let attaches = node.settings.attaches() == Some(true);
     Ok(lost || !Holding::of(target)?.is_empty() || (!attaches && unstage::is_left(target)?))
+}
+
+/// Whether what is mounted at a target is of a device that we brought for it and that has died since: nobody can use it, and
+/// kubelet, which asks for it again, would never unmount it.
+pub(super) fn is_dead_at(place: &Place, target: &TargetPath) -> Result<bool> {
+    Ok(!Holding::of(target)?.is_empty() && unmount::has_dead_device(place))
 }
 
 /// The step that takes a target's device away, and its undo.

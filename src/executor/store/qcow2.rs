@@ -161,8 +161,10 @@ impl Backend for DiskImage {
     fn find(&self, at: &Site<'_>) -> Result<Option<Found>> {
         let Some(pid) = Home::of(at).daemon() else { return Ok(None) };
         let content = match open_content(pid, true) {
-            // Its daemon was killed.
-            Err(error) if error.downcast_ref() == Some(&Errno::NOTCONN) => return Ok(None),
+            // Its daemon was killed, or just is.
+            Err(error) if matches!(error.downcast_ref(), Some(&(Errno::NOTCONN | Errno::CONNABORTED))) => {
+                return Ok(None);
+            }
             content => content?,
         };
         Ok(shown(at.id, content.as_fd())?.map(Found::of_loop))

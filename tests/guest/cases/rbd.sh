@@ -22,12 +22,12 @@ says "guest: rbd: nothing of the key anywhere" '' betrayed
 canary "guest: rbd" rbd "$(image plain)" "$(image none)" key "$ceph_key"
 says "guest: rbd: with the capabilities of SECURITY.md" '' least shared rbd "$(image plain),$ceph_secret"
 
-# What was never written is not read, where somebody can be asked: that would take this guest an hour.
+# What was never written is not read, where somebody can be asked: that would take this guest many minutes.
 ln -s ../lib/aside/rbd /usr/bin/rbd
 large="$(image large),\"mkfsOptions\":\"-O ^has_journal\",$ceph_secret"
-says "guest: rbd: 200 GiB of nothing" "$ok" set_up one rbd "$large"
-says "guest: rbd: 200 GiB, unmount" "$ok" tear_down one rbd
-says "guest: rbd: 200 GiB: nothing of the key anywhere" '' betrayed
+says "guest: rbd: 20 GiB of nothing" "$ok" set_up one rbd "$large"
+says "guest: rbd: 20 GiB, unmount" "$ok" tear_down one rbd
+says "guest: rbd: 20 GiB: nothing of the key anywhere" '' betrayed
 rm /usr/bin/rbd
 
 by_file=$(image claimed)',"keyring":"/etc/ceph/user.keyring"'
