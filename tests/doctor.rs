@@ -414,3 +414,42 @@ fn a_check_that_cannot_look_says_so_and_the_others_go_on() {
     assert!(said.out.contains("unable   kubelet-log") && said.out.contains("driver-fails"), "{}", said.out);
     assert!(Path::new(BINARY).exists());
 }
+
+/// What was installed and is damaged is named, with what puts it back; and one that was removed, unless it was uninstalled.
+#[test]
+fn a_damaged_driver_is_named_with_what_puts_it_back() {
+    let Some(node) = Sick::new("a_damaged_driver_is_named_with_what_puts_it_back") else { return };
+    let state = Path::new("/var/lib/flexvol");
+    fs::create_dir_all(state).unwrap();
+    mount(Some("t"), state, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+    let run = |verb: &str| {
+        let said = node.site.flexvol(&[verb, "v/tmpfs", "--plugin-dir", "plugins"]);
+        assert_eq!(said.status, 0, "{said:?}");
+    };
+    let home = node.site.path("plugins/v~tmpfs");
+    let named = |id: &str, evidence: &str| {
+        let findings = node.findings(&["--no-init"]);
+        let found = findings.iter().find(|finding| finding["id"] == id);
+        let found = found.unwrap_or_else(|| panic!("no {id}: {findings:#?}"));
+        assert!(found["evidence"].as_str().unwrap().contains(evidence), "{found}");
+        assert!(
+            found["mend"].as_str().unwrap().contains("flexvol install 'v~tmpfs' puts it back"),
+            "{found}"
+        );
+    };
+    run("install");
+    assert!(!node.has("driver-altered") && !node.has("driver-gone"));
+    fs::remove_file(home.join(".flexvol.json")).unwrap();
+    named("driver-altered", "v~tmpfs: its side file is gone");
+    fs::File::options().write(true).open(home.join("tmpfs")).unwrap().set_len(99).unwrap();
+    named("driver-altered", "its side file is gone, and its executable is not the one that was installed");
+    fs::remove_file(home.join("tmpfs")).unwrap();
+    named("driver-altered", "v~tmpfs: its files are gone");
+    fs::remove_dir(&home).unwrap();
+    named("driver-gone", "v~tmpfs was installed in");
+    run("install");
+    fs::write(home.join(".flexvol.json"), "{").unwrap();
+    named("driver-altered", "its side file is no JSON");
+    run("uninstall");
+    assert!(!node.has("driver-altered") && !node.has("driver-gone"));
+}

@@ -5,7 +5,7 @@ use super::probing::{self, plain, printable};
 use super::screen::{Screen, Tone};
 use super::{capabilities, say};
 use crate::kubelet::prober::{self, Finding};
-use crate::plugin_dir::list::{Item, Owner, list};
+use crate::plugin_dir::list::{Item, Owner, list_noted};
 use crate::plugin_dir::opened::Place;
 use crate::sys::signal;
 use anyhow::Result;
@@ -42,7 +42,7 @@ impl List {
         let mut whole = Vec::new();
         let mut healthy = true;
         for place in self.placing.places(screen)? {
-            let items = list(&place, terms.as_ref());
+            let items = list_noted(&place, &self.placing.state, terms.as_ref());
             healthy &= matches!(&items, Ok(items) if items.iter().all(|item| item.problems().is_empty()));
             match items {
                 Ok(items) if screen.wants_json() => whole.push(as_json(&place, &items)),

@@ -57,7 +57,11 @@ impl Watches {
 
     /// Whether that is a new watch. What is not there cannot be watched, and is found missing by who looks at it.
     fn watch(&mut self, path: &Path, subject: Subject) -> bool {
-        let Ok(watch) = self.inotify.watch(path, Interest::ENTRIES.and(Interest::ITSELF)) else {
+        let entries = Interest::ENTRIES.and(Interest::ITSELF);
+        // What somebody was writing is left alone until they have closed it.
+        let interest =
+            if matches!(subject, Subject::Driver(_)) { entries.and(Interest::WRITTEN) } else { entries };
+        let Ok(watch) = self.inotify.watch(path, interest) else {
             return false;
         };
         let is_new = !self.held.contains(&(watch, subject.clone()));
@@ -144,6 +148,10 @@ mod tests {
         assert_eq!(changes(&mut watches), [Change::Driver(1)]);
         assert_eq!(watches.renew(&homes, &log), [1]);
         fs::File::create(p.join("v~two/two")).unwrap();
+        assert_eq!(changes(&mut watches), [Change::Driver(1)]);
+        let writer = fs::File::create(p.join("v~two/.flexvol.json")).unwrap();
+        assert_eq!((changes(&mut watches), changes(&mut watches)), (vec![Change::Driver(1)], vec![]));
+        drop(writer);
         assert_eq!(changes(&mut watches), [Change::Driver(1)]);
         fs::File::create(log.join("x")).unwrap();
         assert_eq!(changes(&mut watches), [Change::Log(Some("x".into()))]);

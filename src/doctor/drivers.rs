@@ -2,19 +2,37 @@
 
 use super::{Finding, Request};
 use crate::kubelet::prober::{self, Failed, Stage};
+use crate::plugin_dir::install::STATE;
 use crate::plugin_dir::list::{Item, Owner, list};
 use crate::plugin_dir::opened::Place;
+use crate::plugin_dir::receipt::Receipts;
 use anyhow::Result;
 
 pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
     let terms = (!request.no_init).then(prober::terms);
     let mut findings = Vec::new();
     for directory in request.plugin_dirs()?.into_iter().filter(|path| path.exists()) {
-        for item in list(&Place::new(directory), terms.as_ref())? {
-            findings.extend(of_item(&item));
-        }
+        let place = Place::new(directory);
+        let items = list(&place, terms.as_ref())?;
+        // Who may not read receipts sees what there is.
+        let noted = Receipts::all(&place, STATE.as_ref()).unwrap_or_default();
+        let is_there = |name: &String| items.iter().any(|item| *item.directory == **name);
+        findings.extend(noted.iter().filter(|name| !is_there(name)).map(|name| gone(name, &place)));
+        findings.extend(items.iter().flat_map(of_item));
     }
     Ok(findings)
+}
+
+/// Of what an admin took away there is no receipt.
+fn gone(name: &str, place: &Place) -> Finding {
+    let evidence = format!("{name} was installed in {}, and somebody removed it", place.directory.display());
+    Finding::warning("driver-gone", &evidence, &put_back(name))
+}
+
+fn put_back(name: &str) -> String {
+    format!(
+        "flexvol install '{name}' puts it back with the settings it had, as deploy does; flexvol uninstall takes it away for good"
+    )
 }
 
 fn of_item(item: &Item) -> Vec<Finding> {
@@ -37,7 +55,7 @@ fn of_item(item: &Item) -> Vec<Finding> {
     }
     match &item.owner {
         Owner::Altered(what) => {
-            findings.push(Finding::warning("driver-altered", &format!("{name}: {what}"), "install it again"));
+            findings.push(Finding::warning("driver-altered", &format!("{name}: {what}"), &put_back(&name)));
         }
         Owner::Unknown(why) => {
             findings.push(Finding::warning("driver-unseen", &format!("{name}: {why}"), "run this as root"));

@@ -112,12 +112,16 @@ pub const PROGRAM_MODE: u32 = 0o755;
 const PROGRAM_LIMIT: u64 = 1 << 30;
 
 impl Ours {
-    /// Whether the executable is what was installed, with the permissions it was installed with.
+    /// Whether the side file is there, and the executable is what was installed, with the permissions it was installed with.
     pub fn is_intact(&self) -> bool {
-        !self.side_file.is_lost()
-            && self.program.as_ref().is_some_and(|program| {
-                Some(&program.fingerprint.hash) == self.settings.hash.as_ref() && program.mode == PROGRAM_MODE
-            })
+        let is_executable = self.program.as_ref().is_some_and(|program| program.mode == PROGRAM_MODE);
+        is_executable && self.has_whole_program() && matches!(self.side_file, SideFile::Whole { .. })
+    }
+
+    /// Whether the executable is, byte for byte, what was installed.
+    pub fn has_whole_program(&self) -> bool {
+        let hash = self.program.as_ref().map(|program| &program.fingerprint.hash);
+        hash.is_some() && hash == self.settings.hash.as_ref()
     }
 }
 

@@ -4,9 +4,11 @@
 //! seen as it was or as it will be.
 
 use super::fingerprint::own_version;
-use super::found::{Broken, Found, Program};
+use super::found::{Broken, Found, Ours, PROGRAM_MODE, Program, SideFile};
 use super::in_use::{self, Volume};
+use super::install::STATE;
 use super::opened::{Opened, Place};
+use super::receipt::Receipts;
 use crate::drivers;
 use crate::failure::{Code, Failure};
 use crate::kubelet::Terms;
@@ -18,6 +20,7 @@ use crate::sys::directory::{self, Directory, Kind};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::Path;
 
 /// One name in a plugin directory.
 #[derive(Clone, Debug)]
@@ -56,6 +59,11 @@ pub enum Owner {
 /// Everything in a plugin directory, in the order of names. With `terms`, the `init` of each driver is run as
 /// kubelet runs it.
 pub fn list(place: &Place, terms: Option<&Terms>) -> Result<Vec<Item>> {
+    list_noted(place, STATE.as_ref(), terms)
+}
+
+/// [`list`], with another directory of state, as the node calls it.
+pub fn list_noted(place: &Place, state: &Path, terms: Option<&Terms>) -> Result<Vec<Item>> {
     let Some(opened) = Opened::open(place)? else {
         let text = format!(
             "plugin directory {} does not exist: flexvol install makes it, --plugin-dir names another",
@@ -67,28 +75,28 @@ pub fn list(place: &Place, terms: Option<&Terms>) -> Result<Vec<Item>> {
     // What is mounted is worth knowing, but not having it is no reason to show nothing.
     let mut volumes = in_use::by_driver().unwrap_or_default();
     let names = plugins.names()?.into_iter();
-    Ok(names.map(|name| item(&plugins, name, terms, &mut volumes)).collect())
+    let look = Look { place, state, plugins: &plugins, terms };
+    Ok(names.map(|name| item(&look, name, &mut volumes)).collect())
 }
 
-fn item(
-    plugins: &Directory,
-    name: OsString,
-    terms: Option<&Terms>,
-    volumes: &mut BTreeMap<String, Vec<Volume>>,
-) -> Item {
+/// Where and how one looks.
+struct Look<'a> {
+    place: &'a Place,
+    state: &'a Path,
+    plugins: &'a Directory,
+    terms: Option<&'a Terms>,
+}
+
+fn item(look: &Look<'_>, name: OsString, volumes: &mut BTreeMap<String, Vec<Volume>>) -> Item {
     let volumes = volumes.remove(&*name.to_string_lossy()).unwrap_or_default();
-    looked_at(plugins, name.clone(), terms, volumes.clone()).unwrap_or_else(|error| {
+    looked_at(look, name.clone(), volumes.clone()).unwrap_or_else(|error| {
         let owner = Owner::Unknown(Failure::from(error).message());
         Item { directory: name, owner, program: None, driver: None, finding: None, volumes }
     })
 }
 
-fn looked_at(
-    plugins: &Directory,
-    name: OsString,
-    terms: Option<&Terms>,
-    volumes: Vec<Volume>,
-) -> Result<Item> {
+fn looked_at(look: &Look<'_>, name: OsString, volumes: Vec<Volume>) -> Result<Item> {
+    let Look { place, state, plugins, terms } = look;
     let text = name.to_string_lossy().into_owned();
     // One that was removed just now is found to be absent.
     let kind = plugins.look(&name)?.map_or(Kind::Directory, |entry| entry.kind);
@@ -106,9 +114,12 @@ fn looked_at(
         }
         Ok(found) => found,
     };
+    // Who may not read receipts sees what there is without them.
+    let known = Receipts::of(place, state, &text).and_then(|all| all.known_again(found.clone(), plugins));
+    let (found, receipt) = known.unwrap_or((found, None));
     let finding = terms.and_then(|terms| prober::look(plugins.path(), &name, terms));
     Ok(Item {
-        owner: owner(&found),
+        owner: owner(&found, receipt.is_some()),
         driver: driver(&found, &text),
         program: found.program().cloned(),
         directory: name,
@@ -117,24 +128,41 @@ fn looked_at(
     })
 }
 
-fn owner(found: &Found) -> Owner {
+fn owner(found: &Found, is_noted: bool) -> Owner {
     match found {
         Found::Ours(ours) if ours.is_intact() => Owner::Flexvol,
-        Found::Ours(ours) => Owner::Altered(match &ours.program {
-            None => "its executable is gone".to_owned(),
-            Some(program) if Some(&program.fingerprint.hash) != ours.settings.hash.as_ref() => {
-                "its executable is not the one that was installed".to_owned()
-            }
-            Some(program) => format!("its executable has the mode {:04o}", program.mode),
-        }),
+        Found::Ours(ours) => Owner::Altered(altered(ours)),
         Found::Foreign(_) => match found.program() {
             Some(program) if program.fingerprint.version.is_some() => Owner::ByHand,
             _ => Owner::Foreign,
         },
         Found::Absent => Owner::Nobody("it was removed just now".to_owned()),
+        Found::Broken(Broken::Empty) if is_noted => Owner::Altered("its files are gone".to_owned()),
         Found::Broken(Broken::Empty) => Owner::Nobody("an empty directory".to_owned()),
         Found::Broken(_) => Owner::Nobody("no directory".to_owned()),
     }
+}
+
+/// What became of one that is not as it was installed.
+fn altered(ours: &Ours) -> String {
+    let side_file = match &ours.side_file {
+        SideFile::Missing => Some("its side file is gone"),
+        SideFile::Garbled(_) => Some("its side file is no JSON"),
+        SideFile::Unstamped => Some("its side file does not say what was installed"),
+        SideFile::Whole { .. } => None,
+    };
+    let program = match &ours.program {
+        None => Some("its executable is gone".to_owned()),
+        Some(_) if !ours.has_whole_program() => {
+            Some("its executable is not the one that was installed".to_owned())
+        }
+        Some(program) if program.mode != PROGRAM_MODE => {
+            Some(format!("its executable has the mode {:04o}", program.mode))
+        }
+        Some(_) => None,
+    };
+    let told = side_file.map(str::to_owned).into_iter().chain(program);
+    told.collect::<Vec<_>>().join(", and ")
 }
 
 /// Which of our drivers a flexvol in this directory is: the side file says, else the name.

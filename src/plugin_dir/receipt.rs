@@ -29,6 +29,7 @@ use super::fingerprint::{Fingerprint, Format, HEAD, hexadecimal, short};
 use super::found::{Executable, Foreign, Found, Ours, Program, SideFile};
 use super::install::Source;
 use super::opened::Place;
+use crate::protocol::DriverName;
 use crate::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
 use crate::sys::directory::{self, Birth, Directory, Kind};
 use crate::sys::files;
@@ -99,6 +100,7 @@ impl Known {
 pub struct Receipts {
     state: PathBuf,
     name: String,
+    directory: String,
 }
 
 impl Receipts {
@@ -107,7 +109,8 @@ impl Receipts {
         let called = if place.root.is_some() { place.directory.clone() } else { place.path()? };
         let called: PathBuf = called.components().collect();
         let key = Fingerprint::of(called.as_os_str().as_encoded_bytes())?.hash;
-        Ok(Self { state: place.below(state)?, name: format!("{directory}@{}", short(&key)) })
+        let (state, name) = (place.below(state)?, format!("{directory}@{}", short(&key)));
+        Ok(Self { state, name, directory: directory.to_owned() })
     }
 
     /// Reads it. What somebody else could have written is not believed.
@@ -133,6 +136,22 @@ impl Receipts {
         }
         let Some(all) = state.child(INSTALLED)? else { return Ok(None) };
         if is_private(&all, &self.name, Kind::File)? { all.read(&self.name, LIMIT) } else { Ok(None) }
+    }
+
+    /// What was found of the driver, as the receipt knows it; and the receipt.
+    pub fn known_again(&self, found: Found, plugins: &Directory) -> Result<(Found, Option<Receipt>)> {
+        let Some(receipt) = self.read()? else { return Ok((found, None)) };
+        let source = matches!(found, Found::Foreign(_)).then(|| Source::own().ok()).flatten();
+        let found = receipt.recognize(found, plugins, &self.directory, source.as_ref())?;
+        Ok((found, Some(receipt)))
+    }
+
+    /// The directories of drivers that were installed in a plugin directory, also of those that are not there any more.
+    pub fn all(place: &Place, state: &Path) -> Result<Vec<String>> {
+        let this = Self::of(place, state, "")?;
+        let Some(all) = Directory::open(&this.state.join(INSTALLED))? else { return Ok(Vec::new()) };
+        let names = all.names()?.into_iter().filter_map(|name| name.into_string().ok());
+        Ok(names.filter_map(|name| Some(name.strip_suffix(&this.name)?.to_owned())).collect())
     }
 
     /// Writes it, whole or not at all.
@@ -170,11 +189,13 @@ impl Receipt {
     pub fn recognize(
         &self,
         found: Found,
-        home: Option<&Directory>,
-        executable: &str,
+        plugins: &Directory,
+        directory: &str,
         source: Option<&Source>,
     ) -> Result<Found> {
-        let (Found::Foreign(foreign), Some(home)) = (&found, home) else { return Ok(found) };
+        let Found::Foreign(foreign) = &found else { return Ok(found) };
+        let Some(home) = &plugins.child(directory)? else { return Ok(found) };
+        let executable = DriverName::executable_in(directory.as_ref()).to_str().unwrap_or_default();
         let program = match &foreign.executable {
             Executable::Missing => None,
             Executable::File(program) if self.claims(program, home, executable, source)? => Some(program),

@@ -90,12 +90,7 @@ fn is_ours(request: &Request) -> Result<bool> {
 
 /// What is there, and the receipt of it.
 fn look(request: &Request, plugins: &Directory) -> Result<(Found, Option<Receipt>)> {
-    let found = Found::look(plugins, &request.name)?;
-    let Some(receipt) = receipts(request)?.read()? else { return Ok((found, None)) };
-    let (home, executable) = (install::home(plugins, &request.name)?, request.name.executable());
-    let source = matches!(found, Found::Foreign(_)).then(|| Source::own().ok()).flatten();
-    let found = receipt.recognize(found, home.as_ref(), executable, source.as_ref())?;
-    Ok((found, Some(receipt)))
+    receipts(request)?.known_again(Found::look(plugins, &request.name)?, plugins)
 }
 
 /// A driver that flexvol has put there.

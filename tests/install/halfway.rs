@@ -153,3 +153,27 @@ fn what_an_uninstall_cannot_look_at_is_named() {
     told(&node, "flock", "LOCK_EX", &plugins);
     told(&node, "unlinkat", "\"d\"", &home.join("d"));
 }
+
+/// Whichever of the two programs is there when its side file is lost, too: the receipt has both.
+#[test]
+fn what_is_lost_in_a_half_upgraded_driver_comes_back() {
+    let Some(node) = node("halfway::what_is_lost_in_a_half_upgraded_driver_comes_back") else { return };
+    for when in [1, 2] {
+        let [old, new] =
+            [("old", ""), ("new", "\"attach\":false")].map(|(name, text)| node.file(name, &script(text)));
+        node.install(&["v/d", "--binary", old.to_str().unwrap(), "--set", "c=d"]);
+        let words = ["v/d", "--binary", new.to_str().unwrap(), "--set", "a=b"];
+        let strike = format!("renameat:signal=KILL:when={when}");
+        assert!(!struck(&node, "install", &words, &strike).output().unwrap().status.success());
+        let home = node.plugins().join("v~d");
+        let there = if when == 1 { &old } else { &new };
+        assert_eq!(fs::read(home.join("d")).unwrap(), fs::read(there).unwrap());
+        fs::remove_file(home.join(".flexvol.json")).unwrap();
+        let done = node.install(&["v/d", "--binary", new.to_str().unwrap()]);
+        assert!(["upgraded", "repaired"].contains(&done.action()), "{done:?}");
+        let said = fs::read_to_string(home.join(".flexvol.json")).unwrap();
+        assert!(said.contains("\"c\"") && said.contains("\"a\""), "{said}");
+        assert_eq!(node.litter(), [""; 0]);
+        assert_eq!(node.uninstall(&["v/d"]).action(), "removed");
+    }
+}

@@ -23,7 +23,7 @@ impl Installer<'_> {
         let (name, ours) = (&self.request.name, &self.source.fingerprint().hash);
         let may_replace = match found {
             // What is left of a program is not run.
-            Found::Ours(ours) => ours.is_intact() || !ours.side_file.is_lost(),
+            Found::Ours(ours) => ours.has_whole_program() || !ours.side_file.is_lost(),
             _ => self.request.allowed.take_over,
         };
         let other = found.program().filter(|program| may_replace && program.fingerprint.hash != *ours);

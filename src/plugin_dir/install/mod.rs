@@ -189,9 +189,11 @@ impl Installer<'_> {
         let Request { name, wishes, allowed, .. } = self.request;
         let found = self.plugins.map_or(Ok(Found::Absent), |plugins| Found::look(plugins, name))?;
         let receipt = self.request.receipts()?.read()?;
-        let found = match &receipt {
-            Some(receipt) => receipt.recognize(found, home, name.executable(), Some(self.source))?,
-            None => found,
+        let found = match (&receipt, self.plugins) {
+            (Some(receipt), Some(plugins)) => {
+                receipt.recognize(found, plugins, &name.directory(), Some(self.source))?
+            }
+            _ => found,
         };
         let before = found.settings().or_else(|| self.before(&found, receipt.as_ref()?));
         let mut settings = wishes
@@ -226,7 +228,8 @@ impl Installer<'_> {
         let known = Known::of(self.source.fingerprint(), home, program);
         let mut programs = vec![known];
         if !decision.plan.steps.is_empty() {
-            programs.extend(decision.program_before(&self.request.name, self.plugins));
+            let before = decision.program_before(&self.request.name, self.plugins);
+            programs.extend(before.filter(|before| *before != programs[0]));
         }
         let receipt = Receipt { settings: decision.settings.clone(), programs };
         if decision.receipt.as_ref() == Some(&receipt) {
@@ -284,10 +287,7 @@ impl Decision {
     /// The executable that is there until the new one is.
     fn program_before(&self, name: &DriverName, plugins: Option<&Directory>) -> Option<Known> {
         let there = match &self.found {
-            Found::Ours(ours) => ours
-                .program
-                .as_ref()
-                .filter(|program| Some(&program.fingerprint.hash) == ours.settings.hash.as_ref()),
+            Found::Ours(ours) if ours.has_whole_program() => ours.program.as_ref(),
             _ => None,
         };
         let home = plugins.and_then(|plugins| home(plugins, name).ok().flatten());

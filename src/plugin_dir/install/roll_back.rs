@@ -2,7 +2,7 @@
 
 use super::plan::Step;
 use super::stage::{self, Labels, Stage};
-use super::{Request, Source, home, keep};
+use super::{Request, home, keep};
 use crate::failure::{Code, Failure};
 use crate::plugin_dir::found::{Executable, Foreign, Found};
 use crate::plugin_dir::opened::Opened;
@@ -83,9 +83,7 @@ impl RollBack<'_> {
 
     fn found(&self) -> Result<Found> {
         let found = Found::look(self.plugins, &self.request.name)?;
-        let Some(receipt) = self.request.receipts()?.read()? else { return Ok(found) };
-        let home = home(self.plugins, &self.request.name)?;
-        receipt.recognize(found, home.as_ref(), self.request.name.executable(), Source::own().ok().as_ref())
+        Ok(self.request.receipts()?.known_again(found, self.plugins)?.0)
     }
 
     fn names(&self) -> Result<Vec<OsString>> {
