@@ -117,7 +117,9 @@ fn what_was_damaged_before_the_start_comes_back_with_its_policy() {
         node.deploy(&["example/tmpfs"]),
         node.deploy(&["example/tmpfs", "--ready-file", ready.to_str().unwrap()]),
     ];
-    both.iter().for_each(|deployment| deployment.says("ready"));
+    for deployment in &both {
+        deployment.says("ready");
+    }
     assert!(node.answers() && fs::read_to_string(&side_file).unwrap().contains("7Mi"));
     assert!(!both.iter().any(|deployment| deployment.events().contains(&"failed".to_owned())));
 }

@@ -21,6 +21,10 @@
 //! | any, while somebody has it open for writing | any | no: look again when they have closed it |
 //! | all else: a symlink, a directory, another program | any | no: foreign |
 //!
+//! Ours is put back by `install` and `deploy`, removed by `uninstall`, and *altered* to `doctor` and `list` if anything of
+//! it is not as installed. Foreign is refused by the first two unless told `--take-over`, and by `uninstall`. ARCHITECTURE.md
+//! has the whole table, tests/install/heal.rs plays it.
+//!
 //! *Any* side file is one that is gone, is no JSON, or bears no hash; the settings of the last are the admin's, and are
 //! kept. One that is JSON, but wrong, is an admin's mistake: told, and not touched. Neither is one that is a symlink or
 //! no file, or that somebody has open for writing.
@@ -31,7 +35,7 @@ use super::install::Source;
 use super::opened::Place;
 use crate::protocol::DriverName;
 use crate::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
-use crate::sys::directory::{self, Birth, Directory, Kind};
+use crate::sys::directory::{self, Birth, Directory, Entry, Kind};
 use crate::sys::files;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -125,11 +129,9 @@ impl Receipts {
         let Some(state) = Directory::open(&self.state)? else { return Ok(None) };
         let own = nix::unistd::geteuid().as_raw();
         let is_private = |at: &Directory, name: &str, kind: Kind| {
-            let entry = at.look(name)?;
-            Ok::<_, anyhow::Error>(
-                entry
-                    .is_some_and(|entry| entry.kind == kind && entry.owner == own && entry.mode & 0o077 == 0),
-            )
+            let is_closed = |entry: &Entry| entry.mode & 0o777 == entry.mode & 0o700;
+            let own = |entry: Entry| entry.kind == kind && entry.owner == own && is_closed(&entry);
+            anyhow::Ok(at.look(name)?.is_some_and(own))
         };
         if !is_private(&state, INSTALLED, Kind::Directory)? {
             return Ok(None);

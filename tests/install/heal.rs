@@ -228,22 +228,20 @@ fn what_was_installed_is_put_back_and_nothing_else_is_touched() {
     every_state(&node, |installed, program, side, receipt| {
         let before = installed.content();
         let answer = installed.install(&[]);
-        match expected(program, side, receipt) {
-            Ok(option) => {
-                assert_eq!(answer.status, 0, "{answer:?}");
-                installed.is_whole(option);
-            }
-            Err(()) => {
-                let message = answer.error(4);
-                assert!(message.starts_with("v/d"), "{message}");
-                assert_eq!(installed.content(), before);
-            }
+        if let Ok(option) = expected(program, side, receipt) {
+            assert_eq!(answer.status, 0, "{answer:?}");
+            installed.is_whole(option);
+        } else {
+            let message = answer.error(4);
+            assert!(message.starts_with("v/d"), "{message}");
+            assert_eq!(installed.content(), before);
         }
     });
 }
 
 #[test]
 fn what_was_installed_can_be_uninstalled_whatever_became_of_it() {
+    use Program::{Emptied, Garbled, Gone, Truncated, Whole};
     let Some(node) = Node::new("heal::what_was_installed_can_be_uninstalled_whatever_became_of_it") else {
         return;
     };
@@ -251,7 +249,6 @@ fn what_was_installed_can_be_uninstalled_whatever_became_of_it() {
         let before = installed.content();
         let answer = node.uninstall(&["v/d"]);
         let is_stamped = matches!(side, Side::Whole | Side::Edited);
-        use Program::{Emptied, Garbled, Gone, Truncated, Whole};
         // Of a prefix only who has the whole knows that it is one, as `install` does.
         let is_left = matches!(program, Whole | Gone | Emptied | Truncated | Garbled);
         let is_plain = is_stamped && matches!(program, Whole | Gone);
@@ -304,11 +301,13 @@ fn an_emptied_or_removed_directory_comes_back_with_its_settings() {
     assert!(!fs::read_to_string(installed.side_file()).unwrap().contains("\"a\""));
 }
 
+type Spoil<'a> = &'a dyn Fn(&Path);
+
 #[test]
 fn what_somebody_could_have_written_is_no_receipt() {
     let Some(node) = Node::new("heal::what_somebody_could_have_written_is_no_receipt") else { return };
     let installed = Installed::new(&node);
-    let spoilt: [(&str, &dyn Fn(&Path)); 7] = [
+    let spoilt: [(&str, Spoil<'_>); 7] = [
         ("readable", &|path| fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap()),
         ("owned", &|path| std::os::unix::fs::chown(path, Some(1234), None).unwrap()),
         ("garbled", &|path| fs::write(path, "{\"settings\":{").unwrap()),

@@ -125,3 +125,39 @@ fn a_take_over_and_its_way_back() {
         faults(&volume);
     });
 }
+
+/// Killed at any instruction, and with any call that fails, the same command again puts it back as it was.
+#[test]
+fn what_is_put_back() {
+    with_node("trust_scenarios::what_is_put_back", |node| {
+        let Drivers { new, .. } = Drivers::of(node);
+        let (program, side_file) = (node.plugins().join("v~d/d"), node.plugins().join("v~d/.flexvol.json"));
+        let damaged = &new.0[..new.0.len() / 2];
+        let fresh = || {
+            emptied(node);
+            node.install(&["v/d", "--binary", word(&new.1), "--set", "a=b"]);
+            fs::remove_file(&side_file).unwrap();
+            fs::write(&program, damaged).unwrap();
+        };
+        let seen = || {
+            let content = fs::read_to_string(&program).unwrap();
+            assert!([damaged, &new.0].contains(&content.as_str()), "{content}");
+        };
+        let intact = || {
+            assert_eq!((view(node).as_ref(), node.litter()), (Some(&new.0), vec![]));
+            assert!(fs::read_to_string(&side_file).unwrap().contains("\"a\": \"b\""));
+        };
+        let up = vec![rung(node, "put back", &["--binary", word(&new.1)])];
+        let volume = Volume {
+            fresh: &fresh,
+            intact: &intact,
+            always: &seen,
+            speaks: Speaks::Admin,
+            sample: 2,
+            places: vec![node.plugins()],
+            ..Volume::new("install/put-back", up, Vec::new())
+        };
+        crash(&volume);
+        faults(&volume);
+    });
+}
