@@ -298,14 +298,16 @@ fn unknown(name: &str) -> Failure {
 pub struct Device(u32);
 
 impl Device {
+    /// All that the kernel has, connected or not.
+    pub fn all() -> Result<Vec<Self>> {
+        let names = std::fs::read_dir(DEVICES).with_context(|| format!("list {DEVICES}"))?;
+        let number = |name: &str| name.strip_prefix("nbd")?.parse().ok().map(Self);
+        Ok(names.flatten().filter_map(|name| number(name.file_name().to_str()?)).collect())
+    }
+
     /// Those with that name of a backend.
     pub fn of(backend: &str) -> Result<Vec<Self>> {
-        let names = std::fs::read_dir(DEVICES).with_context(|| format!("list {DEVICES}"))?;
-        let numbers = names.flatten().filter_map(|name| {
-            let number = name.file_name().to_str()?.strip_prefix("nbd")?.parse().ok()?;
-            Some(Self(number)).filter(|device| device.is_called(backend))
-        });
-        Ok(numbers.collect())
+        Ok(Self::all()?.into_iter().filter(|device| device.is_called(backend)).collect())
     }
 
     /// The one whose node this is.

@@ -269,6 +269,25 @@ fn at_end(
     Ok(None)
 }
 
+/// Where those that can be written have what nobody else's has: begin and length.
+const IDENTIFIERS: [(&[Signature], u64, usize); 5] = [
+    (&[Signature::Ext2, Signature::Ext3, Signature::Ext4], 1024 + 0x68, 16),
+    (&[Signature::Xfs], 32, 16),
+    (&[Signature::Btrfs], 0x1_0000 + 32, 16),
+    (&[Signature::F2fs], 1024 + 0x6c, 16),
+    (&[Signature::Luks], 168, 40),
+];
+
+/// What is on a disk and which one it is (its UUID): the same for two devices that show the same file system, and for a copy.
+pub fn identifier(fd: BorrowedFd<'_>) -> Result<Option<(Signature, Vec<u8>)>> {
+    let Some(found) = identify(fd, &Window::default())? else { return Ok(None) };
+    let place = IDENTIFIERS.iter().find(|(kinds, ..)| kinds.contains(&found));
+    let Some((_, at, length)) = place else { return Ok(None) };
+    let mut bytes = vec![0; *length];
+    let filled = bytes::read_at(fd, *at, &mut bytes).context("read its identifier")?;
+    Ok((filled == bytes.len() && bytes.iter().any(|byte| *byte != 0)).then_some((found, bytes)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -276,6 +295,7 @@ mod tests {
     use crate::sys::helper::Helper;
     use std::fs::File;
     use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt as _;
     use std::path::Path;
     use std::time::Duration;
 
@@ -377,5 +397,24 @@ mod tests {
         let found = |offset, size| identify(file.as_fd(), &Window { offset, size }).unwrap();
         assert_eq!((found(1 << 20, None), found(0, None)), (Some(S::Xfs), None));
         assert_eq!(found(1 << 20, Some(3)), None);
+    }
+
+    #[test]
+    fn a_copy_has_the_same_identifier() {
+        let disk = |magic: &[(u64, &[u8])]| {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(1 << 20).unwrap();
+            for (at, bytes) in magic {
+                file.write_all_at(bytes, *at).unwrap();
+            }
+            identifier(file.as_fd()).unwrap()
+        };
+        let xfs: (u64, &[u8]) = (0, b"XFSB");
+        let one = disk(&[xfs, (32, &[1; 16])]);
+        assert_eq!(one, Some((Signature::Xfs, vec![1; 16])));
+        assert_eq!(one, disk(&[xfs, (32, &[1; 16]), (8192, &[7; 100])]));
+        assert_ne!(one, disk(&[xfs, (32, &[2; 16])]));
+        assert_eq!(disk(&[xfs]), None, "none is like none");
+        assert_eq!((disk(&[]), disk(&[(0, b"hsqs")])), (None, None));
     }
 }

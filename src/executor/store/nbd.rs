@@ -13,7 +13,7 @@
 
 use super::holding::Holding;
 use super::qemu::{self, Home, Shown};
-use super::{Backend, Found, Site, TICK, With};
+use super::{Backend, Found, Site, TICK, With, is_claimed};
 use crate::executor::network::allowed;
 use crate::failure::{Code, Failure};
 use crate::plan::{DiskImage, ImageFormat, Nbd, NbdServer};
@@ -22,7 +22,7 @@ use crate::sys::block_status::Zeros;
 use crate::sys::bytes::read_at;
 use crate::sys::deadline::Deadline;
 use crate::sys::nbd::{Device, Served, allocation, by_socket, by_tcp};
-use crate::sys::{network, process, users};
+use crate::sys::{network, process, signature, users};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
@@ -48,9 +48,12 @@ const LETTING_GO: Duration = Duration::from_secs(3);
 /// How much is read of the end of a device that grew.
 const LAST: usize = 4096;
 
+/// What all their names begin with.
+const OURS: &str = "flexvol-";
+
 /// What the kernel calls the device's backend: several nodes, each in its container, may share the kernel.
 pub(super) fn backend(at: &Site<'_>) -> String {
-    format!("flexvol-{}-{}", at.id.as_str(), process::namespace())
+    format!("{OURS}{}-{}", at.id.as_str(), process::namespace())
 }
 
 /// The device with that name. One that lost its server may still be in use somewhere, and another be there by now: the
@@ -81,7 +84,8 @@ impl Backend for Nbd {
 
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
         clear(at).context("remove what a killed call left")?;
-        match self.bring(at, with) {
+        let brought = self.bring(at, with).and_then(|device| refuse_second(device).map(|()| device));
+        match brought {
             Ok(device) => Ok(Found { path: device.path(), held: None }),
             Err(error) => Err(Failure::after(error, clear(at), "a device")),
         }
@@ -108,6 +112,37 @@ impl Backend for Nbd {
             }
             NbdServer::Image { .. } => Ok(()),
             NbdServer::Remote { .. } => look_again(at, device, before, self.connect(at, None)?.size()),
+        }
+    }
+}
+
+/// One that an admin has connected by hand bears no name of its export: what is on it tells. Of a copy, too, but the kernel
+/// could not tell these two apart either.
+fn refuse_second(device: Device) -> Result<()> {
+    let identifier = |device: Device| {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(device.path(), flags, Mode::empty()).ok()?;
+        signature::identifier(opened.as_fd()).ok().flatten()
+    };
+    let is_foreign = |other: &Device| {
+        *other != device
+            && other.size().is_ok_and(|size| size > 0)
+            && !other.backend().is_some_and(|name| name.starts_with(OURS))
+            && is_claimed(&other.path()).unwrap_or(false)
+    };
+    let others: Vec<_> = Device::all()?.into_iter().filter(is_foreign).collect();
+    let Some(own) = Some(&others).filter(|others| !others.is_empty()).and_then(|_| identifier(device)) else {
+        return Ok(());
+    };
+    match others.into_iter().find(|other| identifier(*other).as_ref() == Some(&own)) {
+        None => Ok(()),
+        Some(other) => {
+            let text = format!(
+                "{} of this node holds {} with the same UUID, and was connected by others: unmount that and disconnect it (nbd-client -d), or give a copy a UUID of its own",
+                other.path().display(),
+                own.0.describe()
+            );
+            Err(Failure::new(Code::Busy, text).into())
         }
     }
 }
