@@ -43,6 +43,7 @@ impl Node {
     fn install(&self, driver: &str, settings: Option<&str>) -> PathBuf {
         let mut command = flexvol();
         command.args(["install", "--plugin-dir"]).arg(self.path("plugins")).arg(driver);
+        command.arg("--state-dir").arg(self.path("state"));
         if let Some(settings) = settings {
             let file = self.path(&format!("{driver}.json"));
             fs::write(&file, settings).unwrap();

@@ -153,6 +153,8 @@ impl Receipts {
         let this = Self::of(place, state, "")?;
         let Some(all) = Directory::open(&this.state.join(INSTALLED))? else { return Ok(Vec::new()) };
         let names = all.names()?.into_iter().filter_map(|name| name.into_string().ok());
+        // A draft that a killed writer has left is none.
+        let names = names.filter(|name| !name.starts_with('.'));
         Ok(names.filter_map(|name| Some(name.strip_suffix(&this.name)?.to_owned())).collect())
     }
 
@@ -166,14 +168,17 @@ impl Receipts {
     /// Keeps a side file that nobody can read, which is to be replaced; where.
     pub fn set_aside(&self, side_file: &[u8]) -> Result<PathBuf> {
         files::make_private(&self.state.join(INSTALLED))?;
-        let path = self.path().with_file_name(format!("{}.unreadable", self.name));
-        files::replace(&path, side_file)?;
-        Ok(path)
+        files::replace(&self.aside(), side_file)?;
+        Ok(self.aside())
     }
 
-    /// Removes it. One that is not there is removed.
+    /// Removes it, and what was set aside. One that is not there is removed.
     pub fn forget(&self) -> std::io::Result<()> {
-        files::forget(&self.path())
+        files::forget(&self.aside()).and(files::forget(&self.path()))
+    }
+
+    fn aside(&self) -> PathBuf {
+        self.path().with_file_name(format!("{}.unreadable", self.name))
     }
 
     fn path(&self) -> PathBuf {

@@ -385,6 +385,8 @@ fn what_an_admin_changed_since_is_what_comes_back() {
     let kept = told.split("what was there is kept in ").nth(1).unwrap();
     assert_eq!(fs::read_to_string(kept).unwrap(), said);
     installed.is_whole(Some("mine"));
+    assert_eq!(node.uninstall(&["v/d"]).action(), "removed");
+    assert!(installed_nothing(&node));
 }
 
 #[test]
