@@ -52,6 +52,8 @@ pub struct Policy {
     pub volume_groups: Vec<String>,
     /// Whether volumes may log in by Kerberos, which is with the node's own tickets and keytab.
     pub allow_kerberos: bool,
+    /// Whether `webdav` volumes without a Secret may log in with what stands in davfs2's file for the whole node.
+    pub allow_node_secrets: bool,
     /// Whether servers may send clients to other servers, where the client can be told not to go.
     pub allow_redirects: bool,
     /// Whether tenants may lift nosuid.
@@ -87,6 +89,7 @@ impl Default for Policy {
             servers: None,
             volume_groups: Vec::new(),
             allow_kerberos: false,
+            allow_node_secrets: false,
             allow_redirects: false,
             allow_suid: false,
             allow_dev: false,

@@ -98,7 +98,7 @@ impl Driver for Webdav {
             .concat(),
             files: [
                 ("conf", config.piece(Piece::File("secrets")).text("\n")),
-                ("secrets", secrets(&options, volume)?),
+                ("secrets", secrets(&options, request)?),
             ]
             .into(),
             futile: "mounting anyway",
@@ -134,8 +134,10 @@ fn owner(options: &WebdavOptions, volume: &Options) -> Vec<String> {
     words.iter().flat_map(|word| mask(word).map_or(vec![word.clone()], |mask| modes(mask).to_vec())).collect()
 }
 
-/// One line for the one server there is.
-fn secrets(options: &WebdavOptions, volume: &Options) -> Result<Content> {
+/// One line for the one server there is. davfs2 always reads the node's `/etc/davfs2/secrets`, and then this, whose word
+/// counts: so there is a line also for who is nobody.
+fn secrets(options: &WebdavOptions, request: &Request<'_>) -> Result<Content> {
+    let volume = request.options;
     let user = match &options.user {
         Some(user) => Some(Secret::new(user.0.clone().into_bytes())),
         None => fuse::secret_line(volume, &USER)?,
@@ -149,7 +151,8 @@ fn secrets(options: &WebdavOptions, volume: &Options) -> Result<Content> {
             Err(Failure::options("secret has a password and no \"username\": add it there, or option user"))
         }
         (Some(_), None) => Err(Failure::options("secret lacks \"password\": add it, or leave the user out")),
-        (None, None) => Ok(Content::default()),
+        (None, None) if request.settings.policy.allow_node_secrets => Ok(Content::default()),
+        (None, None) => Ok(line.text("\"\" \"\"\n")),
     }
 }
 

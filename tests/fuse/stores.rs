@@ -156,6 +156,47 @@ fn rclone_of_sftp_and_a_killed_daemon() {
     });
 }
 
+/// davfs2 reads the node's own passwords whoever mounts.
+#[test]
+fn webdav_with_a_password_of_the_node_s() {
+    alone("stores::webdav_with_a_password_of_the_node_s", &["mount.davfs", "rclone"], || {
+        let policy = |allowed: bool| json!({"deadlines": {"mount": 8, "unmount": 20, "other": 5}, "policy": {"allowNodeSecrets": allowed}});
+        let node = Node::installed("webdav", &policy(false));
+        let own = node.path("secrets");
+        let password = PASSWORD.replace('\\', "\\\\").replace('"', "\\\"").replace(' ', "\\ ");
+        let directories = ["", "/", ":8080"].map(|end| format!("http://127.0.0.1{end} web {password}\n"));
+        let target = node.pod("1").display().to_string();
+        fs::write(
+            &own,
+            format!(
+                "{DAV} web {password}\n{DAV}/ web {password}\n{target} web {password}\n{}",
+                directories.concat()
+            ),
+        )
+        .unwrap();
+        sh(&format!("chmod 600 {0}; mount --bind {0} /etc/davfs2/secrets", own.display()));
+        let directory = node.make("srv");
+        let server = serve("webdav", &directory, 8080);
+        let nobody = json!({"url": DAV});
+        for options in [
+            nobody.clone(),
+            with(&nobody, "url", &format!("{DAV}/")),
+            with(&of_webdav(), "kubernetes.io/secret/password", &base64("another")),
+        ] {
+            refuses(&node, &options, "Could not authenticate");
+        }
+        let allowed = Node::installed("webdav", &policy(true));
+        let target = allowed.pod("1");
+        allowed.mount(&target, &nobody).success();
+        allowed.unmount(&target).success();
+        drop(server);
+        let words = ["serve", "webdav", &directory, "--addr", "127.0.0.1:8080"];
+        let _open = Server::start("rclone", &words, 8080);
+        lives(&node, &nobody);
+        node.is_clean(&["mount.davfs"]);
+    });
+}
+
 #[test]
 fn webdav_by_davfs2() {
     alone("stores::webdav_by_davfs2", &["mount.davfs", "rclone"], || {
