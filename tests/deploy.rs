@@ -124,6 +124,22 @@ fn what_was_damaged_before_the_start_comes_back_with_its_policy() {
     assert!(!both.iter().any(|deployment| deployment.events().contains(&"failed".to_owned())));
 }
 
+/// Where nothing can be noted on disk, the deployment itself knows.
+#[test]
+fn what_was_installed_is_known_without_a_disk_for_it() {
+    let Some(node) = Node::new("what_was_installed_is_known_without_a_disk_for_it") else { return };
+    fs::write(node.root.path().join("state"), "a file").unwrap();
+    let deployment = node.deploy(&["example/tmpfs", "--set", "size=7Mi"]);
+    deployment.says("ready");
+    let told = deployment.lines().iter().any(|line| line.to_string().contains("could not be noted"));
+    assert!(told, "{:?}", deployment.lines());
+    let side_file = node.plugins.join("example~tmpfs/.flexvol.json");
+    fs::remove_file(&side_file).unwrap();
+    File::options().write(true).open(node.driver()).unwrap().set_len(4096).unwrap();
+    eventually("its return", || node.answers() && side_file.exists());
+    assert!(fs::read_to_string(&side_file).unwrap().contains("7Mi"));
+}
+
 /// What somebody else put there in the meantime is theirs.
 #[test]
 fn what_is_foreign_stays_foreign() {

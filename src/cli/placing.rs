@@ -26,7 +26,7 @@ pub(super) struct Placing {
     /// Work on the node whose file system is mounted here: an image, or the host in a container
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Where drivers that were replaced are kept
+    /// Where drivers that were replaced are kept, and what was installed is noted
     #[arg(long = "state-dir", value_name = "DIR", default_value = install::STATE)]
     pub(super) state: PathBuf,
     /// How long to wait for another installer, in seconds

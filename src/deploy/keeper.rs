@@ -3,6 +3,7 @@
 use super::{Home, Keeper, Put};
 use crate::plugin_dir::fingerprint::short;
 use crate::plugin_dir::install::{Outcome, Report, Request, Source, install};
+use crate::plugin_dir::receipt::Receipt;
 use crate::plugin_dir::uninstall::{self, Busy, uninstall};
 use crate::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
 use crate::sys::files;
@@ -28,6 +29,7 @@ struct Kept {
     home: Home,
     request: Request,
     settings: Option<Value>,
+    receipt: Option<Receipt>,
 }
 
 impl Installs {
@@ -35,7 +37,7 @@ impl Installs {
     pub fn new(source: Source, requests: Vec<Request>) -> Result<Self> {
         let kept = requests.into_iter().map(|request| {
             let home = Home { name: request.name.clone(), plugin_dir: request.place.path()? };
-            Ok(Kept { home, request, settings: None })
+            Ok(Kept { home, request, settings: None, receipt: None })
         });
         Ok(Self { source, kept: kept.collect::<Result<_>>()? })
     }
@@ -50,7 +52,7 @@ impl Keeper for Installs {
     fn put(&mut self, home: &Home) -> Result<Put> {
         let kept = self.kept.iter_mut().find(|kept| kept.home == *home);
         let kept = kept.context("a driver that was not asked for")?;
-        let mut request = kept.request.clone();
+        let mut request = Request { receipt: kept.receipt.clone(), ..kept.request.clone() };
         match files::read_small(&home.directory().join(SIDE_FILE), SIZE_LIMIT) {
             Ok(None) => request.wishes.settings = kept.settings.clone().or(request.wishes.settings),
             Ok(Some(text)) if Settings::parse(&text).is_ok() => {}
@@ -59,6 +61,7 @@ impl Keeper for Installs {
         }
         let report = install(&request, &self.source)?;
         kept.settings = serde_json::to_value(&report.settings).ok();
+        kept.receipt.clone_from(&report.receipt);
         Ok(told(&report))
     }
 

@@ -121,6 +121,7 @@ impl Receipts {
     pub fn read(&self) -> Result<Option<Receipt>> {
         match self.content() {
             Err(error) if directory::is_about_content(&error) || directory::is_forbidden(&error) => Ok(None),
+            Err(_) if !self.state.is_dir() => Ok(None),
             content => Ok(content?.and_then(|content| parsed(&content))),
         }
     }

@@ -62,6 +62,8 @@ pub struct Request {
     pub allowed: Allowed,
     /// Change nothing, only say what would be done.
     pub dry_run: bool,
+    /// What was installed before, where the state directory does not say so: for who stays, and has no disk for it.
+    pub receipt: Option<Receipt>,
 }
 
 /// What was done, or would be.
@@ -79,6 +81,8 @@ pub struct Report {
     pub capabilities: Option<Capabilities>,
     /// What an admin should know.
     pub warnings: Vec<String>,
+    /// What is installed now; `None` in a dry run.
+    pub receipt: Option<Receipt>,
 }
 
 /// Called with the hidden executable when all is well and nobody has seen it yet.
@@ -88,7 +92,7 @@ impl Request {
     /// A driver with its own name, with nothing special about it.
     pub fn new(name: DriverName, place: Place) -> Self {
         let (wishes, allowed) = (Wishes::default(), Allowed::default());
-        Self { name, place, state: STATE.into(), wishes, allowed, dry_run: false }
+        Self { name, place, state: STATE.into(), wishes, allowed, dry_run: false, receipt: None }
     }
 
     /// Where replaced drivers of this name are kept, as we reach it.
@@ -153,8 +157,9 @@ struct Decision {
     /// Whether they say `attach: true` only because the driver that is there does it.
     stays_attached: bool,
     found: Found,
-    /// What was installed before.
+    /// What was installed before, and what is noted of it.
     receipt: Option<Receipt>,
+    noted: Option<Receipt>,
 }
 
 impl Installer<'_> {
@@ -175,7 +180,13 @@ impl Installer<'_> {
             stage::clean(plugins)?;
             home.as_ref().map_or(Ok(()), stage::clean)?;
         }
+        let now = |home: Directory| self.receipt(&decision, &home, self.request.name.executable());
+        let receipt = match self.plugins.filter(|_| !self.request.dry_run) {
+            Some(plugins) => self::home(plugins, &self.request.name)?.map(now),
+            None => None,
+        };
         Ok(Report {
+            receipt,
             name: self.request.name.clone(),
             directory: self.request.place.path()?,
             plan: decision.plan,
@@ -188,7 +199,12 @@ impl Installer<'_> {
     fn decide(&self, home: Option<&Directory>) -> Result<Decision> {
         let Request { name, wishes, allowed, .. } = self.request;
         let found = self.plugins.map_or(Ok(Found::Absent), |plugins| Found::look(plugins, name))?;
-        let receipt = self.request.receipts()?.read()?;
+        let noted = match self.request.receipts()?.read() {
+            // The side file says enough.
+            Err(_) if matches!(found, Found::Ours(_)) => None,
+            noted => noted?,
+        };
+        let receipt = noted.clone().or_else(|| self.request.receipt.clone());
         let found = match (&receipt, self.plugins) {
             (Some(receipt), Some(plugins)) => {
                 receipt.recognize(found, plugins, &name.directory(), Some(self.source))?
@@ -211,7 +227,7 @@ impl Installer<'_> {
             interrupted,
         };
         let plan = Plan::new(&found, &wanted, *allowed)?;
-        Ok(Decision { plan, settings, side_file, stays_attached, found, receipt })
+        Ok(Decision { plan, settings, side_file, stays_attached, found, receipt, noted })
     }
 
     /// The settings of a driver of which nothing is left, unless it shall be another one now.
@@ -222,17 +238,22 @@ impl Installer<'_> {
         (is_same(driver, &before.driver) && is_same(profile, &before.profile)).then_some(before)
     }
 
+    /// The receipt for an executable in `home`.
+    fn receipt(&self, decision: &Decision, home: &Directory, program: &str) -> Receipt {
+        let programs = vec![Known::of(self.source.fingerprint(), home, program)];
+        Receipt { settings: decision.settings.clone(), programs }
+    }
+
     /// Writes the receipt for an executable in `home`, unless there is just that one. A node whose state cannot be
     /// written has its drivers all the same: why it could not is for a warning.
     fn note(&self, decision: &Decision, home: &Directory, program: &str) -> Option<String> {
-        let known = Known::of(self.source.fingerprint(), home, program);
-        let mut programs = vec![known];
+        let mut receipt = self.receipt(decision, home, program);
         if !decision.plan.steps.is_empty() {
             let before = decision.program_before(&self.request.name, self.plugins);
-            programs.extend(before.filter(|before| *before != programs[0]));
+            let before = before.filter(|before| !receipt.programs.contains(before));
+            receipt.programs.extend(before);
         }
-        let receipt = Receipt { settings: decision.settings.clone(), programs };
-        if decision.receipt.as_ref() == Some(&receipt) {
+        if decision.noted.as_ref() == Some(&receipt) {
             return None;
         }
         let written = self.request.receipts().and_then(|receipts| receipts.write(&receipt));
