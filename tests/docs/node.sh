@@ -3,6 +3,8 @@
 # of its own: nothing of it remains. Runs SCRATCH/0.command to N-1.command in this shell, writes .output and .status.
 scratch=$1 page=$2 binary=$3 count=$4
 
+# shellcheck source=tests/support/no_kubelet.sh
+source "${BASH_SOURCE[0]%/*}/../support/no_kubelet.sh" || exit
 for directory in /var/lib /run /mnt /srv /var/log /usr/libexec /usr/local /opt; do
     mkdir -p "$directory" && mount -t tmpfs -o mode=755 node "$directory" || exit
 done

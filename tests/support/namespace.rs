@@ -5,12 +5,17 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
-/// Gives this thread, and what it starts, a mount table of its own and an empty `/run`; says SKIP where that
-/// is not allowed.
+/// Gives this thread, and what it starts, a mount table of its own, without the volumes and drivers of a kubelet of this
+/// machine, and an empty `/run`; says SKIP where that is not allowed.
 pub(crate) fn enter(name: &str) -> bool {
     match unshare(CloneFlags::CLONE_NEWNS).and_then(|()| seclude()) {
-        Ok(()) => true,
+        Ok(()) => {
+            let cover = Command::new("sh").args(["-ec", include_str!("no_kubelet.sh")]).status();
+            assert!(cover.unwrap().success(), "what a kubelet of this machine has could not be hidden");
+            true
+        }
         Err(error) => {
             skip(name, &format!("needs root for a mount namespace ({error})"));
             false
