@@ -23,6 +23,9 @@ use std::path::{Component, Path, PathBuf};
 /// How much is cached for one volume when the admin says nothing.
 const CACHE: u64 = 1 << 30;
 
+/// How much memory the program of one volume may have when the admin says nothing.
+const MEMORY: u64 = 2 << 30;
+
 /// Where images live when the admin says nothing.
 pub const IMAGE_ROOT: &str = "/var/lib/flexvol/images";
 
@@ -78,6 +81,13 @@ pub struct Policy {
         skip_serializing_if = "Option::is_none"
     )]
     pub max_cache: Option<Quantity>,
+    /// The most memory that the program of one volume may have.
+    #[serde(
+        deserialize_with = "size",
+        serialize_with = "size_text",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub max_memory: Option<Quantity>,
 }
 
 impl Default for Policy {
@@ -97,6 +107,7 @@ impl Default for Policy {
             allow_sampling: false,
             max_size: None,
             max_cache: None,
+            max_memory: None,
         }
     }
 }
@@ -221,6 +232,11 @@ impl Policy {
     pub fn cache_limit(&self) -> u64 {
         let cache = self.max_cache.map_or(CACHE, |size| size.0);
         self.max_size.map_or(cache, |size| cache.min(size.0))
+    }
+
+    /// How much memory the program of one volume may have, in bytes.
+    pub fn memory_limit(&self) -> u64 {
+        self.max_memory.map_or(MEMORY, |size| size.0)
     }
 
     /// Refuses sizes over the admin's limit.

@@ -21,6 +21,7 @@ use crate::sys::mount::{self, Way};
 use crate::sys::place::{Answer, Look, Place};
 use crate::sys::process;
 use anyhow::{Context, Result};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -47,7 +48,8 @@ pub(super) fn without_identity(helper: Helper) -> Helper {
 }
 
 /// Starts it with all it needs.
-fn launch(home: &Home, daemon: &Daemon, deadline: &Deadline) -> Result<Running> {
+fn launch(home: &Home, daemon: &Daemon, node: &Node<'_>) -> Result<Running> {
+    let deadline = &node.deadline;
     let mut helper = without_identity(Helper::find(daemon.program)?);
     home.make(!daemon.log.is_empty(), daemon.scratch)?;
     let mut masked = home.write(&daemon.files, deadline)?;
@@ -59,7 +61,8 @@ fn launch(home: &Home, daemon: &Daemon, deadline: &Deadline) -> Result<Running> 
         let probe = without_identity(Helper::find(daemon.program)?).args(words(&daemon.probe)?).mask(&masked);
         probed(daemon, probe, deadline)?;
     }
-    helper.args(words(&daemon.words)?).mask(&masked).launch(&home.scope)
+    let scope = home.limited_scope(node.settings.policy.memory_limit());
+    helper.args(words(&daemon.words)?).mask(&masked).launch(&scope)
 }
 
 /// Whoever still tells after so long has much to tell, and has it: the program gives up a server that says nothing
@@ -117,7 +120,7 @@ pub(super) fn take_back(target: &TargetPath) -> Result<()> {
 }
 
 fn started(node: &Node<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
-    let mut running = launch(home, daemon, &node.deadline)?;
+    let mut running = launch(home, daemon, node)?;
     let place = open_place(&daemon.target)?;
     let said = |running: &Running| said(daemon, home, running);
     loop {
@@ -138,8 +141,14 @@ fn started(node: &Node<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
         if let Some(status) = ended
             && !(status.success() && process::has_children())
         {
-            let text =
-                format!("{} could not mount {} ({status}){}", daemon.program, daemon.from, said(&running));
+            let killed =
+                if status.signal() == Some(9) { ", as for more memory than policy.maxMemory" } else { "" };
+            let text = format!(
+                "{} could not mount {} ({status}{killed}){}",
+                daemon.program,
+                daemon.from,
+                said(&running)
+            );
             return Err(Failure::new(Code::Internal, text).into());
         }
         if let Err(failure) = node.deadline.check(&format!("waiting for {} to mount", daemon.program)) {

@@ -42,9 +42,14 @@ impl Home {
         Self {
             private: Private::at(Path::new(STATE).join("daemons").join(name)),
             scratch: Path::new(SCRATCH).join(name),
-            // Several nodes, each in its container, may share the control groups.
-            scope: Scope::named(&format!("{name}-{}", process::namespace())),
+            scope: scope(name),
         }
+    }
+
+    /// The control group with a limit to its memory, in bytes.
+    pub(super) fn limited_scope(&self, bytes: u64) -> Scope {
+        let name = self.scratch.file_name().unwrap_or_default();
+        scope(&name.to_string_lossy()).limited(bytes)
     }
 
     /// Whether anything of it is left.
@@ -142,6 +147,11 @@ impl Home {
         }
         Ok(Secret::new(bytes))
     }
+}
+
+/// Several nodes, each in its container, may share the control groups.
+fn scope(name: &str) -> Scope {
+    Scope::named(&format!("{name}-{}", process::namespace()))
 }
 
 /// What a program makes of a secret.

@@ -35,18 +35,17 @@ impl Helper {
             Some(secret) => filled_pipe(secret.expose())?,
         };
         let entrance = scope.enter()?;
-        let group = match entrance {
+        let groups = match entrance {
             Entrance::Through(words) => {
                 self = self.behind(&words)?;
-                None
+                Vec::new()
             }
-            Entrance::Group(procs) => Some(procs),
-            Entrance::Nowhere => None,
+            Entrance::Groups(groups) => groups,
         };
         let mut command = self.command();
         command.stdin(input).stdout(log.try_clone()?).stderr(log.try_clone()?);
         let (kept, root) = (self.kept_descriptors(), self.confinement());
-        supervise::prepare_daemon(&mut command, kept, root, group);
+        supervise::prepare_daemon(&mut command, kept, root, groups);
         let child = command.spawn().with_context(|| format!("start {}", self.program().display()))?;
         Ok(Daemon { child, log, masked: self.redactor() })
     }
@@ -143,7 +142,9 @@ mod tests {
 
     #[test]
     fn grandchildren_in_sessions_of_their_own_are_ended() {
-        if !rustix::process::geteuid().is_root() || matches!(scope("any").enter(), Ok(Entrance::Nowhere)) {
+        if !rustix::process::geteuid().is_root()
+            || matches!(scope("any").enter(), Ok(Entrance::Groups(groups)) if groups.is_empty())
+        {
             return println!("SKIP grandchildren_in_sessions_of_their_own_are_ended: needs control groups");
         }
         let scope = scope("kin");
@@ -156,6 +157,22 @@ mod tests {
         assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
         assert!(scope.is_empty() && !scope.is_left());
         assert!(!to_its_end(daemon).0.success());
+    }
+
+    #[test]
+    fn it_has_no_more_memory_than_its_scope() {
+        let scope = scope("memory").limited(32 << 20);
+        let groups =
+            |scope: &Scope| matches!(scope.enter(), Ok(Entrance::Groups(groups)) if groups.len() == 2);
+        if !rustix::process::geteuid().is_root() || !groups(&scope) {
+            scope.end(Duration::ZERO);
+            return println!("SKIP it_has_no_more_memory_than_its_scope: needs a second group, for memory");
+        }
+        let script = "head -c 8000000 /dev/zero | tail -c 8000000 | wc -c; head -c 200000000 /dev/zero | tail -c 200000000 | wc -c";
+        let (_, words) = to_its_end(shell(script).launch(&scope).unwrap());
+        assert!(words.starts_with("8000000;") && !words.contains("200000000"), "{words}");
+        scope.end(Duration::ZERO);
+        assert!(!scope.is_left());
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //!
 //! Where systemd runs it is a scope of systemd's, because there nobody else may make groups; elsewhere a
 //! directory of our own, not below kubelet's group, so that a restart of kubelet ends no daemon. Control groups
-//! of version 1 will do, without the controllers. On a node with none of them a daemon has no scope.
+//! of version 1 will do; there the limit of memory is in a second group. On a node with none of them a daemon has no
+//! scope, and where memory is not controlled it has no limit.
 
 use anyhow::{Context, Result};
 use rustix::fs::{Mode, OFlags};
@@ -12,8 +13,11 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where control groups may be: version 2, version 2 beside version 1, and systemd's own of version 1.
-const ROOTS: [&str; 3] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"];
+/// Where version 1 counts memory.
+const MEMORY: &str = "/sys/fs/cgroup/memory";
+
+/// Where control groups may be: version 2, version 2 beside version 1, systemd's own of version 1, and that of memory.
+const ROOTS: [&str; 4] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd", MEMORY];
 
 /// Where systemd puts scopes.
 const SYSTEMD: &str = "system.slice";
@@ -37,6 +41,7 @@ const ATTEMPTS: usize = 5;
 #[derive(Debug)]
 pub struct Scope {
     name: String,
+    memory: Option<u64>,
 }
 
 /// How a process gets into a scope.
@@ -44,16 +49,19 @@ pub struct Scope {
 pub(super) enum Entrance {
     /// By being started through this command.
     Through(Vec<String>),
-    /// By writing its number here.
-    Group(OwnedFd),
-    /// Not at all.
-    Nowhere,
+    /// By writing its number to each of these; to none where there are no groups.
+    Groups(Vec<OwnedFd>),
 }
 
 impl Scope {
     /// The one of this name: letters, digits, `-` and `_`.
     pub fn named(name: &str) -> Self {
-        Self { name: name.to_owned() }
+        Self { name: name.to_owned(), memory: None }
+    }
+
+    /// The same, whose processes are killed before they have more memory than so many bytes, where the node can.
+    pub fn limited(self, bytes: u64) -> Self {
+        Self { memory: Some(bytes), ..self }
     }
 
     /// Whether it is there, with processes or without.
@@ -108,17 +116,38 @@ impl Scope {
     /// The way into it, which is there now.
     pub(super) fn enter(&self) -> Result<Entrance> {
         if Path::new("/run/systemd/system").is_dir() {
-            let words = ["systemd-run", "--scope", "--quiet", "--collect", "--unit"].map(str::to_owned);
-            return Ok(Entrance::Through(words.into_iter().chain([self.unit(), "--".to_owned()]).collect()));
+            let words = ["systemd-run", "--scope", "--quiet", "--collect"].map(str::to_owned);
+            let memory = self.memory.map(|bytes| format!("--property=MemoryMax={bytes}"));
+            let unit = ["--unit".to_owned(), self.unit(), "--".to_owned()];
+            return Ok(Entrance::Through(words.into_iter().chain(memory).chain(unit).collect()));
         }
-        let Some(root) = root()? else { return Ok(Entrance::Nowhere) };
+        let Some(root) = root()? else { return Ok(Entrance::Groups(Vec::new())) };
         sweep(&root.join(OWN));
         let directory = root.join(OWN).join(&self.name);
         match make(&directory) {
             // A container that may look at control groups and not make any.
-            Err(error) if is_forbidden(&error) => Ok(Entrance::Nowhere),
-            made => Ok(Entrance::Group(made.with_context(|| format!("make {}", directory.display()))?)),
+            Err(error) if is_forbidden(&error) => Ok(Entrance::Groups(Vec::new())),
+            made => {
+                let group = made.with_context(|| format!("make {}", directory.display()))?;
+                let memory = self
+                    .memory
+                    .and_then(|bytes| limit(root, &directory, bytes).err().and(self.second(bytes)));
+                Ok(Entrance::Groups(std::iter::once(group).chain(memory).collect()))
+            }
         }
+    }
+
+    /// The group of version 1 that limits memory. Without it there is a daemon all the same.
+    fn second(&self, bytes: u64) -> Option<OwnedFd> {
+        let root = Path::new(MEMORY);
+        if !root.join("cgroup.procs").exists() {
+            return None;
+        }
+        sweep(&root.join(OWN));
+        let directory = root.join(OWN).join(&self.name);
+        let group = make(&directory).ok()?;
+        std::fs::write(directory.join("memory.limit_in_bytes"), bytes.to_string()).ok()?;
+        Some(group)
     }
 
     fn unit(&self) -> String {
@@ -148,6 +177,14 @@ fn root() -> Result<Option<&'static Path>> {
         }
     }
     Ok(None)
+}
+
+/// Limits the memory of a group of version 2, in groups whose controllers somebody has to hand on.
+fn limit(root: &Path, directory: &Path, bytes: u64) -> std::io::Result<()> {
+    for above in [root.to_owned(), root.join(OWN)] {
+        std::fs::write(above.join("cgroup.subtree_control"), "+memory")?;
+    }
+    std::fs::write(directory.join("memory.max"), bytes.to_string())
 }
 
 fn unless_missing(error: std::io::Error) -> std::io::Result<()> {

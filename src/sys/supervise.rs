@@ -46,19 +46,19 @@ pub(super) fn prepare(command: &mut Command, kept: Vec<OwnedFd>, root: Option<Ow
     });
 }
 
-/// The same for a daemon, which outlives this process: in a session of its own, and in the control group
-/// whose `cgroup.procs` is given.
+/// The same for a daemon, which outlives this process: in a session of its own, and in the control
+/// groups whose `cgroup.procs` are given.
 ///
-/// One whose caller is gone before it is in the group does not begin: whoever cleans up may have looked there before.
+/// One whose caller is gone before it is in the groups does not begin: whoever cleans up may have looked there before.
 pub(super) fn prepare_daemon(
     command: &mut Command,
     kept: Vec<OwnedFd>,
     root: Option<OwnedFd>,
-    group: Option<OwnedFd>,
+    groups: Vec<OwnedFd>,
 ) {
     let parent = getpid();
     raw::before_exec(command, move || {
-        if let Some(group) = &group {
+        for group in &groups {
             write(group, b"0")?;
         }
         if getppid() != Some(parent) {

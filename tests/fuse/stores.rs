@@ -117,6 +117,30 @@ fn s3_by_rclone() {
     });
 }
 
+/// Go keeps ten times as much.
+#[test]
+fn a_program_has_no_more_memory_than_the_policy_says() {
+    alone("stores::a_program_has_no_more_memory_than_the_policy_says", &["rclone"], || {
+        if !std::path::Path::new("/sys/fs/cgroup/memory/cgroup.procs").exists() {
+            return println!(
+                "SKIP a_program_has_no_more_memory_than_the_policy_says: needs control groups of version 1"
+            );
+        }
+        let little =
+            json!({"deadlines": {"mount": 20, "unmount": 20, "other": 5}, "policy": {"maxMemory": "4Mi"}});
+        let node = Node::installed("rclone", &little);
+        let _server = serve("webdav", &node.make("srv"), 8080);
+        refuses(&node, &of_rclone(), "policy.maxMemory");
+        let node = Node::new("rclone");
+        let target = node.pod("1");
+        node.mount(&target, &of_rclone()).success();
+        let limit = sh("cat /sys/fs/cgroup/memory/flexvol/*/memory.limit_in_bytes");
+        assert!(limit.lines().any(|limit| limit == (2_u64 << 30).to_string()), "{limit}");
+        node.unmount(&target).success();
+        node.is_clean(&[]);
+    });
+}
+
 #[test]
 fn rclone_of_webdav() {
     alone("stores::rclone_of_webdav", &["rclone"], || {

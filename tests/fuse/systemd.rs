@@ -128,6 +128,8 @@ fn a_daemon_outlives_kubelet_s_unit_and_ends_with_its_volume() {
         assert_eq!(fs::read_to_string(format!("{}/file", sshd.directory)).unwrap(), "written\n");
         let scope = systemd.scopes();
         assert!(scope.starts_with("flexvol-") && scope.lines().count() == 1, "{scope:?}");
+        let memory = systemd.sh(&format!("systemctl show -p MemoryMax {scope}"));
+        assert_eq!(memory, format!("MemoryMax={}", 2_u64 << 30));
         let members = systemd.sh(&format!("cat /sys/fs/cgroup/system.slice/{scope}/cgroup.procs"));
         assert!(!members.is_empty());
         unmount();

@@ -122,8 +122,7 @@ fn loops() -> Vec<u64> {
 /// The control groups that were made in this PID namespace.
 pub(crate) fn groups() -> Vec<PathBuf> {
     let namespace = format!("-{}", flexvol::sys::process::namespace());
-    let roots =
-        ["/sys/fs/cgroup/flexvol", "/sys/fs/cgroup/unified/flexvol", "/sys/fs/cgroup/systemd/flexvol"];
+    let roots = ["", "/unified", "/systemd", "/memory"].map(|root| format!("/sys/fs/cgroup{root}/flexvol"));
     let found = roots.iter().flat_map(|root| fs::read_dir(root).into_iter().flatten().flatten());
     found.map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with(&namespace)).collect()
 }
