@@ -179,6 +179,7 @@ impl Node<'_> {
         // A blank or a different file system is the mount step's to refuse; a checker would only guess at it.
         match identify(disk)? {
             Some(found) if kind.is_none_or(|kind| kind == found) => {
+                refuse_wishes_of(disk, found)?;
                 format::check_file_system(found, disk.path(), self.disk.lock()?, &self.deadline).map(drop)
             }
             _ => Ok(()),
@@ -200,9 +201,7 @@ impl Node<'_> {
             );
             Failure::new(Code::NotFound, text)
         })?;
-        if kind == FileSystem::Ext4 {
-            refuse_wishes(disk.fd()).with_context(|| format!("the {noun} cannot be mounted"))?;
-        }
+        refuse_wishes_of(disk, kind)?;
         if let Some(wanted) = wanted.filter(|wanted| *wanted != kind.name()) {
             let found = kind.name();
             let text =
@@ -285,6 +284,16 @@ pub(super) fn unmake(disk: &dyn Disk, error: anyhow::Error) -> anyhow::Error {
     match disk.blank_again() {
         Ok(()) => error,
         Err(left) => Failure::from(error).with_residue(format!("a half made file system: {left:#}")).into(),
+    }
+}
+
+/// Before anything else reads it.
+fn refuse_wishes_of(disk: &dyn Disk, kind: FileSystem) -> Result<()> {
+    match kind {
+        FileSystem::Ext4 => {
+            refuse_wishes(disk.fd()).with_context(|| format!("the {} cannot be mounted", disk.noun()))
+        }
+        _ => Ok(()),
     }
 }
 

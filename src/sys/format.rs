@@ -61,6 +61,10 @@ pub fn make_file_system(
     }
 }
 
+/// Mend what is safe to mend. A superblock names a journal on another device by nothing but its UUID, and may name somebody
+/// else's: e2fsck looks for it on all of the node's devices, unless it is told where the journal is.
+const CHECK: [&str; 3] = ["-p", "-j", "/dev/null"];
+
 /// Checks a file system nobody has mounted, before it is mounted for writing, and mends what is safe to mend.
 ///
 /// Only ext4 needs it: xfs and btrfs replay their logs when they are mounted, and have no check that is safe
@@ -78,7 +82,7 @@ pub fn check_file_system(
         Ok(helper) => helper,
         Err(missing) => return Ok(Checked::Skipped(missing.to_string())),
     };
-    let outcome = helper.args(["-p"]).args([device]).holding(lock)?.ending_well().run(deadline)?;
+    let outcome = helper.args(CHECK).args([device]).holding(lock)?.ending_well().run(deadline)?;
     e2fsck_result(&outcome).with_context(|| format!("check {}", device.display()))
 }
 
@@ -107,7 +111,7 @@ fn grow_ext4(device: &Path, deadline: &Deadline) -> Result<()> {
     let resize = || Helper::find("resize2fs")?.args([device]).run(deadline);
     let mut outcome = resize()?;
     if !outcome.success() && outcome.output.contains("e2fsck -f") {
-        e2fsck_result(&Helper::find("e2fsck")?.args(["-f", "-p"]).args([device]).run(deadline)?)?;
+        e2fsck_result(&Helper::find("e2fsck")?.args(["-f"]).args(CHECK).args([device]).run(deadline)?)?;
         outcome = resize()?;
     }
     let text = outcome.describe("resize2fs");
@@ -259,6 +263,26 @@ mod tests {
         let target = tempfile::tempdir().unwrap();
         mount(Some(device.path()), target.path(), Some(kind.name()), MsFlags::empty(), None::<&str>).unwrap();
         target
+    }
+
+    /// Found by the UUID in the superblock, it would be opened for writing.
+    #[test]
+    fn a_check_opens_no_journal_of_others() {
+        let (Some((_, journal)), Some((_, device))) = (device(8 * MEBIBYTE), device(32 * MEBIBYTE)) else {
+            return;
+        };
+        if !installed(FileSystem::Ext4) {
+            return;
+        }
+        let make = |words: &[&str], on: &LoopDevice| {
+            let helper = Helper::find("mkfs.ext4").unwrap().args(["-q", "-b", "4096"]).args(words);
+            helper.args([on.path()]).run_to_success(&deadline()).unwrap();
+        };
+        make(&["-O", "journal_dev"], &journal);
+        make(&["-J", &format!("device={}", journal.path().display())], &device);
+        let lock = File::open("/dev/null").unwrap();
+        let checked = check_file_system(FileSystem::Ext4, device.path(), lock.as_fd(), &deadline());
+        assert!(checked.is_err(), "{checked:?}");
     }
 
     fn capacity(target: &Path) -> u64 {
