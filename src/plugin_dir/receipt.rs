@@ -2,7 +2,7 @@
 //! lost comes back with the settings it had.
 //!
 //! ```text
-//! <state>/installed/vendor~driver@<plugin directory>      0600, in a directory of 0700; JSON
+//! <state>/installed/vendor~driver@<hash of the plugin directory's path>      0600, in a directory of 0700; JSON
 //! ```
 //!
 //! A receipt is written before the rename that makes its program visible, and names the program before it, too: killed
@@ -47,6 +47,9 @@ const INSTALLED: &str = "installed";
 
 /// The largest receipt that is read, in bytes: the side file is in it.
 const LIMIT: usize = SIZE_LIMIT + (1 << 16);
+
+/// The longest name of a directory that is part of a receipt's name: more is added to it.
+const LONG: usize = 200;
 
 /// What was installed under one name in one plugin directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,9 +115,12 @@ impl Receipts {
     pub fn of(place: &Place, state: &Path, directory: &str) -> Result<Self> {
         let called = if place.root.is_some() { place.directory.clone() } else { place.path()? };
         let called: PathBuf = called.components().collect();
-        let key = Fingerprint::of(called.as_os_str().as_encoded_bytes())?.hash;
-        let (state, name) = (place.below(state)?, format!("{directory}@{}", short(&key)));
-        Ok(Self { state, name, directory: directory.to_owned() })
+        let hash = |bytes: &[u8]| anyhow::Ok(Fingerprint::of(bytes)?.hash);
+        let key = hash(called.as_os_str().as_encoded_bytes())?;
+        let long = directory.len() > LONG;
+        let name = if long { format!("~{}", hash(directory.as_bytes())?) } else { directory.to_owned() };
+        let name = format!("{name}@{}", short(&key));
+        Ok(Self { state: place.below(state)?, name, directory: directory.to_owned() })
     }
 
     /// Reads it. What somebody else could have written is not believed.
@@ -154,8 +160,8 @@ impl Receipts {
         let this = Self::of(place, state, "")?;
         let Some(all) = Directory::open(&this.state.join(INSTALLED))? else { return Ok(Vec::new()) };
         let names = all.names()?.into_iter().filter_map(|name| name.into_string().ok());
-        // A draft that a killed writer has left is none.
-        let names = names.filter(|name| !name.starts_with('.'));
+        // A draft that a killed writer has left is none, and of a long name there is only the hash.
+        let names = names.filter(|name| !name.starts_with(['.', '~']));
         Ok(names.filter_map(|name| Some(name.strip_suffix(&this.name)?.to_owned())).collect())
     }
 

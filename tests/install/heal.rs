@@ -464,3 +464,18 @@ fn a_node_without_room_for_receipts_has_its_drivers() {
     assert_eq!(installed.install(&[]).action(), "repaired");
     installed.is_whole(Some("c"));
 }
+
+/// As long as a directory may be called.
+#[test]
+fn a_driver_with_a_long_name_comes_back_too() {
+    let Some(node) = Node::new("heal::a_driver_with_a_long_name_comes_back_too") else { return };
+    let name = format!("{0}.{0}.{0}/{0}", "d".repeat(63));
+    assert_eq!(node.install(&[&format!("{name}=tmpfs"), "--set", "size=7Mi"]).action(), "installed");
+    let side_file = node.plugins().join(name.replace('/', "~")).join(".flexvol.json");
+    fs::remove_file(&side_file).unwrap();
+    let repaired = node.install(&[&name]);
+    assert_eq!(repaired.action(), "repaired");
+    assert!(fs::read_to_string(&side_file).unwrap().contains("7Mi"));
+    assert_eq!(node.uninstall(&[&name]).action(), "removed");
+    assert!(installed_nothing(&node));
+}
