@@ -73,7 +73,7 @@ pub(super) const ALL: &[Lesson] = &[
         id: "share-option",
         sign: Number(&[Smb, Nfs], &[22]),
         cause: "an option does not suit this kernel",
-        mend: "check mountOptions, version and sec: newer kernels have neither SMB 1.0 nor ntlm any more",
+        mend: "check mountOptions, version and sec: newer kernels have neither SMB 1.0 nor ntlm any more, and of SMB a share with links of DFS may need mountOptions: nodfs",
         next: VALIDATE,
     },
     Lesson {

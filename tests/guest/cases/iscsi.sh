@@ -29,6 +29,7 @@ iscsid
 says "guest: iscsi: with the capabilities of SECURITY.md" '' least shared iscsi "$web"
 pods_life "guest: iscsi by pods" iscsi "$web" iscsis
 says "guest: iscsi by pods: killed anywhere" '' killed shared iscsi "$web" iscsis 0.5
+is_lost "guest: iscsi lost" iscsi "$web" iscsis
 changed_life "guest: iscsi changed" iscsi "$web" iscsis
 # From here on it attaches.
 device_life "guest: iscsi" iscsi "$web" iscsis

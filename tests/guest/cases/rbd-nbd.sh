@@ -37,6 +37,7 @@ canary "guest: rbd-nbd" rbd "$(by_daemon journaled)" "$(by_daemon none)" key "$c
 by_file="$(by_daemon journaled)"',"keyring":"/etc/ceph/user.keyring","exclusive":"false"'
 plain_by_file="$(by_daemon plain)"',"keyring":"/etc/ceph/user.keyring","exclusive":"false"'
 pods_life "guest: rbd-nbd by pods" rbd "$plain_by_file" mapped
+is_lost "guest: rbd-nbd lost" rbd "$plain_by_file" mapped
 changed_life "guest: rbd-nbd changed" rbd "$plain_by_file" mapped
 # From here on it attaches.
 says "guest: rbd-nbd: staged: mountdevice" "$ok" stage rbd "$by_file"
