@@ -469,7 +469,7 @@ impl Mount<'_> {
                         .all(|(key, _)| key != "vfs-cache-max-size")
                         .then(|| format!("--vfs-cache-max-size={}B", self.cache)),
                 ),
-                fuse::texts(["--vfs-cache-poll-interval=10s"]),
+                fuse::texts(["--vfs-cache-poll-interval=1s"]),
                 fuse::texts(settings.map(|(key, value)| match value {
                     Some(value) => format!("--{key}={value}"),
                     None => format!("--{key}"),

@@ -10,6 +10,7 @@ mod trust;
 #[path = "../support/watch.rs"]
 mod watch;
 
+mod caches;
 mod canary;
 mod cephfs;
 mod check;
