@@ -102,7 +102,7 @@ impl Driver for Webdav {
             ]
             .into(),
             futile: "mounting anyway",
-            traces: vec![pid_file(target)],
+            traces: traces(target).into(),
             servers: vec![options.url.host()],
             ..fuse::daemon("mount.davfs", &options.url.0, target, flags)
         };
@@ -112,16 +112,17 @@ impl Driver for Webdav {
     fn unmount(&self, target: &TargetPath, _: &Settings) -> Result<Plan> {
         let mut plan = Plan::end_daemon(target, fuse::WRITING_BACK);
         if let [Step::EndDaemon { traces, .. }] = plan.steps.as_mut_slice() {
-            traces.push(pid_file(target));
+            traces.extend(self::traces(target));
         }
         Ok(plan)
     }
 }
 
-/// A killed davfs2 leaves it, and then does not mount there again.
-fn pid_file(target: &TargetPath) -> PathBuf {
+/// A killed davfs2 leaves its pid, and then does not mount there again. Every one leaves its cache, of which the server's
+/// name is the beginning: the next pod has another target, and another cache.
+fn traces(target: &TargetPath) -> [PathBuf; 2] {
     let name = target.to_string().trim_start_matches('/').replace('/', "-");
-    format!("/run/mount.davfs/{name}.pid").into()
+    [format!("/run/mount.davfs/{name}.pid"), format!("/var/cache/davfs2/*+{name}+root")].map(PathBuf::from)
 }
 
 /// davfs2 takes two modes where others take one mask.

@@ -22,7 +22,7 @@ use crate::sys::place::{Answer, Look, Place};
 use crate::sys::process;
 use anyhow::{Context, Result};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How often a daemon is looked at until it has mounted.
@@ -36,6 +36,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long a mount that is to be unmounted is asked before it counts as silent.
 const ANSWER: Duration = Duration::from_secs(10);
+
+/// How much of davfs2's index is read, in bytes.
+const INDEX_LIMIT: usize = 1 << 24;
 
 /// What is kept of an unmount's time for what follows the daemon's own.
 const RESERVE: Duration = Duration::from_secs(5);
@@ -213,11 +216,53 @@ pub(super) fn unmount(
     remove_traces(traces)
 }
 
-/// Below /run only, where nothing outlives the node.
+/// Below /run, where nothing outlives the node, and caches.
 fn remove_traces(traces: &[PathBuf]) -> Result<()> {
-    for trace in traces.iter().filter(|trace| trace.starts_with("/run")) {
+    for trace in traces {
         let (Some(parent), Some(name)) = (trace.parent(), trace.file_name()) else { continue };
-        Directory::open(parent)?.map_or(Ok(()), |parent| parent.remove(name))?;
+        if let Some(end) = name.as_encoded_bytes().strip_prefix(b"*") {
+            // One that stays holds up no volume.
+            let _ = remove_saved(parent, end);
+        } else if trace.starts_with("/run") {
+            Directory::open(parent)?.map_or(Ok(()), |parent| parent.remove(name))?;
+        }
     }
     Ok(())
+}
+
+/// Removes the caches of davfs2 whose names end so, unless one has what no server has: then somebody can still save it.
+fn remove_saved(parent: &Path, end: &[u8]) -> Result<()> {
+    let Some(caches) = Directory::open(parent)? else { return Ok(()) };
+    for name in caches.names()?.iter().filter(|name| name.as_encoded_bytes().ends_with(end)) {
+        let index = caches.child(name)?.map(|cache| cache.read("index", INDEX_LIMIT)).transpose()?.flatten();
+        if index.is_some_and(|index| is_saved(&String::from_utf8_lossy(&index))) {
+            caches.remove_tree(name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether davfs2 says so, which it does once it has ended by itself: no file is newer than the server's, and none was
+/// put aside because the server did not take it.
+fn is_saved(index: &str) -> bool {
+    let aside = index.rsplit_once("<d:backup>").and_then(|(_, rest)| rest.split_once("</d:backup>"));
+    aside.is_none_or(|(aside, _)| !aside.contains("<d:reg>"))
+        && !index.contains("<d:dirty>")
+        && index.trim_end().ends_with("</d:root>")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_is_removed_only_if_all_of_it_is_saved() {
+        let index = |file: &str, aside: &str| {
+            format!("<d:root><d:dir><d:reg>{file}</d:reg></d:dir><d:backup>{aside}</d:backup></d:root>\n")
+        };
+        assert!(is_saved(&index("<d:size>7</d:size>", "<d:mode>1</d:mode>")));
+        assert!(!is_saved(&index("<d:dirty>1</d:dirty>", "")));
+        assert!(!is_saved(&index("", "<d:reg></d:reg>")));
+        assert!(!is_saved(&index("", "")[..30]) && !is_saved(""));
+    }
 }

@@ -38,8 +38,8 @@ impl Node<'_> {
         let mut failures = Vec::new();
         for name in &reach.servers {
             let found = network::addresses(name, reach.nameserver, &self.deadline);
-            let is_known = found.is_ok();
             let found = found.and_then(|found| allowed(&self.settings.policy, name, found));
+            let is_known = found.is_ok();
             let found = found.with_context(|| format!("server {name}"));
             match found.and_then(|addresses| self.try_server(name, &addresses, reach)) {
                 Ok(reached) => {
@@ -157,7 +157,7 @@ pub(super) fn allowed(policy: &Policy, server: &str, addresses: Vec<IpAddr>) -> 
     Ok(addresses)
 }
 
-/// That no server answers. Of each whether its address is known: where it is not, the mend is in its failure.
+/// That no server answers. Of each whether its address is known and allowed: where it is not, the mend is in its failure.
 fn unreached(mut failures: Vec<(bool, Failure)>) -> Failure {
     failures.sort_by_key(|(is_known, _)| *is_known);
     let code = failures.first().map_or(Code::BadOptions, |(_, failure)| failure.code());

@@ -43,7 +43,8 @@ pub struct Daemon {
     /// that is soon full: what a program says for years fills nothing else.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub log: &'static str,
-    /// What else a killed one leaves on the node, below /run: not there when it starts.
+    /// What else it leaves on the node: a file below /run, not there when it starts, or, with `*` for the beginning of its
+    /// name, a cache that is removed once the server has all of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub traces: Vec<PathBuf>,
     /// Where it mounts.

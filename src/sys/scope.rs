@@ -60,6 +60,7 @@ impl Scope {
     }
 
     /// The same, whose processes are killed before they have more memory than so many bytes, where the node can.
+    #[must_use]
     pub fn limited(self, bytes: u64) -> Self {
         Self { memory: Some(bytes), ..self }
     }
@@ -146,7 +147,7 @@ impl Scope {
         sweep(&root.join(OWN));
         let directory = root.join(OWN).join(&self.name);
         let group = make(&directory).ok()?;
-        std::fs::write(directory.join("memory.limit_in_bytes"), bytes.to_string()).ok()?;
+        write(&directory.join("memory.limit_in_bytes"), &bytes.to_string()).ok()?;
         Some(group)
     }
 
@@ -182,9 +183,15 @@ fn root() -> Result<Option<&'static Path>> {
 /// Limits the memory of a group of version 2, in groups whose controllers somebody has to hand on.
 fn limit(root: &Path, directory: &Path, bytes: u64) -> std::io::Result<()> {
     for above in [root.to_owned(), root.join(OWN)] {
-        std::fs::write(above.join("cgroup.subtree_control"), "+memory")?;
+        write(&above.join("cgroup.subtree_control"), "+memory")?;
     }
-    std::fs::write(directory.join("memory.max"), bytes.to_string())
+    write(&directory.join("memory.max"), &bytes.to_string())
+}
+
+/// Says something to the kernel.
+fn write(file: &Path, text: &str) -> std::io::Result<()> {
+    let file = rustix::fs::open(file, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(file, text.as_bytes()).map(drop).map_err(Into::into)
 }
 
 fn unless_missing(error: std::io::Error) -> std::io::Result<()> {

@@ -95,3 +95,35 @@ fn of_davfs2_it_ends() {
         assert!(large >= WRITTEN, "{large}");
     });
 }
+
+/// The next pod has another cache: what stays of each would fill the disk.
+#[test]
+fn of_davfs2_nothing_stays_but_what_is_not_saved() {
+    alone_for(
+        "caches::of_davfs2_nothing_stays_but_what_is_not_saved",
+        120,
+        &["mount.davfs", "rclone"],
+        || {
+            let node = limited("webdav");
+            sh("mount -t tmpfs -o mode=1775,gid=davfs2 cache /var/cache/davfs2");
+            let server = serve("webdav", &node.make("srv"), 8080);
+            let caches = || fs::read_dir("/var/cache/davfs2").unwrap().count();
+            let target = node.pod("1");
+            node.mount(&target, &of_webdav()).success();
+            drop(write(&target, "file", 1));
+            assert_eq!(caches(), 1);
+            node.unmount(&target).success();
+            assert_eq!(caches(), 0);
+            node.mount(&target, &of_webdav()).success();
+            drop(server);
+            let _ = File::create(target.join("lost")).and_then(|mut file| file.write_all(b"lost"));
+            node.unmount(&target).reply();
+            assert_eq!(
+                sh("grep -rlx lost /var/cache/davfs2 | wc -l").trim(),
+                "1",
+                "{}",
+                sh("ls -lR /var/cache/davfs2")
+            );
+        },
+    );
+}

@@ -1,10 +1,13 @@
 //! Servers that send clients to another one: who goes there, as docs/settings.md says.
 
-use crate::node::{Node, alone};
-use crate::sshd::base64;
+use crate::node::{Node, alone, sh};
+use crate::sshd::{Sshd, base64};
 use serde_json::{Value, json};
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -114,5 +117,40 @@ fn rclone_follows_them() {
     alone("redirects::rclone_follows_them", &["rclone"], || {
         let options = json!({"remote": "http", "backend.url": "http://127.0.0.1:8081/web/"});
         assert!(is_followed("rclone", &only_the_first(), &options));
+    });
+}
+
+/// Neither its user's nor the system's, nor what a volume says of one.
+#[test]
+fn sshfs_goes_by_no_configuration_of_the_node() {
+    alone("redirects::sshfs_goes_by_no_configuration_of_the_node", &["sshfs", "sshd", "ssh-keygen"], || {
+        let node = Node::new("sshfs");
+        let sshd = Sshd::start(&node);
+        let elsewhere = "Host *\nProxyCommand touch /run/asked\n";
+        sh(
+            "mount -t tmpfs -o mode=700 home /root; mkdir -m 700 /root/.ssh; mount -t tmpfs -o mode=755 ssh /etc/ssh",
+        );
+        for place in ["/root/.ssh/config", "/etc/ssh/ssh_config"] {
+            fs::write(place, elsewhere).unwrap();
+        }
+        let target = node.pod("1");
+        node.mount(&target, &sshd.options()).success();
+        node.unmount(&target).success();
+        for word in [
+            "ProxyJump=127.0.0.9",
+            "ProxyCommand=touch",
+            "ssh_command=touch",
+            "directport=8082",
+            "F=/etc/ssh",
+        ] {
+            let mut options = sshd.options();
+            options["mountOptions"] = word.into();
+            let failure = node.mount(&target, &options).failure();
+            assert!(failure.contains("mountOptions"), "{failure}");
+        }
+        assert!(!Path::new("/run/asked").exists());
+        // The same words would have been gone by.
+        let _ = Command::new("ssh").args(["-p", "2222", "127.0.0.1"]).output();
+        assert!(Path::new("/run/asked").exists());
     });
 }

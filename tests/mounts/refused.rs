@@ -86,7 +86,8 @@ fn a_name_of_the_node_itself_is_no_server() {
                 node.install(driver, json!({"policy": {"servers": servers}}));
                 let target = node.volume(driver, "p");
                 let words = ["127.0.0.1", "the node itself", "policy.servers"];
-                node.mount(driver, &target, &options).failure(&words);
+                let answer = node.mount(driver, &target, &options).failure(&words);
+                assert!(answer.message.ends_with("policy.servers"), "{answer:?}");
             }
         }
         sh("umount /etc/hosts");
