@@ -70,7 +70,8 @@ fn nothing_is_wrong_with_them() {
 }
 
 const CHECK: &str = r#"
-plugins=$(mktemp -d) && trap 'rm -r "$plugins"' EXIT
+node=$(mktemp -d) && trap 'rm -r "$node"' EXIT
+plugins=$node/plugins
 flexvol() { "$0" "$@"; }
-eval "$(sed -n '1s/^# On each node: //p' "$1") --plugin-dir $plugins" && flexvol validate --strict --plugin-dir "$plugins" -f "$1"
+eval "$(sed -n '1s/^# On each node: //p' "$1") --plugin-dir $plugins --state-dir $node/state" && flexvol validate --strict --plugin-dir "$plugins" -f "$1"
 "#;
