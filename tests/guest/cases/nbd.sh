@@ -93,16 +93,17 @@ says "guest: nbd: 200 GiB of an image, let go" "$ok" unstage nbd
 rm -f /tmp/images/large.qcow2 /srv/nbd/large
 
 # An admin has the same export by hand: what is on it tells.
-qemu-nbd -c /dev/nbd9 -f raw nbd://127.0.6.1/web
+mkdir -p /run/lock
+qemu-nbd -c /dev/nbd1 -f raw nbd://127.0.6.1/web
 mkdir -p /tmp/byhand
-says "guest: nbd: mounted by hand" '' mount /dev/nbd9 /tmp/byhand
-says "guest: nbd: it is not mounted twice" '*"Failure"*/dev/nbd9*same UUID*' stage nbd "$web"
+says "guest: nbd: mounted by hand" '' mount /dev/nbd1 /tmp/byhand
+says "guest: nbd: it is not mounted twice" '*"Failure"*/dev/nbd1*same UUID*' stage nbd "$web"
 says "guest: nbd: another export is" "$ok" stage nbd '"file":"b/a.qcow2"'
 says "guest: nbd: another export is let go" "$ok" unstage nbd
 umount /tmp/byhand
 says "guest: nbd: connected by hand, and used by nobody" "$ok" stage nbd "$web"
 says "guest: nbd: let go beside it" "$ok" unstage nbd
-qemu-nbd -d /dev/nbd9 >/dev/null
+qemu-nbd -d /dev/nbd1 >/dev/null
 
 # A daemon is killed, and what hung on it is taken away.
 says "guest: nbd: to be killed" "$ok" stage nbd '"file":"b/a.qcow2"'
