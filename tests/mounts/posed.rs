@@ -106,6 +106,15 @@ fn a_link_is_not_followed() {
 }
 
 #[test]
+fn a_fifo_is_not_waited_for() {
+    with_driver("a_fifo_is_not_waited_for", |node| {
+        let poser = pose("mkfifo /var/flexvol.content && touch /var/control");
+        works_beside(node, poser);
+        node.assert_clean();
+    });
+}
+
+#[test]
 fn who_says_nothing_holds_up_nobody() {
     with_driver("who_says_nothing_holds_up_nobody", |node| {
         let _listener = UnixListener::bind("/run/silent").unwrap();

@@ -9,7 +9,8 @@
 
 use super::holding::{Holding, Id};
 use super::qemu::{self, NODE, PROGRAM, Serving, Shown};
-use super::{Backend, Found, Site, TICK, With};
+use super::{Backend, Found, Site, TICK, With, is_claimed};
+use crate::failure::{Code, Failure};
 use crate::plan::{DiskImage, ImageFormat};
 use crate::sys::block_status::{self, Zeros};
 use crate::sys::deadline::Deadline;
@@ -19,7 +20,7 @@ use crate::sys::scope::Scope;
 use crate::sys::window::Window;
 use crate::sys::{below, process, qmp};
 use anyhow::{Context, Result};
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, fstat};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::fs::File;
@@ -146,6 +147,27 @@ impl<'a> Home<'a> {
         self.daemons().into_iter().find(shows)
     }
 
+    /// The device that shows what a process serves of which nobody knows whose it is, without record and control group, and
+    /// that is in use: what was written to it is not on the disk yet.
+    fn used(&self, pid: i32) -> Option<PathBuf> {
+        if qemu::is_ours(pid, self.at) {
+            return None;
+        }
+        let content = open_content(pid, true).ok()?;
+        let device = shown(self.at.id, content.as_fd()).ok()??;
+        is_claimed(device.path()).unwrap_or(true).then(|| device.path().to_owned())
+    }
+
+    fn refuse_used(&self) -> Result<()> {
+        let used = |pid: i32| Some((pid, self.used(pid)?));
+        let Some((pid, device)) = self.namesakes().into_iter().find_map(used) else { return Ok(()) };
+        let device = device.display();
+        let text = format!(
+            "{device} shows the image already, served by process {pid}, and the record of it is lost: unmount the volume everywhere first"
+        );
+        Err(Failure::new(Code::Busy, text).into())
+    }
+
     fn end(&self) {
         let (daemons, patience) = (self.daemons(), qemu::quitting(self.at));
         let asks = |pid: &&i32| tell(**pid, "quit", &json!({}), &patience).is_ok();
@@ -153,7 +175,7 @@ impl<'a> Home<'a> {
         // One that could not be found has not been asked.
         qemu::end_scope(&self.scope, asked > 0 && asked == daemons.len(), self.at);
         // On a node without control groups; and whoever else calls itself so.
-        self.namesakes().into_iter().for_each(process::end);
+        self.namesakes().into_iter().filter(|pid| self.used(*pid).is_none()).for_each(process::end);
     }
 }
 
@@ -181,6 +203,7 @@ impl Backend for DiskImage {
 
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
         let home = Home::of(at);
+        home.refuse_used()?;
         // What a killed call left.
         home.end();
         let image = qemu::open(self, ImageFormat::Qcow2, at, with)?;
@@ -255,8 +278,13 @@ fn length(content: &OwnedFd) -> Result<u64> {
     Ok(stat.stx_size)
 }
 
+/// Who only calls itself a daemon may have a fifo there, which is waited for.
 fn open_content(pid: i32, read_only: bool) -> Result<OwnedFd> {
-    seen(pid, CONTENT, if read_only { OFlags::RDONLY } else { OFlags::RDWR })
+    let flags = OFlags::NONBLOCK | if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    let content = seen(pid, CONTENT, flags)?;
+    let kind = FileType::from_raw_mode(fstat(&content)?.st_mode);
+    anyhow::ensure!(kind == FileType::RegularFile, "what process {pid} shows is no file");
+    Ok(content)
 }
 
 fn open_file(path: &Path, read_only: bool) -> Result<OwnedFd> {

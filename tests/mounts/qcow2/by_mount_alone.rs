@@ -104,3 +104,22 @@ fn what_pods_brought_is_shared_by_what_is_staged_later() {
         node.assert_clean();
     });
 }
+
+/// Nobody can tell whose the daemon is then; but that it is in use.
+#[test]
+fn a_daemon_that_nobody_knows_keeps_what_was_written() {
+    with_plain_driver("a_daemon_that_nobody_knows_keeps_what_was_written", |node| {
+        let (one, two) = (node.volume(DRIVER, "p1"), node.volume(DRIVER, "p2"));
+        sh("mount -t tmpfs none /sys/fs/cgroup");
+        node.mount(DRIVER, &one, &options()).success();
+        fs::write(one.join("f"), "kept").unwrap();
+        sh("rm -rf /run/flexvol");
+        node.mount(DRIVER, &two, &options()).failure(&["shows the image already", "record of it is lost"]);
+        sh(&format!("sync {}", one.join("f").display()));
+        node.unmount(DRIVER, &one).success();
+        node.mount(DRIVER, &two, &options()).success();
+        assert_eq!(fs::read(two.join("f")).unwrap(), b"kept");
+        node.unmount(DRIVER, &two).success();
+        sh("umount /sys/fs/cgroup");
+    });
+}
