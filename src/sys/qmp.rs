@@ -37,6 +37,11 @@ pub fn ask(socket: &Path, command: &str, arguments: &Value, deadline: &Deadline)
     Ok(returned)
 }
 
+/// Whether the program does not listen yet.
+pub fn is_early(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+}
+
 /// Events and the greeting come between. Whoever says more than an answer can be is no longer listened to: the program
 /// reads a tenant's image and may be what that makes of it.
 pub fn answer(lines: &mut impl BufRead) -> Result<Value> {
@@ -100,9 +105,13 @@ mod tests {
         assert!(outcome(&["{\"return\": {}}\n"]).is_err());
         let (silent, directory) = (Deadline::after(Duration::from_millis(50)), tempfile::tempdir().unwrap());
         let socket = directory.path().join("s");
-        let _listener = UnixListener::bind(&socket).unwrap();
+        let listener = UnixListener::bind(&socket).unwrap();
         let error = execute(&socket, "quit", &json!({}), &silent).unwrap_err();
+        assert!(!is_early(&error));
         assert!(format!("{error:#}").ends_with("it does not answer"), "{error:#}");
+        // As one that is bound and not listened to.
+        drop(listener);
+        assert!(is_early(&execute(&socket, "quit", &json!({}), &silent).unwrap_err()));
         let deadline = Deadline::after(Duration::from_secs(1));
         let events = std::io::repeat(b' ');
         assert!(answer(&mut BufReader::new(events)).is_err(), "one line without an end");

@@ -227,7 +227,14 @@ pub(super) fn start(
 
 /// The header may have been another one when the daemon read it than when we did.
 fn refuse_other_files(control: &Path, at: &Site<'_>) -> Result<()> {
-    let nodes = qmp::ask(control, "query-named-block-nodes", &json!({"flat": true}), at.deadline)?;
+    let ask = || qmp::ask(control, "query-named-block-nodes", &json!({"flat": true}), at.deadline);
+    let nodes = loop {
+        match ask() {
+            // Its socket is there a moment before it listens.
+            Err(error) if qmp::is_early(&error) && !at.deadline.expired() => std::thread::sleep(TICK),
+            said => break said?,
+        }
+    };
     let nodes = nodes.as_array().context("qemu-storage-daemon does not say what it has opened")?;
     let name = |node: &Value| node["node-name"].as_str().map(str::to_owned);
     if nodes.iter().all(|node| name(node).is_some_and(|name| ["file", NODE].contains(&name.as_str()))) {
