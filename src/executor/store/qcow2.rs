@@ -8,7 +8,7 @@
 //! Which images are refused, and what keeps one from being opened twice, says [`qemu`].
 
 use super::holding::{Holding, Id};
-use super::qemu::{self, NODE, PROGRAM, Serving, Shown};
+use super::qemu::{self, NODE, PROGRAM, Shown};
 use super::{Backend, Found, Site, TICK, With, is_claimed};
 use crate::failure::{Code, Failure};
 use crate::plan::{DiskImage, ImageFormat};
@@ -22,7 +22,7 @@ use crate::sys::{below, process, qmp};
 use anyhow::{Context, Result};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, fstat};
 use rustix::io::Errno;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -111,10 +111,9 @@ fn through(socket: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", socket.as_raw_fd()))
 }
 
-/// Lets a daemon execute a command.
-fn tell(pid: i32, command: &str, arguments: &Value, deadline: &Deadline) -> Result<()> {
-    let control = seen(pid, CONTROL, OFlags::PATH)?;
-    qmp::execute(&through(&control), command, arguments, deadline)
+/// Where a daemon takes commands.
+fn control(pid: i32) -> Result<OwnedFd> {
+    seen(pid, CONTROL, OFlags::PATH)
 }
 
 /// All that one image's daemon has.
@@ -170,8 +169,8 @@ impl<'a> Home<'a> {
 
     fn end(&self) {
         let (daemons, patience) = (self.daemons(), qemu::quitting(self.at));
-        let asks = |pid: &&i32| tell(**pid, "quit", &json!({}), &patience).is_ok();
-        let asked = daemons.iter().filter(asks).count();
+        let told = |pid: &&i32| control(**pid).is_ok_and(|socket| qmp::quit(&through(&socket), &patience));
+        let asked = daemons.iter().filter(told).count();
         // One that could not be found has not been asked.
         qemu::end_scope(&self.scope, asked > 0 && asked == daemons.len(), self.at);
         // On a node without control groups; and whoever else calls itself so.
@@ -231,7 +230,7 @@ impl Backend for DiskImage {
         let content = open_content(pid, false)?;
         if length(&content)? < size {
             let arguments = json!({"node-name": NODE, "size": size});
-            tell(pid, "block_resize", &arguments, at.deadline)
+            qmp::execute(&through(&control(pid)?), "block_resize", &arguments, at.deadline)
                 .with_context(|| format!("grow {}", self.file.display()))?;
             length(&content)?;
         }
@@ -261,8 +260,7 @@ impl DiskImage {
             root.directory(Path::new(CONTENT).parent().unwrap_or(Path::new("/")))?;
             File::create_new(&content)?;
             let is_ready = || files::is_mount_root(&content) && control.exists();
-            let serving = Serving { root, control: Path::new(CONTROL), socket: &control };
-            qemu::start(&home.scope, image, (&serving, shown), at, is_ready)?;
+            qemu::start(&home.scope, image, (root, Path::new(CONTROL), shown), at, is_ready)?;
             open_file(&content, with.read_only)
         })?;
         let whole = Window::default();

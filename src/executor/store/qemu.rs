@@ -117,7 +117,7 @@ impl Home {
 
     /// Whether it runs. Its socket may be lost with /run, and it must not be started again while it is used.
     pub(super) fn is_alive(&self) -> bool {
-        UnixStream::connect(self.control()).is_ok() || !self.daemons().is_empty()
+        qmp::is_listening(&self.control()) || !self.daemons().is_empty()
     }
 
     /// Those that have its place among their words.
@@ -139,8 +139,7 @@ impl Home {
             let directory = rustix::fs::open(&place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
             root.show(&place, &directory, false)?;
             let is_ready = || is_ready() && control.exists();
-            let daemon = Serving { root, control: &control, socket: &control };
-            start(&self.scope, image, (&daemon, shown), at, is_ready)
+            start(&self.scope, image, (root, &control, shown), at, is_ready)
         })
     }
 
@@ -156,8 +155,8 @@ impl Home {
 
     /// Ends it and removes what it had. What is not there is ended.
     pub(super) fn end(&self, at: &Site<'_>) -> Result<()> {
-        let asked = qmp::execute(&self.control(), "quit", &json!({}), &quitting(at));
-        end_scope(&self.scope, asked.is_ok(), at);
+        let asked = qmp::quit(&self.control(), &quitting(at));
+        end_scope(&self.scope, asked, at);
         // On a node without control groups, and when the record of it is lost.
         self.daemons().into_iter().for_each(process::end);
         self.private.remove()
@@ -183,16 +182,6 @@ pub(super) fn confined<T>(
     })
 }
 
-/// A daemon that is about to be started.
-pub(super) struct Serving<'a> {
-    /// All that it sees.
-    pub(super) root: &'a BareRoot,
-    /// Where in it it takes commands.
-    pub(super) control: &'a Path,
-    /// The same, for us.
-    pub(super) socket: &'a Path,
-}
-
 /// Whether the image is on a file system that only this node can have, and can be written.
 pub(super) fn is_of_node(image: &DiskImage) -> bool {
     let place = rustix::fs::statfs(&image.file).ok().and_then(|stat| u32::try_from(stat.f_type).ok());
@@ -200,18 +189,22 @@ pub(super) fn is_of_node(image: &DiskImage) -> bool {
         && rustix::fs::access(&image.file, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-/// Starts it in a scope, with what it shows the image as; it has begun when `is_ready`.
+/// Starts it in a scope and a root, where it takes commands at a path and shows the image; it has begun when `is_ready`.
 pub(super) fn start(
     scope: &Scope,
     image: &OwnedFd,
-    (serving, shown): (&Serving<'_>, Shown),
+    (root, control, shown): (&BareRoot, &Path, Shown),
     at: &Site<'_>,
     is_ready: impl Fn() -> bool,
 ) -> Result<()> {
-    let mut helper = Helper::find(PROGRAM)?.within(serving.root)?;
+    let mut helper = Helper::find(PROGRAM)?.within(root)?;
     // For its lock alone.
     helper.keep(image.as_fd())?;
-    let mut daemon = helper.args(words(serving.control, Path::new(IMAGE), shown)).launch(scope)?;
+    let (ours, its) = UnixStream::pair().context("make a connection for qemu-storage-daemon")?;
+    let connection = helper.keep(its.as_fd())?;
+    drop(its);
+    let words = words(control, &connection, Path::new(IMAGE), shown);
+    let mut daemon = helper.args(words).launch(scope)?;
     note(&daemon, at)?;
     while !is_ready() {
         if let Some(status) = daemon.ended()? {
@@ -222,19 +215,14 @@ pub(super) fn start(
         at.deadline.check("waiting for qemu-storage-daemon")?;
         std::thread::sleep(TICK);
     }
-    refuse_other_files(serving.socket, at)
+    refuse_other_files(ours, at)
 }
 
 /// The header may have been another one when the daemon read it than when we did.
-fn refuse_other_files(control: &Path, at: &Site<'_>) -> Result<()> {
-    let ask = || qmp::ask(control, "query-named-block-nodes", &json!({"flat": true}), at.deadline);
-    let nodes = loop {
-        match ask() {
-            // Its socket is there a moment before it listens.
-            Err(error) if qmp::is_early(&error) && !at.deadline.expired() => std::thread::sleep(TICK),
-            said => break said?,
-        }
-    };
+fn refuse_other_files(daemon: UnixStream, at: &Site<'_>) -> Result<()> {
+    let arguments = json!({"flat": true});
+    let nodes = qmp::talk(daemon, "query-named-block-nodes", &arguments, at.deadline.remaining())
+        .context("ask qemu-storage-daemon what it has opened")?;
     let nodes = nodes.as_array().context("qemu-storage-daemon does not say what it has opened")?;
     let name = |node: &Value| node["node-name"].as_str().map(str::to_owned);
     if nodes.iter().all(|node| name(node).is_some_and(|name| ["file", NODE].contains(&name.as_str()))) {
@@ -278,8 +266,8 @@ pub(super) fn open(
     Ok(file)
 }
 
-/// In JSON, where no comma of a name means anything.
-fn words(control: &Path, image: &Path, shown: Shown) -> Vec<String> {
+/// In JSON, where no comma of a name means anything. It is told by one connection that it has, and by those that come later.
+fn words(control: &Path, connection: &Path, image: &Path, shown: Shown) -> Vec<String> {
     let Shown { format, read_only, server, export } = shown;
     let file = json!({"driver": "file", "node-name": "file", "filename": image, "read-only": read_only});
     let mut disk = json!({
@@ -290,11 +278,14 @@ fn words(control: &Path, image: &Path, shown: Shown) -> Vec<String> {
         disk["backing"] = Value::Null;
     }
     let control = format!("socket,id=control,server=on,wait=off,path={}", control.display());
+    let first = connection.file_name().unwrap_or_default().to_string_lossy();
     let devices = [("--blockdev", file.to_string()), ("--blockdev", disk.to_string())];
     let rest = [
         ("--export", export.to_string()),
         ("--chardev", control),
         ("--monitor", "chardev=control".to_owned()),
+        ("--chardev", format!("socket,id=first,fd={first}")),
+        ("--monitor", "chardev=first".to_owned()),
     ];
     let flat = |(option, value): (&str, String)| [option.to_owned(), value];
     devices.into_iter().flat_map(flat).chain(server).chain(rest.into_iter().flat_map(flat)).collect()
