@@ -15,9 +15,9 @@
 //! ```
 
 use crate::executor::record::{self, STATE};
-use crate::failure::one_line;
 use crate::protocol::{Call, Reply};
 use crate::sys::{append, clock};
+use crate::text::one_line;
 use crate::volume_dir::VolumeDir;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;

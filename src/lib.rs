@@ -36,7 +36,7 @@
 //! 11. [`doctor`] says what is wrong with a node, and mends what it can.
 //! 12. [`validate`] says what is wrong with volumes from their YAML alone.
 //!
-//! Beside them: [`failure`] and [`secret`], the two types every layer shares; [`teach`], what an error text
+//! Beside them: [`failure`] and [`secret`], the two types every layer shares, of the crate [`protocol`]; [`teach`], what an error text
 //! means and how it is mended; [`schema`], [`quantity`],
 //! [`server`], [`mount_options`], [`file_system`], [`mkfs_options`], [`volume_dir`] and [`yaml`], pure knowledge about
 //! words and paths; [`driver_log`], what the verbs leave for people; and [`cli`], thin adapters for people.
@@ -56,7 +56,6 @@ pub mod driver;
 pub mod driver_log;
 pub mod drivers;
 pub mod executor;
-pub mod failure;
 pub mod file_system;
 pub mod inventory;
 pub mod kubelet;
@@ -69,10 +68,8 @@ pub mod plan;
 pub mod plugin_dir;
 pub mod policy;
 pub mod profiles;
-pub mod protocol;
 pub mod quantity;
 pub mod schema;
-pub mod secret;
 pub mod server;
 pub mod settings;
 mod shell;
@@ -80,8 +77,10 @@ pub mod skeleton;
 pub mod sys;
 pub mod teach;
 pub mod validate;
-pub mod volume_dir;
 pub mod yaml;
+
+pub use flexvol_protocol as protocol;
+pub use flexvol_protocol::{failure, secret, text, volume_dir};
 
 /// The example in the page is tested with those of the modules.
 #[cfg(doctest)]

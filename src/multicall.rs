@@ -17,6 +17,7 @@ use crate::driver::Driver;
 use crate::failure::{Code, Failure, Result};
 use crate::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
 use crate::skeleton::{self, Personality};
+use crate::sys::errno::to_failure;
 use crate::sys::files;
 use crate::{cli, drivers, profiles};
 use std::ffi::{OsStr, OsString};
@@ -64,7 +65,7 @@ fn face(program: &OsStr) -> Face {
 /// is anybody's, and what stands there may name commands.
 fn side_file(program: &Path) -> Result<Option<String>> {
     match program.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        Some(parent) => files::read_small(&parent.join(SIDE_FILE), SIZE_LIMIT).map_err(Failure::from),
+        Some(parent) => files::read_small(&parent.join(SIDE_FILE), SIZE_LIMIT).map_err(to_failure),
         None => Ok(None),
     }
 }

@@ -19,6 +19,7 @@ use flexvol::profiles;
 use flexvol::protocol::{Call, DriverName, DriverStatus, Options, Reply, TargetPath, Verb};
 use flexvol::quantity::Quantity;
 use flexvol::settings::Settings;
+use flexvol::sys::errno::to_failure;
 use flexvol::sys::{disk_image, mount_table, nbd, network, partition, qmp, signature};
 use flexvol::validate::{Installed, Source, validate};
 use flexvol::{mkfs_options, yaml};
@@ -148,11 +149,11 @@ fn mounts(bytes: &[u8]) {
 struct Everywhere<'a>(&'a str);
 
 impl Files for Everywhere<'_> {
-    fn read(&self, _: &Path) -> anyhow::Result<Option<String>> {
+    fn read(&self, _: &Path) -> Result<Option<String>, Failure> {
         Ok(Some(self.0.to_owned()))
     }
 
-    fn list(&self, directory: &Path) -> anyhow::Result<Vec<(String, bool)>> {
+    fn list(&self, directory: &Path) -> Result<Vec<(String, bool)>, Failure> {
         let depth = directory.components().count();
         Ok(vec![("a.conf".to_owned(), false), ("b.d".to_owned(), depth < 40)])
     }
@@ -307,7 +308,7 @@ impl Write for Server<'_> {
 /// A server of block devices.
 fn any_nbd(bytes: &[u8]) {
     if let Err(error) = nbd::greet(&mut Server(Cursor::new(bytes)), "export") {
-        is_one_line(&Failure::from(error));
+        is_one_line(&to_failure(error));
     }
 }
 

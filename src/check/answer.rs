@@ -150,7 +150,7 @@ impl Answer {
                 end => format!("there is no answer in its output ({end})"),
             },
         };
-        crate::failure::one_line(&self.asked.redactor().clean(&words), 300)
+        crate::text::one_line(&self.asked.redactor().clean(&words), 300)
     }
 
     /// What an author needs to know of this call.
@@ -169,16 +169,16 @@ impl Answer {
         let mend = diagnosis.findings.into_iter().next().filter(|_| idle).map(|finding| finding.mend);
         Evidence {
             problem: problem.into(),
-            sent: self.asked.shown.iter().map(|word| crate::failure::one_line(word, SHOWN)).collect(),
+            sent: self.asked.shown.iter().map(|word| crate::text::one_line(word, SHOWN)).collect(),
             came_back: self.came_back(),
-            kubelet: crate::failure::one_line(&kubelet, SHOWN),
+            kubelet: crate::text::one_line(&kubelet, SHOWN),
             mend,
         }
     }
 
     fn came_back(&self) -> String {
         let output = String::from_utf8_lossy(&self.run.output);
-        let mut text = crate::failure::one_line(&self.asked.redactor().clean(&output), SHOWN);
+        let mut text = crate::text::one_line(&self.asked.redactor().clean(&output), SHOWN);
         if text.is_empty() {
             text.push_str("nothing");
         }

@@ -8,6 +8,7 @@ use crate::protocol::{Access, Argument, Call, DriverName, FsGroup, FsGroupSpelli
 use crate::secret::Secret;
 use crate::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
 use crate::skeleton::Personality;
+use crate::sys::errno::to_failure;
 use crate::sys::files;
 use crate::validate::Meaning;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -182,7 +183,7 @@ fn twice(verb: &OsStr) -> Failure {
 
 /// A side file that somebody names.
 pub(super) fn read_settings(path: &Path) -> Result<Settings> {
-    let text = files::read_small(path, SIZE_LIMIT).map_err(Failure::from)?;
+    let text = files::read_small(path, SIZE_LIMIT).map_err(to_failure)?;
     let missing = || Failure::new(Code::NotFound, format!("there is no side file {}", path.display()));
     Settings::parse(&text.ok_or_else(missing)?).map_err(|why| of_file(Some(path), &why))
 }

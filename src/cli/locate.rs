@@ -2,8 +2,8 @@
 
 use super::say;
 use super::screen::{Screen, Tone};
-use crate::failure::one_line;
 use crate::plugin_dir::locate::{Candidate, Located, Origin, Request, Verdict, locate};
+use crate::text::one_line;
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};

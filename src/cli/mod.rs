@@ -44,7 +44,8 @@ mod validate;
 mod watch;
 mod which_volumes;
 
-use crate::failure::{Failure, one_line};
+use crate::sys::errno::to_failure;
+use crate::text::one_line;
 use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -228,7 +229,7 @@ fn complain(error: anyhow::Error, json: bool) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let status = placing::status(&error);
-    say(&one_line(&Failure::from(error).message(), usize::MAX), json);
+    say(&one_line(&to_failure(error).message(), usize::MAX), json);
     ExitCode::from(status)
 }
 
@@ -238,7 +239,7 @@ fn say(message: &str, json: bool) {
         writeln!(io::stdout(), "{}", json!({"error": one_line(message, usize::MAX)}))
     } else {
         // Names of files and words of others are in it, and this is a terminal.
-        let plain = |c: char| if crate::failure::is_unprintable(c) && c != '\n' { '?' } else { c };
+        let plain = |c: char| if crate::text::is_unprintable(c) && c != '\n' { '?' } else { c };
         writeln!(io::stderr(), "flexvol: {}", message.trim_end().chars().map(plain).collect::<String>())
     };
 }

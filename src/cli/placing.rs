@@ -3,13 +3,14 @@
 use super::say;
 use super::screen::{Screen, Tone};
 use crate::drivers::VENDOR;
-use crate::failure::{Code, Failure, one_line};
+use crate::failure::{Code, Failure};
 use crate::plugin_dir::install;
 use crate::plugin_dir::locate::{self, locate};
 use crate::plugin_dir::opened::{Place, check_root};
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use crate::protocol::DriverName;
 use crate::sys::directory;
+use crate::text::one_line;
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};

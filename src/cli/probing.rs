@@ -1,8 +1,8 @@
 //! What `probe` and `watch` have in common: which directory, and how findings are shown.
 
 use super::{capabilities, driver_dir};
-use crate::failure::one_line;
 use crate::kubelet::prober::{Behaviour, Failed, Loaded};
+use crate::text::one_line;
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};

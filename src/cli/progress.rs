@@ -32,7 +32,7 @@ fn start(worker: u32) -> Option<Onlooker> {
 
 fn line(after: Duration, at_work: &AtWork) -> String {
     let AtWork { name, read, written } = at_work;
-    let plain: String = name.chars().filter(|c| !crate::failure::is_unprintable(*c)).collect();
+    let plain: String = name.chars().filter(|c| !crate::text::is_unprintable(*c)).collect();
     format!("{} s: {plain} is at work, {} read, {} written", after.as_secs(), bytes(*read), bytes(*written))
 }
 

@@ -1,6 +1,6 @@
 //! Where commands print: text in colour or not, tables, or JSON.
 
-use crate::failure::{is_unprintable, one_line};
+use crate::text::{is_unprintable, one_line};
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::borrow::Cow;

@@ -5,10 +5,12 @@ use super::objects::read_text;
 use super::screen::{Screen, Tone, counted};
 use super::{USAGE, plan, say};
 use crate::drivers;
-use crate::failure::{Code, Failure, one_line};
+use crate::failure::{Code, Failure};
 use crate::profiles;
 use crate::protocol::DriverName;
 use crate::settings::{SIDE_FILE, Settings};
+use crate::sys::errno::to_failure;
+use crate::text::one_line;
 use crate::validate::{Finding, Installed, Meaning, Planned, RULES, Report, Severity, Source, validate};
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -96,7 +98,7 @@ impl Validate {
             Ok(read) => read,
             // 1 is for what is wrong in the files.
             Err(error) => {
-                say(&Failure::from(error).message(), screen.wants_json());
+                say(&to_failure(error).message(), screen.wants_json());
                 return Ok(ExitCode::from(USAGE));
             }
         };

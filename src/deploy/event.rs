@@ -1,7 +1,8 @@
 //! What a deployment says: JSON lines among those of the drivers' log. Those have a `verb`, these an `event`.
 
 use crate::driver_log;
-use crate::failure::{MESSAGE_LIMIT, one_line};
+use crate::failure::MESSAGE_LIMIT;
+use crate::text::one_line;
 use serde::Serialize;
 use std::path::Path;
 

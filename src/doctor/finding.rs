@@ -1,8 +1,8 @@
 //! One thing that is wrong.
 
 use super::repair::Repair;
-use crate::failure::one_line;
 use crate::teach::Lesson;
+use crate::text::one_line;
 use serde::{Deserialize, Serialize};
 
 /// The longest evidence and mend, in bytes: a check's answer is read up to 64 KiB.

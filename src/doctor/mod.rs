@@ -26,8 +26,8 @@ mod volumes;
 pub use finding::{Finding, Severity};
 pub use repair::Repair;
 
-use crate::failure::Failure;
 use crate::plugin_dir::locate::{self, Located};
+use crate::sys::errno::to_failure;
 use crate::sys::process::{Ended, Worker};
 use anyhow::Result;
 use std::path::PathBuf;
@@ -178,7 +178,7 @@ fn answer(check: &Check, request: &Request) -> String {
             findings.truncate(MOST);
             findings
         })
-        .map_err(|error| Failure::from(error).message());
+        .map_err(|error| to_failure(error).message());
     serde_json::to_string(&found).unwrap_or_default() + "\n"
 }
 

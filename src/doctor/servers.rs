@@ -1,9 +1,9 @@
 //! The servers of volumes that do not answer: is the name known, and does anybody listen?
 
 use super::{Finding, Request};
-use crate::failure::Failure;
 use crate::inventory::{self, Volume};
 use crate::sys::deadline::Deadline;
+use crate::sys::errno::to_failure;
 use crate::sys::network;
 use crate::sys::vital_signs::Vitals;
 use crate::teach;
@@ -58,7 +58,7 @@ fn unreachable(name: &str, port: u16, volumes: &[String]) -> Option<Finding> {
         let first = tried.next().unwrap_or_else(|| anyhow::bail!("has no address"));
         if first.is_ok() || tried.any(|tried| tried.is_ok()) { Ok(()) } else { first.map(drop) }
     });
-    let message = Failure::from(reached.err()?).message();
+    let message = to_failure(reached.err()?).message();
     let evidence = format!("server {name} of {}: {message}", volumes.join(", "));
     Some(match teach::explain(&message) {
         Some(explained) => Finding::error("server-unreachable", &evidence, explained.lesson.mend),

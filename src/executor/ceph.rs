@@ -6,6 +6,7 @@ use crate::plan::{Cluster, Monitor};
 use crate::policy::Policy;
 use crate::secret::Secret;
 use crate::sys::deadline::Deadline;
+use crate::sys::errno::to_failure;
 use crate::sys::network;
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
@@ -23,7 +24,7 @@ pub(super) fn reach(cluster: &Cluster, policy: &Policy, deadline: &Deadline) -> 
     for monitor in &cluster.monitors {
         match try_monitor(monitor, cluster, policy, deadline) {
             Ok(reached) => return Ok(reached),
-            Err(error) => failures.push(error.context(format!("monitor {monitor}")).into()),
+            Err(error) => failures.push(to_failure(error.context(format!("monitor {monitor}")))),
         }
     }
     let code = failures.first().map_or(Code::BadOptions, Failure::code);

@@ -16,6 +16,7 @@ use crate::protocol::TargetPath;
 use crate::sys::daemon::Daemon as Running;
 use crate::sys::deadline::Deadline;
 use crate::sys::directory::Directory;
+use crate::sys::errno::after_rollback;
 use crate::sys::helper::{Helper, with_hint};
 use crate::sys::mount::{self, Way};
 use crate::sys::place::{Answer, Look, Place};
@@ -109,7 +110,7 @@ fn take_off_late(target: &TargetPath) -> Result<()> {
 pub(super) fn or_take_back(target: &TargetPath, done: Result<()>) -> Result<Option<Undo>> {
     match done {
         Ok(()) => Ok(Some(Undo::EndDaemon(target.clone()))),
-        Err(error) => Err(Failure::after(error, take_back(target), format_args!("a mount at {target}"))),
+        Err(error) => Err(after_rollback(error, take_back(target), format_args!("a mount at {target}"))),
     }
 }
 

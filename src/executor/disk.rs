@@ -6,11 +6,12 @@
 
 use super::node::{Node, Undo, denied, open_place};
 use super::{image, store};
-use crate::failure::{Code, Failure, errno_of};
+use crate::failure::{Code, Failure};
 use crate::file_system::FileSystem;
 use crate::mount_options::MountFlags;
 use crate::protocol::{TargetPath, Verb};
 use crate::sys::deadline::Deadline;
+use crate::sys::errno::{errno_of, to_failure};
 use crate::sys::ext_superblock::refuse_wishes;
 use crate::sys::image_file::Formatting;
 use crate::sys::lock::Lock;
@@ -283,7 +284,7 @@ pub(super) fn unmake(disk: &dyn Disk, error: anyhow::Error) -> anyhow::Error {
     }
     match disk.blank_again() {
         Ok(()) => error,
-        Err(left) => Failure::from(error).with_residue(format!("a half made file system: {left:#}")).into(),
+        Err(left) => to_failure(error).with_residue(format!("a half made file system: {left:#}")).into(),
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::node::{Node, Undo, denied, open_place};
 use super::record;
-use crate::failure::{Code, Failure, errno_of};
+use crate::failure::{Code, Failure};
 use crate::plan::{Overlay, Ownership, Upper};
 use crate::protocol::TargetPath;
+use crate::sys::errno::errno_of;
 use crate::sys::mount::{self, NewMount, Parameter, Value};
 use crate::sys::{below, namespace};
 use anyhow::Result;
@@ -79,11 +80,12 @@ fn explain(error: anyhow::Error, upper: &Upper) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::errno::to_failure;
 
     #[test]
     fn an_upper_layer_in_use_is_named() {
         let explained = |errno: Errno, upper: &Upper| {
-            Failure::from(explain(anyhow::Error::new(errno).context("make it"), upper)).message()
+            to_failure(explain(anyhow::Error::new(errno).context("make it"), upper)).message()
         };
         let upper = Upper::Directory("/srv/u".into());
         let expected = "upper directory /srv/u is used by another overlay: give each pod its own, or unmount the other one";

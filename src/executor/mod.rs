@@ -33,6 +33,7 @@ use crate::profiles;
 use crate::protocol::{Call, Fields, Verb};
 use crate::settings::Settings;
 use crate::sys::deadline::Deadline;
+use crate::sys::errno::to_failure;
 use crate::sys::lock::{Lock, SharedLock};
 use anyhow::Result;
 use node::Node;
@@ -84,7 +85,7 @@ pub enum Applied {
 
 /// Makes a plan true in `world`, or leaves the world as it was.
 pub fn apply<W: World>(world: &mut W, plan: &Plan) -> Result<Applied, Failure> {
-    match world.look(&plan.goal).map_err(|error| named(error, "look at the target"))? {
+    match world.look(&plan.goal).map_err(|error| to_failure(named(error, "look at the target")))? {
         Standing::Reached => return Ok(Applied::Already),
         Standing::Taken(by) => return Err(Failure::new(Code::Conflict, by)),
         Standing::Open => {}
@@ -92,7 +93,7 @@ pub fn apply<W: World>(world: &mut W, plan: &Plan) -> Result<Applied, Failure> {
     let mut undos = Vec::new();
     match carry_out(world, plan, &mut undos) {
         Ok(()) => Ok(Applied::Now),
-        Err(error) => Err(roll_back(world, &undos, error.into())),
+        Err(error) => Err(roll_back(world, &undos, to_failure(error))),
     }
 }
 
@@ -138,7 +139,7 @@ pub fn execute(subject: &Subject<'_>, call: &Call, deadline: Deadline) -> Result
     if let Call::Mount { target, .. } | Call::MountDevice { target, .. } = call
         && lock.as_ref().is_some_and(Lock::is_after_a_killed_one)
     {
-        unmount::take_off_dead(target)?;
+        unmount::take_off_dead(target).map_err(to_failure)?;
     }
     if matches!(call, Call::Unmount { .. }) && !subject.settings.policy.bind_roots.is_empty() {
         // A mount that was killed may have left them, and nobody may come for its root any more.
@@ -169,7 +170,7 @@ fn lock(path: PathBuf, verb: Verb, deadline: &Deadline) -> Result<Option<Lock>, 
     match record::prepare().and_then(|()| Lock::acquire(path, deadline)) {
         Ok(lock) => Ok(Some(lock)),
         Err(error) => {
-            let failure = Failure::from(error);
+            let failure = to_failure(error);
             if can_go_without_lock(verb, failure.code()) { Ok(None) } else { Err(failure) }
         }
     }

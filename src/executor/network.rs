@@ -2,10 +2,11 @@
 
 use super::daemon;
 use super::node::{Node, Undo, open_place};
-use crate::failure::{Code, Failure, errno_of};
+use crate::failure::{Code, Failure};
 use crate::plan::{Daemon, Dialect, DirectoryOnShare, Reach, Share, ShareValue};
 use crate::policy::Policy;
 use crate::protocol::TargetPath;
+use crate::sys::errno::{errno_of, to_failure};
 use crate::sys::mount::{self, NewMount, Parameter, Value, Way};
 use crate::sys::{below, network};
 use crate::teach;
@@ -46,7 +47,7 @@ impl Node<'_> {
                     self.reached = Some(reached);
                     return Ok(());
                 }
-                Err(error) => failures.push((is_known, error.into())),
+                Err(error) => failures.push((is_known, to_failure(error))),
             }
         }
         Err(unreached(failures).into())
@@ -147,7 +148,7 @@ fn make_directory(missing: &DirectoryOnShare, reached: &Reached) -> Result<()> {
 
 /// Why a share cannot be mounted, and why nothing is made in its place.
 fn both(unmounted: anyhow::Error, unmade: anyhow::Error) -> anyhow::Error {
-    let (unmounted, unmade) = (Failure::from(unmounted), Failure::from(unmade));
+    let (unmounted, unmade) = (to_failure(unmounted), to_failure(unmade));
     Failure::new(unmounted.code(), format!("{}; {}", unmounted.message(), unmade.message())).into()
 }
 
@@ -218,7 +219,7 @@ fn explain(error: anyhow::Error, file_system: &str, source: &str) -> anyhow::Err
     let Some(errno) = errno_of(&error) else { return error };
     match teach::of_share(file_system, errno.raw_os_error()) {
         Some(lesson) => {
-            let failure = Failure::from(error.context(source.to_owned()));
+            let failure = to_failure(error.context(source.to_owned()));
             Failure::new(failure.code(), format!("{}: {}", failure.message(), lesson.hint())).into()
         }
         None => error.context(source.to_owned()),
@@ -261,7 +262,7 @@ mod tests {
                 if makes { Ok(()) } else { Err(anyhow::Error::new(Errno::ROFS).context("make b")) }
             };
             let mounted = first_mounted(|act| each_dialect(&share, &reached, act), &act, creating);
-            (mounted.map_err(|error| Failure::from(error).message()), tried.get(), made.get())
+            (mounted.map_err(|error| to_failure(error).message()), tried.get(), made.get())
         };
         for errno in [Errno::NOENT, Errno::ACCESS] {
             assert_eq!(run(errno, true), (Ok(()), 2, true));
@@ -277,7 +278,7 @@ mod tests {
     fn a_number_is_explained_for_its_kind_of_share() {
         let explained = |kind: &str, errno: Errno| {
             let error = anyhow::Error::new(errno).context("mount it on /a");
-            let failure = Failure::from(explain(error, kind, "nas:/b"));
+            let failure = to_failure(explain(error, kind, "nas:/b"));
             (failure.code(), failure.message())
         };
         let (code, message) = explained("cifs", Errno::ACCESS);

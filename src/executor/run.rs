@@ -3,14 +3,16 @@
 
 use super::node::{Node, Undo, denied, open_place};
 use super::unmount;
-use crate::failure::{Code, Failure, one_line};
+use crate::failure::{Code, Failure};
 use crate::plan::{Answer, Run, Word};
 use crate::protocol::TargetPath;
 use crate::secret::Secret;
+use crate::sys::errno::after_rollback;
 use crate::sys::helper::{Helper, Outcome, last_words, with_hint};
 use crate::sys::mount::{self, Way};
 use crate::sys::place::Look;
 use crate::sys::process;
+use crate::text::one_line;
 use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -43,7 +45,7 @@ fn failed(error: anyhow::Error, target: &TargetPath) -> anyhow::Error {
     // First of all: what it left running could mount again, or hold the mount.
     process::end_children();
     let undone = open_place(target).and_then(|place| unmount::take_off(&place));
-    Failure::after(error, undone, format_args!("a mount at {target}"))
+    after_rollback(error, undone, format_args!("a mount at {target}"))
 }
 
 /// No flag of the command's own choice lets a tenant become root. What is not there or dead, the second look

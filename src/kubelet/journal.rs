@@ -4,6 +4,7 @@ use super::caller::{Caller, Exchange};
 use super::verdict::Verdict;
 use crate::failure::{Code, Failure};
 use crate::protocol::{Call, Capabilities, Verb};
+use crate::sys::errno::to_failure;
 use anyhow::Result;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -106,7 +107,7 @@ impl Journal {
     /// Runs an operation that writes its own journal.
     pub(super) fn keep(stage: &'static str, operation: impl FnOnce(&mut Self) -> Result<()>) -> Self {
         let mut journal = Self { stage, ..Self::default() };
-        journal.failure = operation(&mut journal).err().map(Failure::from);
+        journal.failure = operation(&mut journal).err().map(to_failure);
         journal
     }
 

@@ -17,6 +17,7 @@ use crate::profiles;
 use crate::protocol::DriverName;
 use crate::settings::Settings;
 use crate::sys::directory::{self, Directory, Kind};
+use crate::sys::errno::to_failure;
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -90,7 +91,7 @@ struct Look<'a> {
 fn item(look: &Look<'_>, name: OsString, volumes: &mut BTreeMap<String, Vec<Volume>>) -> Item {
     let volumes = volumes.remove(&*name.to_string_lossy()).unwrap_or_default();
     looked_at(look, name.clone(), volumes.clone()).unwrap_or_else(|error| {
-        let owner = Owner::Unknown(Failure::from(error).message());
+        let owner = Owner::Unknown(to_failure(error).message());
         Item { directory: name, owner, program: None, driver: None, finding: None, volumes }
     })
 }

@@ -30,6 +30,7 @@ use crate::protocol::{Call, Reply, SECRET, Verb};
 use crate::secret::Redactor;
 use crate::settings::Settings;
 use crate::sys::deadline::Deadline;
+use crate::sys::errno::to_failure;
 use crate::sys::reply_pipe::ReplyPipe;
 use crate::sys::{limits, memory, process, signal};
 use std::cell::RefCell;
@@ -62,7 +63,7 @@ pub fn main(identify: impl FnOnce() -> Result<Personality>, arguments: &mut [OsS
     pipe.reply_on_panic();
     // Before anything that takes time: without a handler, kubelet's stop would end this process without a
     // word.
-    let told = signal::install().map_err(Failure::from);
+    let told = signal::install().map_err(to_failure);
     let personality = told.and_then(|()| identify());
     process::detach_from_caller();
     process::adopt_orphans();

@@ -231,6 +231,7 @@ fn explain(errno: Errno, below: &Path) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::errno::to_failure;
     use std::os::unix::fs::{MetadataExt, symlink};
 
     const ABOVE: Ownership = Ownership { mode: 0o755, uid: 0, gid: 0 };
@@ -292,6 +293,6 @@ mod tests {
         remove_directories(root.as_fd(), &new).unwrap();
         assert!(dir.path().join("a/b").exists() && !dir.path().join("a/b/c").exists());
         let error = make_directories(root.as_fd(), Path::new("a/out/evil"), ABOVE, OWNER).unwrap_err();
-        assert_eq!(Failure::from(error).code(), Code::Denied);
+        assert_eq!(to_failure(error).code(), Code::Denied);
     }
 }

@@ -232,6 +232,7 @@ fn occupied(what: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::errno::to_failure;
     use crate::sys::loop_device::LoopDevice;
     use crate::sys::namespace;
     use std::cell::Cell;
@@ -250,7 +251,7 @@ mod tests {
 
     fn prove(file: &File, offset: u64, size: Option<u64>) -> Result<(), Failure> {
         let deadline = Deadline::after(Duration::from_mins(1));
-        prove_blank(file.as_fd(), &Window { offset, size }, &deadline).map_err(Failure::from)
+        prove_blank(file.as_fd(), &Window { offset, size }, &deadline).map_err(to_failure)
     }
 
     #[test]
@@ -302,7 +303,7 @@ mod tests {
         let file = sparse(MEBIBYTE);
         let deadline = Deadline::after(Duration::ZERO);
         let error = prove_blank(file.as_fd(), &Window::default(), &deadline).unwrap_err();
-        assert_eq!(Failure::from(error).code(), Code::Timeout);
+        assert_eq!(to_failure(error).code(), Code::Timeout);
     }
 
     #[test]
@@ -325,7 +326,7 @@ mod tests {
         let deadline = Deadline::after(allowed);
         let proven =
             prove_device_blank(file.as_fd(), scope, &Zeros::default(), &|at| noted.set(Some(at)), &deadline);
-        (proven.map_err(Failure::from), noted.get())
+        (proven.map_err(to_failure), noted.get())
     }
 
     const LARGE: u64 = 40 << 30;
@@ -454,7 +455,7 @@ mod tests {
             assert_eq!(at_the_end(&later)?, 0);
             Ok(())
         };
-        match full().map_err(Failure::from) {
+        match full().map_err(to_failure) {
             Err(denied) if denied.code() == Code::Denied => println!("SKIP devices that fail: {denied}"),
             done => done.unwrap(),
         }

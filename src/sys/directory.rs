@@ -6,7 +6,7 @@ use super::deadline::Deadline;
 use super::lease;
 use super::lock::{self, Hold};
 use super::owner;
-use crate::failure::errno_of;
+use crate::sys::errno::errno_of;
 use anyhow::{Context, Result};
 use rustix::fs::{
     self, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, StatVfsMountFlags, Timespec,

@@ -200,6 +200,7 @@ fn e2fsck_result(outcome: &Outcome) -> Result<Checked> {
 mod tests {
     use super::*;
     use crate::packages::{self, distribution::Distribution};
+    use crate::sys::errno::to_failure;
     use crate::sys::loop_device::LoopDevice;
     use nix::mount::{MsFlags, mount, umount};
     use nix::sched::{CloneFlags, unshare};
@@ -231,7 +232,7 @@ mod tests {
     }
 
     fn make(kind: FileSystem, device: &LoopDevice, line: &str) -> Result<(), Failure> {
-        make_file_system(kind, device.path(), &words(line), device.fd(), &deadline()).map_err(Failure::from)
+        make_file_system(kind, device.path(), &words(line), device.fd(), &deadline()).map_err(to_failure)
     }
 
     fn installed(kind: FileSystem) -> bool {
@@ -301,7 +302,7 @@ mod tests {
         let grow = || grow_file_system(kind, device.path(), target.path(), &deadline());
         let (first, again, after) = (grow(), grow(), capacity(target.path()));
         umount(target.path()).unwrap();
-        match first.map_err(Failure::from) {
+        match first.map_err(to_failure) {
             Err(denied) if denied.code() == Code::Denied => println!("SKIP growing: {denied}"),
             first => assert_eq!(first, Ok(())),
         }
@@ -393,7 +394,7 @@ mod tests {
         // Everything but the superblocks and the group descriptors gone.
         raw.write_all_at(&vec![0x5a; 3 << 20], 8192).unwrap();
         raw.sync_all().unwrap();
-        let failure = Failure::from(check().unwrap_err());
+        let failure = to_failure(check().unwrap_err());
         assert!(failure.message().contains("e2fsck failed (exit"), "{failure}");
     }
 
@@ -405,7 +406,7 @@ mod tests {
                 output: "words".into(),
                 answer: String::new(),
             };
-            e2fsck_result(&outcome).map_err(Failure::from)
+            e2fsck_result(&outcome).map_err(to_failure)
         };
         assert_eq!((result(0), result(1)), (Ok(Checked::Clean), Ok(Checked::Mended)));
         assert!(result(3).unwrap_err().message().contains("reboot"));

@@ -9,10 +9,11 @@ use super::deadline::Deadline;
 use super::directory::resolve;
 use super::supervise::{self, Running};
 use super::{files, process, stray};
-use crate::failure::{Code, Failure, one_line};
+use crate::failure::{Code, Failure};
 use crate::packages::{self, distribution::Distribution};
 use crate::secret::{Redactor, Secret};
 use crate::teach::{self, lessons};
+use crate::text::one_line;
 use anyhow::{Context, Result};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -365,6 +366,7 @@ fn runs(root: &Path, path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::errno::to_failure;
     use crate::sys::raw;
     use nix::sys::signal::Signal::{SIGUSR1, SIGUSR2};
     use nix::sys::signal::{SigHandler, SigSet};
@@ -411,7 +413,7 @@ mod tests {
 
     #[test]
     fn a_missing_tool_names_its_package() {
-        let failure = Failure::from(Helper::find("mount.glusterfs-not").unwrap_err());
+        let failure = to_failure(Helper::find("mount.glusterfs-not").unwrap_err());
         assert_eq!(failure.code(), Code::ToolMissing);
         assert!(missing("mkfs.xfs").message().ends_with("not on this node: install xfsprogs"));
         assert!(Helper::find("../bin/sh").is_err());
@@ -495,7 +497,7 @@ mod tests {
     fn a_path_must_be_an_executable_file() {
         assert!(Helper::at(Path::new("/bin/sh")).is_ok());
         for path in ["/etc/passwd", "/bin", "bin/sh", "/nowhere/at/all"] {
-            let failure = Failure::from(Helper::at(Path::new(path)).unwrap_err());
+            let failure = to_failure(Helper::at(Path::new(path)).unwrap_err());
             assert_eq!(failure.code(), Code::ToolMissing, "{path}");
         }
     }
@@ -592,7 +594,7 @@ mod tests {
     fn stops_at_the_deadline() {
         let (result, took) =
             timed(shell("echo hanging; sleep 60"), Deadline::after(Duration::from_millis(200)));
-        let failure = Failure::from(result.unwrap_err());
+        let failure = to_failure(result.unwrap_err());
         assert_eq!(failure.code(), Code::Timeout);
         assert_eq!(failure.message(), "deadline of 200 ms passed while running sh, its last words: hanging");
         assert!(took < Duration::from_secs(2), "{took:?}");
@@ -604,7 +606,7 @@ mod tests {
             shell("trap '' TERM; while :; do sleep 1; done"),
             Deadline::after(Duration::from_millis(200)),
         );
-        assert_eq!(Failure::from(result.unwrap_err()).code(), Code::Timeout);
+        assert_eq!(to_failure(result.unwrap_err()).code(), Code::Timeout);
         assert!(took > Duration::from_secs(2) && took < Duration::from_secs(4), "{took:?}");
     }
 
@@ -625,7 +627,7 @@ mod tests {
         let script =
             "(trap '' TERM; sleep 60; sleep 60) & echo $!; trap 'exit 0' TERM; while :; do sleep 0.1; done";
         let (result, _) = timed(shell(script).daemon(), Deadline::after(Duration::from_millis(300)));
-        let message = Failure::from(result.unwrap_err()).message();
+        let message = to_failure(result.unwrap_err()).message();
         let words =
             message.strip_prefix("deadline of 300 ms passed while running sh, its last words: ").unwrap();
         let pid = words.split(';').next().unwrap();

@@ -218,6 +218,7 @@ fn what(flags: ReadFlags) -> What {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::errno::to_failure;
     use std::fs::{self, File, Permissions};
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -278,7 +279,7 @@ mod tests {
             assert_eq!(error, Errno::NOTDIR, "{name}");
         }
         let error = inotify.watch(&dir.path().join("none"), Interest::ENTRIES).unwrap_err();
-        assert_eq!(Failure::from(error).code(), Code::NotFound);
+        assert_eq!(to_failure(error).code(), Code::NotFound);
         assert!(inotify.watch(&dir.path().join("link"), Interest::ENTRIES).is_ok());
     }
 

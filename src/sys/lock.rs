@@ -181,7 +181,8 @@ pub fn wait(file: BorrowedFd<'_>, hold: Hold, deadline: &Deadline, doing: &str) 
 #[allow(clippy::disallowed_methods, reason = "a process of nobody's call")]
 mod tests {
     use super::*;
-    use crate::failure::{Code, Failure};
+    use crate::failure::Code;
+    use crate::sys::errno::to_failure;
 
     #[test]
     fn excludes_until_dropped_and_leaves_no_file() {
@@ -189,7 +190,7 @@ mod tests {
         let path = dir.path().join("a");
         let first = Lock::acquire(path.clone(), &Deadline::after(Duration::from_secs(5))).unwrap();
         let second = Lock::acquire(path.clone(), &Deadline::after(Duration::from_millis(30)));
-        assert_eq!(Failure::from(second.unwrap_err()).code(), Code::Timeout);
+        assert_eq!(to_failure(second.unwrap_err()).code(), Code::Timeout);
         drop(first);
         drop(Lock::acquire(path.clone(), &Deadline::after(Duration::from_secs(5))).unwrap());
         assert!(!path.exists());

@@ -449,6 +449,7 @@ fn is(error: &io::Error, errnos: &[Errno]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::errno::to_failure;
     use std::fs::File;
     use std::io::{Seek, SeekFrom, Write};
     use std::time::Instant;
@@ -517,7 +518,7 @@ mod tests {
         assert!(LoopDevice::find(file.as_fd(), &beside).unwrap().is_none());
         for overlapping in [Window::default(), Window { offset: 2 * MEBIBYTE, size: None }] {
             let error = LoopDevice::find(file.as_fd(), &overlapping).unwrap_err();
-            assert_eq!(Failure::from(error).code(), Code::Busy);
+            assert_eq!(to_failure(error).code(), Code::Busy);
         }
         let other = image(4 * MEBIBYTE).unwrap();
         assert!(LoopDevice::find(other.as_fd(), &window).unwrap().is_none());
@@ -592,7 +593,7 @@ mod tests {
         for (offset, size) in [(2 * MEBIBYTE, None), (0, Some(2 * MEBIBYTE)), (100, None), (0, Some(0))] {
             let window = Window { offset, size };
             let error = LoopDevice::attach(file.as_fd(), Path::new("/x"), &window, false, false).unwrap_err();
-            assert_eq!(Failure::from(error).code(), Code::BadOptions, "{window:?}");
+            assert_eq!(to_failure(error).code(), Code::BadOptions, "{window:?}");
         }
     }
 }

@@ -17,6 +17,7 @@ pub mod deadline;
 pub mod device_mapper;
 pub mod directory;
 pub mod disk_image;
+pub mod errno;
 pub mod executions;
 pub mod ext_superblock;
 pub mod files;

@@ -453,6 +453,7 @@ fn kernel() -> Result<Family> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::errno::to_failure;
 
     /// Says what it was given, and keeps what it hears.
     struct Script {
@@ -486,7 +487,7 @@ mod tests {
     fn played(says: &[&[u8]]) -> (Result<Export, Failure>, Vec<u8>) {
         let mut script = Script { says: std::io::Cursor::new(says.concat()), heard: Vec::new() };
         let result = greet(&mut script, "web");
-        (result.map_err(Failure::from), script.heard)
+        (result.map_err(to_failure), script.heard)
     }
 
     fn refused(says: &[&[u8]]) -> String {

@@ -242,6 +242,7 @@ mod tests {
     use super::*;
     use crate::secret::Secret;
     use crate::sys::deadline::Deadline;
+    use crate::sys::errno::to_failure;
     use crate::sys::helper::Helper;
     use proptest::prelude::*;
     use std::os::fd::AsFd;
@@ -341,11 +342,11 @@ mod tests {
         std::os::unix::fs::FileExt::write_all_at(&file, &image, 0).unwrap();
         let window = Window { offset: MEBIBYTE, size: Some(2 * MEBIBYTE) };
         assert_eq!(partition_window(file.as_fd(), 1).unwrap(), window);
-        let failure = Failure::from(partition_window(file.as_fd(), 2).unwrap_err());
+        let failure = to_failure(partition_window(file.as_fd(), 2).unwrap_err());
         assert_eq!(failure.code(), Code::NotFound);
         assert_eq!(failure.message(), "no partition 2 in the image: there is 1, 4");
         file.set_len(2 * MEBIBYTE).unwrap();
-        let failure = Failure::from(partition_window(file.as_fd(), 1).unwrap_err());
+        let failure = to_failure(partition_window(file.as_fd(), 1).unwrap_err());
         assert_eq!(failure.code(), Code::BadOptions);
     }
 

@@ -1,9 +1,10 @@
 //! This process and its fork.
 
 use super::{raw, signal};
-use crate::failure::{Code, Failure, MESSAGE_LIMIT, one_line};
+use crate::failure::{Code, Failure, MESSAGE_LIMIT};
 use crate::protocol::Reply;
 use crate::teach::lessons;
+use crate::text::one_line;
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};

@@ -116,7 +116,7 @@ mod tests {
         assert!(Deadline::for_undo(Duration::from_mins(1)).check("resting").is_ok());
         let start = Instant::now();
         let error = Helper::find("sleep").unwrap().args(["30"]).run(&deadline).unwrap_err();
-        assert_eq!(crate::failure::Failure::from(error).code(), Code::Timeout);
+        assert_eq!(crate::sys::errno::to_failure(error).code(), Code::Timeout);
         assert!(start.elapsed() < Duration::from_secs(5));
     }
 

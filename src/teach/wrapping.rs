@@ -137,5 +137,5 @@ fn quoted(text: &str) -> Option<String> {
 
 /// A name as it may be repeated.
 fn plain(name: &str) -> String {
-    name.chars().filter(|c| !crate::failure::is_unprintable(*c)).take(NAME).collect()
+    name.chars().filter(|c| !crate::text::is_unprintable(*c)).take(NAME).collect()
 }

@@ -5,8 +5,8 @@ use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::Evidence;
 use crate::check::left::Left;
 use crate::check::subject::Seen;
-use crate::failure::one_line;
 use crate::protocol::VerbSet;
+use crate::text::one_line;
 
 /// How many things are named.
 const NAMED: usize = 5;

@@ -208,7 +208,7 @@ fn noise(answer: &Answer) -> Option<Evidence> {
         return None;
     }
     let noise = in_noise(&String::from_utf8_lossy(&answer.run.output))?;
-    let noise = crate::failure::one_line(&answer.asked.redactor().clean(&noise), 120);
+    let noise = crate::text::one_line(&answer.asked.redactor().clean(&noise), 120);
     Some(answer.evidence(format!("besides the answer it printed: {noise}")))
 }
 

@@ -147,7 +147,7 @@ fn unknown(subject: &mut Subject<'_>) -> Played {
     for words in UNKNOWN.into_iter().chain([&[long.as_str()][..]]) {
         let answer = subject.words(words);
         if answer.meant != Meant::NotSupported {
-            let verb = crate::failure::one_line(&format!("{:?}", words[0]), 40);
+            let verb = crate::text::one_line(&format!("{:?}", words[0]), 40);
             return Err(
                 answer.fails(format!("{verb} is no verb and must be Not supported, but {}", answer.shown()))
             );

@@ -10,7 +10,7 @@ impl Report {
         let mut tap = format!(
             "TAP version 14\n1..{}\n# flexvol check {}, seed {}\n",
             self.results.len(),
-            crate::failure::one_line(&self.driver.to_string_lossy(), usize::MAX),
+            crate::text::one_line(&self.driver.to_string_lossy(), usize::MAX),
             self.seed
         );
         for (index, result) in self.results.iter().enumerate() {
@@ -64,7 +64,7 @@ fn block(result: &CaseResult, tap: &mut String) {
 
 /// A description, in which `#` would begin a directive.
 fn escaped(text: &str) -> String {
-    crate::failure::one_line(text, usize::MAX).replace('\\', "\\\\").replace('#', "\\#")
+    crate::text::one_line(text, usize::MAX).replace('\\', "\\\\").replace('#', "\\#")
 }
 
 #[cfg(test)]

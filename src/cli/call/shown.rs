@@ -2,9 +2,9 @@
 
 use super::Called;
 use crate::cli::screen::{Screen, Tone};
-use crate::failure::one_line;
 use crate::kubelet::{End, Place, Run, Stop, Verdict};
 use crate::shell::words;
+use crate::text::one_line;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -162,6 +162,6 @@ fn one_block(text: &str) -> String {
     let end = text.floor_char_boundary(OUTPUT.min(text.len()));
     let more =
         if end < text.len() { format!("\n… {} bytes more", text.len() - end) } else { String::new() };
-    let plain = |c: char| if crate::failure::is_unprintable(c) && c != '\n' { '?' } else { c };
+    let plain = |c: char| if crate::text::is_unprintable(c) && c != '\n' { '?' } else { c };
     text[..end].chars().map(plain).chain(more.chars()).collect()
 }

@@ -37,7 +37,7 @@ impl<'a> Progress<'a> {
             counted(self.total, "case"),
             given.seed
         );
-        self.screen.heading(&crate::failure::one_line(&intro, usize::MAX))?;
+        self.screen.heading(&crate::text::one_line(&intro, usize::MAX))?;
         self.screen.line("")?;
         self.screen.passing("looking at the driver …")
     }

@@ -3,8 +3,8 @@
 use crate::check::{CaseResult, Level, Outcome, Report};
 use crate::cli::report::duration;
 use crate::cli::screen::{Tone, counted, wrap};
-use crate::failure::one_line;
 use crate::sys::sandbox::Isolation;
+use crate::text::one_line;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 

@@ -16,6 +16,7 @@ use crate::failure::{Code, Failure};
 use crate::plan::{Iscsi, Portal, Store};
 use crate::policy::Policy;
 use crate::sys::deadline::Deadline;
+use crate::sys::errno::{after_rollback, to_failure};
 use crate::sys::iscsi::{self, Login, Session, Unit};
 use crate::sys::lock::Lock;
 use crate::sys::network;
@@ -82,7 +83,7 @@ impl Backend for Iscsi {
         let _lock = self.lock(at)?;
         match self.bring(at, with) {
             Ok(path) => Ok(Found { path, held: None }),
-            Err(error) => Err(Failure::after(error, self.release(&Deadline::for_undo(DISK)), "a session")),
+            Err(error) => Err(after_rollback(error, self.release(&Deadline::for_undo(DISK)), "a session")),
         }
     }
 
@@ -144,7 +145,7 @@ impl Iscsi {
             match result.with_context(|| format!("server {portal}")) {
                 // One portal knows them all.
                 Ok(()) => discovery = false,
-                Err(error) => failures.push(error.into()),
+                Err(error) => failures.push(to_failure(error)),
             }
         }
         if Session::with(&self.target).iter().any(Session::is_alive) {

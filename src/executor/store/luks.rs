@@ -179,6 +179,7 @@ fn cryptsetup() -> Result<Helper> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::errno::to_failure;
 
     /// What an earlier version made with the line break in it is opened too.
     #[test]
@@ -195,10 +196,7 @@ mod tests {
         format(&file, &secret("hunter2\n"), &deadline).unwrap();
         test(&file, &secret("hunter2"), &deadline).unwrap();
         test(&file, &secret("hunter2\r\n"), &deadline).unwrap();
-        assert_eq!(
-            Failure::from(test(&file, &secret("hunter\n"), &deadline).unwrap_err()).code(),
-            Code::Denied
-        );
+        assert_eq!(to_failure(test(&file, &secret("hunter\n"), &deadline).unwrap_err()).code(), Code::Denied);
         make();
         let whole = |helper: Helper| helper.stdin(secret("hunter2\n")).run_to_success(&deadline).unwrap();
         let words =

@@ -36,6 +36,7 @@ use crate::protocol::TargetPath;
 use crate::secret::Secret;
 use crate::sys::block_status::Zeros;
 use crate::sys::deadline::Deadline;
+use crate::sys::errno::after_rollback;
 use crate::sys::loop_device::LoopDevice;
 use crate::sys::mount_table::{self, Entry};
 use crate::sys::place::{Look, Place};
@@ -215,7 +216,7 @@ impl Node<'_> {
             Err(error) => {
                 self.disk = super::disk::Workpiece::default();
                 let undone = sweep(target, &Deadline::for_undo(UNDO_TIME));
-                Err(Failure::after(error, undone, "a device"))
+                Err(after_rollback(error, undone, "a device"))
             }
         }
     }

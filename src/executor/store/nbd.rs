@@ -21,6 +21,7 @@ use crate::policy::Policy;
 use crate::sys::block_status::Zeros;
 use crate::sys::bytes::read_at;
 use crate::sys::deadline::Deadline;
+use crate::sys::errno::after_rollback;
 use crate::sys::nbd::{Device, Served, allocation, by_socket, by_tcp};
 use crate::sys::{network, process, signature, users};
 use anyhow::{Context, Result, bail};
@@ -87,7 +88,7 @@ impl Backend for Nbd {
         let brought = self.bring(at, with).and_then(|device| refuse_second(device).map(|()| device));
         match brought {
             Ok(device) => Ok(Found { path: device.path(), held: None }),
-            Err(error) => Err(Failure::after(error, clear(at), "a device")),
+            Err(error) => Err(after_rollback(error, clear(at), "a device")),
         }
     }
 

@@ -221,6 +221,7 @@ fn misnomer(directory: &OsStr, failure: &Failure) -> Failed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::errno::to_failure;
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt as _, symlink};
     use tempfile::TempDir;
@@ -405,7 +406,7 @@ mod tests {
             (file.clone(), Code::Conflict, "move it away"),
             (file.join("below"), Code::Conflict, "move it away"),
         ] {
-            let failure = Failure::from(scan(&path, &terms()).unwrap_err());
+            let failure = to_failure(scan(&path, &terms()).unwrap_err());
             assert_eq!(failure.code(), code, "{failure}");
             assert!(failure.message().contains(mend), "{failure}");
         }

@@ -24,10 +24,10 @@ const ATTACHING_FLAG: &str = "enable-controller-attach-detach";
 /// The files of a node as a certain process sees them.
 pub trait Files {
     /// The text of a file of a configuration's size; `None` if there is none.
-    fn read(&self, path: &Path) -> anyhow::Result<Option<String>>;
+    fn read(&self, path: &Path) -> Result<Option<String>>;
     /// The names in a directory, sorted, and whether each is a directory itself; none if there is no such
     /// directory.
-    fn list(&self, directory: &Path) -> anyhow::Result<Vec<(String, bool)>>;
+    fn list(&self, directory: &Path) -> Result<Vec<(String, bool)>>;
 }
 
 /// A directory, and who named it.

@@ -91,21 +91,21 @@ pub fn configured(platform: &Platform, files: &dyn Files) -> Result<Option<Told>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::Code;
+    use crate::failure::{Code, Failure};
     use std::collections::BTreeMap;
 
     /// Files by path; a path that is the start of others is a directory.
     struct Table(BTreeMap<PathBuf, String>);
 
     impl Files for Table {
-        fn read(&self, path: &Path) -> anyhow::Result<Option<String>> {
+        fn read(&self, path: &Path) -> Result<Option<String>, Failure> {
             match self.0.get(path).map(String::as_str) {
-                Some("DENIED") => Err(std::io::Error::from_raw_os_error(13).into()),
+                Some("DENIED") => Err(Failure::new(Code::Denied, "Permission denied (os error 13)")),
                 text => Ok(text.map(str::to_owned)),
             }
         }
 
-        fn list(&self, directory: &Path) -> anyhow::Result<Vec<(String, bool)>> {
+        fn list(&self, directory: &Path) -> Result<Vec<(String, bool)>, Failure> {
             let below = self.0.keys().filter_map(|path| path.strip_prefix(directory).ok());
             let names = below.filter_map(|below| {
                 let mut names = below.iter();

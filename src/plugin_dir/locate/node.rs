@@ -5,14 +5,16 @@ use super::command_line::{Program, recognise};
 use super::configuration::{Files, Told};
 use super::translate::{candidates, joined};
 use super::{KubeletProcess, interpret, trust};
-use crate::failure::{Failure, one_line};
+use crate::failure::Failure;
 use crate::packages::distribution;
 use crate::plugin_dir::opened::check_root;
 use crate::plugin_dir::platform::{self, DEFAULT_PLUGIN_DIR, Mark, ObstacleKind, Platform};
+use crate::sys::errno::to_failure;
 use crate::sys::mount_table::{self, Entry};
 use crate::sys::process_table::{Process, ProcessTable};
 use crate::sys::root::{Root, is_same, mount_id};
 use crate::sys::site;
+use crate::text::one_line;
 use anyhow::{Context as _, Result, bail};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -37,12 +39,12 @@ pub(super) struct Node {
 }
 
 impl Files for Root {
-    fn read(&self, path: &Path) -> Result<Option<String>> {
-        Root::read(self, path, CONFIGURATION)
+    fn read(&self, path: &Path) -> Result<Option<String>, Failure> {
+        Root::read(self, path, CONFIGURATION).map_err(to_failure)
     }
 
-    fn list(&self, directory: &Path) -> Result<Vec<(String, bool)>> {
-        Root::list(self, directory)
+    fn list(&self, directory: &Path) -> Result<Vec<(String, bool)>, Failure> {
+        Root::list(self, directory).map_err(to_failure)
     }
 }
 

@@ -7,10 +7,11 @@
 
 use super::world::{self, World};
 use super::{Inside, Isolation, Terms};
-use crate::failure::{MESSAGE_LIMIT, one_line};
+use crate::failure::MESSAGE_LIMIT;
 use crate::sys::loop_device::{self, LoopDevice};
 use crate::sys::mount_table::{self, Entry};
 use crate::sys::{process, raw, signal};
+use crate::text::one_line;
 use anyhow::{Context as _, Result};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};

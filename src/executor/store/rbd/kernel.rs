@@ -11,6 +11,7 @@ use crate::failure::{Code, Failure};
 use crate::plan::RbdImage;
 use crate::secret::Secret;
 use crate::sys::deadline::Deadline;
+use crate::sys::errno::after_rollback;
 use crate::sys::rbd::{self, Image, Key, Mapped};
 use crate::sys::{kernel_module, users};
 use anyhow::{Context, Result};
@@ -46,7 +47,7 @@ pub(super) fn attach(image: &RbdImage, at: &Site<'_>, with: &With<'_>) -> Result
     let mapped = find(at)?.context("the kernel has mapped it, and it is gone")?;
     match refuse_second(&mapped).and_then(|()| mapped.wait(at.deadline)) {
         Ok(path) => Ok(path),
-        Err(error) => Err(Failure::after(error, unmap(&mapped, at.deadline), "a device")),
+        Err(error) => Err(after_rollback(error, unmap(&mapped, at.deadline), "a device")),
     }
 }
 

@@ -10,9 +10,10 @@ use super::super::{Site, TICK, With, nbd, qemu};
 use super::login::{self, DAEMON, Login, READ_ONLY};
 use super::{ABSENT, KEPT, REFUSED, SILENT, kernel, mapping};
 use crate::executor::ceph;
-use crate::failure::{Code, Failure};
+use crate::failure::Code;
 use crate::plan::RbdImage;
 use crate::sys::deadline::Deadline;
+use crate::sys::errno::after_rollback;
 use crate::sys::nbd::{Device, MODULE};
 use crate::sys::{kernel_module, process};
 use anyhow::{Context, Result};
@@ -54,7 +55,7 @@ pub(super) fn attach(image: &RbdImage, at: &Site<'_>, with: &With<'_>) -> Result
     }
     match map(&login, at, with) {
         Ok(device) => Ok(device.path()),
-        Err(error) => Err(Failure::after(error, clear(at), "a device")),
+        Err(error) => Err(after_rollback(error, clear(at), "a device")),
     }
 }
 

@@ -10,7 +10,7 @@
 //!
 //! ```
 //! # use std::ffi::OsString;
-//! use flexvol::protocol::{Access, Call, DriverStatus, Outcome, Reply, Verb};
+//! use flexvol_protocol::{Access, Call, DriverStatus, Outcome, Reply, Verb};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let argv = ["mount", "/var/lib/kubelet/pods/7/volumes/example~nfs/data",
 //!     r#"{"kubernetes.io/fsType":"","kubernetes.io/readwrite":"ro","server":"10.0.0.1"}"#].map(OsString::from);
@@ -32,13 +32,17 @@
 //! ```
 
 mod call;
+pub mod failure;
 mod go_json;
 mod name;
 mod options;
 mod reply;
+pub mod secret;
 mod status;
 mod target;
+pub mod text;
 mod verb;
+pub mod volume_dir;
 
 pub use call::Call;
 pub use go_json::Malformed;

@@ -3,7 +3,7 @@
 //! A [`Secret`] has no `Display` and no serialisation but `***`; its bytes are wiped when it is dropped. Who
 //! needs them says so with [`Secret::expose`], which is easy to find in a review.
 
-use crate::failure::one_line;
+use crate::text::one_line;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Serialize, Serializer};

@@ -6,7 +6,7 @@
 //! which are the admin's; from `pods` or `plugins` on everything was made by kubelet, and a symlink there is
 //! an attack.
 
-use crate::protocol::TargetPath;
+use crate::TargetPath;
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
