@@ -14,7 +14,7 @@ pub use super::window::Window;
 use crate::failure::{Code, Failure};
 use crate::sys::raw::{self, LoopCall, LoopConfig, LoopInfo};
 use anyhow::{Context, Result, bail};
-use rustix::fs::{FileType, Mode, OFlags, fstat, fstatfs, major, makedev, open};
+use rustix::fs::{FileType, Mode, OFlags, fstat, major, makedev, open};
 use rustix::io::Errno;
 use std::fs;
 use std::io;
@@ -115,19 +115,27 @@ impl LoopDevice {
     /// Fails with `Busy` if a device shows a part of the window or more than it: two devices cache the same
     /// bytes each for itself, and two file systems on them would destroy each other.
     pub fn find(file: BorrowedFd<'_>, window: &Window) -> Result<Option<Self>> {
-        Self::find_but(file, window, &[])
+        Self::find_among(file, window, |name| !name.contains(SERVED))
     }
 
-    /// The same without a look at the devices at these paths, which show other files: who serves them may not answer.
-    pub fn find_but(file: BorrowedFd<'_>, window: &Window, others: &[PathBuf]) -> Result<Option<Self>> {
+    /// The same of what a daemon of ours serves at a path of its own.
+    pub fn find_served(file: BorrowedFd<'_>, path: &str) -> Result<Option<Self>> {
+        Self::find_among(file, &Window::default(), |name| name.ends_with(path))
+    }
+
+    /// Among the devices whose file has such a name, as the kernel knows it. To look at a device asks who serves its file, who
+    /// may not answer, and need not even be of this node.
+    fn find_among(
+        file: BorrowedFd<'_>,
+        window: &Window,
+        is_candidate: impl Fn(&str) -> bool,
+    ) -> Result<Option<Self>> {
         let inode = Inode::of(file).context("stat a file")?;
         let total = size_of(file).context("learn the size")?;
         let wanted = window.within(total)?;
-        let served = is_served(file)?;
         let mut overlapping = None;
         for number in bound_numbers().context("list loop devices")? {
-            // Looking at it asks who serves its file, who may be dead. We have put it there: it is nobody else's file.
-            if !served && shows_a_served_file(number) || others.contains(&node(number)) {
+            if backing_name(number).is_some_and(|name| !is_candidate(&name)) {
                 continue;
             }
             let opened = match Self::open(number) {
@@ -401,14 +409,13 @@ fn open_node(number: u32, mode: OFlags) -> Result<Option<OwnedFd>> {
     Ok(Some(fd))
 }
 
-/// The file that each of our own daemons serves, to be shown by a loop device, in its own mount table.
+/// What the files begin with that our own daemons serve, to be shown by loop devices, in their own mount tables.
 pub const SERVED: &str = "/var/flexvol.content";
 
-/// Whether a file is a FUSE daemon's.
-fn is_served(file: BorrowedFd<'_>) -> Result<bool> {
-    const FUSE: u32 = 0x6573_5546;
-    let kind = fstatfs(file).context("look at a file system")?.f_type;
-    Ok(u32::try_from(kind).is_ok_and(|kind| kind == FUSE))
+/// Whether a device shows what a daemon of ours serves at a path of its own. Nobody is asked but the kernel.
+pub fn shows(path: &str) -> Result<bool> {
+    let mut numbers = bound_numbers().context("list loop devices")?.into_iter();
+    Ok(numbers.any(|number| backing_name(number).is_some_and(|name| name.ends_with(path))))
 }
 
 fn shows_a_served_file(number: u32) -> bool {
@@ -417,7 +424,8 @@ fn shows_a_served_file(number: u32) -> bool {
 
 /// The name of the file it shows, as the kernel has it: nobody is asked for it.
 fn backing_name(number: u32) -> Option<String> {
-    fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file")).ok()
+    let name = fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file")).ok()?;
+    Some(name.trim_end_matches('\n').to_owned())
 }
 
 /// Those with a file: only they have a directory `loop` in sysfs.

@@ -337,6 +337,33 @@ fn a_stopped_daemon_holds_up_no_other_volume_that_is_there() {
     });
 }
 
+/// The devices of a kernel are those of all its nodes, and only its own node has the record of one.
+#[test]
+fn a_stopped_daemon_of_another_node_holds_up_no_volume() {
+    with_driver("a_stopped_daemon_of_another_node_holds_up_no_volume", |node| {
+        node.install(DRIVER, json!({}));
+        let [hung, own] = ["p1", "p2"].map(|pod| node.volume(DRIVER, pod));
+        node.mount(DRIVER, &hung, &options()).success();
+        let pid = daemon().unwrap();
+        sh("mount -t tmpfs another /run/flexvol");
+        std::thread::sleep(ATTRIBUTES);
+        sh(&format!("kill -STOP {pid}"));
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_secs(12));
+            sh(&format!("kill -CONT {pid} 2>/dev/null || :"));
+        });
+        let mounted = node.mount(DRIVER, &own, &with(&options(), &json!({"file": "b.qcow2"})));
+        let unmounted = node.unmount(DRIVER, &own);
+        sh(&format!("kill -CONT {pid}"));
+        for answer in [mounted, unmounted] {
+            assert!(answer.success().took.as_secs() < 5);
+        }
+        sh("umount /run/flexvol");
+        node.unmount(DRIVER, &hung).success();
+        node.assert_clean();
+    });
+}
+
 /// Its loop device stays as long as its volume is mounted, and nobody answers for the file it shows. The kernel
 /// remembers for a second what was last answered.
 #[test]

@@ -15,7 +15,7 @@ use crate::plan::{DiskImage, ImageFormat};
 use crate::sys::block_status::{self, Zeros};
 use crate::sys::deadline::Deadline;
 use crate::sys::files::{self, is_mount_root_at};
-use crate::sys::loop_device::{LoopDevice, SERVED};
+use crate::sys::loop_device::{self, LoopDevice, SERVED};
 use crate::sys::scope::Scope;
 use crate::sys::window::Window;
 use crate::sys::{below, process, qmp};
@@ -24,7 +24,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, fstat};
 use rustix::io::Errno;
 use serde_json::json;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -45,31 +45,18 @@ fn orphans() -> impl Iterator<Item = Id> {
     daemons().filter(|(pid, id)| Holding::read(id).is_none() && !is_shown(id, *pid)).map(|(_, id)| id)
 }
 
-/// The devices of other images, whose daemons may not answer whoever looks at them.
-fn devices_but(id: &Id) -> Vec<PathBuf> {
-    let device = |id: &Id| Holding::read(id)?.device;
-    let own = device(id);
-    let others = daemons().filter(|(_, other)| other != id).filter_map(|(_, other)| device(&other));
-    others.filter(|other| own.as_ref() != Some(other)).collect()
-}
-
 /// Whether a device shows what a daemon serves, or that cannot be told.
 fn is_shown(id: &Id, pid: i32) -> bool {
-    let shown = || shown(id, open_content(pid, true)?.as_fd());
+    let path = content(id.as_str());
+    let is_older = !has_content(pid, &path);
     let patience = Deadline::for_undo(LETTING_GO);
-    loop {
-        match shown() {
-            Ok(None) => return false,
-            Err(_) => return true,
-            Ok(Some(_)) if patience.expired() => return true,
-            Ok(Some(_)) => std::thread::sleep(TICK),
+    while loop_device::shows(if is_older { SERVED } else { &path }).unwrap_or(true) {
+        if patience.expired() {
+            return true;
         }
+        std::thread::sleep(TICK);
     }
-}
-
-/// The device that shows an image's content.
-fn shown(id: &Id, content: BorrowedFd<'_>) -> Result<Option<LoopDevice>> {
-    LoopDevice::find_but(content, &Window::default(), &devices_but(id))
+    false
 }
 
 /// Whether there are any.
@@ -92,8 +79,16 @@ pub(super) fn end_orphans(deadline: &Deadline) {
 /// What the daemon's words have before the image's name.
 const NAME: &str = r#""id":"image-"#;
 
-/// In the daemon's root: the file that is the image's content.
-const CONTENT: &str = SERVED;
+/// In the daemon's root: the file that is the image's content. No other image's is called so, and the kernel tells the name
+/// of what a device shows without asking the daemon, which may not answer. In that of an older version it is [`SERVED`].
+fn content(name: &str) -> String {
+    format!("{SERVED}-{name}")
+}
+
+/// Whether a daemon shows an image's content at a path of its own.
+fn has_content(pid: i32, path: &str) -> bool {
+    seen(pid, path, OFlags::PATH).is_ok_and(|content| is_mount_root_at(content.as_fd()))
+}
 
 /// And the socket that the daemon takes commands from.
 const CONTROL: &str = "/var/control";
@@ -138,12 +133,14 @@ impl<'a> Home<'a> {
         self.namesakes().into_iter().filter(|pid| qemu::is_ours(*pid, self.at)).collect()
     }
 
-    /// The daemon that shows the content.
-    fn daemon(&self) -> Option<i32> {
-        let shows = |pid: &i32| {
-            seen(*pid, CONTENT, OFlags::PATH).is_ok_and(|content| is_mount_root_at(content.as_fd()))
-        };
-        self.daemons().into_iter().find(shows)
+    /// The daemon that shows the content, and where.
+    fn daemon(&self) -> Option<Server> {
+        self.daemons().into_iter().find_map(|pid| self.server(pid))
+    }
+
+    fn server(&self, pid: i32) -> Option<Server> {
+        let mut paths = [content(self.name), SERVED.to_owned()].into_iter();
+        paths.find(|path| has_content(pid, path)).map(|path| Server { pid, path })
     }
 
     /// The device that shows what a process serves of which nobody knows whose it is, without record and control group, and
@@ -152,8 +149,7 @@ impl<'a> Home<'a> {
         if qemu::is_ours(pid, self.at) {
             return None;
         }
-        let content = open_content(pid, true).ok()?;
-        let device = shown(self.at.id, content.as_fd()).ok()??;
+        let device = self.server(pid)?.shown().ok()??;
         is_claimed(device.path()).unwrap_or(true).then(|| device.path().to_owned())
     }
 
@@ -180,15 +176,13 @@ impl<'a> Home<'a> {
 
 impl Backend for DiskImage {
     fn find(&self, at: &Site<'_>) -> Result<Option<Found>> {
-        let Some(pid) = Home::of(at).daemon() else { return Ok(None) };
-        let content = match open_content(pid, true) {
+        match Home::of(at).daemon().map_or(Ok(None), |server| server.shown()) {
             // Its daemon was killed, or just is.
             Err(error) if matches!(error.downcast_ref(), Some(&(Errno::NOTCONN | Errno::CONNABORTED))) => {
-                return Ok(None);
+                Ok(None)
             }
-            content => content?,
-        };
-        Ok(shown(at.id, content.as_fd())?.map(Found::of_loop))
+            shown => Ok(shown?.map(Found::of_loop)),
+        }
     }
 
     /// A loop device goes with the daemon.
@@ -214,7 +208,7 @@ impl Backend for DiskImage {
         let holes = |content: OwnedFd| {
             Some(block_status::holes(content.as_fd(), length(&content).ok()?, &at.share()))
         };
-        let content = Home::of(at).daemon().and_then(|pid| open_content(pid, true).ok());
+        let content = Home::of(at).daemon().and_then(|server| server.open(true).ok());
         content.and_then(holes).unwrap_or_default()
     }
 
@@ -226,17 +220,15 @@ impl Backend for DiskImage {
     fn grow(&self, at: &Site<'_>, _: &Path, size: u64) -> Result<()> {
         let gone = "the image's daemon is gone: unmount it and mount it again";
         let home = Home::of(at);
-        let pid = home.daemon().context(gone)?;
-        let content = open_content(pid, false)?;
+        let server = home.daemon().context(gone)?;
+        let content = server.open(false)?;
         if length(&content)? < size {
             let arguments = json!({"node-name": NODE, "size": size});
-            qmp::execute(&through(&control(pid)?), "block_resize", &arguments, at.deadline)
+            qmp::execute(&through(&control(server.pid)?), "block_resize", &arguments, at.deadline)
                 .with_context(|| format!("grow {}", self.file.display()))?;
             length(&content)?;
         }
-        shown(at.id, content.as_fd())?
-            .context("the image has no loop device any more: mount it again")?
-            .refresh_capacity()
+        server.shown()?.context("the image has no loop device any more: mount it again")?.refresh_capacity()
     }
 }
 
@@ -248,16 +240,17 @@ impl Found {
 
 impl DiskImage {
     fn serve(&self, home: &Home, image: &OwnedFd, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
+        let path = content(home.name);
         let export = json!({
-            "type": "fuse", "id": format!("image-{}", home.name), "node-name": NODE, "mountpoint": CONTENT,
+            "type": "fuse", "id": format!("image-{}", home.name), "node-name": NODE, "mountpoint": path,
             "writable": !with.read_only,
         });
         let shown =
             Shown { format: ImageFormat::Qcow2, read_only: with.read_only, server: Vec::new(), export };
         let content = qemu::confined(image, &[], with.read_only, |root| {
             root.device("fuse")?;
-            let (content, control) = (root.at(Path::new(CONTENT)), root.at(Path::new(CONTROL)));
-            root.directory(Path::new(CONTENT).parent().unwrap_or(Path::new("/")))?;
+            let (content, control) = (root.at(Path::new(&path)), root.at(Path::new(CONTROL)));
+            root.directory(Path::new(&path).parent().unwrap_or(Path::new("/")))?;
             File::create_new(&content)?;
             let is_ready = || files::is_mount_root(&content) && control.exists();
             qemu::start(&home.scope, image, (root, Path::new(CONTROL), shown), at, is_ready)?;
@@ -276,13 +269,26 @@ fn length(content: &OwnedFd) -> Result<u64> {
     Ok(stat.stx_size)
 }
 
-/// Who only calls itself a daemon may have a fifo there, which is waited for.
-fn open_content(pid: i32, read_only: bool) -> Result<OwnedFd> {
-    let flags = OFlags::NONBLOCK | if read_only { OFlags::RDONLY } else { OFlags::RDWR };
-    let content = seen(pid, CONTENT, flags)?;
-    let kind = FileType::from_raw_mode(fstat(&content)?.st_mode);
-    anyhow::ensure!(kind == FileType::RegularFile, "what process {pid} shows is no file");
-    Ok(content)
+/// A daemon, and where in its root it shows an image's content.
+struct Server {
+    pid: i32,
+    path: String,
+}
+
+impl Server {
+    /// Who only calls itself a daemon may have a fifo there, which is waited for.
+    fn open(&self, read_only: bool) -> Result<OwnedFd> {
+        let flags = OFlags::NONBLOCK | if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        let content = seen(self.pid, &self.path, flags)?;
+        let kind = FileType::from_raw_mode(fstat(&content)?.st_mode);
+        anyhow::ensure!(kind == FileType::RegularFile, "what process {} shows is no file", self.pid);
+        Ok(content)
+    }
+
+    /// The device that shows it.
+    fn shown(&self) -> Result<Option<LoopDevice>> {
+        LoopDevice::find_served(self.open(true)?.as_fd(), &self.path)
+    }
 }
 
 fn open_file(path: &Path, read_only: bool) -> Result<OwnedFd> {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub fn leaked(concerns: impl Fn(&Path) -> bool) -> Result<Vec<(PathBuf, PathBuf)>> {
     let mut found = Vec::new();
     for number in bound_numbers().context("list loop devices")? {
-        let Some(file) = backing_name(number).map(|name| PathBuf::from(name.trim_end_matches('\n'))) else {
+        let Some(file) = backing_name(number).map(PathBuf::from) else {
             continue;
         };
         if concerns(&file) && unused(number).is_some() {
@@ -27,7 +27,7 @@ pub fn release(device: &Path, file: &Path) -> Result<()> {
     let number = number.with_context(|| format!("{} is no loop device", device.display()))?;
     let Some(held) = unused(number) else { return Ok(()) };
     // While it is held no other file can become this device's.
-    let shown = backing_name(number).map(|name| PathBuf::from(name.trim_end_matches('\n')));
+    let shown = backing_name(number).map(PathBuf::from);
     ensure!(shown.as_deref() == Some(file), "{} shows another file by now: look again", device.display());
     raw::loop_call(held.as_fd(), LoopCall::ClearFd, 0)
         .with_context(|| format!("let {} go", device.display()))?;
