@@ -14,7 +14,7 @@ const ATTRIBUTES: Duration = Duration::from_millis(1100);
 /// Whoever looks at a loop device asks who serves the file it shows, and would wait for ever.
 #[test]
 fn a_stopped_daemon_holds_up_no_other_image() {
-    with_driver("silent::a_stopped_daemon_holds_up_no_other_image", |node| {
+    with_driver("qcow2::silent::a_stopped_daemon_holds_up_no_other_image", |node| {
         mount_device(node, &options()).success();
         let pid = daemon().unwrap();
         sh(&format!("kill -STOP {pid}"));
@@ -30,7 +30,7 @@ fn a_stopped_daemon_holds_up_no_other_image() {
 
 #[test]
 fn a_stopped_daemon_holds_up_no_other_volume_that_is_there() {
-    with_driver("silent::a_stopped_daemon_holds_up_no_other_volume_that_is_there", |node| {
+    with_driver("qcow2::silent::a_stopped_daemon_holds_up_no_other_volume_that_is_there", |node| {
         node.install(DRIVER, json!({}));
         let [before, hung, after, more] = ["p1", "p2", "p3", "p4"].map(|pod| node.volume(DRIVER, pod));
         let image = |name: &str| with(&options(), &json!({"file": name}));
@@ -66,7 +66,7 @@ fn a_stopped_daemon_holds_up_no_other_volume_that_is_there() {
 /// The devices of a kernel are those of all its nodes, and only its own node has the record of one.
 #[test]
 fn a_stopped_daemon_of_another_node_holds_up_no_volume() {
-    with_driver("silent::a_stopped_daemon_of_another_node_holds_up_no_volume", |node| {
+    with_driver("qcow2::silent::a_stopped_daemon_of_another_node_holds_up_no_volume", |node| {
         node.install(DRIVER, json!({}));
         let [hung, own] = ["p1", "p2"].map(|pod| node.volume(DRIVER, pod));
         node.mount(DRIVER, &hung, &options()).success();
@@ -94,7 +94,7 @@ fn a_stopped_daemon_of_another_node_holds_up_no_volume() {
 /// remembers for a second what was last answered.
 #[test]
 fn a_killed_daemon_holds_up_no_other_volume() {
-    with_driver("silent::a_killed_daemon_holds_up_no_other_volume", |node| {
+    with_driver("qcow2::silent::a_killed_daemon_holds_up_no_other_volume", |node| {
         mount_device(node, &options()).success();
         let pid = daemon().unwrap();
         sh(&format!("kill -9 {pid}"));
