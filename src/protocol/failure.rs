@@ -1,6 +1,6 @@
 //! What went wrong, in the one form the rest of the world sees.
 //!
-//! Inside, code that touches the OS returns [`anyhow::Result`] and adds context (`mount tmpfs on /a/b`). Pure
+//! Inside, code that touches the OS returns `anyhow::Result` and adds context (`mount tmpfs on /a/b`). Pure
 //! code returns [`Result`] with a [`Failure`] made on the spot. At the edge everything becomes a `Failure`: a
 //! [`Code`] for whoever branches on it (exit status of the admin commands, later gRPC status), one line of
 //! text for people and the pod's Event, and the residue an undo could not remove.
