@@ -42,7 +42,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 impl Backend for Iscsi {
     fn find(&self, _: &Site<'_>) -> Result<Option<Found>> {
-        Ok(device(&self.units()).map(|path| Found { path, held: None }))
+        Ok(device(&units(self)).map(|path| Found { path, held: None }))
     }
 
     /// Whoever runs a server gives a target any name: that of another server's is another target, also if this node has a
@@ -80,179 +80,175 @@ impl Backend for Iscsi {
     }
 
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
-        let _lock = self.lock(at)?;
-        match self.bring(at, with) {
+        let _lock = lock(self, at)?;
+        match bring(self, at, with) {
             Ok(path) => Ok(Found { path, held: None }),
-            Err(error) => Err(after_rollback(error, self.release(&Deadline::for_undo(DISK)), "a session")),
+            Err(error) => Err(after_rollback(error, release(self, &Deadline::for_undo(DISK)), "a session")),
         }
     }
 
     fn detach(&self, at: &Site<'_>, _: Option<&Path>) -> Result<()> {
-        let _lock = self.lock(at)?;
-        self.release(at.deadline)
+        let _lock = lock(self, at)?;
+        release(self, at.deadline)
     }
 
     fn grow(&self, at: &Site<'_>, _: &Path, _: u64) -> Result<()> {
-        let units = self.units();
+        let units = units(self);
         units.iter().try_for_each(Unit::rescan)?;
         units.first().map_or(Ok(()), |unit| unit.resize_multipath(at.deadline))
     }
 }
 
-impl Iscsi {
-    /// The ways to the unit that the kernel knows.
-    fn units(&self) -> Vec<Unit> {
-        Session::with(&self.target).iter().filter_map(|session| session.unit(self.lun)).collect()
-    }
+/// The ways to the unit that the kernel knows.
+fn units(disk: &Iscsi) -> Vec<Unit> {
+    Session::with(&disk.target).iter().filter_map(|session| session.unit(disk.lun)).collect()
+}
 
-    /// Calls on other units of the same target must not end a session that is just made.
-    fn lock(&self, at: &Site<'_>) -> Result<Lock> {
-        let name = format!("iscsi-{}", record::file_name(Path::new(&self.target)));
-        Lock::acquire(record::locks().join(name), at.deadline)
-    }
+/// Calls on other units of the same target must not end a session that is just made.
+fn lock(disk: &Iscsi, at: &Site<'_>) -> Result<Lock> {
+    let name = format!("iscsi-{}", record::file_name(Path::new(&disk.target)));
+    Lock::acquire(record::locks().join(name), at.deadline)
+}
 
-    fn bring(&self, at: &Site<'_>, with: &With<'_>) -> Result<PathBuf> {
-        let chap: Vec<_> = with.credentials.iter().map(|(key, secret)| (*key, secret)).collect();
-        let login = Login {
-            chap: &chap,
-            initiator: self.initiator.as_deref(),
-            interface: self.interface.as_deref(),
-            patience: self.timeout,
-        };
-        self.log_in_everywhere(&login, with.policy, at.deadline)?;
-        for session in Session::with(&self.target).iter().filter(|session| session.is_alive()) {
-            session.scan(self.lun)?;
-        }
-        self.wait_for_disk(at.deadline)?;
-        let units = self.units();
-        same_disk(&units)?;
-        let patience = Deadline::after(MULTIPATH.min(at.deadline.remaining()));
-        while units.len() > 1 && iscsi::has_multipathd() && !patience.expired() {
-            if units.iter().any(|unit| unit.multipath().is_some()) {
-                break;
-            }
-            std::thread::sleep(TICK);
-        }
-        device(&units).context("the unit's disk is gone")
+fn bring(disk: &Iscsi, at: &Site<'_>, with: &With<'_>) -> Result<PathBuf> {
+    let chap: Vec<_> = with.credentials.iter().map(|(key, secret)| (*key, secret)).collect();
+    let login = Login {
+        chap: &chap,
+        initiator: disk.initiator.as_deref(),
+        interface: disk.interface.as_deref(),
+        patience: disk.timeout,
+    };
+    log_in_everywhere(disk, &login, with.policy, at.deadline)?;
+    for session in Session::with(&disk.target).iter().filter(|session| session.is_alive()) {
+        session.scan(disk.lun)?;
     }
-
-    /// One portal that lets us in is enough; what is wrong with the others shows when none does.
-    fn log_in_everywhere(&self, login: &Login<'_>, policy: &Policy, deadline: &Deadline) -> Result<()> {
-        let mut failures: Vec<Failure> = Vec::new();
-        let mut discovery = self.discovery;
-        for portal in &self.portals {
-            let result = self.log_in(portal, (login, policy), discovery, deadline);
-            match result.with_context(|| format!("server {portal}")) {
-                // One portal knows them all.
-                Ok(()) => discovery = false,
-                Err(error) => failures.push(to_failure(error)),
-            }
+    wait_for_disk(disk, at.deadline)?;
+    let units = units(disk);
+    same_disk(&units)?;
+    let patience = Deadline::after(MULTIPATH.min(at.deadline.remaining()));
+    while units.len() > 1 && iscsi::has_multipathd() && !patience.expired() {
+        if units.iter().any(|unit| unit.multipath().is_some()) {
+            break;
         }
-        if Session::with(&self.target).iter().any(Session::is_alive) {
+        std::thread::sleep(TICK);
+    }
+    device(&units).context("the unit's disk is gone")
+}
+
+/// One portal that lets us in is enough; what is wrong with the others shows when none does.
+fn log_in_everywhere(disk: &Iscsi, login: &Login<'_>, policy: &Policy, deadline: &Deadline) -> Result<()> {
+    let mut failures: Vec<Failure> = Vec::new();
+    let mut discovery = disk.discovery;
+    for portal in &disk.portals {
+        let result = log_in(disk, portal, (login, policy), discovery, deadline);
+        match result.with_context(|| format!("server {portal}")) {
+            // One portal knows them all.
+            Ok(()) => discovery = false,
+            Err(error) => failures.push(to_failure(error)),
+        }
+    }
+    if Session::with(&disk.target).iter().any(Session::is_alive) {
+        return Ok(());
+    }
+    let code = failures.first().map_or(Code::NotFound, Failure::code);
+    let texts: Vec<_> = failures.iter().map(Failure::message).collect();
+    Err(Failure::new(code, texts.join("; ")).into())
+}
+
+fn log_in(
+    disk: &Iscsi,
+    at: &Portal,
+    (login, policy): (&Login<'_>, &Policy),
+    discovery: bool,
+    deadline: &Deadline,
+) -> Result<()> {
+    let first = reach(disk, at, policy, deadline)?;
+    let mut addresses = vec![first];
+    if discovery {
+        let portal = iscsi::Portal { target: &disk.target, address: first };
+        addresses = iscsi::discover(&portal, login, deadline)?;
+        if addresses.is_empty() {
+            bail!(Failure::new(
+                Code::NotFound,
+                format!("it knows no target {}: correct option iqn", disk.target)
+            ));
+        }
+        // It may name any server.
+        addresses
+            .retain(|found| found.ip() == first.ip() || policy.check_server(&found.ip().to_string()).is_ok());
+        if addresses.is_empty() {
+            let text = "it names only portals that this node does not allow: let the admin add them to policy.servers";
+            bail!(Failure::new(Code::Denied, text));
+        }
+    }
+    let missing =
+        |address: &SocketAddr| !Session::with(&disk.target).iter().any(|session| session.goes_to(*address));
+    let mut last = Ok(());
+    for address in addresses.into_iter().filter(missing) {
+        last = iscsi::log_in(&iscsi::Portal { target: &disk.target, address }, login, deadline);
+    }
+    last
+}
+
+/// Of several addresses the first that answers.
+fn reach(disk: &Iscsi, portal: &Portal, policy: &Policy, deadline: &Deadline) -> Result<SocketAddr> {
+    let mut last = None;
+    let addresses = network::addresses_here(&portal.server, deadline)?;
+    for address in allowed(policy, &portal.server, addresses)? {
+        deadline.check("about to connect to the target")?;
+        let address = SocketAddr::new(address, portal.port);
+        let patience = Duration::from_secs(disk.patience.into()).min(deadline.remaining());
+        match network::connect(address, patience) {
+            Ok(_) => return Ok(address),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.context("it has no address")?)
+}
+
+fn wait_for_disk(disk: &Iscsi, deadline: &Deadline) -> Result<()> {
+    let since = Instant::now();
+    loop {
+        let units = units(disk);
+        if units.iter().any(|unit| unit.disk().is_some_and(|disk| disk.exists())) {
             return Ok(());
         }
-        let code = failures.first().map_or(Code::NotFound, Failure::code);
-        let texts: Vec<_> = failures.iter().map(Failure::message).collect();
-        Err(Failure::new(code, texts.join("; ")).into())
+        deadline.check("waiting for the target's disk")?;
+        if since.elapsed() > if units.is_empty() { UNIT } else { DISK } {
+            let text = if units.is_empty() {
+                format!(
+                    "target {} shows this node no unit {}: correct option lun, or let the target show it to this node",
+                    disk.target, disk.lun
+                )
+            } else {
+                "the kernel makes no disk of it: load the module (modprobe sd_mod)".to_owned()
+            };
+            bail!(Failure::new(Code::NotFound, text));
+        }
+        std::thread::sleep(TICK);
     }
+}
 
-    fn log_in(
-        &self,
-        at: &Portal,
-        (login, policy): (&Login<'_>, &Policy),
-        discovery: bool,
-        deadline: &Deadline,
-    ) -> Result<()> {
-        let first = self.reach(at, policy, deadline)?;
-        let mut addresses = vec![first];
-        if discovery {
-            let portal = iscsi::Portal { target: &self.target, address: first };
-            addresses = iscsi::discover(&portal, login, deadline)?;
-            if addresses.is_empty() {
-                bail!(Failure::new(
-                    Code::NotFound,
-                    format!("it knows no target {}: correct option iqn", self.target)
-                ));
-            }
-            // It may name any server.
-            addresses.retain(|found| {
-                found.ip() == first.ip() || policy.check_server(&found.ip().to_string()).is_ok()
-            });
-            if addresses.is_empty() {
-                let text = "it names only portals that this node does not allow: let the admin add them to policy.servers";
-                bail!(Failure::new(Code::Denied, text));
-            }
-        }
-        let missing = |address: &SocketAddr| {
-            !Session::with(&self.target).iter().any(|session| session.goes_to(*address))
-        };
-        let mut last = Ok(());
-        for address in addresses.into_iter().filter(missing) {
-            last = iscsi::log_in(&iscsi::Portal { target: &self.target, address }, login, deadline);
-        }
-        last
+/// Takes the unit away, and with the last one of a session of ours the session.
+fn release(disk: &Iscsi, deadline: &Deadline) -> Result<()> {
+    if let Some(unit) = units(disk).first() {
+        flush_multipath(unit, deadline)?;
     }
-
-    /// Of several addresses the first that answers.
-    fn reach(&self, portal: &Portal, policy: &Policy, deadline: &Deadline) -> Result<SocketAddr> {
-        let mut last = None;
-        let addresses = network::addresses_here(&portal.server, deadline)?;
-        for address in allowed(policy, &portal.server, addresses)? {
-            deadline.check("about to connect to the target")?;
-            let address = SocketAddr::new(address, portal.port);
-            let patience = Duration::from_secs(self.patience.into()).min(deadline.remaining());
-            match network::connect(address, patience) {
-                Ok(_) => return Ok(address),
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.context("it has no address")?)
-    }
-
-    fn wait_for_disk(&self, deadline: &Deadline) -> Result<()> {
-        let since = Instant::now();
-        loop {
-            let units = self.units();
-            if units.iter().any(|unit| unit.disk().is_some_and(|disk| disk.exists())) {
-                return Ok(());
-            }
-            deadline.check("waiting for the target's disk")?;
-            if since.elapsed() > if units.is_empty() { UNIT } else { DISK } {
-                let text = if units.is_empty() {
-                    format!(
-                        "target {} shows this node no unit {}: correct option lun, or let the target show it to this node",
-                        self.target, self.lun
-                    )
-                } else {
-                    "the kernel makes no disk of it: load the module (modprobe sd_mod)".to_owned()
-                };
-                bail!(Failure::new(Code::NotFound, text));
-            }
-            std::thread::sleep(TICK);
+    let sessions = Session::with(&disk.target);
+    for session in &sessions {
+        let unit = session.unit(disk.lun);
+        let others = session.units().into_iter().any(|other| Some(&other) != unit.as_ref());
+        match unit {
+            _ if session.is_ours() && !others => session.log_out(deadline)?,
+            Some(unit) => unit.forget()?,
+            None => {}
         }
     }
-
-    /// Takes the unit away, and with the last one of a session of ours the session.
-    fn release(&self, deadline: &Deadline) -> Result<()> {
-        if let Some(unit) = self.units().first() {
-            flush_multipath(unit, deadline)?;
-        }
-        let sessions = Session::with(&self.target);
-        for session in &sessions {
-            let unit = session.unit(self.lun);
-            let others = session.units().into_iter().any(|other| Some(&other) != unit.as_ref());
-            match unit {
-                _ if session.is_ours() && !others => session.log_out(deadline)?,
-                Some(unit) => unit.forget()?,
-                None => {}
-            }
-        }
-        while self.units().iter().any(|unit| unit.disk().is_some()) {
-            deadline.check("waiting for the kernel to let go of the unit")?;
-            std::thread::sleep(TICK);
-        }
-        Ok(())
+    while units(disk).iter().any(|unit| unit.disk().is_some()) {
+        deadline.check("waiting for the kernel to let go of the unit")?;
+        std::thread::sleep(TICK);
     }
+    Ok(())
 }
 
 /// What is mounted: the device above the disks, or the first of them.

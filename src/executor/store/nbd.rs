@@ -85,7 +85,7 @@ impl Backend for Nbd {
 
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
         clear(at).context("remove what a killed call left")?;
-        let brought = self.bring(at, with).and_then(|device| refuse_second(device).map(|()| device));
+        let brought = bring(self, at, with).and_then(|device| refuse_second(device).map(|()| device));
         match brought {
             Ok(device) => Ok(Found { path: device.path(), held: None }),
             Err(error) => Err(after_rollback(error, clear(at), "a device")),
@@ -99,7 +99,7 @@ impl Backend for Nbd {
     fn zeros(&self, at: &Site<'_>, with: &With<'_>) -> Zeros {
         let patience = at.share();
         let ask = |socket, export: &str| Ok(allocation::zeros(socket, export, &patience));
-        self.with_server(at, Some(with.policy), ask).unwrap_or_default()
+        with_server(self, at, Some(with.policy), ask).unwrap_or_default()
     }
 
     fn grow(&self, at: &Site<'_>, path: &Path, size: u64) -> Result<()> {
@@ -109,10 +109,10 @@ impl Backend for Nbd {
         let before = device.size()?;
         match &self.from {
             NbdServer::Image { image, .. } if before < size => {
-                self.grow_image(at, device, size).with_context(|| format!("grow {}", image.file.display()))
+                grow_image(self, at, device, size).with_context(|| format!("grow {}", image.file.display()))
             }
             NbdServer::Image { .. } => Ok(()),
-            NbdServer::Remote { .. } => look_again(at, device, before, self.connect(at, None)?.size()),
+            NbdServer::Remote { .. } => look_again(at, device, before, connect(self, at, None)?.size()),
         }
     }
 }
@@ -162,70 +162,68 @@ fn look_again(at: &Site<'_>, device: Device, before: u64, now: u64) -> Result<()
     Err(Failure::new(Code::Conflict, text).into())
 }
 
-impl Nbd {
-    fn bring(&self, at: &Site<'_>, with: &With<'_>) -> Result<Device> {
-        if let NbdServer::Image { image, format } = &self.from {
-            serve(image, *format, at, with)?;
-        }
-        let served = self.connect(at, Some(with.policy))?;
-        let timeout = Duration::from_secs(self.timeout.into());
-        let device = Device::connect(&served, &backend(at), timeout, with.read_only)?;
-        while !device.path().exists() {
-            at.deadline.check(&format!("waiting for {}", device.path().display()))?;
-            std::thread::sleep(TICK);
-        }
-        Ok(device)
+fn bring(nbd: &Nbd, at: &Site<'_>, with: &With<'_>) -> Result<Device> {
+    if let NbdServer::Image { image, format } = &nbd.from {
+        serve(image, *format, at, with)?;
     }
+    let served = connect(nbd, at, Some(with.policy))?;
+    let timeout = Duration::from_secs(nbd.timeout.into());
+    let device = Device::connect(&served, &backend(at), timeout, with.read_only)?;
+    while !device.path().exists() {
+        at.deadline.check(&format!("waiting for {}", device.path().display()))?;
+        std::thread::sleep(TICK);
+    }
+    Ok(device)
+}
 
-    /// Whatever becomes of the growing, the image is served again.
-    fn grow_image(&self, at: &Site<'_>, device: Device, size: u64) -> Result<()> {
-        let home = Home::of(at);
-        device.bridge(&backend(at), GAP)?;
-        // One that a killed call has not put back is not there.
-        let _ = home.tell("block-export-del", &json!({"id": ID, "mode": "hard"}), at);
-        let resized = grow_in_time(&home, size, at);
-        home.tell("block-export-add", &export(false), at)?;
-        for _ in 0..ATTEMPTS {
-            let served = self.connect(at, None)?;
-            device.reconnect(&backend(at), &served)?;
-            std::thread::sleep(TICK);
-        }
-        device.bridge(&backend(at), Duration::ZERO)?;
-        resized
+/// Whatever becomes of the growing, the image is served again.
+fn grow_image(nbd: &Nbd, at: &Site<'_>, device: Device, size: u64) -> Result<()> {
+    let home = Home::of(at);
+    device.bridge(&backend(at), GAP)?;
+    // One that a killed call has not put back is not there.
+    let _ = home.tell("block-export-del", &json!({"id": ID, "mode": "hard"}), at);
+    let resized = grow_in_time(&home, size, at);
+    home.tell("block-export-add", &export(false), at)?;
+    for _ in 0..ATTEMPTS {
+        let served = connect(nbd, at, None)?;
+        device.reconnect(&backend(at), &served)?;
+        std::thread::sleep(TICK);
     }
+    device.bridge(&backend(at), Duration::ZERO)?;
+    resized
+}
 
-    /// The server, once it serves the export; for the first time with the policy, which decides about addresses.
-    fn connect(&self, at: &Site<'_>, policy: Option<&Policy>) -> Result<Served> {
-        self.with_server(at, policy, |socket, export| Served::begin(socket, export, at.deadline))
-    }
+/// The server, once it serves the export; for the first time with the policy, which decides about addresses.
+fn connect(nbd: &Nbd, at: &Site<'_>, policy: Option<&Policy>) -> Result<Served> {
+    with_server(nbd, at, policy, |socket, export| Served::begin(socket, export, at.deadline))
+}
 
-    /// Of several addresses of the server the first that answers.
-    fn with_server<T>(
-        &self,
-        at: &Site<'_>,
-        policy: Option<&Policy>,
-        begin: impl Fn(OwnedFd, &str) -> Result<T>,
-    ) -> Result<T> {
-        let NbdServer::Remote { server, port, export, nameserver, patience } = &self.from else {
-            return by_socket(&socket(&Home::of(at))).and_then(|socket| begin(socket, EXPORT));
-        };
-        let mut last = None;
-        let named = || format!("server {server}");
-        let mut addresses = network::addresses(server, *nameserver, at.deadline).with_context(named)?;
-        if let Some(policy) = policy {
-            addresses = allowed(policy, server, addresses)?;
-        }
-        for address in addresses {
-            at.deadline.check("about to connect to the server")?;
-            let patience = Duration::from_secs((*patience).into()).min(at.deadline.remaining());
-            let socket = by_tcp(SocketAddr::new(address, *port), patience);
-            match socket.and_then(|socket| begin(socket, export)) {
-                Ok(done) => return Ok(done),
-                Err(error) => last = Some(error.context(format!("server {server} ({address})"))),
-            }
-        }
-        Err(last.with_context(|| format!("server {server} has no address"))?)
+/// Of several addresses of the server the first that answers.
+fn with_server<T>(
+    nbd: &Nbd,
+    at: &Site<'_>,
+    policy: Option<&Policy>,
+    begin: impl Fn(OwnedFd, &str) -> Result<T>,
+) -> Result<T> {
+    let NbdServer::Remote { server, port, export, nameserver, patience } = &nbd.from else {
+        return by_socket(&socket(&Home::of(at))).and_then(|socket| begin(socket, EXPORT));
+    };
+    let mut last = None;
+    let named = || format!("server {server}");
+    let mut addresses = network::addresses(server, *nameserver, at.deadline).with_context(named)?;
+    if let Some(policy) = policy {
+        addresses = allowed(policy, server, addresses)?;
     }
+    for address in addresses {
+        at.deadline.check("about to connect to the server")?;
+        let patience = Duration::from_secs((*patience).into()).min(at.deadline.remaining());
+        let socket = by_tcp(SocketAddr::new(address, *port), patience);
+        match socket.and_then(|socket| begin(socket, export)) {
+            Ok(done) => return Ok(done),
+            Err(error) => last = Some(error.context(format!("server {server} ({address})"))),
+        }
+    }
+    Err(last.with_context(|| format!("server {server} has no address"))?)
 }
 
 /// An export that is going away takes a moment.

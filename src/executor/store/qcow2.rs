@@ -200,7 +200,7 @@ impl Backend for DiskImage {
         // What a killed call left.
         home.end();
         let image = qemu::open(self, ImageFormat::Qcow2, at, with)?;
-        self.serve(&home, &image, at, with).inspect_err(|_| home.end())
+        serve(self, &home, &image, at, with).inspect_err(|_| home.end())
     }
 
     /// What the image has no clusters for, the daemon shows as holes.
@@ -238,27 +238,24 @@ impl Found {
     }
 }
 
-impl DiskImage {
-    fn serve(&self, home: &Home, image: &OwnedFd, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
-        let path = content(home.name);
-        let export = json!({
-            "type": "fuse", "id": format!("image-{}", home.name), "node-name": NODE, "mountpoint": path,
-            "writable": !with.read_only,
-        });
-        let shown =
-            Shown { format: ImageFormat::Qcow2, read_only: with.read_only, server: Vec::new(), export };
-        let content = qemu::confined(image, &[], with.read_only, |root| {
-            root.device("fuse")?;
-            let (content, control) = (root.at(Path::new(&path)), root.at(Path::new(CONTROL)));
-            root.directory(Path::new(&path).parent().unwrap_or(Path::new("/")))?;
-            File::create_new(&content)?;
-            let is_ready = || files::is_mount_root(&content) && control.exists();
-            qemu::start(&home.scope, image, (root, Path::new(CONTROL), shown), at, is_ready)?;
-            open_file(&content, with.read_only)
-        })?;
-        let whole = Window::default();
-        LoopDevice::attach(content.as_fd(), &self.file, &whole, with.read_only, false).map(Found::of_loop)
-    }
+fn serve(image: &DiskImage, home: &Home, image: &OwnedFd, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
+    let path = content(home.name);
+    let export = json!({
+        "type": "fuse", "id": format!("image-{}", home.name), "node-name": NODE, "mountpoint": path,
+        "writable": !with.read_only,
+    });
+    let shown = Shown { format: ImageFormat::Qcow2, read_only: with.read_only, server: Vec::new(), export };
+    let content = qemu::confined(image, &[], with.read_only, |root| {
+        root.device("fuse")?;
+        let (content, control) = (root.at(Path::new(&path)), root.at(Path::new(CONTROL)));
+        root.directory(Path::new(&path).parent().unwrap_or(Path::new("/")))?;
+        File::create_new(&content)?;
+        let is_ready = || files::is_mount_root(&content) && control.exists();
+        qemu::start(&home.scope, image, (root, Path::new(CONTROL), shown), at, is_ready)?;
+        open_file(&content, with.read_only)
+    })?;
+    let whole = Window::default();
+    LoopDevice::attach(content.as_fd(), &image.file, &whole, with.read_only, false).map(Found::of_loop)
 }
 
 /// How long the content is now: the kernel remembers what it was, and asks only who says so.
