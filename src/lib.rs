@@ -52,33 +52,23 @@ pub mod check;
 pub mod cli;
 pub mod deploy;
 pub mod doctor;
-pub mod driver;
 pub mod driver_log;
-pub mod drivers;
 pub mod executor;
-pub mod file_system;
 pub mod inventory;
 pub mod kubelet;
 pub mod manifest;
-pub mod mkfs_options;
-pub mod mount_options;
 pub mod multicall;
-pub mod packages;
-pub mod plan;
 pub mod plugin_dir;
-pub mod policy;
-pub mod profiles;
-pub mod quantity;
-pub mod schema;
-pub mod server;
-pub mod settings;
 mod shell;
 pub mod skeleton;
 pub mod sys;
-pub mod teach;
 pub mod validate;
 pub mod yaml;
 
+pub use flexvol_model::{
+    driver, drivers, file_system, mkfs_options, mount_options, options, packages, plan, policy, profiles,
+    quantity, schema, server, settings, teach,
+};
 pub use flexvol_protocol as protocol;
 pub use flexvol_protocol::{failure, secret, text, volume_dir};
 

@@ -238,7 +238,7 @@ impl Found {
     }
 }
 
-fn serve(image: &DiskImage, home: &Home, image: &OwnedFd, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
+fn serve(disk: &DiskImage, home: &Home, image: &OwnedFd, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
     let path = content(home.name);
     let export = json!({
         "type": "fuse", "id": format!("image-{}", home.name), "node-name": NODE, "mountpoint": path,
@@ -255,7 +255,7 @@ fn serve(image: &DiskImage, home: &Home, image: &OwnedFd, at: &Site<'_>, with: &
         open_file(&content, with.read_only)
     })?;
     let whole = Window::default();
-    LoopDevice::attach(content.as_fd(), &image.file, &whole, with.read_only, false).map(Found::of_loop)
+    LoopDevice::attach(content.as_fd(), &disk.file, &whole, with.read_only, false).map(Found::of_loop)
 }
 
 /// How long the content is now: the kernel remembers what it was, and asks only who says so.

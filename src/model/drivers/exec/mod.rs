@@ -1,0 +1,363 @@
+//! `exec`: any script as a safe driver.
+//!
+//! The side file says which command serves which verb; the deadline, the lock, the look at the mount table
+//! before and after, the undo and the reply are flexvol's. There is no shell, so no option can become a
+//! command:
+//!
+//! ```json
+//! {"driver": "exec", "exec": {
+//!     "commands": {"mount": ["/usr/local/bin/mount-share", "{option.server}", "{target}", "{secret.password}"]},
+//!     "options": ["server"], "fileSystem": "fuse.sharefs"}}
+//! ```
+//!
+//! Placeholders, filled in word by word:
+//!
+//! * `{target}` `{device}` `{node}` `{newBytes}` `{oldBytes}`: the verb's own arguments;
+//! * `{volume}` `{fsType}` `{access}` (`ro` or `rw`), `{option.NAME}`: where kubelet sends options;
+//! * `{fsGroup}` `{pod.name}` `{pod.namespace}` `{pod.uid}` `{serviceAccount}`: in `mount` alone;
+//! * `{secret.KEY}`, in `mount` alone and at the end of an argument: the path of a file only the command can
+//!   read and that is gone with it.
+//!
+//! A `?` before the brace (`{option.port?}`) drops the whole argument when there is no value. `{{` and `}}`
+//! are a brace. A value may not begin an argument with `-`, so that no tenant can add a flag. One without a
+//! `?` that a verb never has a value for is found at the first `mount`, not when a pod is to be ended.
+//!
+//! Where a command serves `mountdevice`, kubelet shows what that mounted to every pod whose volume has the same name,
+//! and two volumes can have one: `exec.identity` says what the volume is called by its storage, as in
+//! `"identity": "{option.server}/{option.share}"`. Where another is mounted for the node, `mount` and `expandfs` fail.
+//! Without it, volumes with other options are others.
+//!
+//! A command succeeds by exiting with 0; what it prints is the reason when it does not. `attach` and
+//! `waitforattach` print the device, `isattached` prints `true` or `false`, `getvolumename` the name: one
+//! line of standard output and nothing else there. `unmount` is optional: whatever the command does, flexvol
+//! unmounts what is left at the target.
+//!
+//! What the command mounts gets nosuid and nodev, unless `policy.allowSuid` and `policy.allowDev` say
+//! otherwise, and is read-only if the volume is, whatever the command did about `{access}`; what it made
+//! stricter stays so.
+//!
+//! A daemon that the command starts and leaves running, as FUSE does, inherits none of kubelet's descriptors,
+//! but lives in kubelet's cgroup: a restart of kubelet's service ends it and its mount is dead, unless the
+//! command itself starts it with `systemd-run --scope`.
+
+mod template;
+
+use crate::driver::{Driver, Growth, Request};
+use crate::mount_options::MountFlags;
+use crate::plan::{Answer, FileSystems, Goal, Plan, Run, Source, Step, View, Word};
+use crate::schema::{OptionSpec, did_you_mean};
+use crate::settings::{self, SIDE_FILE, Settings};
+use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::volume_dir::VolumeDir;
+use flexvol_protocol::{Access, Call, Capabilities, Options, TargetPath, Verb, VerbSet};
+use sha2::{Digest as _, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// The driver.
+pub struct Exec;
+
+impl Driver for Exec {
+    fn name(&self) -> &'static str {
+        "exec"
+    }
+
+    fn summary(&self) -> &'static str {
+        "commands of the admin's own, made safe"
+    }
+
+    /// None of its own: the side file's `exec.options` names them.
+    fn options(&self) -> &'static [OptionSpec] {
+        &[]
+    }
+
+    fn verbs(&self, settings: &Settings) -> VerbSet {
+        let own = settings.exec.iter().flat_map(|exec| exec.commands.keys());
+        own.filter_map(|name| Verb::parse(name.as_ref()))
+            .fold(VerbSet::MOUNTING, |set, verb| set.union(VerbSet::of(&[verb])))
+    }
+
+    fn capabilities(&self, settings: &Settings) -> Capabilities {
+        settings.exec.as_ref().map(|exec| exec.capabilities).unwrap_or_default().into()
+    }
+
+    /// The first word of every command.
+    fn programs<'a>(&self, settings: &'a Settings) -> Vec<&'a str> {
+        let commands = settings.exec.iter().flat_map(|exec| exec.commands.values());
+        let programs: BTreeSet<_> = commands.filter_map(|words| words.first()).map(String::as_str).collect();
+        // One that a volume completes is known with the volume.
+        programs.into_iter().filter(|program| !program.contains(['{', '}'])).collect()
+    }
+
+    /// Every command is read: a slip in `unmount` must not wait for the end of the first pod.
+    fn check(&self, settings: &Settings) -> Result<()> {
+        let config = config(settings)?;
+        for (name, words) in &config.commands {
+            let verb = Verb::parse(name.as_ref());
+            verb.into_iter().try_for_each(|verb| template::check(verb, words))?;
+        }
+        config.identity.as_deref().map_or(Ok(()), template::check_identity)?;
+        refuse_unknown(settings.options.keys(), config)?;
+        check_capabilities(config)
+    }
+
+    fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan> {
+        let values = Values::default().target(target).options(request.options);
+        mounting(Verb::Mount, target, request, &values)
+    }
+
+    fn unmount(&self, target: &TargetPath, settings: &Settings) -> Result<Plan> {
+        unmounting(Verb::Unmount, target, settings)
+    }
+
+    fn expand_fs(&self, target: &TargetPath, growth: &Growth<'_>, request: &Request<'_>) -> Result<Plan> {
+        let values = Values::default()
+            .target(target)
+            .options(request.options)
+            .set("device", growth.device)
+            .set("newBytes", growth.new_bytes.to_string())
+            .set("oldBytes", growth.old_bytes.to_string());
+        let grown = performed(run(Verb::ExpandFs, request.settings, &values)?);
+        let staged = VolumeDir::of(target).staged().unwrap_or_else(|| target.clone());
+        let expected = Step::ExpectStaged { staged, source: identity(request)? };
+        let expected = stages(request.settings).then_some(expected);
+        Ok(Plan { steps: expected.into_iter().chain(grown.steps).collect(), ..grown })
+    }
+
+    fn other(&self, call: &Call, settings: &Settings) -> Result<Plan> {
+        let values = Values::of(call);
+        match call {
+            Call::MountDevice { target, options, .. } => {
+                mounting(Verb::MountDevice, target, &Request { options, settings }, &values)
+            }
+            Call::UnmountDevice { target } => unmounting(Verb::UnmountDevice, target, settings),
+            _ => Ok(performed(run(call.verb(), settings, &values)?)),
+        }
+    }
+}
+
+fn refuse_unknown<'a>(keys: impl IntoIterator<Item = &'a String>, config: &settings::Exec) -> Result<()> {
+    let known = |key: &String| key.is_empty() || key.contains('/') || config.options.contains(key);
+    let Some(key) = keys.into_iter().find(|key| !known(key)) else { return Ok(()) };
+    let near = did_you_mean(key, config.options.iter().map(String::as_str));
+    let hint = near.map(|near| format!("did you mean {near:?}?"));
+    let hint = hint.unwrap_or_else(|| format!("{SIDE_FILE} lists the known ones in exec.options"));
+    Err(Failure::options(format!("unknown option {key:?}: {hint}")))
+}
+
+/// What `init` promises, and no more, is there: kubelet calls no verb that is not promised, and waits for
+/// ever for one that is promised and not there.
+fn check_capabilities(config: &settings::Exec) -> Result<()> {
+    let has = |verb: Verb| config.commands.contains_key(verb.name());
+    let complain = |text: String| Err(Failure::options(format!("{SIDE_FILE}: {text}")));
+    let capabilities = config.capabilities;
+    match VerbSet::ATTACHING.iter().find(|verb| has(*verb)) {
+        Some(verb) if !capabilities.attach => complain(format!(
+            "exec.commands.{verb} is never run: set exec.capabilities.attach, or leave the command out"
+        )),
+        _ if capabilities.attach && !has(Verb::Attach) => {
+            complain("exec.capabilities.attach needs exec.commands.attach: add it".into())
+        }
+        _ if capabilities.requires_fs_resize && !has(Verb::ExpandFs) => {
+            complain("exec.capabilities.requiresFSResize needs exec.commands.expandfs: add it".into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// kubelet has what `mountdevice` mounts for a volume of this name shown to every pod that names one so.
+fn expect_staged(target: &TargetPath, request: &Request<'_>) -> Result<Option<Step>> {
+    let staged = VolumeDir::of(target).staged();
+    let source = identity(request)?;
+    Ok(staged.filter(|_| stages(request.settings)).map(|staged| Step::ExpectStaged { staged, source }))
+}
+
+/// No name of a volume is longer: its record has to be read again.
+const LONGEST_NAME: usize = 1024;
+
+/// Whether a command mounts the volume once for the node.
+fn stages(settings: &Settings) -> bool {
+    settings.exec.as_ref().is_some_and(|exec| exec.commands.contains_key(Verb::MountDevice.name()))
+}
+
+/// What tells the volume from others: what the admin says, or else all its options.
+fn identity(request: &Request<'_>) -> Result<Source> {
+    let config = config(request.settings)?;
+    let values = Values::default().options(request.options);
+    let named =
+        config.identity.as_deref().map(|word| template::fill_word(word, &values)).transpose()?.flatten();
+    Ok(match named {
+        Some(Word::Text(name)) if name.len() > LONGEST_NAME => {
+            let text = format!(
+                "exec.identity makes a name of more than {LONGEST_NAME} bytes of these options: shorten them"
+            );
+            return Err(Failure::options(text));
+        }
+        Some(Word::Text(name)) => Source::Identity(name),
+        _ if !stages(request.settings) => Source::Any,
+        _ => {
+            let mut digest = Sha256::new();
+            for part in request.options.own.iter().flat_map(|(key, value)| [key, value]) {
+                digest.update(part.len().to_le_bytes());
+                digest.update(part);
+            }
+            let mut name = "a volume with options of digest ".to_owned();
+            for byte in digest.finalize() {
+                let _ = write!(name, "{byte:02x}");
+            }
+            Source::Identity(name)
+        }
+    })
+}
+
+fn mounting(verb: Verb, target: &TargetPath, request: &Request<'_>, values: &Values<'_>) -> Result<Plan> {
+    let run = Run {
+        mounts: Some(target.clone()),
+        flags: Some(flags(request)),
+        ..run(verb, request.settings, values)?
+    };
+    Ok(Plan {
+        goal: Goal::Mounted { target: target.clone(), view: view(request)? },
+        steps: [Step::PrepareTarget { target: target.clone() }]
+            .into_iter()
+            .chain(expect_staged(target, request)?)
+            .chain([Step::Run(run)])
+            .collect(),
+    })
+}
+
+/// The command is the admin's, and so are nosuid and nodev: the policy lifts them for all its volumes.
+fn flags(request: &Request<'_>) -> MountFlags {
+    let policy = &request.settings.policy;
+    MountFlags {
+        read_only: request.options.access() == Access::ReadOnly,
+        suid: policy.allow_suid,
+        dev: policy.allow_dev,
+        ..MountFlags::DEFAULT
+    }
+}
+
+/// The command is optional, and only the first word on the matter.
+fn unmounting(verb: Verb, target: &TargetPath, settings: &Settings) -> Result<Plan> {
+    let mut plan = Plan::unmount(target);
+    if config(settings).and_then(|config| command(verb, config)).is_ok() {
+        let run = run(verb, settings, &Values::default().target(target))?;
+        plan.steps.insert(0, Step::Run(Run { unmounts: Some(target.clone()), ..run }));
+    }
+    Ok(plan)
+}
+
+fn performed(run: Run) -> Plan {
+    Plan { goal: Goal::Performed, steps: vec![Step::Run(run)] }
+}
+
+fn view(request: &Request<'_>) -> Result<View> {
+    let file_system = config(request.settings)?.file_system.clone().map(FileSystems::One);
+    Ok(View { file_system, source: identity(request)?, access: request.options.access() })
+}
+
+fn config(settings: &Settings) -> Result<&settings::Exec> {
+    settings.exec.as_ref().ok_or_else(|| {
+        Failure::options(format!("{SIDE_FILE} has no \"exec\": say there which commands serve the verbs"))
+    })
+}
+
+fn command(verb: Verb, config: &settings::Exec) -> Result<&[String]> {
+    config
+        .commands
+        .get(verb.name())
+        .map(Vec::as_slice)
+        .filter(|words| !words.is_empty())
+        .ok_or_else(|| Failure::options(format!("{SIDE_FILE}: exec.commands has no {verb}: add one")))
+}
+
+fn run(verb: Verb, settings: &Settings, values: &Values<'_>) -> Result<Run> {
+    let config = config(settings)?;
+    values.refuse_unknown(config)?;
+    let argv = template::fill(command(verb, config)?, values)?;
+    let answer = match verb {
+        Verb::Attach | Verb::WaitForAttach => Answer::Device,
+        Verb::IsAttached => Answer::Attached,
+        Verb::GetVolumeName => Answer::VolumeName,
+        _ => Answer::Nothing,
+    };
+    let secrets = values.given.map(|options| options.secrets.clone()).unwrap_or_default();
+    let secrets_on_stdin = config.secrets_on_stdin;
+    Ok(Run { argv, secrets, secrets_on_stdin, mounts: None, flags: None, unmounts: None, answer })
+}
+
+/// What the placeholders stand for in one call.
+#[derive(Default)]
+struct Values<'a> {
+    plain: BTreeMap<&'static str, String>,
+    given: Option<&'a Options>,
+}
+
+impl<'a> Values<'a> {
+    fn of(call: &'a Call) -> Self {
+        let values = match call {
+            Call::Attach { node, .. } | Call::IsAttached { node, .. } => {
+                Self::default().set("node", node.clone())
+            }
+            Call::Detach { volume, node } => {
+                Self::default().set("volume", volume.clone()).set("node", node.clone())
+            }
+            Call::WaitForAttach { device, .. } => Self::default().set("device", device.clone()),
+            Call::MountDevice { target, device, .. } => {
+                Self::default().target(target).set("device", device.clone())
+            }
+            Call::ExpandVolume { target, new_bytes, old_bytes, .. } => Self::default()
+                .set("target", target.to_string_lossy().into_owned())
+                .set("newBytes", new_bytes.to_string())
+                .set("oldBytes", old_bytes.to_string()),
+            Call::UnmountDevice { target } => Self::default().target(target),
+            _ => Self::default(),
+        };
+        match call.options() {
+            Some(options) => values.options(options),
+            None => values,
+        }
+    }
+
+    fn set(mut self, key: &'static str, value: impl Into<String>) -> Self {
+        self.plain.insert(key, value.into());
+        self
+    }
+
+    fn target(self, target: &TargetPath) -> Self {
+        self.set("target", target.to_string())
+    }
+
+    fn options(mut self, options: &'a Options) -> Self {
+        let pod = &options.pod;
+        let known = [
+            ("volume", options.volume_name.clone()),
+            ("fsType", options.fs_type().map(str::to_owned)),
+            ("fsGroup", options.fs_group.as_ref().map(|group| group.gid.to_string())),
+            ("pod.name", pod.name.clone()),
+            ("pod.namespace", pod.namespace.clone()),
+            ("pod.uid", pod.uid.clone()),
+            ("serviceAccount", pod.service_account.clone()),
+        ];
+        self.plain.extend(known.into_iter().filter_map(|(key, value)| Some((key, value?))));
+        self.given = Some(options);
+        self.set("access", options.access().word())
+    }
+
+    fn refuse_unknown(&self, config: &settings::Exec) -> Result<()> {
+        refuse_unknown(self.given.iter().flat_map(|options| options.own.keys()), config)
+    }
+
+    /// The value of a placeholder; none if the call has none.
+    fn value(&self, name: &str) -> Option<&str> {
+        let value = match name.strip_prefix("option.") {
+            Some(key) => self.given.and_then(|options| options.own.get(key)),
+            None => self.plain.get(name),
+        };
+        value.map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    fn has_secret(&self, key: &str) -> bool {
+        self.given.is_some_and(|options| options.secrets.contains_key(key))
+    }
+}

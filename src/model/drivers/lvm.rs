@@ -1,0 +1,76 @@
+//! `lvm`: the file system on a logical volume of LVM, linear or thin, made on demand.
+//!
+//! A volume that is not active is activated, and deactivated again by the last unmount; one that was active stays so. In
+//! a volume group that several nodes see, a tag on the volume names the node that uses it, and the others refuse it until it is gone.
+
+use super::block::{self, Block, Kind, Volume, block_options};
+use crate::driver::Request;
+use crate::plan::{LogicalVolume, Store};
+use crate::quantity::Quantity;
+use crate::schema::{OptionSpec, OptionValue, SecretSpec};
+use flexvol_protocol::failure::{Failure, Result};
+
+/// The driver.
+pub type Lvm = Block<LvmKind>;
+
+/// What is its own.
+pub struct LvmKind;
+
+block_options! {
+    /// What a PV may say.
+    pub struct LvmOptions {
+        /// The volume group.
+        volume_group: Name = "volumeGroup" { aliases: ["volumegroup", "vg"], example: "data" },
+        /// The logical volume in it.
+        volume: Name = "volume" { aliases: ["volumeID", "volumeId", "lv"], example: "web" },
+        /// Make the logical volume with this size if there is none. One that exists keeps its own size.
+        size: Option<Quantity> = "size" { example: "1Gi" },
+        /// Make it in this thin pool of the group. The default is a linear one.
+        thin_pool: Option<Name> = "thinPool" { aliases: ["thinpool", "pool"] },
+    }
+}
+
+impl Kind for LvmKind {
+    const NAME: &'static str = "lvm";
+    const SUMMARY: &'static str = "a file system on a logical volume of LVM";
+    const OPTIONS: &'static [OptionSpec] = LvmOptions::SPECS;
+    const SECRETS: &'static [SecretSpec] = &[block::PASSPHRASE];
+    const PROGRAMS: &'static [&'static str] = &["lvm"];
+
+    fn volume(request: &Request<'_>) -> Result<Volume> {
+        let options = LvmOptions::parse(&request.options.own)?;
+        if options.size == Some(Quantity(0)) {
+            return Err(Failure::options("option \"size\": 0 is no size: write one such as 1Gi"));
+        }
+        let store = Store::Lvm(LogicalVolume {
+            group: options.volume_group.0.clone(),
+            volume: options.volume.0.clone(),
+            size: options.size.map(|size| size.0),
+            thin_pool: options.thin_pool.clone().map(|pool| pool.0),
+        });
+        Volume::new(store, &options.said(), request.options)
+    }
+}
+
+/// A name as LVM takes it: no path, no option of a program, no comma or slash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name(pub String);
+
+impl OptionValue for Name {
+    const KIND: &'static str = "name";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "+_.-".contains(c);
+        let named = text.len() <= 120
+            && !text.starts_with('-')
+            && text.chars().all(plain)
+            && ![".", ".."].contains(&text);
+        if named {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(format!(
+                "{text:?} is no name of LVM: at most 120 letters, digits and + _ . -, no - at its start"
+            ))
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! `qcow2`: the file system inside a disk image of the node, by qemu-storage-daemon, its FUSE export and a loop device.
+//!
+//! It needs nothing of the kernel but FUSE; where the kernel has nbd, driver `nbd` is faster. An image with a backing file is
+//! refused, because that could be any file of the node. An image of raw format is `image`'s.
+
+use super::block::{self, Block, Kind, Volume, block_options};
+use crate::driver::Request;
+use crate::plan::{DiskImage, Store};
+use crate::quantity::Quantity;
+use crate::schema::{OptionSpec, SecretSpec};
+use flexvol_protocol::failure::Result;
+use std::path::Path;
+
+/// The driver.
+pub type Qcow2 = Block<Qcow2Kind>;
+
+/// What is its own.
+pub struct Qcow2Kind;
+
+block_options! {
+    /// What a PV may say.
+    pub struct Qcow2Options {
+        /// The image. A relative path is taken below the node's first image root (/var/lib/flexvol/images by
+        /// default).
+        file: String = "file" { example: "web.qcow2" },
+        /// Make the image with this size if there is none. An image that exists keeps its own size.
+        size: Option<Quantity> = "size" { example: "1Gi" },
+    }
+}
+
+impl Kind for Qcow2Kind {
+    const NAME: &'static str = "qcow2";
+    const SUMMARY: &'static str = "a file system inside a disk image of the node";
+    const OPTIONS: &'static [OptionSpec] = Qcow2Options::SPECS;
+    const SECRETS: &'static [SecretSpec] = &[block::PASSPHRASE];
+    const PROGRAMS: &'static [&'static str] = &["qemu-storage-daemon", "qemu-img"];
+
+    fn volume(request: &Request<'_>) -> Result<Volume> {
+        let options = Qcow2Options::parse(&request.options.own)?;
+        let file = Path::new(&options.file);
+        let file =
+            request.settings.policy.image_roots.first().map_or(file.to_owned(), |root| root.join(file));
+        let store = Store::Qcow2(DiskImage { file, size: options.size.map(|size| size.0) });
+        Volume::new(store, &options.said(), request.options)
+    }
+}

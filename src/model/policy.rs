@@ -1,0 +1,587 @@
+//! What the node's admin allows a tenant to ask for.
+//!
+//! Options come from whoever may create pods or PVs; the driver is root. The policy stands in the driver's
+//! side file and is checked on the finished [`Plan`], before its first step: a driver cannot forget it. Paths
+//! are checked here by their text and opened later below their root without following any symlink, so text
+//! and file cannot disagree.
+
+use crate::mount_options::MountFlags;
+use crate::plan::{
+    Checkout, Daemon, Nbd, NbdServer, Overlay, Plan, Propagation, Source, Step, Store, StoreStep, Upper,
+};
+use crate::quantity::Quantity;
+use crate::server;
+use core::net::IpAddr;
+use flexvol_protocol::failure::{Code, Failure, Result};
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::{Component, Path, PathBuf};
+
+/// How much is cached for one volume when the admin says nothing.
+const CACHE: u64 = 1 << 30;
+
+/// How much memory the program of one volume may have when the admin says nothing.
+const MEMORY: u64 = 2 << 30;
+
+/// Where images live when the admin says nothing.
+pub const IMAGE_ROOT: &str = "/var/lib/flexvol/images";
+
+/// The admin's word, from the side file's `policy`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of the admin's, independent of the others")]
+pub struct Policy {
+    /// Directories of the node below which `bind` may take its source. None by default: a bind of `/` is the
+    /// node.
+    #[serde(deserialize_with = "some_list")]
+    pub bind_roots: Vec<PathBuf>,
+    /// Directories below which `image` may use and make files; a relative `file` is taken below the first.
+    #[serde(deserialize_with = "some_list")]
+    pub image_roots: Vec<PathBuf>,
+    /// Directories below which `rbd` may read a key: whoever may name a file there logs in with it. None by
+    /// default.
+    #[serde(deserialize_with = "some_list")]
+    pub keyring_roots: Vec<PathBuf>,
+    /// The servers that volumes may come from: names, addresses, networks, `*.` and a domain, or `*` for any. Absent, it
+    /// may be any. The node itself, its link and its cloud's metadata service are allowed by their own name only.
+    #[serde(deserialize_with = "list_if_any", skip_serializing_if = "Option::is_none")]
+    pub servers: Option<Vec<String>>,
+    /// The groups of LVM that `lvm` may use volumes of, or `*` for any: one with the node's own root, too. None by
+    /// default.
+    #[serde(deserialize_with = "some_list")]
+    pub volume_groups: Vec<String>,
+    /// Whether volumes may log in by Kerberos, which is with the node's own tickets and keytab.
+    pub allow_kerberos: bool,
+    /// Whether `webdav` volumes without a Secret may log in with what stands in davfs2's file for the whole node.
+    pub allow_node_secrets: bool,
+    /// Whether servers may send clients to other servers, where the client can be told not to go.
+    pub allow_redirects: bool,
+    /// Whether tenants may lift nosuid.
+    pub allow_suid: bool,
+    /// Whether tenants may lift nodev.
+    pub allow_dev: bool,
+    /// Whether tenants may let mounts made in the pod appear on the node.
+    pub allow_shared: bool,
+    /// Whether samples of a device over 1 GiB are enough to format it.
+    pub allow_sampling: bool,
+    /// The largest volume a tenant may ask for, where the driver makes it.
+    #[serde(
+        deserialize_with = "size",
+        serialize_with = "size_text",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub max_size: Option<Quantity>,
+    /// The largest cache on the node's disk that one volume's program may keep; a smaller `max_size` counts.
+    #[serde(
+        deserialize_with = "size",
+        serialize_with = "size_text",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub max_cache: Option<Quantity>,
+    /// The most memory that the program of one volume may have.
+    #[serde(
+        deserialize_with = "size",
+        serialize_with = "size_text",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub max_memory: Option<Quantity>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            bind_roots: Vec::new(),
+            image_roots: vec![IMAGE_ROOT.into()],
+            keyring_roots: Vec::new(),
+            servers: None,
+            volume_groups: Vec::new(),
+            allow_kerberos: false,
+            allow_node_secrets: false,
+            allow_redirects: false,
+            allow_suid: false,
+            allow_dev: false,
+            allow_shared: false,
+            allow_sampling: false,
+            max_size: None,
+            max_cache: None,
+            max_memory: None,
+        }
+    }
+}
+
+/// A list, or one text that is the only one of it: `--set policy.bindRoots=/srv`.
+struct ListVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de> + From<String>> Visitor<'de> for ListVisitor<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text.write_str("a list of texts, or a text")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(vec![text.to_owned().into()])
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(list))
+    }
+}
+
+fn some_list<'de, D: Deserializer<'de>, T: Deserialize<'de> + From<String>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    deserializer.deserialize_any(ListVisitor(PhantomData))
+}
+
+fn list_if_any<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+    some_list(deserializer).map(Some)
+}
+
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Quantity>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Quantity::parse(&text).map(Some).map_err(serde::de::Error::custom)
+}
+
+#[expect(clippy::ref_option, reason = "the signature is serde's")]
+fn size_text<S: serde::Serializer>(size: &Option<Quantity>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&size.unwrap_or(Quantity(0)))
+}
+
+/// A path the policy allows: a root of the admin's, and the way below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// The admin's directory; its own symlinks are the admin's business.
+    pub root: PathBuf,
+    /// Relative, of plain names only; opened without following any symlink. Empty for the root itself.
+    pub below: PathBuf,
+}
+
+impl Policy {
+    /// Checks every step; the executor calls it before the first one.
+    pub fn check(&self, plan: &Plan) -> Result<()> {
+        plan.steps.iter().try_for_each(|step| self.check_step(step))
+    }
+
+    fn check_step(&self, step: &Step) -> Result<()> {
+        match step {
+            Step::MakeDirectory { path, .. } => self.bind_source(path).map(drop),
+            Step::Bind { source, flags, propagation, .. } => {
+                self.bind_source(source)?;
+                self.check_flags(*flags).and(self.check_propagation(*propagation))
+            }
+            Step::MountOverlay { overlay, .. } => self.check_overlay(overlay),
+            Step::AttachLoop { file, .. } => self.image(file).map(drop),
+            Step::CreateImage { file, size, .. } => self.image(file).and(self.check_size(*size)),
+            Step::GrowImage { size, .. } => self.check_size(*size),
+            Step::Reach(reach) => {
+                self.check_servers(&reach.servers).and(self.check_nameserver(reach.nameserver))
+            }
+            Step::ReachCluster(cluster) => {
+                self.check_servers(&cluster.hosts()).and(self.check_nameserver(cluster.nameserver))
+            }
+            Step::MountShare { share, otherwise, .. } => {
+                otherwise.as_ref().map_or(Ok(()), |daemon| self.check_servers(&daemon.servers))?;
+                self.check_kerberos(share.has_ticket()).and(self.check_flags(share.flags))
+            }
+            Step::Store(step) => self.check_store_step(step),
+            Step::ExpectStaged { source: Source::Store(store), .. } => self.check_store(store),
+            Step::Mount { flags, .. } | Step::ShowStaged { flags, .. } | Step::MountFiles { flags, .. } => {
+                self.check_flags(*flags)
+            }
+            Step::Run(run) => {
+                self.check_kerberos(run.has_ticket())?;
+                run.flags.map_or(Ok(()), |flags| self.check_flags(flags))
+            }
+            Step::Checkout(checkout) => self.check_checkout(checkout),
+            Step::Serve(Daemon { servers, flags, .. }) => {
+                self.check_servers(servers).and(self.check_flags(*flags))
+            }
+            Step::PrepareTarget { .. }
+            | Step::MakeDirectoryOnShare { .. }
+            | Step::Format { .. }
+            | Step::Answer { .. }
+            | Step::CheckFileSystem { .. }
+            | Step::ExpectMount { .. }
+            | Step::ExpectStaged { .. }
+            | Step::Unmount { .. }
+            | Step::EndDaemon { .. }
+            | Step::GrowFileSystem { .. } => Ok(()),
+        }
+    }
+
+    /// The root that allows this source of a bind.
+    pub fn bind_source(&self, path: &Path) -> Result<Allowed> {
+        below(path, &self.bind_roots, "bindRoots")
+    }
+
+    /// The root that allows this image file.
+    pub fn image(&self, file: &Path) -> Result<Allowed> {
+        below(file, &self.image_roots, "imageRoots")
+    }
+
+    /// The root that allows this file with a key.
+    pub fn keyring(&self, file: &Path) -> Result<Allowed> {
+        below(file, &self.keyring_roots, "keyringRoots")
+    }
+
+    /// How much a program may cache on the node's disk for one volume, in bytes.
+    pub fn cache_limit(&self) -> u64 {
+        let cache = self.max_cache.map_or(CACHE, |size| size.0);
+        self.max_size.map_or(cache, |size| cache.min(size.0))
+    }
+
+    /// How much memory the program of one volume may have, in bytes.
+    pub fn memory_limit(&self) -> u64 {
+        self.max_memory.map_or(MEMORY, |size| size.0)
+    }
+
+    /// Refuses sizes over the admin's limit.
+    pub fn check_size(&self, bytes: u64) -> Result<()> {
+        match self.max_size {
+            Some(limit) if bytes > limit.0 => Err(denied(format!(
+                "a size of {} is more than the node's policy allows ({limit}): ask for less, or let the admin raise policy.maxSize",
+                Quantity(bytes)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_overlay(&self, overlay: &Overlay) -> Result<()> {
+        overlay.lower.iter().try_for_each(|path| self.bind_source(path).map(drop))?;
+        self.check_flags(overlay.flags)?;
+        match &overlay.upper {
+            Upper::Directory(path) => self.bind_source(path).map(drop),
+            Upper::Memory(size) => self.check_memory(*size),
+        }
+    }
+
+    /// Where sizes are limited, one must be given.
+    fn check_memory(&self, size: Option<u64>) -> Result<()> {
+        match (size, self.max_size) {
+            (Some(size), _) => self.check_size(size),
+            (None, None) => Ok(()),
+            (None, Some(limit)) => Err(Failure::options(format!(
+                "this node limits sizes: give option \"size\", at most {limit}"
+            ))),
+        }
+    }
+
+    fn check_store_step(&self, step: &StoreStep) -> Result<()> {
+        match step {
+            StoreStep::Attach { attachment, .. } => self.check_store(&attachment.store),
+            StoreStep::Find { store, .. } => self.check_store(store),
+            StoreStep::Grow { size } => self.check_size(*size),
+            StoreStep::Decrypt(_) | StoreStep::Detach { .. } | StoreStep::Unstage { .. } => Ok(()),
+        }
+    }
+
+    fn check_store(&self, store: &Store) -> Result<()> {
+        self.check_servers(&store.servers()).and(self.check_nameserver(store.nameserver()))?;
+        match store {
+            Store::Qcow2(image) | Store::Nbd(Nbd { from: NbdServer::Image { image, .. }, .. }) => {
+                self.image(&image.file)?;
+                image.size.map_or(Ok(()), |size| self.check_size(size))
+            }
+            Store::Rbd(image) => image.keyring.as_ref().map_or(Ok(()), |file| self.keyring(file).map(drop)),
+            Store::Lvm(volume) => {
+                self.check_volume_group(&volume.group)?;
+                volume.size.map_or(Ok(()), |size| self.check_size(size))
+            }
+            Store::Nbd(_) | Store::Iscsi(_) => Ok(()),
+        }
+    }
+
+    fn check_volume_group(&self, group: &str) -> Result<()> {
+        let allowed = &self.volume_groups;
+        if allowed.iter().any(|name| name == group || name == "*") {
+            return Ok(());
+        }
+        Err(denied(format!(
+            "volume group {group:?} is not allowed on this node: use one of {}, or let the admin add it to policy.volumeGroups",
+            if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") }
+        )))
+    }
+
+    fn check_checkout(&self, checkout: &Checkout) -> Result<()> {
+        self.check_servers(&checkout.servers).and(self.check_flags(checkout.flags))?;
+        self.check_memory(checkout.size)
+    }
+
+    fn check_servers(&self, servers: &[String]) -> Result<()> {
+        servers.iter().try_for_each(|server| self.check_server(server))
+    }
+
+    /// Refuses a server that the admin has not allowed.
+    pub fn check_server(&self, server: &str) -> Result<()> {
+        if self.names(server) {
+            return Ok(());
+        }
+        if server::is_local(server) {
+            return Err(local(server));
+        }
+        match &self.servers {
+            Some(allowed) if !allowed.iter().any(|word| server::is_meant(word, server)) => {
+                Err(denied(format!(
+                    "server {server:?} is not allowed on this node: use one of {}, or let the admin add it to policy.servers",
+                    if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") }
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the admin names exactly this one.
+    fn names(&self, server: &str) -> bool {
+        self.servers.iter().flatten().any(|word| server::is_named(word, server))
+    }
+
+    /// Refuses an address that a server's name has: who answers for a name may say that it is the node itself.
+    pub fn check_address(&self, server: &str, address: IpAddr) -> Result<()> {
+        if !server::is_local_address(address) || self.names(server) || self.names(&address.to_string()) {
+            return Ok(());
+        }
+        Err(local(&format!("{server} ({address})")))
+    }
+
+    /// Who says which addresses names have says which servers are meant.
+    fn check_nameserver(&self, nameserver: Option<IpAddr>) -> Result<()> {
+        nameserver.map_or(Ok(()), |address| self.check_server(&address.to_string()))
+    }
+
+    /// Whether a client may be sent to servers that nobody has compared with this policy.
+    pub fn follows_redirects(&self) -> bool {
+        let any = |words: &Vec<String>| words.iter().any(|word| word == "*");
+        self.allow_redirects || self.servers.as_ref().is_none_or(any)
+    }
+
+    /// A ticket is of the node's root or of a user that the volume names, never of the tenant.
+    fn check_kerberos(&self, has_ticket: bool) -> Result<()> {
+        if has_ticket && !self.allow_kerberos {
+            return Err(denied(
+                "option \"sec\": Kerberos is not allowed on this node, whose own tickets and keytab it uses: log in with a Secret or without, or let the admin set policy.allowKerberos".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_flags(&self, flags: MountFlags) -> Result<()> {
+        let lifted = [
+            (flags.suid && !self.allow_suid, "suid", "allowSuid"),
+            (flags.dev && !self.allow_dev, "dev", "allowDev"),
+        ];
+        match lifted.into_iter().find(|(lifted, ..)| *lifted) {
+            Some((_, word, key)) => Err(denied(format!(
+                "mountOptions: {word:?} is not allowed on this node: leave it out, or let the admin set policy.{key}"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// A mount that travels to the node hides what was there, for everybody and with the node's rights.
+    fn check_propagation(&self, propagation: Propagation) -> Result<()> {
+        if propagation == Propagation::Bidirectional && !self.allow_shared {
+            return Err(denied(
+                "propagation: \"rshared\" is not allowed on this node: leave it out, or let the admin set policy.allowShared".into(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The first root that holds `path`, both taken by their text.
+fn below(path: &Path, roots: &[PathBuf], key: &str) -> Result<Allowed> {
+    let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+    if !path.is_absolute() || !path.components().all(plain) {
+        return Err(Failure::options(format!(
+            "{} is not a plain absolute path: write it from / on, without . and ..",
+            path.display()
+        )));
+    }
+    let found = roots.iter().find_map(|root| Some((root, path.strip_prefix(root).ok()?)));
+    found.map(|(root, below)| Allowed { root: root.clone(), below: below.to_owned() }).ok_or_else(|| {
+        denied(format!(
+            "{} is not below a directory this node allows ({}): use one of those, or let the admin add it to policy.{key}",
+            path.display(),
+            listed(roots)
+        ))
+    })
+}
+
+fn local(server: &str) -> Failure {
+    denied(format!(
+        "server {server:?} is the node itself, its link or its cloud's metadata service: use another, or let the admin name it in policy.servers"
+    ))
+}
+
+fn listed(roots: &[PathBuf]) -> String {
+    match roots {
+        [] => "there is none".into(),
+        _ => roots.iter().map(|root| root.display().to_string()).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn denied(message: String) -> Failure {
+    Failure::new(Code::Denied, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Allocation, Goal, Region};
+
+    fn policy() -> Policy {
+        serde_json::from_str(r#"{"bindRoots":["/srv/a","/"],"maxSize":"1Gi"}"#).unwrap()
+    }
+
+    #[test]
+    fn a_list_of_one_needs_no_brackets() {
+        let policy = |text| serde_json::from_str::<Policy>(text).map_err(|error| error.to_string());
+        let one = policy(r#"{"bindRoots": "/srv", "servers": "nas"}"#).unwrap();
+        assert_eq!(one, policy(r#"{"bindRoots": ["/srv"], "servers": ["nas"]}"#).unwrap());
+        let error = policy(r#"{"bindRoots": 1}"#).unwrap_err();
+        assert!(error.contains("expected a list of texts, or a text"), "{error}");
+    }
+
+    #[test]
+    fn nothing_of_the_node_by_default() {
+        let error = Policy::default().bind_source(Path::new("/srv/a")).unwrap_err();
+        assert_eq!(error.code(), Code::Denied);
+        assert!(error.message().contains("there is none") && error.message().contains("policy.bindRoots"));
+    }
+
+    #[test]
+    fn the_first_root_that_holds_the_path() {
+        let allowed = policy().bind_source(Path::new("/srv/a/b/c")).unwrap();
+        assert_eq!(
+            (allowed.root.as_path(), allowed.below.as_path()),
+            (Path::new("/srv/a"), Path::new("b/c"))
+        );
+        assert_eq!(policy().bind_source(Path::new("/srv/ab")).unwrap().root, Path::new("/"));
+        assert_eq!(policy().bind_source(Path::new("/srv/a")).unwrap().below, Path::new(""));
+    }
+
+    #[test]
+    fn no_way_around_by_text() {
+        for path in ["srv/a", "/srv/a/../../etc", "", "./srv/a", ".."] {
+            assert_eq!(policy().bind_source(Path::new(path)).unwrap_err().code(), Code::BadOptions, "{path}");
+        }
+    }
+
+    #[test]
+    fn size_and_flags() {
+        assert!(policy().check_size(1 << 30).is_ok());
+        assert!(policy().check_size((1 << 30) + 1).unwrap_err().message().contains("policy.maxSize"));
+        let suid = MountFlags { suid: true, ..MountFlags::DEFAULT };
+        assert!(policy().check_flags(suid).unwrap_err().message().contains("policy.allowSuid"));
+        assert!(Policy { allow_suid: true, ..policy() }.check_flags(suid).is_ok());
+    }
+
+    #[test]
+    fn mounts_travel_to_the_node_only_if_the_admin_says_so() {
+        let shared = Propagation::Bidirectional;
+        assert!(policy().check_propagation(Propagation::HostToContainer).is_ok());
+        assert!(policy().check_propagation(shared).unwrap_err().message().contains("policy.allowShared"));
+        assert!(Policy { allow_shared: true, ..policy() }.check_propagation(shared).is_ok());
+    }
+
+    #[test]
+    fn servers_are_those_the_admin_names() {
+        let policy = Policy {
+            servers: Some(vec!["NAS.example.com".into(), "*.lab.example.com".into(), "10.0.0.7".into()]),
+            ..Policy::default()
+        };
+        let check = |servers: &[&str]| {
+            policy.check_servers(&servers.iter().map(|server| (*server).to_owned()).collect::<Vec<_>>())
+        };
+        assert!(check(&["nas.example.com", "a.b.LAB.example.com", "10.0.0.7"]).is_ok());
+        for server in ["lab.example.com", ".lab.example.com", "evil.com", "xnas.example.com", "10.0.0.70", ""]
+        {
+            let message = check(&["10.0.0.7", server]).unwrap_err().message();
+            assert!(
+                message.contains(&format!("{server:?}")) && message.contains("policy.servers"),
+                "{message}"
+            );
+        }
+        assert!(Policy::default().check_servers(&["anything".into()]).is_ok());
+    }
+
+    #[test]
+    fn the_node_itself_is_a_server_only_by_name() {
+        let policy = |servers: Option<&[&str]>| Policy {
+            servers: servers.map(|all| all.iter().map(|server| (*server).to_owned()).collect()),
+            ..Policy::default()
+        };
+        for server in ["127.0.0.1", "[::1]", "169.254.169.254", "localhost", "[::ffff:7f00:1]", "0.0.0.0"] {
+            for words in [None, Some(&["*"][..]), Some(&["*.localhost", "127.0.0.2"][..])] {
+                let message = policy(words).check_server(server).unwrap_err().message();
+                assert!(
+                    message.contains("the node itself") && message.contains("policy.servers"),
+                    "{message}"
+                );
+            }
+            assert!(policy(Some(&[server])).check_server(server).is_ok());
+        }
+        let [local, other] = ["127.0.0.1", "10.0.0.7"].map(|address| address.parse().unwrap());
+        for words in [None, Some(&["*"][..]), Some(&["*.example.com"][..])] {
+            assert!(policy(words).check_address("nas.example.com", local).is_err());
+            assert!(policy(words).check_address("nas.example.com", other).is_ok());
+        }
+        for words in [["nas.example.com"], ["127.0.0.1"]] {
+            assert!(policy(Some(&words)).check_address("nas.example.com", local).is_ok());
+        }
+    }
+
+    /// Whoever answers for a name chooses the server.
+    #[test]
+    fn a_nameserver_is_a_server() {
+        let policy = Policy { servers: Some(vec!["nas".into(), "10.96.0.10".into()]), ..Policy::default() };
+        assert!(policy.check_nameserver(Some("10.96.0.10".parse().unwrap())).is_ok());
+        assert!(policy.check_nameserver(Some("10.0.0.1".parse().unwrap())).is_err());
+        assert!(Policy::default().check_nameserver(Some("10.0.0.1".parse().unwrap())).is_ok());
+        assert!(Policy::default().check_nameserver(Some("127.0.0.53".parse().unwrap())).is_err());
+    }
+
+    #[test]
+    fn every_step_with_a_path_or_a_size_is_checked() {
+        let outside = || Path::new("/etc/x").to_owned();
+        let owner = crate::plan::Ownership { mode: 0, uid: 0, gid: 0 };
+        let file = policy().image_roots[0].join("a");
+        let steps = [
+            Step::MakeDirectory { path: outside(), owner },
+            Step::CreateImage { file: outside(), size: 1, allocation: Allocation::Sparse },
+            Step::CreateImage { file, size: (1 << 30) + 1, allocation: Allocation::Full },
+            Step::AttachLoop { file: outside(), region: Region::Whole, direct_io: false, read_only: true },
+            Step::GrowImage { size: u64::MAX, allocation: Allocation::Sparse },
+        ];
+        let policy = Policy { bind_roots: vec!["/srv".into()], ..policy() };
+        for step in steps {
+            let plan = Plan {
+                goal: Goal::Performed,
+                steps: vec![Step::GrowImage { size: 1, allocation: Allocation::Sparse }, step],
+            };
+            assert_eq!(policy.check(&plan).unwrap_err().code(), Code::Denied, "{:?}", plan.steps);
+        }
+    }
+
+    #[test]
+    fn reads_what_it_writes() {
+        for policy in [Policy::default(), policy()] {
+            let text = serde_json::to_string(&policy).unwrap();
+            assert_eq!(serde_json::from_str::<Policy>(&text).unwrap(), policy, "{text}");
+        }
+        assert!(serde_json::from_str::<Policy>(r#"{"maxSize":1}"#).is_err());
+    }
+
+    #[test]
+    fn odd_roots_allow_no_more() {
+        let policy = Policy { bind_roots: vec!["/srv/a/".into(), "rel".into()], ..Policy::default() };
+        assert_eq!(policy.bind_source(Path::new("/srv/a")).unwrap().below, Path::new(""));
+        for path in ["/srv", "/srv/a2", "/rel", "/"] {
+            assert_eq!(policy.bind_source(Path::new(path)).unwrap_err().code(), Code::Denied, "{path}");
+        }
+    }
+}

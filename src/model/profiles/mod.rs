@@ -1,0 +1,302 @@
+//! The option dialects of the drivers people already have, as data.
+//!
+//! A volume says `networkPath`, because the driver it was written for does; ours says `source`. A [`Profile`]
+//! is everything that lies between the two: their keys, their defaults, what wins over what, their
+//! capabilities where the state of a cluster depends on them, and their oddities as small pure functions
+//! ([`Quirk`]). It is chosen by the driver's directory (`fstab~cifs`) or the side file ([`chosen`]), and
+//! applied in one place, [`driver::plan`](crate::driver::plan), so that no driver knows of it.
+//!
+//! Where we do not do what the other driver does, it is a line of [`Profile::deviations`], which
+//! `flexvol explain --profile` prints.
+
+mod cifs;
+mod clusters;
+mod iscsi;
+mod local;
+mod lvm;
+mod nfs;
+mod quirk;
+mod rbd;
+mod repositories;
+pub mod stages;
+mod stores;
+mod translate;
+mod words;
+
+pub use quirk::Quirk;
+pub use stages::Device;
+pub use translate::Translated;
+pub use words::{To, Word};
+
+use crate::driver::Driver;
+use crate::drivers;
+use crate::schema::did_you_mean;
+use crate::settings::Settings;
+use flexvol_protocol::DriverName;
+use std::fmt;
+
+/// What a side file says as `profile` to speak flexvol's own dialect in the directory of another driver.
+pub const NONE: &str = "none";
+
+/// One driver's dialect.
+pub struct Profile {
+    /// The name its PVs have as `flexVolume.driver`.
+    pub name: &'static str,
+    /// Which of our drivers serves them.
+    pub driver: &'static dyn Driver,
+    /// What it is, in half a line.
+    pub summary: &'static str,
+    /// Its options. Those of our driver are understood beside them.
+    pub keys: &'static [Key],
+    /// Its keys of the Secret, where our driver calls them otherwise.
+    pub secrets: &'static [Key],
+    /// Whether it takes its keys in any case: programs in Go do.
+    pub any_case: bool,
+    /// Our options that a volume has unless it, or the side file, says otherwise.
+    pub defaults: &'static [(&'static str, &'static str)],
+    /// Where a mount option may come from, the weakest first.
+    pub order: &'static [Layer],
+    /// What becomes of the pod's fsGroup.
+    pub fs_group: FsGroupUse,
+    /// Whether kubelet shall chown the volume; `None` leaves it to our driver.
+    pub chown: Option<bool>,
+    /// The device that `waitforattach` names, if its volumes are attached: whether they are must not change while
+    /// one is in use.
+    pub attach: Option<Device>,
+    /// What else there is to do to the options, in this order.
+    pub quirks: &'static [Quirk],
+    /// Where we do otherwise, and why, a line each.
+    pub deviations: &'static [&'static str],
+    /// Options for the example, in its own spelling.
+    pub example: &'static [(&'static str, &'static str)],
+    /// The keys of its Secret in the example; empty if it needs none.
+    pub example_secret: &'static [&'static str],
+}
+
+impl fmt::Debug for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// A key of theirs.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// As a PV spells it.
+    pub theirs: &'static str,
+    /// Our option; `None` if a quirk sees to it, or if it has no effect.
+    pub ours: Option<&'static str>,
+    /// What it means, in half a line.
+    pub doc: &'static str,
+}
+
+/// Where a mount option may come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// The pod's fsGroup.
+    FsGroup,
+    /// Read-only or not. It stands where it does for people: read-only wins in any case.
+    Access,
+    /// The keys of the Secret.
+    Secrets,
+    /// The options of the volume.
+    Options,
+}
+
+impl Layer {
+    /// The word for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FsGroup => "fsGroup",
+            Self::Access => "ro or rw",
+            Self::Secrets => "secret",
+            Self::Options => "options",
+        }
+    }
+}
+
+/// What becomes of the pod's fsGroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FsGroupUse {
+    /// What our driver does with it.
+    Ours,
+    /// Nothing: files look as they always did.
+    Ignored,
+    /// It is owner and group of everything.
+    Owner,
+    /// It is the group of everything.
+    Group,
+}
+
+/// What every profile starts from.
+const PLAIN: Profile = Profile {
+    name: "",
+    driver: &drivers::tmpfs::Tmpfs,
+    summary: "",
+    keys: &[],
+    secrets: &[],
+    any_case: false,
+    defaults: &[],
+    order: &[Layer::Options],
+    fs_group: FsGroupUse::Ours,
+    chown: None,
+    attach: None,
+    quirks: &[],
+    deviations: &[],
+    example: &[],
+    example_secret: &[],
+};
+
+/// A key of theirs for an option of ours.
+const fn key(theirs: &'static str, ours: &'static str, doc: &'static str) -> Key {
+    Key { theirs, ours: Some(ours), doc }
+}
+
+/// A key of theirs that a quirk sees to, or that has no effect.
+const fn other(theirs: &'static str, doc: &'static str) -> Key {
+    Key { theirs, ours: None, doc }
+}
+
+/// Every profile, in the order `flexvol drivers --profiles` prints them.
+pub const ALL: &[&Profile] = &[
+    &cifs::FSTAB,
+    &cifs::JULIOHM,
+    &cifs::MICROSOFT,
+    &cifs::BERTERA,
+    &cifs::OPENSHIFT,
+    &cifs::HODIQUE,
+    &nfs::K8S,
+    &nfs::BESTGOPHER,
+    &nfs::ALICLOUD,
+    &nfs::CDS,
+    &local::LOOP,
+    &local::QEMU_NBD,
+    &local::NBD,
+    &lvm::LVM,
+    &lvm::CREATED,
+    &lvm::SHARED,
+    &rbd::RBD,
+    &rbd::ROOK,
+    &iscsi::ISCSI,
+    &local::LOCAL_STORAGE,
+    &local::DUMMY,
+    &local::RANCHER_SECRETS,
+    &stores::BLOBFUSE,
+    &stores::OSS,
+    &stores::IBM,
+    &stores::GCS,
+    &clusters::LIZARDFS,
+    &clusters::GLFS_SUBVOL,
+    &clusters::SSHFLEX,
+    &clusters::ROOK,
+    &clusters::CEPHFS,
+    &clusters::GLUSTERFS,
+    &repositories::GIT_LIVE,
+    &repositories::GITREPO,
+];
+
+/// Where we do otherwise than any of them.
+pub const DEVIATIONS: &[&str] = &[
+    "mount and unmount may be repeated at any time, and a mount that fails leaves nothing",
+    "read-only wins, whoever asks for it",
+    "set-user-id bits and devices work only where policy.allowSuid and policy.allowDev say so",
+    "a mount option that our driver does not have on its list is refused",
+    "no secret is in arguments or environments of programs, in messages, logs or the mount table",
+];
+
+/// The profile of exactly that name.
+pub fn find(name: &str) -> Option<&'static Profile> {
+    ALL.iter().copied().find(|profile| profile.name == name)
+}
+
+/// The profile nearest to what was typed, if any is near.
+pub fn nearest(typed: &str) -> Option<&'static str> {
+    did_you_mean(typed, ALL.iter().map(|profile| profile.name))
+}
+
+/// The dialect of an installed driver: the side file's, if it names one; else that of the directory, unless the
+/// side file makes it another driver.
+pub fn chosen(directory: Option<&str>, settings: &Settings) -> Option<&'static Profile> {
+    match settings.profile.as_deref() {
+        Some(NONE) => None,
+        Some(name) => find(name),
+        None => {
+            let name = DriverName::from_directory(directory?).ok()?.to_string();
+            let driver = settings.driver.as_deref();
+            find(&name).filter(|profile| driver.is_none_or(|driver| driver == profile.driver.name()))
+        }
+    }
+}
+
+/// The dialect that [`chosen`] has written into the settings.
+pub fn of(settings: &Settings) -> Option<&'static Profile> {
+    settings.profile.as_deref().and_then(find)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::OptionSpec;
+
+    fn chosen_name(directory: &str, side_file: &str) -> Option<&'static str> {
+        chosen(Some(directory), &Settings::parse(side_file).unwrap()).map(|profile| profile.name)
+    }
+
+    #[test]
+    fn the_directory_chooses_unless_the_side_file_does() {
+        assert_eq!(chosen_name("kvaps~loop", "{}"), Some("kvaps/loop"));
+        assert_eq!(chosen_name("kvaps~loop", r#"{"driver":"image"}"#), Some("kvaps/loop"));
+        assert_eq!(chosen_name("kvaps~loop", r#"{"driver":"exec","exec":{}}"#), None);
+        assert_eq!(chosen_name("kvaps~loop", r#"{"profile":"none"}"#), None);
+        assert_eq!(chosen_name("acme~disk", r#"{"profile":"kvaps/loop"}"#), Some("kvaps/loop"));
+        for directory in ["acme~loop", "loop", "kvaps~loop~x", "kvaps~", "", "kvaps~LOOP", "kvaps.loop"] {
+            assert_eq!(chosen_name(directory, "{}"), None, "{directory}");
+        }
+        assert!(chosen(None, &Settings::default()).is_none());
+    }
+
+    #[test]
+    fn names_are_those_of_drivers_and_no_two_are_equal() {
+        for profile in ALL {
+            let name = DriverName::parse(profile.name).unwrap();
+            assert!(name.vendor().is_some() && profile.name != NONE);
+            assert_eq!(ALL.iter().filter(|other| other.name == profile.name).count(), 1, "{}", profile.name);
+            assert!(drivers::find(profile.driver.name()).is_some(), "{}", profile.name);
+        }
+    }
+
+    #[test]
+    fn tables_name_options_that_there_are() {
+        for profile in ALL {
+            let spec = |name: &str| {
+                let is_it = |spec: &&OptionSpec| {
+                    spec.name == name || spec.name.ends_with('*') && spec.is_called(name)
+                };
+                profile.driver.options().iter().find(is_it)
+            };
+            let is_ours = |name: &str| spec(name).is_some();
+            for key in profile.keys {
+                assert!(key.ours.is_none_or(is_ours), "{}: {:?}", profile.name, key.ours);
+                let again = profile.keys.iter().filter(|other| other.theirs == key.theirs).count();
+                assert!(again == 1 && key.doc.len() > 5, "{}: {}", profile.name, key.theirs);
+            }
+            for (name, value) in profile.defaults {
+                (spec(name).unwrap().check)(value)
+                    .unwrap_or_else(|why| panic!("{}: {name}: {why}", profile.name));
+            }
+        }
+    }
+
+    #[test]
+    fn what_differs_is_said_in_whole_lines() {
+        for line in ALL.iter().flat_map(|profile| profile.deviations) {
+            assert!(!line.contains('\n') && !line.ends_with('.') && line.len() > 20, "{line}");
+        }
+    }
+
+    #[test]
+    fn near_misses_are_named() {
+        assert_eq!(nearest("kvaps/lop"), Some("kvaps/loop"));
+        assert_eq!(nearest("zzz"), None);
+    }
+}

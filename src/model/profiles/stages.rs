@@ -1,0 +1,118 @@
+//! A driver without `attach` under a name whose volumes are attached.
+//!
+//! Whether volumes of a driver are attached is part of their identity: to change it in a cluster with volumes
+//! in use leaves attachments behind that nobody takes back. So a profile may claim the capability for a driver
+//! that mounts in one go, and these verbs then do nothing, anywhere: also in a controller-manager that has
+//! neither the storage nor a tool.
+
+use super::Profile;
+use crate::plan::{Goal, Plan};
+use crate::settings::Settings;
+use flexvol_protocol::{Call, Capabilities, Fields, Options, Verb, VerbSet};
+
+/// What `attach` and `waitforattach` answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// What our driver says, which attaches if it is told to.
+    Ours,
+    /// The value of this option of ours. Our driver has nothing to attach.
+    Option(&'static str),
+}
+
+impl Profile {
+    /// The verbs a driver has under this name.
+    pub fn verbs(&self, settings: &Settings) -> VerbSet {
+        let own = self.driver.verbs(settings);
+        match self.attach {
+            Some(Device::Option(_)) => own.union(VerbSet::ATTACHING),
+            Some(Device::Ours) | None => own,
+        }
+    }
+
+    /// What `init` answers under this name.
+    pub fn capabilities(&self, settings: &Settings) -> Capabilities {
+        let own = self.driver.capabilities(settings);
+        Capabilities {
+            attach: settings.attach.unwrap_or(own.attach || self.attach.is_some()),
+            fs_group: self.chown.unwrap_or(own.fs_group),
+            ..own
+        }
+    }
+
+    /// Whether the verb is one that only the name has.
+    fn adds(&self, verb: Verb, settings: &Settings) -> bool {
+        matches!(self.attach, Some(Device::Option(_)))
+            && VerbSet::ATTACHING.contains(verb)
+            && !self.driver.verbs(settings).contains(verb)
+    }
+
+    /// The plan of a verb that only the name has; `None` if the driver has it.
+    pub fn plan(&self, call: &Call, settings: &Settings) -> Option<Plan> {
+        self.adds(call.verb(), settings).then(|| match call {
+            // What the other driver left there.
+            Call::UnmountDevice { target } => Plan::unmount(target),
+            _ => Plan { goal: Goal::Performed, steps: Vec::new() },
+        })
+    }
+
+    /// What the reply to such a verb says besides Success.
+    pub fn fields(&self, call: &Call, settings: &Settings) -> Fields {
+        if !self.adds(call.verb(), settings) {
+            return Fields::default();
+        }
+        match call {
+            Call::Attach { options, .. } | Call::WaitForAttach { options, .. } => {
+                Fields { device: Some(self.device(options, settings)), ..Fields::default() }
+            }
+            Call::IsAttached { .. } => Fields { attached: Some(true), ..Fields::default() },
+            _ => Fields::default(),
+        }
+    }
+
+    /// Without one kubelet would forget the volume. What is wrong with the options says `mount`.
+    fn device(&self, options: &Options, settings: &Settings) -> String {
+        let Some(Device::Option(name)) = self.attach else { return String::new() };
+        let translated = self.translate(options, &settings.options).ok();
+        let value = translated.and_then(|translated| translated.options.own.get(name).cloned());
+        value.unwrap_or_else(|| self.driver.name().to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ALL, local};
+    use super::*;
+
+    fn options(json: &str) -> Options {
+        Options::parse(json).unwrap()
+    }
+
+    #[test]
+    fn what_is_attached_stays_attached_and_all_else_is_ours() {
+        let settings = Settings::default();
+        for profile in ALL {
+            let held = profile.capabilities(&settings);
+            assert_eq!(held.attach, profile.attach.is_some(), "{}", profile.name);
+            assert!(!held.attach || profile.verbs(&settings).contains(Verb::Attach), "{}", profile.name);
+            assert!(!profile.verbs(&settings).contains(Verb::GetVolumeName), "{}", profile.name);
+        }
+        assert!(local::LOOP.capabilities(&settings).attach && !local::DUMMY.capabilities(&settings).attach);
+    }
+
+    #[test]
+    fn the_device_is_the_file() {
+        let settings = Settings::default();
+        let attach = Call::Attach {
+            options: options(r#"{"file":"kube-volumes/test","share":"/srv"}"#),
+            node: "n".into(),
+        };
+        assert_eq!(local::LOOP.fields(&attach, &settings).device.as_deref(), Some("/srv/kube-volumes/test"));
+        assert!(local::LOOP.plan(&attach, &settings).unwrap().steps.is_empty());
+        let wait = Call::WaitForAttach { device: String::new(), options: options("{}") };
+        assert_eq!(local::LOOP.fields(&wait, &settings).device.as_deref(), Some("image"));
+        let is_attached = Call::IsAttached { options: options("{}"), node: "n".into() };
+        assert_eq!(local::LOOP.fields(&is_attached, &settings).attached, Some(true));
+        assert!(local::DUMMY.plan(&attach, &settings).is_none());
+        assert_eq!(local::DUMMY.fields(&attach, &settings), Fields::default());
+    }
+}

@@ -1,0 +1,203 @@
+//! What an error text means, why it comes, and how it is mended.
+//!
+//! ```text
+//! text of an Event, of kubelet's log, of a helper ─▶ wrapping: what kubelet did, and the text inside
+//!                                                     │
+//!                                     lessons (data) ─▶ Lesson: cause, mend, next command
+//! ```
+//!
+//! There is one table, [`lessons::all`]. A [`Lesson`] is recognised by a number of the kernel and the kind of
+//! share it came from, or by words: of kubelet, or of the kernel and its helpers. The executor and the runner of
+//! helpers put cause and mend into the [`Failure`](flexvol_protocol::failure::Failure) itself, so whoever reads the Event
+//! needs no other document; `flexvol explain-error` and `doctor` take a text apart that came from anywhere.
+//!
+//! Pure: words in, words out. No text that is asked about is repeated but names of verbs, volumes and
+//! directories: an Event or a line of a log may hold a secret.
+//!
+//! ```
+//! # use flexvol_model::teach;
+//! let text = r#"MountVolume.SetUp failed for volume "v" : mount command failed, status: Failure, reason: mount error(13): Permission denied"#;
+//! let explained = teach::explain(text).unwrap();
+//! assert!(explained.did[0].contains("mount") && explained.lesson.cause.contains("user and password"));
+//! ```
+
+pub mod lessons;
+mod wrapping;
+
+pub use wrapping::Wrapped;
+
+use flexvol_protocol::{Argument, Verb};
+
+/// One trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lesson {
+    /// Its name: stays the same from release to release.
+    pub id: &'static str,
+    /// How it is recognised.
+    pub sign: Sign,
+    /// Why it comes.
+    pub cause: &'static str,
+    /// What to do about it.
+    pub mend: &'static str,
+    /// The command to run next.
+    pub next: &'static str,
+}
+
+/// How a lesson is recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sign {
+    /// By any of these texts in kubelet's words, in small letters. `…` stands for anything.
+    Kubelet(&'static [&'static str]),
+    /// The same in the words of the kernel and of helper programs.
+    Words(&'static [&'static str]),
+    /// By any of these numbers of the kernel, from a share of one of these kinds.
+    Number(&'static [Share], &'static [i32]),
+}
+
+/// Whose numbers they are: each kind means something else by the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// cifs.
+    Smb,
+    /// nfs and nfs4.
+    Nfs,
+    /// ceph.
+    Ceph,
+}
+
+impl Share {
+    fn of(file_system: &str) -> Option<Self> {
+        match file_system {
+            "cifs" | "smb3" => Some(Self::Smb),
+            "nfs" | "nfs4" => Some(Self::Nfs),
+            "ceph" => Some(Self::Ceph),
+            _ => None,
+        }
+    }
+
+    /// The one a text speaks of. Only mount.cifs says `mount error(13)`.
+    fn named_in(text: &str) -> Option<Self> {
+        let of = [
+            (Self::Smb, &["mount error(", "cifs", "smb"][..]),
+            (Self::Nfs, &["nfs", "showmount"]),
+            (Self::Ceph, &["ceph", "mount error "]),
+        ];
+        of.into_iter().find(|(_, words)| words.iter().any(|word| text.contains(word))).map(|(share, _)| share)
+    }
+}
+
+impl Lesson {
+    /// Cause and mend, as they end a message.
+    pub fn hint(&self) -> String {
+        format!("{}: {}", self.cause, self.mend)
+    }
+
+    /// Whether a text in small letters has its sign.
+    fn is_in(&self, text: &str) -> bool {
+        match self.sign {
+            Sign::Kubelet(patterns) | Sign::Words(patterns) => patterns.iter().any(|it| holds(text, it)),
+            Sign::Number(shares, numbers) => {
+                Share::named_in(text).is_some_and(|share| shares.contains(&share))
+                    && number_in(text).is_some_and(|number| numbers.contains(&number))
+            }
+        }
+    }
+}
+
+/// What the kernel's number means when a share of this kind cannot be mounted.
+pub fn of_share(file_system: &str, number: i32) -> Option<&'static Lesson> {
+    let share = Share::of(file_system)?;
+    lessons::all().find(|lesson| {
+        matches!(lesson.sign, Sign::Number(shares, numbers) if shares.contains(&share) && numbers.contains(&number))
+    })
+}
+
+/// What a helper program's last words mean; `None` if they are not known, or say all of it themselves.
+pub fn of_helper(words: &str) -> Option<&'static Lesson> {
+    let text = words.to_lowercase();
+    let known = |lesson: &&Lesson| !matches!(lesson.sign, Sign::Kubelet(_)) && lesson.is_in(&text);
+    lessons::all().find(known).filter(|lesson| !words.contains(lesson.cause))
+}
+
+/// A helper program's last words, with cause and mend if they are known.
+pub fn with_hint(words: String) -> String {
+    match of_helper(&words) {
+        Some(lesson) => format!("{words}: {}", lesson.hint()),
+        None => words,
+    }
+}
+
+/// A text and all there is to say about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explained {
+    /// What kubelet did until it said so, the first thing first.
+    pub did: Vec<String>,
+    /// What the driver was called with when it went wrong, if the text says so.
+    pub verb: Option<Verb>,
+    /// Why, and what to do.
+    pub lesson: &'static Lesson,
+}
+
+impl Explained {
+    /// The command to run next: of calls by hand the one that went wrong.
+    pub fn next(&self) -> String {
+        match self.verb.filter(|_| self.lesson.next == lessons::CALL) {
+            Some(verb) => by_hand(verb),
+            None => self.lesson.next.to_owned(),
+        }
+    }
+}
+
+/// The call of a verb, with words for what whoever calls it has to put in.
+fn by_hand(verb: Verb) -> String {
+    let word = |argument: &Argument| match argument {
+        Argument::Options => "-o KEY=VALUE",
+        Argument::Node => "NODE",
+        Argument::Volume => "VOLUME",
+        Argument::Device => "DEVICE",
+        Argument::Target => "/mnt",
+        Argument::NewBytes | Argument::OldBytes => "BYTES",
+    };
+    let words = [verb.name()].into_iter().chain(verb.spec().arguments.iter().map(word));
+    lessons::CALL.replace("init", &words.collect::<Vec<_>>().join(" "))
+}
+
+/// Explains the text of an Event, a line of kubelet's log, a driver's message or a helper's words; `None` if
+/// nothing in it is known.
+pub fn explain(text: &str) -> Option<Explained> {
+    let wrapped = Wrapped::of(text);
+    // The innermost text says most, the whole one least.
+    let inside = lesson_of(wrapped.inside).or_else(|| lesson_of(text));
+    let lesson = inside.or_else(|| wrapped.by_itself())?;
+    Some(Explained { did: wrapped.did, verb: wrapped.verb, lesson })
+}
+
+/// The one whose cause stands in the text already, as our own drivers write it; else by its sign: the first of
+/// the table wins, and there the particular comes before the general.
+fn lesson_of(text: &str) -> Option<&'static Lesson> {
+    let small = text.to_lowercase();
+    let said = lessons::all().find(|lesson| text.contains(lesson.cause));
+    said.or_else(|| lessons::all().find(|lesson| lesson.is_in(&small)))
+}
+
+/// Whether the pieces of a pattern stand in the text one after the other.
+fn holds(text: &str, pattern: &str) -> bool {
+    let mut rest = Some(text);
+    for piece in pattern.split('…') {
+        rest = rest.and_then(|rest| rest.split_once(piece)).map(|(_, after)| after);
+    }
+    rest.is_some()
+}
+
+/// The kernel's number in a text, as programs write it.
+fn number_in(text: &str) -> Option<i32> {
+    let after = ["mount error(", "os error ", "mount error ", "errno ", "errno="];
+    after.into_iter().find_map(|word| {
+        let (_, rest) = text.split_once(word)?;
+        let rest = rest.trim_start_matches(['=', ' ', '-']);
+        rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())].parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! What kubelet puts around a driver's words, taken off again.
+
+use super::{Lesson, lesson_of, lessons};
+use flexvol_protocol::Verb;
+
+/// A text without kubelet's wrapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrapped<'a> {
+    /// What kubelet did, in the order in which it did it.
+    pub did: Vec<String>,
+    /// What is left: the driver's or the kernel's own words.
+    pub inside: &'a str,
+    /// What the driver was called with, or was about to be.
+    pub verb: Option<Verb>,
+    /// A driver answered, with a status that means failure.
+    is_answer: bool,
+}
+
+/// What kubelet calls an operation, and which verb it is.
+const OPERATIONS: &[(&str, Verb)] = &[
+    ("MountVolume.SetUp failed for volume", Verb::Mount),
+    ("MountVolume.MountOptionSupport check failed for volume", Verb::Mount),
+    ("MountVolume.MountDevice failed for volume", Verb::MountDevice),
+    ("MountVolume.WaitForAttach failed for volume", Verb::WaitForAttach),
+    ("MountVolume.NodeExpandVolume failed for volume", Verb::ExpandFs),
+    ("AttachVolume.Attach failed for volume", Verb::Attach),
+    ("DetachVolume.Detach failed for volume", Verb::Detach),
+    ("UnmountVolume.TearDown failed for volume", Verb::Unmount),
+    ("UnmountDevice failed for volume", Verb::UnmountDevice),
+];
+
+/// The longest name that is repeated.
+const NAME: usize = 253;
+
+impl<'a> Wrapped<'a> {
+    /// Takes off one layer after the other.
+    pub fn of(text: &'a str) -> Self {
+        let mut wrapped = Self { did: Vec::new(), inside: text.trim(), verb: None, is_answer: false };
+        wrapped.operation();
+        wrapped.directory();
+        wrapped.answer();
+        wrapped.execution();
+        wrapped.output();
+        wrapped
+    }
+
+    /// `MountVolume.SetUp failed for volume "v" : …`.
+    fn operation(&mut self) {
+        for (words, verb) in OPERATIONS {
+            let Some((_, rest)) = self.inside.split_once(words) else { continue };
+            let name = quoted(rest).map_or_else(String::new, |name| format!(" for volume {name:?}"));
+            self.did.push(format!("wanted to {}{name}", doing(*verb)));
+            self.inside = after(rest, " : ").unwrap_or(rest);
+            self.verb = Some(*verb);
+        }
+    }
+
+    /// `error creating Flexvolume plugin from directory d, skipping. Error: …`.
+    fn directory(&mut self) {
+        let Some(rest) = after(self.inside, "plugin from directory ") else { return };
+        let name = rest.split([',', ' ']).next().unwrap_or_default();
+        self.did.push(format!("ran init of the driver in directory {:?}", plain(name)));
+        self.inside = after(rest, "Error: ").unwrap_or(rest);
+        self.verb = Some(Verb::Init);
+    }
+
+    /// `mount command failed, status: Failure, reason: …`.
+    fn answer(&mut self) {
+        let Some((before, rest)) = self.inside.split_once(" command failed, status: ") else { return };
+        let verb = plain(before.rsplit([' ', ':']).next().unwrap_or_default());
+        let status = plain(rest.split(',').next().unwrap_or_default());
+        self.did.push(format!("called the driver with {verb:?}, which answered {status:?}"));
+        self.inside = after(rest, "reason:").unwrap_or("").trim();
+        self.verb = Verb::parse(verb.as_ref()).or(self.verb);
+        self.is_answer = true;
+    }
+
+    /// `driver call failed: executable: …, args: […], error: …, output: "…"`. The arguments may hold secrets.
+    fn execution(&mut self) {
+        if let Some((_, rest)) = self.inside.split_once("driver call failed") {
+            self.executed(after(rest, "args: [").unwrap_or(""));
+            self.inside = after(rest, ", error: ").unwrap_or(self.inside);
+        }
+    }
+
+    /// `Failed to unmarshal output for command: mount, output: "…", error: …`.
+    fn output(&mut self) {
+        let Some(rest) = after(self.inside, "Failed to unmarshal output for command:") else { return };
+        self.executed(rest);
+        let (printed, error) = rest.rsplit_once(", error: ").unwrap_or((rest, rest));
+        // What comes before the object is why there is none, or one of a failure; what comes after it is but noise.
+        let words = after(printed, ", output: ").and_then(|printed| printed.split('{').next());
+        self.inside = words.filter(|words| lesson_of(words).is_some()).unwrap_or(error);
+    }
+
+    /// `words` begin with what it was executed with.
+    fn executed(&mut self, words: &str) {
+        let verb = words.split([' ', ',', ']']).next().unwrap_or_default();
+        self.verb = Verb::parse(verb.as_ref()).or(self.verb);
+        self.did.push("executed the driver and read all that came on standard output and error".into());
+    }
+
+    /// What can be said although the driver's words are not known.
+    pub(super) fn by_itself(&self) -> Option<&'static Lesson> {
+        match (self.is_answer, self.inside) {
+            (true, "") => Some(&lessons::WORDLESS),
+            (true, _) => Some(&lessons::SAID),
+            _ => None,
+        }
+    }
+}
+
+/// For a sentence.
+fn doing(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Mount => "mount it into the pod",
+        Verb::MountDevice => "mount its device on the node",
+        Verb::WaitForAttach => "wait for its device",
+        Verb::ExpandFs => "make its file system larger",
+        Verb::Attach => "attach it to the node",
+        Verb::Detach => "detach it from the node",
+        Verb::Unmount => "unmount it from the pod",
+        Verb::UnmountDevice => "unmount its device",
+        other => other.name(),
+    }
+}
+
+fn after<'a>(text: &'a str, word: &str) -> Option<&'a str> {
+    text.split_once(word).map(|(_, rest)| rest.trim_start())
+}
+
+/// The first quoted name, which kubelet escapes once more in a log.
+fn quoted(text: &str) -> Option<String> {
+    let name = text.trim_start().trim_start_matches('\\').strip_prefix('"')?;
+    Some(plain(name.split(['"', '\\']).next()?))
+}
+
+/// A name as it may be repeated.
+fn plain(name: &str) -> String {
+    name.chars().filter(|c| !flexvol_protocol::text::is_unprintable(*c)).take(NAME).collect()
+}
