@@ -66,8 +66,8 @@ pub mod validate;
 pub mod yaml;
 
 pub use flexvol_model::{
-    driver, drivers, file_system, mkfs_options, mount_options, options, packages, plan, policy, profiles,
-    quantity, schema, server, settings, teach,
+    driver, drivers, file_system, installed, mkfs_options, mount_options, options, packages, plan, policy,
+    profiles, quantity, schema, server, settings, teach,
 };
 pub use flexvol_protocol as protocol;
 pub use flexvol_protocol::{failure, secret, text, volume_dir};

@@ -13,13 +13,13 @@
 //! Only `argv[0]` is looked at: it is what kubelet executed, there is no /proc in an empty chroot, and a
 //! symlinked executable keeps the directory it was called in.
 
-use crate::driver::Driver;
-use crate::failure::{Code, Failure, Result};
+use crate::failure::Result;
+use crate::installed::Installed;
 use crate::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
-use crate::skeleton::{self, Personality};
+use crate::skeleton;
 use crate::sys::errno::to_failure;
 use crate::sys::files;
-use crate::{cli, drivers, profiles};
+use crate::{cli, drivers};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
@@ -43,7 +43,7 @@ pub fn main(mut arguments: Vec<OsString>) -> ExitCode {
         Face::Admin => cli::main(arguments),
         Face::Driver { directory, name } => {
             let mut arguments = arguments.split_off(arguments.len().min(1));
-            skeleton::main(|| personality(directory, &name, side_file(Path::new(&program))), &mut arguments)
+            skeleton::main(|| installed(directory, &name, side_file(Path::new(&program))), &mut arguments)
         }
     }
 }
@@ -71,29 +71,13 @@ fn side_file(program: &Path) -> Result<Option<String>> {
 }
 
 /// The driver, its directory and its settings.
-fn personality(
+fn installed(
     directory: Option<String>,
-    name: &str,
+    executable: &str,
     side_file: Result<Option<String>>,
-) -> Result<Personality> {
-    let mut settings = side_file?.map_or_else(|| Ok(Settings::default()), |text| Settings::parse(&text))?;
-    let profile = profiles::chosen(directory.as_deref(), &settings);
-    settings.profile = profile.map(|profile| profile.name.to_owned());
-    let name = profile.map_or(name, |profile| profile.driver.name());
-    let driver = which(settings.driver.as_deref().unwrap_or(name), &settings)?;
-    settings.check_driver(driver.name())?;
-    Ok(Personality { driver, directory, settings })
-}
-
-fn which(name: &str, settings: &Settings) -> Result<&'static dyn Driver> {
-    drivers::find(name).ok_or_else(|| {
-        let known = drivers::ALL.iter().map(|driver| driver.name()).collect::<Vec<_>>().join(", ");
-        let place = if settings.driver.is_some() { "there" } else { "in a side file beside the executable" };
-        let text = format!(
-            "flexvol has no driver {name:?}: name one of {known} as \"driver\" {place} ({SIDE_FILE})"
-        );
-        Failure::new(Code::NotFound, text)
-    })
+) -> Result<Installed> {
+    let settings = side_file?.map_or_else(|| Ok(Settings::default()), |text| Settings::parse(&text))?;
+    Installed::identify(directory, executable, settings)
 }
 
 #[cfg(test)]
@@ -143,12 +127,12 @@ mod tests {
 
     #[test]
     fn the_side_file_names_the_driver() {
-        let side = |text: &str| personality(None, "disk", Ok(Some(text.to_owned())));
+        let side = |text: &str| installed(None, "disk", Ok(Some(text.to_owned())));
         assert_eq!(side(r#"{"driver":"image"}"#).unwrap().driver.name(), "image");
         let unknown = side("{}").err().unwrap().message();
         assert!(unknown.contains("no driver \"disk\"") && unknown.contains(SIDE_FILE), "{unknown}");
         assert!(side(r#"{"driver":"exec","exec":{}}"#).is_ok());
-        let foreign = personality(None, "tmpfs", Ok(Some(r#"{"exec":{}}"#.to_owned())));
+        let foreign = installed(None, "tmpfs", Ok(Some(r#"{"exec":{}}"#.to_owned())));
         assert!(foreign.err().unwrap().message().contains("and this is tmpfs"));
         assert!(side("{").err().unwrap().message().contains(SIDE_FILE));
     }

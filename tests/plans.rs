@@ -4,9 +4,9 @@
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "the tests write their golden files")]
 
-use flexvol::driver::plan;
 use flexvol::drivers;
 use flexvol::failure::{Failure, MESSAGE_LIMIT};
+use flexvol::installed::Installed;
 use flexvol::plan::Plan;
 use flexvol::protocol::{Call, Verb};
 use flexvol::settings::Settings;
@@ -63,7 +63,7 @@ fn planned(driver: &str, settings: &str, argv: &[&str]) -> Result<Plan, Failure>
     let verb = Verb::parse(&arguments[0]).expect("a verb");
     let driver = drivers::find(driver).expect("a driver");
     assert!(driver.verbs(&settings).contains(verb), "{} lacks {verb}", driver.name());
-    let plan = plan(driver, &Call::parse(verb, &arguments[1..])?, &settings)?;
+    let plan = Installed::new(driver, None, settings.clone()).plan(&Call::parse(verb, &arguments[1..])?)?;
     settings.policy.check(&plan)?;
     Ok(plan)
 }

@@ -6,7 +6,7 @@
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "the tests write their golden files")]
 
-use flexvol::driver;
+use flexvol::installed::Installed;
 use flexvol::kubelet::{Objects, PodVolume, Secrets};
 use flexvol::profiles::{self, ALL, Device, Profile};
 use flexvol::protocol::{Call, Options, Verb};
@@ -53,6 +53,10 @@ fn settings(profile: &Profile) -> Settings {
     let said = SAID.iter().filter(|(name, _)| *name == profile.name).flat_map(|(_, said)| *said);
     let options = said.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     Settings { profile: Some(profile.name.into()), options, ..Settings::parse(ALLOWED).unwrap() }
+}
+
+fn installed(profile: &Profile) -> Installed {
+    Installed::new(profile.driver, None, settings(profile))
 }
 
 // --- golden plans
@@ -109,11 +113,11 @@ fn calls() -> Vec<(String, Call, &'static Profile)> {
 }
 
 fn planned(call: &Call, profile: &Profile) -> String {
-    let settings = settings(profile);
-    let shown = match driver::plan(profile.driver, call, &settings) {
+    let installed = installed(profile);
+    let shown = match installed.plan(call) {
         Ok(plan) => {
-            settings.policy.check(&plan).unwrap();
-            let (_, notes) = driver::understood(profile.driver, call, &settings).unwrap();
+            installed.settings.policy.check(&plan).unwrap();
+            let (_, notes) = installed.understood(call).unwrap();
             serde_json::json!({"driver": profile.name, "plan": plan, "notes": notes})
         }
         Err(failure) => serde_json::json!({"driver": profile.name, "refusal": failure.message()}),
@@ -175,9 +179,8 @@ fn the_example_of_every_profile_is_a_plan() {
         let secrets = profile.example_secret.iter().map(|key| ((*key).into(), Secret::new(b"x".to_vec())));
         let given = Options { own, secrets: secrets.collect(), ..pod() };
         let call = mount(&given);
-        driver::plan(profile.driver, &call, &settings(profile))
-            .unwrap_or_else(|failure| panic!("{}: {failure}", profile.name));
-        let (_, notes) = driver::understood(profile.driver, &call, &settings(profile)).unwrap();
+        installed(profile).plan(&call).unwrap_or_else(|failure| panic!("{}: {failure}", profile.name));
+        let (_, notes) = installed(profile).understood(&call).unwrap();
         assert_eq!(notes, [""; 0], "{}", profile.name);
     }
 }
@@ -260,7 +263,7 @@ proptest! {
     ) {
         let given = Options { own: own.into_iter().chain(more).collect(), ..pod() };
         let plan = || {
-            let plan = driver::plan(profile.driver, &mount(&given), &settings(profile));
+            let plan = installed(profile).plan(&mount(&given));
             plan.map(|plan| serde_json::to_string(&plan).unwrap())
         };
         prop_assert_eq!(plan(), plan());

@@ -8,7 +8,7 @@
 
 use flexvol::protocol::DriverName;
 use flexvol::settings::Settings;
-use flexvol::validate::{Finding, Installed, RULES, Report, Severity, Source, validate};
+use flexvol::validate::{Finding, KnownDrivers, RULES, Report, Severity, Source, validate};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -33,8 +33,8 @@ fn files() -> Vec<(String, String)> {
 }
 
 /// What the head of a file says about the nodes.
-fn installed(text: &str) -> Installed {
-    let mut installed = Installed::default();
+fn installed(text: &str) -> KnownDrivers {
+    let mut installed = KnownDrivers::default();
     for line in text.lines().take_while(|line| line.starts_with('#')) {
         if let Some((_, rest)) = line.split_once("ide file of ") {
             let (name, json) = rest.split_once(": ").unwrap();

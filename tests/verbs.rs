@@ -2,10 +2,10 @@
 #![cfg(test)]
 
 use anyhow::{Result, ensure};
-use flexvol::driver::plan;
 use flexvol::drivers;
 use flexvol::executor::{Applied, Standing, World, apply};
 use flexvol::failure::{Code, Failure};
+use flexvol::installed::Installed;
 use flexvol::plan::{Goal, Plan, Step};
 use flexvol::protocol::{Call, TargetPath, Verb};
 use flexvol::settings::Settings;
@@ -126,7 +126,8 @@ fn plans() -> Vec<(String, Plan)> {
         let words: Vec<_> = words.iter().map(OsString::from).collect();
         let verb = Verb::parse(&words[0]).unwrap();
         let call = Call::parse(verb, &words[1..]).unwrap();
-        let plan = plan(drivers::find(driver).unwrap(), &call, &settings).unwrap();
+        let plan =
+            Installed::new(drivers::find(driver).unwrap(), None, settings.clone()).plan(&call).unwrap();
         settings.policy.check(&plan).unwrap();
         (format!("{driver} {verb}"), plan)
     };

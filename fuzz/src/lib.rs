@@ -4,11 +4,11 @@
 //! A reader must come back: no panic, no endless loop, no memory without bound. Where more is promised (what is read is
 //! written back the same, a refusal is one bounded line), that is asserted here.
 
-use flexvol::driver;
 use flexvol::drivers;
 use flexvol::executor::record::Record;
 use flexvol::failure::{Failure, MESSAGE_LIMIT};
 use flexvol::file_system::FileSystem;
+use flexvol::installed::Installed;
 use flexvol::kubelet::Objects;
 use flexvol::kubelet::release::Release;
 use flexvol::mount_options::{self, MountFlags};
@@ -21,7 +21,7 @@ use flexvol::quantity::Quantity;
 use flexvol::settings::Settings;
 use flexvol::sys::errno::to_failure;
 use flexvol::sys::{disk_image, mount_table, nbd, network, partition, qmp, signature};
-use flexvol::validate::{Installed, Source, validate};
+use flexvol::validate::{KnownDrivers, Source, validate};
 use flexvol::{mkfs_options, yaml};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Cursor, Read, Write};
@@ -112,11 +112,12 @@ fn plan(bytes: &[u8]) {
     let call =
         if verb == Verb::Init { Err(Failure::call("nothing to plan")) } else { Call::parse(verb, arguments) };
     let planned = call.and_then(|call| {
-        if !driver::verbs(chosen, &settings).contains(verb) {
+        let installed = Installed::new(chosen, None, settings);
+        if !installed.verbs().contains(verb) {
             return Err(Failure::call("it lacks the verb"));
         }
-        let plan = driver::plan(chosen, &call, &settings)?;
-        settings.policy.check(&plan)?;
+        let plan = installed.plan(&call)?;
+        installed.settings.policy.check(&plan)?;
         Ok(plan)
     });
     match planned {
@@ -217,7 +218,7 @@ fn objects(bytes: &[u8]) {
         Ok(()) => drop(objects.used(Path::new("/k"), flexvol::kubelet::Secrets::IfThere)),
         Err(failure) => is_one_line(&failure),
     }
-    let report = validate(&[Source { name: "x.yaml", text: &text }], &Installed::default());
+    let report = validate(&[Source { name: "x.yaml", text: &text }], &KnownDrivers::default());
     for finding in report.findings {
         let line = finding.to_string();
         assert!(!line.chars().any(char::is_control), "{line:?}");

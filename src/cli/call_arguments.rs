@@ -3,11 +3,11 @@
 use crate::driver::Driver;
 use crate::drivers::{self, VENDOR};
 use crate::failure::{Code, Failure, Result};
+use crate::installed::Installed;
 use crate::profiles::{self, Profile};
 use crate::protocol::{Access, Argument, Call, DriverName, FsGroup, FsGroupSpelling, Options, PodRef, Verb};
 use crate::secret::Secret;
 use crate::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
-use crate::skeleton::Personality;
 use crate::sys::errno::to_failure;
 use crate::sys::files;
 use crate::validate::Meaning;
@@ -71,14 +71,14 @@ pub(super) fn parser() -> impl TypedValueParser<Value = &'static dyn Driver> {
 pub(super) fn subject() -> impl TypedValueParser<Value = Meaning> {
     let own = drivers::ALL.iter().map(|driver| PossibleValue::new(driver.name()).help(driver.summary()));
     let all = PossibleValuesParser::new(own.chain(profile_names().map(|name| name.hide(true))));
-    Installed(all.try_map(|name| Meaning::find(&name).ok_or("no such driver")))
+    WithVendor(all.try_map(|name| Meaning::find(&name).ok_or("no such driver")))
 }
 
 /// Takes drivers under the name that `install` gives them, too.
 #[derive(Clone)]
-struct Installed<P>(P);
+struct WithVendor<P>(P);
 
-impl<P: TypedValueParser> TypedValueParser for Installed<P> {
+impl<P: TypedValueParser> TypedValueParser for WithVendor<P> {
     type Value = P::Value;
 
     fn parse_ref(
@@ -130,15 +130,13 @@ fn secret_file(text: &str) -> Result<(String, PathBuf), String> {
 
 impl CallArguments {
     /// The driver with its side file.
-    pub(super) fn personality(&self) -> Result<Personality> {
+    pub(super) fn installed(&self) -> Result<Installed> {
         let mut settings = self.settings.as_deref().map_or_else(|| Ok(Settings::default()), read_settings)?;
         let directory = self.directory.as_ref().map(DriverName::directory);
         settings.driver = Some(self.driver.name().to_owned());
         settings.profile = self.profile.clone().or(settings.profile);
         settings.check().map_err(|why| of_file(self.settings.as_deref(), &why))?;
-        let profile = profiles::chosen(directory.as_deref(), &settings);
-        settings.profile = profile.map(|profile| profile.name.to_owned());
-        Ok(Personality { driver: self.driver, directory, settings })
+        Ok(Installed::new(self.driver, directory, settings))
     }
 
     /// What was typed, as a call of this verb.

@@ -4,7 +4,6 @@ use super::call_arguments::CallArguments;
 use super::run::lacks;
 use super::screen::{Screen, Tone};
 use super::{NOT_SUPPORTED, say};
-use crate::driver;
 use crate::failure::Failure;
 use crate::plan::{
     Checkout, Cluster, Daemon, Dialect, DirectoryOnShare, Goal, MountFrom, Overlay, Plan, Reach, Share,
@@ -33,10 +32,10 @@ pub(super) struct PlanCall {
 
 impl PlanCall {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
-        let personality = self.call.personality()?;
-        let verbs = driver::verbs(personality.driver, &personality.settings);
+        let installed = self.call.installed()?;
+        let verbs = installed.verbs();
         let Some(verb) = Verb::parse(&self.call.verb).filter(|verb| verbs.contains(*verb)) else {
-            let text = lacks(personality.driver, &self.call.verb.to_string_lossy(), &personality.settings);
+            let text = lacks(&installed, &self.call.verb.to_string_lossy());
             say(&text, screen.wants_json());
             return Ok(ExitCode::from(NOT_SUPPORTED));
         };
@@ -46,9 +45,9 @@ impl PlanCall {
             );
         }
         let call = self.call.call(verb)?;
-        let plan = driver::plan(personality.driver, &call, &personality.settings)?;
-        let (_, notes) = driver::understood(personality.driver, &call, &personality.settings)?;
-        let refusal = personality.settings.policy.check(&plan).err().map(|why| why.message());
+        let plan = installed.plan(&call)?;
+        let (_, notes) = installed.understood(&call)?;
+        let refusal = installed.settings.policy.check(&plan).err().map(|why| why.message());
         if screen.wants_json() {
             screen.json(&json!({"plan": plan, "refusal": refusal, "notes": notes}))?;
         } else {

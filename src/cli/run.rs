@@ -4,10 +4,9 @@ use super::call_arguments::CallArguments;
 use super::capabilities;
 use super::screen::Screen;
 use super::{NOT_SUPPORTED, progress, say};
-use crate::driver::{self, Driver};
 use crate::failure::{Code, Failure};
+use crate::installed::Installed;
 use crate::protocol::{Call, Fields, Reply, Verb};
-use crate::settings::Settings;
 use crate::skeleton;
 use anyhow::Result;
 use clap::Args;
@@ -32,9 +31,9 @@ pub(super) struct RunCall {
 
 impl RunCall {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
-        let (personality, arguments) = (self.call.personality()?, self.call.arguments()?);
+        let (installed, arguments) = (self.call.installed()?, self.call.arguments()?);
         let progress = progress::show(screen);
-        let reply = skeleton::perform(&personality, &self.call.verb, &arguments);
+        let reply = skeleton::perform(&installed, &self.call.verb, &arguments);
         drop(progress);
         if screen.wants_json() {
             screen.text(&reply.to_line())?;
@@ -44,8 +43,7 @@ impl RunCall {
             Reply::Success(fields) => screen.text(&self.done(&arguments, fields))?,
             Reply::Failure(message) => return Err(Failure::new(Code::Internal, message.clone()).into()),
             Reply::NotSupported => {
-                let text =
-                    lacks(personality.driver, &self.call.verb.to_string_lossy(), &personality.settings);
+                let text = lacks(&installed, &self.call.verb.to_string_lossy());
                 say(&text, false);
             }
         }
@@ -81,7 +79,7 @@ fn status(reply: &Reply) -> ExitCode {
 }
 
 /// That a driver does not have a verb, and which ones it has.
-pub(super) fn lacks(driver: &dyn Driver, verb: &str, settings: &Settings) -> String {
-    let verbs: Vec<_> = driver::verbs(driver, settings).iter().map(Verb::name).collect();
-    format!("{} does not have the verb {verb:?}: it has {}", driver.name(), verbs.join(", "))
+pub(super) fn lacks(installed: &Installed, verb: &str) -> String {
+    let verbs: Vec<_> = installed.verbs().iter().map(Verb::name).collect();
+    format!("{} does not have the verb {verb:?}: it has {}", installed.driver.name(), verbs.join(", "))
 }

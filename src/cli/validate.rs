@@ -11,7 +11,7 @@ use crate::protocol::DriverName;
 use crate::settings::{SIDE_FILE, Settings};
 use crate::sys::errno::to_failure;
 use crate::text::one_line;
-use crate::validate::{Finding, Installed, Meaning, Planned, RULES, Report, Severity, Source, validate};
+use crate::validate::{Finding, KnownDrivers, Meaning, Planned, RULES, Report, Severity, Source, validate};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use serde_json::json;
@@ -121,8 +121,8 @@ impl Validate {
         self.files.iter().map(|path| Ok((one_line(&name(path), usize::MAX), read_text(path)?))).collect()
     }
 
-    fn installed(&self) -> Result<Installed> {
-        let mut installed = Installed::default();
+    fn installed(&self) -> Result<KnownDrivers> {
+        let mut installed = KnownDrivers::default();
         if let Some(directory) = &self.driver_dir {
             for (name, settings) in side_files(directory)? {
                 installed.add(name, settings);

@@ -26,12 +26,10 @@ mod unmount;
 pub use ownership::is_volume_of;
 pub use unmount::{Left, Worker, clean_up, mount_at};
 
-use crate::driver;
 use crate::failure::{Code, Failure};
+use crate::installed::Installed;
 use crate::plan::{Goal, Plan, Step};
-use crate::profiles;
 use crate::protocol::{Call, Fields, Verb};
-use crate::settings::Settings;
 use crate::sys::deadline::Deadline;
 use crate::sys::errno::to_failure;
 use crate::sys::lock::{Lock, SharedLock};
@@ -119,38 +117,26 @@ fn roll_back<W: World>(world: &mut W, undos: &[W::Undo], failure: Failure) -> Fa
     })
 }
 
-/// Who a call is for: what the skeleton knows of the installed driver.
-#[derive(Clone, Copy)]
-pub struct Subject<'a> {
-    /// The driver.
-    pub driver: &'a dyn driver::Driver,
-    /// `vendor~driver`, if known: volume directories of others are refused.
-    pub directory: Option<&'a str>,
-    /// The side file.
-    pub settings: &'a Settings,
-}
-
 /// Plans a call and carries it out on this node, one call at a time for each target, and for each volume that is attached
 /// to a node.
-pub fn execute(subject: &Subject<'_>, call: &Call, deadline: Deadline) -> Result<Fields, Failure> {
-    let plan = driver::plan(subject.driver, call, subject.settings)?;
-    subject.settings.policy.check(&plan)?;
+pub fn execute(installed: &Installed, call: &Call, deadline: Deadline) -> Result<Fields, Failure> {
+    let plan = installed.plan(call)?;
+    installed.settings.policy.check(&plan)?;
     let lock = lock_path(call, &plan).map(|path| lock(path, call.verb(), &deadline)).transpose()?.flatten();
     if let Call::Mount { target, .. } | Call::MountDevice { target, .. } = call
         && lock.as_ref().is_some_and(Lock::is_after_a_killed_one)
     {
         unmount::take_off_dead(target).map_err(to_failure)?;
     }
-    if matches!(call, Call::Unmount { .. }) && !subject.settings.policy.bind_roots.is_empty() {
+    if matches!(call, Call::Unmount { .. }) && !installed.settings.policy.bind_roots.is_empty() {
         // A mount that was killed may have left them, and nobody may come for its root any more.
         record::root_lock_paths().for_each(SharedLock::sweep);
     }
-    let record = Record::of(subject.driver.name(), call);
-    let mut node = Node::new(subject, deadline, record.as_ref().map(|record| record.asked.clone()));
+    let record = Record::of(installed.driver.name(), call);
+    let mut node = Node::new(installed, deadline, record.as_ref().map(|record| record.asked.clone()));
     let applied = apply(&mut node, &plan)?;
     remember(&plan.goal, applied, record, &node);
-    let said = profiles::of(subject.settings).map(|profile| profile.fields(call, subject.settings));
-    Ok(said.filter(|fields| *fields != Fields::default()).unwrap_or_else(|| node.into_fields()))
+    Ok(installed.fields(call).unwrap_or_else(|| node.into_fields()))
 }
 
 fn lock_path(call: &Call, plan: &Plan) -> Option<PathBuf> {

@@ -3,10 +3,9 @@
 use super::files::Content;
 use super::record::{self, Record};
 use super::store::lost::Lost;
-use super::{
-    Standing, Subject, World, ceph, checkout, daemon, disk, image, network, run, staged, store, unmount,
-};
+use super::{Standing, World, ceph, checkout, daemon, disk, image, network, run, staged, store, unmount};
 use crate::failure::{Code, Failure};
+use crate::installed::Installed;
 use crate::mount_options::MountFlags;
 use crate::plan::{Goal, MountFrom, Ownership, Propagation, Source, Step, View};
 use crate::policy::Allowed;
@@ -86,11 +85,11 @@ impl fmt::Display for Undo {
 impl<'a> Node<'a> {
     /// A view for one call. `asked` is the digest that would be recorded, to tell a repetition from a
     /// contradiction.
-    pub fn new(subject: &Subject<'a>, deadline: Deadline, asked: Option<String>) -> Self {
+    pub fn new(installed: &'a Installed, deadline: Deadline, asked: Option<String>) -> Self {
         Self {
-            driver: subject.driver.name(),
-            directory: subject.directory,
-            settings: subject.settings,
+            driver: installed.driver.name(),
+            directory: installed.directory.as_deref(),
+            settings: &installed.settings,
             deadline,
             asked,
             disk: disk::Workpiece::default(),

@@ -3,7 +3,7 @@
 //! 1. A [`driver`] turns a call's options, declared once with [`options!`](crate::options!), into a [`plan`].
 //!    [`drivers`] has them all; read [`drivers::tmpfs`] first.
 //! 2. [`profiles`] has the options of other drivers, translated before a driver sees them.
-//! 3. [`settings`] is what an admin says about one installed driver, and [`policy`] what its tenants may ask for: it
+//! 3. [`installed`] is a driver with its profile and its [`settings`], and makes the plan of a call. [`settings`] is what an admin says about one installed driver, and [`policy`] what its tenants may ask for: it
 //!    is checked on the finished plan.
 //! 4. [`teach`] knows what an error text means and how it is mended, [`packages`] which package brings which program.
 //! 5. [`schema`], [`quantity`], [`server`], [`mount_options`], [`file_system`] and [`mkfs_options`] are knowledge about
@@ -14,6 +14,7 @@
 pub mod driver;
 pub mod drivers;
 pub mod file_system;
+pub mod installed;
 pub mod mkfs_options;
 pub mod mount_options;
 pub mod packages;

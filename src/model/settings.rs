@@ -176,11 +176,6 @@ impl Settings {
         })
     }
 
-    /// Whether volumes are attached: the admin's word, or else that of the profile; `None` leaves it to the driver.
-    pub fn attaches(&self) -> Option<bool> {
-        self.attach.or_else(|| profiles::of(self)?.attach.map(|_| true))
-    }
-
     fn check_profile(&self) -> Result<()> {
         let Some(name) = self.profile.as_deref().filter(|name| *name != profiles::NONE) else {
             return Ok(());
@@ -197,7 +192,7 @@ impl Settings {
 
     /// Whether the settings can be those of this driver, which may be named elsewhere.
     pub fn check_driver(&self, driver: &str) -> Result<()> {
-        if let Some(profile) = profiles::of(self).filter(|profile| profile.driver.name() != driver) {
+        if let Some(profile) = profiles::named(self).filter(|profile| profile.driver.name() != driver) {
             let text = format!(
                 "the profile {} is for the driver {}, and this is {driver}: leave out one of them",
                 profile.name,

@@ -21,14 +21,13 @@
 
 mod supervise;
 
-use crate::driver::{self, Driver};
 use crate::driver_log::Entry;
-use crate::executor::{self, Subject};
+use crate::executor;
 use crate::failure::{Failure, Result};
+use crate::installed::Installed;
 use crate::plan::{Goal, Source, View};
 use crate::protocol::{Call, Reply, SECRET, Verb};
 use crate::secret::Redactor;
-use crate::settings::Settings;
 use crate::sys::deadline::Deadline;
 use crate::sys::errno::to_failure;
 use crate::sys::reply_pipe::ReplyPipe;
@@ -38,42 +37,25 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Which driver this process is, and how the admin set it up.
-pub struct Personality {
-    /// The driver.
-    pub driver: &'static dyn Driver,
-    /// Its directory's name, `vendor~driver`; `None` when a person runs it without saying as whom.
-    pub directory: Option<String>,
-    /// Its side file.
-    pub settings: Settings,
-}
-
-impl Personality {
-    /// What the log calls it.
-    fn name(&self) -> &str {
-        self.directory.as_deref().unwrap_or(self.driver.name())
-    }
-}
-
 /// The whole life of a driver's process. `identify` is called once the reply pipe is safe, because it may
 /// fail, and before the working directory changes, because `argv[0]` may be relative to it.
-pub fn main(identify: impl FnOnce() -> Result<Personality>, arguments: &mut [OsString]) -> ExitCode {
+pub fn main(identify: impl FnOnce() -> Result<Installed>, arguments: &mut [OsString]) -> ExitCode {
     let pipe = ReplyPipe::take();
     limits::lift();
     pipe.reply_on_panic();
     // Before anything that takes time: without a handler, kubelet's stop would end this process without a
     // word.
     let told = signal::install().map_err(to_failure);
-    let personality = told.and_then(|()| identify());
+    let installed = told.and_then(|()| identify());
     process::detach_from_caller();
     process::adopt_orphans();
-    let (reply, carried_out) = match &personality {
-        Ok(personality) => answer(personality, arguments),
+    let (reply, carried_out) = match &installed {
+        Ok(installed) => answer(installed, arguments),
         Err(failure) => (failure.clone().into(), None),
     };
     pipe.send(&reply.to_line());
-    if let (Ok(personality), Some((call, started))) = (personality, carried_out) {
-        Entry::of(personality.name(), &call, started, &reply).note();
+    if let (Ok(installed), Some((call, started))) = (installed, carried_out) {
+        Entry::of(installed.name(), &call, started, &reply).note();
     }
     ExitCode::SUCCESS
 }
@@ -81,41 +63,32 @@ pub fn main(identify: impl FnOnce() -> Result<Personality>, arguments: &mut [OsS
 /// A call that was worth carrying out, and when that began.
 type CarriedOut = (Call, Instant);
 
-fn answer(personality: &Personality, arguments: &mut [OsString]) -> (Reply, Option<CarriedOut>) {
+fn answer(installed: &Installed, arguments: &mut [OsString]) -> (Reply, Option<CarriedOut>) {
     let Some((verb, arguments)) = arguments.split_first_mut() else {
         let text = "no verb: kubelet calls a driver with init, mount, unmount and the like";
         return (Failure::call(text).into(), None);
     };
-    dispatch(personality, verb, arguments)
+    dispatch(installed, verb, arguments)
 }
 
 /// Runs one verb: at once if it is `init` or none of the driver's, else supervised in a worker. Never panics,
 /// never prints.
-pub fn perform(personality: &Personality, verb: &OsStr, arguments: &[OsString]) -> Reply {
-    dispatch(personality, verb, &mut arguments.to_vec()).0
+pub fn perform(installed: &Installed, verb: &OsStr, arguments: &[OsString]) -> Reply {
+    dispatch(installed, verb, &mut arguments.to_vec()).0
 }
 
-fn dispatch(
-    personality: &Personality,
-    verb: &OsStr,
-    arguments: &mut [OsString],
-) -> (Reply, Option<CarriedOut>) {
-    let Personality { driver, settings, .. } = personality;
+fn dispatch(installed: &Installed, verb: &OsStr, arguments: &mut [OsString]) -> (Reply, Option<CarriedOut>) {
     match Verb::parse(verb) {
-        Some(verb) if driver::verbs(*driver, settings).contains(verb) => match verb {
-            Verb::Init => (Reply::capabilities(driver::capabilities(*driver, settings)), None),
-            verb => carry_out(personality, verb, arguments),
+        Some(verb) if installed.verbs().contains(verb) => match verb {
+            Verb::Init => (Reply::capabilities(installed.capabilities()), None),
+            verb => carry_out(installed, verb, arguments),
         },
         _ => (Reply::NotSupported, None),
     }
 }
 
 /// Parsed here and not in the worker, so that a call that is merely wrong costs no fork.
-fn carry_out(
-    personality: &Personality,
-    verb: Verb,
-    arguments: &mut [OsString],
-) -> (Reply, Option<CarriedOut>) {
+fn carry_out(installed: &Installed, verb: Verb, arguments: &mut [OsString]) -> (Reply, Option<CarriedOut>) {
     let started = Instant::now();
     memory::refuse_dumps();
     let parsed = Call::parse(verb, arguments);
@@ -125,24 +98,24 @@ fn carry_out(
         Ok(call) => call,
         Err(failure) => return (failure.into(), None),
     };
-    let allowed = personality.settings.deadlines.of(verb);
-    let names = (personality.driver.name(), personality.directory.as_deref());
+    let allowed = installed.settings.deadlines.of(verb);
+    let names = (installed.driver.name(), installed.directory.as_deref());
     // The worker has a copy of all this memory, and ends without tidying it up.
     let call = RefCell::new(call);
     let work = || {
         let deadline = Deadline::after(allowed).sooner(supervise::margin(verb, allowed) * 2);
-        let reply = work(personality, &call.borrow(), deadline);
+        let reply = work(installed, &call.borrow(), deadline);
         call.borrow_mut().forget_secrets();
         reply
     };
-    let storage = || storage(personality, &call.borrow());
+    let storage = || storage(installed, &call.borrow());
     let reply = supervise::supervise(&call, names, allowed, storage, work);
     (reply, Some((call.into_inner(), started)))
 }
 
 /// Where the content of the call's volume comes from, for a message.
-fn storage(Personality { driver, settings, .. }: &Personality, call: &Call) -> Option<String> {
-    match driver::plan(*driver, call, settings).ok()?.goal {
+fn storage(installed: &Installed, call: &Call) -> Option<String> {
+    match installed.plan(call).ok()?.goal {
         Goal::Mounted { view: View { source: Source::Any | Source::Identity(_), .. }, .. } => None,
         Goal::Mounted { view, .. } => Some(view.source.to_string()),
         _ => None,
@@ -150,17 +123,12 @@ fn storage(Personality { driver, settings, .. }: &Personality, call: &Call) -> O
 }
 
 /// What the worker does. Whatever a helper or the kernel says, no secret of the call leaves in the reply.
-fn work(personality: &Personality, call: &Call, deadline: Deadline) -> Reply {
-    let subject = Subject {
-        driver: personality.driver,
-        directory: personality.directory.as_deref(),
-        settings: &personality.settings,
-    };
-    match executor::execute(&subject, call, deadline) {
+fn work(installed: &Installed, call: &Call, deadline: Deadline) -> Reply {
+    match executor::execute(installed, call, deadline) {
         Ok(fields) => Reply::Success(fields),
         Err(failure) => {
             // Also of what only the driver takes for a secret: a password among mount options.
-            let understood = driver::understood(personality.driver, call, &personality.settings).ok();
+            let understood = installed.understood(call).ok();
             let options = understood.as_ref().and_then(|(call, _)| call.options());
             let further = Redactor::new(options.into_iter().flat_map(|options| options.secrets.values()));
             Reply::Failure(further.clean(&redacted(call, &failure)))

@@ -4,7 +4,7 @@ use super::finding::{
     DRIVER_NAME, Findings, NAME, NOT_INSTALLED, OPTION_TYPE, RESERVED_OPTION, SECRET_NAMESPACE, SHAPE,
     UNKNOWN_DRIVER, UNKNOWN_FIELD,
 };
-use super::installed::{Installed, Known};
+use super::known::{Known, KnownDrivers};
 use super::node::Node;
 use super::object::Object;
 use super::slips::near;
@@ -57,11 +57,11 @@ impl<'a> Flex<'a> {
     }
 
     /// The driver, if it is one of ours.
-    pub(super) fn known(&self, installed: &Installed) -> Option<Known> {
+    pub(super) fn known(&self, installed: &KnownDrivers) -> Option<Known> {
         installed.known(self.driver.as_ref()?)
     }
 
-    pub(super) fn check(&self, installed: &Installed, findings: &mut Findings) {
+    pub(super) fn check(&self, installed: &KnownDrivers, findings: &mut Findings) {
         if !self.node.value().is_object() {
             return findings.add(
                 self.object,
@@ -99,7 +99,7 @@ impl<'a> Flex<'a> {
         }
     }
 
-    fn check_driver(&self, installed: &Installed, findings: &mut Findings) {
+    fn check_driver(&self, installed: &KnownDrivers, findings: &mut Findings) {
         let node = self.node.get("driver");
         let mut complain = |rule, text: &str| findings.add(self.object, node, rule, text);
         let Some(text) = node.text() else {
@@ -129,7 +129,9 @@ impl<'a> Flex<'a> {
         }
         match self.known(installed) {
             None => complain(UNKNOWN_DRIVER, &stranger(&name)),
-            Some(known) if known.driver.name() == "exec" && known.settings.exec.is_none() => {
+            Some(known)
+                if known.installed.driver.name() == "exec" && known.installed.settings.exec.is_none() =>
+            {
                 let text = "what exec does is in its side file: give it with --settings, else options are not checked";
                 complain(UNKNOWN_DRIVER, text);
             }

@@ -8,20 +8,20 @@
 //!
 //! The rules are the API server's, kubelet's and the drivers' own: options are held against the table of
 //! [`schema`](crate::schema), volumes are resolved by [`kubelet`](crate::kubelet)'s [`Objects`], plans are made
-//! by [`driver::plan`](crate::driver::plan). What a driver would refuse is refused here in the same words.
+//! by [`Installed::plan`](crate::installed::Installed::plan). What a driver would refuse is refused here in the same words.
 //!
 //! Pure: texts and what is known of the nodes in, findings out. No finding repeats a value of a Secret.
 //!
 //! ```
-//! use flexvol::validate::{Installed, Source, validate};
+//! use flexvol::validate::{KnownDrivers, Source, validate};
 //! let text = "kind: Pod\nmetadata: {name: web}\nspec:\n  volumes:\n  - name: a\n    flexVolume:\n      driver: example/tmpfs\n      options: {sise: 1Mi}\n";
-//! let report = validate(&[Source { name: "web.yaml", text }], &Installed::default());
+//! let report = validate(&[Source { name: "web.yaml", text }], &KnownDrivers::default());
 //! assert_eq!(report.findings[0].to_string(), "web.yaml:8: error: unknown option \"sise\": did you mean \"size\"? [unknown-option]");
 //! ```
 
 mod finding;
 mod flex;
-mod installed;
+mod known;
 mod node;
 mod object;
 mod options;
@@ -32,7 +32,7 @@ mod slips;
 mod volumes;
 
 pub use finding::{Finding, RULES, Rule, Severity};
-pub use installed::{Installed, Meaning};
+pub use known::{KnownDrivers, Meaning};
 pub use object::Source;
 pub use plans::{Planned, PlannedCall};
 
@@ -66,7 +66,7 @@ impl Report {
 }
 
 /// Looks at the objects of all texts together.
-pub fn validate(sources: &[Source<'_>], installed: &Installed) -> Report {
+pub fn validate(sources: &[Source<'_>], installed: &KnownDrivers) -> Report {
     let mut findings = Findings::default();
     let documents = object::read(sources, &mut findings);
     let objects = object::objects(&documents, &mut findings);
@@ -99,7 +99,7 @@ pub fn validate(sources: &[Source<'_>], installed: &Installed) -> Report {
 }
 
 /// Each `flexVolume` on its own; which of them a driver can be asked about.
-fn check_each(all: &[Flex<'_>], installed: &Installed, findings: &mut Findings) -> Vec<bool> {
+fn check_each(all: &[Flex<'_>], installed: &KnownDrivers, findings: &mut Findings) -> Vec<bool> {
     let mut check = |flex: &Flex<'_>| {
         let before = findings.errors();
         flex.check(installed, findings);
@@ -135,7 +135,7 @@ fn check_used(
     sound: bool,
     objects: &[Object<'_>],
     used: &[Used],
-    installed: &Installed,
+    installed: &KnownDrivers,
     findings: &mut Findings,
 ) -> Vec<Planned> {
     let used: Vec<_> = used.iter().filter(|used| is_of(flex, used)).collect();
@@ -147,8 +147,8 @@ fn check_used(
 }
 
 /// An `exec` of which no side file is known does nothing.
-fn is_blank(known: &installed::Known) -> bool {
-    known.driver.name() == "exec" && known.settings.exec.is_none()
+fn is_blank(known: &known::Known) -> bool {
+    known.installed.driver.name() == "exec" && known.installed.settings.exec.is_none()
 }
 
 fn is_of(flex: &Flex<'_>, used: &Used) -> bool {

@@ -4,7 +4,7 @@ use super::finding::{
     Findings, MISSING_OPTION, NO_EFFECT, OPEN_SECRET, OPTION_VALUE, REPEATED_OPTION, UNKNOWN_OPTION,
 };
 use super::flex::Flex;
-use super::installed::Known;
+use super::known::Known;
 use crate::profiles::Profile;
 use crate::schema::{self, OptionSpec, did_you_mean};
 use serde_json::Value;
@@ -19,7 +19,7 @@ impl Flex<'_> {
         let own = self.own();
         self.check_open(findings);
         // What a dialect makes of its options is known with the whole volume.
-        if let Some(profile) = known.profile {
+        if let Some(profile) = known.installed.profile {
             return self.check_keys(profile, findings);
         }
         for (key, node) in self.options().members() {
@@ -28,10 +28,10 @@ impl Flex<'_> {
             }
         }
         let mut all = own.clone();
-        for (key, value) in &known.settings.options {
+        for (key, value) in &known.installed.settings.options {
             all.entry(key.clone()).or_insert_with(|| value.clone());
         }
-        for spec in known.driver.options() {
+        for spec in known.installed.driver.options() {
             self.check_option(spec, &own, &all, findings);
         }
     }
@@ -74,8 +74,8 @@ impl Flex<'_> {
 
     /// Why the driver does not take an option.
     fn complaint(&self, key: &str, known: &Known) -> Option<String> {
-        let why = match &known.settings.exec {
-            Some(exec) if known.driver.name() == "exec" => {
+        let why = match &known.installed.settings.exec {
+            Some(exec) if known.installed.driver.name() == "exec" => {
                 let free = key.is_empty() || key.contains('/') || exec.options.contains(key);
                 let near = || did_you_mean(key, exec.options.iter().map(String::as_str));
                 let hint = || match near() {
@@ -84,8 +84,8 @@ impl Flex<'_> {
                 };
                 if free { None } else { Some(hint()) }
             }
-            _ if known.driver.options().is_empty() => None,
-            _ => schema::complaint(key, known.driver.options()),
+            _ if known.installed.driver.options().is_empty() => None,
+            _ => schema::complaint(key, known.installed.driver.options()),
         }?;
         let lower = key.to_ascii_lowercase();
         if SECRETIVE.iter().any(|word| lower.contains(word)) && !why.starts_with("did you mean") {

@@ -2,9 +2,8 @@
 
 use super::finding::{Findings, NO_EFFECT, OPEN_SECRET, PLAN, POLICY, SECRET_KEY};
 use super::flex::Flex;
-use super::installed::Known;
+use super::known::Known;
 use super::node::Node;
-use crate::driver;
 use crate::failure::Code;
 use crate::kubelet::{PodVolume, Used};
 use crate::plan::{Plan, Step};
@@ -62,7 +61,7 @@ impl Flex<'_> {
         let volume = used.volume.as_ref().ok()?;
         let mut steps = Vec::new();
         for call in calls(known, volume) {
-            match driver::plan(known.driver, &call, &known.settings) {
+            match known.installed.plan(&call) {
                 // What only the name has.
                 Ok(plan) if plan.steps.is_empty() => {}
                 Ok(plan) => {
@@ -71,7 +70,7 @@ impl Flex<'_> {
                             add the key password to the Secret";
                         findings.suspect(self.object, self.node.get("secretRef"), SECRET_KEY, text);
                     }
-                    let refusal = known.settings.policy.check(&plan).err();
+                    let refusal = known.installed.settings.policy.check(&plan).err();
                     if let Some(why) = &refusal {
                         self.refuse(&why.message(), known, findings);
                     }
@@ -99,18 +98,17 @@ impl Flex<'_> {
             volume: self.name.to_owned(),
             pod: format!("{}/{}", word(&pod.namespace), word(&pod.name)),
             driver: volume.driver.to_string(),
-            kind: known.driver.name(),
+            kind: known.installed.driver.name(),
             steps,
         })
     }
 
     /// What becomes of options otherwise than who wrote them may think.
     fn note(&self, known: &Known, volume: &PodVolume, findings: &mut Findings) {
-        let understood =
-            volume.mount_call().and_then(|call| driver::understood(known.driver, &call, &known.settings));
+        let understood = volume.mount_call().and_then(|call| known.installed.understood(&call));
         // Those have been named already.
         let stray = |note: &String| {
-            let complaint = |key: &str| known.profile.and_then(|profile| profile.complaint(key));
+            let complaint = |key: &str| known.installed.profile.and_then(|profile| profile.complaint(key));
             self.options().members().any(|(key, _)| complaint(key).as_ref() == Some(note))
         };
         let notes = understood.map(|(_, notes)| notes).unwrap_or_default();
@@ -138,7 +136,7 @@ impl Flex<'_> {
         let quoted = |key: &str| message.find(&format!("{key:?}"));
         let spelt = |key: &str| if message.starts_with(&format!("{key}:")) { Some(0) } else { quoted(key) };
         let ours = |key: &str| {
-            let keys = known.profile.into_iter().flat_map(|profile| profile.keys);
+            let keys = known.installed.profile.into_iter().flat_map(|profile| profile.keys);
             keys.filter(|other| other.theirs == key).filter_map(|key| key.ours).find_map(spelt)
         };
         let at = |key: &str| spelt(key).or_else(|| ours(key));
@@ -166,8 +164,8 @@ fn is_of_secret(message: &str) -> bool {
 
 /// The calls that the driver answers with a plan.
 fn calls(known: &Known, volume: &PodVolume) -> Vec<Call> {
-    let attaches = known.capabilities().attach;
-    let verbs = driver::verbs(known.driver, &known.settings);
+    let attaches = known.installed.capabilities().attach;
+    let verbs = known.installed.verbs();
     let all = volume.calls("node", DEVICE).unwrap_or_default().into_iter();
     let wanted = all.filter(|(_, only_attached)| attaches || !only_attached).map(|(call, _)| call);
     wanted.filter(|call| UP.contains(&call.verb()) && verbs.contains(call.verb())).collect()

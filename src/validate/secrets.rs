@@ -2,7 +2,7 @@
 
 use super::finding::{Findings, SECRET_DATA, SECRET_KEY, SECRET_LINE, SECRET_MISSING, SECRET_TYPE, SHAPE};
 use super::flex::{Flex, Owner};
-use super::installed::{Installed, Known};
+use super::known::{Known, KnownDrivers};
 use super::object::{Object, in_no_file};
 use super::slips::near;
 use crate::kubelet::{Key, Used, rules};
@@ -81,7 +81,7 @@ pub(super) fn check(secret: &Object<'_>, drivers: &BTreeSet<String>, findings: &
 pub(super) fn check_keys(
     secret: &Object<'_>,
     drivers: &BTreeSet<String>,
-    installed: &Installed,
+    installed: &KnownDrivers,
     findings: &mut Findings,
 ) {
     let kind = secret.node.get("type").text().filter(|kind| drivers.contains(*kind));
@@ -104,13 +104,13 @@ pub(super) fn check_keys(
 
 /// The keys that a driver reads, those together that mean the same.
 fn spellings(known: &Known) -> Vec<Vec<&'static str>> {
-    let theirs = known.profile.map(|profile| profile.secrets).unwrap_or_default();
+    let theirs = known.installed.profile.map(|profile| profile.secrets).unwrap_or_default();
     let of = |keys: &'static [&'static str]| {
         let same = theirs.iter().filter(|key| key.ours.is_some_and(|ours| keys.contains(&ours)));
         keys.iter().copied().chain(same.map(|key| key.theirs)).collect()
     };
     let others = theirs.iter().filter(|key| key.ours.is_none()).map(|key| vec![key.theirs]);
-    known.driver.secrets().iter().map(|spec| of(spec.keys)).chain(others).collect()
+    known.installed.driver.secrets().iter().map(|spec| of(spec.keys)).chain(others).collect()
 }
 
 fn ends_with_break(key: &str, bytes: &[u8]) -> bool {

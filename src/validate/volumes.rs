@@ -4,7 +4,7 @@ use super::finding::{
     ACCESS_MODES, CAPACITY, Findings, INLINE_ATTACHED, MOUNT_OPTIONS, READ_ONLY, VOLUME_MODE,
 };
 use super::flex::{Flex, Owner};
-use super::installed::Known;
+use super::known::Known;
 use crate::kubelet::{Used, rules};
 use crate::protocol::Access;
 use serde_json::Value;
@@ -24,7 +24,9 @@ impl Flex<'_> {
     /// With `attach: true`, kubelet knows an inline volume by driver and name alone (`GetUniqueVolumeNameFromSpec`), and
     /// takes it for a PV when a second pod of the node has one of that name (`GenerateMountVolumeFunc`).
     fn check_inline(&self, known: Option<&Known>, findings: &mut Findings) {
-        if let (Some(driver), true) = (&self.driver, known.is_some_and(|known| known.capabilities().attach)) {
+        if let (Some(driver), true) =
+            (&self.driver, known.is_some_and(|known| known.installed.capabilities().attach))
+        {
             let text = format!(
                 "{driver} attaches, and kubelet knows an attached inline volume by its name alone: a second pod of the \
                  node with a volume {:?} gets the first one's or makes kubelet panic: use a PersistentVolume and its claim",
@@ -50,9 +52,9 @@ impl Flex<'_> {
         let spec = self.object.node.get("spec");
         let (capacity, mode) = (spec.at(&["capacity", "storage"]), spec.get("volumeMode"));
         if capacity.is_absent() {
-            let grows = known.filter(|known| known.capabilities().requires_fs_resize);
+            let grows = known.filter(|known| known.installed.capabilities().requires_fs_resize);
             let grows = grows.map_or(String::new(), |known| {
-                format!(", and {} would never learn that it has to grow", known.driver.name())
+                format!(", and {} would never learn that it has to grow", known.installed.driver.name())
             });
             let text = format!(
                 "spec.capacity.storage is missing: the API server refuses the volume{grows}: add capacity: {{storage: 1Gi}}"

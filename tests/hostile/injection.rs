@@ -4,6 +4,7 @@
 use crate::report::Report;
 use flexvol::driver;
 use flexvol::drivers;
+use flexvol::installed::Installed;
 use flexvol::plan::Plan;
 use flexvol::profiles;
 use flexvol::protocol::{Call, Verb};
@@ -165,8 +166,8 @@ fn is_list(name: &str, option: &str) -> bool {
     LINES.contains(&(name, option))
 }
 
-fn plan(driver: &dyn driver::Driver, call: &Call, settings: &Settings) -> Option<Plan> {
-    let plan = driver::plan(driver, call, settings).ok()?;
+fn plan(driver: &'static dyn driver::Driver, call: &Call, settings: &Settings) -> Option<Plan> {
+    let plan = Installed::new(driver, None, settings.clone()).plan(call).ok()?;
     settings.policy.check(&plan).ok()?;
     Some(plan)
 }
@@ -185,7 +186,7 @@ impl Tally {
         &mut self,
         name: &str,
         option: &str,
-        (driver, settings, call): (&dyn driver::Driver, &Settings, &Call),
+        (driver, settings, call): (&'static dyn driver::Driver, &Settings, &Call),
     ) {
         for payload in PAYLOADS {
             let mut call = call.clone();

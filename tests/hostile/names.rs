@@ -1,9 +1,9 @@
 //! Names that others choose (of pods, volumes, keys of a Secret, targets) where they become names of files.
 
 use crate::injection::{Leaf, leaves};
-use flexvol::driver;
 use flexvol::drivers;
 use flexvol::executor::record;
+use flexvol::installed::Installed;
 use flexvol::plan::Step;
 use flexvol::protocol::{Call, Options, TargetPath, Verb};
 use flexvol::settings::Settings;
@@ -39,7 +39,7 @@ proptest! {
             format!("kubernetes.io/secret/{key}"): "YQ==", format!("kubernetes.io/secret/{more}"): "Yg==",
         });
         let call = Call::parse(Verb::Mount, &[TARGET.into(), options.to_string().into()]).unwrap();
-        let Ok(plan) = driver::plan(&drivers::secretfiles::SecretFiles, &call, &Settings::default()) else {
+        let Ok(plan) = Installed::new(&drivers::secretfiles::SecretFiles, None, Settings::default()).plan(&call) else {
             return Ok(());
         };
         for step in plan.steps {
@@ -71,7 +71,7 @@ proptest! {
             let mut call = call;
             let Some(options) = call.options_mut() else { continue };
             *options = Options { pod: pod.clone(), volume_name: Some(mark.clone()), ..options.clone() };
-            let Ok(plan) = driver::plan(drivers::find(driver).unwrap(), &call, &settings) else { continue };
+            let Ok(plan) = Installed::new(drivers::find(driver).unwrap(), None, settings).plan(&call) else { continue };
             for Leaf { path, text, .. } in leaves(&serde_json::to_value(&plan).unwrap()) {
                 prop_assert!(!text.contains("zq9"), "{driver}: {path}: {text}");
             }

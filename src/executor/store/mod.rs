@@ -262,7 +262,7 @@ fn no_store() -> anyhow::Error {
 pub(super) fn is_left(node: &Node<'_>, target: &TargetPath) -> Result<bool> {
     let lost = holding::locked().next().is_some() || (node.driver == QCOW2 && qcow2::has_orphans());
     let lost = lost || proof::is_left(target);
-    let attaches = node.settings.attaches() == Some(true);
+    let attaches = node.settings.attach == Some(true);
     Ok(lost || !Holding::of(target)?.is_empty() || (!attaches && unstage::is_left(target)?))
 }
 

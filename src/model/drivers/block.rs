@@ -318,7 +318,7 @@ impl<K: Kind> Driver for Block<K> {
 }
 
 fn attaches(settings: &Settings) -> bool {
-    settings.attaches().unwrap_or(false)
+    settings.attach.unwrap_or(false)
 }
 
 /// The name that kubelet hands around for the device, which is on no node yet.

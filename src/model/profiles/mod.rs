@@ -4,7 +4,7 @@
 //! is everything that lies between the two: their keys, their defaults, what wins over what, their
 //! capabilities where the state of a cluster depends on them, and their oddities as small pure functions
 //! ([`Quirk`]). It is chosen by the driver's directory (`fstab~cifs`) or the side file ([`chosen`]), and
-//! applied in one place, [`driver::plan`](crate::driver::plan), so that no driver knows of it.
+//! applied in one place, [`Installed::plan`](crate::installed::Installed::plan), so that no driver knows of it.
 //!
 //! Where we do not do what the other driver does, it is a line of [`Profile::deviations`], which
 //! `flexvol explain --profile` prints.
@@ -228,8 +228,8 @@ pub fn chosen(directory: Option<&str>, settings: &Settings) -> Option<&'static P
     }
 }
 
-/// The dialect that [`chosen`] has written into the settings.
-pub fn of(settings: &Settings) -> Option<&'static Profile> {
+/// The one that a side file names, whatever its directory.
+pub fn named(settings: &Settings) -> Option<&'static Profile> {
     settings.profile.as_deref().and_then(find)
 }
 

@@ -2,8 +2,9 @@
 //! node. None of it hinders: kubelet may be restarted later, and most volumes need few of the programs.
 
 use super::Request;
-use crate::driver::{self, Driver};
+use crate::driver::Driver;
 use crate::drivers;
+use crate::installed::Installed;
 use crate::kubelet::prober::{self, Finding, Stage};
 use crate::kubelet::release::Release;
 use crate::plugin_dir::locate::{KubeletProcess, kubelets};
@@ -39,7 +40,10 @@ pub(super) fn gather(
 ) -> Vec<String> {
     let name = &request.name;
     let driver = own_driver(settings);
-    let capabilities = capabilities.or_else(|| Some(driver::capabilities(driver?, settings)));
+    let capabilities = capabilities.or_else(|| {
+        let installed = Installed::new(driver?, Some(name.directory()), settings.clone());
+        Some(installed.capabilities())
+    });
     let readers = readers(plugins);
     let mut advice = started_anew(name, &readers);
     advice.extend(outshone(name, &readers, || failing(plugins, name)));

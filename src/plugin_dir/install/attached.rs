@@ -2,10 +2,9 @@
 //! kubelet unmounts no device and the controller-manager takes back no attachment.
 
 use super::{Installer, check};
-use crate::driver;
 use crate::drivers;
+use crate::installed::Installed;
 use crate::plugin_dir::found::Found;
-use crate::profiles;
 use crate::protocol::{DriverName, Verb};
 use crate::settings::Settings;
 
@@ -41,11 +40,10 @@ pub(super) fn told(name: &DriverName) -> String {
 }
 
 fn could_attach(name: &DriverName, settings: &Settings) -> bool {
-    let profile = profiles::chosen(Some(&name.directory()), settings).map(|profile| profile.name.to_owned());
-    let settings = Settings { profile, ..settings.clone() };
     settings.driver.as_deref().and_then(drivers::find).is_some_and(|driver| {
+        let installed = Installed::new(driver, Some(name.directory()), settings.clone());
         driver.name() != "exec"
-            && driver::verbs(driver, &settings).contains(Verb::Attach)
-            && !driver::capabilities(driver, &settings).attach
+            && installed.verbs().contains(Verb::Attach)
+            && !installed.capabilities().attach
     })
 }

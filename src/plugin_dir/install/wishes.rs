@@ -1,8 +1,9 @@
 //! The side file a driver shall have: what is there, and what the admin asked for over it.
 
-use crate::driver::{Driver, check_side_file};
+use crate::driver::Driver;
 use crate::drivers;
 use crate::failure::{Failure, Result};
+use crate::installed::Installed;
 use crate::plugin_dir::fingerprint::Fingerprint;
 use crate::profiles;
 use crate::protocol::DriverName;
@@ -78,10 +79,9 @@ impl Wishes {
         self.give_identity(&mut settings, name);
         settings.check()?;
         let ours = if own { Some(known(name, settings.driver.as_deref())?) } else { None };
-        let resolved = Settings { profile: profile_of(name, &settings), ..settings.clone() };
         // What was there before may be wrong, and an upgrade that mends the driver must not wait for that.
         if let Some(driver) = ours.filter(|_| self.says_something()) {
-            check_side_file(driver, &resolved)?;
+            Installed::new(driver, Some(name.directory()), settings.clone()).check()?;
         }
         Ok(settings)
     }
@@ -129,10 +129,6 @@ fn implied(name: &DriverName, settings: &Settings) -> Option<String> {
 }
 
 /// As the installed driver will see it.
-fn profile_of(name: &DriverName, settings: &Settings) -> Option<String> {
-    profiles::chosen(Some(&name.directory()), settings).map(|profile| profile.name.to_owned())
-}
-
 fn known(name: &DriverName, driver: Option<&str>) -> Result<&'static dyn Driver> {
     if let Some(driver) = driver.and_then(drivers::find) {
         return Ok(driver);

@@ -1,15 +1,16 @@
 //! What is known of the drivers on the nodes.
 
-use crate::driver::{self, Driver};
+use crate::driver::Driver;
 use crate::drivers;
+use crate::installed::Installed;
 use crate::profiles::{self, Profile};
-use crate::protocol::{Capabilities, DriverName};
+use crate::protocol::DriverName;
 use crate::settings::Settings;
 use std::collections::BTreeMap;
 
 /// The drivers and side files that the volumes will meet.
 #[derive(Default)]
-pub struct Installed {
+pub struct KnownDrivers {
     names: BTreeMap<DriverName, Meaning>,
     settings: BTreeMap<DriverName, Settings>,
     everywhere: Option<Settings>,
@@ -27,11 +28,8 @@ pub enum Meaning {
 
 /// A driver of ours behind a name.
 pub(super) struct Known {
-    pub(super) driver: &'static dyn Driver,
-    /// The dialect of the options, if it is not the driver's own; the settings name it too.
-    pub(super) profile: Option<&'static Profile>,
-    pub(super) settings: Settings,
-    /// Whether these are the settings of the node; else they are the defaults.
+    pub(super) installed: Installed,
+    /// Whether its settings are the settings of the node; else they are the defaults.
     pub(super) certain: bool,
 }
 
@@ -43,7 +41,7 @@ impl Meaning {
     }
 }
 
-impl Installed {
+impl KnownDrivers {
     /// Says what a name stands for, whatever the side file says.
     pub fn name(&mut self, name: DriverName, meaning: Meaning) {
         self.names.insert(name, meaning);
@@ -80,8 +78,9 @@ impl Installed {
         let certain = own.is_some();
         let known = self.with(name, own.unwrap_or_default(), certain);
         let Some(general) = self.everywhere.as_ref().filter(|_| !certain) else { return known };
-        let same =
-            |other: &Known| known.as_ref().is_none_or(|known| known.driver.name() == other.driver.name());
+        let same = |other: &Known| {
+            known.as_ref().is_none_or(|known| known.installed.driver.name() == other.installed.driver.name())
+        };
         self.with(name, general.clone(), true).filter(same).or(known)
     }
 
@@ -98,19 +97,8 @@ impl Installed {
             }
             None => {}
         }
-        let profile = profiles::chosen(Some(&name.directory()), &settings);
-        let named = || drivers::find(settings.driver.as_deref().unwrap_or(name.driver()));
-        let driver = profile.map(|profile| profile.driver).or_else(named)?;
-        settings.profile = profile.map(|profile| profile.name.to_owned());
-        settings.check_driver(driver.name()).ok()?;
-        Some(Known { driver, profile, settings, certain })
-    }
-}
-
-impl Known {
-    /// What it answers to `init`.
-    pub(super) fn capabilities(&self) -> Capabilities {
-        driver::capabilities(self.driver, &self.settings)
+        let installed = Installed::identify(Some(name.directory()), name.driver(), settings).ok()?;
+        Some(Known { installed, certain })
     }
 }
 
@@ -122,13 +110,13 @@ mod tests {
         DriverName::parse(text).unwrap()
     }
 
-    fn known(installed: &Installed, text: &str) -> Option<(&'static str, bool)> {
-        installed.known(&name(text)).map(|known| (known.driver.name(), known.certain))
+    fn known(installed: &KnownDrivers, text: &str) -> Option<(&'static str, bool)> {
+        installed.known(&name(text)).map(|known| (known.installed.driver.name(), known.certain))
     }
 
     #[test]
     fn a_name_a_side_file_and_a_word_of_the_admin_s_tell_the_driver() {
-        let mut installed = Installed::default();
+        let mut installed = KnownDrivers::default();
         assert_eq!(known(&installed, "example/image"), Some(("image", false)));
         assert_eq!(known(&installed, "example/disk"), None);
         installed.add(name("example/disk"), Settings::parse(r#"{"driver":"image"}"#).unwrap());
@@ -142,9 +130,9 @@ mod tests {
 
     #[test]
     fn a_profile_comes_from_the_name_too() {
-        let mut installed = Installed::default();
-        let profile = |installed: &Installed, text: &str| {
-            installed.known(&name(text)).and_then(|known| known.profile).map(|profile| profile.name)
+        let mut installed = KnownDrivers::default();
+        let profile = |installed: &KnownDrivers, text: &str| {
+            installed.known(&name(text)).and_then(|known| known.installed.profile).map(|profile| profile.name)
         };
         assert_eq!(profile(&installed, "kvaps/loop"), Some("kvaps/loop"));
         assert_eq!(known(&installed, "kvaps/loop"), Some(("image", false)));
@@ -168,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_side_file_for_all_is_for_those_it_fits() {
-        let mut installed = Installed::default();
+        let mut installed = KnownDrivers::default();
         installed.set_everywhere(Settings::parse(r#"{"driver":"image"}"#).unwrap());
         assert_eq!(known(&installed, "example/image"), Some(("image", true)));
         assert_eq!(known(&installed, "example/tmpfs"), Some(("tmpfs", false)));

@@ -1,0 +1,181 @@
+//! One installed driver, and what becomes of its calls before anything touches the node.
+
+use crate::driver::{Driver, Growth, Request};
+use crate::drivers;
+use crate::plan::Plan;
+use crate::profiles::{self, Profile, Translated};
+use crate::schema::{self, OptionSpec};
+use crate::settings::{SIDE_FILE, Settings};
+use flexvol_protocol::failure::{Code, Failure, Result};
+use flexvol_protocol::{Call, Capabilities, Fields, Options, Verb, VerbSet};
+
+/// Which driver it is, whose options it understands, and how its admin has set it up.
+pub struct Installed {
+    /// The driver.
+    pub driver: &'static dyn Driver,
+    /// The dialect of its options, if that is another driver's.
+    pub profile: Option<&'static Profile>,
+    /// Its directory's name, `vendor~driver`; `None` when a person runs it without saying as whom.
+    pub directory: Option<String>,
+    /// Its side file. Whether volumes are attached is what the profile says where the side file does not.
+    pub settings: Settings,
+}
+
+impl Installed {
+    /// This driver; the side file or the directory says which profile it has.
+    pub fn new(driver: &'static dyn Driver, directory: Option<String>, settings: Settings) -> Self {
+        let profile = profiles::chosen(directory.as_deref(), &settings);
+        Self::of(driver, profile, directory, settings)
+    }
+
+    fn of(
+        driver: &'static dyn Driver,
+        profile: Option<&'static Profile>,
+        directory: Option<String>,
+        mut settings: Settings,
+    ) -> Self {
+        let attaches = profile.and_then(|profile| profile.attach).map(|_| true);
+        settings.attach = settings.attach.or(attaches);
+        Self { driver, profile, directory, settings }
+    }
+
+    /// The driver that a side file names; else that of the profile; else the one that is called like the executable.
+    pub fn identify(directory: Option<String>, executable: &str, settings: Settings) -> Result<Self> {
+        let profile = profiles::chosen(directory.as_deref(), &settings);
+        let name = profile.map_or(executable, |profile| profile.driver.name());
+        let driver = find(settings.driver.as_deref().unwrap_or(name), &settings)?;
+        settings.check_driver(driver.name())?;
+        Ok(Self::of(driver, profile, directory, settings))
+    }
+
+    /// What the log calls it.
+    pub fn name(&self) -> &str {
+        self.directory.as_deref().unwrap_or(self.driver.name())
+    }
+
+    /// The verbs it has: one under the name of another driver may have more.
+    pub fn verbs(&self) -> VerbSet {
+        let own = || self.driver.verbs(&self.settings);
+        self.profile.map_or_else(own, |profile| profile.verbs(&self.settings))
+    }
+
+    /// What it answers to `init`. The side file has the last word on fsGroup.
+    pub fn capabilities(&self) -> Capabilities {
+        let own = || self.driver.capabilities(&self.settings);
+        let held = self.profile.map_or_else(own, |profile| profile.capabilities(&self.settings));
+        Capabilities { fs_group: self.settings.fs_group.unwrap_or(held.fs_group), ..held }
+    }
+
+    /// The plan of any call but `init`: of the options in its own dialect, with the side file's default options laid
+    /// under the volume's.
+    pub fn plan(&self, call: &Call) -> Result<Plan> {
+        if !matches!(call.verb(), Verb::Unmount | Verb::UnmountDevice | Verb::Detach) {
+            self.check_attach()?;
+            self.driver.check(&self.settings)?;
+        }
+        if let Some(plan) = self.profile.and_then(|profile| profile.plan(call, &self.settings)) {
+            return Ok(plan);
+        }
+        let made = self.understood(call).and_then(|(call, _)| self.planned(&call));
+        made.map_err(|why| match (self.profile, call.options()) {
+            (Some(profile), Some(options)) => profile.in_its_words(why, &options.own),
+            _ => why,
+        })
+    }
+
+    /// The plan of a call in the driver's own dialect.
+    fn planned(&self, call: &Call) -> Result<Plan> {
+        let settings = &self.settings;
+        match call {
+            Call::Mount { target, options, .. } => self.driver.mount(target, &Request { options, settings }),
+            Call::Unmount { target } => self.driver.unmount(target, settings),
+            Call::ExpandFs { options, device, target, new_bytes, old_bytes } => {
+                let growth = Growth { device, new_bytes: *new_bytes, old_bytes: *old_bytes };
+                refuse_shrinking(&growth)?;
+                self.driver.expand_fs(target, &growth, &Request { options, settings })
+            }
+            _ => self.driver.other(call, settings),
+        }
+    }
+
+    /// A call as its driver reads it, and what became of its options otherwise than their author may think.
+    pub fn understood(&self, call: &Call) -> Result<(Call, Vec<String>)> {
+        let mut call = call.clone();
+        let Some(options) = call.options_mut() else { return Ok((call, Vec::new())) };
+        let Some(profile) = self.profile else {
+            self.lay_defaults_under(options);
+            return Ok((call, Vec::new()));
+        };
+        let Translated { options: translated, notes } = profile.translate(options, &self.settings.options)?;
+        *options = translated;
+        Ok((call, notes))
+    }
+
+    /// What a reply says besides Success to a verb that only the profile has; `None` if the driver says it.
+    pub fn fields(&self, call: &Call) -> Option<Fields> {
+        let said = self.profile.map(|profile| profile.fields(call, &self.settings));
+        said.filter(|fields| *fields != Fields::default())
+    }
+
+    /// Mistakes of the side file that would show with the first volume: for who writes one.
+    pub fn check(&self) -> Result<()> {
+        self.check_attach()?;
+        self.driver.check(&self.settings)?;
+        if let Some(profile) = self.profile {
+            return profile.check_defaults(&self.settings.options);
+        }
+        // One without options of its own has those of the side file, and has checked them.
+        let specs = self.driver.options();
+        if specs.is_empty() { Ok(()) } else { schema::check_defaults(&self.settings.options, specs) }
+    }
+
+    /// A word that would do nothing is refused.
+    fn check_attach(&self) -> Result<()> {
+        let text = match self.settings.attach {
+            Some(_) if self.driver.name() == "exec" => "set exec.capabilities.attach instead",
+            Some(true) if !self.verbs().contains(Verb::Attach) => {
+                "this driver has nothing to attach: remove it"
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::options(format!("{SIDE_FILE}: \"attach\": {text}")))
+    }
+
+    /// A volume says otherwise with any spelling of the option; with the empty string it says nothing.
+    fn lay_defaults_under(&self, options: &mut Options) {
+        for (key, value) in &self.settings.options {
+            if !is_given(self.driver.options(), options, key) {
+                options.own.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+fn find(name: &str, settings: &Settings) -> Result<&'static dyn Driver> {
+    drivers::find(name).ok_or_else(|| {
+        let known = drivers::ALL.iter().map(|driver| driver.name()).collect::<Vec<_>>().join(", ");
+        let place = if settings.driver.is_some() { "there" } else { "in a side file beside the executable" };
+        let text = format!(
+            "flexvol has no driver {name:?}: name one of {known} as \"driver\" {place} ({SIDE_FILE})"
+        );
+        Failure::new(Code::NotFound, text)
+    })
+}
+
+fn is_given(specs: &[OptionSpec], options: &Options, key: &str) -> bool {
+    let given = |key: &str| options.own.get(key).is_some_and(|value| !value.is_empty());
+    let spec = specs.iter().find(|spec| spec.name == key || spec.aliases.contains(&key));
+    let by_field = key == "fsType" && options.fs_type().is_some();
+    by_field
+        || given(key)
+        || spec.is_some_and(|spec| given(spec.name) || spec.aliases.iter().any(|key| given(key)))
+}
+
+fn refuse_shrinking(Growth { new_bytes, old_bytes, .. }: &Growth<'_>) -> Result<()> {
+    if new_bytes < old_bytes {
+        return Err(Failure::options(format!(
+            "cannot shrink from {old_bytes} to {new_bytes} bytes: make a new, smaller volume and copy"
+        )));
+    }
+    Ok(())
+}
