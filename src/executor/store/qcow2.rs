@@ -255,6 +255,8 @@ fn serve(disk: &DiskImage, home: &Home, image: &OwnedFd, at: &Site<'_>, with: &W
         open_file(&content, with.read_only)
     })?;
     let whole = Window::default();
+    // Never with direct I/O: of two writes at once a QEMU without "fuse: Copy write buffer content before polling" (July
+    // 2025) may store the bytes of one as the other. Through the page cache they come one after the other.
     LoopDevice::attach(content.as_fd(), &disk.file, &whole, with.read_only, false).map(Found::of_loop)
 }
 
