@@ -52,25 +52,24 @@ pub mod check;
 pub mod cli;
 pub mod deploy;
 pub mod doctor;
-pub mod driver_log;
-pub mod executor;
 pub mod inventory;
 pub mod kubelet;
 pub mod manifest;
 pub mod multicall;
 pub mod plugin_dir;
 mod shell;
-pub mod skeleton;
-pub mod sys;
 pub mod validate;
 pub mod yaml;
 
+pub use flexvol_linux as sys;
 pub use flexvol_model::{
-    driver, drivers, file_system, installed, mkfs_options, mount_options, options, packages, plan, policy,
-    profiles, quantity, schema, server, settings, teach,
+    driver, drivers, installed, options, packages, plan, policy, profiles, schema, server, settings, teach,
 };
+pub use flexvol_node::{driver_log, executor, hints, skeleton};
 pub use flexvol_protocol as protocol;
-pub use flexvol_protocol::{failure, secret, text, volume_dir};
+pub use flexvol_protocol::{
+    failure, file_system, mkfs_options, mount_options, ownership, quantity, secret, text, volume_dir,
+};
 
 /// The example in the page is tested with those of the modules.
 #[cfg(doctest)]

@@ -14,10 +14,10 @@
 //! symlinked executable keeps the directory it was called in.
 
 use crate::failure::Result;
+use crate::hints::to_failure;
 use crate::installed::Installed;
 use crate::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
 use crate::skeleton;
-use crate::sys::errno::to_failure;
 use crate::sys::files;
 use crate::{cli, drivers};
 use std::ffi::{OsStr, OsString};

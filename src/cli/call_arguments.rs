@@ -3,12 +3,12 @@
 use crate::driver::Driver;
 use crate::drivers::{self, VENDOR};
 use crate::failure::{Code, Failure, Result};
+use crate::hints::to_failure;
 use crate::installed::Installed;
 use crate::profiles::{self, Profile};
 use crate::protocol::{Access, Argument, Call, DriverName, FsGroup, FsGroupSpelling, Options, PodRef, Verb};
 use crate::secret::Secret;
 use crate::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
-use crate::sys::errno::to_failure;
 use crate::sys::files;
 use crate::validate::Meaning;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};

@@ -44,7 +44,7 @@ mod validate;
 mod watch;
 mod which_volumes;
 
-use crate::sys::errno::to_failure;
+use crate::hints::to_failure;
 use crate::text::one_line;
 use anyhow::Result;
 use clap::error::ErrorKind;

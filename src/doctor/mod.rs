@@ -26,8 +26,8 @@ mod volumes;
 pub use finding::{Finding, Severity};
 pub use repair::Repair;
 
+use crate::hints::to_failure;
 use crate::plugin_dir::locate::{self, Located};
-use crate::sys::errno::to_failure;
 use crate::sys::process::{Ended, Worker};
 use anyhow::Result;
 use std::path::PathBuf;

@@ -3,12 +3,12 @@
 use super::{Finding, Request, Severity};
 use crate::driver::Driver;
 use crate::drivers;
+use crate::hints::{distribution, lacks};
 use crate::packages;
 use crate::plugin_dir::list::{Item, list};
 use crate::plugin_dir::opened::Place;
 use crate::protocol::DriverName;
 use crate::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
-use crate::sys::helper::{distribution, lacks};
 use crate::sys::{files, kernel_module};
 use anyhow::Result;
 use std::path::Path;

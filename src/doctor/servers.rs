@@ -1,9 +1,9 @@
 //! The servers of volumes that do not answer: is the name known, and does anybody listen?
 
 use super::{Finding, Request};
+use crate::hints::to_failure;
 use crate::inventory::{self, Volume};
 use crate::sys::deadline::Deadline;
-use crate::sys::errno::to_failure;
 use crate::sys::network;
 use crate::sys::vital_signs::Vitals;
 use crate::teach;

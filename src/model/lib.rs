@@ -6,22 +6,17 @@
 //! 3. [`installed`] is a driver with its profile and its [`settings`], and makes the plan of a call. [`settings`] is what an admin says about one installed driver, and [`policy`] what its tenants may ask for: it
 //!    is checked on the finished plan.
 //! 4. [`teach`] knows what an error text means and how it is mended, [`packages`] which package brings which program.
-//! 5. [`schema`], [`quantity`], [`server`], [`mount_options`], [`file_system`] and [`mkfs_options`] are knowledge about
-//!    words.
+//! 5. [`schema`] and [`server`] are knowledge about words.
 //!
 //! Nothing here does I/O, and the compiler shows it of system calls: no crate that makes one is a dependency.
 
 pub mod driver;
 pub mod drivers;
-pub mod file_system;
 pub mod installed;
-pub mod mkfs_options;
-pub mod mount_options;
 pub mod packages;
 pub mod plan;
 pub mod policy;
 pub mod profiles;
-pub mod quantity;
 pub mod schema;
 pub mod server;
 pub mod settings;

@@ -36,11 +36,13 @@ pub use store::{
 };
 pub use view::{FileSystems, Source, View};
 
-use crate::file_system::FileSystem;
-use crate::mount_options::{FsOption, MountFlags};
 use flexvol_protocol::TargetPath;
+use flexvol_protocol::file_system::FileSystem;
+pub use flexvol_protocol::mount_options::Propagation;
+use flexvol_protocol::mount_options::{FsOption, MountFlags};
+pub use flexvol_protocol::ownership::Ownership;
 use flexvol_protocol::secret::Secret;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use std::path::PathBuf;
 
 /// A goal and the way there.
@@ -347,18 +349,6 @@ pub enum Upper {
     Directory(PathBuf),
 }
 
-/// Mode and owner of something that is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Ownership {
-    /// Permission bits.
-    #[serde(serialize_with = "octal")]
-    pub mode: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-}
-
 /// Whether an image's blocks are reserved when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -379,18 +369,6 @@ pub enum Region {
     Offset(u64),
     /// This partition, counted from 1.
     Partition(u32),
-}
-
-/// mount(2)'s propagation types, in Kubernetes' words where it has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Propagation {
-    /// None in either direction.
-    Private,
-    /// Mounts of the node appear in the pod.
-    HostToContainer,
-    /// And mounts of the pod on the node.
-    Bidirectional,
 }
 
 impl Plan {
@@ -425,9 +403,4 @@ impl Plan {
     pub fn nothing() -> Self {
         Self { goal: Goal::Performed, steps: Vec::new() }
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
-fn octal<S: Serializer>(mode: &u32, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&format_args!("{mode:04o}"))
 }

@@ -5,14 +5,14 @@
 //! are checked here by their text and opened later below their root without following any symlink, so text
 //! and file cannot disagree.
 
-use crate::mount_options::MountFlags;
 use crate::plan::{
     Checkout, Daemon, Nbd, NbdServer, Overlay, Plan, Propagation, Source, Step, Store, StoreStep, Upper,
 };
-use crate::quantity::Quantity;
 use crate::server;
 use core::net::IpAddr;
 use flexvol_protocol::failure::{Code, Failure, Result};
+use flexvol_protocol::mount_options::MountFlags;
+use flexvol_protocol::quantity::Quantity;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};

@@ -123,7 +123,7 @@ impl OptionValue for u32 {
     }
 }
 
-impl OptionValue for crate::quantity::Quantity {
+impl OptionValue for flexvol_protocol::quantity::Quantity {
     const KIND: &'static str = "size";
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -316,7 +316,7 @@ mod tests {
         /// For the tests.
         struct Sample {
             /// First.
-            size: Option<crate::quantity::Quantity> = "size" {},
+            size: Option<flexvol_protocol::quantity::Quantity> = "size" {},
             /// Second.
             source: String = "source" { aliases: ["path", "hostPath"], example: "/srv/a" },
             /// Third.

@@ -5,6 +5,9 @@
 //! volume, some the directory to mount on, a [`TargetPath`]. The driver prints one [`Reply`], which kubelet
 //! reads as a [`DriverStatus`].
 //!
+//! What the values of options say is known here, too: [`mount_options`], [`mkfs_options`], [`file_system`], [`quantity`],
+//! [`ownership`].
+//!
 //! The module serves both sides, the driver's and kubelet's, and does no I/O: what one side renders the other
 //! parses.
 //!
@@ -33,9 +36,14 @@
 
 mod call;
 pub mod failure;
+pub mod file_system;
 mod go_json;
+pub mod mkfs_options;
+pub mod mount_options;
 mod name;
 mod options;
+pub mod ownership;
+pub mod quantity;
 mod reply;
 pub mod secret;
 mod status;

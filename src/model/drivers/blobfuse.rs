@@ -4,12 +4,12 @@
 
 use super::fuse::{self, Plain, Url};
 use crate::driver::{Driver, Request};
-use crate::mount_options::{Rule, Value};
 use crate::plan::{Content, Daemon, Piece, Plan, Source, Word};
 use crate::schema::{Id, OptionSpec, OptionValue as _, SecretSpec};
 use crate::server;
 use crate::settings::Settings;
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::mount_options::{Rule, Value};
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::{Capabilities, Options, TargetPath};
 

@@ -11,13 +11,13 @@ use super::ceph::{self, KEY, Mode, Monitors, NO_KEY};
 use super::fuse::{self, Plain, RemotePath};
 use super::share::{self, Address};
 use crate::driver::{Driver, Request};
-use crate::mount_options::{self, Atime, FsOption, MountFlags, Rule, Value};
 use crate::plan::{
     Content, Daemon, Dialect, FileSystems, Named, Piece, Plan, Share, ShareOption, Source, Step, View, Word,
 };
 use crate::schema::{OptionSpec, OptionValue, SecretSpec};
 use crate::settings::Settings;
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::mount_options::{self, Atime, FsOption, MountFlags, Rule, Value};
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::{Capabilities, TargetPath, Verb};
 

@@ -13,12 +13,12 @@
 use super::share::{self, Address, Port, Servers, SubDirectory, reach, secret_text};
 use super::{access, flags};
 use crate::driver::{Driver, Request};
-use crate::mount_options::{self, FsOption, Rule, Value};
 use crate::plan::{Dialect, Named, Plan, Share, ShareOption, ShareValue, Source, Step, View};
 use crate::schema::{self, Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::server;
 use crate::settings::Settings;
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::mount_options::{self, FsOption, Rule, Value};
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::{Capabilities, Options, TargetPath};
 

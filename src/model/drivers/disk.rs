@@ -2,13 +2,13 @@
 //! mounted.
 
 use super::{access, flags};
-use crate::file_system::FileSystem;
-use crate::mount_options::{FsOption, MountFlags};
 use crate::plan::{MountFrom, Step};
 use crate::schema::OptionValue;
-use crate::{mkfs_options, mount_options};
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::file_system::FileSystem;
+use flexvol_protocol::mount_options::{FsOption, MountFlags};
 use flexvol_protocol::{Access, Options, TargetPath};
+use flexvol_protocol::{mkfs_options, mount_options};
 
 /// Whether a blank device gets a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

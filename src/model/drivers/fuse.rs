@@ -2,11 +2,11 @@
 //! option nor a second line, secrets by any of their names, owners, and the shape of the plan.
 
 use super::share;
-use crate::mount_options::{self, Atime, FsOption, MountFlags, Rule};
 use crate::plan::{Content, Daemon, Goal, Plan, Source, Step, View, Word};
 use crate::schema::{Id, Mode, OptionValue, SecretSpec};
 use crate::server;
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::mount_options::{self, Atime, FsOption, MountFlags, Rule};
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::{Options, TargetPath};
 use std::collections::BTreeMap;

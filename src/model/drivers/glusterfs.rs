@@ -3,11 +3,11 @@
 use super::fuse::{self, Plain};
 use super::share::{Servers, SubDirectory};
 use crate::driver::{Driver, Request};
-use crate::mount_options::{Rule, Value};
 use crate::plan::{Daemon, Plan, Source, Word};
 use crate::schema::OptionSpec;
 use crate::settings::Settings;
 use flexvol_protocol::failure::Result;
+use flexvol_protocol::mount_options::{Rule, Value};
 use flexvol_protocol::{Capabilities, TargetPath};
 
 /// The driver.

@@ -10,12 +10,12 @@
 
 use super::disk::{self, Disk, Format, Said};
 use crate::driver::{Driver, Growth, Request};
-use crate::file_system::FileSystem;
 use crate::plan::{Allocation, FileSystems, Goal, Plan, Region, Source, Step, View};
-use crate::quantity::Quantity;
 use crate::schema::{OptionSpec, OptionValue};
 use crate::settings::Settings;
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::file_system::FileSystem;
+use flexvol_protocol::quantity::Quantity;
 use flexvol_protocol::{Access, Capabilities, TargetPath, Verb, VerbSet};
 use std::path::{Path, PathBuf};
 

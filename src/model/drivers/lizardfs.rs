@@ -3,11 +3,11 @@
 use super::fuse::{self, Host, RemotePath};
 use super::share::Port;
 use crate::driver::{Driver, Request};
-use crate::mount_options::{Rule, Value};
 use crate::plan::{Daemon, Plan, Source, Word};
 use crate::schema::{OptionSpec, SecretSpec};
 use crate::settings::Settings;
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::mount_options::{Rule, Value};
 use flexvol_protocol::{Capabilities, TargetPath};
 
 /// The driver.

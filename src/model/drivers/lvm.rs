@@ -6,9 +6,9 @@
 use super::block::{self, Block, Kind, Volume, block_options};
 use crate::driver::Request;
 use crate::plan::{LogicalVolume, Store};
-use crate::quantity::Quantity;
 use crate::schema::{OptionSpec, OptionValue, SecretSpec};
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::quantity::Quantity;
 
 /// The driver.
 pub type Lvm = Block<LvmKind>;

@@ -30,8 +30,8 @@ pub mod tmpfs;
 pub mod webdav;
 
 use crate::driver::Driver;
-use crate::mount_options::{self, MountFlags};
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::mount_options::{self, MountFlags};
 use flexvol_protocol::{Access, DriverName, Options};
 
 /// Every driver, in the order `flexvol drivers` prints them.

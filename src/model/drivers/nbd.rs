@@ -8,9 +8,9 @@ use super::block::{self, Block, Kind, Volume, block_options};
 use super::share::{Address, Port, Servers};
 use crate::driver::Request;
 use crate::plan::{DiskImage, ImageFormat, Nbd, NbdServer, Store};
-use crate::quantity::Quantity;
 use crate::schema::{OptionSpec, OptionValue, SecretSpec};
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::quantity::Quantity;
 use std::path::Path;
 
 /// The driver.

@@ -15,13 +15,13 @@
 use super::share::{self, Address, Port, Servers, SubDirectory, reach};
 use super::{access, flags};
 use crate::driver::{Driver, Request};
-use crate::mount_options::{self, FsOption, MountFlags, Rule, Value};
 use crate::plan::{
     Answer, Dialect, Named, Plan, Run, Share, ShareOption, ShareValue, Source, Step, View, Word,
 };
 use crate::schema::{Mode, OptionSpec, OptionValue};
 use crate::settings::Settings;
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::mount_options::{self, FsOption, MountFlags, Rule, Value};
 use flexvol_protocol::{Capabilities, TargetPath};
 use std::path::{Component, Path};
 

@@ -13,10 +13,10 @@
 use super::{access, flags_alone};
 use crate::driver::{Driver, Request};
 use crate::plan::{Goal, Overlay, Ownership, Plan, Source, Step, Upper, View};
-use crate::quantity::Quantity;
 use crate::schema::{Id, Mode, OptionSpec, OptionValue};
 use crate::settings::Settings;
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::quantity::Quantity;
 use flexvol_protocol::{Capabilities, TargetPath};
 use std::path::{Path, PathBuf};
 

@@ -6,9 +6,9 @@
 use super::block::{self, Block, Kind, Volume, block_options};
 use crate::driver::Request;
 use crate::plan::{DiskImage, Store};
-use crate::quantity::Quantity;
 use crate::schema::{OptionSpec, SecretSpec};
 use flexvol_protocol::failure::Result;
+use flexvol_protocol::quantity::Quantity;
 use std::path::Path;
 
 /// The driver.

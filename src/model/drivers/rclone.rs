@@ -11,11 +11,11 @@
 use super::fuse::{self, RemotePath};
 use super::share;
 use crate::driver::{Driver, Request};
-use crate::mount_options::{Atime, Rule, Value};
 use crate::plan::{Content, Daemon, Piece, Plan, Source, Word};
 use crate::schema::{Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::settings::Settings;
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::mount_options::{Atime, Rule, Value};
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::{Capabilities, Options, TargetPath};
 
@@ -495,7 +495,7 @@ impl Mount<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mount_options::FsOption;
+    use flexvol_protocol::mount_options::FsOption;
 
     #[test]
     fn no_option_reaches_the_node() {

@@ -7,11 +7,11 @@
 use super::fuse::{self, Plain, RemotePath, Url};
 use super::rclone;
 use crate::driver::{Driver, Request};
-use crate::mount_options::{FsOption, Rule, Value};
 use crate::plan::{Content, Daemon, Plan, Source, Word};
 use crate::schema::{Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::settings::Settings;
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::mount_options::{FsOption, Rule, Value};
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::{Capabilities, Options, TargetPath};
 

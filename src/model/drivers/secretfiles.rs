@@ -8,11 +8,11 @@
 
 use super::access;
 use crate::driver::{Driver, Request};
-use crate::mount_options::{FsOption, MountFlags};
 use crate::plan::{Goal, Ownership, Plan, SecretFile, Source, Step, View};
 use crate::schema::{Id, Mode, OptionSpec};
 use crate::settings::Settings;
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::mount_options::{FsOption, MountFlags};
 use flexvol_protocol::{Capabilities, TargetPath};
 
 /// The driver.

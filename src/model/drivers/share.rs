@@ -1,12 +1,12 @@
 //! What the drivers of network shares have in common: options that name servers, secrets as text, and the order of
 //! the steps.
 
-use crate::mount_options::MountFlags;
 use crate::plan::{DirectoryOnShare, Goal, Ownership, Plan, Reach, Share, Step, View};
 use crate::schema::OptionValue;
 use crate::server;
 use core::net::IpAddr;
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::mount_options::MountFlags;
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::{Options, TargetPath};
 use std::path::{Component, Path, PathBuf};

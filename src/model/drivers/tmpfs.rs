@@ -6,12 +6,12 @@
 
 use super::{access, flags};
 use crate::driver::{Driver, Request};
-use crate::mount_options::{self, FsOption};
 use crate::plan::{Goal, MountFrom, Plan, Source, Step, View};
-use crate::quantity::Quantity;
 use crate::schema::{Id, Mode, OptionSpec, OptionValue};
 use crate::settings::Settings;
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::mount_options::{self, FsOption};
+use flexvol_protocol::quantity::Quantity;
 use flexvol_protocol::{Capabilities, Options, TargetPath};
 
 /// The driver.

@@ -6,11 +6,11 @@
 
 use super::fuse::{self, Plain, Url};
 use crate::driver::{Driver, Request};
-use crate::mount_options::{Atime, Rule};
 use crate::plan::{Content, Daemon, Piece, Plan, Source, Step, Word};
 use crate::schema::{Id, Mode, OptionSpec, SecretSpec};
 use crate::settings::Settings;
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::mount_options::{Atime, Rule};
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::{Capabilities, Options, TargetPath};
 use std::path::PathBuf;

@@ -178,6 +178,14 @@ impl Package {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flexvol_protocol::file_system::FileSystem;
+
+    #[test]
+    fn the_programs_of_a_file_system_have_packages() {
+        for program in FileSystem::ALL.iter().flat_map(|kind| kind.programs()) {
+            assert!(mend(program, Distribution::Unknown).is_some(), "{program} names no package to install");
+        }
+    }
 
     fn on(id: &str, program: &str) -> String {
         mend(program, Distribution::of(&format!("ID={id}\n"))).unwrap_or_default()

@@ -1,8 +1,8 @@
 //! Clones of repositories.
 
 use super::Content;
-use crate::mount_options::MountFlags;
 use flexvol_protocol::TargetPath;
+use flexvol_protocol::mount_options::MountFlags;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! Commands of the side file, and the words of programs.
 
 use super::Named;
-use crate::mount_options::MountFlags;
 use flexvol_protocol::TargetPath;
+use flexvol_protocol::mount_options::MountFlags;
 use flexvol_protocol::secret::Secret;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;

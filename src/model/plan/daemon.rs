@@ -1,8 +1,8 @@
 //! Programs that serve mounts, and what they read.
 
 use super::Word;
-use crate::mount_options::MountFlags;
 use flexvol_protocol::TargetPath;
+use flexvol_protocol::mount_options::MountFlags;
 use flexvol_protocol::secret::{MASK, Secret};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;

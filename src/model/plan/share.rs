@@ -4,8 +4,8 @@
 //! then a plan says `{server}` where the address will stand, as it says `***` where a secret will.
 
 use super::Ownership;
-use crate::mount_options::{FsOption, MountFlags};
 use core::net::IpAddr;
+use flexvol_protocol::mount_options::{FsOption, MountFlags};
 use flexvol_protocol::secret::{MASK, Secret};
 use serde::{Serialize, Serializer};
 use std::fmt;

@@ -4,6 +4,7 @@
 use super::Request;
 use crate::driver::Driver;
 use crate::drivers;
+use crate::hints::lacks;
 use crate::installed::Installed;
 use crate::kubelet::prober::{self, Finding, Stage};
 use crate::kubelet::release::Release;
@@ -13,7 +14,6 @@ use crate::settings::Settings;
 use crate::sys::deadline::Deadline;
 use crate::sys::directory::Directory;
 use crate::sys::files;
-use crate::sys::helper::lacks;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;

@@ -43,11 +43,11 @@
 mod template;
 
 use crate::driver::{Driver, Growth, Request};
-use crate::mount_options::MountFlags;
 use crate::plan::{Answer, FileSystems, Goal, Plan, Run, Source, Step, View, Word};
 use crate::schema::{OptionSpec, did_you_mean};
 use crate::settings::{self, SIDE_FILE, Settings};
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::mount_options::MountFlags;
 use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{Access, Call, Capabilities, Options, TargetPath, Verb, VerbSet};
 use sha2::{Digest as _, Sha256};

@@ -1,8 +1,8 @@
 //! How much of the node a volume's options may ask rclone to use.
 
-use crate::mount_options::FsOption;
-use crate::quantity::Quantity;
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::mount_options::FsOption;
+use flexvol_protocol::quantity::Quantity;
 
 /// How much of a file that is read rclone may have in memory: of each that is open.
 const BUFFER: u64 = 128 << 20;

@@ -1,0 +1,233 @@
+//! The drivers' log: one line of JSON for every call that was carried out.
+//!
+//! kubelet shows a message to whoever reads the pod's Events, and forgets it. The log keeps what was asked for
+//! and what became of it on the node, for `flexvol deploy` to stream to where a cluster collects logs.
+//!
+//! A line is written after the reply, so it can neither delay nor spoil it; a log that cannot be written is
+//! no failure of a call. It holds no option and no secret: the message is the reply's, which holds none
+//! either. `init` is not logged, because it opens nothing but the side file; nor is a call that nobody could
+//! understand or that the driver does not have.
+//!
+//! ```
+//! # use flexvol::driver_log::timestamp;
+//! # use std::time::Duration;
+//! assert_eq!(timestamp(Duration::from_millis(951_782_400_007)), "2000-02-29T00:00:00.007Z");
+//! ```
+
+use crate::executor::record::{self, STATE};
+use flexvol_linux::{append, clock};
+use flexvol_protocol::text::one_line;
+use flexvol_protocol::volume_dir::VolumeDir;
+use flexvol_protocol::{Call, Reply};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The log grows to this many bytes, and is then kept once more as `drivers.jsonl.1`.
+const SIZE_LIMIT: u64 = 1 << 20;
+
+/// The longest text of a line but the message, which has its own limit, and names. With every byte of them
+/// escaped a line still fits into [`LINE_LIMIT`].
+const TEXT_LIMIT: usize = 640;
+
+/// The longest name of a driver, volume or pod; Kubernetes allows no longer ones.
+const NAME_LIMIT: usize = 318;
+
+/// The longest line in bytes: written at once, so that lines of two processes do not mix.
+pub const LINE_LIMIT: usize = 6144;
+
+/// One line of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// When the call ended.
+    pub time: String,
+    /// `vendor~driver`, or the driver's own name if nobody said as whom it was run.
+    pub driver: String,
+    /// The verb.
+    pub verb: Cow<'static, str>,
+    /// Where the volume is to appear or to go; absent for verbs without such a place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// What all calls for the same target have in common, and no others: eight digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// PV or pod-volume name: as kubelet said, else the last part of the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
+    /// `namespace/name` of the pod where kubelet says it, with `mount`; else its uid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// The reply's status in kubelet's spelling.
+    pub outcome: Cow<'static, str>,
+    /// The reply's message; absent when all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// From the call's arrival to its reply, in milliseconds.
+    pub took_ms: u64,
+    /// The process that kubelet started.
+    pub pid: u32,
+}
+
+impl Entry {
+    /// What is to be said of a call that began at `started` and has been replied to just now.
+    pub fn of(driver: &str, call: &Call, started: Instant, reply: &Reply) -> Self {
+        let target = call.target();
+        Self {
+            time: now(),
+            driver: one_line(driver, NAME_LIMIT),
+            verb: call.verb().name().into(),
+            target: target.map(|target| one_line(&target.as_path().to_string_lossy(), TEXT_LIMIT)),
+            id: target.map(record::short_id),
+            volume: volume(call).map(|name| one_line(&name, NAME_LIMIT)),
+            pod: pod(call).map(|name| one_line(&name, NAME_LIMIT)),
+            outcome: reply.status().into(),
+            message: match reply {
+                Reply::Failure(message) => Some(one_line(message, flexvol_protocol::failure::MESSAGE_LIMIT)),
+                Reply::Success(_) | Reply::NotSupported => None,
+            },
+            took_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            pid: std::process::id(),
+        }
+    }
+
+    /// The line, with its line feed and no other.
+    pub fn to_line(&self) -> String {
+        // Strings and numbers cannot fail to become JSON.
+        serde_json::to_string(self).map(|line| line + "\n").unwrap_or_default()
+    }
+
+    /// Of a line of the log; `None` for anything else.
+    pub fn parse(line: &str) -> Option<Self> {
+        serde_json::from_str(line).ok()
+    }
+
+    /// Appends it to this node's log. Says nothing if that fails: there is nobody left to tell.
+    pub fn note(&self) {
+        let _ = append::line(&path(), &self.to_line(), SIZE_LIMIT);
+    }
+}
+
+fn volume(call: &Call) -> Option<String> {
+    let told = call.options().and_then(|options| options.volume_name.clone());
+    let named = || Some(call.target()?.as_path().file_name()?.to_string_lossy().into_owned());
+    told.filter(|name| !name.is_empty()).or_else(named)
+}
+
+fn pod(call: &Call) -> Option<String> {
+    let told = call.options().and_then(|options| {
+        let pod = &options.pod;
+        Some(format!("{}/{}", pod.namespace.as_deref()?, pod.name.as_deref()?))
+    });
+    told.or_else(|| {
+        let dir = VolumeDir::of(call.target()?);
+        let mut parts = dir.below.iter();
+        let in_pod = dir.driver.is_some() && parts.next()? == "pods";
+        parts.next().filter(|_| in_pod).map(|uid| uid.to_string_lossy().into_owned())
+    })
+}
+
+/// Where this node's log is. The part before is beside it, with `.1` at the end.
+pub fn path() -> PathBuf {
+    directory().join("drivers.jsonl")
+}
+
+/// Where nothing but the log is.
+pub fn directory() -> PathBuf {
+    Path::new(STATE).join("log")
+}
+
+/// The time of day as in every line: RFC 3339, in UTC, with milliseconds.
+pub fn now() -> String {
+    timestamp(clock::since_1970())
+}
+
+/// The same for a time since 1970.
+pub fn timestamp(since_1970: Duration) -> String {
+    let (seconds, millis) = (since_1970.as_secs(), since_1970.subsec_millis());
+    let (year, month, day) = date(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+/// The day of the Gregorian calendar that many days after 1970-01-01. Years here begin in March, so that
+/// February, whose length varies, comes last.
+fn date(days: u64) -> (u64, u64, u64) {
+    const DAYS_TO_1970: u64 = 719_468;
+    const IN_400_YEARS: u64 = 146_097;
+    let days = days + DAYS_TO_1970;
+    let (era, day_of_era) = (days / IN_400_YEARS, days % IN_400_YEARS);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = 400 * era + year_of_era + u64::from(month <= 2);
+    (year, month, day_of_year - (153 * from_march + 2) / 5 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flexvol_protocol::Verb;
+
+    fn mount(target: &str, options: &str) -> Call {
+        Call::parse(Verb::Mount, &[target.into(), options.into()]).unwrap()
+    }
+
+    #[test]
+    fn a_line_says_what_became_of_a_call_and_no_option_of_it() {
+        let options = r#"{"size":"16Mi","kubernetes.io/secret/password":"aHVudGVyMg=="}"#;
+        let call = mount("/k/pods/1/volumes/example~tmpfs/v", options);
+        let reply = Reply::Failure("size: no\nroom".into());
+        let line = Entry::of("example~tmpfs", &call, Instant::now(), &reply).to_line();
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(line.matches('\n').count(), 1);
+        assert_eq!(value["driver"], "example~tmpfs");
+        assert_eq!(value["verb"], "mount");
+        assert_eq!(value["target"], "/k/pods/1/volumes/example~tmpfs/v");
+        assert_eq!((&value["outcome"], &value["message"]), (&"Failure".into(), &"size: no; room".into()));
+        assert_eq!((&value["volume"], &value["pod"]), (&"v".into(), &"1".into()));
+        assert_eq!(value["id"].as_str().unwrap().len(), 8);
+        assert_eq!(value["pid"], std::process::id());
+        assert!(value["tookMs"].as_u64().unwrap() < 60_000);
+        assert!(!line.contains("16Mi") && !line.contains("aHVu") && !line.contains("hunter2"), "{line}");
+    }
+
+    #[test]
+    fn mount_and_unmount_of_a_target_have_one_id_and_the_pod_is_named_if_it_is_told() {
+        let target = "/k/pods/1/volumes/example~tmpfs/v";
+        let of = |call: &Call| Entry::of("d", call, Instant::now(), &Reply::NotSupported);
+        let told = r#"{"kubernetes.io/pod.name":"web","kubernetes.io/pod.namespace":"shop","kubernetes.io/pvOrVolumeName":"pv"}"#;
+        let (first, last) = (of(&mount(target, told)), Call::parse(Verb::Unmount, &[target.into()]).unwrap());
+        assert_eq!((first.pod.as_deref(), first.volume.as_deref()), (Some("shop/web"), Some("pv")));
+        assert_eq!((of(&last).id, of(&last).pod.as_deref()), (first.id.clone(), Some("1")));
+        assert_ne!(of(&mount("/k/pods/2/volumes/example~tmpfs/v", "{}")).id, first.id);
+        assert_eq!(Entry::parse(&first.to_line()), Some(first));
+    }
+
+    #[test]
+    fn the_longest_line_fits() {
+        for filler in ["\"", "\u{1}", "ä", "\\"] {
+            let target = format!("/{}", filler.repeat(2000));
+            let reply = Reply::Failure(filler.repeat(5000));
+            let driver = filler.repeat(300);
+            let line = Entry::of(&driver, &mount(&target, "{}"), Instant::now(), &reply).to_line();
+            assert!(line.len() <= LINE_LIMIT, "{filler:?}: {}", line.len());
+        }
+    }
+
+    #[test]
+    fn the_calendar_is_gregorian() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_868_799, "2000-02-29T23:59:59.000Z"),
+            (951_868_800, "2000-03-01T00:00:00.000Z"),
+            (1_795_243_218, "2026-11-21T06:40:18.000Z"),
+            (4_107_542_399, "2100-02-28T23:59:59.000Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(timestamp(Duration::from_secs(seconds)), expected);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The step of clones: fresh for each mount, and shown once they are complete.
+//!
+//! git runs with a home directory of ours and nothing of the node's: no configuration, no hooks, no templates, no
+//! askpass. What it is to keep secret is in that home, in memory, and gone before anybody sees the clone. On the
+//! node's disk the clone lies where only root can enter, so that the node's other users do not see it; in memory
+//! it has no other place than the mount.
+
+use super::daemon;
+use super::home::Home;
+use super::node::{Node, Undo, open_place};
+use crate::hints::describe;
+use anyhow::{Context, Result};
+use flexvol_linux::below;
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::helper::{Helper, Outcome};
+use flexvol_linux::mount::{self, BindMount, Way};
+use flexvol_linux::mount_table::Entry;
+use flexvol_linux::place::Mounted;
+use flexvol_linux::{directory, namespace, process};
+use flexvol_model::plan::{Checkout, Propagation};
+use flexvol_protocol::TargetPath;
+use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::mount_options::MountFlags;
+use flexvol_protocol::secret::Secret;
+use rustix::fs::OFlags;
+use std::ffi::OsStr;
+use std::fs::Permissions;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What the clone's files are without: pods run as anybody.
+const UMASK: u32 = 0o022;
+
+/// The clone in its directory or memory.
+const TREE: &str = "tree";
+
+/// What the mount table says where a clone is in memory: type and source.
+const MEMORY: &str = "tmpfs";
+const NAME: &str = "flexvol-clone";
+
+/// Where all that the server has is put if it hands out no single commits.
+const EVERYTHING: [&str; 2] = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"];
+
+/// The step.
+pub(super) fn checkout(node: &mut Node<'_>, checkout: &Checkout) -> Result<Option<Undo>> {
+    let home = Home::of(&checkout.target);
+    home.end(Duration::ZERO).context("remove what a killed call left")?;
+    let shown = shown(checkout, &home, &node.deadline).map(|id| node.mount_id = Some(id));
+    daemon::or_take_back(&checkout.target, shown)
+}
+
+/// Whether a mount at the target shows this directory of the clone that was made for it.
+pub(super) fn is_shown(
+    target: &TargetPath,
+    directory: Option<&Path>,
+    entry: &Entry,
+    mounted: Mounted,
+) -> Result<bool> {
+    let below = Path::new(TREE).join(directory.unwrap_or(Path::new("")));
+    let below: PathBuf = below.components().collect();
+    // The node's disk may be memory as well.
+    if entry.file_system == MEMORY && entry.source == NAME {
+        return Ok(entry.root == Path::new("/").join(below));
+    }
+    let Some(root) = below::open_root_if_there(&Home::of(target).scratch)? else { return Ok(false) };
+    let shown = below::open_if_there(root.as_fd(), &below, OFlags::PATH)?;
+    Ok(shown.map(|shown| mount::identity(shown.as_fd())).transpose()? == Some(mounted.root))
+}
+
+/// The mount's id.
+fn shown(checkout: &Checkout, home: &Home, deadline: &Deadline) -> Result<u64> {
+    let place = open_place(&checkout.target)?;
+    home.make(false, true)?;
+    let masked = home.write(&checkout.files, deadline)?;
+    let clone = Clone { checkout, home, masked, deadline, tree: home.scratch.join(TREE) };
+    if let Some(size) = checkout.size {
+        // Only a mount that is in our own table can be handed on.
+        let tree = namespace::privately(|| {
+            namespace::cover(NAME, &home.scratch, Some(size))?;
+            mount::tree(&binding(clone.make()?.as_fd(), checkout.flags))
+        })?;
+        home.private.remove()?;
+        return mount::put(&tree, &place);
+    }
+    let tree = clone.make()?;
+    home.private.remove()?;
+    mount::bind(&binding(tree.as_fd(), checkout.flags), &place, Way::Detached)
+}
+
+fn binding(source: BorrowedFd<'_>, flags: MountFlags) -> BindMount<'_> {
+    BindMount { source, recursive: false, flags, propagation: Propagation::Private, lift: false }
+}
+
+/// One clone that is being made.
+struct Clone<'a> {
+    checkout: &'a Checkout,
+    home: &'a Home,
+    masked: Vec<Secret>,
+    deadline: &'a Deadline,
+    tree: PathBuf,
+}
+
+impl Clone<'_> {
+    /// What is to be shown, opened.
+    fn make(&self) -> Result<OwnedFd> {
+        directory::make_private(&self.tree)?;
+        process::with_umask(UMASK, || self.fetch())
+            .with_context(|| format!("clone {}", self.checkout.repository))?;
+        std::fs::set_permissions(&self.tree, Permissions::from_mode(0o777 & !UMASK))?;
+        let root = below::open_root(&self.tree)?;
+        let Checkout { repository, revision, directory, .. } = self.checkout;
+        let Some(below) = directory else { return Ok(root) };
+        below::open_if_there(root.as_fd(), below, OFlags::PATH | OFlags::DIRECTORY)
+            .with_context(|| format!("show {} of {repository}", below.display()))?
+            .ok_or_else(|| {
+                let text =
+                    format!("{repository} has no directory {} at {revision}: name another", below.display());
+                Failure::new(Code::NotFound, text).into()
+            })
+    }
+
+    fn fetch(&self) -> Result<()> {
+        let Checkout { repository, revision, depth, .. } = self.checkout;
+        self.git(["init", "--quiet", "--template=", "."])?;
+        self.git(["config", "remote.origin.url", repository])?;
+        let depth = (*depth > 0).then(|| format!("--depth={depth}"));
+        let fetch = ["fetch", "--quiet", "--no-tags", "--no-recurse-submodules"].into_iter();
+        let one = fetch.clone().chain(depth.as_deref()).chain(["--", "origin", revision.as_str()]);
+        let outcome = self.run(one)?;
+        if outcome.success() {
+            return self.git(["checkout", "--quiet", "--detach", "FETCH_HEAD"]);
+        }
+        if !outcome.output.contains("unadvertised object") {
+            return Err(self.complaint(&outcome));
+        }
+        self.git(fetch.chain(["--", "origin"]).chain(EVERYTHING))?;
+        self.git(["checkout", "--quiet", "--detach", revision.as_str(), "--"])
+    }
+
+    fn git<'w>(&self, words: impl IntoIterator<Item = &'w str>) -> Result<()> {
+        let outcome = self.run(words)?;
+        if outcome.success() { Ok(()) } else { Err(self.complaint(&outcome)) }
+    }
+
+    fn run<'w>(&self, words: impl IntoIterator<Item = &'w str>) -> Result<Outcome> {
+        let home = self.home.private.file("");
+        let git = daemon::without_identity(Helper::find("git")?)
+            .env("HOME", &home)
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_ATTR_NOSYSTEM", "1")
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .args([OsStr::new("-C"), self.tree.as_os_str()]);
+        git.args(words).mask(&self.masked).run(self.deadline)
+    }
+
+    fn complaint(&self, outcome: &Outcome) -> anyhow::Error {
+        let revision = &self.checkout.revision;
+        let (code, text) = if outcome.output.contains("find remote ref") {
+            (
+                Code::NotFound,
+                format!("the server has no {revision:?}: name a branch, a tag or the whole id of a commit"),
+            )
+        } else if outcome.output.contains("returned error: 30") {
+            let text = "the server redirects to another address: give that as repository, or let the admin set policy.allowRedirects";
+            (Code::Denied, text.to_owned())
+        } else if outcome.output.contains("dumb http transport") {
+            (Code::Internal, "this server has no part of a history: set option depth to 0".to_owned())
+        } else {
+            (Code::Internal, describe(outcome, "git"))
+        };
+        Failure::new(code, text).into()
+    }
+}

@@ -1,0 +1,270 @@
+//! The steps of the drivers whose mounts are served by a program: FUSE.
+//!
+//! * What the program reads lies in a [`Private`] directory below /run, found again by the target's name alone:
+//!   a lost record does not matter.
+//! * It counts as mounted when the mount is there and answers, asked by a process that may hang.
+//! * If it ends before, its last words are the reason; whatever it started is ended, its files are removed.
+//! * The unmount lets it write back what pods have written, then ends it with all it has started. If it does
+//!   not answer any more it is ended first, because a mount whose server is gone cannot be unmounted otherwise.
+
+use super::home::Home;
+use super::node::{Node, Undo, open_place};
+use super::unmount;
+use crate::hints::with_hint;
+use crate::hints::{after_rollback, describe};
+use anyhow::{Context, Result};
+use flexvol_linux::daemon::Daemon as Running;
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::directory::Directory;
+use flexvol_linux::helper::Helper;
+use flexvol_linux::mount::{self, Way};
+use flexvol_linux::place::{Answer, Look, Place};
+use flexvol_linux::process;
+use flexvol_model::plan::{Daemon, Word};
+use flexvol_protocol::TargetPath;
+use flexvol_protocol::failure::{Code, Failure};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often a daemon is looked at until it has mounted.
+const TICK: Duration = Duration::from_millis(10);
+
+/// How long a mount that was just made is asked at a time; in between it is looked whether the daemon is alive.
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// How long a first listing may take: a server may have a million names for it, and be well.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a mount that is to be unmounted is asked before it counts as silent.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// How much of davfs2's index is read, in bytes.
+const INDEX_LIMIT: usize = 1 << 24;
+
+/// What is kept of an unmount's time for what follows the daemon's own.
+const RESERVE: Duration = Duration::from_secs(5);
+
+/// Neither root's tickets nor the machine's role in a cloud is for a tenant.
+pub(super) fn without_identity(helper: Helper) -> Helper {
+    let nothing = [("KRB5CCNAME", "FILE:/dev/null"), ("KRB5_CLIENT_KTNAME", "FILE:/dev/null")];
+    let helper = nothing.into_iter().fold(helper, |helper, (name, value)| helper.env(name, value));
+    helper.env("AWS_EC2_METADATA_DISABLED", "true")
+}
+
+/// Starts it with all it needs.
+fn launch(home: &Home, daemon: &Daemon, node: &Node<'_>) -> Result<Running> {
+    let deadline = &node.deadline;
+    let mut helper = without_identity(Helper::find(daemon.program)?);
+    home.make(!daemon.log.is_empty(), daemon.scratch)?;
+    let mut masked = home.write(&daemon.files, deadline)?;
+    if let Some(content) = &daemon.stdin {
+        helper = helper.stdin(home.content(content, deadline, &mut masked)?);
+    }
+    let words = |words: &[Word]| words.iter().map(|word| home.word(word)).collect::<Result<Vec<_>>>();
+    if !daemon.probe.is_empty() {
+        let probe = without_identity(Helper::find(daemon.program)?).args(words(&daemon.probe)?).mask(&masked);
+        probed(daemon, probe, deadline)?;
+    }
+    let scope = home.limited_scope(node.settings.policy.memory_limit());
+    helper.args(words(&daemon.words)?).mask(&masked).launch(&scope)
+}
+
+/// Whoever still tells after so long has much to tell, and has it: the program gives up a server that says nothing
+/// before that. Where there is less time, only an answer counts.
+fn probed(daemon: &Daemon, probe: Helper, deadline: &Deadline) -> Result<()> {
+    let asked = Deadline::after(PATIENCE.min(deadline.remaining()));
+    match probe.run(&asked) {
+        Ok(outcome) if !outcome.success() => {
+            let text = format!("cannot find {}: {}", daemon.from, describe(&outcome, daemon.program));
+            Err(Failure::new(Code::NotFound, text).into())
+        }
+        Err(error) if !asked.expired() => Err(error),
+        _ => deadline.check(&format!("asking for {}", daemon.from)).map_err(Into::into),
+    }
+}
+
+/// The step.
+pub(super) fn serve(node: &Node<'_>, daemon: &Daemon) -> Result<Option<Undo>> {
+    let home = Home::of(&daemon.target);
+    home.end(Duration::ZERO)
+        .and_then(|()| take_off_late(&daemon.target))
+        .and_then(|()| remove_traces(&daemon.traces))
+        .context("remove what a killed call left")?;
+    let served = or_take_back(&daemon.target, started(node, daemon, &home));
+    if served.is_err() {
+        remove_traces(&daemon.traces)?;
+    }
+    served
+}
+
+/// Nothing was mounted before the daemon of the target was ended. What is there now it has mounted just before that.
+fn take_off_late(target: &TargetPath) -> Result<()> {
+    let Some(place) = Place::open(target)? else { return Ok(()) };
+    match place.look()? {
+        Look::Mount(_) | Look::Dead(_) => unmount::take_off(&place),
+        Look::Missing | Look::Plain(_) => Ok(()),
+    }
+}
+
+/// What takes the step back once it is done; a step that failed leaves nothing.
+pub(super) fn or_take_back(target: &TargetPath, done: Result<()>) -> Result<Option<Undo>> {
+    match done {
+        Ok(()) => Ok(Some(Undo::EndDaemon(target.clone()))),
+        Err(error) => Err(after_rollback(error, take_back(target), format_args!("a mount at {target}"))),
+    }
+}
+
+/// The undo.
+pub(super) fn take_back(target: &TargetPath) -> Result<()> {
+    let home = Home::of(target);
+    home.scope.end(Duration::ZERO);
+    process::end_children();
+    unmount::take_off(&open_place(target)?)?;
+    home.end(Duration::ZERO)
+}
+
+fn started(node: &Node<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
+    let mut running = launch(home, daemon, node)?;
+    let place = open_place(&daemon.target)?;
+    let said = |running: &Running| said(daemon, home, running);
+    loop {
+        // Before the look: who ended in between has mounted by then, or never will.
+        let ended = running.ended()?;
+        let served = is_served(&place, MOMENT.min(node.deadline.remaining()));
+        if has_given_up(daemon, &running) {
+            let text = format!("{} gave up {}:{}", daemon.program, daemon.from, said(&running));
+            return Err(Failure::new(Code::NotFound, text).into());
+        }
+        if served {
+            let restricted = mount::restrict(&place, daemon.flags, Way::Detached);
+            // Some mount before they know that there is nothing to mount.
+            if restricted.is_ok() || matches!(place.look(), Ok(Look::Mount(_))) {
+                return restricted;
+            }
+        }
+        if let Some(status) = ended
+            && !(status.success() && process::has_children())
+        {
+            let killed =
+                if status.signal() == Some(9) { ", as for more memory than policy.maxMemory" } else { "" };
+            let text = format!(
+                "{} could not mount {} ({status}{killed}){}",
+                daemon.program,
+                daemon.from,
+                said(&running)
+            );
+            return Err(Failure::new(Code::Internal, text).into());
+        }
+        if let Err(failure) = node.deadline.check(&format!("waiting for {} to mount", daemon.program)) {
+            let text = format!("{failure}: {}{}", daemon.from, said(&running));
+            return Err(Failure::new(failure.code(), text).into());
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+/// Whether it has said that it has nothing to serve, though it goes on or has mounted.
+fn has_given_up(daemon: &Daemon, running: &Running) -> bool {
+    !daemon.futile.is_empty() && running.words().contains(daemon.futile)
+}
+
+/// Whether the mount is there and answers.
+fn is_served(place: &Place, wait: Duration) -> bool {
+    matches!(place.look(), Ok(Look::Mount(_))) && place.ask(wait) == Answer::Alive
+}
+
+/// The end of a message.
+fn said(daemon: &Daemon, home: &Home, running: &Running) -> String {
+    let words = match running.words() {
+        words if words.is_empty() && !daemon.log.is_empty() => running.told(&home.log(daemon.log)),
+        words => words,
+    };
+    match words {
+        words if words.is_empty() => " without a word: do server, path and secret exist".to_owned(),
+        words => format!(" saying: {}", with_hint(words)),
+    }
+}
+
+/// Whether a daemon of this target, or anything of it, is left.
+pub(super) fn is_left(target: &TargetPath) -> bool {
+    Home::of(target).is_left()
+}
+
+/// For when nothing is mounted at the target and nobody serves it any more.
+pub(super) fn sweep(target: &TargetPath) -> Result<()> {
+    if is_left(target) { Home::of(target).end(Duration::ZERO) } else { Ok(()) }
+}
+
+/// The step that unmounts.
+pub(super) fn unmount(
+    node: &Node<'_>,
+    target: &TargetPath,
+    patience: Duration,
+    traces: &[PathBuf],
+) -> Result<()> {
+    let home = Home::of(target);
+    if let Some(place) = Place::open(target)? {
+        node.refuse_foreign(target)?;
+        let wait = ANSWER.min(node.deadline.remaining() / 4);
+        if matches!(place.look()?, Look::Mount(_)) && place.ask(wait) == Answer::Silent {
+            home.scope.end(Duration::ZERO);
+            mount::abort(&place);
+        }
+        unmount::unmount(node, target)?;
+    }
+    home.end(patience.min(node.deadline.remaining().saturating_sub(RESERVE)))?;
+    take_off_late(target)?;
+    remove_traces(traces)
+}
+
+/// Below /run, where nothing outlives the node, and caches.
+fn remove_traces(traces: &[PathBuf]) -> Result<()> {
+    for trace in traces {
+        let (Some(parent), Some(name)) = (trace.parent(), trace.file_name()) else { continue };
+        if let Some(end) = name.as_encoded_bytes().strip_prefix(b"*") {
+            // One that stays holds up no volume.
+            let _ = remove_saved(parent, end);
+        } else if trace.starts_with("/run") {
+            Directory::open(parent)?.map_or(Ok(()), |parent| parent.remove(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the caches of davfs2 whose names end so, unless one has what no server has: then somebody can still save it.
+fn remove_saved(parent: &Path, end: &[u8]) -> Result<()> {
+    let Some(caches) = Directory::open(parent)? else { return Ok(()) };
+    for name in caches.names()?.iter().filter(|name| name.as_encoded_bytes().ends_with(end)) {
+        let index = caches.child(name)?.map(|cache| cache.read("index", INDEX_LIMIT)).transpose()?.flatten();
+        if index.is_some_and(|index| is_saved(&String::from_utf8_lossy(&index))) {
+            caches.remove_tree(name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether davfs2 says so, which it does once it has ended by itself: no file is newer than the server's, and none was
+/// put aside because the server did not take it.
+fn is_saved(index: &str) -> bool {
+    let aside = index.rsplit_once("<d:backup>").and_then(|(_, rest)| rest.split_once("</d:backup>"));
+    aside.is_none_or(|(aside, _)| !aside.contains("<d:reg>"))
+        && !index.contains("<d:dirty>")
+        && index.trim_end().ends_with("</d:root>")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_is_removed_only_if_all_of_it_is_saved() {
+        let index = |file: &str, aside: &str| {
+            format!("<d:root><d:dir><d:reg>{file}</d:reg></d:dir><d:backup>{aside}</d:backup></d:root>\n")
+        };
+        assert!(is_saved(&index("<d:size>7</d:size>", "<d:mode>1</d:mode>")));
+        assert!(!is_saved(&index("<d:dirty>1</d:dirty>", "")));
+        assert!(!is_saved(&index("", "<d:reg></d:reg>")));
+        assert!(!is_saved(&index("", "")[..30]) && !is_saved(""));
+    }
+}

@@ -1,0 +1,163 @@
+//! What one target has on the node besides its mount: private files in memory, a directory on disk, and a control
+//! group. All of it is found by the target's name alone, so that a lost record does not matter.
+
+use super::record::{self, STATE};
+use anyhow::{Context, Result, bail};
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::directory::{self, Directory};
+use flexvol_linux::helper::Helper;
+use flexvol_linux::private::Private;
+use flexvol_linux::process;
+use flexvol_linux::scope::Scope;
+use flexvol_model::plan::{Content, Piece, Word};
+use flexvol_protocol::TargetPath;
+use flexvol_protocol::secret::Secret;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where targets have on disk what they must.
+const SCRATCH: &str = "/var/lib/flexvol/scratch";
+
+/// How much of a log is read, in bytes, from its beginning.
+const LOG_LIMIT: u64 = 1 << 16;
+
+/// The places of one target; nothing of it need be there.
+pub(super) struct Home {
+    pub(super) private: Private,
+    pub(super) scratch: PathBuf,
+    pub(super) scope: Scope,
+}
+
+impl Home {
+    pub(super) fn of(target: &TargetPath) -> Self {
+        Self::named(&record::name_of(target))
+    }
+
+    /// By the name that everything of the target has.
+    pub(super) fn named(name: &str) -> Self {
+        Self {
+            private: Private::at(Path::new(STATE).join("daemons").join(name)),
+            scratch: Path::new(SCRATCH).join(name),
+            scope: scope(name),
+        }
+    }
+
+    /// The control group with a limit to its memory, in bytes.
+    pub(super) fn limited_scope(&self, bytes: u64) -> Scope {
+        let name = self.scratch.file_name().unwrap_or_default();
+        scope(&name.to_string_lossy()).limited(bytes)
+    }
+
+    /// Whether anything of it is left.
+    pub(super) fn is_left(&self) -> bool {
+        self.private.is_left() || self.scratch.symlink_metadata().is_ok() || self.scope.is_left()
+    }
+
+    /// Ends whoever is in the control group after so long, and removes everything.
+    pub(super) fn end(&self, patience: Duration) -> Result<()> {
+        self.scope.end(patience);
+        self.private.remove()?;
+        match (Directory::open(Path::new(SCRATCH))?, self.scratch.file_name()) {
+            (Some(parent), Some(name)) => parent.remove_tree(name),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the private directory, with a limit if something is going to grow in it, and the one on disk if that
+    /// is wanted.
+    pub(super) fn make(&self, limited: bool, scratch: bool) -> Result<()> {
+        if limited {
+            self.private.make_limited()?;
+        } else {
+            self.private.make()?;
+        }
+        if scratch {
+            directory::make_all(Path::new(SCRATCH))?;
+            directory::make_private(&self.scratch)?;
+        }
+        Ok(())
+    }
+
+    /// What is in a log of this name; nothing if there is none.
+    pub(super) fn log(&self, name: &str) -> String {
+        let mut bytes = Vec::new();
+        let file = File::open(self.private.file(name));
+        let _ = file.and_then(|file| file.take(LOG_LIMIT).read_to_end(&mut bytes));
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    pub(super) fn word(&self, word: &Word) -> Result<OsString> {
+        let after = |before: &str, path: &Path| {
+            let mut word = OsString::from(before);
+            word.push(path);
+            word
+        };
+        Ok(match word {
+            Word::Text(text) => text.into(),
+            Word::File { before, name } => after(before, &self.private.file(name)),
+            Word::Scratch { before } => after(before, &self.scratch),
+            Word::Secret { .. } | Word::Server(_) | Word::Program(_) => {
+                bail!("a daemon's secrets are in its files")
+            }
+        })
+    }
+
+    /// Writes the private files; what of them nobody may see.
+    pub(super) fn write(
+        &self,
+        files: &BTreeMap<&'static str, Content>,
+        deadline: &Deadline,
+    ) -> Result<Vec<Secret>> {
+        let mut masked = Vec::new();
+        for (name, content) in files {
+            self.private.write(name, self.content(content, deadline, &mut masked)?.expose())?;
+        }
+        Ok(masked)
+    }
+
+    /// What the content is on this node, and what of it nobody may see.
+    pub(super) fn content(
+        &self,
+        content: &Content,
+        deadline: &Deadline,
+        masked: &mut Vec<Secret>,
+    ) -> Result<Secret> {
+        let mut bytes = Vec::new();
+        for piece in &content.0 {
+            match piece {
+                Piece::Text(text) => bytes.extend_from_slice(text.as_bytes()),
+                Piece::Secret(secret) => {
+                    masked.push(secret.clone());
+                    bytes.extend_from_slice(secret.expose());
+                }
+                Piece::Printed(argv, secret) => {
+                    let printed = printed(argv, secret, deadline)?;
+                    bytes.extend_from_slice(printed.expose());
+                    masked.extend([secret.clone(), printed]);
+                }
+                Piece::File(name) => {
+                    bytes.extend_from_slice(self.private.file(name).as_os_str().as_encoded_bytes());
+                }
+                Piece::Scratch => bytes.extend_from_slice(self.scratch.as_os_str().as_encoded_bytes()),
+            }
+        }
+        Ok(Secret::new(bytes))
+    }
+}
+
+/// Several nodes, each in its container, may share the control groups.
+fn scope(name: &str) -> Scope {
+    Scope::named(&format!("{name}-{}", process::namespace()))
+}
+
+/// What a program makes of a secret.
+fn printed(argv: &[&str], secret: &Secret, deadline: &Deadline) -> Result<Secret> {
+    let (program, words) = argv.split_first().context("nothing to run")?;
+    let outcome =
+        Helper::find(program)?.args(words).stdin(secret.clone()).answering().run_to_success(deadline)?;
+    Ok(Secret::new(outcome.answer.trim().as_bytes().to_vec()))
+}

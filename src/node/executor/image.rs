@@ -1,0 +1,349 @@
+//! The steps of image files: make, attach, grow. What is done to the file system in them is [`disk`](super::disk)'s.
+//!
+//! One flock on the image file covers all of them, so that two pods that start at once make, format and
+//! attach it once. It is taken on a descriptor of its own: the loop driver keeps the one it was given open as
+//! long as the device lives, and a lock on that would live as long.
+
+use super::disk::{Device, Disk, Guard};
+use super::node::{Node, Undo, denied};
+use anyhow::{Context, Result};
+use flexvol_linux::bytes::size_of;
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::image_file::{self, Formatting};
+use flexvol_linux::lock::{self, Hold};
+use flexvol_linux::loop_device::{Backing, Inode, LoopDevice, Window};
+use flexvol_linux::{bare_root, below, blank, mount_table, partition, signature};
+use flexvol_model::plan::{Allocation, Ownership, Region};
+use flexvol_model::policy::Allowed;
+use flexvol_model::settings::Settings;
+use flexvol_protocol::failure::{Code, Failure};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::DirBuilder;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a loop device without a file system is waited for to go.
+const LETTING_GO: Duration = Duration::from_secs(2);
+
+/// An image on its loop device.
+pub(super) struct Attached {
+    file: OwnedFd,
+    window: Window,
+    /// What must be blank before it is formatted.
+    proof: Window,
+    device: LoopDevice,
+}
+
+impl Disk for Attached {
+    fn noun(&self) -> &'static str {
+        "image"
+    }
+
+    fn name(&self) -> String {
+        bare_root::path_of(&self.file)
+            .map_or_else(|_| "the image".to_owned(), |file| format!("image {}", file.display()))
+    }
+
+    fn path(&self) -> &Path {
+        self.device.path()
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.device.fd()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.device.is_read_only()
+    }
+
+    fn prove_blank(&self, _: bool, deadline: &Deadline) -> Result<()> {
+        let proven = blank::prove_blank(self.file.as_fd(), &self.proof, deadline);
+        if self.proof == self.window {
+            return proven;
+        }
+        proven.context(
+            "an offset, and a partition that overlaps another, is formatted only if the whole file is blank",
+        )
+    }
+
+    fn formatting(&self, allowed: Duration, _: &Deadline) -> Result<Formatting> {
+        formatting(self.file.as_fd(), &self.window, allowed)
+    }
+
+    fn note_formatting(&self, _: Duration) {
+        image_file::note_formatting(self.file.as_fd(), &self.window);
+    }
+
+    /// The loop driver has written it to the file; the file is on the disk only now.
+    fn forget_formatting(&self) -> Result<()> {
+        rustix::fs::fsync(&self.file).context("write the new file system to disk")?;
+        image_file::forget_formatting(self.file.as_fd())
+    }
+
+    fn blank_again(&self) -> Result<()> {
+        image_file::blank_again(self.file.as_fd(), &self.window)?;
+        image_file::forget_formatting(self.file.as_fd())
+    }
+}
+
+/// An image that was written since an mkfs was interrupted is nobody's to format or to mount.
+fn formatting(file: BorrowedFd<'_>, window: &Window, allowed: Duration) -> Result<Formatting> {
+    match image_file::formatting(file, window, allowed)? {
+        Formatting::Overwritten => Err(Failure::new(
+            Code::Conflict,
+            "mkfs was interrupted on this image and it was written since: if it holds data, \
+             setfattr -x trusted.flexvol.formatting it, else remove it",
+        )
+        .into()),
+        formatting => Ok(formatting),
+    }
+}
+
+/// Symlinks on the way are followed, as they are when somebody mounts there.
+pub(super) fn expect_mount(path: &Path) -> Result<()> {
+    let real = path.canonicalize().with_context(|| format!("look at {}", path.display()))?;
+    if mount_table::at(&real)?.is_none() {
+        let text = format!("nothing is mounted at {}: mount the share there first", path.display());
+        return Err(Failure::new(Code::NotFound, text).into());
+    }
+    Ok(())
+}
+
+impl Node<'_> {
+    pub(super) fn create_image(
+        &mut self,
+        file: &Path,
+        size: u64,
+        allocation: Allocation,
+    ) -> Result<Option<Undo>> {
+        let made = self.make_parent(file)?;
+        let done =
+            self.create_in_parent(file, size, allocation).with_context(|| format!("make {}", file.display()));
+        match done {
+            Ok(true) => Ok(Some(Undo::RemoveImage(file.to_owned(), made))),
+            Ok(false) => Ok(None),
+            Err(error) => {
+                self.remove_directories_of(file, &made)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether it was made. If its size cannot be set there is none; if it cannot be locked, whoever holds
+    /// the lock uses it.
+    fn create_in_parent(&mut self, file: &Path, size: u64, allocation: Allocation) -> Result<bool> {
+        let (parent, name) = self.image_parent(file)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = || match rustix::fs::openat(&parent, &name, flags, Mode::from_raw_mode(0o600)) {
+            Err(Errno::EXIST) => {
+                let existing = |flags| open_image(parent.as_fd(), &name, flags);
+                Ok((open_for_device(existing, false)?.0, false))
+            }
+            fd => Ok((fd?, true)),
+        };
+        let (fd, made) = self.lock_image(parent.as_fd(), &name, open)?;
+        // Another call may have been faster between our making and locking it: then it is that call's.
+        let made = made && size_of(fd.as_fd())? == 0;
+        let sized = Self::size_image(fd.as_fd(), size, allocation);
+        self.disk.lock = Some(Guard::File(fd));
+        if sized.is_err() && made {
+            rustix::fs::unlinkat(parent, &name, AtFlags::empty())?;
+        }
+        sized.map(|()| made)
+    }
+
+    /// Opens and locks the image, again if it was removed meanwhile: a lock on a file without a name guards
+    /// nothing.
+    fn lock_image(
+        &self,
+        parent: BorrowedFd<'_>,
+        name: &Path,
+        open: impl Fn() -> Result<(OwnedFd, bool)>,
+    ) -> Result<(OwnedFd, bool)> {
+        loop {
+            let (fd, made) = open()?;
+            lock::wait(
+                fd.as_fd(),
+                Hold::Alone,
+                &self.deadline,
+                "waiting for another pod's use of the image",
+            )?;
+            let named = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
+            let locked = Inode::of(fd.as_fd())?;
+            if named.is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (locked.device, locked.inode)) {
+                return Ok((fd, made));
+            }
+            self.deadline.check("waiting for the image to stay")?;
+        }
+    }
+
+    /// The admin's root, and below it what the volume's name asks for; only root may look at other volumes.
+    fn make_parent(&self, file: &Path) -> Result<Vec<PathBuf>> {
+        const PRIVATE: Ownership = Ownership { mode: 0o700, uid: 0, gid: 0 };
+        let Allowed { root, below } = self.settings.policy.image(file)?;
+        let made = DirBuilder::new().recursive(true).mode(PRIVATE.mode).create(&root);
+        made.with_context(|| format!("make {}", root.display()))?;
+        let above = below.parent().unwrap_or(Path::new(""));
+        below::make_directories(below::open_root(&root)?.as_fd(), above, PRIVATE, PRIVATE)
+    }
+
+    fn remove_directories_of(&self, file: &Path, made: &[PathBuf]) -> Result<()> {
+        let Allowed { root, .. } = self.settings.policy.image(file)?;
+        below::remove_directories(below::open_root(&root)?.as_fd(), made)
+    }
+
+    /// Gives a new file its size, and one that a killed call left without; any other keeps its own.
+    fn size_image(fd: BorrowedFd<'_>, size: u64, allocation: Allocation) -> Result<()> {
+        if size_of(fd)? != 0 {
+            return Ok(());
+        }
+        if allocation == Allocation::Full {
+            image_file::reserve(fd, size)?;
+        }
+        // Last: the size says that the blocks are there.
+        image_file::resize(fd, size)
+    }
+
+    pub(super) fn remove_image(&self, file: &Path, made: &[PathBuf]) -> Result<()> {
+        let (parent, name) = self.image_parent(file)?;
+        rustix::fs::unlinkat(parent, &name, AtFlags::empty())
+            .with_context(|| format!("remove {}", file.display()))?;
+        self.remove_directories_of(file, made)
+    }
+
+    /// The opened directory the image is in, and its name there.
+    fn image_parent(&self, file: &Path) -> Result<(OwnedFd, PathBuf)> {
+        let Allowed { root, below } = self.settings.policy.image(file)?;
+        let name = below.file_name().context("names a directory: name a file below it")?;
+        let above = below.parent().unwrap_or(Path::new(""));
+        let root = below::open_root(&root)?;
+        Ok((below::open(root.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY)?, name.into()))
+    }
+
+    pub(super) fn attach_loop(
+        &mut self,
+        file: &Path,
+        region: Region,
+        direct_io: bool,
+        read_only: bool,
+    ) -> Result<()> {
+        let (parent, name) = self.image_parent(file).with_context(|| format!("image {}", file.display()))?;
+        let open = |flags| open_image(parent.as_fd(), &name, flags).with_context(|| absent(file));
+        if self.disk.lock.is_none() {
+            let unlocked = || Ok((open(OFlags::RDONLY)?, false));
+            self.disk.lock = Some(Guard::File(self.lock_image(parent.as_fd(), &name, unlocked)?.0));
+        }
+        let (fd, read_only) = open_for_device(open, read_only)?;
+        let window = window(fd.as_fd(), region).with_context(|| format!("image {}", file.display()))?;
+        let found = self.find_device(fd.as_fd(), &window)?;
+        self.disk.in_use = found.is_some();
+        let device = match found {
+            Some(device) => device,
+            None => LoopDevice::attach(fd.as_fd(), file, &window, read_only, direct_io)?,
+        };
+        let proof = proof(fd.as_fd(), region, window)?;
+        self.disk.device = Some(Device::Image(Attached { file: fd, window, proof, device }));
+        Ok(())
+    }
+
+    /// A device that shows the image already. One without a file system is most likely just being let go, by
+    /// a mkfs that was killed with its call: it is waited for, so that the image can be formatted.
+    fn find_device(&self, file: BorrowedFd<'_>, window: &Window) -> Result<Option<LoopDevice>> {
+        let patience = Deadline::for_undo(LETTING_GO);
+        loop {
+            match LoopDevice::find(file, window)? {
+                Some(device) if !patience.expired() && self.is_unfinished(file, window, &device)? => {
+                    drop(device);
+                }
+                found => return Ok(found),
+            }
+            self.deadline.check("waiting for the image's loop device")?;
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn is_unfinished(&self, file: BorrowedFd<'_>, window: &Window, device: &LoopDevice) -> Result<bool> {
+        let identified = signature::identify(device.fd(), &Window::default())?;
+        Ok(identified.is_none()
+            || formatting(file, window, self.longest_formatting())? == Formatting::Interrupted)
+    }
+
+    pub(super) fn grow_image(&mut self, size: u64, allocation: Allocation) -> Result<()> {
+        let Some(Device::Image(Attached { file, device, .. })) = &self.disk.device else {
+            anyhow::bail!("no image is attached: the plan lacks a step");
+        };
+        let file = file.as_fd();
+        if device.is_read_only() {
+            return Err(denied("the image cannot be written: it cannot grow".into()));
+        }
+        if size_of(file)? < size {
+            if allocation == Allocation::Full {
+                image_file::reserve(file, size).context("grow the image")?;
+            }
+            image_file::resize(file, size).context("grow the image")?;
+        }
+        device.refresh_capacity()
+    }
+}
+
+/// Whether a loop device shows this image, whatever the name of either.
+pub(super) fn is_file(backing: &Backing, file: &Path, settings: &Settings) -> bool {
+    let open = || -> Result<OwnedFd> {
+        let Allowed { root, below } = settings.policy.image(file)?;
+        below::open(below::open_root(&root)?.as_fd(), &below, OFlags::PATH)
+    };
+    open().and_then(|fd| Ok(Inode::of(fd.as_fd())?)).is_ok_and(|inode| inode == backing.inode)
+}
+
+/// The number of the device node a mount's source names; 0 for anything else.
+pub(super) fn device_number(source: &OsStr) -> u64 {
+    std::fs::metadata(source).map_or(0, |node| node.rdev())
+}
+
+fn absent(file: &Path) -> String {
+    format!("image {}: a volume with option size that is mounted read-write makes it", file.display())
+}
+
+fn open_image(parent: BorrowedFd<'_>, name: &Path, flags: OFlags) -> Result<OwnedFd> {
+    // Not blocking: a fifo put there must not hold us up before we see what it is.
+    let fd = below::open(parent, name, flags | OFlags::NONBLOCK)?;
+    match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
+        FileType::RegularFile => Ok(fd),
+        _ => Err(denied("it is no regular file".into())),
+    }
+}
+
+/// For writing if that can be; an image on a read-only or immutable place can still be read.
+fn open_for_device(open: impl Fn(OFlags) -> Result<OwnedFd>, read_only: bool) -> Result<(OwnedFd, bool)> {
+    if read_only {
+        return Ok((open(OFlags::RDONLY)?, true));
+    }
+    match open(OFlags::RDWR) {
+        Err(error) if matches!(error.downcast_ref(), Some(&(Errno::ROFS | Errno::PERM | Errno::ACCESS))) => {
+            Ok((open(OFlags::RDONLY)?, true))
+        }
+        fd => Ok((fd?, false)),
+    }
+}
+
+fn window(fd: BorrowedFd<'_>, region: Region) -> Result<Window> {
+    match region {
+        Region::Whole => Ok(Window::default()),
+        Region::Offset(offset) => Ok(Window { offset, size: None }),
+        Region::Partition(number) => partition::partition_window(fd, number),
+    }
+}
+
+/// What lies behind a file system's last byte may be its free space, so only a partition table says that a window is
+/// nobody else's.
+fn proof(fd: BorrowedFd<'_>, region: Region, window: Window) -> Result<Window> {
+    let is_apart = match region {
+        Region::Partition(number) => !partition::overlaps_another(fd, number)?,
+        Region::Whole | Region::Offset(_) => false,
+    };
+    Ok(if is_apart { window } else { Window::default() })
+}

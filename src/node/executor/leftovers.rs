@@ -1,0 +1,128 @@
+//! What calls have left that were killed with all that could have cleaned up: for `doctor` to find and to mend.
+//!
+//! Everything is done under the target's lock, so no call is disturbed.
+
+use super::home::Home;
+use super::record::{self, Record, STATE};
+use super::{daemon, store};
+use anyhow::{Context as _, Result};
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::lock::Lock;
+use flexvol_linux::mount_table::Entry;
+use flexvol_linux::place::{Answer, Look, Place, Pulse};
+use flexvol_linux::{clock, mount, vital_signs};
+use flexvol_protocol::TargetPath;
+use flexvol_protocol::failure::{Code, Failure};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long another call is waited for, and a mount for its answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What is younger may belong to a call under way.
+const YOUNG: Duration = Duration::from_secs(30);
+
+/// No target has more mounts on top of each other than this.
+const MOST_LAYERS: usize = 64;
+
+/// The names of what volumes have besides their mounts, and whose volume is not among the node's mounts. Our own
+/// mount table may be a pod's.
+pub fn homes(mounts: &[Entry]) -> Vec<String> {
+    let mounted: BTreeSet<_> = mounts.iter().map(|entry| record::file_name(&entry.target)).collect();
+    let entries = std::fs::read_dir(Path::new(STATE).join("daemons")).into_iter().flatten().flatten();
+    let old = entries.filter(|entry| {
+        let made = entry.metadata().and_then(|stat| stat.modified());
+        made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > YOUNG))
+    });
+    let names = old.filter_map(|entry| entry.file_name().into_string().ok());
+    let locked = |name: &String| record::locks().join(name).exists();
+    names.filter(|name| !mounted.contains(name) && !locked(name)).collect()
+}
+
+/// The targets of records that nothing is mounted at: whoever unmounted them was not asked by us, a driver of an earlier
+/// version or by hand. Our own mount table may be a pod's, so both are looked at.
+pub fn records(mounts: &[Entry]) -> Vec<TargetPath> {
+    let mounted: BTreeSet<_> = mounts.iter().map(|entry| entry.target.as_path()).collect();
+    let is_old = |record: &Record| record.since.saturating_add(YOUNG.as_secs()) < clock::seconds();
+    let old = Record::all().into_iter().filter(is_old).map(|record| record.target);
+    let left = old.filter(|target| !mounted.contains(target.as_path()));
+    let left = left.filter_map(|target| TargetPath::parse(target.as_os_str()).ok());
+    left.filter(|target| !record::lock_path(target).exists() && is_free(target).unwrap_or(false)).collect()
+}
+
+/// Forgets a target that nothing is mounted at by now, with all else that was there for it.
+pub fn forget_record(target: &TargetPath, mounts: impl FnOnce() -> Result<Vec<Entry>>) -> Result<()> {
+    record::prepare()?;
+    let _lock = Lock::acquire(record::lock_path(target), &Deadline::for_undo(PATIENCE))?;
+    let is_mounted = mounts()?.iter().any(|entry| entry.target == target.as_path());
+    if is_mounted || !is_free(target)? { Ok(()) } else { forget(target) }
+}
+
+fn is_free(target: &TargetPath) -> Result<bool> {
+    let Some(place) = Place::open(target)? else { return Ok(true) };
+    Ok(matches!(place.look()?, Look::Missing | Look::Plain(_)))
+}
+
+/// Ends who serves it and removes its files, unless its volume is mounted by now: `mounts` looks at the node's.
+pub fn remove_home(name: &str, mounts: impl FnOnce() -> Result<Vec<Entry>>) -> Result<()> {
+    let is_plain = !name.starts_with('.') && !name.contains('/');
+    anyhow::ensure!(is_plain, "{name:?} is no name of a volume's files");
+    record::prepare()?;
+    let lock = record::locks().join(name);
+    let _lock = Lock::acquire(lock.clone(), &Deadline::for_undo(PATIENCE))?;
+    let is_mounted = mounts()?.iter().any(|entry| record::file_name(&entry.target) == name);
+    if is_mounted { Ok(()) } else { Home::named(name).end(PATIENCE) }
+}
+
+/// Takes off what is dead at a target, layer by layer; what lives, or may, stays.
+pub fn detach_dead(target: &TargetPath) -> Result<()> {
+    let _lock = lock(target);
+    let Some(place) = Place::open(target)? else { return Ok(()) };
+    for _ in 0..MOST_LAYERS {
+        match place.look()? {
+            Look::Missing | Look::Plain(_) => return forget(target),
+            Look::Dead(_) => {}
+            Look::Mount(_) if is_dead(&place) => {}
+            Look::Mount(_) => return Ok(()),
+        }
+        mount::unmount(&place, true).with_context(|| format!("detach {target}"))?;
+    }
+    Ok(())
+}
+
+/// Unmounts all that is at a target for whose pod is gone: what is dead lazily, what lives only if nobody uses it.
+pub fn unmount(target: &TargetPath) -> Result<()> {
+    detach_dead(target)?;
+    let _lock = lock(target);
+    let Some(place) = Place::open(target)? else { return Ok(()) };
+    for _ in 0..MOST_LAYERS {
+        match place.look()? {
+            Look::Missing | Look::Plain(_) => return forget(target),
+            Look::Dead(_) | Look::Mount(_) if place.ask(PATIENCE) == Answer::Silent => {
+                let text = format!("{target} does not answer: bring its server back, or umount -f -l it");
+                return Err(Failure::new(Code::Timeout, text).into());
+            }
+            _ => mount::unmount(&place, false).with_context(|| format!("unmount {target}"))?,
+        }
+    }
+    Ok(())
+}
+
+fn is_dead(place: &Place) -> bool {
+    let asked = || vital_signs::of(&[place.path().to_owned()], PATIENCE);
+    place.pulse(PATIENCE) == Pulse::Dead || matches!(asked().as_deref(), Ok([vital_signs::Vitals::Dead(_)]))
+}
+
+/// Nothing is mounted any more: what else there was of it goes, too.
+fn forget(target: &TargetPath) -> Result<()> {
+    record::forget(target);
+    daemon::sweep(target)?;
+    store::sweep(target, &Deadline::for_undo(PATIENCE))
+}
+
+/// On a node whose /run is full it goes without.
+fn lock(target: &TargetPath) -> Option<Lock> {
+    record::prepare().ok()?;
+    Lock::acquire(record::lock_path(target), &Deadline::for_undo(PATIENCE)).ok()
+}

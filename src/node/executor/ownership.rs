@@ -1,0 +1,49 @@
+//! Whose a target is: by its path, or by a record of what is mounted there.
+
+use super::node::{Node, denied};
+use super::record::Record;
+use anyhow::Result;
+use flexvol_linux::place::Place;
+use flexvol_protocol::TargetPath;
+use flexvol_protocol::volume_dir::VolumeDir;
+
+impl Node<'_> {
+    /// Whether kubelet made the directory for this driver, or a record says that what is there is ours.
+    pub(super) fn is_ours(&self, target: &TargetPath) -> bool {
+        is_volume_of(self.driver, self.directory, target)
+    }
+
+    /// What a mount asks first: what nobody could unmount here is not mounted here.
+    pub(super) fn refuse_another_s(&self, target: &TargetPath) -> Result<()> {
+        match VolumeDir::of(target).driver {
+            Some(driver) if !self.is_ours(target) => Err(denied(format!(
+                "{target} is a volume of {driver}, not of this driver: name a directory of this driver's, or an empty one elsewhere"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// What an unmount asks first.
+    pub(super) fn refuse_foreign(&self, target: &TargetPath) -> Result<()> {
+        if self.is_ours(target) {
+            return Ok(());
+        }
+        Err(denied(format!("{target} is not a volume of this driver: use umount if you mean it")))
+    }
+}
+
+/// Whether a target is a volume of `driver`, installed in `directory`: by its path, or by a record of this
+/// driver and of what is mounted there now. Without the latter a record that outlived its mount would give
+/// away the next one.
+pub fn is_volume_of(driver: &str, directory: Option<&str>, target: &TargetPath) -> bool {
+    VolumeDir::of(target).belongs_to(directory)
+        || Record::read(target).is_some_and(|record| {
+            record.driver == driver && is_nothing_else(target, &record).unwrap_or(false)
+        })
+}
+
+/// Whether what is on top is the record's mount, or no mount.
+fn is_nothing_else(target: &TargetPath, record: &Record) -> Result<bool> {
+    let Some(place) = Place::open(target)? else { return Ok(true) };
+    Ok(place.mount_id()?.is_none_or(|id| record.is_of(id, place.unique_mount_id())))
+}

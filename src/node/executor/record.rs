@@ -1,0 +1,257 @@
+//! What is remembered of a mounted volume: a small file in /run, without any secret, that may be lost at any
+//! time.
+//!
+//! The mount table decides what is mounted. A record only adds what the table cannot know: with which options
+//! it was asked for, and that a mount outside kubelet's tree is ours.
+
+use anyhow::{Context, Result};
+use flexvol_linux::{clock, files, process};
+use flexvol_protocol::{Call, Options, TargetPath};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::fs::DirBuilder;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// Everything flexvol keeps while the node runs; root's alone.
+pub const STATE: &str = "/run/flexvol";
+
+/// No record is larger: it holds a path and three names.
+const LARGEST: usize = 64 * 1024;
+
+/// How the names of the locks of roots begin, and of no target's.
+const ROOT: &str = "root:";
+
+/// One mounted volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// The driver's name.
+    pub driver: String,
+    /// Where it is mounted.
+    pub target: PathBuf,
+    /// PV or pod-volume name, as kubelet sent it.
+    #[serde(default)]
+    pub volume: String,
+    /// `namespace/name` of the pod, as kubelet sent it.
+    #[serde(default)]
+    pub pod: String,
+    /// The mount's id: a record of another mount at the same place says nothing.
+    #[serde(default)]
+    pub mount_id: u64,
+    /// The id that is never given to another mount, where the kernel has one.
+    #[serde(default)]
+    pub unique_id: Option<u64>,
+    /// A digest of what was asked for; equal requests have equal digests.
+    pub asked: String,
+    /// What the volume is called by those who keep it, for a driver that tells; nothing secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+    /// Seconds since 1970.
+    pub since: u64,
+    /// The process kubelet started, whose worker wrote this: one that was killed after that has mounted for nobody.
+    #[serde(default)]
+    pub supervisor: i32,
+}
+
+impl Record {
+    /// The record of a call that mounts; `None` for all others.
+    pub fn of(driver: &str, call: &Call) -> Option<Self> {
+        let (Call::Mount { target, options, .. } | Call::MountDevice { target, options, .. }) = call else {
+            return None;
+        };
+        let pod = [&options.pod.namespace, &options.pod.name].map(|part| part.clone().unwrap_or_default());
+        Some(Self {
+            driver: driver.into(),
+            target: target.as_path().into(),
+            volume: options.volume_name.clone().unwrap_or_default(),
+            pod: pod.join("/"),
+            mount_id: 0,
+            unique_id: None,
+            asked: digest_of(options),
+            identity: None,
+            since: clock::seconds(),
+            supervisor: process::supervisor(),
+        })
+    }
+
+    /// The same, once it is known which mount it is.
+    #[must_use]
+    pub fn with_mount(self, mount_id: u64, unique_id: Option<u64>) -> Self {
+        Self { mount_id, unique_id, ..self }
+    }
+
+    /// Whether it is about the mount with these ids.
+    pub fn is_of(&self, mount_id: u64, unique_id: Option<u64>) -> bool {
+        self.mount_id == mount_id && (self.unique_id == unique_id || unique_id.is_none())
+    }
+
+    /// The record of this target, if there is one and it can be read.
+    pub fn read(target: &TargetPath) -> Option<Self> {
+        let text = files::read_small(&record_path(target), LARGEST).ok()??;
+        serde_json::from_str(&text).ok().filter(|record: &Self| record.target == target.as_path())
+    }
+
+    /// All that can be read.
+    pub fn all() -> Vec<Self> {
+        let entries = std::fs::read_dir(Path::new(STATE).join("volumes")).into_iter().flatten().flatten();
+        let entries = entries.filter(|entry| !entry.file_name().as_bytes().starts_with(b"."));
+        let texts = entries.filter_map(|entry| files::read_small(&entry.path(), LARGEST).ok()?);
+        texts.filter_map(|text| serde_json::from_str(&text).ok()).collect()
+    }
+
+    /// Writes it, in the lock's shelter.
+    pub fn write(&self) -> Result<()> {
+        files::replace(&path_for("volumes", &self.target), &serde_json::to_vec(self)?)
+    }
+}
+
+/// Forgets a target.
+pub fn forget(target: &TargetPath) {
+    let _ = files::forget(&record_path(target));
+}
+
+/// Makes the directories of locks and records.
+pub fn prepare() -> Result<()> {
+    let make = |path: &Path| DirBuilder::new().recursive(true).mode(0o700).create(path);
+    let directories = ["volumes", "locks"].map(|name| Path::new(STATE).join(name));
+    for path in directories.iter().filter(|path| !path.is_dir()) {
+        make(path).with_context(|| format!("make {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Where the lock of a target is.
+pub fn lock_path(target: &TargetPath) -> PathBuf {
+    path_for("locks", target.as_path())
+}
+
+/// Where the lock of a volume is that is attached to a node, or detached.
+pub fn attachment_lock_path(volume: &str, node: &str) -> PathBuf {
+    path_for("locks", &Path::new("attachments").join(node).join(volume))
+}
+
+/// Where the lock of a directory is below which sources are made; by its device and inode, whatever it is called.
+pub fn root_lock_path((device, inode): (u64, u64)) -> PathBuf {
+    locks().join(format!("{ROOT}{device}-{inode}"))
+}
+
+/// Those that are there.
+pub fn root_lock_paths() -> impl Iterator<Item = PathBuf> {
+    locks_of(ROOT).map(|root| locks().join(format!("{ROOT}{root}")))
+}
+
+/// The directory of all locks.
+pub(super) fn locks() -> PathBuf {
+    Path::new(STATE).join("locks")
+}
+
+/// Of the locks whose names begin like this, the rest of their names.
+pub(super) fn locks_of(beginning: &'static str) -> impl Iterator<Item = String> {
+    let entries = std::fs::read_dir(locks()).into_iter().flatten().flatten();
+    entries.filter_map(move |entry| Some(entry.file_name().to_str()?.strip_prefix(beginning)?.to_owned()))
+}
+
+fn record_path(target: &TargetPath) -> PathBuf {
+    path_for("volumes", target.as_path())
+}
+
+/// A file name for whatever else belongs to a target.
+pub(super) fn name_of(target: &TargetPath) -> String {
+    file_name(target.as_path())
+}
+
+/// Eight digits for a target, for people to search for.
+pub fn short_id(target: &TargetPath) -> String {
+    let mut id = digest(&[target.as_path().as_os_str().as_bytes()]);
+    // Hexadecimal digits and nothing else.
+    id.truncate(8);
+    id
+}
+
+fn path_for(kind: &str, target: &Path) -> PathBuf {
+    Path::new(STATE).join(kind).join(file_name(target))
+}
+
+/// A path's last component, for people, and a digest of all of it.
+pub(super) fn file_name(target: &Path) -> String {
+    format!("{}-{}", plain(target, 64), digest(&[target.as_os_str().as_bytes()]))
+}
+
+/// A path's last component as others than people can use it, too, at most so long.
+pub(super) fn plain(path: &Path, longest: usize) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    name.chars().map(plain).take(longest).collect()
+}
+
+/// What a volume was asked for: all that decides how it is mounted, and nothing of the pod it is mounted for.
+/// Secrets are left out: a rotated password is no other volume.
+fn digest_of(options: &Options) -> String {
+    let group = options.fs_group.as_ref().map(|group| group.gid.to_string()).unwrap_or_default();
+    let mut parts = vec![options.access().word(), options.fs_type().unwrap_or_default(), group.as_str()];
+    parts.extend(options.own.iter().flat_map(|(key, value)| [key.as_str(), value.as_str()]));
+    digest(&parts.iter().map(|part| part.as_bytes()).collect::<Vec<_>>())
+}
+
+/// FNV-1a of 128 bits over the parts and their lengths.
+///
+/// Two targets with the same digest would share a lock and overwrite each other's record, which is harmless; and who
+/// names a volume chooses neither its pod's UID nor another name than the one that stands beside the digest. So no
+/// cryptographic hash is needed here. The names of stores are tenants' words altogether: `store::holding::Id`.
+fn digest(parts: &[&[u8]]) -> String {
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    let add = |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul(PRIME);
+    let hash = parts.iter().fold(BASIS, |hash, part| {
+        part.iter().chain(&part.len().to_le_bytes()).fold(hash, |hash, byte| add(hash, *byte))
+    });
+    let mut text = String::with_capacity(32);
+    let _ = write!(text, "{hash:032x}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flexvol_protocol::secret::Secret;
+
+    fn options(json: &str) -> Options {
+        Options::parse(json).unwrap()
+    }
+
+    #[test]
+    fn the_digest_is_fnv_1a_with_lengths() {
+        assert_eq!(digest(&[]), "6c62272e07bb014262b821756295c58d");
+        assert_ne!(digest(&[b"ab", b"c"]), digest(&[b"a", b"bc"]));
+    }
+
+    #[test]
+    fn asked_is_about_the_volume_and_not_about_the_pod_or_its_secrets() {
+        let base = digest_of(&options(r#"{"size":"1Mi","kubernetes.io/pod.name":"a"}"#));
+        assert_eq!(base, digest_of(&options(r#"{"size":"1Mi","kubernetes.io/pod.name":"b"}"#)));
+        assert_ne!(base, digest_of(&options(r#"{"size":"2Mi"}"#)));
+        assert_ne!(base, digest_of(&options(r#"{"size":"1Mi","kubernetes.io/readwrite":"ro"}"#)));
+        let mut secret = options(r#"{"size":"1Mi"}"#);
+        secret.secrets.insert("password".into(), Secret::new(b"hunter2".to_vec()));
+        assert_eq!(base, digest_of(&secret));
+    }
+
+    #[test]
+    fn a_record_holds_no_option_and_no_secret() {
+        let target = TargetPath::parse("/k/pods/1/volumes/example~x/v".as_ref()).unwrap();
+        let options = options(r#"{"akSecret":"topsecret","kubernetes.io/secret/password":"aHVudGVyMg=="}"#);
+        let record = Record::of("x", &Call::Mount { target, device: None, options }).unwrap();
+        let text = serde_json::to_string(&record).unwrap();
+        assert!(!text.contains("topsecret") && !text.contains("hunter2") && !text.contains("aHVu"), "{text}");
+    }
+
+    #[test]
+    fn file_names_are_short_plain_and_distinct() {
+        let name = |path: &str| file_name(Path::new(path));
+        assert!(name("/a/b c/../d\n").starts_with("d_-"));
+        assert_ne!(name("/a/v"), name("/b/v"));
+        assert!(name(&format!("/{}", "x".repeat(255))).len() < 128);
+    }
+}

@@ -1,0 +1,177 @@
+//! The step of the `exec` driver: a command of the side file, its secrets in private files, its mount
+//! verified.
+
+use super::node::{Node, Undo, denied, open_place};
+use super::unmount;
+use crate::hints::after_rollback;
+use crate::hints::with_hint;
+use anyhow::{Context, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flexvol_linux::helper::{Helper, Outcome, last_words};
+use flexvol_linux::mount::{self, Way};
+use flexvol_linux::place::Look;
+use flexvol_linux::process;
+use flexvol_model::plan::{Answer, Run, Word};
+use flexvol_protocol::TargetPath;
+use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::secret::Secret;
+use flexvol_protocol::text::one_line;
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+/// No path is longer.
+const LONGEST_ANSWER: usize = 4096;
+
+pub(super) fn run(node: &mut Node<'_>, run: &Run) -> Result<Option<Undo>> {
+    if let Some(target) = &run.unmounts {
+        return unmount_by_command(node, run, target);
+    }
+    match command(node, run).and_then(|printed| restrict(run).map(|()| printed)) {
+        Ok(printed) => {
+            answer(node, run.answer, &printed)?;
+            Ok(run.mounts.clone().map(Undo::Unmount))
+        }
+        Err(error) => Err(run.mounts.iter().fold(error, failed)),
+    }
+}
+
+/// A command that mounts and then fails would be taken for a success by kubelet's next look. Its own error is
+/// the one to know; a mount that stays is told besides.
+fn failed(error: anyhow::Error, target: &TargetPath) -> anyhow::Error {
+    // First of all: what it left running could mount again, or hold the mount.
+    process::end_children();
+    let undone = open_place(target).and_then(|place| unmount::take_off(&place));
+    after_rollback(error, undone, format_args!("a mount at {target}"))
+}
+
+/// No flag of the command's own choice lets a tenant become root. What is not there or dead, the second look
+/// complains about.
+fn restrict(run: &Run) -> Result<()> {
+    let (Some(target), Some(flags)) = (&run.mounts, run.flags) else { return Ok(()) };
+    let place = open_place(target)?;
+    match place.look()? {
+        Look::Mount(_) => mount::restrict(&place, flags, Way::Detached),
+        _ => Ok(()),
+    }
+}
+
+/// Its failure is forgiven: the step after it unmounts whatever is left, and says so if it cannot.
+fn unmount_by_command(node: &mut Node<'_>, run: &Run, target: &TargetPath) -> Result<Option<Undo>> {
+    node.refuse_foreign(target)?;
+    if matches!(open_place(target)?.look()?, Look::Mount(_) | Look::Dead(_)) {
+        let _ = command(node, run);
+    }
+    Ok(None)
+}
+
+/// What it printed, if that is an answer.
+fn command(node: &Node<'_>, run: &Run) -> Result<String> {
+    let (program, words) = run.argv.split_first().context("the plan names no program")?;
+    let mut helper = match program {
+        Word::Program(name) => Helper::find(name)?,
+        Word::Text(path) => Helper::at(Path::new(path))?,
+        _ => return Err(denied("a command must begin with the absolute path of a program".into())),
+    };
+    let mut files = Vec::new();
+    let args = words
+        .iter()
+        .map(|word| argument(node, &mut helper, &mut files, word, run))
+        .collect::<Result<Vec<_>>>()?;
+    helper = helper.args(args);
+    helper = helper.mask(run.secrets.values());
+    if run.secrets_on_stdin {
+        helper = helper.stdin(as_json(&run.secrets)?);
+    }
+    if run.mounts.is_some() {
+        helper = helper.daemon();
+    }
+    if run.answer != Answer::Nothing {
+        helper = helper.answering();
+    }
+    let outcome = helper.run(&node.deadline)?;
+    if outcome.success() { Ok(outcome.answer) } else { Err(complaint(&program.to_string(), &outcome)) }
+}
+
+fn complaint(program: &str, outcome: &Outcome) -> anyhow::Error {
+    // A script says why on either.
+    let said = last_words(&format!("{}{}", outcome.answer, outcome.output));
+    let said = if said.is_empty() { "without a word".into() } else { format!("saying: {}", with_hint(said)) };
+    Failure::new(Code::Internal, format!("{program} failed ({}) {said}", outcome.status)).into()
+}
+
+/// A secret travels as the path of a file in memory that only root and the command can open.
+fn argument(
+    node: &Node<'_>,
+    helper: &mut Helper,
+    files: &mut Vec<File>,
+    word: &Word,
+    run: &Run,
+) -> Result<String> {
+    match word {
+        Word::Text(text) => Ok(text.clone()),
+        Word::Program(name) => Ok((*name).to_owned()),
+        Word::Server(named) => Ok(named.with(&node.reached()?.name)),
+        Word::Secret { before, key } => {
+            let file =
+                private_file(run.secrets.get(key).context("the plan names a secret it does not have")?)?;
+            let path = helper.keep(file.as_fd())?;
+            files.push(file);
+            Ok(format!("{before}{}", path.display()))
+        }
+        Word::File { .. } | Word::Scratch { .. } => anyhow::bail!("a command has no files of its own"),
+    }
+}
+
+fn private_file(secret: &Secret) -> Result<File> {
+    let mut file =
+        File::from(memfd_create("flexvol-secret", MemfdFlags::CLOEXEC).context("make a file in memory")?);
+    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o400))?;
+    file.write_all(secret.expose())?;
+    file.rewind()?;
+    Ok(file)
+}
+
+fn as_json(secrets: &BTreeMap<String, Secret>) -> Result<Secret> {
+    let encoded: BTreeMap<_, _> =
+        secrets.iter().map(|(key, secret)| (key, STANDARD.encode(secret.expose()))).collect();
+    Ok(Secret::new(serde_json::to_vec(&encoded)?))
+}
+
+fn answer(node: &mut Node<'_>, answer: Answer, printed: &str) -> Result<()> {
+    match answer {
+        Answer::Nothing => {}
+        Answer::Device => node.fields.device = Some(one_answer(printed, "the device")?),
+        Answer::VolumeName => node.fields.volume_name = Some(one_answer(printed, "the volume's name")?),
+        Answer::Attached => {
+            let wanted = "true or false";
+            let line = one_answer(printed, wanted)?;
+            node.fields.attached = Some(line.parse().map_err(|_| no_answer(printed, wanted))?);
+        }
+    }
+    Ok(())
+}
+
+/// The one line that is not empty. Whatever else a command prints may be a warning: no device to format.
+fn one_answer(printed: &str, wanted: &str) -> Result<String> {
+    let mut lines = printed.lines().map(str::trim).filter(|line| !line.is_empty());
+    match (lines.next(), lines.next()) {
+        (Some(line), None) if line.len() <= LONGEST_ANSWER => Ok(line.to_owned()),
+        _ => Err(no_answer(printed, wanted)),
+    }
+}
+
+fn no_answer(printed: &str, wanted: &str) -> anyhow::Error {
+    let printed = match one_line(printed, 200) {
+        line if line.is_empty() => "nothing".to_owned(),
+        line => format!("{line:?}, which is no answer"),
+    };
+    let text = format!(
+        "the command printed {printed}: let it print {wanted} on one line, and anything else on standard error"
+    );
+    Failure::new(Code::Internal, text).into()
+}

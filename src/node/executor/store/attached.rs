@@ -1,0 +1,107 @@
+//! What a store brought, as the steps of a disk see it.
+
+use super::holding::Holding;
+use super::{Found, open_device, proof, unfinished};
+use crate::executor::disk::Disk;
+use anyhow::Result;
+use flexvol_linux::blank::READ_WHOLE;
+use flexvol_linux::block_status::Zeros;
+use flexvol_linux::bytes::size_of;
+use flexvol_linux::clock;
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::image_file::Formatting;
+use flexvol_linux::loop_device::LoopDevice;
+use flexvol_linux::signature;
+use flexvol_linux::window::Window;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A store's device, or the layer above it.
+pub(in crate::executor) struct Attached {
+    pub(super) holding: Holding,
+    pub(super) path: PathBuf,
+    pub(super) fd: OwnedFd,
+    pub(super) read_only: bool,
+    pub(super) fresh: bool,
+    /// Where it is known to be blank.
+    pub(super) zeros: Zeros,
+    pub(super) held: Option<LoopDevice>,
+}
+
+impl Attached {
+    pub(super) fn open(holding: Holding, found: Found, read_only: bool) -> Result<Self> {
+        let (fd, read_only) = open_device(&found.path, read_only)?;
+        Ok(Self {
+            holding,
+            path: found.path,
+            fd,
+            read_only,
+            fresh: false,
+            zeros: Zeros::default(),
+            held: found.held,
+        })
+    }
+
+    /// Whether it would take a while to prove that it is blank, as it may be.
+    pub(super) fn is_to_be_proven(&self, reader: bool) -> Result<bool> {
+        let is_large = || Ok::<_, anyhow::Error>(size_of(self.fd())? > READ_WHOLE);
+        Ok(!reader && is_large()? && signature::identify(self.fd(), &Window::default())?.is_none())
+    }
+
+    fn note(&self, formatting: Option<u64>) -> Result<()> {
+        // Others may have come since, and hold it as well.
+        let holding = Holding::read(&self.holding.id()).unwrap_or_else(|| self.holding.clone());
+        Holding { formatting, ..holding }.write()
+    }
+}
+
+impl Disk for Attached {
+    fn noun(&self) -> &'static str {
+        "device"
+    }
+
+    fn name(&self) -> String {
+        self.holding.store.name()
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn prove_blank(&self, sampled: bool, deadline: &Deadline) -> Result<()> {
+        if self.fresh { Ok(()) } else { proof::prove_blank(self, sampled, deadline) }
+    }
+
+    fn formatting(&self, _: Duration, deadline: &Deadline) -> Result<Formatting> {
+        let is_unfinished = unfinished::is_all(&self.holding.id(), self.fd(), deadline)?
+            || unfinished::is_begun(self.holding.formatting, self.fd())?;
+        Ok(if is_unfinished { Formatting::Interrupted } else { Formatting::Never })
+    }
+
+    fn note_formatting(&self, allowed: Duration) {
+        // Without it, what a killed mkfs leaves is refused.
+        let _ = self
+            .note(Some(clock::seconds() + allowed.as_secs()))
+            .and_then(|()| unfinished::forget(&self.holding.id()));
+        proof::forget(self);
+    }
+
+    fn forget_formatting(&self) -> Result<()> {
+        unfinished::forget(&self.holding.id())?;
+        self.note(None)
+    }
+
+    /// To write all of a large device would take hours: the next call begins anew.
+    fn blank_again(&self) -> Result<()> {
+        unfinished::note(&self.holding.id(), self.fd())
+    }
+}

@@ -1,0 +1,105 @@
+//! The step that puts encryption between a device and its file system, and what is noted of either being blank.
+
+use super::holding::{Holding, Id};
+use super::{Attached, Found, backend, luks, no_store};
+use crate::executor::disk::{Device, Disk, unmake};
+use crate::executor::node::Node;
+use anyhow::{Result, bail};
+use flexvol_linux::image_file::Formatting;
+use flexvol_linux::signature::{self, Signature};
+use flexvol_linux::window::Window;
+use flexvol_model::plan::Encryption;
+use flexvol_protocol::failure::{Code, Failure};
+use std::os::fd::AsFd;
+
+/// Why a device without a layer gets none.
+fn no_layer(what: Option<&str>) -> String {
+    match what {
+        Some(what) => format!(
+            "the device holds {what}, which encryption would destroy: mount it without option luks, or name an empty device"
+        ),
+        None => "the device holds nothing that is encrypted: set option format to ifBlank and mount it read-write once"
+            .to_owned(),
+    }
+}
+
+impl Node<'_> {
+    pub(super) fn decrypt(&mut self, encryption: &Encryption) -> Result<()> {
+        let Some(Device::Store(below)) = self.disk.device.take() else { bail!(no_store()) };
+        let id = below.holding.id();
+        let holding = Holding { encrypted: true, ..below.holding.clone() };
+        holding.write()?;
+        if luks::is_open(&id) {
+            // Whoever cannot open it does not get what another pod has opened.
+            luks::test(below.path(), &encryption.passphrase, &self.deadline)?;
+        } else {
+            self.open_encryption(&id, &below, encryption)?;
+        }
+        let fresh = luks::is_fresh(below.fd.as_fd())?;
+        let found = Found { path: luks::path(&id), held: below.held };
+        let above = Attached::open(holding, found, below.read_only)?;
+        self.disk.device = Some(Device::Store(Box::new(Attached { fresh, ..above })));
+        Ok(())
+    }
+
+    fn open_encryption(&self, id: &Id, below: &Attached, encryption: &Encryption) -> Result<()> {
+        let may_format = encryption.format && !below.read_only;
+        match signature::identify(below.fd(), &Window::default())? {
+            Some(Signature::Luks) if may_format && luks::is_half(below.fd.as_fd())? => {
+                self.encrypt(id, below, encryption)?;
+            }
+            Some(Signature::Luks) => self.keep_below(id, below)?,
+            None if may_format => {
+                if below.formatting(self.longest_formatting(), &self.deadline)? == Formatting::Never {
+                    below.prove_blank(self.settings.policy.allow_sampling, &self.deadline)?;
+                }
+                self.encrypt(id, below, encryption)?;
+            }
+            found => {
+                bail!(Failure::new(Code::Conflict, no_layer(found.map(Signature::describe))));
+            }
+        }
+        luks::open(below.path(), id, &encryption.passphrase, below.read_only, &self.deadline)
+    }
+
+    fn encrypt(&self, id: &Id, below: &Attached, encryption: &Encryption) -> Result<()> {
+        below.note_formatting(self.longest_formatting());
+        luks::format(below.path(), &encryption.passphrase, &self.deadline)
+            .map_err(|error| unmake(below, error))?;
+        below.forget_formatting()?;
+        self.keep_below(id, below)
+    }
+
+    /// What lies below the encryption counts no longer as fresh.
+    fn keep_below(&self, id: &Id, below: &Attached) -> Result<()> {
+        if below.fresh { backend(&below.holding.store).is_written(&self.site(id)) } else { Ok(()) }
+    }
+
+    /// What is formatted, or about to be mounted, counts no longer as fresh.
+    pub(in crate::executor) fn note_written(&mut self) -> Result<()> {
+        let Some(Device::Store(attached)) = &self.disk.device else { return Ok(()) };
+        let Attached { fresh: true, holding, .. } = &**attached else {
+            return Ok(());
+        };
+        match &holding.device {
+            Some(below) if holding.encrypted => luks::is_written(below, &self.deadline)?,
+            _ => backend(&holding.store).is_written(&self.site(&holding.id()))?,
+        }
+        if let Some(Device::Store(attached)) = &mut self.disk.device {
+            attached.fresh = false;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_no_reason_to_format() {
+        let text = no_layer(Some("ext4"));
+        assert!(text.contains("holds ext4") && !text.contains("ifBlank"), "{text}");
+        assert!(no_layer(None).contains("ifBlank"));
+    }
+}

@@ -1,0 +1,94 @@
+//! Which device of this node is a store's, and whether a mount shows it.
+
+use super::holding::{Holding, Id};
+use super::{Attached, Found, backend, luks};
+use crate::executor::disk::{Device, Guard};
+use crate::executor::image::device_number;
+use crate::executor::node::Node;
+use anyhow::Result;
+use flexvol_linux::mount_table::{self, Entry};
+use flexvol_model::plan::{Attachment, Source, Store};
+use flexvol_protocol::TargetPath;
+use flexvol_protocol::failure::{Code, Failure};
+use std::path::Path;
+
+impl Node<'_> {
+    /// A file system that is mounted already is read-only in all its mounts, or in those of them that say so.
+    pub(super) fn access(&self, top: Option<&Path>, attachment: &Attachment) -> Result<bool> {
+        let number = top.map_or(0, |top| device_number(top.as_os_str()));
+        let is_of = |entry: &Entry| number != 0 && device_number(&entry.source) == number;
+        let mounted = if self.disk.in_use { mount_table::read()?.into_iter().find(is_of) } else { None };
+        match mounted {
+            Some(entry) if entry.superblock_read_only && !attachment.read_only => {
+                let (store, at) = (&attachment.store, entry.target.display());
+                let text =
+                    format!("{store} is mounted read-only for another pod, at {at}: end that one first");
+                Err(Failure::new(Code::Busy, text).into())
+            }
+            Some(entry) => Ok(entry.superblock_read_only),
+            None => Ok(attachment.read_only),
+        }
+    }
+
+    /// What is mounted at the target is on it; it is looked for and never brought.
+    pub(super) fn use_store(&mut self, target: &TargetPath, store: &Store) -> Result<()> {
+        let id = self.lock_store(store)?;
+        let missing = || {
+            let text = format!("{store} is not on this node: mount it before {target} grows");
+            Failure::new(Code::NotFound, text)
+        };
+        let found = self.find_store(&id, store)?.ok_or_else(missing)?;
+        let holding = Holding::read(&id).unwrap_or_else(|| Holding::new(&id, store));
+        self.disk.in_use = true;
+        let found =
+            if luks::is_open(&id) { Found { path: luks::path(&id), held: found.held } } else { found };
+        self.disk.device = Some(Device::Store(Box::new(Attached::open(holding, found, false)?)));
+        self.expect_staged(target, &Source::Store(store.clone()))
+    }
+
+    /// By the name it has once nobody else changes that.
+    pub(super) fn lock_store(&mut self, store: &Store) -> Result<Id> {
+        self.disk.lock = Some(Guard::Store(Id::lock(store, &self.deadline)?));
+        self.name_of(store)
+    }
+
+    /// Without a record, too, a device that an older version attached has the name which that gave it.
+    fn name_of(&self, store: &Store) -> Result<Id> {
+        let id = Id::of(store);
+        let Some(old) = id.old().filter(|_| Holding::read(&id).is_none()) else { return Ok(id) };
+        let at_old = |store: &Store| Ok::<_, anyhow::Error>(backend(store).find(&self.site(&old))?.is_some());
+        let is_named = matches!(store, Store::Qcow2(_) | Store::Rbd(_) | Store::Nbd(_)) && at_old(store)?;
+        Ok(if is_named || luks::is_open(&old) { old } else { id })
+    }
+
+    /// The store's device, if it is on this node, and not that of another one which has the same name.
+    pub(super) fn find_store(&self, id: &Id, store: &Store) -> Result<Option<Found>> {
+        let found = backend(store).find(&self.site(id))?;
+        if found.is_some() {
+            let known = Holding::read(id).map(|holding| holding.store);
+            if let Some(known) = known.as_ref().filter(|known| known.name() != store.name()) {
+                let text = format!("the node has {known} under the name of {store}: unmount that first");
+                return Err(Failure::new(Code::Conflict, text).into());
+            }
+            backend(store).recognize(&self.site(id), known.as_ref())?;
+        }
+        Ok(found)
+    }
+
+    /// Whether the store's device is on this node.
+    pub(in crate::executor) fn is_here(&self, store: &Store) -> Result<bool> {
+        Ok(self.find_store(&self.name_of(store)?, store)?.is_some())
+    }
+
+    /// Whether a mount shows a store, whatever its device is called today.
+    pub(in crate::executor) fn shows_store(&self, entry: &Entry, store: &Store) -> Result<bool> {
+        let id = self.name_of(store)?;
+        let mounted = device_number(&entry.source);
+        if mounted == 0 {
+            return Ok(false);
+        }
+        let found = self.find_store(&id, store)?;
+        let top = if luks::is_open(&id) { Some(luks::path(&id)) } else { found.map(|found| found.path) };
+        Ok(top.is_some_and(|top| device_number(top.as_os_str()) == mounted))
+    }
+}

@@ -1,0 +1,37 @@
+//! Growing: the store, then what lies on it.
+//!
+//! A store that only its server can make larger is looked at again. Is it still too small, the call fails: after a
+//! success kubelet would write down the new size, ask no more, and users would count on room that is not there.
+
+use super::{backend, luks, no_store, open_device};
+use crate::executor::disk::Device;
+use crate::executor::node::Node;
+use anyhow::{Context, Result, bail};
+use flexvol_linux::bytes::size_of;
+use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::quantity::Quantity;
+use std::os::fd::AsFd;
+
+/// The largest block of a device: what is left of a size beyond the last of them is nobody's.
+const BLOCK: u64 = 4096;
+
+impl Node<'_> {
+    pub(super) fn grow_store(&self, size: u64) -> Result<()> {
+        let Some(Device::Store(attached)) = &self.disk.device else { bail!(no_store()) };
+        let id = attached.holding.id();
+        let store = &attached.holding.store;
+        let below = match backend(store).find(&self.site(&id))? {
+            Some(found) => found.path,
+            None => bail!("{store} is gone: mount it again"),
+        };
+        backend(store).grow(&self.site(&id), &below, size)?;
+        let (device, _) = open_device(&below, true)?;
+        let is = size_of(device.as_fd()).with_context(|| format!("look how large {} is", below.display()))?;
+        if is.saturating_add(BLOCK) <= size {
+            let (is, wanted) = (Quantity(is), Quantity(size));
+            let text = format!("{store} has {is}: let its server give it {wanted}, kubelet tries again");
+            bail!(Failure::new(Code::Conflict, text));
+        }
+        if luks::is_open(&id) { luks::grow(&id, &self.deadline) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,152 @@
+//! A device without a record, which all of /run/flexvol may have gone with: what it is called, or whose session it
+//! belongs to, says that we have brought it.
+
+use super::holding::{Holding, Id};
+use super::{Found, Site, backend, luks, nbd, rbd, wait_until_free};
+use crate::executor::image::device_number;
+use crate::executor::node::Node;
+use anyhow::{Context as _, Result};
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::iscsi::{Session, Unit};
+use flexvol_linux::mount_table::{self, Entry};
+use flexvol_linux::place::{Look, Place};
+use flexvol_linux::{device_mapper, nbd as kernel_nbd, process, rbd as kernel_rbd};
+use flexvol_model::plan::Store;
+use flexvol_protocol::TargetPath;
+use flexvol_protocol::volume_dir::VolumeDir;
+use std::path::{Path, PathBuf};
+
+/// The drivers of such devices.
+const DRIVERS: [&str; 4] = ["iscsi", "lvm", "nbd", "rbd"];
+
+/// What is mounted: the device, or the layer above it.
+pub(super) fn top(id: &Id, holding: &Holding) -> Option<PathBuf> {
+    if luks::is_open(id) { Some(luks::path(id)) } else { holding.device.clone() }
+}
+
+/// The record of a store; of a device that is there without one it is made anew, of its mounts.
+pub(super) fn known(
+    node: &Node<'_>,
+    id: &Id,
+    store: &Store,
+    found: Option<&Found>,
+) -> Result<Option<Holding>> {
+    match (Holding::read(id), found) {
+        (None, Some(found)) => restored(node, id, store, found).map(Some),
+        (known, _) => Ok(known),
+    }
+}
+
+/// One that others have mounted, too, has no targets: that is for who looks for them to refuse.
+fn restored(node: &Node<'_>, id: &Id, store: &Store, found: &Found) -> Result<Holding> {
+    let device = Some(found.path.clone());
+    let ours = backend(store).is_ours();
+    let holding = Holding { device, encrypted: luks::is_open(id), ours, ..Holding::new(id, store) };
+    let number = top(id, &holding).map_or(0, |top| device_number(top.as_os_str()));
+    let is_of = |entry: &Entry| number != 0 && device_number(&entry.source) == number;
+    let is_ours = |entry: &Entry| {
+        TargetPath::parse(entry.target.as_os_str())
+            .is_ok_and(|target| VolumeDir::of(&target).belongs_to(node.directory))
+    };
+    let mounts: Vec<_> = mount_table::read()?.into_iter().filter(is_of).collect();
+    let targets = if mounts.iter().all(is_ours) { mounts } else { Vec::new() };
+    Ok(Holding { targets: targets.into_iter().map(|entry| entry.target).collect(), ..holding })
+}
+
+/// What is below a mount that no record knows of.
+pub(in crate::executor) struct Lost {
+    number: u64,
+    top: PathBuf,
+    layer: Option<String>,
+    device: PathBuf,
+}
+
+/// Who has made a device, as the kernel tells.
+enum Maker {
+    Nbd(Id),
+    Rbd(Id),
+    Iscsi(Session, Unit),
+}
+
+impl Lost {
+    /// What an unmount of this target may leave. Looked at before, because nobody knows it after.
+    pub(in crate::executor) fn at(driver: &str, target: &TargetPath) -> Result<Option<Self>> {
+        if !DRIVERS.contains(&driver) {
+            return Ok(None);
+        }
+        let look = Place::open(target)?.map(|place| place.look()).transpose()?;
+        let Some(Look::Mount(mounted)) = look else { return Ok(None) };
+        let Some(entry) = mount_table::by_id(mounted.id)? else { return Ok(None) };
+        let number = device_number(&entry.source);
+        if number == 0 {
+            return Ok(None);
+        }
+        let top = PathBuf::from(&entry.source);
+        let layer = device_mapper::layer(number).filter(|(name, _)| name.starts_with(OURS));
+        let (layer, device) = layer.map_or((None, top.clone()), |(name, below)| (Some(name), below));
+        let knows = |holding: &Holding| {
+            holding.device.as_ref() == Some(&device) || holding.targets.contains(target.as_path())
+        };
+        let is_known = Holding::all()?.iter().any(knows);
+        let is_ours = layer.is_some() || maker(&device).is_some();
+        Ok((is_ours && !is_known).then_some(Self { number, top, layer, device }))
+    }
+
+    /// Lets it go, unless it is still mounted anywhere.
+    pub(in crate::executor) fn let_go(&self, deadline: &Deadline) -> Result<()> {
+        let is_of = |entry: &Entry| device_number(&entry.source) == self.number;
+        if mount_table::read()?.iter().any(is_of) {
+            return Ok(());
+        }
+        wait_until_free(&self.top, deadline)?;
+        if let Some(layer) = &self.layer {
+            luks::close_layer(layer, deadline)?;
+        }
+        match maker(&self.device) {
+            Some(maker) => {
+                wait_until_free(&self.device, deadline)?;
+                maker.take_away(deadline).with_context(|| format!("take {} away", self.device.display()))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the names begin with that devices have of us.
+const OURS: &str = "flexvol-";
+
+fn maker(device: &Path) -> Option<Maker> {
+    if let Some(device) = kernel_nbd::Device::at(device) {
+        let end = format!("-{}", process::namespace());
+        let name = device.backend()?;
+        return Some(Maker::Nbd(Id::named(name.strip_prefix(OURS)?.strip_suffix(&end)?)));
+    }
+    let mapped = kernel_rbd::all().unwrap_or_default();
+    if let Some(mapped) = mapped.into_iter().find(|mapped| mapped.path() == device) {
+        let key = mapped.key_name().ok()??;
+        return Some(Maker::Rbd(Id::named(key.strip_prefix(OURS)?)));
+    }
+    let (session, unit) = Session::of_disk(device).filter(|(session, _)| session.is_ours())?;
+    Some(Maker::Iscsi(session, unit))
+}
+
+impl Maker {
+    fn take_away(&self, deadline: &Deadline) -> Result<()> {
+        match self {
+            Self::Nbd(id) => {
+                let _lock = id.lock_name(deadline)?;
+                let at = Site { id, deadline };
+                rbd::end_daemon(&at)?;
+                nbd::take_away(&at)
+            }
+            Self::Rbd(id) => {
+                let _lock = id.lock_name(deadline)?;
+                rbd::unmap(&Site { id, deadline })
+            }
+            Self::Iscsi(session, unit) if session.units().iter().all(|other| other == unit) => {
+                session.log_out(deadline)
+            }
+            Self::Iscsi(_, unit) => unit.forget(),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The layer of encryption: LUKS2 by cryptsetup.
+//!
+//! The passphrase travels on standard input alone. The layer's name is made of the store's, so it is found again
+//! without a record. A layer that was made and has no file system yet says so in its own header, because what it
+//! decrypts is noise that no proof of blankness could tell from data.
+
+use super::holding::Id;
+use anyhow::{Context, Result};
+use flexvol_linux::bytes::read_at;
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::device_mapper;
+use flexvol_linux::helper::Helper;
+use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::secret::Secret;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+/// Its label until there is a file system on it.
+const FRESH: &str = "flexvol-unformatted";
+
+/// Where a LUKS2 header has its label, and how much room there is for it.
+const LABEL: std::ops::Range<usize> = 24..72;
+
+/// Where it has its tables, in the size that cryptsetup gives them.
+const JSON: std::ops::Range<usize> = 4096..16384;
+
+/// What deriving the key takes: as much as RFC 9106 wants of Argon2id where memory is scarce, and one pass more, the least that
+/// cryptsetup does. Its own way, a gigabyte and two seconds of each mount, is too much beside pods; and what it measures on a
+/// busy node is less.
+const DERIVATION: [&str; 8] = [
+    "--pbkdf",
+    "argon2id",
+    "--pbkdf-memory",
+    "65536",
+    "--pbkdf-parallel",
+    "4",
+    "--pbkdf-force-iterations",
+    "4",
+];
+
+/// The words of every call.
+const QUIET: [&str; 3] = ["--batch-mode", "--key-file", "-"];
+
+fn name(id: &Id) -> String {
+    // Device mapper takes names of 127 bytes.
+    format!("flexvol-{}", &id.as_str()[id.as_str().len().saturating_sub(100)..])
+}
+
+/// Where the layer is if it is open.
+pub(super) fn path(id: &Id) -> PathBuf {
+    Path::new("/dev/mapper").join(name(id))
+}
+
+/// Whether it may be open: what cannot be told is looked at again by who uses it.
+pub(super) fn is_open(id: &Id) -> bool {
+    path(id).try_exists().unwrap_or(true)
+}
+
+/// Whether the device below holds a layer nobody has written to.
+pub(super) fn is_fresh(below: BorrowedFd<'_>) -> Result<bool> {
+    let mut header = [0; LABEL.end];
+    let length = read_at(below, 0, &mut header).context("read the LUKS header")?;
+    let label = header[LABEL].split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(length == header.len() && label == FRESH.as_bytes())
+}
+
+/// Whether making the layer ended before there was a key to open it with: nobody can have anything on it.
+pub(super) fn is_half(below: BorrowedFd<'_>) -> Result<bool> {
+    let mut text = vec![0; JSON.len()];
+    let length = read_at(below, JSON.start as u64, &mut text).context("read the LUKS header")?;
+    Ok(is_fresh(below)? && has_no_key(&text[..length]))
+}
+
+/// What cannot be read may be a header that was damaged later.
+fn has_no_key(text: &[u8]) -> bool {
+    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    let header: Option<serde_json::Value> = serde_json::from_slice(text).ok();
+    header.and_then(|header| Some(header.get("keyslots")?.as_object()?.is_empty())).unwrap_or(false)
+}
+
+/// Makes the layer on a device that is blank.
+pub(super) fn format(device: &Path, passphrase: &Secret, deadline: &Deadline) -> Result<()> {
+    cryptsetup()?
+        .args(["luksFormat", "--type", "luks2", "--label", FRESH])
+        .args(DERIVATION)
+        .args(QUIET)
+        .args([device])
+        .stdin(passphrase.line())
+        .run_to_success(deadline)
+        .context("make the encryption")
+        .map(drop)
+}
+
+/// Opens it, after clearing away what a killed call left of that. Without the kernel's key ring, so that it can grow without the passphrase, which then nobody has.
+pub(super) fn open(
+    device: &Path,
+    id: &Id,
+    passphrase: &Secret,
+    read_only: bool,
+    deadline: &Deadline,
+) -> Result<()> {
+    clear(id, deadline)?;
+    let helper = || {
+        let helper = cryptsetup()?.args(["open", "--type", "luks", "--disable-keyring"]);
+        let helper = helper.args(read_only.then_some("--readonly")).args(QUIET);
+        Ok(helper.args([device.as_os_str(), name(id).as_ref()]))
+    };
+    with_passphrase(helper, passphrase, deadline)
+}
+
+/// Fails if the passphrase does not open it.
+pub(super) fn test(device: &Path, passphrase: &Secret, deadline: &Deadline) -> Result<()> {
+    let helper =
+        || Ok(cryptsetup()?.args(["open", "--type", "luks", "--test-passphrase"]).args(QUIET).args([device]));
+    with_passphrase(helper, passphrase, deadline)
+}
+
+/// cryptsetup(8): no key with this passphrase.
+const NO_KEY: i32 = 2;
+
+fn with_passphrase(
+    helper: impl Fn() -> Result<Helper>,
+    passphrase: &Secret,
+    deadline: &Deadline,
+) -> Result<()> {
+    let line = passphrase.line();
+    let mut outcome = helper()?.stdin(line.clone()).run(deadline)?;
+    if outcome.status.code() == Some(NO_KEY) && line != *passphrase {
+        // Made elsewhere, or by an earlier version: with the line break.
+        outcome = helper()?.stdin(passphrase.clone()).run(deadline)?;
+    }
+    match outcome.status.code() {
+        Some(0) => Ok(()),
+        Some(NO_KEY) => {
+            let text = "the passphrase does not open the encrypted device: correct it in the Secret";
+            Err(Failure::new(Code::Denied, text).into())
+        }
+        _ => Err(outcome.to_error("cryptsetup").into()),
+    }
+}
+
+/// Closes it, or what there is of it; nobody uses it any more.
+pub(super) fn close(id: &Id, deadline: &Deadline) -> Result<()> {
+    if is_open(id) {
+        close_layer(&name(id), deadline)?;
+    }
+    clear(id, deadline)
+}
+
+/// Closes what is open by this name.
+pub(super) fn close_layer(name: &str, deadline: &Deadline) -> Result<()> {
+    cryptsetup()?.args(["close", name]).run_to_success(deadline).context("close the encryption").map(drop)
+}
+
+/// A device without a node is one whose making was cut short.
+fn clear(id: &Id, deadline: &Deadline) -> Result<()> {
+    device_mapper::remove(&name(id), deadline)
+}
+
+/// Lets it take all of the device below.
+pub(super) fn grow(id: &Id, deadline: &Deadline) -> Result<()> {
+    cryptsetup()?
+        .args(["resize", &name(id)])
+        .run_to_success(deadline)
+        .context("grow the encryption")
+        .map(drop)
+}
+
+/// From now on there is something on it.
+pub(super) fn is_written(below: &Path, deadline: &Deadline) -> Result<()> {
+    let words = ["config", "--label", ""];
+    cryptsetup()?.args(words).args([below]).run_to_success(deadline).context("mark the encryption").map(drop)
+}
+
+fn cryptsetup() -> Result<Helper> {
+    Ok(device_mapper::without_udev(Helper::find("cryptsetup")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hints::to_failure;
+
+    /// What an earlier version made with the line break in it is opened too.
+    #[test]
+    fn a_line_break_is_no_part_of_a_passphrase() {
+        if !nix::unistd::geteuid().is_root() || cryptsetup().is_err() {
+            return println!("SKIP passphrases of a layer: needs root and cryptsetup");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("device");
+        let deadline = Deadline::for_undo(std::time::Duration::from_mins(1));
+        let secret = |text: &str| Secret::new(text.as_bytes().to_vec());
+        let make = || std::fs::File::create(&file).unwrap().set_len(32 << 20).unwrap();
+        make();
+        format(&file, &secret("hunter2\n"), &deadline).unwrap();
+        test(&file, &secret("hunter2"), &deadline).unwrap();
+        test(&file, &secret("hunter2\r\n"), &deadline).unwrap();
+        assert_eq!(to_failure(test(&file, &secret("hunter\n"), &deadline).unwrap_err()).code(), Code::Denied);
+        make();
+        let whole = |helper: Helper| helper.stdin(secret("hunter2\n")).run_to_success(&deadline).unwrap();
+        let words =
+            ["luksFormat", "--type", "luks2", "--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"];
+        whole(cryptsetup().unwrap().args(words).args(QUIET).args([&file]));
+        test(&file, &secret("hunter2\n"), &deadline).unwrap();
+    }
+
+    #[test]
+    fn half_a_layer_has_no_key() {
+        assert!(has_no_key(b"{\"keyslots\":{},\"digests\":{}}\0\0{"));
+        for other in ["{\"keyslots\":{\"0\":{}}}", "{}", "", "{\"keyslots\":", "[]"] {
+            assert!(!has_no_key(other.as_bytes()), "{other}");
+        }
+    }
+}

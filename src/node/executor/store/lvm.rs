@@ -1,0 +1,244 @@
+//! Logical volumes of LVM, made on demand, by its own program.
+//!
+//! * Whether a volume is active the kernel says, without asking the disks of the group.
+//! * A volume that is made bears a tag from its first moment on until it is complete: one that a killed call left is
+//!   removed and made anew, since nobody can have used it. Then another says that nothing was written to it.
+//! * In a group that several nodes see and nothing guards (no lvmlockd, no system ID), the node that uses a volume puts its
+//!   name on it as a tag. Another one refuses it, and any other volume of the same thin pool, which only one node may have
+//!   active. After a reboot the tag is still this node's; one of a node that is gone for good has to be
+//!   removed by hand, by somebody who knows that it is. Volumes that are only read, and not thin, may be on many nodes.
+
+mod report;
+
+use super::{Backend, Found, Site, With};
+use crate::hints::describe;
+use anyhow::{Context, Result};
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::helper::{Helper, Outcome};
+use flexvol_linux::{device_mapper, host};
+use flexvol_model::plan::LogicalVolume;
+use flexvol_protocol::failure::{Code, Failure};
+use report::{Report, Volume};
+use std::path::Path;
+
+/// On a volume that nothing was written to since it was made.
+const FRESH: &str = "flexvol.unformatted";
+
+/// On one that is not complete.
+const BEGUN: &str = "flexvol.being-made";
+
+/// And the name of the node that uses it.
+const IN_USE: &str = "flexvol.in-use.";
+
+/// What LVM's names in device mapper begin with, and how long they are for a volume that is nobody's part.
+const KIND: (&str, usize) = ("LVM-", 4 + 64);
+
+impl Backend for LogicalVolume {
+    fn find(&self, _: &Site<'_>) -> Result<Option<Found>> {
+        let path = device_mapper::find(&mapped(self), KIND)?;
+        Ok(path.map(|path| Found { path, held: None }))
+    }
+
+    /// Whoever activated it, it does no harm.
+    fn is_ours(&self) -> bool {
+        false
+    }
+
+    fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
+        claim(self, at, with)?;
+        let activate = ["lvchange", "--activate", "ey", "--ignoreactivationskip"];
+        if self.find(at)?.is_none() {
+            // Without a node its making was cut short, and LVM may take it for active.
+            device_mapper::remove(&mapped(self), at.deadline)?;
+            lvm(self, at.deadline, &activate, &[&self.name()])
+                .with_context(|| format!("activate {}", self.name()))?;
+        }
+        self.find(at)?.ok_or_else(|| {
+            let text = format!(
+                "{} did not become active: look at activation/volume_list in lvm.conf and at lvs -o lv_active",
+                self.name()
+            );
+            Failure::new(Code::Internal, text).into()
+        })
+    }
+
+    fn adopt(&self, at: &Site<'_>, with: &With<'_>) -> Result<()> {
+        claim(self, at, with)
+    }
+
+    fn detach(&self, at: &Site<'_>, _: Option<&Path>) -> Result<()> {
+        deactivate(self, at.deadline)?;
+        self.release(at)
+    }
+
+    fn release(&self, at: &Site<'_>) -> Result<()> {
+        let Some(volume) = report(self, at)?.and_then(|mut report| report.take(&self.volume)) else {
+            return Ok(());
+        };
+        let tag = own_tag()?;
+        if volume.is_tagged(&tag) { untag(self, at, &tag) } else { Ok(()) }
+    }
+
+    fn grow(&self, at: &Site<'_>, _: &Path, size: u64) -> Result<()> {
+        if look(self, at)?.size()? >= size {
+            return Ok(());
+        }
+        lvm(self, at.deadline, &["lvextend", "--size", &sectors(size)], &[&self.name()])
+            .map(drop)
+            .with_context(|| format!("grow {}", self.name()))
+    }
+
+    fn is_fresh(&self, at: &Site<'_>) -> Result<bool> {
+        Ok(look(self, at)?.is_tagged(FRESH))
+    }
+
+    fn is_written(&self, at: &Site<'_>) -> Result<()> {
+        untag(self, at, FRESH)
+    }
+}
+
+/// Its name in device mapper.
+fn mapped(lv: &LogicalVolume) -> String {
+    let double = |name: &str| name.replace('-', "--");
+    format!("{}-{}", double(&lv.group), double(&lv.volume))
+}
+
+/// The volume, which is there now, can be mounted, and is no other node's.
+fn claim(lv: &LogicalVolume, at: &Site<'_>, with: &With<'_>) -> Result<()> {
+    let mut report = report(lv, at)?.ok_or_else(|| no_group(lv))?;
+    let (tag, thin) = (own_tag()?, report.get(&lv.volume).map(|volume| volume.pool.clone()));
+    report.refuse_other_nodes(lv, thin.as_ref().or(lv.thin_pool.as_ref()), &tag)?;
+    let volume = match report.take(&lv.volume) {
+        Some(volume) if volume.is_tagged(BEGUN) => {
+            volume.refuse_unfit(lv)?;
+            lvm(lv, at.deadline, &["lvremove", "--yes"], &[&lv.name()]).context("remove half a volume")?;
+            None
+        }
+        volume => volume,
+    };
+    let Some(volume) = volume else {
+        return match lv.size.filter(|_| !with.read_only) {
+            Some(size) => make(lv, at, size, &tag),
+            None => Err(absent(lv).into()),
+        };
+    };
+    volume.refuse_unfit(lv)?;
+    if !volume.is_tagged(&tag) && volume.needs_tag(with.read_only) {
+        change(lv, at, &["--addtag", &tag])?;
+    }
+    Ok(())
+}
+
+fn make(lv: &LogicalVolume, at: &Site<'_>, size: u64, tag: &str) -> Result<()> {
+    let size = sectors(size);
+    let common = ["lvcreate", "--yes", "--wipesignatures", "y", "--addtag", BEGUN, "--addtag", tag];
+    let own = match &lv.thin_pool {
+        Some(pool) => vec!["--virtualsize", &size, "--thinpool", pool],
+        None => vec!["--zero", "y", "--size", &size],
+    };
+    let words: Vec<&str> = common.into_iter().chain(own).chain(["--name", &lv.volume]).collect();
+    lvm(lv, at.deadline, &words, &[&lv.group]).with_context(|| format!("make {}", lv.name()))?;
+    change(lv, at, &["--deltag", BEGUN, "--addtag", FRESH])
+}
+
+/// The kernel may have it still if the disks of the group are gone, or its making was cut short.
+fn deactivate(lv: &LogicalVolume, deadline: &Deadline) -> Result<()> {
+    let outcome = run(lv, deadline, &["lvchange", "--activate", "n"], &[&lv.name()])?;
+    if !outcome.success() && !is_gone(&outcome) {
+        return Err(refused(lv, &outcome)).with_context(|| format!("deactivate {}", lv.name()));
+    }
+    device_mapper::remove(&mapped(lv), deadline)
+}
+
+fn untag(lv: &LogicalVolume, at: &Site<'_>, tag: &str) -> Result<()> {
+    change(lv, at, &["--deltag", tag])
+}
+
+/// Without a copy of what the group was before: it is the same.
+fn change(lv: &LogicalVolume, at: &Site<'_>, words: &[&str]) -> Result<()> {
+    let words: Vec<&str> = ["lvchange", "--autobackup", "n"].iter().chain(words).copied().collect();
+    lvm(lv, at.deadline, &words, &[&lv.name()]).with_context(|| format!("mark {}", lv.name())).map(drop)
+}
+
+/// What is in the group; `None` if there is no such group.
+fn report(lv: &LogicalVolume, at: &Site<'_>) -> Result<Option<Report>> {
+    let words = ["lvs", "--reportformat", "json", "--units", "b", "--nosuffix", "--options", report::FIELDS];
+    let outcome = run(lv, at.deadline, &words, &[&lv.group])?;
+    match outcome.success() {
+        true => Report::parse(&outcome.answer).map(Some),
+        false if is_gone(&outcome) => Ok(None),
+        false => Err(refused(lv, &outcome)),
+    }
+}
+
+/// The volume, which has to be there.
+fn look(lv: &LogicalVolume, at: &Site<'_>) -> Result<Volume> {
+    let report = report(lv, at)?.ok_or_else(|| no_group(lv))?;
+    { report }.take(&lv.volume).ok_or_else(|| absent(lv).into())
+}
+
+fn lvm(lv: &LogicalVolume, deadline: &Deadline, words: &[&str], names: &[&str]) -> Result<Outcome> {
+    match run(lv, deadline, words, names)? {
+        outcome if outcome.success() => Ok(outcome),
+        outcome => Err(refused(lv, &outcome)),
+    }
+}
+
+fn run(lv: &LogicalVolume, deadline: &Deadline, words: &[&str], names: &[&str]) -> Result<Outcome> {
+    let helper = device_mapper::without_udev(Helper::find("lvm")?);
+    let wait = || format!("ask LVM about {}, whose disks or locks may not answer", lv.group);
+    helper.answering().args(words).args(names).run(deadline).with_context(wait)
+}
+
+/// LVM's own words, and what to do about those that people see most.
+fn refused(lv: &LogicalVolume, outcome: &Outcome) -> anyhow::Error {
+    let (text, group) = (describe(outcome, "lvm"), &lv.group);
+    let (code, mend) = match &outcome.output.to_lowercase() {
+        said if said.contains("insufficient free space") => {
+            (Code::Conflict, format!(": give group {group} more disks (vgextend), or ask for less"))
+        }
+        said if said.contains("not found in volume group") && said.contains("pool") => (
+            Code::NotFound,
+            ": make the pool (lvcreate --type thin-pool), or correct option thinPool".to_owned(),
+        ),
+        said if said.contains("system id") => {
+            (Code::Busy, ": the group is another node's (vgchange --systemid)".to_owned())
+        }
+        said if said.contains("lock") => (
+            Code::Busy,
+            ": another node may have it, or lvmlockd does not serve the group (vgchange --lockstart)"
+                .to_owned(),
+        ),
+        _ => (Code::Internal, String::new()),
+    };
+    Failure::new(code, format!("{text}{mend}")).into()
+}
+
+fn no_group(lv: &LogicalVolume) -> Failure {
+    let text = "is not on this node: attach its disks, make it (vgcreate), or correct option volumeGroup";
+    Failure::new(Code::NotFound, format!("volume group {} {text}", lv.group))
+}
+
+fn absent(lv: &LogicalVolume) -> Failure {
+    let text = "is not there: make it (lvcreate), or give option size and mount it read-write";
+    Failure::new(Code::NotFound, format!("logical volume {} {text}", lv.name()))
+}
+
+fn is_gone(outcome: &Outcome) -> bool {
+    ["Volume group", "Failed to find logical volume"].iter().any(|what| {
+        outcome.output.lines().any(|line| {
+            line.trim_start().starts_with(what) && (what.starts_with("Failed") || line.contains("not found"))
+        })
+    })
+}
+
+/// LVM takes no size that is not of whole sectors.
+fn sectors(size: u64) -> String {
+    format!("{}s", size.div_ceil(512))
+}
+
+/// The tag that says that this node uses a volume.
+fn own_tag() -> Result<String> {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '_' };
+    Ok(format!("{IN_USE}{}", host::name()?.chars().map(plain).collect::<String>()))
+}

@@ -1,0 +1,124 @@
+//! Whose credentials a store was opened with. Its server is asked once for all pods of the node: who comes later must
+//! have the same ones, or would be shown what its own would not open.
+
+use super::holding::Holding;
+use super::{Found, let_go};
+use crate::executor::node::Node;
+use flexvol_model::plan::{Attachment, Store};
+use flexvol_protocol::TargetPath;
+use flexvol_protocol::failure::{Code, Failure, Result};
+use flexvol_protocol::secret::Secret;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
+
+type Credentials = BTreeMap<&'static str, Secret>;
+
+/// What is remembered of credentials, in a record that only root can read: not them, but enough to know them again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Opener {
+    salt: u128,
+    digest: [u8; 32],
+}
+
+impl Opener {
+    /// `None` for a store that is opened without a Secret: there is nothing to compare.
+    pub(super) fn of(credentials: &Credentials) -> Option<Box<Self>> {
+        let salt = fastrand::u128(..);
+        (!credentials.is_empty()).then(|| Box::new(Self { salt, digest: digest(salt, credentials) }))
+    }
+
+    /// Fails if these are others.
+    pub(super) fn admit(&self, credentials: &Credentials, store: &str) -> Result<()> {
+        if digest(self.salt, credentials) == self.digest {
+            return Ok(());
+        }
+        let text = format!(
+            "{store} is open on this node by another Secret than this one: correct it, or, if the password was changed, end the pods that use the volume first"
+        );
+        Err(Failure::new(Code::Denied, text))
+    }
+}
+
+impl Node<'_> {
+    /// Whoever is not its opener gets no store that another pod has open. One that nobody uses any more is let go, and
+    /// its server asked anew.
+    pub(super) fn admitted(
+        &self,
+        found: Option<Found>,
+        holding: Holding,
+        target: &TargetPath,
+        attachment: &Attachment,
+    ) -> anyhow::Result<(Option<Found>, Holding)> {
+        let (id, credentials) = (holding.id(), &attachment.credentials);
+        let admit = |holding: &Holding| match &holding.opener {
+            Some(opener) => opener.admit(credentials, &attachment.store.to_string()),
+            None => Ok(()),
+        };
+        let found = match found {
+            Some(found) => match admit(&holding) {
+                Ok(()) => return Ok((Some(found), holding)),
+                Err(failure) if self.disk.in_use || !holding.ours => return Err(failure.into()),
+                Err(_) => {
+                    drop(found);
+                    let_go(&self.site(&id), holding.clone(), target)?;
+                    None
+                }
+            },
+            None => None,
+        };
+        let shared = |other: &Holding| other.id() != id && shares_login(&other.store, &attachment.store);
+        Holding::all()?.iter().filter(|other| shared(other)).try_for_each(admit)?;
+        Ok((found, Holding { opener: Opener::of(credentials), ..holding }))
+    }
+}
+
+/// Whether what one has opened opens the other: a session is one for all units of its target.
+fn shares_login(one: &Store, other: &Store) -> bool {
+    matches!((one, other), (Store::Iscsi(one), Store::Iscsi(other)) if one.target == other.target)
+}
+
+fn digest(salt: u128, credentials: &Credentials) -> [u8; 32] {
+    let mut digest = Sha256::new_with_prefix(salt.to_le_bytes());
+    for part in credentials.iter().flat_map(|(key, secret)| [key.as_bytes(), secret.expose()]) {
+        digest.update(part.len().to_le_bytes());
+        digest.update(part);
+    }
+    digest.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn credentials(pairs: &[(&'static str, &str)]) -> Credentials {
+        pairs.iter().map(|(key, secret)| (*key, Secret::new(secret.as_bytes().to_vec()))).collect()
+    }
+
+    #[test]
+    fn only_the_same_credentials_are_let_in() {
+        let first = credentials(&[("user", "web"), ("password", "hunter2")]);
+        let opener = Opener::of(&first).unwrap();
+        assert!(opener.admit(&first, "x").is_ok());
+        for others in [
+            &[][..],
+            &[("user", "web")],
+            &[("user", "web"), ("password", "hunter")],
+            &[("user", "webhunter2"), ("password", "")],
+        ] {
+            let failure = opener.admit(&credentials(others), "image a/b").unwrap_err();
+            assert_eq!(failure.code(), Code::Denied);
+            assert!(failure.message().starts_with("image a/b is open on this node by another Secret"));
+        }
+        assert_eq!(Opener::of(&credentials(&[])), None);
+    }
+
+    #[test]
+    fn what_is_remembered_is_no_secret() {
+        let credentials = credentials(&[("key", "hunter2")]);
+        let [one, other] = [(); 2].map(|()| serde_json::to_string(&Opener::of(&credentials)).unwrap());
+        assert!(!one.contains("hunter2") && one != other);
+        let read: Option<Box<Opener>> = serde_json::from_str(&one).unwrap();
+        assert!(read.unwrap().admit(&credentials, "x").is_ok());
+    }
+}

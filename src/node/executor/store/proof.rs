@@ -1,0 +1,135 @@
+//! The proof that a device is blank, over as many calls as it takes.
+//!
+//! A terabyte is not read in the time of one call. What a call has read and found to be zero is noted in /run, and the next
+//! one goes on there. In between nobody holds the device: what makes that safe is that nobody but this volume's pods writes to
+//! it, and these have no mount of it before it is formatted. As far as it can be seen, that is not taken for granted:
+//!
+//! * A note counts for the same store, size and hardware identity (an LVM or SCSI identifier, an RBD image), the same boot,
+//!   and for a quarter of an hour: kubelet tries again every two minutes.
+//! * It counts no more once this node has written to the same instance of the device.
+//! * Before the device is formatted, signatures and samples are read again, where whoever formats or mounts a device writes.
+//!
+//! A note goes with the unmount of the volume that it was made for. One that is lost, torn or too old costs time and nothing else.
+
+use super::{Attached, Disk};
+use crate::executor::record::STATE;
+use anyhow::Result;
+use flexvol_linux::blank::{Scope, prove_device_blank};
+use flexvol_linux::block_device::{self, Identity};
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::{clock, files};
+use flexvol_protocol::TargetPath;
+use std::path::{Path, PathBuf};
+
+/// How long a note counts, in seconds.
+const VALID: u64 = 15 * 60;
+
+/// No note is longer.
+const LARGEST: usize = 64 * 1024;
+
+/// Every byte is read, unless samples shall do.
+pub(super) fn prove_blank(disk: &Attached, sampled: bool, deadline: &Deadline) -> Result<()> {
+    let identity = block_device::identity(disk.fd())?;
+    let path = path_of(disk);
+    let scope = if sampled { Scope::Samples } else { Scope::From(read(&path, &identity, clock::seconds())) };
+    let mut zeros = disk.zeros.clone();
+    if let Some(end) = block_device::end_of_mapped(disk.fd(), deadline) {
+        zeros.add(end..u64::MAX);
+    }
+    let targets: Vec<_> = disk.holding.targets.iter().map(|target| target.to_string_lossy()).collect();
+    let note = |at| write(&path, &identity, at, &targets.join("\n"));
+    let proven = prove_device_blank(disk.fd(), scope, &zeros, &note, deadline);
+    // What holds data is not proven any further.
+    if proven.as_ref().is_err_and(|error| !block_device::is_late(error)) {
+        forget(disk);
+    }
+    proven
+}
+
+/// It is about to be written, or not blank.
+pub(super) fn forget(disk: &Attached) {
+    let _ = files::forget(&path_of(disk));
+}
+
+/// Nobody asks for the volume at this place any more: its notes go, and those that count no more.
+pub(super) fn give_up(target: &TargetPath) {
+    for path in given_up(target) {
+        let _ = files::forget(&path);
+    }
+}
+
+/// Whether there are any.
+pub(super) fn is_left(target: &TargetPath) -> bool {
+    given_up(target).next().is_some()
+}
+
+fn given_up(target: &TargetPath) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(directory()).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| {
+        let text = files::read_small(path, LARGEST).ok().flatten().unwrap_or_default();
+        let since: u64 = text.split(' ').next().and_then(|since| since.parse().ok()).unwrap_or(0);
+        let is_its = text.lines().skip(1).any(|line| Path::new(line) == target.as_path());
+        is_its || clock::seconds().saturating_sub(since) > VALID
+    })
+}
+
+fn directory() -> PathBuf {
+    Path::new(STATE).join("blank")
+}
+
+/// What lies below encryption and what lies above it are two devices.
+fn path_of(disk: &Attached) -> PathBuf {
+    let layer = if disk.holding.encrypted { ".decrypted" } else { "" };
+    directory().join(format!("{}{layer}", disk.holding.id().as_str()))
+}
+
+/// Without a note the next call begins anew.
+fn write(path: &Path, of: &Identity, at: u64, targets: &str) {
+    let text = format!("{} {at} {}:{} {}\n{targets}", clock::seconds(), of.instance, of.written, of.storage);
+    let directory = path.parent().unwrap_or(path);
+    let _ = files::make_private(directory).and_then(|()| files::replace(path, text.as_bytes()));
+}
+
+/// How far earlier calls have come.
+fn read(path: &Path, of: &Identity, now: u64) -> u64 {
+    let note = || {
+        let text = files::read_small(path, LARGEST).ok()??;
+        let mut words = text.lines().next()?.splitn(4, ' ');
+        let (noted, at, instance, storage) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        let age = now.checked_sub(noted.parse().ok()?)?;
+        let (instance, written) = instance.split_once(':')?;
+        let is_written = instance == of.instance && written != of.written;
+        (age <= VALID && storage == of.storage && !is_written).then(|| at.parse().ok())?
+    };
+    note().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(storage: &str, instance: &str, written: &str) -> Identity {
+        let [storage, instance, written] = [storage, instance, written].map(str::to_owned);
+        Identity { storage, instance, written }
+    }
+
+    #[test]
+    fn a_note_counts_for_one_device_and_a_while() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("blank/a");
+        let (now, noted) = (clock::seconds(), device("b 1 2", "7", "100"));
+        assert_eq!(read(&path, &noted, now), 0);
+        write(&path, &noted, 77, "/a\n/b c");
+        assert_eq!(read(&path, &noted, now), 77);
+        assert_eq!(read(&path, &noted, now + VALID), 77);
+        assert_eq!(read(&path, &device("b 1 2", "8", "500"), now), 77, "brought again");
+        assert_eq!(read(&path, &device("b 1 2", "7", "108"), now), 0, "written");
+        assert_eq!(read(&path, &device("b 1 3", "7", "100"), now), 0, "another device");
+        assert_eq!(read(&path, &noted, now + VALID + 60), 0, "too old");
+        assert_eq!(read(&path, &noted, now - 60), 0, "of the future");
+        for torn in ["", "1", "1 2", "x 77 7:100 b 1 2", "9 7 7:100 b", &format!("{now} x 7:100 b 1 2")] {
+            files::replace(&path, torn.as_bytes()).unwrap();
+            assert_eq!(read(&path, &noted, now), 0, "{torn:?}");
+        }
+    }
+}

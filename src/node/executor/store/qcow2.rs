@@ -1,0 +1,297 @@
+//! Disk images by qemu-storage-daemon, on nodes without the kernel's nbd: it shows the image's content as a file (FUSE),
+//! and a loop device makes a block device of that.
+//!
+//! The daemon has a mount table of its own, and nobody else sees the file: nothing of it is on the node that could
+//! be removed or left. It must not see the file system that is mounted from it either: a daemon that were the last
+//! to see it would have to write to itself when it ends, and could never end.
+//!
+//! Which images are refused, and what keeps one from being opened twice, says [`qemu`].
+
+use super::holding::{Holding, Id};
+use super::qemu::{self, NODE, PROGRAM, Shown};
+use super::{Backend, Found, Site, TICK, With, is_claimed};
+use anyhow::{Context, Result};
+use flexvol_linux::block_status::{self, Zeros};
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::files::{self, is_mount_root_at};
+use flexvol_linux::loop_device::{self, LoopDevice, SERVED};
+use flexvol_linux::scope::Scope;
+use flexvol_linux::window::Window;
+use flexvol_linux::{below, process, qmp};
+use flexvol_model::plan::{DiskImage, ImageFormat};
+use flexvol_protocol::failure::{Code, Failure};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, fstat};
+use rustix::io::Errno;
+use serde_json::json;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a device may stay that nobody uses any more.
+const LETTING_GO: Duration = Duration::from_secs(1);
+
+/// The daemons of images.
+fn daemons() -> impl Iterator<Item = (i32, Id)> {
+    let named = |pid: i32| {
+        let line = process::command_line(pid)?;
+        Some((pid, Id::named(line.split_once(NAME)?.1.split_once('"')?.0)))
+    };
+    process::running(PROGRAM, NAME).into_iter().filter_map(named)
+}
+
+/// The images whose daemons have lost their records, and whose content no device shows any more.
+fn orphans() -> impl Iterator<Item = Id> {
+    daemons().filter(|(pid, id)| Holding::read(id).is_none() && !is_shown(id, *pid)).map(|(_, id)| id)
+}
+
+/// Whether a device shows what a daemon serves, or that cannot be told.
+fn is_shown(id: &Id, pid: i32) -> bool {
+    let path = content(id.as_str());
+    let is_older = !has_content(pid, &path);
+    let patience = Deadline::for_undo(LETTING_GO);
+    while loop_device::shows(if is_older { SERVED } else { &path }).unwrap_or(true) {
+        if patience.expired() {
+            return true;
+        }
+        std::thread::sleep(TICK);
+    }
+    false
+}
+
+/// Whether there are any.
+pub(super) fn has_orphans() -> bool {
+    orphans().next().is_some()
+}
+
+/// Ends them.
+pub(super) fn end_orphans(deadline: &Deadline) {
+    for id in orphans() {
+        // Whoever has it locked is just bringing it.
+        let Ok(_lock) = id.lock_name(&Deadline::after(Duration::ZERO)) else { continue };
+        if orphans().any(|orphan| orphan == id) {
+            let at = Site { id: &id, deadline };
+            Home::of(&at).end();
+        }
+    }
+}
+
+/// What the daemon's words have before the image's name.
+const NAME: &str = r#""id":"image-"#;
+
+/// In the daemon's root: the file that is the image's content. No other image's is called so, and the kernel tells the name
+/// of what a device shows without asking the daemon, which may not answer. In that of an older version it is [`SERVED`].
+fn content(name: &str) -> String {
+    format!("{SERVED}-{name}")
+}
+
+/// Whether a daemon shows an image's content at a path of its own.
+fn has_content(pid: i32, path: &str) -> bool {
+    seen(pid, path, OFlags::PATH).is_ok_and(|content| is_mount_root_at(content.as_fd()))
+}
+
+/// And the socket that the daemon takes commands from.
+const CONTROL: &str = "/var/control";
+
+/// What a process has at a path of its own. It may be anybody's, who has a link to anything there: none is followed.
+fn seen(pid: i32, path: &str, flags: OFlags) -> Result<OwnedFd> {
+    let root = format!("/proc/{pid}/root");
+    let place = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(&root, place, Mode::empty()).with_context(|| format!("open {root}"))?;
+    below::open(root.as_fd(), Path::new(path.trim_start_matches('/')), flags)
+}
+
+/// Where a socket is that was opened as what it is, and nothing else.
+fn through(socket: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", socket.as_raw_fd()))
+}
+
+/// Where a daemon takes commands.
+fn control(pid: i32) -> Result<OwnedFd> {
+    seen(pid, CONTROL, OFlags::PATH)
+}
+
+/// All that one image's daemon has.
+struct Home<'a> {
+    at: &'a Site<'a>,
+    name: &'a str,
+    scope: Scope,
+}
+
+impl<'a> Home<'a> {
+    fn of(at: &'a Site<'a>) -> Self {
+        Self { at, name: at.id.as_str(), scope: qemu::scope(at) }
+    }
+
+    /// Those that are called so. Two images can have no name in common, nor can the beginning of one be another's.
+    fn namesakes(&self) -> Vec<i32> {
+        process::running(PROGRAM, &format!("{NAME}{}\"", self.name))
+    }
+
+    /// Those of them that we have started.
+    fn daemons(&self) -> Vec<i32> {
+        self.namesakes().into_iter().filter(|pid| qemu::is_ours(*pid, self.at)).collect()
+    }
+
+    /// The daemon that shows the content, and where.
+    fn daemon(&self) -> Option<Server> {
+        self.daemons().into_iter().find_map(|pid| self.server(pid))
+    }
+
+    fn server(&self, pid: i32) -> Option<Server> {
+        let mut paths = [content(self.name), SERVED.to_owned()].into_iter();
+        paths.find(|path| has_content(pid, path)).map(|path| Server { pid, path })
+    }
+
+    /// The device that shows what a process serves of which nobody knows whose it is, without record and control group, and
+    /// that is in use: what was written to it is not on the disk yet.
+    fn used(&self, pid: i32) -> Option<PathBuf> {
+        if qemu::is_ours(pid, self.at) {
+            return None;
+        }
+        let device = self.server(pid)?.shown().ok()??;
+        is_claimed(device.path()).unwrap_or(true).then(|| device.path().to_owned())
+    }
+
+    fn refuse_used(&self) -> Result<()> {
+        let used = |pid: i32| Some((pid, self.used(pid)?));
+        let Some((pid, device)) = self.namesakes().into_iter().find_map(used) else { return Ok(()) };
+        let device = device.display();
+        let text = format!(
+            "{device} shows the image already, served by process {pid}, and the record of it is lost: unmount the volume everywhere first"
+        );
+        Err(Failure::new(Code::Busy, text).into())
+    }
+
+    fn end(&self) {
+        let (daemons, patience) = (self.daemons(), qemu::quitting(self.at));
+        let told = |pid: &&i32| control(**pid).is_ok_and(|socket| qmp::quit(&through(&socket), &patience));
+        let asked = daemons.iter().filter(told).count();
+        // One that could not be found has not been asked.
+        qemu::end_scope(&self.scope, asked > 0 && asked == daemons.len(), self.at);
+        // On a node without control groups; and whoever else calls itself so.
+        self.namesakes().into_iter().filter(|pid| self.used(*pid).is_none()).for_each(process::end);
+    }
+}
+
+impl Backend for DiskImage {
+    fn find(&self, at: &Site<'_>) -> Result<Option<Found>> {
+        match Home::of(at).daemon().map_or(Ok(None), |server| server.shown()) {
+            // Its daemon was killed, or just is.
+            Err(error) if matches!(error.downcast_ref(), Some(&(Errno::NOTCONN | Errno::CONNABORTED))) => {
+                Ok(None)
+            }
+            shown => Ok(shown?.map(Found::of_loop)),
+        }
+    }
+
+    /// A loop device goes with the daemon.
+    fn hold(&self, at: &Site<'_>, device: &Path) -> Option<Found> {
+        self.find(at).ok().flatten().filter(|found| found.path == device)
+    }
+
+    fn is_of_node(&self) -> bool {
+        qemu::is_of_node(self)
+    }
+
+    fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
+        let home = Home::of(at);
+        home.refuse_used()?;
+        // What a killed call left.
+        home.end();
+        let image = qemu::open(self, ImageFormat::Qcow2, at, with)?;
+        serve(self, &home, &image, at, with).inspect_err(|_| home.end())
+    }
+
+    /// What the image has no clusters for, the daemon shows as holes.
+    fn zeros(&self, at: &Site<'_>, _: &With<'_>) -> Zeros {
+        let holes = |content: OwnedFd| {
+            Some(block_status::holes(content.as_fd(), length(&content).ok()?, &at.share()))
+        };
+        let content = Home::of(at).daemon().and_then(|server| server.open(true).ok());
+        content.and_then(holes).unwrap_or_default()
+    }
+
+    fn detach(&self, at: &Site<'_>, _: Option<&Path>) -> Result<()> {
+        Home::of(at).end();
+        Ok(())
+    }
+
+    fn grow(&self, at: &Site<'_>, _: &Path, size: u64) -> Result<()> {
+        let gone = "the image's daemon is gone: unmount it and mount it again";
+        let home = Home::of(at);
+        let server = home.daemon().context(gone)?;
+        let content = server.open(false)?;
+        if length(&content)? < size {
+            let arguments = json!({"node-name": NODE, "size": size});
+            qmp::execute(&through(&control(server.pid)?), "block_resize", &arguments, at.deadline)
+                .with_context(|| format!("grow {}", self.file.display()))?;
+            length(&content)?;
+        }
+        server.shown()?.context("the image has no loop device any more: mount it again")?.refresh_capacity()
+    }
+}
+
+impl Found {
+    fn of_loop(device: LoopDevice) -> Self {
+        Self { path: device.path().to_owned(), held: Some(device) }
+    }
+}
+
+fn serve(disk: &DiskImage, home: &Home, image: &OwnedFd, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
+    let path = content(home.name);
+    let export = json!({
+        "type": "fuse", "id": format!("image-{}", home.name), "node-name": NODE, "mountpoint": path,
+        "writable": !with.read_only,
+    });
+    let shown = Shown { format: ImageFormat::Qcow2, read_only: with.read_only, server: Vec::new(), export };
+    let content = qemu::confined(image, &[], with.read_only, |root| {
+        root.device("fuse")?;
+        let (content, control) = (root.at(Path::new(&path)), root.at(Path::new(CONTROL)));
+        root.directory(Path::new(&path).parent().unwrap_or(Path::new("/")))?;
+        File::create_new(&content)?;
+        let is_ready = || files::is_mount_root(&content) && control.exists();
+        qemu::start(&home.scope, image, (root, Path::new(CONTROL), shown), at, is_ready)?;
+        open_file(&content, with.read_only)
+    })?;
+    let whole = Window::default();
+    // Never with direct I/O: of two writes at once a QEMU without "fuse: Copy write buffer content before polling" (July
+    // 2025) may store the bytes of one as the other. Through the page cache they come one after the other.
+    LoopDevice::attach(content.as_fd(), &disk.file, &whole, with.read_only, false).map(Found::of_loop)
+}
+
+/// How long the content is now: the kernel remembers what it was, and asks only who says so.
+fn length(content: &OwnedFd) -> Result<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    let stat =
+        rustix::fs::statx(content, "", flags, StatxFlags::SIZE).context("look at an image's content")?;
+    Ok(stat.stx_size)
+}
+
+/// A daemon, and where in its root it shows an image's content.
+struct Server {
+    pid: i32,
+    path: String,
+}
+
+impl Server {
+    /// Who only calls itself a daemon may have a fifo there, which is waited for.
+    fn open(&self, read_only: bool) -> Result<OwnedFd> {
+        let flags = OFlags::NONBLOCK | if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        let content = seen(self.pid, &self.path, flags)?;
+        let kind = FileType::from_raw_mode(fstat(&content)?.st_mode);
+        anyhow::ensure!(kind == FileType::RegularFile, "what process {} shows is no file", self.pid);
+        Ok(content)
+    }
+
+    /// The device that shows it.
+    fn shown(&self) -> Result<Option<LoopDevice>> {
+        LoopDevice::find_served(self.open(true)?.as_fd(), &self.path)
+    }
+}
+
+fn open_file(path: &Path, read_only: bool) -> Result<OwnedFd> {
+    let flags = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
+        .with_context(|| format!("open {}", path.display()))
+}

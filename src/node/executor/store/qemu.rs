@@ -1,0 +1,356 @@
+//! The daemon of a disk image, qemu-storage-daemon, for the drivers that make a block device of what it shows.
+//!
+//! Whoever writes an image chooses what its header says, and qemu follows it: a backing file or a data file could
+//! be any file of the node. An image with either is refused, and whether an image is a raw one is never guessed from
+//! what is in it. A lock keeps the image from being opened twice, on this node or, where the file system has
+//! such locks, on another.
+
+use super::holding::Holding;
+use super::{Site, TICK, With};
+use crate::executor::record::STATE;
+use anyhow::{Context, Result, bail};
+use flexvol_linux::bare_root::{self, BareRoot};
+use flexvol_linux::bytes::size_of;
+use flexvol_linux::daemon::Daemon;
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::helper::Helper;
+use flexvol_linux::lock::{self, Hold};
+use flexvol_linux::loop_device::LoopDevice;
+use flexvol_linux::private::Private;
+use flexvol_linux::scope::Scope;
+use flexvol_linux::window::Window;
+use flexvol_linux::{below, disk_image, namespace, process, qmp};
+use flexvol_model::plan::{DiskImage, ImageFormat, Ownership};
+use flexvol_model::policy::Allowed;
+use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::quantity::Quantity;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use serde_json::{Value, json};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The daemon.
+pub(super) const PROGRAM: &str = "qemu-storage-daemon";
+
+/// How long the daemon may take to write back and end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long an image's lock is waited for: a call that is just ending has it.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Covered with the root that the daemon has, in its mount table.
+const COVERED: &str = "/var";
+
+/// The file systems of a node's own disks, as statfs(2) has them: ext4, overlays, xfs, btrfs, f2fs, ZFS, and tmpfs.
+const LOCAL: [u32; 7] =
+    [0xEF53, 0x794C_7630, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x2FC1_2FC1, 0x0102_1994];
+
+/// Where the image is in it.
+const IMAGE: &str = "/image";
+
+/// The daemon's node of the image.
+pub(super) const NODE: &str = "disk";
+
+/// Only root may look at other volumes.
+const PRIVATE: Ownership = Ownership { mode: 0o700, uid: 0, gid: 0 };
+
+/// What an image is shown as.
+pub(super) struct Shown {
+    pub(super) format: ImageFormat,
+    pub(super) read_only: bool,
+    /// Further words of the command line.
+    pub(super) server: Vec<String>,
+    pub(super) export: Value,
+}
+
+/// Whether a process that has the store's name among its words is the daemon that we have started for it: it is in its
+/// control group, or the one of the record. Of one that an older version has started, where there are no control groups,
+/// there is only the record of its device.
+pub(super) fn is_ours(pid: i32, at: &Site<'_>) -> bool {
+    let is_recorded = |holding: Holding| match holding.daemon {
+        Some((number, started)) => number == pid && process::started(pid) == Some(started),
+        None => holding.device.is_some() && !scope(at).is_left(),
+    };
+    scope(at).holds(pid) || Holding::read(at.id).is_some_and(is_recorded)
+}
+
+/// Writes down who has been started.
+pub(super) fn note(daemon: &Daemon, at: &Site<'_>) -> Result<()> {
+    let Some(holding) = Holding::read(at.id) else { return Ok(()) };
+    let started = process::started(daemon.pid()).map(|started| (daemon.pid(), started));
+    Holding { daemon: started, ..holding }.write()
+}
+
+/// The control group of an image's daemons. Several nodes, each in its container, may share the groups.
+pub(super) fn scope(at: &Site<'_>) -> Scope {
+    Scope::named(&format!("{}-{}", at.id.as_str(), process::namespace()))
+}
+
+/// Ends what runs there: at once, unless all of it was asked to and may still write back.
+pub(super) fn end_scope(scope: &Scope, was_asked: bool, at: &Site<'_>) {
+    scope.end(if was_asked { PATIENCE.min(at.deadline.remaining()) } else { Duration::ZERO });
+}
+
+/// Until when the daemon has to answer that it is to end: one that says nothing is killed.
+pub(super) fn quitting(at: &Site<'_>) -> Deadline {
+    Deadline::after(PATIENCE.min(at.deadline.remaining()))
+}
+
+/// All that one image's daemon has.
+pub(super) struct Home {
+    pub(super) private: Private,
+    scope: Scope,
+}
+
+impl Home {
+    /// That of the store.
+    pub(super) fn of(at: &Site<'_>) -> Self {
+        Self { private: Private::at(Path::new(STATE).join("images").join(at.id.as_str())), scope: scope(at) }
+    }
+
+    /// Where it takes commands.
+    pub(super) fn control(&self) -> PathBuf {
+        self.private.file("control")
+    }
+
+    /// Whether it runs. Its socket may be lost with /run, and it must not be started again while it is used.
+    pub(super) fn is_alive(&self) -> bool {
+        qmp::is_listening(&self.control()) || !self.daemons().is_empty()
+    }
+
+    /// Those that have its place among their words.
+    fn daemons(&self) -> Vec<i32> {
+        let place = format!("{}/", self.private.file("").display()).replace("//", "/");
+        process::running(PROGRAM, &place)
+    }
+
+    /// Starts it, with what it shows the image as; it has begun when `is_ready`.
+    pub(super) fn serve(
+        &self,
+        image: &OwnedFd,
+        shown: Shown,
+        at: &Site<'_>,
+        is_ready: impl Fn() -> bool,
+    ) -> Result<()> {
+        let (control, place) = (self.control(), self.private.file(""));
+        confined(image, &[&place], shown.read_only, |root| {
+            let directory = rustix::fs::open(&place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            root.show(&place, &directory, false)?;
+            let is_ready = || is_ready() && control.exists();
+            start(&self.scope, image, (root, &control, shown), at, is_ready)
+        })
+    }
+
+    /// Makes the image larger.
+    pub(super) fn grow(&self, size: u64, at: &Site<'_>) -> Result<()> {
+        self.tell("block_resize", &json!({"node-name": NODE, "size": size}), at)
+    }
+
+    /// Lets it execute a command.
+    pub(super) fn tell(&self, command: &str, arguments: &Value, at: &Site<'_>) -> Result<()> {
+        qmp::execute(&self.control(), command, arguments, at.deadline)
+    }
+
+    /// Ends it and removes what it had. What is not there is ended.
+    pub(super) fn end(&self, at: &Site<'_>) -> Result<()> {
+        let asked = qmp::quit(&self.control(), &quitting(at));
+        end_scope(&self.scope, asked, at);
+        // On a node without control groups, and when the record of it is lost.
+        self.daemons().into_iter().for_each(process::end);
+        self.private.remove()
+    }
+}
+
+/// Does something where a root is that has the image in it, and nothing else of the node but programs: whatever its header
+/// says while a program reads it, there is nothing else to open. Mounts that lead to `kept` are there as well.
+pub(super) fn confined<T>(
+    image: &OwnedFd,
+    kept: &[&Path],
+    read_only: bool,
+    work: impl FnOnce(&BareRoot) -> Result<T>,
+) -> Result<T> {
+    let path = bare_root::path_of(image)?;
+    let kept: Vec<_> = kept.iter().copied().chain([path.as_path()]).collect();
+    namespace::secluded(&kept, || {
+        // Before anything is covered: it may lie there.
+        let here = bare_root::again(image, &path)?;
+        let root = BareRoot::make("flexvol", Path::new(COVERED))?;
+        root.show(Path::new(IMAGE), &here, read_only)?;
+        work(&root)
+    })
+}
+
+/// Whether the image is on a file system that only this node can have, and can be written.
+pub(super) fn is_of_node(image: &DiskImage) -> bool {
+    let place = rustix::fs::statfs(&image.file).ok().and_then(|stat| u32::try_from(stat.f_type).ok());
+    place.is_some_and(|place| LOCAL.contains(&place))
+        && rustix::fs::access(&image.file, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+/// Starts it in a scope and a root, where it takes commands at a path and shows the image; it has begun when `is_ready`.
+pub(super) fn start(
+    scope: &Scope,
+    image: &OwnedFd,
+    (root, control, shown): (&BareRoot, &Path, Shown),
+    at: &Site<'_>,
+    is_ready: impl Fn() -> bool,
+) -> Result<()> {
+    let mut helper = Helper::find(PROGRAM)?.within(root)?;
+    // For its lock alone.
+    helper.keep(image.as_fd())?;
+    let (ours, its) = UnixStream::pair().context("make a connection for qemu-storage-daemon")?;
+    let connection = helper.keep(its.as_fd())?;
+    drop(its);
+    let words = words(control, &connection, Path::new(IMAGE), shown);
+    let mut daemon = helper.args(words).launch(scope)?;
+    note(&daemon, at)?;
+    while !is_ready() {
+        if let Some(status) = daemon.ended()? {
+            let text = format!("qemu-storage-daemon cannot show the image ({status}): {}", daemon.words());
+            let busy = text.contains("lock");
+            bail!(Failure::new(if busy { Code::Busy } else { Code::Internal }, text));
+        }
+        at.deadline.check("waiting for qemu-storage-daemon")?;
+        std::thread::sleep(TICK);
+    }
+    refuse_other_files(ours, at)
+}
+
+/// The header may have been another one when the daemon read it than when we did.
+fn refuse_other_files(daemon: UnixStream, at: &Site<'_>) -> Result<()> {
+    let arguments = json!({"flat": true});
+    let nodes = qmp::talk(daemon, "query-named-block-nodes", &arguments, at.deadline.remaining())
+        .context("ask qemu-storage-daemon what it has opened")?;
+    let nodes = nodes.as_array().context("qemu-storage-daemon does not say what it has opened")?;
+    let name = |node: &Value| node["node-name"].as_str().map(str::to_owned);
+    if nodes.iter().all(|node| name(node).is_some_and(|name| ["file", NODE].contains(&name.as_str()))) {
+        return Ok(());
+    }
+    let text = "the image says that its data is in another file, which may be any of the node: make it whole (qemu-img convert -O qcow2)";
+    Err(Failure::new(Code::Denied, text).into())
+}
+
+/// The image, made if it may be. One that a killed call left empty or unmade is made anew.
+pub(super) fn open(
+    image: &DiskImage,
+    format: ImageFormat,
+    at: &Site<'_>,
+    with: &With<'_>,
+) -> Result<OwnedFd> {
+    let Allowed { root, below } = with.policy.image(&image.file)?;
+    let read_only = with.read_only;
+    let name = || format!("image {}", image.file.display());
+    let size = image.size.filter(|_| !with.reader);
+    if size.is_some() {
+        std::fs::create_dir_all(&root).with_context(name)?;
+    }
+    let root = below::open_root(&root)?;
+    let flags = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    let flags = flags | OFlags::NONBLOCK;
+    let file = match (below::open_if_there(root.as_fd(), &below, flags).with_context(name)?, size) {
+        (Some(file), _) => file,
+        (None, Some(_)) => create(root.as_fd(), &below).with_context(name)?,
+        (None, None) => return Err(absent(&image.file).into()),
+    };
+    if let Some(size) = size
+        && is_unmade(&file, format).with_context(name)?
+    {
+        make(&file, format, size, at).with_context(|| format!("make {}", image.file.display()))?;
+    }
+    match format {
+        ImageFormat::Qcow2 => disk_image::refuse_foreign_parts(file.as_fd()).with_context(name)?,
+        ImageFormat::Raw => keep_others_out(&file, read_only).with_context(name)?,
+    }
+    Ok(file)
+}
+
+/// In JSON, where no comma of a name means anything. It is told by one connection that it has, and by those that come later.
+fn words(control: &Path, connection: &Path, image: &Path, shown: Shown) -> Vec<String> {
+    let Shown { format, read_only, server, export } = shown;
+    let file = json!({"driver": "file", "node-name": "file", "filename": image, "read-only": read_only});
+    let mut disk = json!({
+        "driver": format.name(), "node-name": NODE, "file": "file", "read-only": read_only,
+        "discard": "unmap", "detect-zeroes": "off",
+    });
+    if format == ImageFormat::Qcow2 {
+        disk["backing"] = Value::Null;
+    }
+    let control = format!("socket,id=control,server=on,wait=off,path={}", control.display());
+    let first = connection.file_name().unwrap_or_default().to_string_lossy();
+    let devices = [("--blockdev", file.to_string()), ("--blockdev", disk.to_string())];
+    let rest = [
+        ("--export", export.to_string()),
+        ("--chardev", control),
+        ("--monitor", "chardev=control".to_owned()),
+        ("--chardev", format!("socket,id=first,fd={first}")),
+        ("--monitor", "chardev=first".to_owned()),
+    ];
+    let flat = |(option, value): (&str, String)| [option.to_owned(), value];
+    devices.into_iter().flat_map(flat).chain(server).chain(rest.into_iter().flat_map(flat)).collect()
+}
+
+fn absent(file: &Path) -> Failure {
+    let text = "is not there: a volume with option size that is mounted read-write makes it";
+    Failure::new(Code::NotFound, format!("image {} {text}", file.display()))
+}
+
+fn create(root: BorrowedFd<'_>, below: &Path) -> Result<OwnedFd> {
+    let above = below.parent().unwrap_or(Path::new(""));
+    below::make_directories(root, above, PRIVATE, PRIVATE)?;
+    let directory = below::open(root, above, OFlags::PATH | OFlags::DIRECTORY)?;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let name = below.file_name().context("names a directory: name a file below it")?;
+    Ok(rustix::fs::openat(&directory, name, flags, Mode::from_raw_mode(0o600))?)
+}
+
+/// qemu's lock lets others write to a raw image. Ours lasts as long as the daemon has the file open, and driver `image`
+/// heeds it; of a loop device that it made before nothing but the device tells.
+fn keep_others_out(file: &OwnedFd, read_only: bool) -> Result<()> {
+    let hold = if read_only { Hold::Together } else { Hold::Alone };
+    let used = |how: &str| {
+        let text = format!("it is in use{how}: unmount it there, or name another file");
+        Failure::new(Code::Busy, text)
+    };
+    lock::wait(file.as_fd(), hold, &Deadline::after(LOCK_PATIENCE), "waiting for the image's lock").map_err(
+        |error| match error.downcast::<Failure>() {
+            Ok(_) => used(", and locked by who uses it").into(),
+            Err(error) => error,
+        },
+    )?;
+    match LoopDevice::find(file.as_fd(), &Window::default())? {
+        Some(device) => Err(used(&format!(" as {}", device.path().display())).into()),
+        None => Ok(()),
+    }
+}
+
+fn is_unmade(image: &OwnedFd, format: ImageFormat) -> Result<bool> {
+    let is_empty = size_of(image.as_fd())? == 0;
+    Ok(is_empty || (format == ImageFormat::Qcow2 && disk_image::is_unmade(image.as_fd())?))
+}
+
+/// Locked: another node may be making it as well, and who fails empties it.
+fn make(image: &OwnedFd, format: ImageFormat, size: u64, at: &Site<'_>) -> Result<()> {
+    lock::wait(image.as_fd(), Hold::Alone, at.deadline, "waiting for who else makes the image")?;
+    let made = if is_unmade(image, format)? { make_alone(image, format, size, at) } else { Ok(()) };
+    // Whoever uses it has a lock of its own kind.
+    rustix::fs::flock(image, FlockOperation::Unlock)?;
+    made
+}
+
+fn make_alone(image: &OwnedFd, format: ImageFormat, size: u64, at: &Site<'_>) -> Result<()> {
+    if format == ImageFormat::Raw {
+        return rustix::fs::ftruncate(image, size).context("give it its size");
+    }
+    let words = ["create", "-q", "-f", "qcow2", IMAGE, &size.to_string()];
+    // It reads again what it has written, and so may others have by then.
+    let made = confined(image, &[], false, |root| {
+        Helper::find("qemu-img")?.within(root)?.args(words).run_to_success(at.deadline)
+    });
+    if made.is_err() {
+        // Else the next call would take half of one for somebody's.
+        rustix::fs::ftruncate(image, 0)?;
+    }
+    made.with_context(|| format!("make an image of {}", Quantity(size))).map(drop)
+}

@@ -1,0 +1,46 @@
+//! What kubelet had mounted once for the node while the driver still attached, and asks nobody to unmount since it does
+//! not: it goes with the last pod that uses the volume.
+
+use super::{Holding, proof, sweep};
+use crate::executor::node::Node;
+use crate::executor::{lock, record, unmount};
+use anyhow::Result;
+use flexvol_linux::mount_table::{self, Entry};
+use flexvol_linux::place::{Look, Place};
+use flexvol_protocol::volume_dir::VolumeDir;
+use flexvol_protocol::{TargetPath, Verb};
+
+/// The step that detaches: nobody asks for the volume at this place any more.
+pub(super) fn detach(node: &Node<'_>, target: &TargetPath) -> Result<()> {
+    proof::give_up(target);
+    super::detach(node, target)
+}
+
+/// The step. What a pod is still shown, or another program uses, stays for its unmount.
+pub(super) fn unstage(node: &Node<'_>, staged: &TargetPath) -> Result<()> {
+    if !VolumeDir::of(staged).belongs_to(node.directory) {
+        return Ok(());
+    }
+    let Some(place) = Place::open(staged)? else { return Ok(()) };
+    if place.look()? == Look::Missing && Holding::of(staged)?.is_empty() {
+        return Ok(());
+    }
+    let _lock = lock(record::lock_path(staged), Verb::UnmountDevice, &node.deadline)?;
+    if let Some(entry) = mount_table::at(&place.resolved()?)? {
+        let is_shown = |other: &Entry| other.device == entry.device && other.target != entry.target;
+        if mount_table::read()?.iter().any(is_shown) {
+            return Ok(());
+        }
+        unmount::take_off(&place)?;
+    }
+    sweep(staged, &node.deadline)?;
+    record::forget(staged);
+    // kubelet's, and empty; if it is not, it is no hindrance either.
+    let _ = place.remove_directory();
+    Ok(())
+}
+
+/// Whether there is something of the sort for a target's volume.
+pub(super) fn is_left(target: &TargetPath) -> Result<bool> {
+    VolumeDir::of(target).staged().map_or(Ok(false), |staged| Ok(!Holding::of(&staged)?.is_empty()))
+}

@@ -1,0 +1,271 @@
+//! Unmounting: whatever is at the target, it ends as an empty directory of the node, or gone, and no data is
+//! touched.
+//!
+//! * Not mounted, never mounted, missing: done.
+//! * Several mounts on top of each other: all are taken off.
+//! * Mounts below the target, made by others: they are unmounted first, innermost first. They hang inside the
+//!   volume, and unmounting loses nothing. A pod can rename the directories above them at any time, so they
+//!   are looked up from the volume's own root, which no rename leads out of, and known by their mount ids.
+//! * In use by a living process: waited for a moment, then a failure that names the processes; kubelet comes
+//!   again. A healthy mount is never detached lazily, because its user would go on writing to a volume that
+//!   everybody believes gone.
+//! * Dead (its daemon or server is gone) or silent (it has not answered for half of the time that the verb has):
+//!   detached lazily if it is busy, because its users can do nothing with it but wait, and nothing else would
+//!   ever let it go.
+//! * Not ours (`/`, `/etc`, a mount outside kubelet's tree that no record names): refused.
+//! * Files in the directory that were written while nothing was mounted: left, and named.
+
+use super::node::Node;
+use super::record::{self, Record};
+use super::{Standing, daemon, store};
+use anyhow::{Context, Result};
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::lock::Lock;
+use flexvol_linux::mount_table::Entry;
+use flexvol_linux::place::{Look, Place, Pulse};
+use flexvol_linux::vital_signs::{self, Vitals};
+use flexvol_linux::{mount, mount_table, process, users};
+use flexvol_protocol::TargetPath;
+use flexvol_protocol::failure::{Code, Failure};
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use std::io;
+use std::time::Duration;
+
+/// No target has more mounts on top of each other than this; a guard against mounting as fast as we unmount.
+const MOST_LAYERS: usize = 256;
+
+/// How long cleaning up waits for the lock; whoever else has it knows what to do about the target.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a busy mount is waited for: containers that are just ending.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How things stand to an unmounted target.
+pub(super) fn standing(target: &TargetPath) -> Result<Standing> {
+    let Some(place) = Place::open(target)? else { return Ok(Standing::Reached) };
+    match place.look()? {
+        Look::Missing => Ok(Standing::Reached),
+        Look::Plain(FileType::Directory) if place.entries()?.is_empty() => Ok(Standing::Reached),
+        _ => Ok(Standing::Open),
+    }
+}
+
+/// The step: everything off, and the directory empty.
+pub(super) fn unmount(node: &Node<'_>, target: &TargetPath) -> Result<()> {
+    let Some(place) = Place::open(target)? else { return Ok(()) };
+    node.refuse_foreign(target)?;
+    peel(&place, &node.deadline)?;
+    tidy(&place)
+}
+
+/// The undo: everything off, with patience for nobody, because nobody can have begun to use it.
+pub(super) fn take_off(place: &Place) -> Result<()> {
+    peel(place, &Deadline::for_undo(PATIENCE))
+}
+
+/// Who served the mount of a killed call may have been killed with it, or was among what it had left running. kubelet would
+/// mount again for ever, and never unmount.
+pub(super) fn take_off_dead(target: &TargetPath) -> Result<()> {
+    let Some(place) = Place::open(target)? else { return Ok(()) };
+    match place.look()? {
+        Look::Dead(_) => take_off(&place),
+        Look::Mount(_) if place.pulse(PATIENCE) == Pulse::Dead || has_dead_device(&place) => take_off(&place),
+        _ => Ok(()),
+    }
+}
+
+/// A file system answers from memory when its device has gone.
+pub(super) fn has_dead_device(place: &Place) -> bool {
+    let asked = vital_signs::with_devices(&[place.path().to_owned()], PATIENCE);
+    matches!(asked.as_deref(), Ok([Vitals::Dead(_)]))
+}
+
+/// The mount on top at the target.
+pub fn mount_at(target: &TargetPath) -> Option<u64> {
+    match Place::open(target).ok()??.look().ok()? {
+        Look::Mount(mounted) => Some(mounted.id),
+        _ => None,
+    }
+}
+
+/// What a killed call may have left at its target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Every mount: it was an unmount.
+    All,
+    /// What was mounted since the call began, when this mount or none was there.
+    Since(Option<u64>),
+}
+
+/// What became of a killed call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worker {
+    /// It is gone, and with it its lock.
+    Gone,
+    /// It sits in the kernel and may hold its lock until it can be killed.
+    Stuck,
+}
+
+/// For when a call was killed on its way: takes off what it left, waiting for nothing that may hang.
+///
+/// Detached lazily is what no program uses yet, a mount that was only just made, and what has hung in the
+/// kernel already; an unmount whose worker merely died must not tear a living volume from its users. A mount
+/// with a record of another call belongs to that one, which succeeded, and is not taken for what a mount left.
+pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
+    let lock = || Lock::acquire_beside_strays(record::lock_path(target), &Deadline::for_undo(LOCK_PATIENCE));
+    let _lock = (worker == Worker::Gone).then(lock).transpose()?;
+    let is_another_s = |record: &Record| record.supervisor != process::supervisor();
+    let others = Record::read(target).filter(is_another_s).map(|record| record.mount_id);
+    let lazily = worker == Worker::Stuck || left != Left::All;
+    let Some(place) = Place::open(target)? else { return Ok(()) };
+    let (served, mut swept) = (daemon::is_left(target), false);
+    for _ in 0..MOST_LAYERS {
+        match (place.look()?, left) {
+            // Until it has ended it may still mount.
+            (Look::Missing | Look::Plain(_), _) if !swept && daemon::is_left(target) => {
+                swept = true;
+                daemon::sweep(target)?;
+            }
+            (Look::Missing | Look::Plain(_), _) => {
+                record::forget(target);
+                return store::sweep(target, &Deadline::for_undo(PATIENCE));
+            }
+            (Look::Mount(mounted), Left::Since(before)) if [before, others].contains(&Some(mounted.id)) => {
+                return Ok(());
+            }
+            _ if served && lazily && mount::abort(&place) => {}
+            _ => mount::unmount(&place, lazily).with_context(|| format!("take off {target}"))?,
+        }
+    }
+    Ok(())
+}
+
+fn peel(place: &Place, deadline: &Deadline) -> Result<()> {
+    for _ in 0..MOST_LAYERS {
+        let dead = match place.look()? {
+            Look::Missing | Look::Plain(_) => return Ok(()),
+            Look::Mount(_) => false,
+            Look::Dead(_) => true,
+        };
+        match mount::unmount(place, false).map_err(|error| (Errno::from_io_error(&error), error)) {
+            // EINVAL: somebody else was faster.
+            Ok(()) | Err((Some(Errno::INVAL | Errno::NOENT), _)) => {}
+            Err((Some(Errno::BUSY), _)) => free(place, dead, deadline)?,
+            Err((_, error)) if dead => lazily(place, error)?,
+            Err((_, error)) => {
+                return Err(error).with_context(|| format!("unmount {}", place.path().display()));
+            }
+        }
+    }
+    Err(Failure::new(
+        Code::Busy,
+        format!("{} is mounted again and again: who mounts it?", place.path().display()),
+    )
+    .into())
+}
+
+fn lazily(place: &Place, cause: io::Error) -> Result<()> {
+    mount::unmount(place, true)
+        .map_err(|_| cause)
+        .with_context(|| format!("detach {}", place.path().display()))
+}
+
+/// Makes a busy mount free: takes off what is mounted inside, or waits for its users.
+fn free(place: &Place, dead: bool, deadline: &Deadline) -> Result<()> {
+    if unmount_children(place)? > 0 {
+        return Ok(());
+    }
+    // A healthy server answers at once. Half of the time is left for its users, should it come back.
+    if dead || place.pulse(deadline.remaining() / 2) != Pulse::Alive {
+        return lazily(place, io::ErrorKind::ResourceBusy.into());
+    }
+    // Who they are is worth more than that time is over.
+    let patience = Deadline::for_undo(PATIENCE.min(deadline.remaining()));
+    while !patience.expired() {
+        deadline.check_signals("waiting for the users of the volume")?;
+        match mount::unmount(place, false) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            // The caller looks again.
+            _ => return Ok(()),
+        }
+    }
+    let users = users::of(&place.resolved()?);
+    Err(Failure::new(
+        Code::Busy,
+        format!("{} is in use{users}: end it, kubelet tries again", place.path().display()),
+    )
+    .into())
+}
+
+/// How often the mounts inside are looked for while a pod renames the directories above them.
+const SEARCHES: usize = 100;
+
+/// How many mounts inside the volume were unmounted; 0 if there is none.
+fn unmount_children(place: &Place) -> Result<usize> {
+    for _ in 0..SEARCHES {
+        let Some(top) = place.mount_id()? else { return Ok(0) };
+        let children = mount_table::inside(top)?;
+        if children.is_empty() {
+            return Ok(0);
+        }
+        match unmount_each(place, &children)? {
+            // Either the table is old already, or a name in it leads elsewhere now.
+            0 => std::thread::sleep(Duration::from_millis(1)),
+            count => return Ok(count),
+        }
+    }
+    Err(Failure::new(
+        Code::Busy,
+        format!(
+            "the mounts inside {} cannot be reached: end who renames or hides them, kubelet tries again",
+            place.path().display()
+        ),
+    )
+    .into())
+}
+
+/// How many of them were where the table says, and are unmounted. What is not is left: the path may by now
+/// lead to another pod's volume.
+fn unmount_each(place: &Place, children: &[Entry]) -> Result<usize> {
+    let mut count = 0;
+    for child in children {
+        let Some(inner) = place.inside(&child.target)? else { continue };
+        if !inner.mount_id().is_ok_and(|id| id == Some(child.id)) {
+            continue;
+        }
+        match mount::unmount(&inner, false) {
+            Err(error) if !matches!(Errno::from_io_error(&error), Some(Errno::INVAL | Errno::NOENT)) => {
+                let users = users::of(&child.target);
+                return Err(error)
+                    .with_context(|| format!("unmount {} inside the volume{users}", child.target.display()));
+            }
+            _ => count += 1,
+        }
+    }
+    Ok(count)
+}
+
+/// kubelet removes the directory next, and tries for ever if it is not empty.
+fn tidy(place: &Place) -> Result<()> {
+    match place.look()? {
+        Look::Plain(FileType::RegularFile) => return place.remove_file_if_empty(),
+        Look::Plain(FileType::Directory) => {}
+        _ => return Ok(()),
+    }
+    let names = place.entries()?;
+    if names.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Code::Conflict,
+        format!(
+            "{} is unmounted but holds {}, written while nothing was mounted: move that away",
+            place.path().display(),
+            names.join(", ")
+        ),
+    )
+    .into())
+}

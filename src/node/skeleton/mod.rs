@@ -1,0 +1,154 @@
+//! The process kubelet starts: takes the reply pipe away from everybody, answers once, and exits with 0.
+//!
+//! In this order:
+//!
+//! 1. [`ReplyPipe::take`](flexvol_linux::reply_pipe::ReplyPipe::take): fd 1 is moved to a close-on-exec
+//!    descriptor, 0, 1 and 2 become /dev/null and every other inherited descriptor is closed. kubelet reads
+//!    stdout and stderr as one pipe up to its end, so a stray byte voids the answer, and a child that keeps
+//!    the pipe hangs kubelet for ever.
+//! 2. A panic hook that replies, and handlers for the signals that mean stop; the side file; umask 077 and
+//!    working directory `/`.
+//! 3. Which verb? One the driver does not have is `Not supported` whatever its arguments, because kubelet
+//!    remembers that answer; `init` is answered on the spot. Both need no file, no /proc and no second
+//!    process.
+//! 4. Everything else is parsed, and what came with secrets is taken out of argv, where everybody on the node could read
+//!    it for as long as this process lives. It runs in a worker, a fork of this process, which plans and executes. This
+//!    process waits: if the worker dies, hangs in the kernel past its deadline or is killed, it cleans up
+//!    after it and replies all the same.
+//! 5. One reply, one write(2), exit 0, whatever the reply says: on any other status kubelet logs the whole
+//!    argv, secrets and all.
+//! 6. A line in the [drivers' log](crate::driver_log), now that nothing can delay or spoil the reply.
+
+mod supervise;
+
+use crate::driver_log::Entry;
+use crate::executor;
+use crate::hints::to_failure;
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::reply_pipe::ReplyPipe;
+use flexvol_linux::{limits, memory, process, signal};
+use flexvol_model::installed::Installed;
+use flexvol_model::plan::{Goal, Source, View};
+use flexvol_protocol::failure::{Code, Failure, Result};
+use flexvol_protocol::secret::Redactor;
+use flexvol_protocol::{Call, Reply, SECRET, Verb};
+use std::cell::RefCell;
+use std::ffi::{OsStr, OsString};
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// The whole life of a driver's process. `identify` is called once the reply pipe is safe, because it may
+/// fail, and before the working directory changes, because `argv[0]` may be relative to it.
+pub fn main(identify: impl FnOnce() -> Result<Installed>, arguments: &mut [OsString]) -> ExitCode {
+    let pipe = ReplyPipe::take(no_room);
+    limits::lift();
+    pipe.reply_on_panic(|text| Reply::from(bug(text)).to_line());
+    // Before anything that takes time: without a handler, kubelet's stop would end this process without a
+    // word.
+    let told = signal::install().map_err(to_failure);
+    let installed = told.and_then(|()| identify());
+    process::detach_from_caller();
+    process::adopt_orphans();
+    let (reply, carried_out) = match &installed {
+        Ok(installed) => answer(installed, arguments),
+        Err(failure) => (failure.clone().into(), None),
+    };
+    pipe.send(&reply.to_line());
+    if let (Ok(installed), Some((call, started))) = (installed, carried_out) {
+        Entry::of(installed.name(), &call, started, &reply).note();
+    }
+    ExitCode::SUCCESS
+}
+
+/// What is said where not even the reply pipe can be put aside.
+fn no_room() -> String {
+    let text = "the limit of open files is too low: raise LimitNOFILE of kubelet";
+    Reply::from(Failure::new(Code::Internal, text)).to_line()
+}
+
+/// What a panic is to people.
+fn bug(text: &str) -> Failure {
+    Failure::new(Code::Internal, format!("this is a bug of flexvol, please report it: {text}"))
+}
+
+/// A call that was worth carrying out, and when that began.
+type CarriedOut = (Call, Instant);
+
+fn answer(installed: &Installed, arguments: &mut [OsString]) -> (Reply, Option<CarriedOut>) {
+    let Some((verb, arguments)) = arguments.split_first_mut() else {
+        let text = "no verb: kubelet calls a driver with init, mount, unmount and the like";
+        return (Failure::call(text).into(), None);
+    };
+    dispatch(installed, verb, arguments)
+}
+
+/// Runs one verb: at once if it is `init` or none of the driver's, else supervised in a worker. Never panics,
+/// never prints.
+pub fn perform(installed: &Installed, verb: &OsStr, arguments: &[OsString]) -> Reply {
+    dispatch(installed, verb, &mut arguments.to_vec()).0
+}
+
+fn dispatch(installed: &Installed, verb: &OsStr, arguments: &mut [OsString]) -> (Reply, Option<CarriedOut>) {
+    match Verb::parse(verb) {
+        Some(verb) if installed.verbs().contains(verb) => match verb {
+            Verb::Init => (Reply::capabilities(installed.capabilities()), None),
+            verb => carry_out(installed, verb, arguments),
+        },
+        _ => (Reply::NotSupported, None),
+    }
+}
+
+/// Parsed here and not in the worker, so that a call that is merely wrong costs no fork.
+fn carry_out(installed: &Installed, verb: Verb, arguments: &mut [OsString]) -> (Reply, Option<CarriedOut>) {
+    let started = Instant::now();
+    memory::refuse_dumps();
+    let parsed = Call::parse(verb, arguments);
+    // Best effort: kubelet has shown them already, if only for a moment.
+    let _ = memory::forget_arguments(arguments, SECRET.as_bytes());
+    let call = match parsed {
+        Ok(call) => call,
+        Err(failure) => return (failure.into(), None),
+    };
+    let allowed = installed.settings.deadlines.of(verb);
+    let names = (installed.driver.name(), installed.directory.as_deref());
+    // The worker has a copy of all this memory, and ends without tidying it up.
+    let call = RefCell::new(call);
+    let work = || {
+        let deadline = Deadline::after(allowed).sooner(supervise::margin(verb, allowed) * 2);
+        let reply = work(installed, &call.borrow(), deadline);
+        call.borrow_mut().forget_secrets();
+        reply
+    };
+    let storage = || storage(installed, &call.borrow());
+    let reply = supervise::supervise(&call, names, allowed, storage, work);
+    (reply, Some((call.into_inner(), started)))
+}
+
+/// Where the content of the call's volume comes from, for a message.
+fn storage(installed: &Installed, call: &Call) -> Option<String> {
+    match installed.plan(call).ok()?.goal {
+        Goal::Mounted { view: View { source: Source::Any | Source::Identity(_), .. }, .. } => None,
+        Goal::Mounted { view, .. } => Some(view.source.to_string()),
+        _ => None,
+    }
+}
+
+/// What the worker does. Whatever a helper or the kernel says, no secret of the call leaves in the reply.
+fn work(installed: &Installed, call: &Call, deadline: Deadline) -> Reply {
+    match executor::execute(installed, call, deadline) {
+        Ok(fields) => Reply::Success(fields),
+        Err(failure) => {
+            // Also of what only the driver takes for a secret: a password among mount options.
+            let understood = installed.understood(call).ok();
+            let options = understood.as_ref().and_then(|(call, _)| call.options());
+            let further = Redactor::new(options.into_iter().flat_map(|options| options.secrets.values()));
+            Reply::Failure(further.clean(&redacted(call, &failure)))
+        }
+    }
+}
+
+/// Of every secret that came as one.
+fn redacted(call: &Call, failure: &Failure) -> String {
+    let secrets = call.options().into_iter().flat_map(|options| options.secrets.values());
+    Redactor::new(secrets).clean(&failure.message())
+}
