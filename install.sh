@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the flexvol binary, static, and hands over to it with all arguments: `./install.sh try`, `./install.sh install ...`.
-# `./install.sh --prefix DIR` puts the program itself below DIR instead, with manual pages and completions of bash, zsh and fish.
+# Builds flexvol, static, and hands over to it with all arguments: `./install.sh try`, `./install.sh install ...`.
+# `./install.sh --prefix DIR` puts the program and its kit below DIR instead, with manual pages and completions of bash, zsh and fish.
 # Cargo decides whether anything has to be built. FLEXVOL_BINARY=path takes that binary instead and builds nothing.
 set -eu
 
@@ -22,12 +22,18 @@ use() {
     exit
 }
 
-# The program below directory $1, and what belongs to it. It is renamed into place: a running one is not overwritten.
+# Program $1 at $2. It is renamed into place: a running one is not overwritten.
+place() {
+    cp -- "$1" "$2.$$" && chmod 755 "$2.$$" && mv -- "$2.$$" "$2"
+}
+
+# The programs below directory $1, and what belongs to them.
 put() {
     [ -n "$1" ] || die "--prefix takes a directory"
     man=$1/share/man/man1 bash=$1/share/bash-completion/completions zsh=$1/share/zsh/site-functions fish=$1/share/fish/vendor_completions.d
     if ! { mkdir -p -- "$1/bin" "$man" "$bash" "$zsh" "$fish" &&
-        cp -- "$binary" "$1/bin/.flexvol.$$" && chmod 755 "$1/bin/.flexvol.$$" && mv -- "$1/bin/.flexvol.$$" "$1/bin/flexvol" &&
+        place "$binary" "$1/bin/flexvol" &&
+        { ! [ -x "$binary-kit" ] || place "$binary-kit" "$1/bin/flexvol-kit"; } &&
         "$binary" man --output "$man" &&
         "$binary" completions bash >"$bash/flexvol" &&
         "$binary" completions zsh >"$zsh/_flexvol" &&

@@ -4,7 +4,7 @@
 //! full name, and the only thing that tells `fstab~cifs/cifs` from `juliohm~cifs/cifs`. The rule:
 //!
 //! 1. The side file in that directory says which driver this is, and whose options it understands.
-//! 2. Else the directory does, if it bears the name of a driver whose options are known ([`crate::profiles`]).
+//! 2. Else the directory does, if it bears the name of a driver whose options are known ([`flexvol_model::profiles`]).
 //! 3. Else the file's own name does, matched exactly.
 //! 4. In a directory named `vendor~driver` it is a driver in any case: an unknown one answers with a Failure
 //!    that says what to do.
@@ -13,13 +13,14 @@
 //! Only `argv[0]` is looked at: it is what kubelet executed, there is no /proc in an empty chroot, and a
 //! symlinked executable keeps the directory it was called in.
 
-use crate::failure::Result;
-use crate::hints::to_failure;
-use crate::installed::Installed;
-use crate::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
-use crate::skeleton;
-use crate::sys::files;
-use crate::{cli, drivers};
+use flexvol_admin::cli;
+use flexvol_linux::files;
+use flexvol_model::drivers;
+use flexvol_model::installed::Installed;
+use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
+use flexvol_node::hints::to_failure;
+use flexvol_node::skeleton;
+use flexvol_protocol::failure::Result;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
@@ -40,7 +41,7 @@ enum Face {
 pub fn main(mut arguments: Vec<OsString>) -> ExitCode {
     let program = arguments.first().cloned().unwrap_or_default();
     match face(&program) {
-        Face::Admin => cli::main(arguments),
+        Face::Admin => cli::main(&arguments),
         Face::Driver { directory, name } => {
             let mut arguments = arguments.split_off(arguments.len().min(1));
             skeleton::main(|| installed(directory, &name, side_file(Path::new(&program))), &mut arguments)

@@ -2,15 +2,19 @@
 #![cfg(test)]
 
 use serde_json::Value;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-#[expect(clippy::disallowed_methods, reason = "the binary under test")]
 fn command(line: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flexvol"));
+    of(Path::new(env!("CARGO_BIN_EXE_flexvol")), line)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the binary under test")]
+fn of(program: &Path, line: &[&str]) -> Command {
+    let mut command = Command::new(program);
     command.args(line);
     command
 }
@@ -168,6 +172,31 @@ fn shells_and_manual_are_served() {
 }
 
 #[test]
+fn the_kit_answers_for_its_commands() {
+    // By the name that was typed, and with all of its own help.
+    assert!(ok(&["check", "--help"]).contains("Usage: flexvol check"));
+    assert!(ok(&["man", "check"]).contains(".TH flexvol-check 1"));
+    assert_eq!(flexvol(&["call"]).0, 2);
+    let pages = tempfile::tempdir().unwrap();
+    ok(&["man", "--output", pages.path().to_str().unwrap()]);
+    let page = |command: &str| fs::read_to_string(pages.path().join(format!("flexvol-{command}.1"))).unwrap();
+    assert!(fs::read_to_string(pages.path().join("flexvol.1")).unwrap().contains("install"));
+    assert!(page("check").contains("junit") && page("install").contains("take\\-over"));
+}
+
+#[test]
+fn a_node_without_the_kit_says_where_it_comes_from() {
+    let alone = tempfile::tempdir().unwrap();
+    let program = alone.path().join("flexvol");
+    fs::copy(env!("CARGO_BIN_EXE_flexvol"), &program).unwrap();
+    let (status, _, error) = told(&of(&program, &["check", "./my-driver"]).output().unwrap());
+    assert_eq!(status, 1, "{error}");
+    assert!(error.contains("put the flexvol-kit of the same release beside flexvol"), "{error}");
+    let (_, help, _) = told(&of(&program, &["--help"]).output().unwrap());
+    assert!(help.contains("\n  check "), "it is named all the same: {help}");
+}
+
+#[test]
 fn programs_get_json_of_everything() {
     let of = |line: &[&str], expected: i32| -> Value {
         let (status, out, error) = flexvol(&[line, &["--json"]].concat());
@@ -177,8 +206,8 @@ fn programs_get_json_of_everything() {
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     let commands = of(&[], 2);
     let commands: Vec<_> = commands.as_array().unwrap().iter().map(|each| text(each, "command")).collect();
-    let expected = "try drivers explain plan run locate install uninstall list deploy manifest probe watch doctor status logs explain-error record call pod validate check \
-        completions man";
+    let expected = "try drivers explain plan run locate install uninstall list deploy manifest doctor status logs explain-error probe watch record \
+        call pod validate check completions man";
     assert_eq!(commands.join(" "), expected);
     assert!(text(&of(&["man", "run"], 0), "man").contains(".TH flexvol-run 1"));
     assert!(text(&of(&["completions", "bash"], 0), "completions").contains("complete -F"));
@@ -244,7 +273,7 @@ fn try_finds_the_drivers_good_and_nothing_left() {
     let steps: Vec<_> = report["rows"].as_array().unwrap().iter().map(|row| &row["step"]).collect();
     assert!(steps.contains(&&"already mounted, no call".into()), "{out}");
     assert_eq!((temporary.path().read_dir().unwrap().count(), receipts()), (0, before));
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(&*temporary.path().to_string_lossy()) && Path::new("/run").exists());
 }
 
@@ -316,9 +345,9 @@ fn a_terminal_sees_who_works_while_it_takes_long() {
     let path = |below: &str| directory.path().join(below).display().to_string();
     let exec = r#"{"driver":"exec","exec":{"commands":{"mount":["/bin/sleep","3"]}}}"#;
     let pod = "kind: Pod\nmetadata: {name: web, uid: u-1}\nspec: {volumes: [{name: data, flexVolume: {driver: example/slow}}]}\n";
-    std::fs::create_dir_all(path("plugins/example~slow")).unwrap();
+    fs::create_dir_all(path("plugins/example~slow")).unwrap();
     for (below, text) in [("plugins/example~slow/.flexvol.json", exec), ("pod.yaml", pod)] {
-        std::fs::write(path(below), text).unwrap();
+        fs::write(path(below), text).unwrap();
     }
     let binary = env!("CARGO_BIN_EXE_flexvol");
     std::os::unix::fs::symlink(binary, path("plugins/example~slow/slow")).unwrap();

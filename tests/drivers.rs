@@ -5,7 +5,7 @@
 
 use flexvol::driver::Driver;
 use flexvol::drivers;
-use flexvol::plugin_dir::platform::{self, Platform};
+use flexvol::kubelet::platform::{self, Platform};
 use flexvol::protocol::Verb;
 use flexvol::schema::{OptionSpec, SecretSpec};
 use flexvol::settings::Settings;

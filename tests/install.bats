@@ -101,7 +101,8 @@ setup() {
     [ "${lines[0]}" = "$prefix/bin/flexvol" ]
   done
   cmp "$prefix/bin/flexvol" "$FLEXVOL_RELEASE"
-  [ "$(ls -A "$prefix/bin")" = flexvol ]
+  cmp "$prefix/bin/flexvol-kit" "$FLEXVOL_RELEASE-kit"
+  [ "$(ls -A "$prefix/bin" | xargs)" = 'flexvol flexvol-kit' ]
   for page in flexvol flexvol-install flexvol-pod-up; do
     grep -q '^\.TH ' "$prefix/share/man/man1/$page.1"
   done

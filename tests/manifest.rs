@@ -2,9 +2,9 @@
 #![cfg(test)]
 #![expect(clippy::disallowed_methods, reason = "tests start programs and write files as they need")]
 
+use flexvol::kubelet::platform::{self, Need, Platform};
+use flexvol::kubelet::yaml;
 use flexvol::manifest::{Fetch, Kind, Manifest, Request, make};
-use flexvol::plugin_dir::platform::{self, Need, Platform};
-use flexvol::yaml;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PodSpec, ResourceQuota, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};

@@ -1,9 +1,9 @@
 //! Any arguments at all, and the secrets in them: what a person wants a driver to be called with.
 
-use crate::protocol::Options;
-use crate::secret::{MASK, Redactor, Secret};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use flexvol_protocol::Options;
+use flexvol_protocol::secret::{MASK, Redactor, Secret};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -9,8 +9,8 @@
 //! whether the volume is attached, and it is detached all the same.
 
 use super::lifecycle::PodVolume;
-use crate::sys::files;
 use anyhow::{Context as _, Result};
+use flexvol_linux::files;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder};
 use std::io::{ErrorKind, Write as _};

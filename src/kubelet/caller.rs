@@ -2,9 +2,9 @@
 
 use super::exec::{self, End, Run, Terms};
 use super::verdict::{Fault, Verdict};
-use crate::failure::{Code, Failure, Result};
-use crate::protocol::{Call, Capabilities, Options, Verb};
-use crate::secret::{MASK, Redactor};
+use flexvol_protocol::failure::{Code, Failure, Result};
+use flexvol_protocol::secret::{MASK, Redactor};
+use flexvol_protocol::{Call, Capabilities, Options, Verb};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -136,8 +136,8 @@ fn without_secrets(options: &Options) -> Options {
 pub(super) mod tests {
     use super::super::exec::Stop;
     use super::*;
-    use crate::protocol::TargetPath;
-    use crate::secret::Secret;
+    use flexvol_protocol::TargetPath;
+    use flexvol_protocol::secret::Secret;
     use std::fs::{self, Permissions};
     use std::io::Write as _;
     use std::os::unix::fs::PermissionsExt as _;

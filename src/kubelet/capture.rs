@@ -4,11 +4,11 @@
 //! follows `password=` and its like in another. What cannot be understood as options is masked as a whole.
 
 use super::asked::{Asked, PREFIX};
-use crate::protocol::TargetPath;
-use crate::secret::MASK;
-use crate::volume_dir::VolumeDir;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use flexvol_protocol::TargetPath;
+use flexvol_protocol::secret::MASK;
+use flexvol_protocol::volume_dir::VolumeDir;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::ffi::OsString;

@@ -4,17 +4,17 @@
 //! In one thing it is done more carefully than kubelet does it: a device without a known signature is
 //! formatted only if every byte of it is zero.
 
-use crate::failure::{Code, Failure};
-use crate::file_system::FileSystem;
-use crate::mount_options::MountFlags;
-use crate::plan::Propagation;
-use crate::protocol::TargetPath;
-use crate::sys::deadline::Deadline;
-use crate::sys::mount::{BindMount, NewMount, Parameter, Value, Way};
-use crate::sys::place::Place;
-use crate::sys::window::Window;
-use crate::sys::{blank, format, mount, mount_table, signature};
 use anyhow::{Context as _, Result, ensure};
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::mount::{BindMount, NewMount, Parameter, Value, Way};
+use flexvol_linux::place::Place;
+use flexvol_linux::window::Window;
+use flexvol_linux::{blank, format, mount, mount_table, signature};
+use flexvol_protocol::TargetPath;
+use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::file_system::FileSystem;
+use flexvol_protocol::mount_options::MountFlags;
+use flexvol_protocol::mount_options::Propagation;
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags, fstatvfs, open, openat};
 use rustix::io::Errno;
 use std::fs::File;

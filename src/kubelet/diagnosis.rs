@@ -7,8 +7,8 @@
 use super::asked::Asked;
 use super::exec::{End, Run};
 use super::verdict::{Fault, Verdict};
-use crate::protocol::{DriverStatus, Verb};
-use crate::secret::Redactor;
+use flexvol_protocol::secret::Redactor;
+use flexvol_protocol::{DriverStatus, Verb};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;

@@ -4,8 +4,8 @@
 mod running;
 mod start;
 
-use crate::sys::limits::Limits;
-use crate::sys::tracer::{self, Point, Trace, Traced};
+use flexvol_linux::limits::Limits;
+use flexvol_linux::tracer::{self, Point, Trace, Traced};
 use nix::libc;
 use running::Running;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};

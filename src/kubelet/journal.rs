@@ -2,10 +2,10 @@
 
 use super::caller::{Caller, Exchange};
 use super::verdict::Verdict;
-use crate::failure::{Code, Failure};
-use crate::protocol::{Call, Capabilities, Verb};
-use crate::sys::errno::to_failure;
 use anyhow::Result;
+use flexvol_linux::errno::to_failure;
+use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::{Call, Capabilities, Verb};
 use std::fmt;
 use std::time::{Duration, Instant};
 

@@ -6,11 +6,11 @@ use super::device;
 use super::fs_group::change_group;
 use super::journal::{Action, Journal, failed};
 use super::verdict::Verdict;
-use crate::failure::{Code, Failure};
-use crate::protocol::{Access, Call, Capabilities, DriverName, Options, PodRef, TargetPath};
-use crate::sys::mount;
-use crate::sys::place::{Look, Place};
 use anyhow::{Context as _, Result};
+use flexvol_linux::mount;
+use flexvol_linux::place::{Look, Place};
+use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::{Access, Call, Capabilities, DriverName, Options, PodRef, TargetPath};
 use rustix::io::Errno;
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -40,7 +40,7 @@ pub struct PodVolume {
 
 impl PodVolume {
     /// The directory the volume shall appear at.
-    pub fn target(&self) -> crate::failure::Result<TargetPath> {
+    pub fn target(&self) -> flexvol_protocol::failure::Result<TargetPath> {
         let pod = self.kubelet_root.join("pods").join(&self.pod_uid);
         let path = pod.join("volumes").join(self.driver.directory()).join(&self.name);
         TargetPath::parse(path.as_os_str())
@@ -52,7 +52,7 @@ impl PodVolume {
     }
 
     /// The directory the device of a volume that attaches is mounted on, once for the node.
-    pub fn global(&self) -> crate::failure::Result<TargetPath> {
+    pub fn global(&self) -> flexvol_protocol::failure::Result<TargetPath> {
         let plugin = self.kubelet_root.join("plugins/kubernetes.io/flexvolume").join(self.driver.to_string());
         TargetPath::parse(plugin.join("mounts").join(&self.name).as_os_str())
     }
@@ -70,7 +70,7 @@ impl PodVolume {
     }
 
     /// What `mount` is called with.
-    pub fn mount_call(&self) -> crate::failure::Result<Call> {
+    pub fn mount_call(&self) -> flexvol_protocol::failure::Result<Call> {
         let given = &self.options;
         let or =
             |given: &Option<String>, otherwise: &str| given.clone().or_else(|| Some(otherwise.to_owned()));
@@ -90,7 +90,7 @@ impl PodVolume {
     }
 
     /// What `expandfs` is called with once the PV has grown; an inline volume cannot.
-    pub fn expand_call(&self, device: &str, new_bytes: u64) -> crate::failure::Result<Call> {
+    pub fn expand_call(&self, device: &str, new_bytes: u64) -> flexvol_protocol::failure::Result<Call> {
         let old_bytes = self.capacity.ok_or_else(|| {
             let text = format!("{} is an inline volume: only a PersistentVolume can grow", self.name);
             Failure::options(text)
@@ -101,7 +101,7 @@ impl PodVolume {
 
     /// Every call in the life of the volume, in order; whether it comes only for a driver that attaches is
     /// said with each. What `attach` would answer is `device`.
-    pub fn calls(&self, node: &str, device: &str) -> crate::failure::Result<Vec<(Call, bool)>> {
+    pub fn calls(&self, node: &str, device: &str) -> flexvol_protocol::failure::Result<Vec<(Call, bool)>> {
         let (options, node) = (self.device_options(), node.to_owned());
         let (device, target, global) = (device.to_owned(), self.target()?, self.global()?);
         Ok(vec![
@@ -266,7 +266,7 @@ fn no_mount() -> anyhow::Error {
 mod tests {
     use super::super::caller::tests::{Script, script};
     use super::*;
-    use crate::protocol::{FsGroup, FsGroupSpelling};
+    use flexvol_protocol::{FsGroup, FsGroupSpelling};
 
     /// A volume, and the driver whose script serves it; the script logs its calls beside itself.
     fn volume(body: &str) -> (PodVolume, Script) {

@@ -22,10 +22,10 @@ use super::exec::Terms;
 use super::journal::{Action, Journal, failed};
 use super::lifecycle::{PodVolume, SET_UP, look, make_directory, remove_directory, unmount};
 use super::verdict::Verdict;
-use crate::failure::{Code, Failure};
-use crate::protocol::{Access, Call, Capabilities, TargetPath};
-use crate::sys::place::Look;
 use anyhow::Result;
+use flexvol_linux::place::Look;
+use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::{Access, Call, Capabilities, TargetPath};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -335,7 +335,7 @@ fn is_used(volume: &PodVolume) -> Result<bool> {
 mod tests {
     use super::super::caller::tests::script;
     use super::*;
-    use crate::protocol::{DriverName, Options};
+    use flexvol_protocol::{DriverName, Options};
 
     fn volume(root: &Path) -> PodVolume {
         PodVolume {

@@ -24,12 +24,12 @@ mod secret;
 mod volume;
 
 use super::lifecycle::PodVolume;
-use crate::failure::{Failure, Result};
-use crate::protocol::{Access, FsGroup, FsGroupSpelling, Options};
-use crate::secret::Secret;
 use crate::yaml;
 use fields::{Field, Identity};
 use flex::FlexVolume;
+use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::secret::Secret;
+use flexvol_protocol::{Access, FsGroup, FsGroupSpelling, Options};
 use pod::{Pod, Source};
 use secret::SecretObject;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! What kubelet makes of one execution: `DriverCall.Run` of pkg/volume/flexvolume/driver-call.go.
 
 use super::exec::{End, Run, Stop};
-use crate::protocol::{DriverStatus, Outcome};
+use flexvol_protocol::{DriverStatus, Outcome};
 use std::fmt;
 
 /// Kubelet's conclusion.

@@ -21,6 +21,7 @@ pub mod errno;
 pub mod executions;
 pub mod ext_superblock;
 pub mod files;
+pub mod fingerprint;
 pub mod format;
 mod generic_netlink;
 pub mod helper;

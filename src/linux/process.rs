@@ -18,7 +18,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,6 +59,15 @@ pub fn refused(error: impl Into<io::Error>) -> anyhow::Error {
         return NotAllowed(errno).into();
     }
     errno.into()
+}
+
+/// Executes a program in place of this one, with these words of which the first is its name. Returns only if that fails.
+#[allow(clippy::disallowed_methods, reason = "no child of ours, but what we become")]
+pub fn executing(program: &Path, arguments: &[OsString]) -> io::Error {
+    let mut command = Command::new(program);
+    let (name, words) =
+        arguments.split_first().map_or((None, arguments), |(name, words)| (Some(name), words));
+    name.into_iter().fold(&mut command, |command, name| command.arg0(name)).args(words).exec()
 }
 
 /// Does something whose files, and those of the programs it starts, are made without these permissions.

@@ -179,3 +179,20 @@ fn refuse_shrinking(Growth { new_bytes, old_bytes, .. }: &Growth<'_>) -> Result<
     }
     Ok(())
 }
+
+/// What a driver's name stands for.
+#[derive(Clone, Copy)]
+pub enum Meaning {
+    /// A driver of ours, with its own options.
+    Driver(&'static dyn Driver),
+    /// Another driver's options.
+    Profile(&'static Profile),
+}
+
+impl Meaning {
+    /// A profile or a driver of exactly that name.
+    pub fn find(name: &str) -> Option<Self> {
+        let driver = || drivers::find(name).map(Self::Driver);
+        profiles::find(name).map(Self::Profile).or_else(driver)
+    }
+}

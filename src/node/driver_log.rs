@@ -7,12 +7,6 @@
 //! no failure of a call. It holds no option and no secret: the message is the reply's, which holds none
 //! either. `init` is not logged, because it opens nothing but the side file; nor is a call that nobody could
 //! understand or that the driver does not have.
-//!
-//! ```
-//! # use flexvol::driver_log::timestamp;
-//! # use std::time::Duration;
-//! assert_eq!(timestamp(Duration::from_millis(951_782_400_007)), "2000-02-29T00:00:00.007Z");
-//! ```
 
 use crate::executor::record::{self, STATE};
 use flexvol_linux::{append, clock};
@@ -22,7 +16,7 @@ use flexvol_protocol::{Call, Reply};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The log grows to this many bytes, and is then kept once more as `drivers.jsonl.1`.
 const SIZE_LIMIT: u64 = 1 << 20;
@@ -75,7 +69,7 @@ impl Entry {
     pub fn of(driver: &str, call: &Call, started: Instant, reply: &Reply) -> Self {
         let target = call.target();
         Self {
-            time: now(),
+            time: clock::now(),
             driver: one_line(driver, NAME_LIMIT),
             verb: call.verb().name().into(),
             target: target.map(|target| one_line(&target.as_path().to_string_lossy(), TEXT_LIMIT)),
@@ -138,34 +132,6 @@ pub fn directory() -> PathBuf {
     Path::new(STATE).join("log")
 }
 
-/// The time of day as in every line: RFC 3339, in UTC, with milliseconds.
-pub fn now() -> String {
-    timestamp(clock::since_1970())
-}
-
-/// The same for a time since 1970.
-pub fn timestamp(since_1970: Duration) -> String {
-    let (seconds, millis) = (since_1970.as_secs(), since_1970.subsec_millis());
-    let (year, month, day) = date(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
-}
-
-/// The day of the Gregorian calendar that many days after 1970-01-01. Years here begin in March, so that
-/// February, whose length varies, comes last.
-fn date(days: u64) -> (u64, u64, u64) {
-    const DAYS_TO_1970: u64 = 719_468;
-    const IN_400_YEARS: u64 = 146_097;
-    let days = days + DAYS_TO_1970;
-    let (era, day_of_era) = (days / IN_400_YEARS, days % IN_400_YEARS);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = 400 * era + year_of_era + u64::from(month <= 2);
-    (year, month, day_of_year - (153 * from_march + 2) / 5 + 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,20 +180,6 @@ mod tests {
             let driver = filler.repeat(300);
             let line = Entry::of(&driver, &mount(&target, "{}"), Instant::now(), &reply).to_line();
             assert!(line.len() <= LINE_LIMIT, "{filler:?}: {}", line.len());
-        }
-    }
-
-    #[test]
-    fn the_calendar_is_gregorian() {
-        for (seconds, expected) in [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (951_868_799, "2000-02-29T23:59:59.000Z"),
-            (951_868_800, "2000-03-01T00:00:00.000Z"),
-            (1_795_243_218, "2026-11-21T06:40:18.000Z"),
-            (4_107_542_399, "2100-02-28T23:59:59.000Z"),
-            (4_107_542_400, "2100-03-01T00:00:00.000Z"),
-        ] {
-            assert_eq!(timestamp(Duration::from_secs(seconds)), expected);
         }
     }
 }

@@ -46,6 +46,7 @@ pub mod ownership;
 pub mod quantity;
 mod reply;
 pub mod secret;
+pub mod shell;
 mod status;
 mod target;
 pub mod text;

@@ -1,8 +1,8 @@
 //! A driver that runs: watched, read, struck, and stopped if it does not end.
 
 use super::{End, Moment, Reader, Run, Stop, Terms};
-use crate::sys::signal;
-use crate::sys::tracer::{self, Trace, Traced, Tracer};
+use flexvol_linux::signal;
+use flexvol_linux::tracer::{self, Trace, Traced, Tracer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
@@ -239,7 +239,7 @@ mod tests {
     use super::super::tests::{SUCCESS, child_of, end, ends_soon, is_alive, run_with};
     use super::super::{Blow, Strike, Whom};
     use super::*;
-    use crate::sys::tracer::{Look, Point};
+    use flexvol_linux::tracer::{Look, Point};
     use std::fs;
 
     /// Says so where tracing is not permitted.

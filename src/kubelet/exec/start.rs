@@ -1,7 +1,7 @@
 //! How a driver is started.
 
 use super::{Reader, Terms};
-use crate::sys::{limits, tracer};
+use flexvol_linux::{limits, tracer};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use std::ffi::OsString;
 use std::io;

@@ -4,7 +4,7 @@
 use super::pod::Pod;
 use super::volume::{Claim, PersistentVolume};
 use super::{Key, Objects};
-use crate::failure::{Failure, Result};
+use flexvol_protocol::failure::{Failure, Result};
 
 impl Objects {
     /// The volume behind a claim of a pod.

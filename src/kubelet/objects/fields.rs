@@ -1,7 +1,7 @@
 //! Reading a tree of values with errors that name the object and the field, and never a value.
 
 use super::rules;
-use crate::failure::{Failure, Result};
+use flexvol_protocol::failure::{Failure, Result};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 
 use super::fields::{Field, is_subdomain, namespace};
 use super::rules::is_reserved;
-use crate::failure::Result;
-use crate::protocol::DriverName;
+use flexvol_protocol::DriverName;
+use flexvol_protocol::failure::Result;
 use std::collections::BTreeMap;
 
 /// Who writes `flexVolume`.

@@ -4,8 +4,8 @@ use super::fields::{Field, Identity, is_label, is_subdomain};
 use super::flex::{FlexVolume, Owner};
 use super::rules::TEMPLATES;
 use super::volume::{Claim, PersistentVolume};
-use crate::failure::Result;
-use crate::protocol::PodRef;
+use flexvol_protocol::PodRef;
+use flexvol_protocol::failure::Result;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
 

@@ -1,9 +1,9 @@
 //! What the API server and kubelet say of single words, for whoever reads them.
 
-use crate::secret::Secret;
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use flexvol_protocol::secret::Secret;
 
 /// Where a kind keeps its pod, for all kinds but Pod itself.
 pub const TEMPLATES: [&[&str]; 2] = [&["spec", "template"], &["spec", "jobTemplate", "spec", "template"]];

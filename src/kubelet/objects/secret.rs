@@ -3,9 +3,9 @@
 use super::Key;
 use super::fields::Field;
 use super::rules::{decode, is_secret_key};
-use crate::failure::{Failure, Result};
-use crate::protocol::DriverName;
-use crate::secret::Secret;
+use flexvol_protocol::DriverName;
+use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::secret::Secret;
 use std::collections::BTreeMap;
 
 /// What a Secret without a type is.

@@ -4,8 +4,8 @@ use super::Key;
 use super::fields::{Field, Identity, is_subdomain, namespace};
 use super::flex::{FlexVolume, Owner};
 use super::rules::MOUNT_OPTIONS;
-use crate::failure::{Failure, Result};
-use crate::quantity::Quantity;
+use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::quantity::Quantity;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 

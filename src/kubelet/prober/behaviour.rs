@@ -1,7 +1,7 @@
 //! Whose prober: that of the design, or that of a release of Kubernetes.
 
-use crate::failure::{Failure, Result};
-use crate::sys::watch_tree::Hidden;
+use flexvol_linux::watch_tree::Hidden;
+use flexvol_protocol::failure::{Failure, Result};
 use std::str::FromStr;
 
 /// How a prober follows its plugin directory.

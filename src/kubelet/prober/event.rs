@@ -1,7 +1,7 @@
 //! What a prober tells of.
 
 use super::scan::{Failed, Loaded};
-use crate::protocol::Capabilities;
+use flexvol_protocol::Capabilities;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 

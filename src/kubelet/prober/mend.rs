@@ -1,8 +1,8 @@
 //! What is wrong with a driver whose `init` failed, and what to do: kubelet says `unexpected end of JSON
 //! input` to most of it.
 
-use crate::kubelet::{End, Exchange, Fault, Run, Verdict};
-use crate::text::one_line;
+use crate::{End, Exchange, Fault, Run, Verdict};
+use flexvol_protocol::text::one_line;
 use std::fs::{self, File, Metadata};
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;

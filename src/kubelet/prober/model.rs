@@ -8,9 +8,9 @@ use super::behaviour::Behaviour;
 use super::event::{Event, Kind, Known};
 use super::pace::Pace;
 use super::scan::{Failed, Finding, Loaded, Stage, executable};
-use crate::sys::directory::Kind as Entity;
-use crate::sys::listing::{Named, is_hidden};
-use crate::sys::watch_tree::How;
+use flexvol_linux::directory::Kind as Entity;
+use flexvol_linux::listing::{Named, is_hidden};
+use flexvol_linux::watch_tree::How;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -324,7 +324,7 @@ pub(super) fn dropped(what: &str, culprit: &OsStr) -> Failed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Capabilities, DriverName};
+    use flexvol_protocol::{Capabilities, DriverName};
 
     use Behaviour::{Design, Kubelet18, Kubelet122, Kubelet136};
 

@@ -3,13 +3,13 @@
 use super::behaviour::Behaviour;
 use super::mend;
 use super::model::dropped;
-use crate::failure::{Code, Failure};
-use crate::kubelet::{Caller, Exchange, Terms};
-use crate::protocol::{Capabilities, DriverName};
-use crate::sys::directory::Kind;
-use crate::sys::listing::{self, is_hidden};
-use crate::sys::site;
+use crate::{Caller, Exchange, Terms};
 use anyhow::{Context as _, Result};
+use flexvol_linux::directory::Kind;
+use flexvol_linux::listing::{self, is_hidden};
+use flexvol_linux::site;
+use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::{Capabilities, DriverName};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
@@ -221,7 +221,7 @@ fn misnomer(directory: &OsStr, failure: &Failure) -> Failed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::errno::to_failure;
+    use flexvol_linux::errno::to_failure;
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt as _, symlink};
     use tempfile::TempDir;
@@ -241,9 +241,9 @@ mod tests {
 
     /// By another process: a file this one writes could be busy when it is executed.
     fn write(file: &Path, text: &str) {
-        let deadline = crate::sys::deadline::Deadline::after(Duration::from_secs(20));
+        let deadline = flexvol_linux::deadline::Deadline::after(Duration::from_secs(20));
         let script = r#"printf %s "$2" >"$1" && chmod 755 "$1""#;
-        let helper = crate::sys::helper::Helper::find("sh").unwrap();
+        let helper = flexvol_linux::helper::Helper::find("sh").unwrap();
         let run = helper.args(["-c", script, "sh", file.to_str().unwrap(), text]).run(&deadline).unwrap();
         assert!(run.success(), "{}", run.output);
     }

@@ -1,5 +1,7 @@
 //! What os-release(5) says: which distribution it is, and how software gets onto a node of it.
 
+use flexvol_protocol::shell::assigned;
+
 /// Whose packages a distribution has, by their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
@@ -90,13 +92,13 @@ const KNOWN: &[(&[&str], Distribution)] = &[
 impl Distribution {
     /// Of a node whose os-release has this text.
     pub fn of(text: &str) -> Self {
-        let id = value(text, "ID").unwrap_or_default();
-        let like = value(text, "ID_LIKE").unwrap_or_default();
+        let id = assigned(text, "ID").unwrap_or_default();
+        let like = assigned(text, "ID_LIKE").unwrap_or_default();
         let mut names = std::iter::once(id.as_str()).chain(like.split_whitespace());
         let known = names.find_map(known).unwrap_or(Self::Unknown);
         match known {
             Self::Packages(family @ (Family::Fedora | Family::Enterprise))
-                if value(text, "VARIANT_ID").as_deref() == Some("coreos") =>
+                if assigned(text, "VARIANT_ID").as_deref() == Some("coreos") =>
             {
                 Self::Images(family, OSTREE)
             }
@@ -107,23 +109,6 @@ impl Distribution {
 
 fn known(name: &str) -> Option<Distribution> {
     KNOWN.iter().find(|(names, _)| names.contains(&name)).map(|(_, distribution)| *distribution)
-}
-
-/// What a key has, without the quotes of a shell; the last assignment counts. `None` if there is none.
-pub fn value(text: &str, key: &str) -> Option<String> {
-    let mut pairs = text.lines().filter_map(|line| line.trim().split_once('='));
-    let (_, value) = pairs.rfind(|(name, _)| *name == key)?;
-    let value = value.trim();
-    let quoted = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
-    if let Some(plain) = quoted('\'') {
-        return Some(plain.to_owned());
-    }
-    let mut plain = String::new();
-    let mut chars = quoted('"').unwrap_or(value).chars();
-    while let Some(c) = chars.next() {
-        plain.extend(if c == '\\' { chars.next() } else { Some(c) });
-    }
-    Some(plain)
 }
 
 #[cfg(test)]
@@ -196,8 +181,8 @@ mod tests {
             ("ID=a\nID=b\n", "b"),
             ("XID=c\nID=\"", "\""),
         ] {
-            assert_eq!(value(text, "ID").as_deref(), Some(expected), "{text}");
+            assert_eq!(assigned(text, "ID").as_deref(), Some(expected), "{text}");
         }
-        assert_eq!(value("VERSION_ID=1\n# ID=x\n", "ID"), None);
+        assert_eq!(assigned("VERSION_ID=1\n# ID=x\n", "ID"), None);
     }
 }

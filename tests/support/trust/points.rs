@@ -4,9 +4,9 @@ use super::tracer::{Act, CAN_FAIL, Played, Role, Strike, Victim, play};
 use super::{
     Answer, Dice, Inventory, Report, Rung, Speaks, Volume, Whole, is_full, is_wanted, sample_of, seed,
 };
-use flexvol::plugin_dir::fingerprint::Fingerprint;
 use flexvol::protocol::DriverName;
 use flexvol::settings::Settings;
+use flexvol::sys::fingerprint::Fingerprint;
 use nix::errno::Errno;
 use nix::libc;
 use std::collections::BTreeMap;

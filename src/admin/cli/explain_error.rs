@@ -1,0 +1,89 @@
+//! `flexvol explain-error`.
+
+use super::explain::WIDTH;
+use anyhow::{Context as _, Result};
+use clap::Args;
+use flexvol_model::teach::{self, Explained};
+use flexvol_terminal::screen::{Screen, Tone, wrap};
+use serde_json::{Value, json};
+use std::io::{self, Read as _};
+use std::process::ExitCode;
+
+/// As much of standard input is read, in bytes.
+const LIMIT: u64 = 1 << 16;
+
+/// The words on the left are as wide as this.
+const NAMES: usize = 9;
+
+/// Explain an error text: of a pod's Event, of kubelet's log, of mount(8)
+#[derive(Args)]
+#[command(after_help = "\
+Takes off what kubelet puts around the driver's words, says what kubelet did, why it went wrong, how that is mended, and what to \
+run next. Nothing is sent anywhere, and no argument of a logged call is repeated: those hold secrets.
+
+Examples:
+  flexvol explain-error 'MountVolume.SetUp failed for volume \"v\" : unexpected end of JSON input'
+  flexvol explain-error 'mount error(13): Permission denied'
+  kubectl get events --field-selector reason=FailedMount -o jsonpath='{.items[-1:].message}' | flexvol explain-error -
+  journalctl -u kubelet | grep -i flexvolume | tail -1 | flexvol explain-error - --json
+
+Exit status: 0 understood, 1 not, 2 wrong usage.")]
+pub(super) struct ExplainError {
+    /// The text, in quotes or not; - reads it from standard input
+    #[arg(required = true, allow_hyphen_values = true)]
+    text: Vec<String>,
+}
+
+impl ExplainError {
+    pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
+        let explained = teach::explain(&self.text()?);
+        match &explained {
+            _ if screen.wants_json() => screen.json(&as_json(explained.as_ref()))?,
+            Some(explained) => show(explained, screen)?,
+            None => screen.text(
+                "nothing in it is known: explain the whole Event (kubectl describe pod), or look with sudo flexvol doctor\n",
+            )?,
+        }
+        Ok(if explained.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn text(&self) -> Result<String> {
+        if self.text != ["-"] {
+            return Ok(self.text.join(" "));
+        }
+        let mut bytes = Vec::new();
+        io::stdin().take(LIMIT).read_to_end(&mut bytes).context("read standard input")?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+fn show(explained: &Explained, screen: &mut Screen) -> Result<()> {
+    for did in &explained.did {
+        fact(screen, "kubelet", None, did)?;
+    }
+    fact(screen, "cause", Some(Tone::Bad), explained.lesson.cause)?;
+    fact(screen, "mend", Some(Tone::Good), explained.lesson.mend)?;
+    screen.line(&format!("{:<NAMES$} {}", "next", explained.next()))
+}
+
+/// One name and its text, broken between words.
+fn fact(screen: &mut Screen, name: &str, tone: Option<Tone>, text: &str) -> Result<()> {
+    let wrapped = wrap(text, NAMES + 1, WIDTH);
+    let name = format!("{name:<NAMES$}");
+    let name = tone.map_or(name.clone(), |tone| screen.paint(tone, &name));
+    screen.text(&format!("{name} {}", wrapped.trim_start()))
+}
+
+fn as_json(explained: Option<&Explained>) -> Value {
+    match explained {
+        None => json!({"understood": false}),
+        Some(explained) => json!({
+            "understood": true,
+            "id": explained.lesson.id,
+            "kubelet": explained.did,
+            "cause": explained.lesson.cause,
+            "mend": explained.lesson.mend,
+            "next": explained.next(),
+        }),
+    }
+}

@@ -1,0 +1,217 @@
+//! `flexvol manifest`.
+
+use super::install::Choice;
+use crate::manifest::{self, Fetch, Manifest as Text, NAME, PROGRAM, Request};
+use crate::plugin_dir::install::Wishes;
+use anyhow::{Context as _, Result};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
+use flexvol_kubelet::platform::{self, Platform};
+use flexvol_linux::files;
+use flexvol_model::policy::Policy;
+use flexvol_model::settings::SIZE_LIMIT;
+use flexvol_protocol::failure::{Failure, Result as Checked};
+use flexvol_terminal::screen::Screen;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Print what brings drivers onto the nodes of a cluster: a DaemonSet, or a unit of systemd
+#[derive(Args)]
+#[command(after_help = "\
+daemonset       namespace, account, policy and DaemonSet, for kubectl apply -f -
+kustomize       the same as a directory (--output) for kubectl apply -k, to lay your changes over
+init-container  a patch for a DaemonSet of yours, whose pods then bring the drivers along
+systemd         a unit for a node that has the program
+cloud-init      user data that installs that unit
+
+Examples:
+  flexvol manifest daemonset --image registry.example/flexvol:1 example/tmpfs | kubectl apply -f -
+  flexvol manifest daemonset --platform openshift --policy policy.json example/bind
+  flexvol manifest kustomize --platform cos --output base example/image && kubectl apply -k base
+  flexvol manifest init-container example/tmpfs > patch.yaml
+  kubectl patch daemonset mine --patch-file patch.yaml
+  flexvol manifest systemd example/tmpfs > /etc/systemd/system/flexvol.service
+
+Whoever may read pods reads what stands behind --set: it is no place for a secret.
+With --json objects come as one List, which kubectl takes as well.
+
+Exit status: 0 done, 1 the request cannot be met (the reason is printed), 2 wrong usage.")]
+pub(super) struct Manifest {
+    /// What to print
+    #[arg(value_enum)]
+    kind: Kind,
+    /// Drivers as install takes them
+    #[arg(required = true, value_name = "[VENDOR/]DRIVER[=WHAT]")]
+    drivers: Vec<String>,
+    /// What the nodes are: decides the plugin directory and what a pod needs there
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = platforms())]
+    platform: &'static Platform,
+    /// Another plugin directory than the platform's, as the host sees it
+    #[arg(long, value_name = "DIR")]
+    plugin_dir: Option<String>,
+    /// The image, with the program as /flexvol
+    #[arg(long, default_value = concat!("flexvol:", env!("CARGO_PKG_VERSION")))]
+    image: String,
+    /// The namespace; it is made unless it is kube-system
+    #[arg(long, default_value = NAME)]
+    namespace: String,
+    /// The name of every object
+    #[arg(long, default_value = NAME)]
+    name: String,
+    /// A JSON file with the policy for every driver
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// A setting for every driver, as install takes it; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = Wishes::parse_set)]
+    set: Vec<(String, String)>,
+    /// Take over drivers of these names that flexvol did not install
+    #[arg(long)]
+    take_over: bool,
+    /// Replace newer versions of the drivers
+    #[arg(long)]
+    allow_downgrade: bool,
+    /// Uninstall the drivers whenever a pod ends, unless volumes are mounted; needs the host's processes
+    #[arg(long)]
+    uninstall_on_exit: bool,
+    /// Where a node has the program (systemd, cloud-init)
+    #[arg(long, value_name = "FILE", default_value = PROGRAM)]
+    program: String,
+    /// Where a node gets the program from (cloud-init)
+    #[arg(long, value_name = "URL", requires = "sha256")]
+    fetch: Option<String>,
+    /// What the fetched program must be
+    #[arg(long, value_name = "HEX", requires = "fetch")]
+    sha256: Option<String>,
+    /// Write files into this directory instead of printing them
+    #[arg(long, short, value_name = "DIR")]
+    output: Option<PathBuf>,
+}
+
+/// The kinds in clap's words.
+#[derive(Clone, Copy, ValueEnum)]
+enum Kind {
+    #[value(name = "daemonset")]
+    DaemonSet,
+    Kustomize,
+    InitContainer,
+    Systemd,
+    CloudInit,
+}
+
+impl Kind {
+    fn wanted(self) -> manifest::Kind {
+        match self {
+            Self::DaemonSet => manifest::Kind::DaemonSet,
+            Self::Kustomize => manifest::Kind::Kustomize,
+            Self::InitContainer => manifest::Kind::InitContainer,
+            Self::Systemd => manifest::Kind::Systemd,
+            Self::CloudInit => manifest::Kind::CloudInit,
+        }
+    }
+
+    /// What its one file is called.
+    fn file(self, name: &str) -> String {
+        match self {
+            Self::DaemonSet | Self::Kustomize => format!("{name}.yaml"),
+            Self::InitContainer => "patch.yaml".to_owned(),
+            Self::Systemd => "flexvol.service".to_owned(),
+            Self::CloudInit => "user-data".to_owned(),
+        }
+    }
+}
+
+/// Completes and corrects the names of platforms.
+fn platforms() -> impl TypedValueParser<Value = &'static Platform> {
+    let names = platform::all().iter().map(|each| PossibleValue::new(each.name).help(each.title));
+    PossibleValuesParser::new(names).try_map(|name| platform::find(&name).ok_or("no such platform"))
+}
+
+impl Manifest {
+    pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
+        let request = self.request()?;
+        let made = manifest::make(self.kind.wanted(), &request)?;
+        self.check_settings(request.policy.as_deref())?;
+        match &self.output {
+            Some(directory) => self.write(screen, directory, &made)?,
+            None => print(screen, self.kind.file(&self.name).as_str(), &made)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn request(&self) -> Result<Request> {
+        let fetch = self.fetch.clone().zip(self.sha256.clone());
+        let mut arguments: Vec<_> =
+            self.set.iter().map(|(key, value)| format!("--set={key}={value}")).collect();
+        let flags = [(self.take_over, "--take-over"), (self.allow_downgrade, "--allow-downgrade")];
+        arguments.extend(flags.iter().filter(|(given, _)| *given).map(|(_, flag)| (*flag).to_owned()));
+        Ok(Request {
+            drivers: self.drivers.clone(),
+            platform: self.platform,
+            plugin_dir: self.plugin_dir.clone(),
+            image: self.image.clone(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            policy: self.policy.as_deref().map(policy).transpose()?,
+            arguments,
+            uninstall_on_exit: self.uninstall_on_exit,
+            program: self.program.clone(),
+            fetch: fetch.map(|(url, sha256)| Fetch { url, sha256 }),
+        })
+    }
+
+    /// What `deploy` would refuse on every node is refused here.
+    fn check_settings(&self, policy: Option<&str>) -> Result<()> {
+        let policy = policy.map(serde_json::from_str).transpose()?;
+        let wishes = Wishes { policy, set: self.set.clone(), ..Wishes::default() };
+        self.drivers.iter().try_for_each(|driver| Choice::parse(driver)?.check(&wishes))
+    }
+
+    /// Into a directory that is made if it is missing. Nothing is overwritten: it may have been edited.
+    fn write(&self, screen: &mut Screen, directory: &Path, made: &Text) -> Result<()> {
+        let files = match made {
+            Text::Files(files) => files.clone(),
+            other => vec![(self.kind.file(&self.name), other.to_text().unwrap_or_default())],
+        };
+        let paths: Vec<_> = files.iter().map(|(name, _)| directory.join(name)).collect();
+        for (path, (_, text)) in paths.iter().zip(&files) {
+            files::write_new(path, text)?;
+        }
+        if screen.wants_json() {
+            return screen.json(&json!({"written": paths}));
+        }
+        paths.iter().try_for_each(|path| screen.line(&format!("wrote {}", path.display())))
+    }
+}
+
+fn print(screen: &mut Screen, name: &str, made: &Text) -> Result<()> {
+    match (made, screen.wants_json()) {
+        (Text::Objects(_, objects), true) => screen.json(&list(objects)),
+        (Text::Files(files), true) => {
+            let files = files.iter().map(|(name, text)| (name.clone(), Value::from(text.as_str())));
+            screen.json(&Value::Object(files.collect()))
+        }
+        (Text::Files(_), false) => {
+            let text = "kustomize reads files of a directory: name one with --output";
+            Err(Failure::options(text).into())
+        }
+        (made, _) => screen.document(name, &made.to_text().unwrap_or_default()),
+    }
+}
+
+/// A patch stays what it is; objects become a `List`.
+fn list(objects: &[Value]) -> Value {
+    match objects {
+        [patch] if patch.get("kind").is_none() => patch.clone(),
+        objects => json!({"apiVersion": "v1", "kind": "List", "items": objects}),
+    }
+}
+
+/// The text of a policy that drivers will understand.
+fn policy(path: &Path) -> Result<String> {
+    let text = files::read_small(path, SIZE_LIMIT)?;
+    let text = text.with_context(|| format!("no file {}", path.display()))?;
+    let parsed: Checked<Policy> = serde_json::from_str(&text)
+        .map_err(|error| Failure::options(format!("{} is no policy: {error}", path.display())));
+    Ok(parsed.map(|_| text)?)
+}

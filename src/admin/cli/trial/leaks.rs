@@ -1,0 +1,118 @@
+//! What a trial left behind: looked for, not assumed.
+
+use super::LEAKS;
+use super::stage::Stage;
+use anyhow::{Context as _, Result, bail};
+use flexvol_linux::{mount_table, namespace};
+use flexvol_node::driver_log;
+use flexvol_node::executor::record::STATE;
+use flexvol_terminal::report::{Outcome, Report, Row};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// A loop device lets go a moment after its last mount, and a process ends a moment after its last word.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// Looks for everything. A mount that is left hides the files below it, so it is looked for first.
+pub(super) fn look(stage: &Stage, report: &mut Report<'_>) -> Result<()> {
+    let root = stage.path();
+    report.row(row("mounts", || mounts(root)))?;
+    report.row(row("loop devices", || loop_devices(root)))?;
+    report.row(row("processes", namespace::companions))?;
+    let tried = drivers(report);
+    report.row(row("files", || files(stage, &tried.iter().map(String::as_str).collect::<Vec<_>>())))
+}
+
+/// The drivers that were tried, not skipped.
+fn drivers(report: &Report<'_>) -> Vec<String> {
+    let tried = report.results().filter(|(part, result)| *result != Outcome::Skipped && *part != LEAKS);
+    let mut parts: Vec<_> = tried.map(|(part, _)| part.to_owned()).collect();
+    parts.dedup();
+    parts
+}
+
+/// None, or none after a moment.
+fn row(what: &str, find: impl Fn() -> Result<Vec<String>>) -> Row {
+    Row::noted(LEAKS, what, none(find))
+}
+
+fn none(find: impl Fn() -> Result<Vec<String>>) -> Result<String> {
+    let start = Instant::now();
+    loop {
+        match find()?.as_slice() {
+            [] => return Ok("none".to_owned()),
+            left if start.elapsed() > SETTLE => bail!("left behind: {}", left.join(", ")),
+            _ => sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+fn mounts(root: &Path) -> Result<Vec<String>> {
+    let entries = mount_table::below(root)?;
+    Ok(entries.iter().map(|entry| format!("{} at {}", entry.file_system, entry.target.display())).collect())
+}
+
+fn loop_devices(root: &Path) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/sys/block").context("list block devices: is /sys mounted?")? {
+        let entry = entry?;
+        let backing = fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
+        if Path::new(backing.trim_end()).starts_with(root) {
+            found.push(format!("{} with {}", entry.file_name().to_string_lossy(), backing.trim_end()));
+        }
+    }
+    Ok(found)
+}
+
+/// What is on the stage and not expected there, and whatever but the log is in flexvol's own directory in
+/// /run, which began empty.
+fn files(stage: &Stage, drivers: &[&str]) -> Result<Vec<String>> {
+    let expected = Stage::expected(drivers)?;
+    let mut found = Vec::new();
+    walk(stage.path(), &mut found)?;
+    found.retain(|path| path.strip_prefix(stage.path()).is_ok_and(|path| !expected.contains(path)));
+    let mut remembered = Vec::new();
+    if Path::new(STATE).exists() {
+        walk(Path::new(STATE), &mut remembered)?;
+    }
+    // The log, and what of it was put aside.
+    let logs = driver_log::directory();
+    found.extend(remembered.into_iter().filter(|path| !path.is_dir() && !path.starts_with(&logs)));
+    Ok(found.iter().map(|path| path.display().to_string()).collect())
+}
+
+fn walk(directory: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(directory).with_context(|| format!("list {}", directory.display()))? {
+        let entry = entry?;
+        found.push(entry.path());
+        if entry.file_type()?.is_dir() {
+            walk(&entry.path(), found)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_expected_is_a_leak() {
+        let stage = Stage::set().unwrap();
+        // A trial begins with an empty /run, and the machine of this test may have volumes.
+        let before = files(&stage, &[]).unwrap();
+        assert!(before.iter().all(|path| path.starts_with(STATE)), "{before:?}");
+        fs::File::create(stage.shared().join("stray")).unwrap();
+        let mut found = files(&stage, &[]).unwrap();
+        found.retain(|path| !path.starts_with(STATE));
+        assert!(found.len() == 1 && found[0].ends_with("shared/stray"), "{found:?}");
+    }
+
+    #[test]
+    fn a_mount_is_seen_and_waited_for() {
+        assert!(!mounts(Path::new("/")).unwrap().is_empty());
+        assert!(none(|| Ok(vec!["x".to_owned()])).unwrap_err().to_string().contains("left behind: x"));
+    }
+}

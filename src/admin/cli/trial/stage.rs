@@ -1,0 +1,120 @@
+//! The temporary node: a plugin directory, kubelet's directory, and something to mount.
+
+use super::life::Part;
+use crate::plugin_dir::install::{self, Request, Source, Wishes};
+use crate::plugin_dir::opened;
+use anyhow::{Context as _, Result};
+use flexvol_kubelet::{Caller, PodVolume};
+use flexvol_linux::place::Place;
+use flexvol_linux::{mount, mount_table};
+use flexvol_model::policy::Policy;
+use flexvol_model::settings::{SIDE_FILE, Settings};
+use flexvol_protocol::failure::Result as Answer;
+use flexvol_protocol::{DriverName, Options, TargetPath};
+use std::collections::BTreeSet;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// The image's name below the image root.
+pub(super) const IMAGE: &str = "try.img";
+
+/// A directory that looks like a node.
+pub(super) struct Stage {
+    /// Dropped before the directory: removing that must not reach into what is still mounted in it.
+    mounts: Mounts,
+    root: TempDir,
+}
+
+/// Whatever is mounted below a directory; detached when dropped.
+struct Mounts(PathBuf);
+
+impl Drop for Mounts {
+    fn drop(&mut self) {
+        for entry in mount_table::below(&self.0).unwrap_or_default() {
+            let place = TargetPath::parse(entry.target.as_os_str()).ok().map(|target| Place::open(&target));
+            if let Some(Ok(Some(place))) = place {
+                // What cannot be detached goes with the namespace.
+                let _ = mount::unmount(&place, true);
+            }
+        }
+    }
+}
+
+impl Stage {
+    /// Makes it, empty.
+    pub(super) fn set() -> Result<Self> {
+        let root = tempfile::Builder::new().prefix("flexvol-try-").tempdir().context("make a directory")?;
+        let stage = Self { mounts: Mounts(root.path().to_owned()), root };
+        for directory in ["plugins", "kubelet", "images", "shared"] {
+            make_directory(&stage.path().join(directory))?;
+        }
+        Ok(stage)
+    }
+
+    /// Where everything is.
+    pub(super) fn path(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// The directory that is bound.
+    pub(super) fn shared(&self) -> PathBuf {
+        self.path().join("shared")
+    }
+
+    /// What the stage's admin allows: this stage and nothing else.
+    pub(super) fn policy(&self) -> Policy {
+        let image_roots = vec![self.path().join("images")];
+        Policy { bind_roots: vec![self.shared()], image_roots, ..Policy::default() }
+    }
+
+    /// Installs this executable as a driver.
+    pub(super) fn install(&self, name: &DriverName, settings: &Settings) -> Result<Caller> {
+        let plugins = self.path().join("plugins");
+        let wishes = Wishes { settings: Some(serde_json::to_value(settings)?), ..Wishes::default() };
+        let state = self.path().join("state");
+        let place = opened::Place::new(&plugins);
+        let request = Request { wishes, state: state.clone(), ..Request::new(name.clone(), place) };
+        install::install(&request, &Source::own()?)?;
+        // The receipt: nobody repairs what lives for one trial. If it stays, the search for leaks names it.
+        let _ = std::fs::remove_dir_all(state);
+        Ok(Caller::new(plugins.join(name.directory()).join(name.executable())))
+    }
+
+    /// A volume of one pod.
+    pub(super) fn volume(&self, name: &DriverName, part: &Part, pod: &str, options: Options) -> PodVolume {
+        PodVolume {
+            kubelet_root: self.path().join("kubelet"),
+            pod_uid: pod.to_owned(),
+            driver: name.clone(),
+            name: "data".to_owned(),
+            options: Options { own: part.options.clone(), ..options },
+            capacity: None,
+        }
+    }
+
+    /// The files and directories a faultless trial leaves, relative to the stage.
+    pub(super) fn expected(drivers: &[&str]) -> Answer<BTreeSet<PathBuf>> {
+        let mut expected: BTreeSet<PathBuf> =
+            ["plugins", "kubelet", "kubelet/pods", "images", "shared"].map(PathBuf::from).into();
+        expected.extend([Path::new("images").join(IMAGE), Path::new("shared").join(super::life::FILE)]);
+        for driver in drivers {
+            let name = DriverName::parse(&format!("example/{driver}"))?;
+            let directory = Path::new("plugins").join(name.directory());
+            expected.extend([directory.join(SIDE_FILE), directory.join(name.executable()), directory]);
+        }
+        Ok(expected)
+    }
+
+    /// Removes everything.
+    pub(super) fn strike(self) -> Result<()> {
+        let path = self.path().to_owned();
+        drop(self.mounts);
+        self.root.close().with_context(|| format!("remove {}", path.display()))
+    }
+}
+
+fn make_directory(path: &Path) -> Result<()> {
+    DirBuilder::new().mode(0o755).create(path).with_context(|| format!("make {}", path.display()))
+}

@@ -1,0 +1,84 @@
+//! Installing as what keeps a driver in place: what is as it should be is not touched.
+
+use super::{Home, Keeper, Put};
+use crate::plugin_dir::install::{Outcome, Report, Request, Source, install};
+use crate::plugin_dir::receipt::Receipt;
+use crate::plugin_dir::uninstall::{self, Busy, uninstall};
+use anyhow::{Context as _, Result};
+use flexvol_linux::files;
+use flexvol_linux::fingerprint::short;
+use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
+use serde_json::Value;
+use std::time::Duration;
+
+/// How long another installer may hold the plugin directory when we go: a pod that is told to stop has ten seconds.
+const LAST_PATIENCE: Duration = Duration::from_secs(8);
+
+/// Installs the same drivers again and again.
+///
+/// A driver that was removed comes back with the settings it had, whoever set them: an admin's edits of the side
+/// file are no damage.
+#[derive(Debug)]
+pub struct Installs {
+    source: Source,
+    kept: Vec<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    home: Home,
+    request: Request,
+    settings: Option<Value>,
+    receipt: Option<Receipt>,
+}
+
+impl Installs {
+    /// One request for each driver and plugin directory.
+    pub fn new(source: Source, requests: Vec<Request>) -> Result<Self> {
+        let kept = requests.into_iter().map(|request| {
+            let home = Home { name: request.name.clone(), plugin_dir: request.place.path()? };
+            Ok(Kept { home, request, settings: None, receipt: None })
+        });
+        Ok(Self { source, kept: kept.collect::<Result<_>>()? })
+    }
+
+    /// Where the drivers belong.
+    pub fn homes(&self) -> Vec<Home> {
+        self.kept.iter().map(|kept| kept.home.clone()).collect()
+    }
+}
+
+impl Keeper for Installs {
+    fn put(&mut self, home: &Home) -> Result<Put> {
+        let kept = self.kept.iter_mut().find(|kept| kept.home == *home);
+        let kept = kept.context("a driver that was not asked for")?;
+        let mut request = Request { receipt: kept.receipt.clone(), ..kept.request.clone() };
+        match files::read_small(&home.directory().join(SIDE_FILE), SIZE_LIMIT) {
+            Ok(None) => request.wishes.settings = kept.settings.clone().or(request.wishes.settings),
+            Ok(Some(text)) if Settings::parse(&text).is_ok() => {}
+            // An admin is just writing it, or has made a mistake: a take-over would begin without their policy.
+            _ => request.allowed.take_over &= kept.settings.is_none(),
+        }
+        let report = install(&request, &self.source)?;
+        kept.settings = serde_json::to_value(&report.settings).ok();
+        kept.receipt.clone_from(&report.receipt);
+        Ok(told(&report))
+    }
+
+    fn remove(&mut self, home: &Home) -> Result<()> {
+        let kept =
+            self.kept.iter().find(|kept| kept.home == *home).context("a driver that was not asked for")?;
+        let Request { name, mut place, state, .. } = kept.request.clone();
+        place.patience = place.patience.min(LAST_PATIENCE);
+        uninstall(&uninstall::Request { name, place, state, busy: Busy::Refuse }).map(drop)
+    }
+}
+
+fn told(report: &Report) -> Put {
+    let outcome = report.plan.outcome;
+    let version = report.settings.version.as_deref().unwrap_or("of unknown version");
+    let hash = short(report.settings.hash.as_deref().unwrap_or_default());
+    let words = std::iter::once(format!("{version}, {hash}")).chain(report.warnings.iter().cloned());
+    let message = words.collect::<Vec<_>>().join("; ");
+    Put { changed: outcome != Outcome::Unchanged, word: outcome.word(), message }
+}

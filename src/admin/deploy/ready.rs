@@ -1,0 +1,115 @@
+//! Whether every driver is in place, as a file that a probe can look at.
+//!
+//! The file names the process that wrote it and when that was started: a file that outlived its writer, such
+//! as the one of a pod that was killed, says nothing.
+
+use anyhow::Result;
+use flexvol_linux::{files, process};
+use flexvol_protocol::failure::{Code, Failure};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where it is unless somebody says otherwise. Two deployments on one node need two.
+pub const DEFAULT: &str = "/run/flexvol/deploy/ready";
+
+/// The file's size is a few dozen bytes.
+const SIZE_LIMIT: usize = 4096;
+
+/// What is in it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Content {
+    pid: u32,
+    /// `None` where there is no /proc to tell.
+    started: Option<u64>,
+}
+
+/// The file of this process. Dropped, it says no more that all is well.
+#[derive(Debug)]
+pub struct Ready {
+    path: PathBuf,
+    written: bool,
+}
+
+impl Ready {
+    /// Not ready yet, whatever a predecessor left.
+    pub fn not_yet(path: PathBuf) -> Result<Self> {
+        files::make_private(path.parent().unwrap_or(&path))?;
+        let _ = fs::remove_file(&path);
+        Ok(Self { path, written: false })
+    }
+
+    /// Writes or removes it; whether that changed anything.
+    pub fn set(&mut self, ready: bool) -> Result<bool> {
+        if ready == self.written {
+            return Ok(false);
+        }
+        if ready {
+            let pid = std::process::id();
+            let content = Content { pid, started: process::started(pid.cast_signed()) };
+            files::replace(&self.path, &serde_json::to_vec(&content)?)?;
+        } else {
+            fs::remove_file(&self.path)?;
+        }
+        self.written = ready;
+        Ok(true)
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        let _ = self.set(false);
+    }
+}
+
+/// Asked by a probe: fails with the reason if the process that writes the file is not ready, or is no more.
+pub fn check(path: &Path) -> Result<()> {
+    let not_ready = |why: &str| Failure::new(Code::NotFound, format!("{}: {why}", path.display()));
+    let text = files::read_small(path, SIZE_LIMIT)?;
+    let text = text.ok_or_else(|| not_ready("not there: the drivers are not all in place yet"))?;
+    let content: Content =
+        serde_json::from_str(&text).map_err(|_| not_ready("not written by flexvol deploy"))?;
+    if content.started != process::started(content.pid.cast_signed()) {
+        return Err(not_ready("left by a process that has ended").into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_so_only_while_it_is_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/ready");
+        let mut ready = Ready::not_yet(path.clone()).unwrap();
+        assert!(check(&path).unwrap_err().to_string().contains("not all in place"));
+        assert!(ready.set(true).unwrap() && !ready.set(true).unwrap());
+        check(&path).unwrap();
+        assert!(ready.set(false).unwrap() && check(&path).is_err());
+        ready.set(true).unwrap();
+        drop(ready);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_somebody_left_is_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ready");
+        let pid = std::process::id();
+        let started = process::started(pid.cast_signed()).unwrap();
+        for (text, word) in [
+            (format!(r#"{{"pid":{pid},"started":{}}}"#, started - 1), "has ended"),
+            (r#"{"pid":4194305,"started":1}"#.to_owned(), "has ended"),
+            ("ready\n".to_owned(), "not written by"),
+        ] {
+            fs::File::create(&path).unwrap();
+            files::replace(&path, text.as_bytes()).unwrap();
+            let error = check(&path).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+        drop(Ready::not_yet(path.clone()).unwrap());
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,85 @@
+//! Calls of drivers: those that hang now, and those that failed last.
+
+use super::{Finding, Request};
+use anyhow::Result;
+use flexvol_kubelet::locate;
+use flexvol_linux::process_table::ProcessTable;
+use flexvol_linux::{append, files, process};
+use flexvol_model::teach::{self, lessons};
+use flexvol_node::driver_log::{self, Entry};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A call that takes longer than this holds up a pod: kubelet gives up waiting after 123 s.
+const LONG: u64 = 120;
+
+pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
+    let mut findings = hanging(&request.plugin_dirs().unwrap_or_default())?;
+    findings.extend(failed());
+    Ok(findings)
+}
+
+/// Processes of executables in the plugin directories. Their arguments hold secrets: only the verb is told.
+fn hanging(plugins: &[PathBuf]) -> Result<Vec<Finding>> {
+    let inside: Vec<_> =
+        locate::kubelets().unwrap_or_default().into_iter().filter_map(|kubelet| kubelet.inside).collect();
+    let is_driver = |words: &[String]| {
+        // A script's interpreter comes first.
+        words
+            .iter()
+            .take(2)
+            .any(|word| plugins.iter().chain(&inside).any(|directory| Path::new(word).starts_with(directory)))
+    };
+    let Some(table) = ProcessTable::open(Path::new("/proc"))? else { return Ok(Vec::new()) };
+    let calls = table.matching(|words, _| is_driver(words))?;
+    let age = |pid: u32| process::age(i32::try_from(pid).ok()?);
+    let long = calls.filter_map(|call| Some((age(call.pid)?.as_secs(), call))).filter(|(age, _)| *age > LONG);
+    let finding = |(age, call): (u64, flexvol_linux::process_table::Process)| {
+        let at = call.words.iter().position(|word| {
+            plugins.iter().chain(&inside).any(|directory| Path::new(word).starts_with(directory))
+        });
+        let word = |after: usize| at.and_then(|at| call.words.get(at + after)).map_or("?", String::as_str);
+        let target = if word(1).contains("mount") && word(2).starts_with('/') { word(2) } else { "" };
+        let evidence = format!(
+            "pid {}, {} {} {target}, has run for {age} s, and kubelet waits for it for ever",
+            call.pid,
+            word(0),
+            word(1)
+        );
+        Finding::error(
+            "call-hangs",
+            &evidence,
+            "see what it waits for (its children, /proc/PID/stack, its server); end it, and kubelet calls again",
+        )
+    };
+    Ok(long.map(finding).collect())
+}
+
+/// Of every target the last call, if it failed and the target is still there.
+fn failed() -> Vec<Finding> {
+    let log = driver_log::path();
+    let parts = [append::previous(&log), log];
+    let text: String = parts.iter().filter_map(|path| files::end(path, 1 << 20).ok()).collect();
+    let mut last = BTreeMap::new();
+    for entry in text.lines().filter_map(Entry::parse) {
+        last.insert((entry.driver.clone(), entry.target.clone()), entry);
+    }
+    let left = |entry: &&Entry| {
+        entry.target.as_ref().is_some_and(|target| Path::new(target).symlink_metadata().is_ok())
+    };
+    last.values().filter(|entry| entry.outcome == "Failure").filter(left).map(of_call).collect()
+}
+
+fn of_call(entry: &Entry) -> Finding {
+    let target = entry.target.as_deref().unwrap_or_default();
+    let evidence = format!("{} of {target} by {} failed at {}", entry.verb, entry.driver, entry.time);
+    let Some(message) = &entry.message else {
+        return Finding::taught("call-failed", &evidence, &lessons::WORDLESS);
+    };
+    let evidence = format!("{evidence}: {message}");
+    if let Some(explained) = teach::explain(message) {
+        return Finding::taught("call-failed", &evidence, explained.lesson);
+    }
+    // Drivers of all kinds write them: nobody knows what in them is a cause, a value or a mend.
+    Finding::error("call-failed", &evidence, lessons::SAID.mend)
+}

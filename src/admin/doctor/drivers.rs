@@ -1,0 +1,84 @@
+//! Every name in the plugin directories, as kubelet sees it.
+
+use super::{Finding, Request};
+use crate::plugin_dir::install::STATE;
+use crate::plugin_dir::list::{Item, Owner, list};
+use crate::plugin_dir::opened::Place;
+use crate::plugin_dir::receipt::Receipts;
+use anyhow::Result;
+use flexvol_kubelet::prober::{self, Failed, Stage};
+
+pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
+    let terms = (!request.no_init).then(prober::terms);
+    let mut findings = Vec::new();
+    for directory in request.plugin_dirs()?.into_iter().filter(|path| path.exists()) {
+        let place = Place::new(directory);
+        let items = list(&place, terms.as_ref())?;
+        // Who may not read receipts sees what there is.
+        let noted = Receipts::all(&place, STATE.as_ref()).unwrap_or_default();
+        let is_there = |name: &String| items.iter().any(|item| *item.directory == **name);
+        findings.extend(noted.iter().filter(|name| !is_there(name)).map(|name| gone(name, &place)));
+        findings.extend(items.iter().flat_map(of_item));
+    }
+    Ok(findings)
+}
+
+/// Of what an admin took away there is no receipt.
+fn gone(name: &str, place: &Place) -> Finding {
+    let evidence = format!("{name} was installed in {}, and somebody removed it", place.directory.display());
+    Finding::warning("driver-gone", &evidence, &put_back(name))
+}
+
+fn put_back(name: &str) -> String {
+    format!(
+        "flexvol install '{name}' puts it back with the settings it had, as deploy does; flexvol uninstall takes it away for good"
+    )
+}
+
+fn of_item(item: &Item) -> Vec<Finding> {
+    let (name, mut findings) = (item.directory.to_string_lossy(), Vec::new());
+    match (&item.finding, &item.owner) {
+        (Some(prober::Finding::Failed(failed)), _) => findings.push(failed_init(&name, failed)),
+        (None, Owner::Nobody(what)) => {
+            findings.push(Finding::error(
+                "driver-fails",
+                &format!("{name}: {what}"),
+                "remove it, or install a driver there",
+            ));
+        }
+        (Some(prober::Finding::Loaded(loaded)), _) if loaded.capabilities.attach => {
+            let evidence = format!("{name} attaches its volumes");
+            let mend = "kube-controller-manager needs it, too, in its --flex-volume-plugin-dir; if there is nothing to attach, let init answer attach: false; pods get its volumes by PersistentVolumes, never inline";
+            findings.push(Finding::note("driver-attaches", &evidence, mend));
+        }
+        _ => {}
+    }
+    match &item.owner {
+        Owner::Altered(what) => {
+            findings.push(Finding::warning("driver-altered", &format!("{name}: {what}"), &put_back(&name)));
+        }
+        Owner::Unknown(why) => {
+            findings.push(Finding::warning("driver-unseen", &format!("{name}: {why}"), "run this as root"));
+        }
+        _ => {}
+    }
+    if !item.volumes.is_empty() && item.is_unusable() {
+        let evidence =
+            format!("{} volumes of {name} are mounted, and kubelet cannot unmount them", item.volumes.len());
+        findings.push(Finding::error(
+            "driver-lost",
+            &evidence,
+            "put the driver back: until then their pods stay in Terminating",
+        ));
+    }
+    findings
+}
+
+fn failed_init(name: &str, failed: &Failed) -> Finding {
+    let id = match failed.stage {
+        Stage::Init => "driver-fails",
+        Stage::Name => "driver-name",
+    };
+    let mend = failed.mend.as_deref().unwrap_or("call it by hand: flexvol call DRIVER init");
+    Finding::error(id, &format!("kubelet does not load {name}: {}", failed.logged), mend)
+}

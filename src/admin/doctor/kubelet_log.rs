@@ -1,0 +1,144 @@
+//! What kubelet says about volumes in its log: some troubles leave no other trace on the node, because no driver was
+//! ever called. The lines may hold secrets, so none is repeated.
+
+use super::{Finding, Request};
+use anyhow::Result;
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::files;
+use flexvol_linux::helper::Helper;
+use flexvol_model::teach::{self, Explained};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// How much is read, in bytes, from the end.
+const LENGTH: u64 = 1 << 20;
+
+/// Where kubelet logs that writes files.
+const FILES: &[&str] =
+    &["/var/log/kubelet.log", "/var/log/kubelet/kubelet.log", "/var/lib/rancher/rke2/agent/logs/kubelet.log"];
+
+/// The units of systemd that are or have a kubelet.
+const UNITS: &[&str] = &[
+    "kubelet",
+    "k3s",
+    "k3s-agent",
+    "rke2-server",
+    "rke2-agent",
+    "k0scontroller",
+    "k0sworker",
+    "snap.microk8s.daemon-kubelite",
+    "microshift",
+];
+
+/// How long the journal may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A line is about volumes if one of these is in it.
+const ABOUT: &[&str] = &[
+    "flexvolume",
+    "flex volume",
+    "mountvolume.",
+    "mountdevice",
+    "volume plugin",
+    "orphaned pod",
+    "probing plugins",
+    "driver call failed",
+    "attachvolume.",
+    "unmountvolume.",
+];
+
+/// What one line says.
+#[derive(Clone, Debug)]
+pub(super) struct Said {
+    /// What it means.
+    pub(super) explained: Explained,
+    /// Of an orphaned pod its uid.
+    pub(super) orphan: Option<String>,
+}
+
+pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
+    let mut counted: BTreeMap<(&str, Vec<String>), (Explained, usize)> = BTreeMap::new();
+    for Said { explained, .. } in said(request)? {
+        // The volumes check has those, by what is on the disk; a driver's own words are in its log; and a Secret that
+        // comes late is everyday, of volumes of all kinds.
+        if ["orphaned-pod", "waited-too-long", "object-not-read"].contains(&explained.lesson.id) {
+            continue;
+        }
+        let known = counted.entry((explained.lesson.id, explained.did.clone())).or_insert((explained, 0));
+        known.1 += 1;
+    }
+    let finding = |(explained, count): &(Explained, usize)| {
+        let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
+        let did =
+            if explained.did.is_empty() { String::new() } else { format!(": {}", explained.did.join(", ")) };
+        let evidence = format!("kubelet logged it {times}{did}");
+        Finding::taught(&format!("log-{}", explained.lesson.id), &evidence, explained.lesson)
+    };
+    Ok(counted.values().map(finding).collect())
+}
+
+/// Every line about volumes that is understood, the oldest first.
+pub(super) fn said(request: &Request) -> Result<Vec<Said>> {
+    let text = text(request)?;
+    let about = |line: &&str| {
+        let small = line.to_lowercase();
+        ABOUT.iter().any(|word| small.contains(word))
+    };
+    let said = text.lines().filter(about).filter_map(|line| {
+        let explained = teach::explain(line)?;
+        let orphan = line.split_once("rphaned pod").and_then(|(_, rest)| uid_in(rest));
+        Some(Said { explained, orphan })
+    });
+    Ok(said.collect())
+}
+
+fn text(request: &Request) -> Result<String> {
+    if let Some(path) = &request.kubelet_log {
+        return files::end(path, LENGTH);
+    }
+    if let Some(path) = FILES.iter().map(Path::new).find(|path| path.is_file()) {
+        return files::end(path, LENGTH);
+    }
+    let Ok(journal) = Helper::find("journalctl") else { return Ok(String::new()) };
+    let units = UNITS.iter().flat_map(|unit| ["-u", *unit]);
+    let words = ["--no-pager", "--quiet", "--since", "-1h", "--lines", "3000", "--output", "cat"];
+    let grep =
+        ["--grep", "(?i)flexvolume|mountvolume|volume plugin|orphaned pod|probing plugins|mountdevice"];
+    let outcome = journal.args(words).args(grep).args(units).answering().run(&Deadline::after(PATIENCE));
+    // Nothing found is a failure for it, and so is a journal that is not there.
+    Ok(outcome.map(|outcome| outcome.answer).unwrap_or_default())
+}
+
+/// `"7f3c…"`, escaped or not; nothing that could lead elsewhere.
+fn uid_in(text: &str) -> Option<String> {
+    let start = text.find(|c: char| c.is_ascii_alphanumeric())?;
+    let uid: String = text[start..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+    (start < 6 && uid.len() <= 64).then_some(uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uids_are_found_and_nothing_else() {
+        assert_eq!(uid_in(r#" "7f-3c" found"#).as_deref(), Some("7f-3c"));
+        assert_eq!(uid_in(r#" \"7\" found"#).as_deref(), Some("7"));
+        assert_eq!(uid_in(" ../../etc/passwd").as_deref(), None);
+        assert_eq!(uid_in(""), None);
+    }
+
+    #[test]
+    fn lines_are_counted_and_never_repeated() {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let line = r#"W0101 driver-call.go:149] FlexVolume: driver call failed: executable: /p/d, args: [mount /t {"kubernetes.io/secret/password":"aHVudGVyMg=="}], error: exit status 1, output: """#;
+        std::io::Write::write_all(&mut log.as_file(), format!("{line}\n{line}\nother\n").as_bytes()).unwrap();
+        let late = r#"E0101 MountVolume.SetUp failed for volume "kube-api-access" : failed to sync configmap cache: timed out waiting for the condition"#;
+        std::io::Write::write_all(&mut log.as_file(), late.as_bytes()).unwrap();
+        let request = Request { kubelet_log: Some(log.path().to_owned()), ..Request::default() };
+        let findings = look(&request).unwrap();
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert!(findings[0].evidence.contains("2 times") && !format!("{findings:?}").contains("aHVu"));
+    }
+}

@@ -1,0 +1,63 @@
+//! What calls and installers have left that were killed: loop devices, credentials, records, hidden files.
+
+use super::{Finding, Repair, Request};
+use crate::inventory;
+use crate::plugin_dir::{in_use, litter};
+use anyhow::Result;
+use flexvol_linux::loop_device;
+use flexvol_model::policy::IMAGE_ROOT;
+use flexvol_node::executor::leftovers;
+use flexvol_node::executor::record::STATE;
+use std::path::Path;
+
+pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
+    let mut findings = loop_devices(request)?;
+    let mounts = in_use::mounts(STATE.as_ref());
+    if let Err(error) = &mounts {
+        let mend = "run flexvol doctor there: else nobody knows what in /run/flexvol/daemons is still needed";
+        findings.push(Finding::note("mounts-unseen", &format!("{error:#}"), mend));
+    }
+    findings.extend(mounts.iter().flat_map(|mounts| leftovers::homes(mounts)).map(|name| {
+        let evidence = format!("the files, maybe credentials, of a volume that is no longer mounted: {name} below /run/flexvol/daemons");
+        let mend = "remove them, and end who still serves nothing";
+        Finding::warning("credentials-left", &evidence, mend).with(Repair::RemoveHome { name })
+    }));
+    findings.extend(mounts.iter().flat_map(|mounts| leftovers::records(mounts)).map(|target| {
+        let evidence = format!("nothing is mounted at {target}, but /run/flexvol has a record of it: another driver or somebody else unmounted it");
+        let mend = "forget it, and let go of what was there for it";
+        let target = target.as_path().to_owned();
+        Finding::warning("record-left", &evidence, mend).with(Repair::ForgetRecord { target })
+    }));
+    for plugins in request.plugin_dirs().unwrap_or_default() {
+        let names = litter::of(&plugins);
+        if !names.is_empty() {
+            let evidence =
+                format!("an installer that was killed left {} in {}", names.join(", "), plugins.display());
+            let finding =
+                Finding::warning("install-litter", &evidence, "the next flexvol install removes it");
+            findings.push(finding.with(Repair::ClearLitter { directory: plugins }));
+        }
+    }
+    Ok(findings)
+}
+
+/// Those over files of volumes that nobody uses, and that the kernel will not let go by itself.
+fn loop_devices(request: &Request) -> Result<Vec<Finding>> {
+    let mut places: Vec<_> = inventory::roots(&request.kubelet_root)?.into_iter().collect();
+    places.push(IMAGE_ROOT.into());
+    let is_volume_s = |file: &Path| places.iter().any(|place| file.starts_with(place));
+    let leaked = loop_device::leaked(is_volume_s)?;
+    Ok(leaked
+        .into_iter()
+        .map(|(device, file)| {
+            let evidence = format!(
+                "{} shows {} and is used by nobody: a driver forgot it",
+                device.display(),
+                file.display()
+            );
+            let mend = format!("losetup -d {}", device.display());
+            Finding::warning("loop-device-leaked", &evidence, &mend)
+                .with(Repair::ReleaseLoop { device, file })
+        })
+        .collect())
+}

@@ -1,0 +1,237 @@
+//! Programs and kernel support that the installed drivers need.
+
+use super::{Finding, Request, Severity};
+use crate::plugin_dir::list::{Item, list};
+use crate::plugin_dir::opened::Place;
+use anyhow::Result;
+use flexvol_linux::{files, kernel_module};
+use flexvol_model::driver::Driver;
+use flexvol_model::drivers;
+use flexvol_model::packages;
+use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
+use flexvol_node::hints::{distribution, lacks};
+use flexvol_protocol::DriverName;
+use std::path::Path;
+
+/// The kernel's file system that a driver of ours cannot do without.
+const FILE_SYSTEMS: &[(&str, &str)] = &[
+    ("nfs", "nfs"),
+    ("cifs", "cifs"),
+    ("overlay", "overlay"),
+    ("sshfs", "fuse"),
+    ("s3", "fuse"),
+    ("rclone", "fuse"),
+    ("webdav", "fuse"),
+    ("glusterfs", "fuse"),
+    ("lizardfs", "fuse"),
+    ("blobfuse", "fuse"),
+];
+
+/// The kernel's module that a driver of ours cannot do without.
+const MODULES: &[(&str, &str)] = &[
+    ("image", "loop"),
+    ("qcow2", "loop"),
+    ("nbd", "nbd"),
+    ("rbd", "rbd"),
+    ("iscsi", "iscsi_tcp"),
+    ("lvm", "dm_mod"),
+];
+
+/// Which of its several programs a driver of ours cannot do without.
+const VITAL: &[(&str, &[&str])] = &[
+    ("sshfs", &["sshfs", "ssh"]),
+    ("lvm", &["lvm"]),
+    ("iscsi", &["iscsiadm"]),
+    ("qcow2", &["qemu-storage-daemon"]),
+];
+
+/// What scripts of others like to call.
+const CALLED: &[&str] = &[
+    "jq",
+    "mount.cifs",
+    "mount.nfs",
+    "mount.glusterfs",
+    "mount.ceph",
+    "sshfs",
+    "s3fs",
+    "blobfuse",
+    "blobfuse2",
+    "gcsfuse",
+    "ossfs",
+    "rclone",
+    "bindfs",
+    "qemu-nbd",
+    "python",
+    "python3",
+    "perl",
+    "mfsmount",
+    "mount.davfs",
+    "rbd",
+    "lvm",
+    "git",
+];
+
+/// How much of a script is read, in bytes.
+const SCRIPT: u64 = 1 << 16;
+
+pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for directory in request.plugin_dirs()?.into_iter().filter(|path| path.exists()) {
+        for item in list(&Place::new(&directory), None)? {
+            findings.extend(of_item(&directory, &item));
+        }
+    }
+    Ok(findings)
+}
+
+fn of_item(plugins: &Path, item: &Item) -> Vec<Finding> {
+    let name = item.directory.to_string_lossy().into_owned();
+    let home = plugins.join(&item.directory);
+    let settings = settings(&home);
+    // A symlink to flexvol is not looked into, but its side file says what it is.
+    let driver = item.driver.as_ref().or(settings.driver.as_ref());
+    let Some(driver) = driver.and_then(|driver| drivers::find(driver)) else {
+        return of_script(&name, &home.join(DriverName::executable_in(&item.directory)));
+    };
+    let mut findings = programs(&name, driver, &settings);
+    findings.extend(kernel(&name, driver.name()));
+    findings
+}
+
+/// One that cannot be read is the business of another check.
+fn settings(home: &Path) -> Settings {
+    let text = files::read_small(&home.join(SIDE_FILE), SIZE_LIMIT).ok().flatten();
+    text.and_then(|text| Settings::parse(&text).ok()).unwrap_or_default()
+}
+
+/// Without its only program a driver can do nothing; of several most are for some volumes.
+fn programs(name: &str, driver: &dyn Driver, settings: &Settings) -> Vec<Finding> {
+    let programs = driver.programs(settings);
+    let lacking = programs.iter().filter_map(|program| Some((program, lacks(Path::new("/"), program)?)));
+    lacking
+        .filter_map(|(program, mend)| {
+            let evidence = format!("{name} runs {program}, which is not on this node");
+            match weight(driver.name(), program, programs.len(), &is_here)? {
+                Severity::Error => Some(Finding::error("helper-missing", &evidence, &mend)),
+                _ => {
+                    Some(Finding::warning("helper-missing", &format!("{evidence}, for some volumes"), &mend))
+                }
+            }
+        })
+        .collect()
+}
+
+/// How bad it is that one of a driver's programs is missing; `None` if something else does the same.
+fn weight(
+    driver: &str,
+    program: &str,
+    of: usize,
+    is_here: &dyn Fn(&str) -> Option<bool>,
+) -> Option<Severity> {
+    let vital =
+        of == 1 || VITAL.iter().any(|(name, programs)| *name == driver && programs.contains(&program));
+    let instead = match driver {
+        "cephfs" => is_here("ceph"),
+        "s3" => is_here("rclone"),
+        _ if vital => Some(false),
+        _ => None,
+    };
+    match instead {
+        // The kernel's own client takes every volume but one that asks for the program.
+        Some(true) if driver == "cephfs" => None,
+        Some(false) => Some(Severity::Error),
+        _ => Some(Severity::Warning),
+    }
+}
+
+/// Whether the node has what can do instead of a program; `None` if that cannot be told.
+fn is_here(what: &str) -> Option<bool> {
+    match what {
+        "ceph" => kernel_module::has_file_system(what),
+        program => Some(lacks(Path::new("/"), program).is_none()),
+    }
+}
+
+fn kernel(name: &str, driver: &str) -> Option<Finding> {
+    let of =
+        |table: &'static [(&str, &str)]| table.iter().find(|(of, _)| *of == driver).map(|(_, what)| *what);
+    if let Some(module) = of(MODULES)
+        && kernel_module::has(module) == Some(false)
+    {
+        return Some(kernel_lacks(name, &format!("kernel module {module}"), module));
+    }
+    let file_system = of(FILE_SYSTEMS)?;
+    if kernel_module::has_file_system(file_system) == Some(false) {
+        return Some(kernel_lacks(name, &format!("file system {file_system}"), file_system));
+    }
+    (file_system == "fuse" && !Path::new("/dev/fuse").exists()).then(|| {
+        let evidence = format!("{name} needs /dev/fuse, which is not here");
+        Finding::error("kernel-lacks", &evidence, "modprobe fuse; in a container give it /dev/fuse")
+    })
+}
+
+fn kernel_lacks(name: &str, what: &str, module: &str) -> Finding {
+    let evidence = format!("{name} needs the {what}, which this kernel neither has nor can load");
+    let mend = packages::mend_kernel(module, distribution(Path::new("/")));
+    Finding::error("kernel-lacks", &evidence, &mend)
+}
+
+/// What a script of others calls by a name that only one program has.
+fn of_script(name: &str, executable: &Path) -> Vec<Finding> {
+    let Some(text) = files::beginning(executable, SCRIPT).filter(|bytes| bytes.starts_with(b"#!")) else {
+        return Vec::new();
+    };
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let code: Vec<_> = text.lines().filter(|line| !line.trim_start().starts_with('#')).collect();
+    let is_word_end = |c: char| !(c.is_alphanumeric() || "._-".contains(c));
+    let calls = |program: &str| code.iter().any(|line| line.split(is_word_end).any(|word| word == program));
+    let missing = CALLED
+        .iter()
+        .filter(|program| calls(program))
+        .filter_map(|program| Some((program, lacks(Path::new("/"), program)?)));
+    missing
+        .map(|(program, mend)| {
+            let evidence = format!(
+                "the script {name} calls {program}, which is not on this node: its answer may be empty"
+            );
+            Finding::error("helper-missing", &evidence, &mend)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_else_can_do_the_same_makes_it_less_bad() {
+        let weight = |driver: &str, program: &str, of, here| weight(driver, program, of, &|_| here);
+        for (driver, program, of, here, expected) in [
+            ("git", "git", 1, None, Some(Severity::Error)),
+            ("sshfs", "ssh", 2, None, Some(Severity::Error)),
+            ("lvm", "lvm", 9, None, Some(Severity::Error)),
+            ("lvm", "mkfs.xfs", 9, None, Some(Severity::Warning)),
+            ("image", "mkfs.xfs", 8, None, Some(Severity::Warning)),
+            ("cephfs", "ceph-fuse", 1, Some(true), None),
+            ("cephfs", "ceph-fuse", 1, Some(false), Some(Severity::Error)),
+            ("cephfs", "ceph-fuse", 1, None, Some(Severity::Warning)),
+            ("s3", "s3fs", 1, Some(true), Some(Severity::Warning)),
+            ("s3", "s3fs", 1, Some(false), Some(Severity::Error)),
+        ] {
+            assert_eq!(weight(driver, program, of, here), expected, "{driver} {program} {here:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_vital_is_a_program_of_the_driver() {
+        for (name, programs) in VITAL {
+            let known = drivers::ALL.iter().find(|driver| driver.name() == *name).unwrap();
+            let settings = Settings::default();
+            assert!(programs.iter().all(|program| known.programs(&settings).contains(program)), "{name}");
+        }
+        let tables = MODULES.iter().chain(FILE_SYSTEMS);
+        for (name, _) in tables {
+            assert!(drivers::ALL.iter().any(|driver| driver.name() == *name), "{name}");
+        }
+    }
+}

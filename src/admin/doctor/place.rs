@@ -1,0 +1,142 @@
+//! The plugin directory: which it is, whether drivers can be executed there, and whether some lie where kubelet does
+//! not look.
+
+use super::finding::halves;
+use super::{Finding, Request};
+use anyhow::Result;
+use flexvol_kubelet::locate::{Located, Origin};
+use flexvol_kubelet::platform;
+use flexvol_linux::site::{self, Kind};
+use flexvol_linux::{directory, listing};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
+    let located = request.located()?;
+    let mut findings = Vec::new();
+    if located.chosen().is_empty() {
+        let evidence = format!("no plugin directory is known here: {}", located.explain().join("; "));
+        findings.push(Finding::error(
+            "plugin-dir-none",
+            &evidence,
+            "name it with --plugin-dir, flexvol locate says why",
+        ));
+        return Ok(findings);
+    }
+    for candidate in located.chosen() {
+        if let Some(problem) = candidate.problem(located.platform) {
+            let (evidence, mend) = halves(&problem);
+            findings.push(Finding::error(id_of(&problem), evidence, mend));
+        } else if let Some(missing) = candidate.condition.as_ref().filter(|found| !found.is_there()) {
+            let path = candidate.directory().unwrap_or(Path::new("?")).display();
+            findings.push(absent(&path.to_string(), &missing.kind));
+        }
+    }
+    findings.extend(elsewhere(&located));
+    findings.extend(located.warnings().iter().map(|warning| noted(warning)));
+    Ok(findings)
+}
+
+/// What there is to know about a directory: it may end with a mend, or with a cause.
+fn noted(warning: &str) -> Finding {
+    Finding::note(
+        "plugin-dir-note",
+        warning,
+        "flexvol locate says what was found and believed; --plugin-dir names another directory",
+    )
+}
+
+/// A plugin directory that is none.
+fn absent(path: &str, kind: &Kind) -> Finding {
+    let finding = |what: &str, mend: &str| {
+        Finding::warning("plugin-dir-missing", &format!("plugin directory {path} {what}"), mend)
+    };
+    match kind {
+        Kind::Other(in_the_way) => {
+            let text = in_the_way.to_string();
+            let (what, mend) = halves(&text);
+            finding(&format!("cannot be there: {what}"), mend)
+        }
+        Kind::Unseen(why) => finding(&format!("cannot be seen: {why}"), "run this as root"),
+        _ => finding(
+            "is not there, so kubelet has no driver",
+            "flexvol install makes it, and puts drivers there",
+        ),
+    }
+}
+
+fn id_of(problem: &str) -> &'static str {
+    match () {
+        () if problem.contains("noexec") => "plugin-dir-noexec",
+        () if problem.contains("read-only") => "plugin-dir-read-only",
+        () => "plugin-dir-unusable",
+    }
+}
+
+/// Drivers in a directory that some kubelet somewhere reads, but not the one here.
+fn elsewhere(located: &Located) -> Vec<Finding> {
+    let read = located.chosen();
+    let directories: Vec<_> = read.iter().filter_map(|each| each.directory()).collect();
+    let chosen: Vec<_> = directories.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    let told = [Origin::Kubelet, Origin::Explicit, Origin::Environment];
+    let sure = read.iter().any(|each| told.contains(&each.origin));
+    let read = directories.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let known = platform::all().iter().filter_map(platform::Platform::directory).map(PathBuf::from);
+    let claimed = located.candidates.iter().filter_map(|candidate| candidate.directory().map(Path::to_owned));
+    let others: BTreeSet<_> = known.chain(claimed).filter_map(|path| path.canonicalize().ok()).collect();
+    let others = others.into_iter().filter(|path| !chosen.contains(path) && site::look(path).is_there());
+    let found = others.filter_map(|path| {
+        let drivers = drivers_in(&path);
+        (!drivers.is_empty()).then_some((path, drivers))
+    });
+    found
+        .map(|(path, drivers)| {
+            let lie = if drivers.len() == 1 { "lies" } else { "lie" };
+            let evidence = format!("{} {lie} in {}, and kubelet reads {read}", drivers.join(", "), path.display());
+            let mend = "install it where kubelet looks (flexvol install), or start kubelet with that --volume-plugin-dir";
+            if sure { Finding::error("plugin-dir-wrong", &evidence, mend) } else { Finding::warning("plugin-dir-wrong", &evidence, mend) }
+        })
+        .collect()
+}
+
+/// Those with an executable: an empty directory is nobody's.
+fn drivers_in(path: &Path) -> Vec<String> {
+    let entries = listing::list(path).unwrap_or_default();
+    let named = entries
+        .into_iter()
+        .filter(|entry| entry.kind == directory::Kind::Directory)
+        .filter_map(|entry| entry.name.into_string().ok());
+    let has_executable = |name: &String| {
+        let executable = name.rsplit('~').next().unwrap_or_default();
+        name.contains('~') && fs::symlink_metadata(path.join(name).join(executable)).is_ok()
+    };
+    named.filter(has_executable).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flexvol_linux::site::InTheWay;
+
+    #[test]
+    fn why_there_is_no_plugin_directory_is_said_in_words() {
+        let evidence = |kind: Kind| {
+            let found = absent("/p", &kind);
+            assert!(!found.evidence.contains(['(', '"']) && !found.mend.is_empty(), "{found:?}");
+            format!("{}: {}", found.evidence, found.mend)
+        };
+        assert!(evidence(Kind::Missing("/".into())).starts_with("plugin directory /p is not there"));
+        let file = InTheWay { path: "/p".into(), leads_to: None };
+        assert!(evidence(Kind::Other(file)).ends_with("/p is not a directory: move it away"));
+        assert!(evidence(Kind::Unseen("permission denied".into())).ends_with("run this as root"));
+    }
+
+    #[test]
+    fn why_a_directory_is_not_believed_is_no_mend() {
+        let warning = "not believed: kubelet, pid 7: \"plugins\" is no absolute path";
+        let note = noted(warning);
+        assert_eq!(note.evidence, warning);
+        assert!(note.mend.contains("flexvol locate"), "{}", note.mend);
+    }
+}

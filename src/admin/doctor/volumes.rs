@@ -1,0 +1,164 @@
+//! Volumes that do not do what volumes do, and directories of pods that are gone.
+
+use super::kubelet_log::{self, Said};
+use super::{Finding, Repair, Request};
+use crate::inventory::{self, Volume, pods};
+use anyhow::Result;
+use flexvol_linux::listing;
+use flexvol_linux::vital_signs::{Vitals, words};
+use flexvol_model::teach;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A pod that is younger may only just be starting.
+const YOUNG: Duration = Duration::from_mins(10);
+
+pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
+    let volumes = inventory::volumes(&request.kubelet_root, inventory::PATIENCE)?;
+    let mut findings: Vec<_> = volumes.iter().filter_map(of_volume).collect();
+    let gone = gone(request, &volumes);
+    // What is left of a pod that is gone is told once.
+    findings.retain(|finding| {
+        !gone.keys().any(|directory| finding.evidence.contains(&*directory.to_string_lossy()))
+    });
+    findings.extend(gone.into_iter().map(|(directory, how)| orphaned(&directory, &how, &volumes)));
+    findings.extend(strangers(&volumes));
+    Ok(findings)
+}
+
+/// `pod shop/web, volume data of fstab/cifs at /…`.
+fn named(volume: &Volume) -> String {
+    let pod =
+        volume.pod.as_ref().or(volume.uid.as_ref()).map_or_else(String::new, |pod| format!("pod {pod}, "));
+    let source = volume.source().map_or_else(String::new, |source| format!(" from {source}"));
+    format!("{pod}volume {} of {} at {}{source}", volume.name, volume.driver_name(), volume.target.display())
+}
+
+fn of_volume(volume: &Volume) -> Option<Finding> {
+    let name = named(volume);
+    match volume.vitals {
+        Some(Vitals::Dead(number)) => {
+            let said = words(number);
+            let evidence = format!("{name} is dead ({said})");
+            let lesson = teach::explain(&said).map(|explained| explained.lesson);
+            let finding = match lesson {
+                Some(lesson) => Finding::taught("volume-dead", &evidence, lesson),
+                None => Finding::error(
+                    "volume-dead",
+                    &evidence,
+                    "unmount it (umount -l) and delete the pod, so that it is mounted anew",
+                ),
+            };
+            Some(finding.with(Repair::Detach { target: volume.target.clone() }))
+        }
+        Some(Vitals::Hung) => {
+            let evidence =
+                format!("{name} does not answer: whoever looks at it waits, pods, df and kubelet too");
+            let mend = match volume.mount.as_ref().map(|entry| entry.file_system.as_str()) {
+                Some(kind) if kind.starts_with("fuse") => {
+                    "look at the program that serves it (stopped, or waiting for its own server?); ending it makes the volume dead, which --repair mends"
+                }
+                _ => {
+                    "bring its server back; if it is gone for good, umount -f -l the volume and delete the pod"
+                }
+            };
+            Some(Finding::error("volume-hung", &evidence, mend))
+        }
+        Some(Vitals::Alive(_)) if volume.layers > 1 => {
+            let evidence = format!("{name} is mounted {} times on top of itself", volume.layers);
+            Some(Finding::warning(
+                "volume-stacked",
+                &evidence,
+                "its driver mounts again what is mounted (flexvol check names the case); unmount the upper ones when the pod is gone",
+            ))
+        }
+        Some(Vitals::Alive(_)) => None,
+        None => unmounted(volume, &name),
+    }
+}
+
+/// An empty directory may be about to be mounted; what is in one that is not lies on the node's own disk.
+fn unmounted(volume: &Volume, name: &str) -> Option<Finding> {
+    let entries = listing::list(&volume.target).ok()?;
+    let first = entries.first()?;
+    let evidence = format!(
+        "{name} is not mounted, but holds {} and {} more",
+        first.name.to_string_lossy(),
+        entries.len() - 1
+    );
+    let mend = "look at these files and move them away: they are on the node's own disk, and kubelet cannot remove the directory; the driver said Success without a mount, or is no driver that mounts";
+    Some(Finding::warning("volume-files", &evidence, mend))
+}
+
+/// Files beside volumes: kubelet takes each for a volume, and credentials lie there more often than not.
+fn strangers(volumes: &[Volume]) -> Vec<Finding> {
+    let parents: BTreeSet<_> = volumes
+        .iter()
+        .filter(|volume| volume.uid.is_some())
+        .filter_map(|volume| volume.target.parent())
+        .collect();
+    let files = parents.into_iter().flat_map(|parent| {
+        let entries = listing::list(parent).unwrap_or_default();
+        let files =
+            entries.into_iter().filter(|entry| entry.kind != flexvol_linux::directory::Kind::Directory);
+        files.map(|entry| parent.join(entry.name))
+    });
+    files
+        .map(|path| {
+            let evidence = format!(
+                "{} lies beside volumes: kubelet takes it for one, and it may hold credentials",
+                path.display()
+            );
+            Finding::warning(
+                "file-beside-volumes",
+                &evidence,
+                "remove it once the pod is gone; a driver must keep its files elsewhere",
+            )
+        })
+        .collect()
+}
+
+/// The directories of pods that are gone, and how that is known.
+fn gone(request: &Request, volumes: &[Volume]) -> BTreeMap<PathBuf, String> {
+    let mut gone = BTreeMap::new();
+    let roots = inventory::roots(&request.kubelet_root).unwrap_or_default();
+    for Said { explained, orphan, .. } in kubelet_log::said(request).unwrap_or_default() {
+        let Some(uid) = orphan.filter(|_| explained.lesson.id == "orphaned-pod") else { continue };
+        let directories = roots.iter().map(|root| root.join("pods").join(&uid));
+        gone.extend(
+            directories
+                .filter(|path| path.is_dir())
+                .map(|path| (path, "kubelet says so in its log".to_owned())),
+        );
+    }
+    if let Some(running) = pods::running() {
+        let dead = volumes.iter().filter_map(|volume| Some((volume.root.as_ref()?, volume.uid.as_ref()?)));
+        let dead =
+            dead.filter(|(_, uid)| !running.contains(*uid)).map(|(root, uid)| root.join("pods").join(uid));
+        let old = |path: &PathBuf| {
+            path.metadata()
+                .and_then(|stat| stat.modified())
+                .is_ok_and(|time| time.elapsed().is_ok_and(|age| age > YOUNG))
+        };
+        for path in dead.filter(old) {
+            gone.entry(path).or_insert_with(|| "no control group of it is left".to_owned());
+        }
+    }
+    gone
+}
+
+fn orphaned(directory: &Path, how: &str, volumes: &[Volume]) -> Finding {
+    let left: Vec<_> = volumes.iter().filter(|volume| volume.target.starts_with(directory)).collect();
+    let names: Vec<_> =
+        left.iter().map(|volume| format!("{} of {}", volume.name, volume.driver_name())).collect();
+    let evidence = format!(
+        "the pod of {} is gone ({how}), and its volumes are left: {}",
+        directory.display(),
+        names.join(", ")
+    );
+    let mend = "unmount what is mounted there, move files away, and remove the empty directories";
+    let targets = left.iter().map(|volume| volume.target.clone()).collect();
+    Finding::error("pod-orphaned", &evidence, mend)
+        .with(Repair::ClearPod { directory: directory.to_owned(), targets })
+}

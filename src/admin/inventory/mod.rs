@@ -1,0 +1,277 @@
+//! Every flex volume of the node, of whatever driver: for `status`, and for `doctor` to judge.
+//!
+//! ```text
+//! mount table ─────────────┐
+//! <root>/pods/*/volumes/*  ├─▶ Volume: driver, name, pod, source, since ─▶ vital signs, asked of all at once
+//! records of our drivers ──┘
+//! ```
+//!
+//! A volume is known by kubelet's names for its directory ([`VolumeDir`]), under any root, or by a record of one of
+//! our drivers. A directory in which nothing is mounted is one, too: a driver that fails leaves no more than that. The
+//! names of pods come from the record, else from the names of the directories of their logs.
+
+pub mod pods;
+
+use anyhow::Result;
+use flexvol_kubelet::locate;
+use flexvol_linux::mount_table::{self, Entry};
+use flexvol_linux::vital_signs::{self, Vitals};
+use flexvol_node::executor::record::Record;
+use flexvol_protocol::volume_dir::VolumeDir;
+use flexvol_protocol::{DriverName, TargetPath};
+use pods::Pods;
+use std::collections::btree_map::Entry as Slot;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Where kubelet has its own directory if it was told nothing.
+pub const DEFAULT_ROOT: &str = "/var/lib/kubelet";
+
+/// How long a volume may think about how it is.
+pub const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What Kubernetes itself keeps in directories that look like those of flex drivers, all of the vendor
+/// `kubernetes.io`.
+const IN_TREE: &[&str] = &[
+    "aws-ebs",
+    "azure-disk",
+    "azure-file",
+    "cephfs",
+    "cinder",
+    "configmap",
+    "csi",
+    "downward-api",
+    "empty-dir",
+    "fc",
+    "flocker",
+    "gce-pd",
+    "git-repo",
+    "glusterfs",
+    "host-path",
+    "image",
+    "iscsi",
+    "local-volume",
+    "nfs",
+    "no-op",
+    "photon-pd",
+    "portworx-volume",
+    "projected",
+    "quobyte",
+    "rbd",
+    "scaleio",
+    "secret",
+    "storageos",
+    "vsphere-volume",
+];
+
+/// One volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// The driver's directory, `vendor~driver`; of a volume outside kubelet's directories the driver's own name.
+    pub driver: String,
+    /// PV or pod-volume name.
+    pub name: String,
+    /// Its directory.
+    pub target: PathBuf,
+    /// kubelet's own directory, where that is known.
+    pub root: Option<PathBuf>,
+    /// The pod's uid; `None` for a device's own mount, and outside kubelet's directories.
+    pub uid: Option<String>,
+    /// `namespace/name` of the pod, if anybody knows.
+    pub pod: Option<String>,
+    /// What is mounted there, on top; `None` if nothing is.
+    pub mount: Option<Entry>,
+    /// How many mounts lie on top of each other.
+    pub layers: usize,
+    /// In seconds since 1970.
+    pub since: Option<u64>,
+    /// One of our drivers has mounted it.
+    pub is_ours: bool,
+    /// How it is; `None` if nothing is mounted.
+    pub vitals: Option<Vitals>,
+}
+
+impl Volume {
+    /// The driver as volumes name it, `vendor/driver`.
+    pub fn driver_name(&self) -> String {
+        DriverName::from_directory(&self.driver).map_or_else(|_| self.driver.clone(), |name| name.to_string())
+    }
+
+    /// What it is mounted from, in the words of the mount table; of a bind mount the directory of its file system.
+    pub fn source(&self) -> Option<String> {
+        self.mount.as_ref().map(|entry| match entry.source.to_string_lossy() {
+            source if entry.root == Path::new("/") => source.into_owned(),
+            source => format!("{source}[{}]", entry.root.display()),
+        })
+    }
+
+    /// Whether the volume is a device's own mount, for all pods of the node.
+    pub fn is_device(&self) -> bool {
+        self.root.is_some() && self.uid.is_none()
+    }
+}
+
+/// Looks for all of them, under the roots that were named and those that are known, and asks each how it is.
+pub fn volumes(roots: &[PathBuf], patience: Duration) -> Result<Vec<Volume>> {
+    let table = mount_table::read()?;
+    let records = Record::all();
+    let roots = all_roots(roots, &table, &records);
+    let names = Pods::known();
+    let mut found = BTreeMap::new();
+    for target in targets(&roots, &table) {
+        found.extend(of_kubelet(&target, &names).map(|volume| (target, volume)));
+    }
+    for record in &records {
+        let mounted = top(&table, &record.target).is_some_and(|entry| record.is_of(entry.id, None));
+        let known = found.entry(record.target.clone());
+        match known {
+            Slot::Occupied(mut volume) if mounted => {
+                recorded(volume.get_mut(), record);
+            }
+            Slot::Vacant(place) if mounted => {
+                recorded(place.insert(elsewhere(record)), record);
+            }
+            _ => {}
+        }
+    }
+    let mut volumes: Vec<_> = found.into_values().collect();
+    for volume in &mut volumes {
+        volume.layers = table.iter().filter(|entry| entry.target == volume.target).count();
+        volume.mount = top(&table, &volume.target).cloned();
+    }
+    ask(&mut volumes, patience)?;
+    Ok(volumes)
+}
+
+/// The roots of all kubelets that are known of: told, running, mounted, recorded, and the usual one.
+pub fn roots(told: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    Ok(all_roots(told, &mount_table::read()?, &Record::all()).into_iter().collect())
+}
+
+fn all_roots(told: &[PathBuf], table: &[Entry], records: &[Record]) -> BTreeSet<PathBuf> {
+    if !told.is_empty() {
+        return told.iter().cloned().collect();
+    }
+    let running = locate::kubelets().unwrap_or_default().into_iter().map(|kubelet| kubelet.root_dir);
+    let targets = table.iter().map(|entry| &entry.target).chain(records.iter().map(|record| &record.target));
+    let mounted = targets.filter_map(|target| flex_dir(target)).map(|dir| dir.root);
+    running.chain(mounted).chain([DEFAULT_ROOT.into()]).collect()
+}
+
+/// Directories of volumes, mounted or not.
+fn targets(roots: &BTreeSet<PathBuf>, table: &[Entry]) -> BTreeSet<PathBuf> {
+    let is_below = |dir: &VolumeDir| roots.contains(&dir.root);
+    let mounted = table.iter().map(|entry| entry.target.clone());
+    let mounted = mounted.filter(|target| flex_dir(target).is_some_and(|dir| is_below(&dir)));
+    mounted.chain(roots.iter().flat_map(|root| pods::volume_directories(root))).collect()
+}
+
+/// Of a flex volume's directory in kubelet's own; `None` for all others.
+fn flex_dir(target: &Path) -> Option<VolumeDir> {
+    let dir = VolumeDir::of(&TargetPath::parse(target.as_os_str()).ok()?);
+    let is_flex = |driver: &str| driver.contains('~') && !is_in_tree(driver);
+    dir.driver.as_deref().is_some_and(is_flex).then_some(dir)
+}
+
+fn is_in_tree(directory: &str) -> bool {
+    directory.strip_prefix("kubernetes.io~").is_some_and(|name| IN_TREE.contains(&name))
+}
+
+fn of_kubelet(target: &Path, names: &Pods) -> Option<Volume> {
+    let dir = flex_dir(target)?;
+    let mut parts = dir.below.iter().map(|part| part.to_string_lossy().into_owned());
+    let uid = parts.next().filter(|first| first == "pods").and_then(|_| parts.next());
+    Some(Volume {
+        driver: dir.driver?,
+        name: target.file_name()?.to_string_lossy().into_owned(),
+        target: target.to_owned(),
+        root: Some(dir.root),
+        pod: uid.as_deref().and_then(|uid| names.name_of(uid)),
+        uid,
+        mount: None,
+        layers: 0,
+        // kubelet makes the volume's directory in it; the volume's own is hidden by the mount.
+        since: target.parent().and_then(changed),
+        is_ours: false,
+        vitals: None,
+    })
+}
+
+/// A volume of ours that kubelet knows nothing of.
+fn elsewhere(record: &Record) -> Volume {
+    Volume {
+        driver: record.driver.clone(),
+        name: record.target.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        target: record.target.clone(),
+        root: None,
+        uid: None,
+        pod: None,
+        mount: None,
+        layers: 0,
+        since: None,
+        is_ours: true,
+        vitals: None,
+    }
+}
+
+/// What a record knows better.
+fn recorded(volume: &mut Volume, record: &Record) {
+    volume.is_ours = true;
+    volume.since = Some(record.since);
+    if !record.volume.is_empty() {
+        volume.name.clone_from(&record.volume);
+    }
+    if record.pod.len() > 1 {
+        volume.pod = Some(record.pod.clone());
+    }
+}
+
+fn top<'a>(table: &'a [Entry], target: &Path) -> Option<&'a Entry> {
+    table.iter().rfind(|entry| entry.target == target)
+}
+
+fn changed(path: &Path) -> Option<u64> {
+    let time: SystemTime = path.symlink_metadata().ok()?.modified().ok()?;
+    Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
+}
+
+fn ask(volumes: &mut [Volume], patience: Duration) -> Result<()> {
+    let mounted: Vec<_> = volumes.iter_mut().filter(|volume| volume.mount.is_some()).collect();
+    let paths: Vec<_> = mounted.iter().map(|volume| volume.target.clone()).collect();
+    let vitals = vital_signs::with_devices(&paths, patience)?;
+    for (volume, vitals) in mounted.into_iter().zip(vitals) {
+        volume.vitals = Some(vitals);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_kubernetes_mounts_itself_is_no_flex_volume() {
+        let is_flex = |driver: &str| flex_dir(Path::new(&format!("/k/pods/7/volumes/{driver}/v"))).is_some();
+        for driver in ["kubernetes.io~csi", "kubernetes.io~projected", "kubernetes.io~nfs", "plain"] {
+            assert!(!is_flex(driver), "{driver}");
+        }
+        for driver in ["kubernetes.io~lvm", "fstab~cifs", "k8s~nfs"] {
+            assert!(is_flex(driver), "{driver}");
+        }
+    }
+
+    #[test]
+    fn a_directory_without_a_mount_is_a_volume_too() {
+        let root = tempfile::tempdir().unwrap();
+        let target = root.path().join("pods/7/volumes/fstab~cifs/data");
+        std::fs::create_dir_all(&target).unwrap();
+        std::fs::create_dir_all(root.path().join("pods/7/volumes/kubernetes.io~secret/x")).unwrap();
+        let found = volumes(&[root.path().to_owned()], PATIENCE).unwrap();
+        let found: Vec<_> = found.iter().filter(|volume| volume.target.starts_with(root.path())).collect();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].driver_name().as_str(), found[0].name.as_str()), ("fstab/cifs", "data"));
+        assert_eq!((found[0].uid.as_deref(), found[0].vitals), (Some("7"), None));
+        assert!(found[0].since.is_some() && !found[0].is_device());
+    }
+}

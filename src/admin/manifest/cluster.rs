@@ -1,0 +1,240 @@
+//! The objects around the DaemonSet.
+
+use super::daemon_set::{daemon_set, init_container as container, labels, volumes};
+use super::{Deployment, Manifest, emit};
+use flexvol_kubelet::platform::Need;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+/// The namespace that every cluster has.
+const SYSTEM: &str = "kube-system";
+
+/// Every object, in the order in which they can be made.
+pub(super) fn objects(deployment: &Deployment<'_>) -> Manifest {
+    let policy = deployment.request.policy.as_deref();
+    // Another policy is another object, so that the pods notice.
+    let map = policy.map(|text| format!("{}-policy-{}", deployment.request.name, digest(text)));
+    let mut objects = surroundings(deployment);
+    if let (Some(text), Some(map)) = (policy, &map) {
+        objects.push(config_map(deployment, map, text));
+    }
+    objects.push(daemon_set(deployment, map.as_deref()));
+    Manifest::Objects(notes(deployment), objects)
+}
+
+/// A base for one's own overlays; kustomize names the policy's object after its content.
+pub(super) fn kustomization(deployment: &Deployment<'_>) -> Manifest {
+    let request = deployment.request;
+    let map = request.policy.is_some().then(|| format!("{}-policy", request.name));
+    let mut objects = surroundings(deployment);
+    objects.push(daemon_set(deployment, map.as_deref()));
+    let resources = format!("{}.yaml", request.name);
+    let (image, rest) = split_image(&request.image);
+    let mut kustomization = json!({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [resources],
+    });
+    if let Some((key, value)) = rest {
+        kustomization["images"] = json!([{"name": image, key: value}]);
+    }
+    if let Some(map) = map {
+        let namespace = &request.namespace;
+        kustomization["configMapGenerator"] =
+            json!([{"name": map, "namespace": namespace, "files": ["policy.json"]}]);
+    }
+    let mut files = vec![
+        ("kustomization.yaml".to_owned(), emit::document(&kustomization)),
+        (resources, emit::documents(&notes(deployment), &objects)),
+    ];
+    files.extend(request.policy.clone().map(|text| ("policy.json".to_owned(), text)));
+    Manifest::Files(files)
+}
+
+/// For `kubectl patch daemonset NAME --patch-file`: the pods of that DaemonSet bring the drivers with them.
+pub(super) fn init_container(deployment: &Deployment<'_>) -> Manifest {
+    let request = deployment.request;
+    let map = request.policy.is_some().then(|| format!("{}-policy", request.name));
+    let mut notes = notes(deployment);
+    notes.extend(map.as_ref().map(|map| {
+        format!("the pods need a ConfigMap {map} in their namespace, with the policy as policy.json")
+    }));
+    let spec =
+        json!({"initContainers": [container(deployment)], "volumes": volumes(deployment, map.as_deref())});
+    Manifest::Objects(notes, vec![json!({"spec": {"template": {"spec": spec}}})])
+}
+
+/// What to know before applying it. Only words of our own: a comment is no place for anybody else's.
+fn notes(deployment: &Deployment<'_>) -> Vec<String> {
+    let platform = deployment.request.platform;
+    let mut notes = vec![format!("FlexVolume drivers for {}", platform.title)];
+    notes.extend(deployment.first());
+    if deployment.request.uninstall_on_exit {
+        notes.push(
+            "every pod that ends, for an update as well, takes its drivers along unless volumes are mounted"
+                .into(),
+        );
+    }
+    notes
+}
+
+/// Everything but the policy and the DaemonSet.
+fn surroundings(deployment: &Deployment<'_>) -> Vec<Value> {
+    let mut objects = Vec::new();
+    if deployment.request.namespace != SYSTEM {
+        objects.push(namespace(deployment));
+    }
+    objects.push(json!({
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": metadata(deployment),
+        "automountServiceAccountToken": false,
+    }));
+    if deployment.needs(Need::SecurityContextConstraints) {
+        objects.extend([constraints(deployment), role(deployment), role_binding(deployment)]);
+    }
+    if deployment.needs(Need::RemountExec) && deployment.request.namespace != SYSTEM {
+        objects.push(quota(deployment));
+    }
+    objects
+}
+
+fn metadata(deployment: &Deployment<'_>) -> Value {
+    let request = deployment.request;
+    json!({"name": request.name, "namespace": request.namespace, "labels": labels(request)})
+}
+
+/// Pods with a directory of the host are `privileged` to Pod Security, however little else they have.
+fn namespace(deployment: &Deployment<'_>) -> Value {
+    let mut labels = labels(deployment.request);
+    for mode in ["enforce", "audit", "warn"] {
+        labels[format!("pod-security.kubernetes.io/{mode}")] = "privileged".into();
+    }
+    if deployment.needs(Need::SecurityContextConstraints) {
+        labels["security.openshift.io/scc.podSecurityLabelSync"] = "false".into();
+    }
+    let name = &deployment.request.namespace;
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+}
+
+fn config_map(deployment: &Deployment<'_>, name: &str, policy: &str) -> Value {
+    let mut metadata = metadata(deployment);
+    metadata["name"] = name.into();
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "immutable": true,
+        "data": {"policy.json": policy},
+    })
+}
+
+/// GKE lets no pod be critical outside kube-system without a quota that says so.
+fn quota(deployment: &Deployment<'_>) -> Value {
+    let critical = json!({
+        "scopeName": "PriorityClass",
+        "operator": "In",
+        "values": ["system-node-critical"],
+    });
+    json!({
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": metadata(deployment),
+        "spec": {"hard": {"pods": "10k"}, "scopeSelector": {"matchExpressions": [critical]}},
+    })
+}
+
+/// What OpenShift lets this pod do, and no more than the pod asks for.
+fn constraints(deployment: &Deployment<'_>) -> Value {
+    let request = deployment.request;
+    let any = json!({"type": "RunAsAny"});
+    json!({
+        "apiVersion": "security.openshift.io/v1",
+        "kind": "SecurityContextConstraints",
+        "metadata": {"name": request.name, "labels": labels(request)},
+        "allowHostDirVolumePlugin": true,
+        "allowHostIPC": false,
+        "allowHostNetwork": false,
+        "allowHostPID": request.uninstall_on_exit,
+        "allowHostPorts": false,
+        "allowPrivilegeEscalation": false,
+        "allowPrivilegedContainer": false,
+        "allowedCapabilities": [],
+        "defaultAddCapabilities": [],
+        "requiredDropCapabilities": [],
+        "readOnlyRootFilesystem": true,
+        "runAsUser": any,
+        "fsGroup": any,
+        "supplementalGroups": any,
+        // The type that the pod asks for is one of those allowed so.
+        "seLinuxContext": any,
+        "seccompProfiles": ["runtime/default"],
+        "volumes": ["configMap", "hostPath"],
+        // Releases before 3.11 know no role that may use constraints.
+        "users": [format!("system:serviceaccount:{}:{}", request.namespace, request.name)],
+        "groups": [],
+    })
+}
+
+fn role(deployment: &Deployment<'_>) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": metadata(deployment),
+        "rules": [{
+            "apiGroups": ["security.openshift.io"],
+            "resources": ["securitycontextconstraints"],
+            "resourceNames": [deployment.request.name],
+            "verbs": ["use"],
+        }],
+    })
+}
+
+fn role_binding(deployment: &Deployment<'_>) -> Value {
+    let request = deployment.request;
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": metadata(deployment),
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "Role",
+            "name": request.name,
+        },
+        "subjects": [{
+            "kind": "ServiceAccount",
+            "name": request.name,
+            "namespace": request.namespace,
+        }],
+    })
+}
+
+/// Enough of a digest to tell two policies apart.
+fn digest(text: &str) -> String {
+    let [a, b, c, d, ..]: [u8; 32] = Sha256::digest(text.as_bytes()).into();
+    format!("{:08x}", u32::from_be_bytes([a, b, c, d]))
+}
+
+/// The image's name, and its tag or digest under kustomize's word for it.
+fn split_image(image: &str) -> (&str, Option<(&'static str, &str)>) {
+    if let Some((name, digest)) = image.split_once('@') {
+        return (name, Some(("digest", digest)));
+    }
+    match image.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')) {
+        Some((name, tag)) => (name, Some(("newTag", tag))),
+        None => (image, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_split_as_kustomize_does() {
+        assert_eq!(split_image("flexvol:1"), ("flexvol", Some(("newTag", "1"))));
+        assert_eq!(split_image("host:5000/flexvol"), ("host:5000/flexvol", None));
+        assert_eq!(split_image("host:5000/a/flexvol:2"), ("host:5000/a/flexvol", Some(("newTag", "2"))));
+        assert_eq!(split_image("a/b@sha256:12"), ("a/b", Some(("digest", "sha256:12"))));
+    }
+}

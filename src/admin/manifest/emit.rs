@@ -1,0 +1,146 @@
+//! JSON as YAML in block style.
+//!
+//! Every string is quoted, with everything but ASCII escaped: no text can become anything but that text,
+//! whatever a reader of YAML takes for a boolean, a number, a comment or a line break.
+
+use serde_json::Value;
+use std::fmt::Write as _;
+
+/// Documents, with a comment of one line a note before the first.
+pub(super) fn documents(notes: &[String], documents: &[Value]) -> String {
+    let comments = notes.iter().flat_map(|note| ["# ", note, "\n"]).collect::<String>();
+    let texts: Vec<_> = documents.iter().map(document).collect();
+    comments + &texts.join("---\n")
+}
+
+/// One document.
+pub(super) fn document(value: &Value) -> String {
+    let mut out = String::new();
+    match scalar(value) {
+        Some(text) => out = text + "\n",
+        None => block(&mut out, value, 0),
+    }
+    out
+}
+
+/// The lines of a map or list that is not empty.
+fn block(out: &mut String, value: &Value, indent: usize) {
+    let margin = " ".repeat(indent);
+    match value {
+        Value::Object(members) => {
+            for (key, value) in members {
+                let _ = write!(out, "{margin}{}:", word(key));
+                member(out, value, indent);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                let mut lines = String::new();
+                match scalar(item) {
+                    Some(text) => lines = format!("{margin}  {text}\n"),
+                    None => block(&mut lines, item, indent + 2),
+                }
+                // The dash takes the place of the first line's last two blanks.
+                let _ = write!(out, "{margin}- {}", &lines[indent + 2..]);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn member(out: &mut String, value: &Value, indent: usize) {
+    if let Some(text) = scalar(value) {
+        let _ = writeln!(out, " {text}");
+    } else {
+        out.push('\n');
+        block(out, value, indent + 2);
+    }
+}
+
+/// What stands on one line: anything but a map or list with something in it.
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(quote(text)),
+        Value::Array(items) if items.is_empty() => Some("[]".into()),
+        Value::Object(members) if members.is_empty() => Some("{}".into()),
+        Value::Array(_) | Value::Object(_) => None,
+        value => Some(value.to_string()),
+    }
+}
+
+/// A key as people write it, where it cannot be taken for anything but text.
+fn word(key: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+    let letter = key.starts_with(|c: char| c.is_ascii_alphabetic());
+    let other = OTHER.iter().any(|word| key.eq_ignore_ascii_case(word));
+    if letter && !other && key.bytes().all(plain) { key.to_owned() } else { quote(key) }
+}
+
+/// What YAML 1.1 takes for something else than text.
+const OTHER: &[&str] = &["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
+
+/// A quoted string of ASCII alone.
+fn quote(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            ' '..='~' => out.push(c),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            _ => {
+                let _ = write!(out, "\\U{:08x}", u32::from(c));
+            }
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flexvol_kubelet::yaml;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn blocks_are_as_people_write_them() {
+        let value = json!({"kind": "A", "spec": {"list": [{"name": "x", "n": 1}, "two", [3, []]], "no": {}}});
+        let expected = "kind: \"A\"\nspec:\n  list:\n    - \"n\": 1\n      name: \"x\"\n    - \"two\"\n    - - 3\n      - []\n  \"no\": {}\n";
+        assert_eq!(document(&value), expected);
+    }
+
+    #[test]
+    fn no_text_becomes_anything_else() {
+        for text in ["", "yes", "~", "1e3", "a: b", "a\n- b", "# c", "\u{85}\u{2028}\u{feff}😀\u{7f}", "\"'"]
+        {
+            let value = json!({ "a": text, "b": [text], text: 1 });
+            assert_eq!(yaml::parse(&document(&value)).unwrap(), [value], "{text:?}");
+        }
+    }
+
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i32>().prop_map(Value::from),
+            "\\PC{0,8}|[-:#\\n\\t ~yn]{0,5}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map("[a-zA-Z0-9./ ~-]{0,8}", inner, 0..4)
+                    .prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(value in values()) {
+            let members = json!({ "value": value });
+            prop_assert_eq!(yaml::parse(&document(&members)).unwrap(), vec![members]);
+        }
+    }
+}

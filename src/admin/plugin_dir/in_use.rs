@@ -1,0 +1,132 @@
+//! Which volumes of a driver are mounted right now: without their driver nobody could unmount them.
+//!
+//! The mount tables of this process, of pid 1 and of every kubelet are read, as far as they can be: kubelet
+//! may have one of its own. Volumes are known by kubelet's names for their targets, under any root.
+
+use super::refusal::{Reason, Refusal};
+use anyhow::Result;
+use flexvol_kubelet::locate;
+use flexvol_linux::mount_table::{self, Tables};
+use flexvol_linux::{files, process};
+use flexvol_protocol::volume_dir::VolumeDir;
+use flexvol_protocol::{DriverName, TargetPath};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// One mounted volume.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Volume {
+    /// Where, as the process with that mount table sees it.
+    pub target: PathBuf,
+    /// The pod's uid; `None` for a device's own mount.
+    pub pod: Option<String>,
+}
+
+/// Refuses in a pod, which has `place` of the node's as a mount and does not see the volumes mounted there; kubelet
+/// does. Without a sight of it nothing is known, and nothing known must not mean that nothing is mounted.
+/// `or` is what else an admin can do.
+pub fn sees_mounts(place: &Path, or: &str) -> Result<()> {
+    if files::is_mount_root(place) && !process::is_on_host() && locate::kubelets()?.is_empty() {
+        let text = format!(
+            "no kubelet is seen from here, so nobody knows which volumes are mounted: run it on the node, or give the pod hostPID: true{or}"
+        );
+        return Err(Refusal::new(Reason::InUse, text).into());
+    }
+    Ok(())
+}
+
+/// Every mount of the node, if those are seen where `place` is.
+pub fn mounts(place: &Path) -> Result<Vec<mount_table::Entry>> {
+    sees_mounts(place, "")?;
+    tables()?.read()
+}
+
+/// Every mounted volume of a driver, by its target.
+pub fn volumes(name: &DriverName) -> Result<Vec<Volume>> {
+    volumes_in(&mut tables()?, name)
+}
+
+/// Every mounted volume of every driver, by the name of the driver's directory.
+pub fn by_driver() -> Result<BTreeMap<String, Vec<Volume>>> {
+    let entries = tables()?.read()?.into_iter();
+    let found: BTreeSet<_> = entries.filter_map(|entry: mount_table::Entry| volume(&entry.target)).collect();
+    let mut volumes: BTreeMap<String, Vec<Volume>> = BTreeMap::new();
+    for (directory, volume) in found {
+        volumes.entry(directory).or_default().push(volume);
+    }
+    Ok(volumes)
+}
+
+/// Waits until no volume of the driver is mounted, at most so long; those that are left.
+pub fn wait_until_idle(name: &DriverName, patience: Duration) -> Result<Vec<Volume>> {
+    let (mut tables, start) = (tables()?, Instant::now());
+    loop {
+        let volumes = volumes_in(&mut tables, name)?;
+        let left = patience.saturating_sub(start.elapsed());
+        if volumes.is_empty() || left.is_zero() {
+            return Ok(volumes);
+        }
+        tables.wait(left)?;
+    }
+}
+
+/// For people: how many, and where.
+pub fn describe(volumes: &[Volume]) -> String {
+    /// How many are named.
+    const NAMED: usize = 5;
+    let shown = volumes.iter().take(NAMED).map(|volume| match &volume.pod {
+        Some(pod) => format!("{} (pod {pod})", volume.target.display()),
+        None => volume.target.display().to_string(),
+    });
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match volumes.len().saturating_sub(NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+fn tables() -> Result<Tables> {
+    let kubelets = locate::kubelets().unwrap_or_default();
+    Tables::open(kubelets.into_iter().map(|kubelet| kubelet.pid))
+}
+
+fn volumes_in(tables: &mut Tables, name: &DriverName) -> Result<Vec<Volume>> {
+    let directory = name.directory();
+    let targets = tables.read()?.into_iter().map(|entry: mount_table::Entry| entry.target);
+    let volumes: BTreeSet<_> = targets.filter_map(|target| volume(&target)).collect();
+    Ok(volumes.into_iter().filter(|(of, _)| *of == directory).map(|(_, volume)| volume).collect())
+}
+
+/// The volume at a target, and the name of the directory of the driver it belongs to.
+fn volume(target: &Path) -> Option<(String, Volume)> {
+    let dir = VolumeDir::of(&TargetPath::parse(target.as_os_str()).ok()?);
+    let mut parts = dir.below.components().map(|part| part.as_os_str().to_string_lossy().into_owned());
+    let pod = parts.next().filter(|first| first == "pods").and_then(|_| parts.next());
+    Some((dir.driver?, Volume { target: target.to_owned(), pod }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_are_known_under_any_root() {
+        let of = |target: &str| volume(target.as_ref()).map(|(directory, volume)| (directory, volume.pod));
+        let pod = |uid: &str| Some(("v~d".to_owned(), Some(uid.to_owned())));
+        assert_eq!(of("/var/lib/kubelet/pods/7/volumes/v~d/data"), pod("7"));
+        assert_eq!(of("/host/k/pods/8/volumes/v~d/a b"), pod("8"));
+        assert_eq!(of("/k/plugins/kubernetes.io/flexvolume/v/d/mounts/pv"), Some(("v~d".into(), None)));
+        for other in ["/v~d/data", "/"] {
+            assert_eq!(of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn many_are_counted() {
+        let volumes: Vec<_> =
+            (0..7).map(|n| Volume { target: format!("/{n}").into(), pod: Some(n.to_string()) }).collect();
+        let text = describe(&volumes);
+        assert!(text.starts_with("/0 (pod 0), ") && text.ends_with(" and 2 more"), "{text}");
+    }
+}

@@ -1,0 +1,223 @@
+//! What an admin should know about the kubelets that read the plugin directory and about the programs of the
+//! node. None of it hinders: kubelet may be restarted later, and most volumes need few of the programs.
+
+use super::Request;
+use flexvol_kubelet::locate::{KubeletProcess, kubelets};
+use flexvol_kubelet::prober::{self, Finding, Stage};
+use flexvol_kubelet::release::Release;
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::directory::Directory;
+use flexvol_linux::files;
+use flexvol_model::driver::Driver;
+use flexvol_model::drivers;
+use flexvol_model::installed::Installed;
+use flexvol_model::settings::Settings;
+use flexvol_node::hints::lacks;
+use flexvol_protocol::{Capabilities, DriverName};
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long all kubelets together may take to say what they are. One prints a line.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A running kubelet that reads the plugin directory.
+#[derive(Clone, Copy, Debug)]
+struct Reader {
+    pid: u32,
+    /// `None` if it does not say.
+    release: Option<Release>,
+    /// Whether it calls `attach` itself.
+    attaches: bool,
+}
+
+/// Looks around and says what there is to say about a driver that was just put in place, or would be.
+pub(super) fn gather(
+    request: &Request,
+    plugins: &Directory,
+    settings: &Settings,
+    capabilities: Option<Capabilities>,
+) -> Vec<String> {
+    let name = &request.name;
+    let driver = own_driver(settings);
+    let capabilities = capabilities.or_else(|| {
+        let installed = Installed::new(driver?, Some(name.directory()), settings.clone());
+        Some(installed.capabilities())
+    });
+    let readers = readers(plugins);
+    let mut advice = started_anew(name, &readers);
+    advice.extend(outshone(name, &readers, || failing(plugins, name)));
+    if capabilities.is_some_and(|capabilities| capabilities.attach) {
+        advice.extend(attaching(name, &readers));
+    }
+    let programs = driver.map(|driver| driver.programs(settings)).unwrap_or_default();
+    // In a pod, whose plugin directory is a mount, the node's programs are not seen.
+    if !files::is_mount_root(plugins.path()) {
+        advice.extend(lacking(name, &programs, request.place.root()));
+    }
+    advice
+}
+
+/// Which of our drivers it is. Another program may be called like one of ours.
+fn own_driver(settings: &Settings) -> Option<&'static dyn Driver> {
+    settings.version.as_ref().and_then(|_| drivers::find(settings.driver.as_deref()?))
+}
+
+/// Those of this directory only: another kubelet is no matter.
+fn readers(plugins: &Directory) -> Vec<Reader> {
+    // What cannot be seen is no reason to install nothing.
+    let (all, identity) = (kubelets().unwrap_or_default(), plugins.identity().ok());
+    let deadline = Deadline::after(PATIENCE);
+    let reads = |kubelet: &&KubeletProcess| {
+        let directory = kubelet.directory.as_deref().and_then(|path| Directory::open(path).ok().flatten());
+        identity.is_some() && directory.and_then(|directory| directory.identity().ok()) == identity
+    };
+    let reader = |kubelet: &KubeletProcess| Reader {
+        pid: kubelet.pid,
+        release: kubelet.release(&deadline),
+        attaches: kubelet.attaches,
+    };
+    all.iter().filter(reads).map(reader).collect()
+}
+
+/// The first other driver in the directory whose `init` fails, and why.
+fn failing(plugins: &Directory, name: &DriverName) -> Option<(String, String)> {
+    let names = plugins.names().unwrap_or_default().into_iter();
+    let others = names.filter(|other| other.as_os_str() != OsStr::new(&name.directory()));
+    others.into_iter().find_map(|other| match prober::look(plugins.path(), &other, &prober::terms())? {
+        Finding::Failed(failed) if failed.stage == Stage::Init => {
+            Some((other.to_string_lossy().into_owned(), failed.mend.unwrap_or(failed.logged)))
+        }
+        _ => None,
+    })
+}
+
+fn started_anew(name: &DriverName, readers: &[Reader]) -> Vec<String> {
+    let old = readers.iter().filter_map(|reader| Some((reader.pid, reader.release?)));
+    old.filter(|(_, release)| !release.sees_changes())
+        .map(|(pid, release)| {
+            format!(
+                "kubelet (pid {pid}) is of Kubernetes {release} and looks for drivers only when it starts: restart kubelet to use {name}"
+            )
+        })
+        .collect()
+}
+
+/// `failing` is asked only if it matters: it runs the other drivers.
+fn outshone(
+    name: &DriverName,
+    readers: &[Reader],
+    failing: impl FnOnce() -> Option<(String, String)>,
+) -> Option<String> {
+    let mut known = readers.iter().filter_map(|reader| Some((reader.pid, reader.release?)));
+    let (pid, release) = known.find(|(_, release)| release.sees_changes() && !release.keeps_others())?;
+    let (other, why) = failing()?;
+    Some(format!(
+        "{other} in the same directory fails ({why}), and kubelet (pid {pid}) of Kubernetes {release} may then miss {name} until it is restarted: mend or remove {other}"
+    ))
+}
+
+/// Who calls `attach`, and therefore needs the driver.
+fn attaching(name: &DriverName, readers: &[Reader]) -> Vec<String> {
+    let own = readers.iter().filter(|reader| reader.attaches).map(|reader| {
+        format!(
+            "{name} attaches volumes: kubelet (pid {}) has enableControllerAttachDetach false, so it calls attach and detach itself, on this node",
+            reader.pid
+        )
+    });
+    let left = (readers.is_empty() || readers.iter().any(|reader| !reader.attaches)).then(|| {
+        format!(
+            "{name} attaches volumes: kube-controller-manager needs it in its --flex-volume-plugin-dir, too"
+        )
+    });
+    own.chain(left).collect()
+}
+
+fn lacking(name: &DriverName, programs: &[&str], root: &Path) -> Option<String> {
+    let lacking = programs.iter().filter_map(|program| Some((program, lacks(root, program)?)));
+    let lacking: Vec<_> = lacking.map(|(program, mend)| format!("{program} ({mend})")).collect();
+    (!lacking.is_empty()).then(|| {
+        format!("{name} runs programs for some volumes that this node lacks: {}", lacking.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    fn name() -> DriverName {
+        DriverName::parse("v/d").unwrap()
+    }
+
+    fn reader(pid: u32, version: &str, attaches: bool) -> Reader {
+        Reader { pid, release: Release::told(&format!("Kubernetes {version}")), attaches }
+    }
+
+    #[test]
+    fn a_kubelet_that_does_not_watch_is_to_be_restarted() {
+        let readers = [reader(1, "v1.7.16", false), reader(2, "v1.8.0", false), reader(3, "", false)];
+        let advice = started_anew(&name(), &readers);
+        assert_eq!(advice.len(), 1, "{advice:?}");
+        assert!(advice[0].contains("(pid 1) is of Kubernetes 1.7") && advice[0].contains("restart kubelet"));
+    }
+
+    #[test]
+    fn another_that_fails_matters_to_old_kubelets_only() {
+        let asked = Cell::new(0);
+        let advice = |version: &str, failing: Option<&str>| {
+            outshone(&name(), &[reader(7, version, false)], || {
+                asked.set(asked.get() + 1);
+                failing.map(|other| (other.to_owned(), "why".to_owned()))
+            })
+        };
+        for version in ["v1.7.1", "v1.24.0", "v1.36.2", "v1.99.0", "v2.0.0", "unknown"] {
+            assert_eq!(advice(version, Some("w~e")), None, "{version}");
+        }
+        assert_eq!(asked.get(), 0, "nobody's init is run for nothing");
+        for version in ["v1.8.0", "v1.22.6", "v1.23.17"] {
+            let advice = advice(version, Some("w~e")).unwrap();
+            assert!(advice.contains("w~e in the same directory fails (why)"), "{advice}");
+            assert!(
+                advice.ends_with("mend or remove w~e") && advice.contains("may then miss v/d"),
+                "{advice}"
+            );
+        }
+        assert_eq!((advice("v1.22.6", None), asked.get()), (None, 4));
+    }
+
+    #[test]
+    fn who_calls_attach_is_told() {
+        let (manager, own) = ("kube-controller-manager needs it", "calls attach and detach itself");
+        for (readers, expected) in [
+            (vec![], vec![manager]),
+            (vec![reader(1, "", false)], vec![manager]),
+            (vec![reader(1, "", true)], vec![own]),
+            (vec![reader(1, "", true), reader(2, "", false)], vec![own, manager]),
+        ] {
+            let advice = attaching(&name(), &readers);
+            assert_eq!(advice.len(), expected.len(), "{advice:?}");
+            assert!(advice.iter().zip(expected).all(|(line, words)| line.contains(words)), "{advice:?}");
+        }
+    }
+
+    #[test]
+    fn only_our_own_drivers_have_known_programs() {
+        let settings = |version: Option<&str>| Settings {
+            driver: Some("image".into()),
+            version: version.map(str::to_owned),
+            ..Settings::default()
+        };
+        assert!(own_driver(&settings(None)).is_none());
+        assert_eq!(own_driver(&settings(Some("1.0"))).map(Driver::name), Some("image"));
+    }
+
+    #[test]
+    fn what_the_node_lacks_is_one_line() {
+        let root = tempfile::tempdir().unwrap();
+        let advice = lacking(&name(), &["mkfs.xfs", "/opt/x"], root.path()).unwrap();
+        assert!(advice.ends_with("lacks: mkfs.xfs (install xfsprogs), /opt/x (put it there)"), "{advice}");
+        assert_eq!(lacking(&name(), &["sh"], Path::new("/")), None);
+        assert_eq!(lacking(&name(), &[], root.path()), None);
+    }
+}

@@ -1,0 +1,49 @@
+//! Whether volumes are attached stays as it is until an admin says otherwise: of a driver that attaches no more,
+//! kubelet unmounts no device and the controller-manager takes back no attachment.
+
+use super::{Installer, check};
+use crate::plugin_dir::found::Found;
+use flexvol_model::drivers;
+use flexvol_model::installed::Installed;
+use flexvol_model::settings::Settings;
+use flexvol_protocol::{DriverName, Verb};
+
+impl Installer<'_> {
+    /// Whether the installed driver attaches, and one with these settings could, but would not.
+    pub(super) fn stays_attached(&self, found: &Found, settings: &Settings) -> bool {
+        settings.attach.is_none()
+            && self.source.is_own()
+            && could_attach(&self.request.name, settings)
+            && (found.settings().and_then(|settings| settings.attach) == Some(true) || self.attaches(found))
+    }
+
+    /// What the installed program says, unless it is the one that is to be installed.
+    fn attaches(&self, found: &Found) -> bool {
+        let (name, ours) = (&self.request.name, &self.source.fingerprint().hash);
+        let may_replace = match found {
+            // What is left of a program is not run.
+            Found::Ours(ours) => ours.has_whole_program() || !ours.side_file.is_lost(),
+            _ => self.request.allowed.take_over,
+        };
+        let other = found.program().filter(|program| may_replace && program.fingerprint.hash != *ours);
+        let (Some(plugins), Some(_)) = (self.plugins, other) else { return false };
+        let place = plugins.path_of(name.directory()).join(name.executable());
+        check::init(&place, None).is_ok_and(|capabilities| capabilities.attach)
+    }
+}
+
+/// What the admin is told.
+pub(super) fn told(name: &DriverName) -> String {
+    format!(
+        "{name} attaches volumes as before (\"attach\": true in its side file): to change that, end the pods that use its volumes on all nodes, then install with --set attach=false everywhere"
+    )
+}
+
+fn could_attach(name: &DriverName, settings: &Settings) -> bool {
+    settings.driver.as_deref().and_then(drivers::find).is_some_and(|driver| {
+        let installed = Installed::new(driver, Some(name.directory()), settings.clone());
+        driver.name() != "exec"
+            && installed.verbs().contains(Verb::Attach)
+            && !installed.capabilities().attach
+    })
+}

@@ -1,0 +1,130 @@
+//! The driver's own `init`, run as kubelet would, before kubelet can.
+
+use crate::plugin_dir::refusal::{Reason, Refusal};
+use anyhow::{Context as _, Result};
+use flexvol_kubelet::{Caller, Terms};
+use flexvol_linux::clock;
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::directory::{self, Directory};
+use flexvol_model::settings::SIDE_FILE;
+use flexvol_protocol::{Capabilities, DriverName};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long `init` may take. It is pure: this is for a node that swaps.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where the private directories of all installers are, each locked by its own. Root's alone.
+const ALL: [&str; 2] = ["/run/flexvol", "check"];
+
+/// A directory of our own, removed when dropped. Nobody but us may read it: a side file may hold default options
+/// that are secret.
+#[derive(Debug)]
+pub(super) enum Scratch {
+    /// Under [`ALL`]. If we are killed, the next installer removes it.
+    Swept { all: Directory, own: Directory, name: String },
+    /// Anywhere else, for who may not write there.
+    Temporary(tempfile::TempDir),
+}
+
+impl Scratch {
+    pub(super) fn new() -> Result<Self> {
+        if let Ok(swept) = Self::swept() {
+            return Ok(swept);
+        }
+        let made = tempfile::Builder::new().prefix("flexvol-").tempdir();
+        Ok(Self::Temporary(made.context("make a temporary directory: set TMPDIR to a writable one")?))
+    }
+
+    fn swept() -> Result<Self> {
+        let [run, name] = ALL;
+        directory::make_private(Path::new(run))?;
+        let run = Directory::open(Path::new(run))?.context("/run/flexvol is gone")?;
+        let all = run.child_or_new(name, 0o700)?;
+        // Held until our own is locked, so that nobody takes that for a left one.
+        let sweeping = run.child(name)?.context("/run/flexvol/check is gone")?;
+        sweeping.lock(&Deadline::after(PATIENCE))?;
+        for left in all.names()? {
+            let killed =
+                all.child(&left)?.is_some_and(|left| left.lock(&Deadline::after(Duration::ZERO)).is_ok());
+            if killed {
+                all.remove_tree(left)?;
+            }
+        }
+        let now = clock::since_1970();
+        let name = format!("{}-{}", std::process::id(), now.as_nanos());
+        let own = all.create_directory(&name, 0o700)?;
+        own.lock(&Deadline::after(PATIENCE))?;
+        Ok(Self::Swept { all, own, name })
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Swept { own, .. } => own.path(),
+            Self::Temporary(directory) => directory.path(),
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Self::Swept { all, name, .. } = self {
+            // Once more, as whoever runs this again may have nothing to ask. The next that has would find it.
+            let _ = all.remove_tree(&*name).or_else(|_| all.remove_tree(name));
+        }
+    }
+}
+
+/// A directory `vendor~driver` of our own with a side file: an executable that is told that it is called so
+/// reads that side file, wherever it is itself.
+#[derive(Debug)]
+pub(super) struct Guise {
+    name: PathBuf,
+    _scratch: Scratch,
+}
+
+impl Guise {
+    /// The guise of a driver with this side file.
+    pub(super) fn new(name: &DriverName, side_file: &str) -> Result<Self> {
+        let scratch = Scratch::new()?;
+        let home = Directory::open(scratch.path())?.context("the temporary directory is gone")?;
+        let home = home.create_directory(name.directory(), 0o700)?;
+        home.create(SIDE_FILE, 0o600)?.write_all(side_file.as_bytes()).context("write a side file")?;
+        Ok(Self { name: home.path_of(name.executable()), _scratch: scratch })
+    }
+
+    /// Asks `program` for its capabilities under this guise.
+    pub(super) fn init(&self, program: &Path) -> Result<Capabilities, String> {
+        init(program, Some(&self.name))
+    }
+}
+
+/// Asks an executable for its capabilities as kubelet does, but under a bare environment.
+pub(super) fn init(program: &Path, name: Option<&Path>) -> Result<Capabilities, String> {
+    let mut caller = Caller::new(program);
+    let name = name.map(|name| name.as_os_str().to_owned());
+    caller.terms = Terms { name, environment: Vec::new(), patience: PATIENCE, ..Terms::default() };
+    let (exchange, capabilities) = caller.init();
+    capabilities.map_err(|failure| match exchange.hint() {
+        Some(hint) => format!("{hint} (kubelet would log: {})", failure.message()),
+        None => format!("kubelet would log: {}", failure.message()),
+    })
+}
+
+/// That a driver failed its check before anybody could see it.
+pub(super) fn never_visible(name: &DriverName, why: &str) -> Refusal {
+    let text = format!(
+        "{name} fails its own init and was not installed: {why}: mend the driver or its side file, then install again"
+    );
+    Refusal::new(Reason::SelfCheck, text)
+}
+
+/// That a driver fails where kubelet will call it, although it passed the check elsewhere.
+pub(super) fn visible(name: &DriverName, place: &Path, why: &str) -> Refusal {
+    let text = format!(
+        "{name} passed its check, but fails as {}: {why}: mend the plugin directory, then install again",
+        place.display()
+    );
+    Refusal::new(Reason::SelfCheck, text)
+}

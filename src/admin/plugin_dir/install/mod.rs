@@ -1,0 +1,335 @@
+//! Putting a driver into the plugin directory.
+//!
+//! ```text
+//! first     .flexvol-1 .flexvol-2     staged, synced, asked for init
+//!           .flexvol-3/{driver,.flexvol.json}
+//!           vendor~driver/            one rename: kubelet sees a whole driver
+//! upgrade   vendor~driver/.flexvol-1  staged, synced, asked for init
+//!           vendor~driver/driver      one rename: kubelet sees the old or the new
+//! ```
+//!
+//! Everything works on the opened plugin directory and under its flock(2). An installer that was killed leaves
+//! hidden names, which the next one removes; what kubelet sees is old or new at any moment. A kubelet that
+//! *starts* while a hidden directory exists would watch inside it, and take a change in there for a driver's;
+//! so that directory exists for two renames only, and files are staged outside it.
+
+mod advice;
+mod attached;
+mod change;
+mod check;
+pub(crate) mod keep;
+pub mod plan;
+mod preflight;
+mod roll_back;
+mod source;
+pub(super) mod stage;
+pub mod wishes;
+
+pub use plan::{Allowed, Outcome, Plan, Step};
+pub use roll_back::{RolledBack, roll_back};
+pub use source::Source;
+pub use wishes::Wishes;
+
+use super::found::{Found, Ours, SideFile};
+use super::opened::{Opened, Place};
+use super::receipt::{Known, Receipt, Receipts};
+use super::refusal::{Reason, Refusal};
+use anyhow::Result;
+use change::{Changed, Changing};
+use check::Guise;
+use flexvol_linux::directory::Directory;
+use flexvol_model::settings::Settings;
+use flexvol_protocol::{Capabilities, DriverName};
+use plan::{Init, Wanted};
+use preflight::{Findings, Subject};
+use std::path::{Path, PathBuf};
+
+/// Where state is kept that must survive a restart of the node.
+pub const STATE: &str = "/var/lib/flexvol";
+
+/// What an admin asks for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The driver.
+    pub name: DriverName,
+    /// Where to.
+    pub place: Place,
+    /// Where replaced drivers and receipts are kept, as the node calls it; [`STATE`] by default.
+    pub state: PathBuf,
+    /// What its side file shall say.
+    pub wishes: Wishes,
+    /// What may be replaced.
+    pub allowed: Allowed,
+    /// Change nothing, only say what would be done.
+    pub dry_run: bool,
+    /// What was installed before, where the state directory does not say so: for who stays, and has no disk for it.
+    pub receipt: Option<Receipt>,
+}
+
+/// What was done, or would be.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The driver.
+    pub name: DriverName,
+    /// The plugin directory, as we reach it.
+    pub directory: PathBuf,
+    /// What it came to, and by which steps.
+    pub plan: Plan,
+    /// The side file; its version and hash are those of the executable.
+    pub settings: Settings,
+    /// What the driver answers to `init`; `None` if it was not asked.
+    pub capabilities: Option<Capabilities>,
+    /// What an admin should know.
+    pub warnings: Vec<String>,
+    /// What is installed now; `None` in a dry run.
+    pub receipt: Option<Receipt>,
+}
+
+/// Called with the hidden executable when all is well and nobody has seen it yet.
+pub type Mark<'a> = &'a mut dyn FnMut(&Path) -> Result<()>;
+
+impl Request {
+    /// A driver with its own name, with nothing special about it.
+    pub fn new(name: DriverName, place: Place) -> Self {
+        let (wishes, allowed) = (Wishes::default(), Allowed::default());
+        Self { name, place, state: STATE.into(), wishes, allowed, dry_run: false, receipt: None }
+    }
+
+    /// Where replaced drivers of this name are kept, as we reach it.
+    pub(crate) fn kept_in(&self) -> Result<PathBuf> {
+        Ok(self.place.below(&self.state)?.join("replaced").join(self.name.directory()))
+    }
+}
+
+impl Request {
+    /// Where the receipt of what was installed is.
+    pub(crate) fn receipts(&self) -> Result<Receipts> {
+        Receipts::of(&self.place, &self.state, &self.name.directory())
+    }
+}
+
+/// Installs or updates one driver in one plugin directory. An error that is a [`Refusal`] says why not.
+pub fn install(request: &Request, source: &Source) -> Result<Report> {
+    install_marked(request, source, &mut |_| Ok(()))
+}
+
+/// [`install`], and a word before the driver becomes visible, if it does.
+pub fn install_marked(request: &Request, source: &Source, mark: Mark<'_>) -> Result<Report> {
+    let mut report = perform(request, source, mark)?;
+    // Not under the lock: the programs of others are asked, and may take their time.
+    let plugins = Directory::open(&report.directory).ok().flatten();
+    if let Some(plugins) = plugins.filter(|_| !report.plan.steps.is_empty()) {
+        let advice = advice::gather(request, &plugins, &report.settings, report.capabilities);
+        report.warnings.extend(advice.into_iter().chain(ambiguous(&request.name)));
+    }
+    Ok(report)
+}
+
+/// Under the lock of the plugin directory, once there is one.
+fn perform(request: &Request, source: &Source, mark: Mark<'_>) -> Result<Report> {
+    let installer = |plugins| Installer { request, source, plugins };
+    let opened = Opened::open(&request.place)?;
+    if opened.is_none() {
+        preflight::creatable(&request.place.path()?, request.place.root(), source)?;
+        // What is asked for wrongly makes no directory.
+        installer(None).decide(None)?;
+    }
+    if request.dry_run {
+        return installer(opened.as_ref().map(|plugins| &plugins.directory)).perform(mark);
+    }
+    let plugins = opened.map_or_else(|| Opened::make(&request.place), Ok)?.lock(&request.place)?;
+    installer(Some(&plugins.directory)).perform(mark)
+}
+
+/// One installation under way.
+struct Installer<'a> {
+    request: &'a Request,
+    source: &'a Source,
+    /// `None` if it does not exist, in a dry run.
+    plugins: Option<&'a Directory>,
+}
+
+/// What was decided.
+struct Decision {
+    plan: Plan,
+    settings: Settings,
+    side_file: String,
+    /// Whether they say `attach: true` only because the driver that is there does it.
+    stays_attached: bool,
+    found: Found,
+    /// What was installed before, and what is noted of it.
+    receipt: Option<Receipt>,
+    noted: Option<Receipt>,
+}
+
+impl Installer<'_> {
+    fn perform(&self, mark: Mark<'_>) -> Result<Report> {
+        let home = self.plugins.map_or(Ok(None), |plugins| home(plugins, &self.request.name))?;
+        let decision = self.decide(home.as_ref())?;
+        let Changed { capabilities, mut warnings } = match self.plugins {
+            Some(plugins) if !decision.plan.steps.is_empty() => self.change(plugins, &decision, mark)?,
+            _ => Changed::default(),
+        };
+        if let (Some(home), []) = (home.as_ref().filter(|_| !self.request.dry_run), &*decision.plan.steps) {
+            warnings.extend(self.note(&decision, home, self.request.name.executable()));
+        }
+        if decision.stays_attached {
+            warnings.push(attached::told(&self.request.name));
+        }
+        if let (Some(plugins), false) = (self.plugins, self.request.dry_run) {
+            stage::clean(plugins)?;
+            home.as_ref().map_or(Ok(()), stage::clean)?;
+        }
+        let now = |home: Directory| self.receipt(&decision, &home, self.request.name.executable());
+        let receipt = match self.plugins.filter(|_| !self.request.dry_run) {
+            Some(plugins) => self::home(plugins, &self.request.name)?.map(now),
+            None => None,
+        };
+        Ok(Report {
+            receipt,
+            name: self.request.name.clone(),
+            directory: self.request.place.path()?,
+            plan: decision.plan,
+            settings: decision.settings,
+            capabilities,
+            warnings,
+        })
+    }
+
+    fn decide(&self, home: Option<&Directory>) -> Result<Decision> {
+        let Request { name, wishes, allowed, .. } = self.request;
+        let found = self.plugins.map_or(Ok(Found::Absent), |plugins| Found::look(plugins, name))?;
+        let noted = match self.request.receipts()?.read() {
+            // The side file says enough.
+            Err(_) if matches!(found, Found::Ours(_)) => None,
+            noted => noted?,
+        };
+        let receipt = noted.clone().or_else(|| self.request.receipt.clone());
+        let found = match (&receipt, self.plugins) {
+            (Some(receipt), Some(plugins)) => {
+                receipt.recognize(found, plugins, &name.directory(), Some(self.source))?
+            }
+            _ => found,
+        };
+        let before = found.settings().or_else(|| self.before(&found, receipt.as_ref()?));
+        let mut settings = wishes
+            .settle(name, before, self.source.fingerprint(), self.source.is_own())
+            .map_err(|failure| Refusal::new(Reason::Usage, failure.message()))?;
+        let stays_attached = self.stays_attached(&found, &settings);
+        settings.attach = settings.attach.or(stays_attached.then_some(true));
+        let side_file = wishes::render(&settings)?;
+        let interrupted = home.map_or(anyhow::Ok(false), |home| Ok(!stage::leftovers(home)?.is_empty()))?;
+        let wanted = Wanted {
+            name,
+            program: self.source.fingerprint(),
+            settings: &settings,
+            with_old_side_file: self.with_old_side_file(&found, &settings, &side_file)?,
+            interrupted,
+        };
+        let plan = Plan::new(&found, &wanted, *allowed)?;
+        Ok(Decision { plan, settings, side_file, stays_attached, found, receipt, noted })
+    }
+
+    /// The settings of a driver of which nothing is left, unless it shall be another one now.
+    fn before<'a>(&self, found: &Found, receipt: &'a Receipt) -> Option<&'a Settings> {
+        let Wishes { driver, profile, .. } = &self.request.wishes;
+        let before = Some(&receipt.settings).filter(|_| found.is_nothing())?;
+        let is_same = |wished: &Option<String>, was: &Option<String>| wished.is_none() || wished == was;
+        (is_same(driver, &before.driver) && is_same(profile, &before.profile)).then_some(before)
+    }
+
+    /// The receipt for an executable in `home`.
+    fn receipt(&self, decision: &Decision, home: &Directory, program: &str) -> Receipt {
+        let programs = vec![Known::of(self.source.fingerprint(), home, program)];
+        Receipt { settings: decision.settings.clone(), programs }
+    }
+
+    /// Writes the receipt for an executable in `home`, unless there is just that one. A node whose state cannot be
+    /// written has its drivers all the same: why it could not is for a warning.
+    fn note(&self, decision: &Decision, home: &Directory, program: &str) -> Option<String> {
+        let mut receipt = self.receipt(decision, home, program);
+        if !decision.plan.steps.is_empty() {
+            let before = decision.program_before(&self.request.name, self.plugins);
+            let before = before.filter(|before| !receipt.programs.contains(before));
+            receipt.programs.extend(before);
+        }
+        if decision.noted.as_ref() == Some(&receipt) {
+            return None;
+        }
+        let written = self.request.receipts().and_then(|receipts| receipts.write(&receipt));
+        let told = |error: anyhow::Error| {
+            let what = "is installed, but what was installed could not be noted";
+            format!(
+                "{} {what}: {error:#}: make room in {}, then install again",
+                self.request.name,
+                self.request.state.display()
+            )
+        };
+        written.err().map(told)
+    }
+
+    /// What the program makes of the side file that is there. It is run from where it is now.
+    fn with_old_side_file(&self, found: &Found, settings: &Settings, side_file: &str) -> Result<Init> {
+        let old = match (found, found.settings()) {
+            (Found::Ours(Ours { side_file: SideFile::Garbled(_), .. }), _) => return Ok(Init::Failure),
+            (Found::Ours(Ours { side_file: SideFile::Missing, .. }), _) => "{}".to_owned(),
+            (_, Some(old)) if plan::asks_init(found, settings) => wishes::render(old)?,
+            _ => return Ok(Init::Same),
+        };
+        let name = &self.request.name;
+        let answer = |text: &str| anyhow::Ok(Guise::new(name, text)?.init(self.source.path()).ok());
+        Ok(match answer(&old)? {
+            None => Init::Failure,
+            old if old == answer(side_file)? => Init::Same,
+            Some(_) => Init::Other,
+        })
+    }
+
+    /// Looks whether the node is fit for it, and makes it so unless it is a dry run.
+    fn change(&self, plugins: &Directory, decision: &Decision, mark: Mark<'_>) -> Result<Changed> {
+        let (request, source) = (self.request, self.source);
+        let copies = decision.plan.steps.iter().filter(|step| step.is_visible()).count() as u64;
+        let root = request.place.root();
+        let findings = Findings::gather(&Subject { plugins, root, source, copies })?.into_result()?;
+        let mut changed = Changed::default();
+        if !request.dry_run {
+            // Not what is left in the driver's directory: it says that kubelet may have missed something, and
+            // must not go before that is mended.
+            stage::clean(plugins)?;
+            let runs_here = !findings.other_machine;
+            changed = Changing { installer: self, plugins, decision, runs_here }.change(mark)?;
+        }
+        changed.warnings.splice(0..0, findings.warnings);
+        Ok(changed)
+    }
+}
+
+impl Decision {
+    /// The executable that is there until the new one is.
+    fn program_before(&self, name: &DriverName, plugins: Option<&Directory>) -> Option<Known> {
+        let there = match &self.found {
+            Found::Ours(ours) if ours.has_whole_program() => ours.program.as_ref(),
+            _ => None,
+        };
+        let home = plugins.and_then(|plugins| home(plugins, name).ok().flatten());
+        match (there, home) {
+            (Some(program), Some(home)) => Some(Known::of(&program.fingerprint, &home, name.executable())),
+            _ => self.receipt.as_ref()?.programs.first().cloned(),
+        }
+    }
+}
+
+/// The driver's directory, if it is one.
+pub(super) fn home(plugins: &Directory, name: &DriverName) -> Result<Option<Directory>> {
+    let is_directory = change::is_directory(plugins, &name.directory())?;
+    if is_directory { plugins.child(name.directory()) } else { Ok(None) }
+}
+
+/// kubelet's own plugins have such names.
+fn ambiguous(name: &DriverName) -> Option<String> {
+    (name.vendor() == Some("kubernetes.io")).then(|| {
+        format!(
+            "{name} may be taken for one of kubelet's own plugins: choose another vendor than kubernetes.io"
+        )
+    })
+}

@@ -1,0 +1,253 @@
+//! Whether a plugin directory can take a driver that kubelet can then execute; asked before anything is
+//! written. All that is wrong is told at once, each with its mend.
+
+use super::source::Source;
+use crate::plugin_dir::refusal::{Reason, Refusal};
+use anyhow::{Context as _, Result};
+use flexvol_kubelet::locate::{Request, locate};
+use flexvol_kubelet::platform::{ObstacleKind, Platform};
+use flexvol_linux::directory::{self, Directory, FileSystem};
+use flexvol_linux::fingerprint::{Fingerprint, Format, machine_name, machine_number};
+use flexvol_protocol::quantity::Quantity;
+use std::fs::File;
+use std::path::Path;
+
+/// What is written besides the executables.
+const EXTRA: u64 = 1 << 20;
+
+/// How many files and directories an installation makes.
+const FILES: u64 = 4;
+
+/// Programs of a root from which its machine is told.
+const TELLING: [&str; 4] = ["/bin/sh", "/usr/bin/sh", "/sbin/init", "/usr/lib/systemd/systemd"];
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    errors: Vec<String>,
+    /// What does not hinder.
+    pub(super) warnings: Vec<String>,
+    /// The program is for the machine of the root, which is another than this one: it cannot be run here.
+    pub(super) other_machine: bool,
+}
+
+/// Where the driver goes and what it needs there.
+pub(super) struct Subject<'a> {
+    /// The opened plugin directory.
+    pub(super) plugins: &'a Directory,
+    /// The root of the node's file system, as seen by us.
+    pub(super) root: &'a Path,
+    /// What is to be installed.
+    pub(super) source: &'a Source,
+    /// How often the executable is written.
+    pub(super) copies: u64,
+}
+
+impl Findings {
+    /// Looks.
+    pub(super) fn gather(subject: &Subject<'_>) -> Result<Self> {
+        let mut findings = Self::default();
+        let Subject { plugins, root, source, copies } = subject;
+        let need = source.fingerprint().size.saturating_mul(*copies) + EXTRA;
+        let place = plugins.path().display().to_string();
+        let file_system = plugins.file_system()?;
+        let mend = Mend::known(file_system, plugins.path(), root);
+        findings.errors.extend(unfit(&place, file_system, plugins.is_writable(), need, &mend));
+        findings.warnings.extend(odd(plugins.path(), &place)?);
+        findings.program(source.fingerprint(), root);
+        Ok(findings)
+    }
+
+    /// The error, if anything hinders.
+    pub(super) fn into_result(self) -> Result<Self, Refusal> {
+        if self.errors.is_empty() {
+            return Ok(self);
+        }
+        Err(Refusal::new(Reason::Preflight, self.errors.join("; ")))
+    }
+
+    /// Whether the node can execute the program.
+    fn program(&mut self, program: &Fingerprint, root: &Path) {
+        let here = machine_number(own_machine());
+        let there = if root == Path::new("/") { here } else { machine_of(root).or(here) };
+        match &program.format {
+            Format::Elf(machine) if there.is_some_and(|there| there != *machine) => {
+                let node = there.map_or_else(String::new, machine_name);
+                self.errors.push(format!(
+                    "the executable is for {}, the node is {node}: take the build for {node}",
+                    machine_name(*machine)
+                ));
+            }
+            Format::Elf(machine) => self.other_machine = here.is_some_and(|here| here != *machine),
+            Format::Script(interpreter) => self.errors.extend(missing(root, interpreter)),
+            Format::Unknown => self.errors.push(
+                "the executable is neither a Linux program nor a script that begins with #!: name another file".into(),
+            ),
+        }
+    }
+}
+
+fn missing(root: &Path, interpreter: &str) -> Option<String> {
+    let found = directory::resolve(root, interpreter.as_ref()).is_ok_and(|path| path.exists());
+    (!found).then(|| {
+        format!("the executable is a script for {interpreter}, which the node lacks: install it there first")
+    })
+}
+
+/// What helps on this platform.
+struct Mend {
+    read_only: String,
+    no_exec: String,
+}
+
+impl Default for Mend {
+    fn default() -> Self {
+        let no_exec = format!("mount -o remount,exec its file system, or {ELSEWHERE}");
+        Self { read_only: ELSEWHERE.into(), no_exec }
+    }
+}
+
+impl Mend {
+    /// Looks at the platform only if there is something to mend.
+    fn known(fs: FileSystem, place: &Path, root: &Path) -> Self {
+        let needed = fs.read_only || fs.no_exec;
+        let platform = if needed { Self::platform(place, root) } else { None };
+        platform.map_or_else(Self::default, |platform| {
+            let known = |kind| platform.obstacle.filter(|known| known.kind == kind).map(|known| known.mend);
+            let read_only = known(ObstacleKind::ReadOnly).unwrap_or(platform.set).to_owned();
+            let no_exec = known(ObstacleKind::NoExec).map(str::to_owned);
+            Self { read_only, no_exec: no_exec.unwrap_or_else(|| Self::default().no_exec) }
+        })
+    }
+
+    fn platform(place: &Path, root: &Path) -> Option<&'static Platform> {
+        let root = (root != Path::new("/")).then(|| root.to_owned());
+        locate(&Request { explicit: vec![place.to_owned()], root }).ok()?.platform
+    }
+}
+
+/// What hinders on the file system.
+fn unfit(place: &str, fs: FileSystem, writable: bool, need: u64, mend: &Mend) -> Vec<String> {
+    let mut errors = Vec::new();
+    if fs.read_only {
+        errors.push(format!("{place} is on a read-only file system: {}", mend.read_only));
+    } else if !writable {
+        errors.push(format!("{place} cannot be written: run this as root"));
+    }
+    if fs.no_exec {
+        let mend = &mend.no_exec;
+        errors.push(format!("{place} is mounted noexec, so kubelet cannot execute drivers there: {mend}"));
+    }
+    if !fs.read_only && fs.free < need {
+        let whole = Quantity(need.next_multiple_of(EXTRA));
+        errors.push(format!(
+            "{place} has {} free and {whole} are needed: make room on its file system",
+            Quantity(fs.free),
+        ));
+    }
+    if !fs.read_only && fs.free_files.is_some_and(|free| free < FILES) {
+        errors.push(format!("{place} has no inodes left: remove files on its file system"));
+    }
+    errors
+}
+
+/// The mend that works everywhere.
+const ELSEWHERE: &str = "give kubelet a writable directory with --volume-plugin-dir (and kube-controller-manager with --flex-volume-plugin-dir)";
+
+/// What is unusual, but works.
+fn odd(path: &Path, place: &str) -> Result<Vec<String>> {
+    let mut warnings = Vec::new();
+    if path.is_symlink() {
+        warnings.push(format!(
+            "{place} is a symlink, which kubelet does not watch: it will see the change when it starts again, unless it is given the real path"
+        ));
+    }
+    let opened = Directory::open(path)?.context("the plugin directory is gone: install again")?;
+    if opened.look(".")?.is_some_and(|entry| entry.mode & 0o022 != 0) {
+        warnings.push(format!(
+            "{place} can be written by others than its owner, and kubelet runs as root what is in it: chmod go-w {place}"
+        ));
+    }
+    Ok(warnings)
+}
+
+/// A plugin directory that does not exist: whether it can be made, and takes the driver then.
+pub(super) fn creatable(path: &Path, root: &Path, source: &Source) -> Result<(), Refusal> {
+    let above = path.ancestors().skip(1).find(|ancestor| ancestor.symlink_metadata().is_ok());
+    let Some(above) = above else { return Ok(()) };
+    let Ok(Some(opened)) = Directory::open(above) else { return Ok(()) };
+    let Ok(fs) = opened.file_system() else { return Ok(()) };
+    let place = format!("{} does not exist, and {}", path.display(), above.display());
+    let need = source.fingerprint().size + EXTRA;
+    let errors = unfit(&place, fs, opened.is_writable(), need, &Mend::known(fs, path, root));
+    Findings { errors, ..Findings::default() }.into_result().map(drop)
+}
+
+/// uname's name for the machine we were built for, and therefore run on.
+fn own_machine() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86" => "i686",
+        "arm" => "armv7l",
+        "powerpc64" => "ppc64le",
+        other => other,
+    }
+}
+
+/// The machine another root is for.
+fn machine_of(root: &Path) -> Option<u16> {
+    TELLING.iter().find_map(|path| {
+        let path = directory::resolve(root, path.as_ref()).ok()?;
+        // A fifo would hold us up, and a device may do anything.
+        let file = path.is_file().then(|| File::open(path).ok()).flatten()?;
+        match Fingerprint::of(file).ok()?.format {
+            Format::Elf(machine) => Some(machine),
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIT: FileSystem = FileSystem { read_only: false, no_exec: false, free: 10 << 20, free_files: None };
+
+    #[test]
+    fn everything_that_hinders_is_told_at_once() {
+        let unfit = |fs, writable, need| unfit("/p", fs, writable, need, &Mend::default());
+        assert!(unfit(FIT, true, 1).is_empty());
+        let all = unfit(FileSystem { no_exec: true, free_files: Some(0), ..FIT }, false, 1 << 30);
+        assert_eq!(all.len(), 4, "{all:?}");
+        assert!(all[0].contains("run this as root") && all[1].contains("remount,exec"));
+        assert!(all[2].contains("10Mi free and 1Gi are needed"), "{}", all[2]);
+        let read_only = unfit(FileSystem { read_only: true, free: 0, ..FIT }, false, 1);
+        assert!(read_only.len() == 1 && read_only[0].contains("--volume-plugin-dir"));
+    }
+
+    #[test]
+    fn the_node_s_machine_decides() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("bin")).unwrap();
+        let program = |machine: u16| {
+            let mut elf = b"\x7fELF\x02\x01".to_vec();
+            elf.resize(18, 0);
+            elf.extend_from_slice(&machine.to_le_bytes());
+            elf
+        };
+        let write = |name: &str, bytes: &[u8]| {
+            std::io::Write::write_all(&mut File::create(root.path().join(name)).unwrap(), bytes).unwrap();
+        };
+        let findings = |bytes: &[u8]| {
+            let mut findings = Findings::default();
+            findings.program(&Fingerprint::of(bytes).unwrap(), root.path());
+            (findings.errors.join(" "), findings.other_machine)
+        };
+        write("bin/dash", &program(22));
+        std::os::unix::fs::symlink("/bin/dash", root.path().join("bin/sh")).unwrap();
+        assert_eq!(findings(&program(22)), (String::new(), machine_number(own_machine()) != Some(22)));
+        assert!(findings(&program(243)).0.contains("take the build for s390x"));
+        assert!(findings(b"#!/bin/bash\n").0.contains("which the node lacks"));
+        assert_eq!(findings(b"#!/bin/sh\n"), (String::new(), false));
+        assert!(findings(b"text").0.contains("neither a Linux program"));
+    }
+}

@@ -1,0 +1,158 @@
+//! Putting a driver back that was taken over.
+
+use super::plan::Step;
+use super::stage::{self, Labels, Stage};
+use super::{Request, home, keep};
+use crate::plugin_dir::found::{Executable, Foreign, Found};
+use crate::plugin_dir::opened::Opened;
+use crate::plugin_dir::refusal::{Reason, Refusal};
+use anyhow::{Context as _, Result};
+use flexvol_linux::directory::Directory;
+use flexvol_model::settings::{SIDE_FILE, Settings};
+use flexvol_protocol::failure::{Code, Failure};
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+/// What was put back, or would be.
+#[derive(Clone, Debug)]
+pub struct RolledBack {
+    /// The copy it came from, which stays.
+    pub copy: PathBuf,
+    /// What was done; nothing if it was there already.
+    pub steps: Vec<Step>,
+}
+
+/// Puts the driver back that was replaced last. kubelet sees one event for the executable, and one for every
+/// other file of the driver's that is missing by now.
+pub fn roll_back(request: &Request) -> Result<RolledBack> {
+    let Some(plugins) = Opened::open(&request.place)? else { return Err(nothing_kept(request)) };
+    let plugins = if request.dry_run { plugins } else { plugins.lock(&request.place)? };
+    let kept = keep::kept(&request.kept_in()?)?.pop().ok_or_else(|| nothing_kept(request))?;
+    let back = RollBack { request, plugins: &plugins.directory, kept: &kept };
+    let steps = back.steps()?;
+    let copy = kept.path().to_owned();
+    if request.dry_run {
+        return Ok(RolledBack { copy, steps });
+    }
+    stage::clean(&plugins.directory)?;
+    match steps.first() {
+        None => {}
+        Some(Step::Appear) => back.appear()?,
+        Some(_) => back.replace()?,
+    }
+    home(&plugins.directory, &request.name)?.map_or(Ok(()), |home| stage::clean(&home))?;
+    request.receipts()?.forget().context("forget what was installed")?;
+    Ok(RolledBack { copy, steps })
+}
+
+fn nothing_kept(request: &Request) -> anyhow::Error {
+    let text = format!(
+        "no driver was replaced by {}: there is nothing to roll back to in {}",
+        request.name,
+        request.state.display()
+    );
+    Failure::new(Code::NotFound, text).into()
+}
+
+struct RollBack<'a> {
+    request: &'a Request,
+    plugins: &'a Directory,
+    kept: &'a Directory,
+}
+
+impl RollBack<'_> {
+    fn steps(&self) -> Result<Vec<Step>> {
+        let name = &self.request.name;
+        let kept = Found::inside(self.kept, name.executable())?;
+        let refuse = |text: &str| Err(Refusal::new(Reason::Foreign, format!("{name} {text}")).into());
+        match (self.found()?, &kept) {
+            (_, Found::Foreign(Foreign { executable: Executable::Missing | Executable::Other, .. })) => {
+                refuse("had no executable when it was replaced: install the driver anew")
+            }
+            (Found::Absent, _) => Ok(vec![Step::Appear]),
+            (Found::Ours(_), _) => Ok(vec![Step::WriteSideFile, Step::ReplaceProgram]),
+            (Found::Foreign(there), Found::Foreign(kept)) if there.executable == kept.executable => {
+                // A side file of ours beside it is what is left to do.
+                let is_ours = |settings: &Settings| settings.hash.is_some();
+                let ours = there.side_file.as_ref().is_some_and(|read| read.as_ref().is_ok_and(is_ours));
+                Ok(if ours { vec![Step::WriteSideFile] } else { vec![] })
+            }
+            _ => refuse("is not flexvol's any more: move away what is there, then roll back"),
+        }
+    }
+
+    fn found(&self) -> Result<Found> {
+        let found = Found::look(self.plugins, &self.request.name)?;
+        Ok(self.request.receipts()?.known_again(found, self.plugins)?.0)
+    }
+
+    fn names(&self) -> Result<Vec<OsString>> {
+        self.kept.names()
+    }
+
+    /// The whole directory by one rename.
+    fn appear(&self) -> Result<()> {
+        let labels = Labels::of(self.plugins, &self.request.name)?;
+        let mut stage = Stage::new(self.plugins, &labels);
+        let hidden = stage.name();
+        let restored = self.fill(&mut stage, &hidden);
+        let shown = restored
+            .and_then(|()| self.plugins.rename_new(&hidden, self.plugins, self.request.name.directory()));
+        if shown.is_err() {
+            stage.discard();
+        }
+        shown.and_then(|()| self.plugins.sync())
+    }
+
+    /// Staged outside the hidden directory, as kubelet may watch inside it.
+    fn fill(&self, stage: &mut Stage<'_>, hidden: &str) -> Result<()> {
+        let names = self.names()?;
+        let staged: Vec<_> = names.iter().map(|_| stage.name()).collect();
+        for (name, staged) in names.iter().zip(&staged) {
+            keep::restore(self.kept, name, self.plugins, staged)?;
+            stage.label_name(staged);
+        }
+        let made = self.plugins.create_directory(hidden, super::change::DIRECTORY_MODE)?;
+        stage.label_directory(&made);
+        for (name, staged) in names.iter().zip(&staged) {
+            self.plugins.rename(staged, &made, name)?;
+        }
+        made.sync()
+    }
+
+    /// Into the directory that is there: what is missing first, the executable, and the side file last, by
+    /// which the driver is known as ours until then.
+    fn replace(&self) -> Result<()> {
+        let home = home(self.plugins, &self.request.name)?.context("the driver's directory is gone")?;
+        let labels = Labels::of(self.plugins, &self.request.name)?;
+        let mut stage = Stage::new(&home, &labels);
+        let replaced = self.rename_each(&home, &mut stage);
+        if replaced.is_err() {
+            stage.discard();
+        }
+        replaced?;
+        home.sync()
+    }
+
+    fn rename_each(&self, home: &Directory, stage: &mut Stage<'_>) -> Result<()> {
+        let executable = OsStr::new(self.request.name.executable());
+        let names = self.names()?;
+        for name in names.iter().filter(|name| *name != executable && *name != SIDE_FILE) {
+            if home.look(name)?.is_none() {
+                self.bring(name, home, stage)?;
+            }
+        }
+        self.bring(executable, home, stage)?;
+        if names.iter().any(|name| name == SIDE_FILE) {
+            return self.bring(SIDE_FILE.as_ref(), home, stage);
+        }
+        home.remove(SIDE_FILE)
+    }
+
+    fn bring(&self, name: &OsStr, home: &Directory, stage: &mut Stage<'_>) -> Result<()> {
+        let staged = stage.name();
+        keep::restore(self.kept, name, home, &staged)?;
+        stage.label_name(&staged);
+        home.rename(&staged, home, name)
+    }
+}

@@ -1,0 +1,328 @@
+//! The side file a driver shall have: what is there, and what the admin asked for over it.
+
+use flexvol_linux::fingerprint::Fingerprint;
+use flexvol_model::driver::Driver;
+use flexvol_model::drivers;
+use flexvol_model::installed::Installed;
+use flexvol_model::profiles;
+use flexvol_model::settings::Settings;
+use flexvol_protocol::DriverName;
+use flexvol_protocol::failure::{Failure, Result};
+use serde_json::{Map, Value, json};
+
+/// What the admin asked for. The default of each is to leave what is there.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// Which driver it shall be, by `vendor/name=DRIVER`.
+    pub driver: Option<String>,
+    /// Whose options it shall understand: the name of a profile, or `none`.
+    pub profile: Option<String>,
+    /// A whole side file in place of the one that is there.
+    pub settings: Option<Value>,
+    /// A `policy` in place of the one that is there.
+    pub policy: Option<Value>,
+    /// Single values by their keys: an option, `fsGroup`, `attach`, or a path of keys such as `deadlines.mount`.
+    pub set: Vec<(String, String)>,
+}
+
+/// How a message ends about a side file that is there.
+const OTHER_MEND: &str = ": mend it or install the driver again";
+
+/// The keys of a side file that a path of keys may begin with. All else is an option.
+const ROOTS: [&str; 4] = ["options", "policy", "deadlines", "exec"];
+
+/// The keys of a side file that are no options and have nothing below them.
+const SWITCHES: [&str; 2] = ["fsGroup", "attach"];
+
+impl Wishes {
+    /// Reads `KEY=VALUE`.
+    pub fn parse_set(text: &str) -> Result<(String, String)> {
+        let (key, value) = text
+            .split_once('=')
+            .filter(|(key, _)| !key.is_empty())
+            .ok_or_else(|| Failure::options(format!("{text:?} is not KEY=VALUE: write it so")))?;
+        Ok((key.to_owned(), value.to_owned()))
+    }
+
+    /// Whether a flexvol would take this for a driver that is not there yet; `install` asks when it is.
+    pub fn check(&self, name: &DriverName) -> Result<()> {
+        self.asked(name, None, true).map(|_| ())
+    }
+
+    /// The settings the driver shall have. `own` says whether the program is this flexvol, whose drivers are
+    /// known; of another program nothing is known, but a driver that bears the name of one is taken for it.
+    pub fn settle(
+        &self,
+        name: &DriverName,
+        existing: Option<&Settings>,
+        program: &Fingerprint,
+        own: bool,
+    ) -> Result<Settings> {
+        let settings = self.asked(name, existing, own)?;
+        Ok(Settings { version: program.version.clone(), hash: Some(program.hash.clone()), ..settings })
+    }
+
+    /// The settings without what the program says of itself.
+    fn asked(&self, name: &DriverName, existing: Option<&Settings>, own: bool) -> Result<Settings> {
+        let mut value = match (&self.settings, existing) {
+            (Some(given), _) => given.clone(),
+            (None, existing) => serde_json::to_value(existing.cloned().unwrap_or_default())
+                .map_err(|error| Failure::options(error.to_string()))?,
+        };
+        if let Some(policy) = &self.policy {
+            put(&mut value, &["policy"], policy.clone())?;
+        }
+        for (key, text) in &self.set {
+            lay(&mut value, key, text)?;
+        }
+        let mut settings = Settings::parse(&value.to_string()).map_err(|failure| self.blamed(&failure))?;
+        self.give_identity(&mut settings, name);
+        settings.check()?;
+        let ours = if own { Some(known(name, settings.driver.as_deref())?) } else { None };
+        // What was there before may be wrong, and an upgrade that mends the driver must not wait for that.
+        if let Some(driver) = ours.filter(|_| self.says_something()) {
+            Installed::new(driver, Some(name.directory()), settings.clone()).check()?;
+        }
+        Ok(settings)
+    }
+
+    /// Driver and profile, of which a later word for one takes back an earlier one for the other.
+    fn give_identity(&self, settings: &mut Settings, name: &DriverName) {
+        if let Some(profile) = &self.profile {
+            settings.profile = Some(profile.clone());
+            settings.driver = None;
+        }
+        if let Some(driver) = &self.driver {
+            let fits = self.profile.is_some() || settings.check_driver(driver).is_ok();
+            settings.profile = settings.profile.take().filter(|_| fits);
+            settings.driver = Some(driver.clone());
+        }
+        if settings.driver.is_none() {
+            settings.driver = implied(name, settings);
+        }
+    }
+
+    /// The side file that is there is not to be mended if it is what was asked for that is wrong.
+    fn blamed(&self, failure: &Failure) -> Failure {
+        let message = failure.message();
+        let why = message.trim_start_matches(".flexvol.json: ").trim_end_matches(OTHER_MEND);
+        // Where in a text that nobody has seen.
+        let why = why.split(" at line ").next().unwrap_or(why);
+        let asked = self.set.iter().map(|(key, _)| format!("--set {key}"));
+        let asked = asked.chain(self.policy.iter().map(|_| "--policy".to_owned()));
+        let asked: Vec<_> = asked.chain(self.settings.iter().map(|_| "--settings".to_owned())).collect();
+        Failure::options(format!("the side file would be wrong: {why}: mend {}", asked.join(", ")))
+    }
+
+    fn says_something(&self) -> bool {
+        self.driver.is_some()
+            || self.profile.is_some()
+            || self.settings.is_some()
+            || self.policy.is_some()
+            || !self.set.is_empty()
+    }
+}
+
+fn implied(name: &DriverName, settings: &Settings) -> Option<String> {
+    let by_profile = profiles::chosen(Some(&name.directory()), settings).map(|profile| profile.driver);
+    by_profile.or_else(|| drivers::find(name.driver())).map(|driver| driver.name().to_owned())
+}
+
+/// As the installed driver will see it.
+fn known(name: &DriverName, driver: Option<&str>) -> Result<&'static dyn Driver> {
+    if let Some(driver) = driver.and_then(drivers::find) {
+        return Ok(driver);
+    }
+    let all = drivers::ALL.iter().map(|driver| driver.name()).collect::<Vec<_>>().join(", ");
+    let wrong = driver.unwrap_or(name.driver());
+    Err(Failure::options(format!("flexvol has no driver {wrong:?}: write {name}=DRIVER with one of {all}")))
+}
+
+/// Lays one `KEY=VALUE` over a side file. An option is always a text; elsewhere a value that is JSON is taken
+/// as such.
+fn lay(side_file: &mut Value, key: &str, text: &str) -> Result<()> {
+    let root = key.split_once('.').filter(|(root, _)| ROOTS.contains(root));
+    let json = || serde_json::from_str(text).unwrap_or_else(|_| json!(text));
+    match root {
+        None if SWITCHES.contains(&key) => put(side_file, &[key], json()),
+        None => put(side_file, &["options", key], json!(text)),
+        Some(("options", option)) => put(side_file, &["options", option], json!(text)),
+        Some(_) => {
+            let path: Vec<_> = key.split('.').collect();
+            put(side_file, &path, json())
+        }
+    }
+}
+
+fn put(value: &mut Value, path: &[&str], new: Value) -> Result<()> {
+    let Some((first, rest)) = path.split_first() else {
+        *value = new;
+        return Ok(());
+    };
+    match value {
+        Value::Object(members) => put(members.entry(*first).or_insert_with(|| json!({})), rest, new),
+        _ => Err(Failure::options(format!("{first:?} has no place in the side file: see flexvol explain"))),
+    }
+}
+
+/// The text of a side file: only what is not the default, so that a later version's defaults hold.
+pub fn render(settings: &Settings) -> Result<String> {
+    let value = |settings: &Settings| {
+        serde_json::to_value(settings).map_err(|error| Failure::options(error.to_string()))
+    };
+    let mut own = value(settings)?;
+    remove_equal(&mut own, &value(&Settings::default())?);
+    Ok(format!("{own:#}\n"))
+}
+
+fn remove_equal(value: &mut Value, default: &Value) {
+    let (Value::Object(members), Value::Object(defaults)) = (value, default) else { return };
+    let old = std::mem::replace(members, Map::new());
+    for (key, mut member) in old {
+        match defaults.get(&key) {
+            Some(default) if *default == member => {}
+            default => {
+                remove_equal(&mut member, default.unwrap_or(&Value::Null));
+                members.insert(key, member);
+            }
+        }
+    }
+}
+
+/// The permissions of the side file: a default option may be a password, and who reads the file must be root
+/// then; else anybody may, such as a controller-manager that is not root.
+pub fn side_file_mode(settings: &Settings) -> u32 {
+    if settings.options.is_empty() && settings.exec.is_none() { 0o644 } else { 0o600 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program() -> Fingerprint {
+        Fingerprint::of(&b"program"[..]).unwrap()
+    }
+
+    fn settled(wishes: &Wishes, existing: &str) -> Result<Settings> {
+        let existing = Settings::parse(existing).unwrap();
+        wishes.settle(&DriverName::parse("v/tmpfs").unwrap(), Some(&existing), &program(), true)
+    }
+
+    fn set(pairs: &[&str]) -> Wishes {
+        let set = pairs.iter().map(|pair| Wishes::parse_set(pair).unwrap()).collect();
+        Wishes { set, ..Wishes::default() }
+    }
+
+    #[test]
+    fn what_nobody_asked_to_change_stays() {
+        let text = r#"{"options":{"size":"1Mi"},"deadlines":{"mount":9},"policy":{"allowSuid":true}}"#;
+        let kept = settled(&Wishes::default(), text).unwrap();
+        assert_eq!(kept.driver.as_deref(), Some("tmpfs"));
+        assert_eq!(kept.hash, Some(program().hash));
+        assert_eq!((kept.options["size"].as_str(), kept.deadlines.mount), ("1Mi", 9));
+        let laid = settled(&set(&["mode=0700", "deadlines.unmount=5", "options.a/b.c=1"]), text).unwrap();
+        assert_eq!(laid.options.len(), 3);
+        assert_eq!((laid.options["a/b.c"].as_str(), laid.options["mode"].as_str()), ("1", "0700"));
+        assert_eq!((laid.deadlines.mount, laid.deadlines.unmount), (9, 5));
+        assert_eq!(
+            (kept.fs_group, settled(&set(&["fsGroup=false"]), text).unwrap().fs_group),
+            (None, Some(false))
+        );
+        assert!(laid.policy.allow_suid);
+    }
+
+    #[test]
+    fn whole_files_replace() {
+        let text = r#"{"driver":"image","options":{"size":"1Mi"},"policy":{"allowSuid":true}}"#;
+        let policy = Wishes { policy: Some(json!({"allowDev": true})), ..Wishes::default() };
+        let settings = settled(&policy, text).unwrap();
+        assert!(settings.policy.allow_dev && !settings.policy.allow_suid && !settings.options.is_empty());
+        assert_eq!(settings.driver.as_deref(), Some("image"));
+        let whole = Wishes { settings: Some(json!({"options": {"size": "2Mi"}})), ..Wishes::default() };
+        let settings = settled(&whole, text).unwrap();
+        assert_eq!((settings.driver.as_deref(), settings.options.len()), (Some("tmpfs"), 1));
+        let asked = Wishes { driver: Some("bind".into()), ..Wishes::default() };
+        assert!(settled(&asked, text).unwrap_err().message().contains("unknown option \"size\""));
+        assert_eq!(settled(&asked, "{}").unwrap().driver.as_deref(), Some("bind"));
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        for (wishes, mend) in [
+            (set(&["deadlines.mount=soon"]), "expected a number of seconds: mend --set deadlines.mount"),
+            (set(&["fsGroup=no"]), "expected a boolean: mend --set fsGroup"),
+            (set(&["sise=1Mi"]), "did you mean \"size\"?"),
+            (set(&["size=much"]), "option \"size\": \"much\""),
+            (set(&["policy.alowSuid=true"]), "alowSuid"),
+            (set(&["deadlines.mount.x=1"]), "no place"),
+            (Wishes { driver: Some("tmpsf".into()), ..Wishes::default() }, "v/tmpfs=DRIVER"),
+            (Wishes { policy: Some(json!([])), ..Wishes::default() }, "expected an object"),
+            (
+                Wishes { settings: Some(json!([])), ..Wishes::default() },
+                "expected an object: mend --settings",
+            ),
+            (set(&["exec.commands.mount=[\"/bin/x\"]"]), "for the driver exec"),
+        ] {
+            let message = settled(&wishes, "{}").unwrap_err().message();
+            assert!(message.contains(mend), "{message}");
+        }
+        assert!(Wishes::parse_set("size").is_err() && Wishes::parse_set("=x").is_err());
+    }
+
+    #[test]
+    fn names_of_others_bring_their_dialect() {
+        let name = DriverName::parse("kvaps/loop").unwrap();
+        let settle = |wishes: &Wishes, existing: &str| {
+            let existing = Settings::parse(existing).unwrap();
+            wishes.settle(&name, Some(&existing), &program(), true)
+        };
+        let settings = settle(&Wishes::default(), "{}").unwrap();
+        assert_eq!((settings.driver.as_deref(), settings.profile), (Some("image"), None));
+        assert!(settle(&set(&["share=/srv", "fsType=xfs"]), "{}").is_ok());
+        let slip = settle(&set(&["shaer=/srv"]), "{}").unwrap_err().message();
+        assert!(slip.contains("did you mean \"share\"?"), "{slip}");
+        let exec = Wishes { driver: Some("tmpfs".into()), ..Wishes::default() };
+        assert_eq!(settle(&exec, "{}").unwrap().driver.as_deref(), Some("tmpfs"));
+        let own =
+            Wishes { profile: Some("none".into()), driver: Some("image".into()), ..set(&["share=/srv"]) };
+        assert!(settle(&own, "{}").unwrap_err().message().contains("unknown option \"share\""));
+    }
+
+    #[test]
+    fn a_profile_is_asked_for_and_given_up() {
+        let asked = Wishes { profile: Some("k8s/dummy".into()), ..Wishes::default() };
+        let name = DriverName::parse("v/frob").unwrap();
+        let settle =
+            |wishes: &Wishes, existing: &Settings| wishes.settle(&name, Some(existing), &program(), true);
+        let settings = settle(&asked, &Settings::default()).unwrap();
+        assert_eq!(
+            (settings.driver.as_deref(), settings.profile.as_deref()),
+            (Some("tmpfs"), Some("k8s/dummy"))
+        );
+        assert_eq!(settle(&Wishes::default(), &settings).unwrap(), settings);
+        let other = Wishes { driver: Some("image".into()), ..Wishes::default() };
+        assert_eq!(settle(&other, &settings).unwrap().profile, None);
+        let both = Wishes { driver: Some("image".into()), ..asked.clone() };
+        assert!(settle(&both, &settings).unwrap_err().message().contains("leave out one of them"));
+        let wrong = Wishes { profile: Some("k8s/dumy".into()), ..Wishes::default() };
+        assert!(settle(&wrong, &settings).unwrap_err().message().contains("did you mean \"k8s/dummy\"?"));
+    }
+
+    #[test]
+    fn another_program_may_be_any_driver() {
+        let name = DriverName::parse("v/frob").unwrap();
+        let settle = |own| Wishes::default().settle(&name, None, &program(), own);
+        assert!(settle(true).unwrap_err().message().contains("v/frob=DRIVER"));
+        assert_eq!(settle(false).unwrap().driver, None);
+    }
+
+    #[test]
+    fn the_text_has_what_is_not_default_and_reads_back() {
+        let settings =
+            settled(&set(&["size=1Mi", "deadlines.mount=9", "policy.bindRoots=[\"/srv\"]"]), "{}").unwrap();
+        let text = render(&settings).unwrap();
+        assert_eq!(Settings::parse(&text).unwrap(), settings);
+        assert!(!text.contains("imageRoots") && !text.contains("unmount"), "{text}");
+        assert_eq!((side_file_mode(&settings), side_file_mode(&Settings::default())), (0o600, 0o644));
+    }
+}

@@ -1,0 +1,283 @@
+//! What is in a plugin directory: whose each driver is, whether kubelet loads it, and which volumes need it.
+//!
+//! Foreign drivers are listed like our own. Nothing is changed, and no lock is taken: an installer at work is
+//! seen as it was or as it will be.
+
+use super::found::{Broken, Found, Ours, PROGRAM_MODE, Program, SideFile};
+use super::in_use::{self, Volume};
+use super::install::STATE;
+use super::opened::{Opened, Place};
+use super::receipt::Receipts;
+use anyhow::Result;
+use flexvol_kubelet::Terms;
+use flexvol_kubelet::prober::{self, Finding};
+use flexvol_linux::directory::{self, Directory, Kind};
+use flexvol_linux::fingerprint::own_version;
+use flexvol_model::drivers;
+use flexvol_model::profiles;
+use flexvol_model::settings::Settings;
+use flexvol_node::hints::to_failure;
+use flexvol_protocol::DriverName;
+use flexvol_protocol::failure::{Code, Failure};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+/// One name in a plugin directory.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// The name: of a driver directory, mostly `vendor~driver`.
+    pub directory: OsString,
+    /// Whose it is.
+    pub owner: Owner,
+    /// What the executable is, if there is one.
+    pub program: Option<Program>,
+    /// Which of flexvol's drivers it is, if it is one.
+    pub driver: Option<String>,
+    /// What kubelet makes of it; `None` if nobody asked.
+    pub finding: Option<Finding>,
+    /// The volumes of it that are mounted on this node.
+    pub volumes: Vec<Volume>,
+}
+
+/// Who put something into the plugin directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// flexvol, and it is as it was installed.
+    Flexvol,
+    /// flexvol, but somebody changed it since; what.
+    Altered(String),
+    /// A flexvol that was copied there by hand.
+    ByHand,
+    /// Somebody else.
+    Foreign,
+    /// Nobody: it is no driver; why.
+    Nobody(String),
+    /// It cannot be looked at; why, or the mend.
+    Unknown(String),
+}
+
+/// Everything in a plugin directory, in the order of names. With `terms`, the `init` of each driver is run as
+/// kubelet runs it.
+pub fn list(place: &Place, terms: Option<&Terms>) -> Result<Vec<Item>> {
+    list_noted(place, STATE.as_ref(), terms)
+}
+
+/// [`list`], with another directory of state, as the node calls it.
+pub fn list_noted(place: &Place, state: &Path, terms: Option<&Terms>) -> Result<Vec<Item>> {
+    let Some(opened) = Opened::open(place)? else {
+        let text = format!(
+            "plugin directory {} does not exist: flexvol install makes it, --plugin-dir names another",
+            place.path()?.display()
+        );
+        return Err(Failure::new(Code::NotFound, text).into());
+    };
+    let plugins = opened.directory;
+    // What is mounted is worth knowing, but not having it is no reason to show nothing.
+    let mut volumes = in_use::by_driver().unwrap_or_default();
+    let names = plugins.names()?.into_iter();
+    let look = Look { place, state, plugins: &plugins, terms };
+    Ok(names.map(|name| item(&look, name, &mut volumes)).collect())
+}
+
+/// Where and how one looks.
+struct Look<'a> {
+    place: &'a Place,
+    state: &'a Path,
+    plugins: &'a Directory,
+    terms: Option<&'a Terms>,
+}
+
+fn item(look: &Look<'_>, name: OsString, volumes: &mut BTreeMap<String, Vec<Volume>>) -> Item {
+    let volumes = volumes.remove(&*name.to_string_lossy()).unwrap_or_default();
+    looked_at(look, name.clone(), volumes.clone()).unwrap_or_else(|error| {
+        let owner = Owner::Unknown(to_failure(error).message());
+        Item { directory: name, owner, program: None, driver: None, finding: None, volumes }
+    })
+}
+
+fn looked_at(look: &Look<'_>, name: OsString, volumes: Vec<Volume>) -> Result<Item> {
+    let Look { place, state, plugins, terms } = look;
+    let text = name.to_string_lossy().into_owned();
+    // One that was removed just now is found to be absent.
+    let kind = plugins.look(&name)?.map_or(Kind::Directory, |entry| entry.kind);
+    if let Some(why) = prober::ignored(&name, kind) {
+        let (owner, finding) = (Owner::Nobody(why.to_string()), Some(Finding::Ignored(why)));
+        return Ok(Item { directory: name, owner, program: None, driver: None, finding, volumes });
+    }
+    // Names of any bytes are possible; one that is no text is nobody's driver.
+    let found = match Found::at(plugins, &text) {
+        Err(error) => {
+            // Neither may its init be run: kubelet is root and may do more than we.
+            let mend = if directory::is_forbidden(&error) { ": run this as root" } else { "" };
+            let owner = Owner::Unknown(format!("{error:#}{mend}"));
+            return Ok(Item { directory: name, owner, program: None, driver: None, finding: None, volumes });
+        }
+        Ok(found) => found,
+    };
+    // Who may not read receipts sees what there is without them.
+    let known = Receipts::of(place, state, &text).and_then(|all| all.known_again(found.clone(), plugins));
+    let (found, receipt) = known.unwrap_or((found, None));
+    let finding = terms.and_then(|terms| prober::look(plugins.path(), &name, terms));
+    Ok(Item {
+        owner: owner(&found, receipt.is_some()),
+        driver: driver(&found, &text),
+        program: found.program().cloned(),
+        directory: name,
+        finding,
+        volumes,
+    })
+}
+
+fn owner(found: &Found, is_noted: bool) -> Owner {
+    match found {
+        Found::Ours(ours) if ours.is_intact() => Owner::Flexvol,
+        Found::Ours(ours) => Owner::Altered(altered(ours)),
+        Found::Foreign(_) => match found.program() {
+            Some(program) if program.fingerprint.version.is_some() => Owner::ByHand,
+            _ => Owner::Foreign,
+        },
+        Found::Absent => Owner::Nobody("it was removed just now".to_owned()),
+        Found::Broken(Broken::Empty) if is_noted => Owner::Altered("its files are gone".to_owned()),
+        Found::Broken(Broken::Empty) => Owner::Nobody("an empty directory".to_owned()),
+        Found::Broken(_) => Owner::Nobody("no directory".to_owned()),
+    }
+}
+
+/// What became of one that is not as it was installed.
+fn altered(ours: &Ours) -> String {
+    let side_file = match &ours.side_file {
+        SideFile::Missing => Some("its side file is gone"),
+        SideFile::Garbled(_) => Some("its side file is no JSON"),
+        SideFile::Unstamped => Some("its side file does not say what was installed"),
+        SideFile::Whole { .. } => None,
+    };
+    let program = match &ours.program {
+        None => Some("its executable is gone".to_owned()),
+        Some(_) if !ours.has_whole_program() => {
+            Some("its executable is not the one that was installed".to_owned())
+        }
+        Some(program) if program.mode != PROGRAM_MODE => {
+            Some(format!("its executable has the mode {:04o}", program.mode))
+        }
+        Some(_) => None,
+    };
+    let told = side_file.map(str::to_owned).into_iter().chain(program);
+    told.collect::<Vec<_>>().join(", and ")
+}
+
+/// Which of our drivers a flexvol in this directory is: the side file says, else the name.
+fn driver(found: &Found, directory: &str) -> Option<String> {
+    found.program()?.fingerprint.version.as_ref()?;
+    let named = found.settings().and_then(|settings: &Settings| settings.driver.clone());
+    let dialect = profiles::chosen(Some(directory), found.settings().unwrap_or(&Settings::default()));
+    let by_name = || drivers::find(DriverName::executable_in(directory.as_ref()).to_str()?);
+    let own = || dialect.map(|profile| profile.driver).or_else(by_name);
+    named.or_else(|| Some(own()?.name().to_owned()))
+}
+
+impl Item {
+    /// The version, of a flexvol.
+    pub fn version(&self) -> Option<&str> {
+        self.program.as_ref()?.fingerprint.version.as_deref()
+    }
+
+    /// What an admin should do something about, each in one line.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        match &self.owner {
+            Owner::Unknown(why) => problems.push(why.clone()),
+            Owner::Altered(what) => problems.push(format!("{what}: install it again")),
+            Owner::Nobody(what) if !matches!(self.finding, Some(Finding::Ignored(_))) => {
+                problems.push(format!("{what}: remove it, or install a driver there"));
+            }
+            _ => {}
+        }
+        if let Some(Finding::Failed(failed)) = &self.finding {
+            problems.push(failed.logged.clone());
+            problems.extend(failed.mend.iter().map(|mend| format!("mend: {mend}")));
+        }
+        if !self.volumes.is_empty() && self.is_unusable() {
+            problems.push(format!(
+                "{} of its volumes are mounted, which kubelet cannot unmount: {}",
+                self.volumes.len(),
+                in_use::describe(&self.volumes)
+            ));
+        }
+        match self.version() {
+            Some(version) if version != own_version() && self.owner == Owner::Flexvol => {
+                problems.push(format!("version {version}, and this is {}: install it again", own_version()));
+            }
+            _ => {}
+        }
+        problems
+    }
+
+    /// Whether kubelet has no driver here.
+    pub fn is_unusable(&self) -> bool {
+        matches!(self.finding, Some(Finding::Failed(_) | Finding::Ignored(_)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::path::Path;
+
+    fn script(plugins: &Path, directory: &str, text: &str) {
+        let home = plugins.join(directory);
+        fs::create_dir(&home).unwrap();
+        let executable = home.join(directory.rsplit('~').next().unwrap());
+        fs::File::create(&executable)
+            .and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()))
+            .unwrap();
+        fs::set_permissions(&executable, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn listed(plugins: &Path) -> Vec<Item> {
+        list(&Place::new(plugins), Some(&prober::terms())).unwrap()
+    }
+
+    #[test]
+    fn everything_is_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        script(dir.path(), "a~good", "#!/bin/sh\necho '{\"status\":\"Success\"}'\n");
+        script(dir.path(), "b~bad", "#!/bin/sh\necho oops\n");
+        script(dir.path(), "C~name", "#!/bin/sh\necho '{\"status\":\"Success\"}'\n");
+        fs::create_dir(dir.path().join("d~empty")).unwrap();
+        fs::File::create(dir.path().join("e~file")).unwrap();
+        symlink("a~good", dir.path().join("f~link")).unwrap();
+        fs::create_dir(dir.path().join(".hidden")).unwrap();
+        let items = listed(dir.path());
+        let told: Vec<_> =
+            items.iter().map(|item| (item.directory.to_str().unwrap(), item.problems().join("; "))).collect();
+        let problem = |name| told.iter().find(|(directory, _)| *directory == name).unwrap().1.as_str();
+        assert_eq!(told.len(), 7);
+        assert_eq!((problem("a~good"), problem(".hidden"), problem("e~file")), ("", "", ""));
+        assert!(
+            problem("b~bad").contains("invalid character 'o' looking for beginning of value"),
+            "{told:?}"
+        );
+        assert!(problem("C~name").contains("invalid name"), "{told:?}");
+        assert!(problem("d~empty").starts_with("an empty directory: remove it"), "{told:?}");
+        assert!(items.iter().any(|item| item.directory == "f~link" && item.is_unusable()));
+        assert_eq!(items[2].owner, Owner::Foreign, "{:?}", items[2].directory);
+    }
+
+    #[test]
+    fn without_init_nothing_is_executed() {
+        let dir = tempfile::tempdir().unwrap();
+        script(dir.path(), "a~b", "#!/bin/sh\necho x > \"${0%/*}/ran\"\n");
+        let items = list(&Place::new(dir.path()), None).unwrap();
+        assert!(items[0].finding.is_none() && !dir.path().join("a~b/ran").exists());
+        assert_eq!(items[0].program.as_ref().unwrap().fingerprint.hash.len(), 64);
+    }
+
+    #[test]
+    fn a_missing_directory_is_an_error_with_the_mend() {
+        let error = list(&Place::new("/nowhere/at/all"), None).unwrap_err().to_string();
+        assert!(error.contains("does not exist") && error.contains("--plugin-dir"), "{error}");
+    }
+}

@@ -1,0 +1,277 @@
+//! One answer of a driver, taken strictly and for what it was meant to be.
+
+use super::evidence::{Evidence, Stopped};
+use flexvol_kubelet::{Asked, Diagnosis, End, Fault, Run, Verdict};
+use flexvol_protocol::{Capabilities, DriverStatus};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How much of an output is shown.
+const SHOWN: usize = 2000;
+
+/// One call and what came of it.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// What was executed.
+    pub executable: PathBuf,
+    /// Its arguments, and the secrets in them.
+    pub asked: Asked,
+    /// What was seen of the process.
+    pub run: Run,
+    /// Kubelet's judgement, as strict as kubelet is.
+    pub verdict: Verdict,
+    /// Whether we did something to the driver that may keep it from answering: killed it, closed its output.
+    pub disturbed: bool,
+    /// Ours, which overlooks noise around the answer, its spelling and the exit status.
+    pub meant: Meant,
+}
+
+/// What an answer was meant to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Meant {
+    /// It worked.
+    Success(DriverStatus),
+    /// The driver does not have the verb.
+    NotSupported,
+    /// It did not work; the message.
+    Failure(String),
+    /// There is no answer in it.
+    Nothing,
+}
+
+impl Answer {
+    /// Of an execution that is over.
+    pub fn new(executable: PathBuf, asked: Asked, run: Run, verdict: Verdict) -> Self {
+        let meant = Meant::of(&verdict, &run);
+        Self { executable, asked, run, verdict, disturbed: false, meant }
+    }
+
+    /// Whether it worked.
+    pub fn is_success(&self) -> bool {
+        matches!(self.meant, Meant::Success(_))
+    }
+
+    /// Whether it said that it did not.
+    pub fn is_failure(&self) -> bool {
+        matches!(self.meant, Meant::Failure(_))
+    }
+
+    /// The reason of a failure; empty otherwise.
+    pub fn message(&self) -> &str {
+        if let Meant::Failure(message) = &self.meant { message } else { "" }
+    }
+
+    /// The fields of a success.
+    pub fn status(&self) -> Option<&DriverStatus> {
+        if let Meant::Success(status) = &self.meant { Some(status) } else { None }
+    }
+
+    /// Whether the driver hung: it was stopped by us.
+    pub fn was_stopped(&self) -> bool {
+        self.run.stopped.is_some() && self.run.exited.is_none()
+    }
+
+    /// The object that is the answer, whatever is around it.
+    pub fn object(&self) -> Option<Value> {
+        object_in(&self.run.output)
+    }
+
+    /// Whether kubelet could make sense of it.
+    pub fn is_readable(&self) -> bool {
+        matches!(
+            self.verdict,
+            Verdict::Success(_) | Verdict::NotSupported | Verdict::Failure(Fault::Status { .. })
+        )
+    }
+
+    /// What kubelet makes of it.
+    pub fn reading(&self) -> String {
+        self.asked.redactor().clean(&self.verdict.to_string())
+    }
+
+    /// How long it took.
+    pub fn took(&self) -> Duration {
+        self.run.took
+    }
+
+    /// It must have worked.
+    pub fn succeeds(self, expected: &str) -> Result<Self, Stopped> {
+        if self.is_success() {
+            Ok(self)
+        } else {
+            Err(self.fails(format!("{expected}, but {}", self.shown())))
+        }
+    }
+
+    /// It must have failed, in so many words: neither worked nor said that it lacks the verb, nor said nothing.
+    pub fn refuses(self, expected: &str) -> Result<Self, Stopped> {
+        if self.is_failure() {
+            Ok(self)
+        } else {
+            Err(self.fails(format!("{expected}, but {}", self.shown())))
+        }
+    }
+
+    /// It must have said how it went, well or not; `situation` is what it had to deal with.
+    pub fn answers(self, situation: &str) -> Result<Self, Stopped> {
+        if self.is_success() || self.is_failure() {
+            Ok(self)
+        } else {
+            Err(self.fails(format!("{situation}, and {}", self.shown())))
+        }
+    }
+
+    /// The failure of a case that this call shows.
+    pub fn fails(&self, problem: impl Into<String>) -> Stopped {
+        self.evidence(problem).into()
+    }
+
+    /// Has worked, which the case is not about; `case` is.
+    pub fn or_blocked(self, case: &'static str) -> Result<Self, Stopped> {
+        if self.is_success() {
+            return Ok(self);
+        }
+        let problem = format!("{} is needed first, but {}", self.asked.verb(), self.shown());
+        Err(Stopped::Blocked(case, Box::new(self.evidence(problem))))
+    }
+
+    /// What it said, in a few words.
+    pub fn shown(&self) -> String {
+        let words = match (&self.meant, self.was_stopped()) {
+            (_, true) => "it did not end".to_owned(),
+            (Meant::Success(_), _) => "it said Success".to_owned(),
+            (Meant::NotSupported, _) => "it said Not supported".to_owned(),
+            (Meant::Failure(message), _) if message.is_empty() => "it said Failure".to_owned(),
+            (Meant::Failure(message), _) => format!("it said Failure: {message}"),
+            (Meant::Nothing, _) => match &self.run.end {
+                End::Exited(0) => "there is no answer in its output".to_owned(),
+                end => format!("there is no answer in its output ({end})"),
+            },
+        };
+        flexvol_protocol::text::one_line(&self.asked.redactor().clean(&words), 300)
+    }
+
+    /// What an author needs to know of this call.
+    pub fn evidence(&self, problem: impl Into<String>) -> Evidence {
+        let diagnosis = Diagnosis::of(&self.executable, &self.asked, &self.run, &self.verdict);
+        let mut kubelet = self.asked.redactor().clean(&self.verdict.to_string());
+        if let Some(line) = diagnosis.event.or_else(|| diagnosis.log.into_iter().next()) {
+            // Mostly the event is the verdict, and before it what failed.
+            kubelet = if line.contains(&kubelet) { line } else { format!("{kubelet}; {line}") };
+        }
+        if let Some(sticky) = diagnosis.sticky {
+            let _ = write!(kubelet, "; from now on {sticky}");
+        }
+        // What a driver does wrong its case knows better; why it cannot be executed only this does.
+        let idle = matches!(self.run.end, End::NotStarted(_));
+        let mend = diagnosis.findings.into_iter().next().filter(|_| idle).map(|finding| finding.mend);
+        Evidence {
+            problem: problem.into(),
+            sent: self.asked.shown.iter().map(|word| flexvol_protocol::text::one_line(word, SHOWN)).collect(),
+            came_back: self.came_back(),
+            kubelet: flexvol_protocol::text::one_line(&kubelet, SHOWN),
+            mend,
+        }
+    }
+
+    fn came_back(&self) -> String {
+        let output = String::from_utf8_lossy(&self.run.output);
+        let mut text = flexvol_protocol::text::one_line(&self.asked.redactor().clean(&output), SHOWN);
+        if text.is_empty() {
+            text.push_str("nothing");
+        }
+        if self.run.end != End::Exited(0) {
+            let _ = write!(text, ", {}", self.run.end);
+        }
+        text
+    }
+}
+
+impl Meant {
+    fn of(verdict: &Verdict, run: &Run) -> Self {
+        match verdict {
+            // The answer of a driver that ended by itself is there, even if another process holds the output.
+            _ if run.stopped.is_some() && run.exited.is_none() => Self::Nothing,
+            Verdict::Success(status) => Self::Success(status.clone()),
+            Verdict::NotSupported => Self::NotSupported,
+            Verdict::Failure(Fault::Status { status, message, .. }) if status == "Failure" => {
+                Self::Failure(message.clone())
+            }
+            Verdict::Failure(_) => {
+                object_in(&run.output).map_or(Self::Nothing, |object| Self::of_object(&object))
+            }
+        }
+    }
+
+    fn of_object(object: &Value) -> Self {
+        let text =
+            |key: &str| member(object, key).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
+        let status: String = text("status").to_lowercase().split_whitespace().collect();
+        match status.as_str() {
+            "success" | "succeeded" | "successful" | "ok" => Self::Success(DriverStatus {
+                status: "Success".to_owned(),
+                device: text("device"),
+                attached: member(object, "attached").is_some_and(|value| *value == true || *value == "true"),
+                capabilities: member(object, "capabilities").map(capabilities),
+                ..DriverStatus::default()
+            }),
+            "notsupported" => Self::NotSupported,
+            _ => Self::Failure(text("message")),
+        }
+    }
+}
+
+/// The last object in the output that says how it went.
+fn object_in(output: &[u8]) -> Option<Value> {
+    let text = String::from_utf8_lossy(output);
+    let starts = text.char_indices().rev().filter(|(_, c)| *c == '{').map(|(at, _)| at);
+    let mut objects = starts.filter_map(|at| {
+        let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Value>();
+        values.next()?.ok().filter(|value| member(value, "status").is_some())
+    });
+    objects.next()
+}
+
+/// The value of a key. Go looks at no key's case.
+pub(super) fn member<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
+    let mut members = object.as_object()?.iter();
+    members.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+}
+
+/// As they were meant: a boolean in quotes is one.
+fn capabilities(given: &Value) -> Capabilities {
+    let or = |key: &str, otherwise: bool| match member(given, key) {
+        Some(value) if *value == true || *value == "true" => true,
+        Some(value) if *value == false || *value == "false" => false,
+        _ => otherwise,
+    };
+    let default = Capabilities::KUBELET_DEFAULT;
+    Capabilities {
+        attach: or("attach", default.attach),
+        selinux_relabel: or("selinuxRelabel", default.selinux_relabel),
+        supports_metrics: or("supportsMetrics", default.supports_metrics),
+        fs_group: or("fsGroup", default.fs_group),
+        requires_fs_resize: or("requiresFSResize", default.requires_fs_resize),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_found_in_noise_whatever_the_case_of_its_keys() {
+        for (output, status) in [
+            (r#"{"Status":"Success"}"#, Some("Success")),
+            (r#"warning {"x":1} {"status":"Failure"} bye"#, Some("Failure")),
+            (r#"{"status":"Failed"}{"STATUS":"Success"}"#, Some("Success")),
+            (r#"{"message":"no"}"#, None),
+        ] {
+            let found = object_in(output.as_bytes());
+            let found = found.as_ref().and_then(|object| member(object, "status")?.as_str());
+            assert_eq!(found, status, "{output}");
+        }
+    }
+}

@@ -1,0 +1,485 @@
+//! `attach`, `isattached` and `detach`, as the controller calls them, and `waitforattach`, as kubelet does before
+//! each mount.
+
+mod device;
+mod disk;
+
+use crate::check::answer::Meant;
+use crate::check::case::{Case, How, Level, Scope};
+use crate::check::device_calls::mounted_at;
+use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::given::Nature;
+use crate::check::left;
+use crate::check::staging::{is_mounted, make_directory, remove_directory};
+use crate::check::subject::{NODE, Subject};
+use flexvol_kubelet::{Blow, Moment, PodVolume, Strike, Whom, by_kubelet};
+use flexvol_linux::mount_table;
+use flexvol_protocol::{Access, Verb, VerbSet};
+use std::path::Path;
+use std::time::Duration;
+
+pub(in crate::check) use device::CASES as DEVICE;
+pub(in crate::check) use disk::CASES as DISK;
+
+/// The case about all of it, for those that need it to begin.
+const WORKS: &str = "attach::works";
+
+/// Another node of the cluster.
+const OTHER_NODE: &str = "node-2.check";
+
+/// What a pod waits for each time it starts is quick.
+const QUICK: Duration = Duration::from_secs(2);
+
+/// How long a hopeless `waitforattach` may go on before it is told to end.
+const HOPE: Duration = Duration::from_secs(2);
+
+/// Kubelet's time from SIGTERM to its own crash.
+const TO_END: Duration = Duration::from_secs(10);
+
+/// Where the tools of a node are that an image with nothing in it lacks.
+const TOOLS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+/// A case for drivers that attach.
+const fn case(
+    id: &'static str,
+    level: Level,
+    needs: &[Verb],
+    items: &'static [u8],
+    [claim, reason, mend]: [&'static str; 3],
+    scene: fn(&mut Subject<'_>) -> Played,
+) -> Case {
+    let needs = VerbSet::of(needs);
+    Case { id, level, scope: Scope::Attach, needs, items, claim, reason, mend, how: How::Played(scene) }
+}
+
+pub(in crate::check) const CASES: &[Case] = &[
+    case(
+        "attach::works",
+        Level::Must,
+        &[],
+        &[119, 121, 125, 127],
+        [
+            "a volume goes to the node and away: attach, waitforattach, mountdevice, unmountdevice, detach",
+            "a driver whose attach is true, or not said, gets all of these calls (attacher.go, detacher.go)",
+            "do what each verb is for, answer Not supported to those you lack, or say \"attach\":false in init",
+        ],
+        works,
+    ),
+    case(
+        "attach::twice",
+        Level::Must,
+        &[Verb::Attach],
+        &[119],
+        [
+            "an attach of what is attached to that node is a Success with the same device",
+            "the controller repeats an attach whose answer it lost, and keeps the last device (attacher.go: Attach)",
+            "look first whether the volume is attached to this node, and answer with its device",
+        ],
+        twice,
+    ),
+    case(
+        "attach::device",
+        Level::Must,
+        &[],
+        &[119, 121],
+        [
+            "attach and waitforattach name the device",
+            "it goes into the node's status and to mountdevice; left out, it is blank (attacher.go: WaitForAttach)",
+            "answer with \"device\", also in waitforattach and also when it is the one you were given",
+        ],
+        device,
+    ),
+    case(
+        "attach::detach_by_name",
+        Level::Must,
+        &[Verb::Attach, Verb::Detach],
+        &[120],
+        [
+            "detach gets the name of the volume, and detaches it",
+            "kubelet's text says device, its code sends the PV's name (detacher.go: Detach)",
+            "write down at attach which device belongs to kubernetes.io/pvOrVolumeName, and look there",
+        ],
+        detach_by_name,
+    ),
+    case(
+        "attach::detach_twice",
+        Level::Must,
+        &[Verb::Detach],
+        &[120],
+        [
+            "a detach of what is detached already is a Success",
+            "the controller repeats a detach whose answer it lost, for ever (reconciler.go of attachdetach)",
+            "answer Success where there is nothing to detach",
+        ],
+        detach_twice,
+    ),
+    case(
+        "attach::detach_unknown",
+        Level::Must,
+        &[Verb::Detach],
+        &[120],
+        [
+            "a detach of a volume nobody knows is a Success, and touches no other",
+            "after its restart the controller detaches by what the node's status says, true or not (detacher.go)",
+            "answer Success where there is nothing to detach; compare whole names",
+        ],
+        detach_unknown,
+    ),
+    case(
+        "attach::is_attached",
+        Level::Must,
+        &[Verb::IsAttached],
+        &[124],
+        [
+            "isattached says true while the volume is attached, and false when it no longer is",
+            "left out it counts as false: the controller strikes the volume off the node (attacher.go: VolumesAreAttached)",
+            "answer Success with \"attached\":true or \"attached\":false, without quotes",
+        ],
+        is_attached,
+    ),
+    case(
+        "attach::second_node",
+        Level::Should,
+        &[Verb::Attach, Verb::Detach],
+        &[131],
+        [
+            "an attach to a second node fails, or leaves the first node what it has",
+            "after a node is lost the controller attaches elsewhere, after six minutes by force (reconciler.go)",
+            "keep the node with the attachment, and refuse another one unless the storage can be shared",
+        ],
+        second_node,
+    ),
+    case(
+        "attach::without_secrets_and_tools",
+        Level::Must,
+        &[Verb::Attach, Verb::Detach],
+        &[130],
+        [
+            "attach, isattached and detach answer where the node's tools are not, and a failure leaves nothing",
+            "the controller runs them in an image without mount or losetup, and passes no secret (attacher.go)",
+            "use what the driver brings along; where a tool is missing, answer Failure and name it",
+        ],
+        without_tools,
+    ),
+    case(
+        "attach::wait",
+        Level::Must,
+        &[Verb::WaitForAttach],
+        &[121],
+        [
+            "waitforattach works with the device that attach named and with none",
+            "the device is empty where attach is not supported or the node's status has lost it (attacher.go)",
+            "find the device by the options, and take the argument for a hint",
+        ],
+        wait,
+    ),
+    case(
+        "attach::wait_again",
+        Level::Must,
+        &[Verb::WaitForAttach],
+        &[122],
+        [
+            "waitforattach of a mounted volume is a quick Success with the same device",
+            "it is called for each pod and after each restart of kubelet (operation_generator.go: MountVolume)",
+            "answer as soon as the device is there; do not look whether it is in use",
+        ],
+        wait_again,
+    ),
+    case(
+        "attach::wait_fails_in_time",
+        Level::Must,
+        &[Verb::WaitForAttach],
+        &[17, 123],
+        [
+            "a waitforattach that cannot succeed fails, or ends within 10 s of SIGTERM",
+            "after 10 min kubelet sends SIGTERM, and 10 s later it crashes if the driver still runs (utils/exec)",
+            "give up after a minute or two with Failure, and leave SIGTERM its effect",
+        ],
+        wait_fails_in_time,
+    ),
+];
+
+fn works(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    let mut device = String::new();
+    let answer = subject.call_attach(&volume, NODE);
+    if answer.meant != Meant::NotSupported {
+        device = device_in(answer.succeeds("the volume is to be attached")?.meant);
+    }
+    let answer = subject.call_wait(&volume, &device);
+    if answer.meant != Meant::NotSupported {
+        device = device_in(answer.succeeds("the volume is attached and awaited")?.meant);
+    }
+    mount_device(subject, &volume, &device)?;
+    let global = volume.global()?;
+    // Kubelet does not ask a driver to unmount what is no mount point.
+    if is_mounted(&global)? {
+        let answer = subject.call_unmount_device(&volume)?;
+        match answer.meant {
+            Meant::NotSupported => by_kubelet::unmount(&global)?,
+            _ => drop(answer.succeeds("the device is to be unmounted")?),
+        }
+    }
+    if let Err(error) = remove_directory(global.as_path()) {
+        let text = format!("after unmountdevice kubelet removes the global directory, but {error}");
+        return Err(Evidence::new(text).into());
+    }
+    let answer = subject.call_detach(&volume.name, NODE);
+    if answer.meant != Meant::NotSupported {
+        answer.succeeds("the volume is to be detached")?;
+    }
+    Ok(())
+}
+
+/// By the driver, or as kubelet does it.
+fn mount_device(subject: &mut Subject<'_>, volume: &PodVolume, device: &str) -> Played {
+    let global = volume.global()?;
+    make_directory(global.as_path())?;
+    let answer = subject.call_mount_device(volume, device)?;
+    if answer.meant != Meant::NotSupported {
+        let answer = answer.succeeds("the device is to be mounted")?;
+        if !subject.facts.has(Verb::Mount) && subject.facts.mounts && !is_mounted(&global)? {
+            let text = "mount is left to kubelet, which binds the global directory, and mountdevice mounted nothing there";
+            return Err(answer.fails(text));
+        }
+    } else if !device.is_empty() {
+        let read_only = volume.options.access() == Access::ReadOnly;
+        let fs_type = volume.options.fs_type.as_deref().unwrap_or_default();
+        if let Err(error) = by_kubelet::mount_device(device, &global, fs_type, read_only) {
+            let text = format!("mountdevice is left to kubelet, which cannot mount the device: {error:#}");
+            return Err(answer.fails(text));
+        }
+    }
+    Ok(())
+}
+
+fn device_in(meant: Meant) -> String {
+    if let Meant::Success(status) = meant { status.device } else { String::new() }
+}
+
+fn twice(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    let before = subject.inside.devices()?.len();
+    let first = device_in(subject.call_attach(&volume, NODE).or_blocked(WORKS)?.meant);
+    let devices = subject.inside.devices()?.len();
+    for _ in 0..subject.repeat() {
+        let again = subject.call_attach(&volume, NODE).succeeds("it is attached to this node already")?;
+        let device = device_in(again.meant.clone());
+        if device != first {
+            return Err(
+                again.fails(format!("the device was {first:?}, and is {device:?} at the next attach"))
+            );
+        }
+        let now = subject.inside.devices()?.len();
+        if now != devices {
+            let (first, all) = (devices - before, now - before);
+            return Err(again.fails(format!("{first} devices of the node became {all}")));
+        }
+    }
+    subject.unstage(&volume)
+}
+
+fn device(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    let mut device = String::new();
+    if subject.facts.has(Verb::Attach) {
+        let answer = subject.call_attach(&volume, NODE).or_blocked(WORKS)?;
+        device = device_in(answer.meant.clone());
+        if device.is_empty() {
+            return Err(answer.fails("attach said Success without a device"));
+        }
+    }
+    if subject.facts.has(Verb::WaitForAttach) {
+        let answer = subject.call_wait(&volume, &device).or_blocked(WORKS)?;
+        if device_in(answer.meant.clone()).is_empty() {
+            return Err(answer.fails("waitforattach said Success without a device, so kubelet knows none"));
+        }
+    }
+    subject.unstage(&volume)
+}
+
+fn detach_by_name(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    let before = subject.inside.devices()?;
+    subject.attach(&volume)?;
+    let answer = subject.call_detach(&volume.name, NODE).succeeds("an attached volume is to be detached")?;
+    if let Some(device) = left::devices_but(subject, &before)?.first() {
+        return Err(answer.fails(format!("it said Success, and {} is still there", device.display())));
+    }
+    if subject.facts.has(Verb::IsAttached) {
+        let asked = subject.call_is_attached(&volume, NODE);
+        if asked.status().is_some_and(|status| status.attached) {
+            return Err(asked.fails("detach said Success, and isattached says that it is still attached"));
+        }
+    }
+    Ok(())
+}
+
+fn detach_twice(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    subject.attach(&volume)?;
+    subject.call_detach(&volume.name, NODE).or_blocked(WORKS)?;
+    for _ in 0..subject.repeat() {
+        subject.call_detach(&volume.name, NODE).succeeds("it is detached already")?;
+    }
+    Ok(())
+}
+
+fn detach_unknown(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    subject.call_detach(&volume.name, NODE).succeeds("the volume was never attached")?;
+    subject.attach(&volume)?;
+    let devices = subject.inside.devices()?;
+    // One whose name has the volume's in it, one in its, and the longest that Kubernetes allows.
+    let longest = format!("{}a", "pv.".repeat(84));
+    let within = volume.name.get(..1).unwrap_or("v").to_owned();
+    for name in ["pvc-2f3b1c9e-never-attached".to_owned(), format!("{}-2", volume.name), within, longest] {
+        if name == volume.name {
+            continue;
+        }
+        let answer =
+            subject.call_detach(&name, NODE).succeeds("nobody has attached a volume of that name")?;
+        if subject.inside.devices()? != devices || is_struck_off(subject, &volume) {
+            return Err(answer.fails(format!("{} was attached, and no longer is", volume.name)));
+        }
+    }
+    subject.unstage(&volume)
+}
+
+/// Whether the driver says that it is not attached to our node.
+fn is_struck_off(subject: &mut Subject<'_>, volume: &PodVolume) -> bool {
+    subject.facts.has(Verb::IsAttached)
+        && subject.call_is_attached(volume, NODE).status().is_some_and(|status| !status.attached)
+}
+
+fn is_attached(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    subject.attach(&volume)?;
+    let answer = subject.call_is_attached(&volume, NODE).succeeds("the volume is attached")?;
+    if !answer.status().is_some_and(|status| status.attached) {
+        return Err(answer.fails("the volume is attached, and the answer has no \"attached\":true"));
+    }
+    subject.unstage(&volume)?;
+    // A failure would leave the controller in the belief that it is attached.
+    let answer =
+        subject.call_is_attached(&volume, NODE).succeeds("the volume is detached, which can be said")?;
+    if answer.status().is_some_and(|status| status.attached) {
+        return Err(answer.fails("the volume is detached, and the answer has \"attached\":true"));
+    }
+    Ok(())
+}
+
+fn second_node(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    subject.attach(&volume)?;
+    let elsewhere = subject.call_attach(&volume, OTHER_NODE).answers("it is attached to another node")?;
+    if elsewhere.is_success() && subject.given.is(Nature::Exclusive) {
+        let text = "one pod at a time has the volume, and it was attached to two nodes";
+        return Err(elsewhere.fails(text));
+    }
+    if is_struck_off(subject, &volume) {
+        return Err(elsewhere.fails("the volume was attached to the first node, and no longer is"));
+    }
+    let answer =
+        subject.call_detach(&volume.name, OTHER_NODE).succeeds("a second node is to be without it")?;
+    if is_struck_off(subject, &volume) {
+        return Err(answer.fails("the volume was detached from the first node as well"));
+    }
+    subject.call_attach(&volume, NODE).succeeds("it is still attached to the first node")?;
+    subject.unstage(&volume)
+}
+
+fn without_tools(subject: &mut Subject<'_>) -> Played {
+    let driver = subject.given.driver.clone();
+    if TOOLS.iter().any(|directory| driver.starts_with(directory)) {
+        return Err(Stopped::Skipped("the driver lies among the tools that are to be missing".to_owned()));
+    }
+    let volume = subject.volume()?;
+    let (mounts, devices) = (mount_table::read()?.len(), subject.inside.devices()?);
+    let covered = directories_of_tools();
+    covered.iter().try_for_each(|path| subject.inside.mount_nobodys(path, "tmpfs"))?;
+    let answers = [
+        subject.call_attach(&volume, NODE),
+        subject.call_is_attached(&volume, NODE),
+        subject.call_detach(&volume.name, NODE),
+    ];
+    covered.iter().try_for_each(|path| subject.inside.take_off(path))?;
+    let was_attached = answers[0].is_success();
+    for answer in answers {
+        // isattached may be left to kubelet.
+        if answer.asked.verb() != Verb::IsAttached.name() || subject.facts.has(Verb::IsAttached) {
+            answer.answers("the tools of a node are missing")?;
+        }
+    }
+    if !was_attached
+        && (mount_table::read()?.len() != mounts || !left::devices_but(subject, &devices)?.is_empty())
+    {
+        return Err(Evidence::new("attach failed for want of a tool, and left a device or mount").into());
+    }
+    // Back where they are, it works.
+    subject.call_attach(&volume, NODE).succeeds("the tools of the node are there again")?;
+    subject.unstage(&volume)
+}
+
+/// What is a link or not there is left as it is.
+fn directories_of_tools() -> Vec<&'static Path> {
+    let is_directory = |path: &Path| path.symlink_metadata().is_ok_and(|about| about.is_dir());
+    TOOLS.iter().map(Path::new).filter(|path| is_directory(path)).collect()
+}
+
+fn wait(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    let device = match subject.call_attach(&volume, NODE) {
+        answer if answer.meant == Meant::NotSupported => String::new(),
+        answer => device_in(answer.or_blocked(WORKS)?.meant),
+    };
+    for device in [device.as_str(), ""] {
+        let answer = subject.call_wait(&volume, device).succeeds("the volume is attached")?;
+        if device_in(answer.meant.clone()).is_empty() {
+            return Err(answer.fails(format!("for the device {device:?} it answered without one")));
+        }
+    }
+    subject.unstage(&volume)
+}
+
+fn wait_again(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    subject.bring_up(&volume)?;
+    let first = subject.device().to_owned();
+    let mounts = mounted_at(volume.global()?.as_path())?;
+    for _ in 0..subject.repeat() {
+        let answer = subject.call_wait(&volume, &first).succeeds("the volume is mounted")?;
+        let device = device_in(answer.meant.clone());
+        if device != first {
+            return Err(answer.fails(format!("the device was {first:?}, and is {device:?} now")));
+        }
+        if answer.took() > QUICK {
+            let took = answer.took().as_secs_f32();
+            return Err(answer.fails(format!("it took {took:.1} s, and every start of a pod waits for it")));
+        }
+        if mounted_at(volume.global()?.as_path())? != mounts {
+            return Err(answer.fails("what is mounted at the global directory has changed"));
+        }
+    }
+    subject.take_down(&volume)
+}
+
+fn wait_fails_in_time(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    let usual = subject.terms.clone();
+    subject.terms.strike =
+        Some(Strike { when: Moment::After(HOPE), signal: Blow::Terminate, whom: Whom::Driver });
+    subject.terms.patience = HOPE + TO_END;
+    // Nobody has attached it, and no device has that name. A driver that attaches it all the same is as good.
+    let answer = subject.call_wait(&volume, "/dev/check/none");
+    subject.terms = usual;
+    if answer.was_stopped() {
+        return Err(answer.fails("it was told to end by SIGTERM, and had not ended 10 s later"));
+    }
+    if answer.run.struck.is_none() {
+        answer.answers("nothing is attached")?;
+    }
+    // What was attached all the same is known to detach only after an attach.
+    subject.attach(&volume)?;
+    subject.unstage(&volume)
+}

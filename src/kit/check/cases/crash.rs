@@ -1,0 +1,247 @@
+//! Calls that do not come to their end: killed, told to end, with nobody left to hear the answer.
+//!
+//! A call is followed once, to learn what it does, and then struck again and again: right after what it
+//! changes, and at system calls all over its length.
+
+mod plan;
+mod told;
+
+use crate::check::answer::Answer;
+use crate::check::case::{Case, How, Level, Scope};
+use crate::check::evidence::{Played, Stopped};
+use crate::check::given::Nature;
+use crate::check::staging::{is_mounted, make_directory, put, remove_directory};
+use crate::check::subject::Subject;
+use flexvol_kubelet::{Blow, PodVolume, Strike, Whom};
+use flexvol_protocol::{Verb, VerbSet};
+use plan::Plan;
+use std::time::Duration;
+
+const MOUNT_WORKS: &str = "mount::works";
+/// Half of what these cases do is that.
+const NOT_MOUNTED: &str = "unmount::not_mounted";
+const UNMOUNT_WORKS: &str = "unmount::works";
+const THEN_UNMOUNT: &str = "crash::killed_mount_then_unmount";
+const THEN_MOUNT: &str = "crash::killed_mount_then_mount";
+const KILLED_UNMOUNT: &str = "crash::killed_unmount";
+
+/// What costs more than it shows is done at one of so many strikes.
+const SAMPLE: usize = 3;
+
+/// How long a mount may take because another one was killed.
+const DELAY: Duration = Duration::from_secs(5);
+
+/// For drivers that mount and unmount themselves.
+const fn case(
+    id: &'static str,
+    level: Level,
+    items: &'static [u8],
+    [claim, reason, mend]: [&'static str; 3],
+    scene: fn(&mut Subject<'_>) -> Played,
+) -> Case {
+    let needs = VerbSet::of(&[Verb::Mount, Verb::Unmount]);
+    Case { id, level, scope: Scope::Volume, needs, items, claim, reason, mend, how: How::Played(scene) }
+}
+
+pub(in crate::check) const CASES: &[Case] = &[
+    case(
+        THEN_UNMOUNT,
+        Level::Must,
+        &[98],
+        [
+            "wherever a mount was killed, unmount takes away what it had done",
+            "with kubelet its drivers are killed; for a pod that is gone meanwhile it calls unmount (reconstruct.go)",
+            "let unmount look for what is there, not for what a finished mount wrote down",
+        ],
+        killed_mount_then_unmount,
+    ),
+    case(
+        THEN_MOUNT,
+        Level::Must,
+        &[99],
+        [
+            "wherever a mount was killed, the next one brings the volume up, once",
+            "kubelet mounts again after its restart, on whatever the killed call left (mounter.go: SetUpAt)",
+            "look for each step whether it was done already; mount last",
+        ],
+        killed_mount_then_mount,
+    ),
+    case(
+        KILLED_UNMOUNT,
+        Level::Must,
+        &[100],
+        [
+            "wherever an unmount was killed, the next one ends it, and the volume can be mounted again",
+            "kubelet repeats unmount until it is a Success and the directory can be removed (unmounter.go)",
+            "look for each step whether it was done already, and go on with the next",
+        ],
+        killed_unmount,
+    ),
+    case(
+        "crash::lock_is_freed",
+        Level::Must,
+        &[101],
+        [
+            "a mount that was killed holds up no other",
+            "nobody removes the lock of a process that is gone: the volumes of all pods would wait for it",
+            "lock with flock(2), which the kernel undoes, not with a file or a directory that somebody must remove",
+        ],
+        lock_is_freed,
+    ),
+    case(
+        "crash::closed_reader",
+        Level::Must,
+        &[16],
+        [
+            "a mount or unmount is finished or undone even if nobody reads its answer any more",
+            "a driver survives the restart of a kubelet with KillMode=process, and its output is a closed pipe",
+            "ignore SIGPIPE, and print only when all is done",
+        ],
+        told::closed_reader,
+    ),
+    case(
+        "crash::terminated_mount",
+        Level::Should,
+        &[17],
+        [
+            "a mount that gets SIGTERM ends within 10 s, and the next one works",
+            "systemd sends it to kubelet and all that it started, and SIGKILL some time later",
+            "undo what was begun and answer Failure; pass the signal on to what you wait for",
+        ],
+        told::terminated_mount,
+    ),
+    case(
+        "crash::terminated_unmount",
+        Level::Should,
+        &[17],
+        [
+            "an unmount that gets SIGTERM ends within 10 s, and the next one works",
+            "systemd sends it to kubelet and all that it started, and SIGKILL some time later",
+            "finish what was begun, or leave it to the next unmount",
+        ],
+        told::terminated_unmount,
+    ),
+];
+
+fn killed_mount_then_unmount(subject: &mut Subject<'_>) -> Played {
+    let plan = Plan::learn(subject, Verb::Mount)?;
+    for strike in plan.strikes(Blow::Kill) {
+        let volume = fresh(subject)?;
+        let killed = plan::strike(subject, strike, |subject| subject.mount(&volume))?;
+        let expected =
+            format!("mount was {}; unmount is to take away what it did", plan.when(&killed, strike));
+        let answer = subject.unmount(&volume)?.succeeds(&expected)?;
+        plan.gone(subject, &volume, &answer, &expected)?;
+    }
+    plan.end(subject)
+}
+
+fn killed_mount_then_mount(subject: &mut Subject<'_>) -> Played {
+    let plan = Plan::learn(subject, Verb::Mount)?;
+    for strike in plan.strikes(Blow::Kill) {
+        let volume = fresh(subject)?;
+        let killed = plan::strike(subject, strike, |subject| subject.mount(&volume))?;
+        let when = format!("mount was {}", plan.when(&killed, strike));
+        up(subject, &plan, &volume, (&killed, &when))?;
+        blocked(THEN_UNMOUNT, down(subject, &plan, &volume))?;
+    }
+    plan.end(subject)
+}
+
+fn killed_unmount(subject: &mut Subject<'_>) -> Played {
+    let plan = Plan::learn(subject, Verb::Unmount)?;
+    for (index, strike) in plan.strikes(Blow::Kill).enumerate() {
+        let volume = fresh(subject)?;
+        subject.mount(&volume)?.or_blocked(MOUNT_WORKS)?;
+        let killed = plan::strike(subject, strike, |subject| subject.unmount(&volume))?;
+        let when = format!("unmount was {}", plan.when(&killed, strike));
+        let expected = format!("{when}; the next one is to end it");
+        let answer = subject.unmount(&volume)?.succeeds(&expected)?;
+        plan.gone(subject, &volume, &answer, &expected)?;
+        if index % SAMPLE == 0 {
+            up(subject, &plan, &volume, (&answer, &when))?;
+            blocked(UNMOUNT_WORKS, down(subject, &plan, &volume))?;
+        }
+    }
+    plan.end(subject)
+}
+
+fn lock_is_freed(subject: &mut Subject<'_>) -> Played {
+    let plan = Plan::learn(subject, Verb::Mount)?;
+    for strike in plan.strikes(Blow::Kill).step_by(SAMPLE) {
+        let strike = Strike { whom: Whom::Group, ..strike };
+        let killed_volume = fresh(subject)?;
+        let killed = plan::strike(subject, strike, |subject| subject.mount(&killed_volume))?;
+        let alone = subject.given.is(Nature::Exclusive);
+        let volume = if alone {
+            blocked(THEN_UNMOUNT, down(subject, &plan, &killed_volume))?;
+            make_directory(killed_volume.target()?.as_path())?;
+            killed_volume.clone()
+        } else {
+            fresh(subject)?
+        };
+        let other = if alone { "the next one" } else { "that of another pod" };
+        let expected = format!("a mount was {}; {other} is to work", plan.when(&killed, strike));
+        let answer = subject.mount(&volume)?.succeeds(&expected)?;
+        if answer.took() > DELAY + plan.took * 5 {
+            let took = answer.took().as_secs_f64();
+            return Err(answer.fails(format!("{expected} at once, but took {took:.1} s")));
+        }
+        subject.unmount(&volume)?.or_blocked(UNMOUNT_WORKS)?;
+        blocked(THEN_UNMOUNT, down(subject, &plan, &killed_volume))?;
+        remove_directory(volume.target()?.as_path())?;
+    }
+    plan.end(subject)
+}
+
+/// The volume for another pod, of which there is no more than the directory.
+fn fresh(subject: &mut Subject<'_>) -> Result<PodVolume, Stopped> {
+    let volume = subject.volume()?;
+    make_directory(volume.target()?.as_path())?;
+    Ok(volume)
+}
+
+/// What a pod needs: a mount, once, that can be written to. Kubelet mounts nothing where something is mounted. Told
+/// are the call before and what became of it.
+fn up(subject: &mut Subject<'_>, plan: &Plan, volume: &PodVolume, (before, when): (&Answer, &str)) -> Played {
+    let target = volume.target()?;
+    let answer = if is_mounted(&target)? {
+        before.clone()
+    } else {
+        make_directory(target.as_path())?;
+        subject.mount(volume)?.succeeds(&format!("{when}; the next mount is to work"))?
+    };
+    plan.mounted(subject, volume, &answer, when)?;
+    if subject.facts.writable
+        && let Err(error) = put(&target.as_path().join("check"), "written by a pod")
+    {
+        return Err(answer.fails(format!("{when}; then nothing can be written to the volume: {error}")));
+    }
+    Ok(())
+}
+
+/// The end of the pod.
+fn down(subject: &mut Subject<'_>, plan: &Plan, volume: &PodVolume) -> Played {
+    let expected = "unmount is to take the volume away";
+    let answer = subject.unmount(volume)?.succeeds(expected)?;
+    plan.gone(subject, volume, &answer, expected)
+}
+
+/// What another case is about.
+fn blocked(case: &'static str, played: Played) -> Played {
+    played.map_err(|stopped| match stopped {
+        Stopped::Failed(evidence) => Stopped::Blocked(case, evidence),
+        other => other,
+    })
+}
+
+/// Nothing is mounted at the directory, and kubelet can remove it.
+fn removed(volume: &PodVolume, answer: &Answer, expected: &str) -> Played {
+    let target = volume.target()?;
+    if is_mounted(&target)? {
+        return Err(answer.fails(format!("{expected}, but the directory is still a mount point")));
+    }
+    remove_directory(target.as_path()).map_err(|error| {
+        answer.fails(format!("{expected}, but kubelet cannot remove the directory afterwards: {error}"))
+    })
+}

@@ -1,0 +1,281 @@
+//! Where to strike a call, and how to see what came of it.
+
+use super::{MOUNT_WORKS, NOT_MOUNTED, UNMOUNT_WORKS, blocked, removed};
+use crate::check::answer::Answer;
+use crate::check::evidence::{Played, Stopped};
+use crate::check::footprint::at_rest;
+use crate::check::subject::Subject;
+use flexvol_kubelet::{Blow, Moment, PodVolume, Point, Reader, Run, Strike, Trace, Whom};
+use flexvol_linux::tracer;
+use flexvol_protocol::Verb;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// How often to strike, for each repetition.
+const STRIKES: usize = 3;
+
+/// How long a case may take all in all; slow drivers are struck less often.
+const LONGEST: Duration = Duration::from_secs(15);
+
+/// How long what a dead driver had started may go on.
+const LAST_WAIT: Duration = Duration::from_secs(2);
+
+const TICK: Duration = Duration::from_millis(2);
+
+/// What has not changed for so long stays.
+const REST: Duration = Duration::from_millis(100);
+
+/// What is known of a call that came to its end.
+pub(super) struct Plan {
+    moments: Vec<Moment>,
+    /// How many system calls it made; 0 if nobody counted.
+    calls: usize,
+    pub(super) took: Duration,
+    /// How many mounts are at the directory of a volume that is mounted.
+    layers: usize,
+    /// What there was when nothing was mounted for any pod.
+    before: Held,
+    /// How many mounts, devices and processes a volume takes that is mounted.
+    takes: [usize; 3],
+    /// Of which of them something is left even when nobody was struck: other cases are about that.
+    leaks: [bool; 3],
+    /// Without its own pod, but attached if it has to be.
+    volume: PodVolume,
+}
+
+impl Plan {
+    /// Plays a life of a volume in which this verb is followed.
+    pub(super) fn learn(subject: &mut Subject<'_>, verb: Verb) -> Result<Self, Stopped> {
+        let volume = subject.volume()?;
+        subject.stage(&volume)?;
+        let follow = |subject: &mut Subject<'_>, now: Verb| {
+            let possible = now == verb && tracer::is_possible();
+            subject.terms.trace = possible.then_some(Trace::SystemCalls);
+        };
+        let blank = Held::now(subject)?;
+        follow(subject, Verb::Mount);
+        let mount = subject.mount(&volume)?.or_blocked(MOUNT_WORKS)?;
+        let (layers, while_mounted) = (subject.layers(&volume)?, at_rest(REST, || Held::now(subject))?);
+        if layers == 0 {
+            let problem = "it said Success, and the directory is no mount point";
+            return Err(Stopped::Blocked(MOUNT_WORKS, Box::new(mount.evidence(problem))));
+        }
+        follow(subject, Verb::Unmount);
+        let unmount = subject.unmount(&volume)?.or_blocked(UNMOUNT_WORKS)?;
+        subject.terms.trace = None;
+        // What was killed late had done it all.
+        let again = subject.unmount(&volume)?.or_blocked(NOT_MOUNTED)?;
+        blocked(UNMOUNT_WORKS, removed(&volume, &again, "it is unmounted"))?;
+        let leaks = after_a_moment(subject, &blank, [0; 3])?.map(|more| !more.is_empty());
+        let before = Held::now(subject)?;
+        let takes = while_mounted.more_than(&before).map(|more| more.len());
+        let run = if verb == Verb::Mount { mount.run } else { unmount.run };
+        let calls = run.traced.as_ref().map_or(0, |traced| traced.system_calls);
+        let took = run.took;
+        Ok(Self { moments: moments(subject, &run), calls, took, layers, before, takes, leaks, volume })
+    }
+
+    /// At each moment one, now at the driver alone, now at its whole group.
+    pub(super) fn strikes(&self, signal: Blow) -> impl Iterator<Item = Strike> {
+        let whom = [Whom::Group, Whom::Driver].into_iter().cycle();
+        self.moments.iter().zip(whom).map(move |(when, whom)| Strike { when: *when, signal, whom })
+    }
+
+    /// Where a call was struck, for people; goes on from "was".
+    pub(super) fn when(&self, answer: &Answer, strike: Strike) -> String {
+        let Run { struck, traced, .. } = &answer.run;
+        let place = match (traced.as_ref().and_then(|traced| Some((traced, traced.struck.as_ref()?))), struck)
+        {
+            (Some((_, at)), _) if let Some(change) = at.change => {
+                format!("right after {change}(2) of {}", at.name)
+            }
+            (Some((traced, at)), _) => {
+                format!("before system call {} of {}, by {}", traced.system_calls, self.calls, at.name)
+            }
+            (None, Some(struck)) => format!("{} ms after its start", struck.as_millis()),
+            (None, None) => return "over before it was to be struck".to_owned(),
+        };
+        let how = if strike.signal == Blow::Kill { "killed" } else { "told to end" };
+        let whom = if strike.whom == Whom::Driver { "the driver alone" } else { "its process group" };
+        format!("{how} {place} ({whom})")
+    }
+
+    /// Mounted no more often than it always is; less often, if the call that was struck mounts in steps.
+    pub(super) fn mounted(
+        &self,
+        subject: &Subject<'_>,
+        volume: &PodVolume,
+        answer: &Answer,
+        when: &str,
+    ) -> Played {
+        match (subject.layers(volume)?, self.layers) {
+            (now @ 1.., usual) if now <= usual => Ok(()),
+            (0, _) => {
+                Err(answer.fails(format!("{when}; it said Success, and the directory is no mount point")))
+            }
+            (now, usual) => Err(answer.fails(format!(
+                "{when}; there are {now} mounts at the directory afterwards instead of {usual}"
+            ))),
+        }
+    }
+
+    /// Nothing is left of the volume of a pod.
+    pub(super) fn gone(
+        &self,
+        subject: &Subject<'_>,
+        volume: &PodVolume,
+        answer: &Answer,
+        expected: &str,
+    ) -> Played {
+        removed(volume, answer, expected)?;
+        self.nothing_more(subject, answer, expected)
+    }
+
+    /// There is no more than there was before any pod; what only lets go of something has a moment.
+    pub(super) fn nothing_more(&self, subject: &Subject<'_>, answer: &Answer, expected: &str) -> Played {
+        let more = after_a_moment(subject, &self.before, [0; 3])?;
+        let mut more = more.iter().zip(self.leaks).filter(|(_, leaks)| !leaks).flat_map(|(more, _)| more);
+        match more.next() {
+            None => Ok(()),
+            Some(left) => Err(answer.fails(format!("{expected}, but {left} is left"))),
+        }
+    }
+
+    /// Everything is there that belongs to a mounted volume, and nothing besides.
+    pub(super) fn complete(&self, subject: &Subject<'_>, answer: &Answer, when: &str) -> Played {
+        let more = after_a_moment(subject, &self.before, self.takes)?;
+        for (kind, what) in ["mounts", "devices", "processes"].into_iter().enumerate() {
+            let (now, usual) = (more[kind].len(), self.takes[kind]);
+            if now != usual && !self.leaks[kind] {
+                let text = format!("{when}; it is mounted, with {now} {what} instead of {usual}");
+                return Err(answer.fails(text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Off the node, too.
+    pub(super) fn end(&self, subject: &mut Subject<'_>) -> Played {
+        if subject.attaches() { subject.unstage(&self.volume) } else { Ok(()) }
+    }
+}
+
+/// Makes a call that is struck, and waits for those it has left running.
+pub(super) fn strike(
+    subject: &mut Subject<'_>,
+    strike: Strike,
+    call: impl FnOnce(&mut Subject<'_>) -> Result<Answer, Stopped>,
+) -> Result<Answer, Stopped> {
+    subject.terms.strike = Some(strike);
+    let answer = call(subject);
+    subject.terms.strike = None;
+    settle(subject)?;
+    answer
+}
+
+/// The same, with nobody to hear the answer.
+pub(super) fn unheard(
+    subject: &mut Subject<'_>,
+    call: impl FnOnce(&mut Subject<'_>) -> Result<Answer, Stopped>,
+) -> Result<Answer, Stopped> {
+    subject.terms.reader = Reader::Closed;
+    let answer = call(subject);
+    subject.terms.reader = Reader::All;
+    settle(subject)?;
+    answer
+}
+
+/// Right after changes, and before system calls all over; without a tracer whenever the clock says.
+fn moments(subject: &mut Subject<'_>, run: &Run) -> Vec<Moment> {
+    let affordable = LONGEST.as_micros() / (run.took.as_micros() * 4).max(1);
+    let affordable = usize::try_from(affordable).unwrap_or(usize::MAX).max(STRIKES);
+    let count = affordable.min(subject.repeat() * STRIKES);
+    let random = &mut subject.random;
+    let Some(traced) = &run.traced else {
+        let most = u64::try_from(run.took.as_micros()).unwrap_or(u64::MAX).max(1);
+        let times = std::iter::repeat_with(|| Moment::After(Duration::from_micros(random.u64(..most))));
+        return times.take(count).collect();
+    };
+    let changes = traced.changes.min(count * 2 / 3);
+    let mut all: Vec<_> =
+        spread(random, traced.changes, changes).map(Point::Change).map(Moment::At).collect();
+    all.extend(spread(random, traced.system_calls, count - changes).map(Point::Call).map(Moment::At));
+    all
+}
+
+/// So many numbers from 1 to `total`, as far from each other as can be.
+fn spread(random: &mut fastrand::Rng, total: usize, count: usize) -> impl Iterator<Item = usize> {
+    let offset = if total == 0 { 0 } else { random.usize(..total) };
+    let count = count.min(total);
+    (0..count).map(move |index| 1 + (index * total + offset) / count)
+}
+
+/// Kubelet takes longer than this to come back. Daemons go on.
+fn settle(subject: &Subject<'_>) -> Result<(), Stopped> {
+    let name = |line: &str| line.split([' ', '\0']).next().unwrap_or_default().to_owned();
+    let daemons: BTreeSet<_> = subject.facts.daemons.iter().map(|line| name(line)).collect();
+    let end = Instant::now() + LAST_WAIT;
+    while Instant::now() < end
+        && subject.inside.processes()?.iter().any(|(_, line)| !daemons.contains(&name(line)))
+    {
+        std::thread::sleep(TICK);
+    }
+    Ok(())
+}
+
+/// What there is more than before, once it is so many or has had its time.
+fn after_a_moment(
+    subject: &Subject<'_>,
+    before: &Held,
+    wanted: [usize; 3],
+) -> Result<[Vec<String>; 3], Stopped> {
+    let end = Instant::now() + LAST_WAIT;
+    loop {
+        let more = Held::now(subject)?.more_than(before);
+        if more.each_ref().map(Vec::len) == wanted || Instant::now() > end {
+            return Ok(more);
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+/// Mounts, devices and processes, for people.
+#[derive(PartialEq)]
+struct Held([BTreeSet<String>; 3]);
+
+impl Held {
+    fn now(subject: &Subject<'_>) -> Result<Self, Stopped> {
+        let inside = subject.inside;
+        let mounts = inside.mounts()?.into_iter();
+        let mounts =
+            mounts.map(|entry| format!("a mount ({}) at {}", entry.file_system, entry.target.display()));
+        let devices = inside.devices()?.into_iter().map(|device| format!("the device {}", device.display()));
+        let processes = inside.processes()?.into_iter();
+        let processes = processes.map(|(pid, line)| format!("the process {pid} ({})", line.trim()));
+        Ok(Self([mounts.collect(), devices.collect(), processes.collect()]))
+    }
+
+    fn more_than(&self, before: &Self) -> [Vec<String>; 3] {
+        let more = |kind: usize| self.0[kind].difference(&before.0[kind]).cloned().collect();
+        [more(0), more(1), more(2)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strikes_are_spread_over_all_of_a_call() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for (total, count) in [(1, 1), (3, 3), (3, 2), (100, 7), (800, 30), (5, 20), (0, 3)] {
+            for _ in 0..50 {
+                let all: Vec<_> = spread(&mut random, total, count).collect();
+                assert_eq!(all.len(), count.min(total));
+                assert!(all.iter().all(|at| (1..=total).contains(at)), "{all:?} of {total}");
+                let close = |pair: &[usize]| pair[1] - pair[0] < total / count.min(total);
+                assert!(!all.windows(2).any(close), "{all:?} of {total}");
+            }
+        }
+    }
+}

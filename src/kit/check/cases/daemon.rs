@@ -1,0 +1,312 @@
+//! The processes that serve mounts, as those of FUSE do, and go on when the call is over.
+
+use crate::check::answer::{Answer, Meant};
+use crate::check::case::{Case, How, Level, Scope};
+use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::footprint::at_rest;
+use crate::check::staging::{is_mounted, make_directory};
+use crate::check::subject::{KUBELET_ROOT, Subject};
+use flexvol_kubelet::PodVolume;
+use flexvol_linux::process::{self, Worker};
+use flexvol_protocol::{Call, VerbSet};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a daemon may take to end after the unmount.
+const TO_END: Duration = Duration::from_secs(1);
+
+const TICK: Duration = Duration::from_millis(2);
+
+/// How often a number is tried for that somebody else may take.
+const ATTEMPTS: usize = 20;
+
+/// The number of the last process that was made in this namespace.
+const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
+
+/// A case for drivers whose mounts are served by a process.
+const fn case(
+    id: &'static str,
+    level: Level,
+    items: &'static [u8],
+    [claim, reason, mend]: [&'static str; 3],
+    scene: fn(&mut Subject<'_>) -> Played,
+) -> Case {
+    let needs = VerbSet::of(&[]);
+    Case { id, level, scope: Scope::Daemon, needs, items, claim, reason, mend, how: How::Played(scene) }
+}
+
+pub(in crate::check) const CASES: &[Case] = &[
+    case(
+        "daemon::descriptors",
+        Level::Must,
+        &[9, 107],
+        [
+            "the daemon's input and outputs are /dev/null or a log, and its directory is /",
+            "kubelet reads until the last holder of the driver's output is gone (os/exec: CombinedOutput)",
+            "start it with </dev/null >/dev/null 2>&1, all other descriptors closed, after cd /",
+        ],
+        descriptors,
+    ),
+    case(
+        "daemon::own_session",
+        Level::Must,
+        &[107],
+        [
+            "the daemon has a session of its own",
+            "signals to the driver's process group, and the end of its session, reach all that is in it",
+            "start it with setsid, or let it call setsid(2)",
+        ],
+        own_session,
+    ),
+    case(
+        "daemon::survives_kill",
+        Level::Must,
+        &[108],
+        [
+            "the daemon and its mount survive when the driver's process group is killed",
+            "a restart of kubelet ends the drivers it has started; pods go on with their volumes (kubelet.service)",
+            "start it with setsid; where systemd runs, with systemd-run --scope, out of kubelet's control group",
+        ],
+        survives_kill,
+    ),
+    case(
+        "daemon::fails_early",
+        Level::Should,
+        &[61, 109],
+        [
+            "mount fails, and leaves nothing, if the daemon cannot be started",
+            "after a Success kubelet starts the pod, which writes to the node's disk (mounter.go: SetUpAt)",
+            "wait until the daemon serves the mount, and answer Failure if it ends before that",
+        ],
+        fails_early,
+    ),
+    case(
+        "daemon::is_gone",
+        Level::Should,
+        &[110],
+        [
+            "the daemon ends with its mount",
+            "one that stays for each pod fills the node; kubelet does not know of it (unmounter.go: TearDownAt)",
+            "unmount first, then wait for the daemon, and end it if it does not end by itself",
+        ],
+        is_gone,
+    ),
+    case(
+        "daemon::spares_strangers",
+        Level::Should,
+        &[110],
+        [
+            "unmount ends no other process that has the number of a daemon which is gone",
+            "numbers come round again; a crashed daemon's may be kubelet's by the time of the unmount (unmounter.go)",
+            "compare the command line or the time of its start before you send a signal, or use a pidfd",
+        ],
+        spares_strangers,
+    ),
+];
+
+/// A mounted volume and the processes that came with it.
+struct Served {
+    volume: PodVolume,
+    daemons: Vec<(i32, String)>,
+}
+
+impl Served {
+    fn bring_up(subject: &mut Subject<'_>) -> Result<Self, Stopped> {
+        let volume = subject.volume()?;
+        let before = subject.inside.processes()?;
+        subject.bring_up(&volume)?;
+        let now = settled(subject)?;
+        let daemons: Vec<_> = now.into_iter().filter(|each| !before.contains(each)).collect();
+        if daemons.is_empty() {
+            return Err(Stopped::Skipped("no process serves the mount".to_owned()));
+        }
+        Ok(Self { volume, daemons })
+    }
+
+    fn is_alive(&self, subject: &Subject<'_>) -> Result<bool, Stopped> {
+        let now = subject.inside.processes()?;
+        Ok(self.daemons.iter().all(|(pid, _)| now.iter().any(|(other, _)| pid == other)))
+    }
+}
+
+/// The processes, when each is what it is going to be.
+pub(super) fn settled(subject: &Subject<'_>) -> Result<Vec<(i32, String)>, Stopped> {
+    at_rest(TICK * 2, || Ok(subject.inside.processes()?))
+}
+
+fn fails(problem: impl Into<String>) -> Stopped {
+    Evidence::new(problem).into()
+}
+
+fn descriptors(subject: &mut Subject<'_>) -> Played {
+    let served = Served::bring_up(subject)?;
+    for (pid, line) in &served.daemons {
+        for number in 0..3 {
+            let Ok(file) = fs::read_link(format!("/proc/{pid}/fd/{number}")) else { continue };
+            if !is_harmless(&file) {
+                return Err(fails(format!("descriptor {number} of {line} is {}", file.display())));
+            }
+        }
+        for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+            let file = fs::read_link(entry.path()).unwrap_or_default();
+            if file.starts_with(Path::new(KUBELET_ROOT).join("pods")) {
+                return Err(fails(format!("{line} holds {} open", file.display())));
+            }
+        }
+        let directory = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_else(|_| PathBuf::from("/"));
+        // Its own: it may have another than the node's.
+        let root = fs::read_link(format!("/proc/{pid}/root")).unwrap_or_else(|_| PathBuf::from("/"));
+        if directory != root {
+            return Err(fails(format!("{line} is in {}, which cannot be unmounted", directory.display())));
+        }
+    }
+    subject.take_down(&served.volume)
+}
+
+/// Not what kubelet reads from, and no terminal.
+fn is_harmless(file: &Path) -> bool {
+    let name = file.to_string_lossy();
+    let is_device =
+        file.starts_with("/dev") && file != Path::new("/dev/null") && !name.starts_with("/dev/shm");
+    !name.starts_with("pipe:") && !is_device
+}
+
+fn own_session(subject: &mut Subject<'_>) -> Played {
+    let served = Served::bring_up(subject)?;
+    if let Some((_, line)) = served.daemons.iter().find(|(pid, _)| is_in_our_session(*pid)) {
+        return Err(fails(format!("{line} is in the session of the driver, and so of kubelet")));
+    }
+    subject.take_down(&served.volume)
+}
+
+fn is_in_our_session(pid: i32) -> bool {
+    process::session_of(pid) == process::session_of(std::process::id().cast_signed())
+}
+
+fn survives_kill(subject: &mut Subject<'_>) -> Played {
+    let served = Served::bring_up(subject)?;
+    // The driver itself has ended, but its group is what its children are in unless they left it.
+    for (pid, _) in served.daemons.iter().filter(|(pid, _)| is_in_our_session(*pid)) {
+        if let Some(group) = process::group_of(*pid).and_then(Pid::from_raw) {
+            let _ = kill_process_group(group, Signal::TERM);
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+    std::thread::sleep(TICK * 5);
+    if !served.is_alive(subject)? {
+        let line = &served.daemons[0].1;
+        return Err(fails(format!("the process group of the driver was killed, and with it {line}")));
+    }
+    if let Err(error) = fs::read_dir(served.volume.target()?.as_path()) {
+        return Err(fails(format!(
+            "the process group of the driver was killed, and the volume is dead: {error}"
+        )));
+    }
+    subject.take_down(&served.volume)
+}
+
+fn fails_early(subject: &mut Subject<'_>) -> Played {
+    let served = Served::bring_up(subject)?;
+    let program = served.daemons.iter().find_map(|(pid, _)| fs::read_link(format!("/proc/{pid}/exe")).ok());
+    subject.take_down(&served.volume)?;
+    let program = program.filter(|program| program.is_file() && !is_driver(program, subject));
+    let Some(program) = program else {
+        return Err(Stopped::Skipped("the driver serves its mounts itself".to_owned()));
+    };
+    let volume = subject.volume()?;
+    let device = if subject.attaches() { Some(subject.attach(&volume)?) } else { None };
+    make_directory(volume.target()?.as_path())?;
+    subject.inside.bind(Path::new("/dev/null"), &program)?;
+    let starts = subject.call(&Call::Init).is_success();
+    let answer = starts.then(|| started_anyway(subject, &volume, device.as_deref()));
+    subject.inside.take_off(&program)?;
+    let Some(answer) = answer.transpose()? else {
+        return Err(Stopped::Skipped("the driver itself needs the program of its daemon".to_owned()));
+    };
+    let answer = answer.refuses("the program of the daemon cannot be executed, which mount must say")?;
+    if subject.layers(&volume)? > 0 || is_mounted(&volume.global()?)? {
+        return Err(answer.fails("it failed for want of its daemon, and left a mount"));
+    }
+    make_directory(volume.target()?.as_path())?;
+    subject.take_down(&volume)
+}
+
+/// The first answer on the way into the pod that is no success, else the last.
+fn started_anyway(
+    subject: &mut Subject<'_>,
+    volume: &PodVolume,
+    device: Option<&str>,
+) -> Result<Answer, Stopped> {
+    if let Some(device) = device {
+        make_directory(volume.global()?.as_path())?;
+        let answer = subject.call_mount_device(volume, device)?;
+        if !answer.is_success() && answer.meant != Meant::NotSupported {
+            return Ok(answer);
+        }
+    }
+    subject.mount(volume)
+}
+
+fn is_driver(program: &Path, subject: &Subject<'_>) -> bool {
+    subject.given.driver.canonicalize().is_ok_and(|driver| driver == program)
+}
+
+fn is_gone(subject: &mut Subject<'_>) -> Played {
+    let served = Served::bring_up(subject)?;
+    subject.take_down(&served.volume)?;
+    let end = Instant::now() + TO_END;
+    loop {
+        let now = subject.inside.processes()?;
+        // It may be another program by now.
+        let lives = |daemon: &&(i32, String)| now.iter().any(|(pid, _)| *pid == daemon.0);
+        let Some((_, line)) = served.daemons.iter().find(lives) else { return Ok(()) };
+        if Instant::now() > end {
+            return Err(fails(format!("the volume is unmounted, and {line} still runs")));
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+fn spares_strangers(subject: &mut Subject<'_>) -> Played {
+    let served = Served::bring_up(subject)?;
+    let pids: Vec<_> = served.daemons.iter().map(|(pid, _)| *pid).collect();
+    subject.kill(&pids)?;
+    let mut strangers = Vec::new();
+    for pid in pids {
+        strangers.push(stranger(pid)?);
+    }
+    let answer = subject.unmount(&served.volume)?;
+    let spared = strangers
+        .iter()
+        .all(|stranger| process::started(stranger.pid()).is_some() && !process::is_zombie(stranger.pid()));
+    for stranger in strangers {
+        stranger.wait(Duration::ZERO);
+    }
+    if !spared {
+        let text =
+            "a daemon had been killed, its number was given to another process, and unmount ended that";
+        return Err(answer.fails(text));
+    }
+    subject.put_away(&served.volume, &answer.or_blocked("sequence::dead_daemon")?)
+}
+
+/// A process of ours with that number.
+fn stranger(pid: i32) -> Result<Worker, Stopped> {
+    let skip = || Stopped::Skipped("process numbers cannot be chosen here".to_owned());
+    for _ in 0..ATTEMPTS {
+        let mut last = File::create(LAST_PID).map_err(|_| skip())?;
+        write!(last, "{}", pid - 1).map_err(|_| skip())?;
+        let worker = Worker::start(|| {
+            std::thread::sleep(Duration::from_mins(1));
+            String::new()
+        })?;
+        if worker.pid() == pid {
+            return Ok(worker);
+        }
+        worker.wait(Duration::ZERO);
+    }
+    Err(skip())
+}

@@ -1,0 +1,291 @@
+//! `expandfs`, as kubelet calls it once the PV of a pod has grown.
+
+use crate::check::answer::{Answer, Meant};
+use crate::check::case::{Case, How, Level, Scope};
+use crate::check::evidence::{Played, Stopped};
+use crate::check::staging::{is_mounted, put};
+use crate::check::subject::Subject;
+use flexvol_kubelet::PodVolume;
+use flexvol_protocol::quantity::Quantity;
+use flexvol_protocol::{Access, Call, Verb, VerbSet};
+use rustix::fs::statvfs;
+use std::path::{Path, PathBuf};
+
+/// The case about a growth, for those that need one.
+const GROWS: &str = "expand::grows";
+
+/// Volumes are made larger by no more than this.
+const MOST: u64 = 1 << 30;
+
+const MIB: u64 = 1 << 20;
+
+/// The bit of `CAP_SYS_RESOURCE` (capability.h).
+const SYS_RESOURCE: u32 = 24;
+
+/// A case for drivers that have `expandfs`.
+const fn case(
+    id: &'static str,
+    level: Level,
+    items: &'static [u8],
+    [claim, reason, mend]: [&'static str; 3],
+    scene: fn(&mut Subject<'_>) -> Played,
+) -> Case {
+    let needs = VerbSet::of(&[Verb::ExpandFs]);
+    Case { id, level, scope: Scope::Expand, needs, items, claim, reason, mend, how: How::Played(scene) }
+}
+
+pub(in crate::check) const CASES: &[Case] = &[
+    case(
+        "expand::grows",
+        Level::Must,
+        &[132],
+        [
+            "expandfs makes the mounted file system larger and keeps what is in it",
+            "expandvolume is never called, so whatever is below has to grow here too (expander.go: NodeExpand)",
+            "grow the store first, then the device, then the file system",
+        ],
+        grows,
+    ),
+    case(
+        "expand::twice",
+        Level::Must,
+        &[132],
+        [
+            "expandfs is a Success where the file system is as large already, or larger",
+            "kubelet repeats it after a lost answer, and a failure keeps the pod from starting (expander.go)",
+            "compare before you grow, and answer Success if there is nothing to do",
+        ],
+        twice,
+    ),
+    case(
+        "expand::odd_arguments",
+        Level::Must,
+        &[132],
+        [
+            "expandfs answers without a device, with an old size of 0 and for the global directory",
+            "old releases name the global directory; a PV may have had no size; a device may be empty (expander.go)",
+            "find the volume by its options, and go by the size that it really has",
+        ],
+        odd_arguments,
+    ),
+    case(
+        "expand::shrink",
+        Level::Must,
+        &[133],
+        [
+            "expandfs to less than there is makes nothing smaller and loses nothing",
+            "a PV may be edited, restored or made anew with less (expander.go: NodeExpand)",
+            "never truncate; compare the new size with what is there before anything else",
+        ],
+        shrink,
+    ),
+    case(
+        "expand::shrink_is_refused",
+        Level::Should,
+        &[133],
+        [
+            "expandfs to less than the old size is a Failure",
+            "a Success is written into the status of the claim as its size (node_expander.go)",
+            "answer Failure if the new size is below the old one",
+        ],
+        shrink_is_refused,
+    ),
+    Case {
+        id: "expand::not_left_to_kubelet",
+        level: Level::Must,
+        scope: Scope::All,
+        needs: VerbSet::of(&[]),
+        items: &[134],
+        claim: "a driver without expandfs says so by \"requiresFSResize\":false, unless it has a disk to grow",
+        reason: "left out it is true, and kubelet runs resize2fs on a device there is none of (expander-defaults.go)",
+        mend: "add \"requiresFSResize\":false to the capabilities, or answer expandfs with Success",
+        how: How::Played(not_left_to_kubelet),
+    },
+];
+
+/// A mounted volume that shall grow, with a file in it.
+struct Scene {
+    volume: PodVolume,
+    target: PathBuf,
+    old: u64,
+    new: u64,
+    before: u64,
+}
+
+impl Scene {
+    fn set(subject: &mut Subject<'_>) -> Result<Self, Stopped> {
+        let mut volume = subject.volume()?;
+        if volume.options.access() == Access::ReadOnly || (subject.facts.mounts && !subject.facts.writable) {
+            return Err(Stopped::Skipped("kubelet does not grow what is only read".to_owned()));
+        }
+        subject.bring_up(&volume)?;
+        let target = volume.target()?.as_path().to_owned();
+        let before = size_at(&target)?;
+        let old = volume.capacity.unwrap_or(before);
+        volume.capacity = Some(old);
+        let new = (old + old.clamp(MIB, MOST)).next_multiple_of(MIB);
+        put(&target.join("check"), "here before")?;
+        Ok(Self { volume, target, old, new, before })
+    }
+
+    fn call(&self, subject: &mut Subject<'_>, new_bytes: u64) -> Result<Answer, Stopped> {
+        let device = subject.device().to_owned();
+        Ok(subject.call(&self.volume.expand_call(&device, new_bytes)?))
+    }
+
+    /// To more than there is. What the kernel keeps from us is no fault of the driver.
+    fn grow(&self, subject: &mut Subject<'_>) -> Result<Answer, Stopped> {
+        let answer = self.call(subject, self.new)?;
+        if answer.is_failure() && subject.facts.file_system.starts_with("ext") && !may_resize()? {
+            let text = "to grow a mounted ext4 needs CAP_SYS_RESOURCE, which is missing here";
+            return Err(Stopped::Skipped(text.to_owned()));
+        }
+        Ok(answer)
+    }
+
+    /// Nothing may have become smaller or be gone.
+    fn is_unharmed(&self, answer: &Answer, at_least: u64) -> Played {
+        let now = size_at(&self.target)?;
+        if now < at_least {
+            return Err(answer.fails(format!("there were {at_least} bytes, and now there are {now}")));
+        }
+        match std::fs::read_to_string(self.target.join("check")) {
+            Ok(text) if text == "here before" => Ok(()),
+            Ok(_) => Err(answer.fails("what was in a file before has changed")),
+            Err(error) => Err(answer.fails(format!("a file that was there before cannot be read: {error}"))),
+        }
+    }
+
+    fn end(&self, subject: &mut Subject<'_>) -> Played {
+        std::fs::remove_file(self.target.join("check"))?;
+        let answer = subject.unmount(&self.volume)?.or_blocked("sequence::resize")?;
+        subject.put_away(&self.volume, &answer)
+    }
+
+    /// Whether what the volume was asked to hold is what the file system holds; that of a server, for example,
+    /// is not of our size.
+    fn is_sized(&self) -> bool {
+        let asked = self
+            .volume
+            .options
+            .own
+            .values()
+            .filter_map(|value| Quantity::parse(value).ok().map(|size| size.0));
+        let given = (self.old != self.before).then_some(self.old);
+        asked.chain(given).any(|size| (size / 2..=size + size / 8).contains(&self.before))
+    }
+}
+
+fn size_at(path: &Path) -> Result<u64, Stopped> {
+    let figures = statvfs(path)?;
+    Ok(figures.f_blocks.saturating_mul(figures.f_frsize))
+}
+
+/// Whether this process, and so the driver, has `CAP_SYS_RESOURCE`.
+fn may_resize() -> Result<bool, Stopped> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+    Ok(bits.is_none_or(|bits| bits >> SYS_RESOURCE & 1 == 1))
+}
+
+fn grows(subject: &mut Subject<'_>) -> Played {
+    let scene = Scene::set(subject)?;
+    let answer = scene.grow(subject)?.succeeds("the volume has grown")?;
+    scene.is_unharmed(&answer, scene.before)?;
+    let now = size_at(&scene.target)?;
+    if now <= scene.before && scene.is_sized() {
+        let text = format!(
+            "from {} to {} bytes were asked for, and there are {now} as before",
+            scene.old, scene.new
+        );
+        return Err(answer.fails(text));
+    }
+    scene.end(subject)
+}
+
+fn twice(subject: &mut Subject<'_>) -> Played {
+    let scene = Scene::set(subject)?;
+    scene.grow(subject)?.or_blocked(GROWS)?;
+    let grown = size_at(&scene.target)?;
+    // The same once more, and to less than there is already.
+    for new_bytes in [scene.new, scene.old + (scene.new - scene.old) / 2] {
+        let answer = scene.call(subject, new_bytes)?.succeeds("the file system is that large already")?;
+        scene.is_unharmed(&answer, grown)?;
+    }
+    scene.end(subject)
+}
+
+fn odd_arguments(subject: &mut Subject<'_>) -> Played {
+    let scene = Scene::set(subject)?;
+    let options = scene.volume.device_options();
+    let device = subject.device().to_owned();
+    let expand = |device: &str, target, old_bytes| Call::ExpandFs {
+        options: options.clone(),
+        device: device.to_owned(),
+        target,
+        new_bytes: scene.old,
+        old_bytes,
+    };
+    let target = scene.volume.target()?;
+    let calls = [expand("", target.clone(), scene.old), expand(&device, target, 0)];
+    for call in calls {
+        let answer = subject.call(&call).answers("the size is the old one")?;
+        scene.is_unharmed(&answer, scene.before)?;
+    }
+    let global = scene.volume.global()?;
+    if subject.attaches() && is_mounted(&global)? {
+        let answer = subject.call(&expand(&device, global, scene.old));
+        let answer =
+            answer.succeeds("the global directory is where releases before 1.22 let a volume grow")?;
+        scene.is_unharmed(&answer, scene.before)?;
+    }
+    scene.end(subject)
+}
+
+fn shrink(subject: &mut Subject<'_>) -> Played {
+    let scene = Scene::set(subject)?;
+    let answer = scene.call(subject, scene.old / 2)?.answers("the new size is below the old one")?;
+    scene.is_unharmed(&answer, scene.before)?;
+    scene.end(subject)
+}
+
+fn shrink_is_refused(subject: &mut Subject<'_>) -> Played {
+    let scene = Scene::set(subject)?;
+    scene.call(subject, scene.old / 2)?.refuses("the new size is below the old one")?;
+    scene.end(subject)
+}
+
+/// The life of a volume that grows while one pod has it, and is seen by the next.
+pub(super) fn grow_and_mount_again(subject: &mut Subject<'_>) -> Played {
+    let scene = Scene::set(subject)?;
+    scene.grow(subject)?.or_blocked(GROWS)?;
+    let grown = size_at(&scene.target)?;
+    scene.call(subject, scene.new)?.succeeds("kubelet asks once more")?;
+    let answer = subject.unmount(&scene.volume)?.succeeds("the volume has grown, and its pod is gone")?;
+    subject.put_away(&scene.volume, &answer)?;
+    let next = subject.volume()?;
+    let answer = subject.bring_up(&next)?;
+    let target = next.target()?;
+    if subject.facts.keeps_data {
+        let again = Scene { target: target.as_path().to_owned(), ..scene };
+        again.is_unharmed(&answer, grown)?;
+        std::fs::remove_file(again.target.join("check"))?;
+    }
+    subject.take_down(&next)
+}
+
+fn not_left_to_kubelet(subject: &mut Subject<'_>) -> Played {
+    let init = subject.call(&Call::Init).or_blocked("init::capabilities")?;
+    let capabilities = init.status().and_then(|status| status.capabilities);
+    if capabilities.is_some_and(|capabilities| !capabilities.requires_fs_resize) {
+        return Ok(());
+    }
+    // Of a driver that has the verb this names no volume, so it fails; one that lacks it says so.
+    let answer = subject.words(&["expandfs", "{}", "", "/var/lib/kubelet/check-none", "2097152", "1048576"]);
+    if answer.meant != Meant::NotSupported || subject.attaches() {
+        return Ok(());
+    }
+    let text = "expandfs is not supported, and init does not say \"requiresFSResize\":false";
+    Err(answer.fails(text))
+}

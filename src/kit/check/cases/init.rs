@@ -1,0 +1,332 @@
+//! `init`, on which everything else depends: kubelet calls it for each change in the driver's directory, and takes
+//! what it says for the truth about every volume.
+
+use crate::check::answer::{Answer, Meant};
+use crate::check::case::{Case, How, Level, Scope};
+use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::subject::Subject;
+use flexvol_protocol::{Call, Verb, VerbSet};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// Kubelet looks up no volume plugin of any kind meanwhile.
+pub(super) const LONGEST: Duration = Duration::from_secs(1);
+
+/// How often a slow call gets another chance: the machine may be busy.
+const TRIES: usize = 3;
+
+/// How long what is about to end has for that.
+const MOMENT: Duration = Duration::from_millis(300);
+
+/// What kubelet looks for in the capabilities.
+const KNOWN: [&str; 5] = ["attach", "selinuxrelabel", "supportsmetrics", "fsgroup", "requiresfsresize"];
+
+/// The case about an answer at all, for those about what is in it.
+const WORKS: &str = "init::works";
+
+const fn must(
+    id: &'static str,
+    items: &'static [u8],
+    [claim, reason, mend]: [&'static str; 3],
+    scene: fn(&mut Subject<'_>) -> Played,
+) -> Case {
+    let (level, scope, needs, how) = (Level::Must, Scope::All, VerbSet::of(&[]), How::Played(scene));
+    Case { id, level, scope, needs, items, claim, reason, mend, how }
+}
+
+const fn should(
+    id: &'static str,
+    items: &'static [u8],
+    words: [&'static str; 3],
+    scene: fn(&mut Subject<'_>) -> Played,
+) -> Case {
+    Case { level: Level::Should, ..must(id, items, words, scene) }
+}
+
+pub(in crate::check) const CASES: &[Case] = &[
+    must(
+        "init::works",
+        &[25],
+        [
+            "init is a Success",
+            "kubelet does not load a driver whose init fails, nor asks again by itself (probe.go)",
+            "answer {\"status\":\"Success\",\"capabilities\":{\"attach\":false}}, whatever the node lacks",
+        ],
+        works,
+    ),
+    must(
+        "init::capabilities",
+        &[25],
+        [
+            "the capabilities are an object, or are left out",
+            "at null kubelet and the controller-manager crash (driver-call.go: DriverStatus)",
+            "write \"capabilities\":{\"attach\":false}, or leave the key out",
+        ],
+        capabilities,
+    ),
+    must(
+        "init::booleans",
+        &[27],
+        [
+            "every capability is true or false",
+            "one of another type voids the whole answer, and the driver is not loaded (driver-call.go)",
+            "write true and false without quotes, in small letters; leave out what is not meant",
+        ],
+        booleans,
+    ),
+    must(
+        "init::attach_is_meant",
+        &[26],
+        [
+            "a driver that attaches, by its word or by leaving attach out, has attach, waitforattach or mountdevice",
+            "left out, attach is true: pods then wait for an attachment that nobody makes (plugin.go: CanAttach)",
+            "say \"capabilities\":{\"attach\":false}",
+        ],
+        attach_is_meant,
+    ),
+    should(
+        "init::attach_is_said",
+        &[26],
+        [
+            "init says whether the driver attaches",
+            "left out, it is true, which hardly anybody expects (driver-call.go: defaultCapabilities)",
+            "say \"capabilities\":{\"attach\":false}, or true if it is",
+        ],
+        attach_is_said,
+    ),
+    must(
+        "init::quick",
+        &[22],
+        [
+            "init takes less than a second",
+            "it runs after each change while kubelet can look up no volume plugin at all (plugins.go)",
+            "look for nothing and start nothing in init: print the capabilities",
+        ],
+        quick,
+    ),
+    must(
+        "init::storm",
+        &[28, 138],
+        [
+            "a hundred calls of init at once say the same",
+            "kubelet, the controller-manager and its helpers each probe the directory, after each change in it",
+            "do nothing in init that two calls cannot do at once: no files, no locks",
+        ],
+        storm,
+    ),
+    must(
+        "init::no_side_effects",
+        &[29],
+        [
+            "init mounts nothing, starts nothing, and leaves the driver's directory alone",
+            "a file that changes there calls init again, for ever (probe.go: handleWatchEvent)",
+            "print the capabilities in init, and prepare what is needed in mount",
+        ],
+        no_side_effects,
+    ),
+    must(
+        "init::without_network_and_tools",
+        &[30],
+        [
+            "without a network and without a single tool in PATH, init works or says why not",
+            "at boot neither is there, and an init that fails then is not repeated (probe.go: Init)",
+            "print the capabilities with the shell's own printf, before looking for any tool",
+        ],
+        without_network_and_tools,
+    ),
+    must(
+        "init::extra_arguments",
+        &[31],
+        [
+            "init takes arguments that it does not know and says the same",
+            "a later kubelet may send some",
+            "look at the first argument only",
+        ],
+        extra_arguments,
+    ),
+    should(
+        "init::same_everywhere",
+        &[38],
+        [
+            "init says the same on each host and in each environment",
+            "whether it attaches is part of a volume's identity: two answers, and mounts are lost (plugin.go)",
+            "print constants; what depends on the node belongs into mount",
+        ],
+        same_everywhere,
+    ),
+];
+
+/// A success, for the cases about what is in it.
+fn initialised(subject: &mut Subject<'_>) -> Result<Answer, Stopped> {
+    subject.call(&Call::Init).or_blocked(WORKS)
+}
+
+fn works(subject: &mut Subject<'_>) -> Played {
+    subject.call(&Call::Init).succeeds("init must work").map(drop)
+}
+
+fn capabilities(subject: &mut Subject<'_>) -> Played {
+    let answer = initialised(subject)?;
+    match member(&answer, "capabilities") {
+        None | Some(Value::Object(_)) => Ok(()),
+        Some(other) => Err(answer.fails(format!("capabilities must be an object, but are {other}"))),
+    }
+}
+
+fn booleans(subject: &mut Subject<'_>) -> Played {
+    let answer = initialised(subject)?;
+    let known = |key: &String| KNOWN.contains(&key.to_lowercase().as_str());
+    let wrong = said(&answer)
+        .into_iter()
+        .find(|(key, value)| known(key) && !value.is_boolean())
+        .map(|(key, value)| format!("capability {key} must be true or false, but is {value}"));
+    wrong.map_or(Ok(()), |problem| Err(answer.fails(problem)))
+}
+
+fn attach_is_said(subject: &mut Subject<'_>) -> Played {
+    let answer = initialised(subject)?;
+    if said(&answer).keys().any(|key| key.to_lowercase() == KNOWN[0]) {
+        return Ok(());
+    }
+    Err(answer.fails("it does not say whether it attaches, and so it does for kubelet"))
+}
+
+/// None of these has an effect without its arguments.
+fn attach_is_meant(subject: &mut Subject<'_>) -> Played {
+    let answer = initialised(subject)?;
+    if !subject.attaches() {
+        return Ok(());
+    }
+    for verb in [Verb::Attach, Verb::WaitForAttach, Verb::MountDevice] {
+        let known = subject.facts.has(verb);
+        if known || subject.words(&[verb.name()]).meant != Meant::NotSupported {
+            return Ok(());
+        }
+    }
+    Err(answer.fails("it attaches for kubelet, and has none of attach, waitforattach and mountdevice"))
+}
+
+fn quick(subject: &mut Subject<'_>) -> Played {
+    initialised(subject)?;
+    let answer = fastest(subject, &["init"]);
+    if answer.took() <= LONGEST {
+        return Ok(());
+    }
+    let seconds = answer.took().as_secs_f64();
+    Err(answer.fails(format!("init takes {seconds:.1} s, and must take no more than 1")))
+}
+
+/// The first that is fast enough, or the fastest of a few.
+pub(super) fn fastest(subject: &mut Subject<'_>, words: &[&str]) -> Answer {
+    let mut best = subject.words(words);
+    for _ in 1..TRIES {
+        if best.took() > LONGEST {
+            let next = subject.words(words);
+            best = if next.took() < best.took() { next } else { best };
+        }
+    }
+    best
+}
+
+fn storm(subject: &mut Subject<'_>) -> Played {
+    let usual = said(&initialised(subject)?);
+    let calls = vec![vec![Verb::Init.name().into()]; subject.repeat() * 10];
+    for answer in subject.at_once(&calls) {
+        let answer = answer.succeeds("init must work however many call it at once")?;
+        says_the_same(&answer, &usual, "called by many at once")?;
+    }
+    Ok(())
+}
+
+fn no_side_effects(subject: &mut Subject<'_>) -> Played {
+    if !subject.is_contained() {
+        return Err(Stopped::Skipped("needs root, or a user namespace, to see what changes".to_owned()));
+    }
+    let before = seen(subject)?;
+    let answer = initialised(subject)?;
+    let start = Instant::now();
+    let made = loop {
+        let made = seen(subject)?.into_iter().find(|thing| !before.contains(thing));
+        if made.is_none() || start.elapsed() > MOMENT {
+            break made;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    made.map_or(Ok(()), |thing| Err(answer.fails(format!("init must do nothing, but {thing}"))))
+}
+
+/// What init could leave, one line each.
+fn seen(subject: &Subject<'_>) -> Result<BTreeSet<String>, Stopped> {
+    let inside = subject.inside;
+    let own = subject.given.driver.parent();
+    let mut seen = BTreeSet::new();
+    let mounts = inside.mounts()?;
+    seen.extend(mounts.iter().map(|entry| format!("mounts {}", entry.target.display())));
+    let processes = inside.processes()?;
+    seen.extend(processes.iter().map(|(pid, line)| format!("leaves process {pid} running: {line}")));
+    let devices = inside.devices()?;
+    seen.extend(devices.iter().map(|device| format!("sets up {}", device.display())));
+    let changed = inside.changed()?;
+    let near = changed.iter().filter(|path| own.is_some_and(|own| path.starts_with(own)));
+    seen.extend(near.map(|path| format!("changes {}", path.display())));
+    Ok(seen)
+}
+
+fn without_network_and_tools(subject: &mut Subject<'_>) -> Played {
+    initialised(subject)?;
+    subject.terms.environment = vec![("PATH".into(), "/nonexistent".into())];
+    subject.excused = true;
+    let answer = subject.call(&Call::Init);
+    let readable = !subject.facts.clean || answer.is_readable();
+    if readable && (answer.is_success() || answer.is_failure()) {
+        return Ok(());
+    }
+    let problem = format!("without a tool in PATH init must work or say why not, but {}", answer.shown());
+    Err(answer.fails(problem))
+}
+
+fn extra_arguments(subject: &mut Subject<'_>) -> Played {
+    let usual = said(&initialised(subject)?);
+    for words in [&["init", ""][..], &["init", "{}"], &["init", "--verbose", "a b", "{\"a\":\"b\"}"]] {
+        let answer = subject.words(words).succeeds("init must work whatever comes after it")?;
+        says_the_same(&answer, &usual, "with more arguments")?;
+    }
+    Ok(())
+}
+
+fn same_everywhere(subject: &mut Subject<'_>) -> Played {
+    let usual = said(&initialised(subject)?);
+    if subject.is_contained() {
+        subject.inside.rename_host("another-host.example.com")?;
+    }
+    let session = [("HOME", "/root"), ("HOSTNAME", "another-host"), ("NODE_NAME", "another-node")];
+    let cluster = [("KUBECONFIG", "/etc/kubernetes/kubelet.conf"), ("KUBERNETES_SERVICE_HOST", "10.0.0.1")];
+    let more = session.into_iter().chain(cluster).map(|(name, value)| (name.into(), value.into()));
+    subject.terms.environment.extend(more);
+    subject.terms.directory = Some("/usr".into());
+    let answer = subject.call(&Call::Init).succeeds("init must work on another host")?;
+    says_the_same(&answer, &usual, "on another host")
+}
+
+/// The answer's member; Go looks at no key's case.
+fn member(answer: &Answer, name: &str) -> Option<Value> {
+    crate::check::answer::member(&answer.object()?, name).cloned()
+}
+
+/// The capabilities, as they are written; none if there are none.
+fn said(answer: &Answer) -> Map<String, Value> {
+    match member(answer, "capabilities") {
+        Some(Value::Object(said)) => said,
+        _ => Map::new(),
+    }
+}
+
+fn says_the_same(answer: &Answer, usual: &Map<String, Value>, when: &str) -> Played {
+    let now = said(answer);
+    if now == *usual {
+        return Ok(());
+    }
+    let [was, is] = [usual, &now].map(|said| Value::from(said.clone()));
+    Err(Evidence::of(answer, format!("{when}, the capabilities {was} became {is}")).into())
+}

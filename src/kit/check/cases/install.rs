@@ -1,0 +1,295 @@
+//! The driver as a file: its names and modes, what kubelet's prober makes of them, and what it takes to start it.
+//! Looked at where it lies; what an installer does on the way is not seen.
+
+mod executable;
+
+use crate::check::case::{Case, How, Level, Scope};
+use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::subject::Subject;
+use flexvol_protocol::{DriverName, VerbSet};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+/// How much of a file is read: the first line, or the headers.
+const HEAD: u64 = 4096;
+
+/// The type of the program header that names a loader (elf.h: `PT_INTERP`).
+const LOADER: u32 = 3;
+
+/// A case that calls nobody.
+const fn case(
+    id: &'static str,
+    level: Level,
+    items: &'static [u8],
+    [claim, reason, mend]: [&'static str; 3],
+    scene: fn(&mut Subject<'_>) -> Played,
+) -> Case {
+    let (scope, needs) = (Scope::All, VerbSet::of(&[]));
+    Case { id, level, scope, needs, items, claim, reason, mend, how: How::Played(scene) }
+}
+
+pub(in crate::check) const CASES: &[Case] = &[
+    case(
+        "install::name",
+        Level::Must,
+        &[140],
+        [
+            "the directory is vendor~driver, a name Kubernetes takes, and the file in it is called driver",
+            "kubelet executes the part after the ~, and refuses the name after init if it is no good (probe.go)",
+            "name it like example.com~driver/driver: the vendor a DNS name in small letters, both without _ or ~",
+        ],
+        name,
+    ),
+    case(
+        "install::alone",
+        Level::Must,
+        &[137],
+        [
+            "the directory is no link, and nothing else in it is visible",
+            "kubelet skips links at its start, and calls init whenever a visible file changes (probe.go)",
+            "keep logs, state and helpers elsewhere, and files of your own under a name with a dot in front",
+        ],
+        alone,
+    ),
+    case(
+        "install::mode",
+        Level::Must,
+        &[137],
+        [
+            "the driver and its directory can be written to by their owner alone, and executed",
+            "kubelet executes it as root, and whatever somebody else puts in its place (probe.go)",
+            "chown root and chmod 0755 the file and the directory",
+        ],
+        mode,
+    ),
+    case(
+        "install::self_contained",
+        Level::Should,
+        &[30, 136],
+        [
+            "the driver is a static program or a script for sh",
+            "a loader, libc or interpreter that the node or kubelet's image lacks is an empty answer (driver-call.go)",
+            "link it statically, or keep to what /bin/sh can do",
+        ],
+        self_contained,
+    ),
+];
+
+pub(in crate::check) use executable::CASES as EXECUTABLE;
+
+/// The names of the driver's directory and of its file, if kubelet could find it there.
+fn names(driver: &Path) -> Result<(&OsStr, &OsStr), Stopped> {
+    let directory = driver.parent().and_then(Path::file_name);
+    if let (Some(directory), Some(file)) = (directory, driver.file_name())
+        && (directory.as_bytes().contains(&b'~') || directory == file)
+    {
+        return Ok((directory, file));
+    }
+    Err(Stopped::Skipped("the driver does not lie in a directory vendor~driver".to_owned()))
+}
+
+/// The failure of a case in which the driver was not called.
+fn judged(wrong: Option<String>) -> Played {
+    wrong.map_or(Ok(()), |problem| Err(Evidence::new(problem).into()))
+}
+
+fn name(subject: &mut Subject<'_>) -> Played {
+    let (directory, file) = names(&subject.given.driver)?;
+    judged(wrong_name(directory, file, subject.facts.attaches))
+}
+
+fn wrong_name(directory: &OsStr, file: &OsStr, attaches: bool) -> Option<String> {
+    let executed = DriverName::executable_in(directory);
+    if executed != file {
+        let (directory, executed, file) = (directory.display(), executed.display(), file.display());
+        return Some(format!("in {directory} kubelet executes {executed}, and the driver is {file}"));
+    }
+    let name = match DriverName::from_directory(directory) {
+        Ok(name) => name,
+        Err(failure) => return Some(failure.message()),
+    };
+    match name.vendor() {
+        None if attaches => {
+            Some(format!("{name} has no vendor, so the controller cannot find its attachments again"))
+        }
+        Some(vendor) if vendor == "kubernetes.io" || vendor.ends_with(".kubernetes.io") => {
+            Some(format!("{name} has the vendor of kubelet's own volumes, for one of which it may pass"))
+        }
+        _ => None,
+    }
+}
+
+fn alone(subject: &mut Subject<'_>) -> Played {
+    let driver = &subject.given.driver;
+    names(driver)?;
+    judged(company(driver)?)
+}
+
+/// What else kubelet sees.
+fn company(driver: &Path) -> io::Result<Option<String>> {
+    let Some(directory) = driver.parent() else { return Ok(None) };
+    if fs::symlink_metadata(directory)?.is_symlink() {
+        let text = format!("{} is a symbolic link, which kubelet skips at its start", directory.display());
+        return Ok(Some(text));
+    }
+    for entry in fs::read_dir(directory)? {
+        let other = entry?.file_name();
+        if Some(other.as_os_str()) != driver.file_name() && !other.as_bytes().starts_with(b".") {
+            return Ok(Some(format!("there is also {} in {}", other.display(), directory.display())));
+        }
+    }
+    Ok(None)
+}
+
+fn mode(subject: &mut Subject<'_>) -> Played {
+    let driver = &subject.given.driver;
+    names(driver)?;
+    judged(wrong_mode(driver)?)
+}
+
+fn wrong_mode(driver: &Path) -> io::Result<Option<String>> {
+    for path in driver.parent().into_iter().chain([driver]) {
+        let bits = fs::metadata(path)?.permissions().mode() & 0o7777;
+        if bits & 0o022 != 0 {
+            return Ok(Some(format!("{} has mode {bits:04o}: others can change it", path.display())));
+        }
+        if bits & 0o111 == 0 {
+            return Ok(Some(format!("{} has mode {bits:04o}: nobody can execute it", path.display())));
+        }
+    }
+    Ok(None)
+}
+
+fn self_contained(subject: &mut Subject<'_>) -> Played {
+    let mut head = Vec::new();
+    File::open(&subject.given.driver)?.take(HEAD).read_to_end(&mut head)?;
+    judged(needs(&head).map(|needed| format!("the driver needs {needed}")))
+}
+
+/// What a program cannot start without, besides the kernel and sh.
+fn needs(head: &[u8]) -> Option<String> {
+    if let Some(rest) = head.strip_prefix(b"#!") {
+        let line = rest.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let line = String::from_utf8_lossy(line);
+        let mut words = line.split_whitespace();
+        let mut name = words.next()?;
+        if name.ends_with("/env") {
+            name = after_env(&mut words)?;
+        }
+        let is_sh = name.rsplit('/').next() == Some("sh");
+        return (!is_sh).then(|| name.to_owned());
+    }
+    loader(head)
+}
+
+/// The program after the options and variables of env(1).
+fn after_env<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    while let Some(word) = words.next() {
+        match word {
+            "-C" | "-u" => drop(words.next()),
+            _ if word.starts_with('-') || word.contains('=') => {}
+            _ => return Some(word),
+        }
+    }
+    None
+}
+
+/// The loader of a program that is linked with shared libraries, of 64 bits and this machine's byte order.
+fn loader(head: &[u8]) -> Option<String> {
+    if !head.starts_with(b"\x7fELF\x02\x01") {
+        return None;
+    }
+    let short = |at: usize| Some(usize::from(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?)));
+    let long = |at: usize| usize::try_from(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?)).ok();
+    let (table, size, count) = (long(32)?, short(54)?, short(56)?);
+    let header = (0..count)
+        .map(|index| table + index * size)
+        .find(|at| head.get(*at..at + 4).is_some_and(|kind| kind == LOADER.to_le_bytes()))?;
+    let (start, length) = (long(header + 8)?, long(header + 32)?);
+    let name = head.get(start..start.checked_add(length)?)?;
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_program_needs_is_told_from_its_beginning() {
+        for (head, needed) in [
+            ("#!/bin/sh\n", None),
+            ("#! /bin/sh -e\n", None),
+            ("#!/usr/bin/env sh\n", None),
+            ("#!/usr/bin/env -S -i -C / PATH=/bin sh\n", None),
+            ("#!/bin/bash\n", Some("/bin/bash")),
+            ("#!/usr/bin/env python3\n", Some("python3")),
+            ("\x7fELF\x02\x01 cut short", None),
+            ("", None),
+        ] {
+            assert_eq!(needs(head.as_bytes()).as_deref(), needed, "{head:?}");
+        }
+    }
+
+    #[test]
+    fn the_names_are_those_of_kubernetes() {
+        let wrong = |directory: &str, file: &str, attaches| {
+            wrong_name(directory.as_ref(), file.as_ref(), attaches).unwrap_or_default()
+        };
+        assert_eq!(wrong("example.com~driver", "driver", true), "");
+        assert_eq!(wrong("driver", "driver", false), "");
+        assert!(wrong("driver", "driver", true).contains("no vendor"));
+        assert!(wrong("example.com~driver", "driver.sh", false).contains("kubelet executes driver"));
+        assert!(wrong("Example~driver", "driver", false).contains("lower-case"));
+        assert!(wrong("a~b~c", "c", false).contains("more than one slash"));
+        assert!(wrong("kubernetes.io~nfs", "nfs", false).contains("kubelet's own"));
+        assert!(names(Path::new("/src/driver.sh")).is_err());
+        assert!(names(Path::new("/plugins/example.com~driver/driver")).is_ok());
+    }
+
+    #[test]
+    fn what_others_see_or_change_is_told() {
+        let plugins = tempfile::tempdir().unwrap();
+        let directory = plugins.path().join("example.com~driver");
+        let driver = directory.join("driver");
+        let chmod = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        fs::create_dir(&directory).unwrap();
+        for name in ["driver", ".driver.json"] {
+            File::create(directory.join(name)).unwrap();
+        }
+        chmod(&directory, 0o755);
+        chmod(&driver, 0o755);
+        assert_eq!((company(&driver).unwrap(), wrong_mode(&driver).unwrap()), (None, None));
+        for (path, mode, word) in
+            [(&driver, 0o775, "others"), (&driver, 0o644, "nobody"), (&directory, 0o777, "others")]
+        {
+            let usual = fs::metadata(path).unwrap().permissions();
+            chmod(path, mode);
+            assert!(wrong_mode(&driver).unwrap().unwrap().contains(word), "{mode:o}");
+            fs::set_permissions(path, usual).unwrap();
+        }
+        File::create(directory.join("driver.log")).unwrap();
+        assert!(company(&driver).unwrap().unwrap().contains("driver.log"));
+        fs::remove_file(directory.join("driver.log")).unwrap();
+        let link = plugins.path().join("example.com~link");
+        std::os::unix::fs::symlink(&directory, &link).unwrap();
+        assert!(company(&link.join("driver")).unwrap().unwrap().contains("symbolic link"));
+    }
+
+    #[test]
+    fn the_loader_of_a_shared_program_is_found() {
+        let mut head = Vec::new();
+        let tests = std::env::current_exe().unwrap();
+        File::open(tests).unwrap().take(HEAD).read_to_end(&mut head).unwrap();
+        let found = needs(&head);
+        if cfg!(target_feature = "crt-static") {
+            assert_eq!(found, None);
+        } else {
+            assert!(found.unwrap().starts_with('/'));
+        }
+    }
+}

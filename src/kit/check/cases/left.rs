@@ -1,0 +1,113 @@
+//! What must not be there any more when a volume is gone, looked for at the end of every case that came to its
+//! good end.
+
+use crate::check::case::{Case, How, Level, Scope};
+use crate::check::evidence::Evidence;
+use crate::check::left::Left;
+use crate::check::subject::Seen;
+use flexvol_protocol::VerbSet;
+use flexvol_protocol::text::one_line;
+
+/// How many things are named.
+const NAMED: usize = 5;
+
+/// The longest description of one.
+const LONGEST: usize = 300;
+
+pub(in crate::check) const CASES: &[Case] = &[
+    Case {
+        id: "left::mounts",
+        level: Level::Must,
+        scope: Scope::All,
+        needs: VerbSet::of(&[]),
+        items: &[65, 93],
+        claim: "no mount is left when a volume is unmounted, or was not mounted after all",
+        reason: "kubelet knows of the pod's directory only: a mount elsewhere holds the volume until the node reboots",
+        mend: "unmount in unmount whatever mount has mounted, and undo it where mount fails",
+        how: How::Watched(mounts),
+    },
+    Case {
+        id: "left::devices",
+        level: Level::Must,
+        scope: Scope::All,
+        needs: VerbSet::of(&[]),
+        items: &[65, 93],
+        claim: "no loop, device mapper or network block device is left when a volume is gone",
+        reason: "a device holds the volume's file or server, and a node has few of them",
+        mend: "use losetup with autoclear (mount -o loop does), or detach the device in unmount or detach",
+        how: How::Watched(devices),
+    },
+    Case {
+        id: "left::processes",
+        level: Level::Must,
+        scope: Scope::All,
+        needs: VerbSet::of(&[]),
+        items: &[19, 65, 93, 110],
+        claim: "no process is left when a volume is unmounted, or was not mounted after all",
+        reason: "it runs in kubelet's cgroup: each pod adds one until the node has no memory",
+        mend: "wait for what is started; end the server of a volume in unmount, after the umount",
+        how: How::Watched(processes),
+    },
+    Case {
+        id: "left::files",
+        level: Level::Must,
+        scope: Scope::All,
+        needs: VerbSet::of(&[]),
+        items: &[65, 66, 93],
+        claim: "no file is left when a volume is gone, but for logs, empty locks and the volume's own data",
+        reason: "each pod adds one; in the pod's directory they keep kubelet from removing it (orphaned pod)",
+        mend: "keep state in the mount table instead of files; remove temporary files on every way out (trap EXIT)",
+        how: How::Watched(files),
+    },
+    Case {
+        id: "left::own_directory",
+        level: Level::Must,
+        scope: Scope::All,
+        needs: VerbSet::of(&[]),
+        items: &[29, 39],
+        claim: "no verb makes, changes or removes anything in the driver's own directory",
+        reason: "kubelet watches it, and runs init again at every change (plugin/pkg: flexvolume/probe.go)",
+        mend: "write to /run or /var/lib, log to /var/log; of Python, set PYTHONDONTWRITEBYTECODE",
+        how: How::Watched(own_directory),
+    },
+];
+
+fn mounts(seen: &Seen<'_>) -> Option<Vec<Evidence>> {
+    find(seen, "still mounted", |left| &left.mounts)
+}
+
+fn devices(seen: &Seen<'_>) -> Option<Vec<Evidence>> {
+    find(seen, "still there", |left| &left.devices)
+}
+
+fn processes(seen: &Seen<'_>) -> Option<Vec<Evidence>> {
+    find(seen, "still running", |left| &left.processes)
+}
+
+fn files(seen: &Seen<'_>) -> Option<Vec<Evidence>> {
+    find(seen, "left behind", |left| &left.files)
+}
+
+fn own_directory(seen: &Seen<'_>) -> Option<Vec<Evidence>> {
+    find(seen, "made or changed in the driver's own directory", |left| &left.own_directory)
+}
+
+/// One piece of evidence for all of a kind.
+fn find(seen: &Seen<'_>, what: &str, kind: fn(&Left) -> &Vec<String>) -> Option<Vec<Evidence>> {
+    let found = kind(seen.left?);
+    if found.is_empty() {
+        return Some(Vec::new());
+    }
+    let named: Vec<_> = found.iter().take(NAMED).map(|each| one_line(&clean(seen, each), LONGEST)).collect();
+    let more = match found.len() - named.len() {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    let problem = format!("{what}: {}{more}", named.join(", "));
+    Some(vec![Evidence::new(problem)])
+}
+
+/// A command line, or a file's name, may hold what the driver was told in confidence.
+fn clean(seen: &Seen<'_>, text: &str) -> String {
+    seen.answers.iter().fold(text.to_owned(), |text, answer| answer.asked.redactor().clean(&text))
+}

@@ -1,0 +1,106 @@
+//! Capabilities that lie in the nature of a file system: whether it can be measured, whether it stores labels.
+
+use crate::check::case::{Case, How, Level, Scope};
+use crate::check::evidence::{Played, Stopped};
+use crate::check::in_time::within;
+use crate::check::staging::put;
+use crate::check::subject::Subject;
+use flexvol_protocol::VerbSet;
+use rustix::fs::{XattrFlags, getxattr, setxattr, statvfs};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::time::Duration;
+
+/// Kubelet measures all volumes of a node one after the other, each minute.
+const QUICK: Duration = Duration::from_secs(1);
+
+/// Where SELinux keeps its labels.
+const LABEL: &str = "security.selinux";
+
+const fn case(
+    id: &'static str,
+    items: &'static [u8],
+    [claim, reason, mend]: [&'static str; 3],
+    scene: fn(&mut Subject<'_>) -> Played,
+) -> Case {
+    let (level, scope, needs) = (Level::Should, Scope::Volume, VerbSet::of(&[]));
+    Case { id, level, scope, needs, items, claim, reason, mend, how: How::Played(scene) }
+}
+
+pub(in crate::check) const METRICS: &[Case] = &[case(
+    "metrics::statfs_does_not_block",
+    &[142],
+    [
+        "a volume that kubelet is to measure can be measured at any time, also when its server hangs",
+        "with supportsMetrics kubelet calls statfs on it each minute; one that hangs stops the rest (metrics_statfs.go)",
+        "say \"supportsMetrics\":false unless statfs is answered without asking a server",
+    ],
+    statfs_does_not_block,
+)];
+
+pub(in crate::check) const LABELS: &[Case] = &[case(
+    "labels::relabel",
+    &[143],
+    [
+        "a volume that is to be relabelled can store SELinux labels",
+        "with selinuxRelabel the container runtime labels every file; where it cannot, the pod does not start",
+        "say \"selinuxRelabel\":false for file systems that store no labels (NFS, CIFS, FUSE)",
+    ],
+    relabel,
+)];
+
+fn statfs_does_not_block(subject: &mut Subject<'_>) -> Played {
+    if !subject.facts.supports_metrics {
+        return Err(Stopped::Skipped("kubelet does not measure it (supportsMetrics is false)".to_owned()));
+    }
+    let volume = subject.volume()?;
+    let before = subject.inside.processes()?;
+    let answer = subject.bring_up(&volume)?;
+    let after = subject.inside.processes()?;
+    let servers = after.iter().filter(|process| !before.contains(process));
+    let servers: Vec<_> = servers.filter_map(|(pid, _)| Pid::from_raw(*pid)).collect();
+    let tell = |signal| {
+        for server in &servers {
+            let _ = kill_process(*server, signal);
+        }
+    };
+    tell(Signal::STOP);
+    let target = volume.target()?.as_path().to_owned();
+    let measured = within(QUICK, move || statvfs(target).map(drop))?;
+    tell(Signal::CONT);
+    match measured {
+        Some(Ok(())) => subject.take_down(&volume),
+        Some(Err(errno)) => Err(answer.fails(format!("supportsMetrics is true, and statfs says: {errno}"))),
+        None => {
+            let what =
+                if servers.is_empty() { "" } else { " while the process that serves the mount is stopped" };
+            Err(answer.fails(format!("supportsMetrics is true, and statfs takes longer than a second{what}")))
+        }
+    }
+}
+
+fn relabel(subject: &mut Subject<'_>) -> Played {
+    if !subject.facts.selinux_relabel || !subject.facts.writable {
+        let why = "nothing is relabelled (selinuxRelabel is false, or nothing can be written)";
+        return Err(Stopped::Skipped(why.to_owned()));
+    }
+    let volume = subject.volume()?;
+    let answer = subject.bring_up(&volume)?;
+    let file = volume.target()?.as_path().join("check-label");
+    put(&file, "x")?;
+    let mut label = [0; 256];
+    // Where SELinux rules, only a label that it knows is taken.
+    let set = match getxattr(&file, LABEL, &mut label) {
+        Ok(length) => setxattr(&file, LABEL, &label[..length], XattrFlags::empty()),
+        Err(_) => setxattr(&file, LABEL, b"system_u:object_r:container_file_t:s0\0", XattrFlags::empty()),
+    };
+    fs::remove_file(&file)?;
+    if set == Err(Errno::NOTSUP) {
+        return Err(answer
+            .fails(format!("selinuxRelabel is true, and {} stores no labels", subject.facts.file_system)));
+    }
+    subject.take_down(&volume)?;
+    // In a user namespace nobody may.
+    set.map_err(|errno| Stopped::Skipped(format!("a label cannot be set here: {errno}")))
+}

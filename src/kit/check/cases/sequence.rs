@@ -1,0 +1,465 @@
+//! Whole lives of volumes, as kubelet plays them: calls in the order and with the looks at the directory between
+//! them in which they come. Each call has cases of its own; here it is what lies between them.
+
+mod node;
+
+use crate::check::answer::Answer;
+use crate::check::case::{Case, How, Level, Scope};
+use crate::check::cases::daemon::settled;
+use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::given::Nature;
+use crate::check::staging::{is_mounted, make_directory, put, remove_directory};
+use crate::check::subject::Subject;
+use flexvol_kubelet::{PodVolume, Reader, by_kubelet};
+use flexvol_protocol::{Access, Call, Capabilities, FsGroup, FsGroupSpelling, Options, VerbSet};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+pub(in crate::check) use node::CASES as NODE;
+
+/// What has to work before anything else.
+const LOADS: &str = "init::capabilities";
+const UNMOUNT_WORKS: &str = "unmount::works";
+
+/// The group of a pod.
+const GROUP: u32 = 2000;
+
+/// A case that needs every verb it comes to, and leaves those to kubelet that the driver lacks.
+const fn case(
+    id: &'static str,
+    scope: Scope,
+    items: &'static [u8],
+    [claim, reason, mend]: [&'static str; 3],
+    scene: fn(&mut Subject<'_>) -> Played,
+) -> Case {
+    let needs = VerbSet::of(&[]);
+    Case { id, level: Level::Must, scope, needs, items, claim, reason, mend, how: How::Played(scene) }
+}
+
+pub(in crate::check) const CASES: &[Case] = &[
+    case(
+        "sequence::boot",
+        Scope::All,
+        &[25, 29, 38],
+        [
+            "init says the same each time: at boot, by the controller, while volumes are mounted",
+            "each file event loads the driver anew; a changed attach changes the identity of its volumes (probe.go)",
+            "make init depend on nothing but the driver itself",
+        ],
+        boot,
+    ),
+    case(
+        "sequence::pod",
+        Scope::Volume,
+        &[59, 70, 76, 78, 79],
+        [
+            "pods come and go, one after the other, and leave no directory behind",
+            "kubelet removes the volume's directory, then those above it, none recursively (kubelet_volumes.go)",
+            "leave nothing in or beside the directory that kubelet made",
+        ],
+        pod,
+    ),
+    case(
+        "sequence::lost_answer",
+        Scope::Volume,
+        &[16, 62],
+        [
+            "after a mount whose answer nobody read, the volume is mounted or can be mounted",
+            "a restarted kubelet looks at the directory, and mounts again if nothing is there (mounter.go: SetUpAt)",
+            "ignore SIGPIPE; finish or undo what was begun before you print",
+        ],
+        lost_answer,
+    ),
+    case(
+        "sequence::failed_start",
+        Scope::Volume,
+        &[65, 66],
+        [
+            "after a mount that failed the next one works, and a pod that is given up leaves nothing",
+            "after a failure kubelet removes the directory, tries again, and never calls unmount (mounter.go: SetUpAt)",
+            "undo all of it before you answer Failure",
+        ],
+        failed_start,
+    ),
+    case(
+        "sequence::restart_alive",
+        Scope::Volume,
+        &[29, 62, 122],
+        [
+            "a restart of kubelet leaves a mounted volume as it is",
+            "kubelet calls init, and finds the pod's directory to be a mount point (reconstruct.go)",
+            "let init look at nothing; let waitforattach change nothing",
+        ],
+        restart_alive,
+    ),
+    case(
+        "sequence::restart_gone",
+        Scope::Volume,
+        &[80, 83, 92],
+        [
+            "what was mounted, or half made, before a restart of kubelet can be taken down after it",
+            "kubelet calls unmount for each directory it finds and no pod has any more (reconstruct.go)",
+            "go by the directory alone, and answer Success if nothing is there",
+        ],
+        restart_gone,
+    ),
+    case(
+        "sequence::reboot",
+        Scope::Volume,
+        &[84, 98, 112],
+        [
+            "after a reboot of the node a volume is mounted or taken down as if nothing had been",
+            "mounts, processes and /run are gone, the pod's directory is there (reconstruct.go)",
+            "keep state in /run, or look whether what it says is still so",
+        ],
+        reboot,
+    ),
+    case(
+        "sequence::two_pods",
+        Scope::Volume,
+        &[74, 104, 105],
+        [
+            "two pods that start at once have the volume each, and one keeps it when the other ends",
+            "without attach, kubelet serialises by pod and not by volume (operation_executor.go)",
+            "keep nothing per volume but per directory, or count its users under a lock",
+        ],
+        two_pods,
+    ),
+    case(
+        "sequence::dead_daemon",
+        Scope::Daemon,
+        &[90, 110],
+        [
+            "when the process that serves a mount was killed, unmount works and the next pod starts",
+            "kubelet mounts nothing on a mount that is there, dead or alive; it waits for unmount (mounter.go)",
+            "unmount without looking at the files first, lazily if need be",
+        ],
+        dead_daemon,
+    ),
+];
+
+/// What `init` says.
+fn load(subject: &mut Subject<'_>) -> Result<(Answer, Option<Capabilities>), Stopped> {
+    let answer = subject.call(&Call::Init).or_blocked(LOADS)?;
+    let capabilities = answer.status().and_then(|status| status.capabilities);
+    Ok((answer, capabilities))
+}
+
+/// `init` once more, which must say what it said before.
+fn reload(subject: &mut Subject<'_>, before: Option<Capabilities>) -> Played {
+    let (answer, now) = load(subject)?;
+    if now == before {
+        return Ok(());
+    }
+    Err(answer.fails(format!("init said {}, and now {}", shown(before), shown(now))))
+}
+
+fn shown(capabilities: Option<Capabilities>) -> String {
+    let Some(capabilities) = capabilities else { return "null".to_owned() };
+    let Capabilities { attach, selinux_relabel, supports_metrics, fs_group, requires_fs_resize } =
+        capabilities;
+    format!(
+        "attach {attach}, fsGroup {fs_group}, requiresFSResize {requires_fs_resize}, \
+         selinuxRelabel {selinux_relabel}, supportsMetrics {supports_metrics}"
+    )
+}
+
+fn boot(subject: &mut Subject<'_>) -> Played {
+    let (_, first) = load(subject)?;
+    reload(subject, first)?;
+    if subject.facts.mounts {
+        let volume = subject.volume()?;
+        subject.bring_up(&volume)?;
+        reload(subject, first)?;
+        subject.take_down(&volume)?;
+    }
+    reload(subject, first)
+}
+
+fn pod(subject: &mut Subject<'_>) -> Played {
+    for _ in 0..subject.repeat().min(5) {
+        let mut volume = subject.volume()?;
+        let writable = volume.options.access() == Access::ReadWrite && subject.facts.writable;
+        if subject.facts.fs_group && writable {
+            volume.options.fs_group = Some(FsGroup { gid: GROUP, spelling: FsGroupSpelling::Current });
+        }
+        let answer = subject.bring_up(&volume)?;
+        let target = volume.target()?;
+        if subject.facts.fs_group && writable {
+            // The pod starts all the same if that fails.
+            let _ = by_kubelet::change_group(target.as_path(), GROUP);
+        }
+        if let Err(error) = std::fs::read_dir(target.as_path()) {
+            return Err(answer.fails(format!("it said Success, and the volume cannot be listed: {error}")));
+        }
+        subject.take_down(&volume)?;
+        no_directory_is_left(&volume)?;
+    }
+    Ok(())
+}
+
+/// Kubelet's housekeeping after the pod's last volume.
+fn no_directory_is_left(volume: &PodVolume) -> Played {
+    let target = volume.target()?;
+    for directory in target.as_path().ancestors().skip(1).take(3) {
+        if let Err(error) = remove_directory(directory) {
+            let names = names_in(directory);
+            let text =
+                format!("kubelet cannot remove {}: {error}; there is {names} in it", directory.display());
+            return Err(Evidence::new(text).into());
+        }
+    }
+    Ok(())
+}
+
+fn names_in(directory: &Path) -> String {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let names: Vec<_> = entries.take(3).map(|entry| entry.file_name().display().to_string()).collect();
+    if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
+}
+
+fn lost_answer(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    subject.stage(&volume)?;
+    subject.terms.reader = Reader::Closed;
+    let unread = subject.mount(&volume);
+    subject.terms.reader = Reader::All;
+    unread?;
+    let after = mount_unless_mounted(subject, &volume)?;
+    let layers = subject.layers(&volume)?;
+    if layers != 1 {
+        let text = format!("after a mount whose answer was lost there are {layers} mounts at the directory");
+        return Err(after.map_or_else(|| Evidence::new(&text).into(), |answer| answer.fails(&text)));
+    }
+    subject.take_down(&volume)
+}
+
+/// What kubelet does when it comes back: it calls nobody for what is mounted.
+fn mount_unless_mounted(subject: &mut Subject<'_>, volume: &PodVolume) -> Result<Option<Answer>, Stopped> {
+    let target = volume.target()?;
+    if is_mounted(&target)? {
+        return Ok(None);
+    }
+    make_directory(target.as_path())?;
+    Ok(Some(subject.mount(volume)?.succeeds("nothing is mounted, and the pod is to start")?))
+}
+
+fn failed_start(subject: &mut Subject<'_>) -> Played {
+    let Some(bad) = a_failure(subject)? else {
+        return Err(Stopped::Skipped("no way was found to make mount fail".to_owned()));
+    };
+    let volume = subject.volume()?;
+    for _ in 0..2 {
+        subject.stage(&volume)?;
+        fail_once(subject, &volume, &bad)?;
+    }
+    // Then what was wrong is put right.
+    make_directory(volume.target()?.as_path())?;
+    let answer = subject.mount(&volume)?.succeeds("what was wrong before is right now")?;
+    let layers = subject.layers(&volume)?;
+    if layers != 1 {
+        return Err(answer.fails(format!("it said Success, and there are {layers} mounts at the directory")));
+    }
+    subject.take_down(&volume)?;
+    // And a pod that is deleted before that: no unmount.
+    let given_up = subject.volume()?;
+    subject.stage(&given_up)?;
+    fail_once(subject, &given_up, &bad)?;
+    no_directory_is_left(&given_up)?;
+    if subject.attaches() { subject.unstage(&given_up) } else { Ok(()) }
+}
+
+/// A `mount` that fails, and what kubelet does then.
+fn fail_once(subject: &mut Subject<'_>, volume: &PodVolume, bad: &str) -> Played {
+    let target = volume.target()?;
+    let arguments: [OsString; 3] = ["mount".into(), target.as_path().into(), bad.into()];
+    let answer = subject.execute(&arguments);
+    if !answer.is_failure() {
+        return Err(answer.fails(format!("the same options failed before, and {}", answer.shown())));
+    }
+    if is_mounted(&target)? {
+        return Err(answer.fails("it failed, and something is mounted: kubelet takes the volume for mounted"));
+    }
+    remove_directory(target.as_path())
+        .map_err(|error| answer.fails(format!("it failed, and kubelet cannot remove the directory: {error}")))
+}
+
+/// Options with which `mount` fails, found by trying.
+fn a_failure(subject: &mut Subject<'_>) -> Result<Option<String>, Stopped> {
+    let volume = subject.volume()?;
+    let Call::Mount { options, .. } = volume.mount_call()? else { return Ok(None) };
+    let good = options.to_json();
+    let other_access =
+        good.replace("\"kubernetes.io/readwrite\":\"rw\"", "\"kubernetes.io/readwrite\":\"maybe\"");
+    let without = Options { own: BTreeMap::new(), ..options.clone() }.to_json();
+    let file_system = Options { fs_type: Some("nosuchfs".to_owned()), ..options }.to_json();
+    for bad in [other_access, file_system, without, "{".to_owned()] {
+        if bad == good {
+            continue;
+        }
+        subject.stage(&volume)?;
+        let target = volume.target()?;
+        let arguments: [OsString; 3] = ["mount".into(), target.as_path().into(), bad.as_str().into()];
+        let answer = subject.execute(&arguments);
+        if answer.is_failure() {
+            // What it left is the subject of the scene.
+            by_kubelet::unmount(&target)?;
+            if subject.attaches() {
+                subject.unstage(&volume)?;
+            }
+            let _ = remove_directory(target.as_path());
+            return Ok(Some(bad));
+        }
+        subject.take_down(&volume)?;
+    }
+    Ok(None)
+}
+
+fn restart_alive(subject: &mut Subject<'_>) -> Played {
+    let (_, first) = load(subject)?;
+    let volume = subject.volume()?;
+    subject.bring_up(&volume)?;
+    let file = volume.target()?.as_path().join("check");
+    let writes = put(&file, "before the restart").is_ok();
+    reload(subject, first)?;
+    if subject.attaches() {
+        subject.attach(&volume)?;
+    }
+    let (answer, layers) = (mount_unless_mounted(subject, &volume)?, subject.layers(&volume)?);
+    let fails = |text: String| match &answer {
+        Some(answer) => answer.fails(text),
+        None => Evidence::new(text).into(),
+    };
+    if layers != 1 {
+        return Err(fails(format!("after init there are {layers} mounts at the directory")));
+    }
+    if writes {
+        match std::fs::read_to_string(&file) {
+            Ok(text) if text == "before the restart" => std::fs::remove_file(&file)?,
+            Ok(_) => return Err(fails("after init a file in the volume has changed".to_owned())),
+            Err(error) => return Err(fails(format!("after init a file cannot be read: {error}"))),
+        }
+    }
+    subject.take_down(&volume)
+}
+
+fn restart_gone(subject: &mut Subject<'_>) -> Played {
+    let (_, first) = load(subject)?;
+    let mounted = subject.volume()?;
+    subject.bring_up(&mounted)?;
+    // Of this one kubelet had made the directory when it was killed.
+    let half_made = subject.volume()?;
+    make_directory(half_made.target()?.as_path())?;
+    reload(subject, first)?;
+    let answer = subject.unmount(&half_made)?.succeeds("kubelet had only made the directory")?;
+    if let Err(error) = remove_directory(half_made.target()?.as_path()) {
+        return Err(answer.fails(format!("it said Success, and kubelet cannot remove it: {error}")));
+    }
+    subject.unmount(&mounted)?.succeeds("the pod is gone")?;
+    put_away(subject, &mounted)
+}
+
+fn reboot(subject: &mut Subject<'_>) -> Played {
+    let (stays, goes) = (subject.volume()?, subject.volume()?);
+    let both = !subject.given.is(Nature::Exclusive);
+    subject.bring_up(&stays)?;
+    if both {
+        subject.bring_up(&goes)?;
+    } else {
+        make_directory(goes.target()?.as_path())?;
+    }
+    subject.reboot()?;
+    load(subject)?;
+    let answer = subject.unmount(&goes)?.succeeds("the node was started anew, and the pod is gone")?;
+    if let Err(error) = remove_directory(goes.target()?.as_path()) {
+        return Err(
+            answer.fails(format!("it said Success, and kubelet cannot remove the directory: {error}"))
+        );
+    }
+    if subject.attaches() {
+        node::attach_again(subject, &stays)?;
+    }
+    let answer = subject.mount(&stays)?.succeeds("the node was started anew, and the pod is to start")?;
+    let layers = subject.layers(&stays)?;
+    if layers != 1 {
+        return Err(answer.fails(format!("it said Success, and there are {layers} mounts at the directory")));
+    }
+    subject.take_down(&stays)
+}
+
+fn two_pods(subject: &mut Subject<'_>) -> Played {
+    if subject.given.is(Nature::Exclusive) {
+        return Err(Stopped::Skipped("one pod at a time has the volume".to_owned()));
+    }
+    let volumes = [subject.volume()?, subject.volume()?];
+    volumes.iter().try_for_each(|volume| subject.stage(volume))?;
+    mount_both(subject, &volumes)?;
+    let [ends, stays] = &volumes;
+    let file = stays.target()?.as_path().join("check");
+    let writes = put(&file, "of the second pod").is_ok();
+    let answer = subject.unmount(ends)?.or_blocked(UNMOUNT_WORKS)?;
+    if subject.layers(stays)? != 1 {
+        return Err(answer.fails("the first pod ended, and the second no longer has the volume"));
+    }
+    if writes && let Err(error) = std::fs::read_to_string(&file).and_then(|_| std::fs::remove_file(&file)) {
+        return Err(answer.fails(format!("the first pod ended, and the second cannot read: {error}")));
+    }
+    remove_directory(ends.target()?.as_path())?;
+    subject.take_down(stays)
+}
+
+/// At the same time, but where kubelet waits.
+fn mount_both(subject: &mut Subject<'_>, volumes: &[PodVolume; 2]) -> Played {
+    let answers = if subject.attaches() {
+        vec![subject.mount(&volumes[0])?, subject.mount(&volumes[1])?]
+    } else {
+        let [first, second] = [volumes[0].mount_call()?, volumes[1].mount_call()?];
+        subject.at_once(&[first.to_arguments(), second.to_arguments()])
+    };
+    for (answer, volume) in answers.into_iter().zip(volumes) {
+        let answer = answer.succeeds("two pods have the volume")?;
+        let layers = subject.layers(volume)?;
+        if layers != 1 {
+            let text = format!("two pods started at once, and one has {layers} mounts at its directory");
+            return Err(answer.fails(text));
+        }
+    }
+    Ok(())
+}
+
+fn dead_daemon(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    let before = subject.inside.processes()?;
+    subject.bring_up(&volume)?;
+    let daemons: Vec<_> = settled(subject)?.into_iter().filter(|each| !before.contains(each)).collect();
+    if daemons.is_empty() {
+        return Err(Stopped::Skipped("no process serves the mount".to_owned()));
+    }
+    subject.kill(&daemons.iter().map(|(pid, _)| *pid).collect::<Vec<_>>())?;
+    let answer = subject.unmount(&volume)?.succeeds("the process behind the mount was killed")?;
+    if is_mounted(&volume.target()?)? {
+        return Err(answer.fails("it said Success, and the directory is still a mount"));
+    }
+    if let Err(error) = remove_directory(volume.target()?.as_path()) {
+        return Err(
+            answer.fails(format!("it said Success, and kubelet cannot remove the directory: {error}"))
+        );
+    }
+    let next = subject.volume()?;
+    subject.stage(&next)?;
+    let answer = subject.mount(&next)?.succeeds("the next pod starts")?;
+    if subject.layers(&next)? == 0 {
+        return Err(answer.fails("it said Success, and the directory is no mount point"));
+    }
+    subject.take_down(&next)
+}
+
+/// What kubelet does after an `unmount` that worked, and after that of the last pod.
+fn put_away(subject: &mut Subject<'_>, volume: &PodVolume) -> Played {
+    if let Err(error) = remove_directory(volume.target()?.as_path()) {
+        let text = format!("unmount said Success, and kubelet cannot remove the directory: {error}");
+        return Err(Evidence::new(text).into());
+    }
+    if subject.attaches() { subject.unstage(volume) } else { Ok(()) }
+}

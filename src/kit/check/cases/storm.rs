@@ -1,0 +1,414 @@
+//! Many calls at the same time, and very many one after the other.
+
+use crate::check::answer::Answer;
+use crate::check::case::{Case, How, Level, Scope};
+use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::given::Nature;
+use crate::check::replica::Replica;
+use crate::check::staging::{make_directory, remove_directory};
+use crate::check::subject::Subject;
+use flexvol_kubelet::PodVolume;
+use flexvol_protocol::{Call, Verb, VerbSet};
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsString;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How many pods of a node start at the same time, for each repetition.
+const PODS: usize = 5;
+
+/// How long cycles may take, for each repetition.
+const CYCLING: Duration = Duration::from_millis(120);
+
+/// Before growth is looked for, and at least after that.
+const FIRST_CYCLES: usize = 3;
+
+/// How long somebody whose neighbour hangs is waited for, if that is longer than it usually takes several times.
+const NEIGHBOURLY: Duration = Duration::from_secs(1);
+
+/// Between two replacements of the driver.
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// A case with both verbs.
+const fn case(
+    id: &'static str,
+    level: Level,
+    items: &'static [u8],
+    [claim, reason, mend]: [&'static str; 3],
+    scene: fn(&mut Subject<'_>) -> Played,
+) -> Case {
+    let needs = VerbSet::of(&[Verb::Mount, Verb::Unmount]);
+    Case { id, level, scope: Scope::Volume, needs, items, claim, reason, mend, how: How::Played(scene) }
+}
+
+pub(in crate::check) const CASES: &[Case] = &[
+    case(
+        "storm::same_directory",
+        Level::Must,
+        &[102],
+        [
+            "two mounts of the same directory at once are both a Success, and one mount",
+            "a driver that a killed kubelet left running meets the one that the new kubelet starts (reconstruct.go)",
+            "take a lock for the directory before you look whether it is mounted, and hold it to the end",
+        ],
+        same_directory,
+    ),
+    case(
+        "storm::mount_and_unmount",
+        Level::Must,
+        &[103],
+        [
+            "a mount and an unmount of the same directory at once both answer, and the next unmount leaves nothing",
+            "a driver that a killed kubelet left running meets the unmount of the new kubelet (reconstruct.go)",
+            "take a lock for the directory in both verbs",
+        ],
+        mount_and_unmount,
+    ),
+    case(
+        "storm::many_directories",
+        Level::Must,
+        &[104],
+        [
+            "many pods have the volume mounted at once, and then unmounted at once",
+            "a node that starts starts all its pods; without attach nothing is serialised (operation_executor.go)",
+            "wait for a lock instead of failing, and share no file name between calls",
+        ],
+        many_directories,
+    ),
+    case(
+        "storm::mount_a_unmount_b",
+        Level::Must,
+        &[105],
+        [
+            "a mount for one pod and an unmount for another at once disturb neither",
+            "a rolling update ends one pod while it starts the next, with the same volume (operation_executor.go)",
+            "count the users of what is shared under one lock, or share nothing",
+        ],
+        mount_a_unmount_b,
+    ),
+    case(
+        "storm::hung_neighbour",
+        Level::Should,
+        &[106],
+        [
+            "a mount that hangs does not keep another pod's from working",
+            "each pod's volume is an operation of its own, and a server may hang for one only (operation_executor.go)",
+            "hold no lock for all volumes while you talk to a server or wait for a tool",
+        ],
+        hung_neighbour,
+    ),
+    case(
+        "storm::cycles",
+        Level::Must,
+        &[111],
+        [
+            "mounts and unmounts, one after the other, leave no mount, device, process, descriptor or file each",
+            "a node lives for years, and pods come and go on it by the thousand (reconciler.go)",
+            "remove what was made for a volume, the lock file included, or make it for the driver once",
+        ],
+        cycles,
+    ),
+    case(
+        "storm::replaced",
+        Level::Must,
+        &[138],
+        [
+            "no call goes wrong while the driver is replaced again and again",
+            "an upgrade renames the new driver over the old one while calls run (prober.go)",
+            "read the script to its end before you act, as a function called in the last line; keep no path to it",
+        ],
+        replaced,
+    ),
+];
+
+fn mount_words(volume: &PodVolume) -> Result<Vec<OsString>, Stopped> {
+    Ok(volume.mount_call()?.to_arguments())
+}
+
+fn unmount_words(volume: &PodVolume) -> Result<Vec<OsString>, Stopped> {
+    Ok(Call::Unmount { target: volume.target()? }.to_arguments())
+}
+
+/// Whether so many mounts are at the pod's directory, as `answer` was to bring about.
+fn has_layers(subject: &Subject<'_>, volume: &PodVolume, wanted: usize, answer: &Answer) -> Played {
+    let layers = subject.layers(volume)?;
+    if layers == wanted {
+        return Ok(());
+    }
+    Err(answer.fails(format!("it said Success, and there are {layers} mounts at the directory")))
+}
+
+/// The device too, if there is one, after an `unmount` that was the subject.
+fn put_away(subject: &mut Subject<'_>, volumes: &[PodVolume]) -> Played {
+    for volume in volumes {
+        if let Err(error) = remove_directory(volume.target()?.as_path()) {
+            let text = format!("unmount said Success, and kubelet cannot remove the directory: {error}");
+            return Err(Evidence::new(text).into());
+        }
+    }
+    match volumes.last() {
+        Some(volume) if subject.attaches() => subject.unstage(volume),
+        _ => Ok(()),
+    }
+}
+
+fn same_directory(subject: &mut Subject<'_>) -> Played {
+    for _ in 0..subject.repeat() {
+        let volume = subject.volume()?;
+        subject.stage(&volume)?;
+        let words = mount_words(&volume)?;
+        for answer in subject.at_once(&[words.clone(), words]) {
+            let answer = answer.succeeds("two mounts of the directory come at once")?;
+            has_layers(subject, &volume, 1, &answer)?;
+        }
+        subject.take_down(&volume)?;
+    }
+    Ok(())
+}
+
+fn mount_and_unmount(subject: &mut Subject<'_>) -> Played {
+    for round in 0..subject.repeat() {
+        let volume = subject.volume()?;
+        // In turns from not mounted and from mounted.
+        if round % 2 == 0 {
+            subject.stage(&volume)?;
+        } else {
+            subject.bring_up(&volume)?;
+        }
+        let words = [mount_words(&volume)?, unmount_words(&volume)?];
+        let mut last = None;
+        for answer in subject.at_once(&words) {
+            last = Some(answer.answers("a mount and an unmount of the directory come at once")?);
+        }
+        let layers = subject.layers(&volume)?;
+        if let Some(answer) = last.filter(|_| layers > 1) {
+            return Err(answer.fails(format!("a mount and an unmount came at once and left {layers} mounts")));
+        }
+        make_directory(volume.target()?.as_path())?;
+        let answer = subject.unmount(&volume)?.succeeds("a mount and an unmount came at once before")?;
+        has_layers(subject, &volume, 0, &answer)?;
+        put_away(subject, &[volume])?;
+    }
+    Ok(())
+}
+
+fn needs_sharing(subject: &Subject<'_>) -> Played {
+    if subject.given.is(Nature::Exclusive) {
+        return Err(Stopped::Skipped("one pod at a time has the volume".to_owned()));
+    }
+    Ok(())
+}
+
+fn many_directories(subject: &mut Subject<'_>) -> Played {
+    needs_sharing(subject)?;
+    let volumes: Vec<_> = (0..PODS * subject.repeat()).map(|_| subject.volume()).collect::<Result<_, _>>()?;
+    subject.stage(&volumes[0])?;
+    for volume in &volumes {
+        make_directory(volume.target()?.as_path())?;
+    }
+    let mounts: Vec<_> = volumes.iter().map(mount_words).collect::<Result<_, _>>()?;
+    let unmounts: Vec<_> = volumes.iter().map(unmount_words).collect::<Result<_, _>>()?;
+    for (calls, verb, layers) in [(mounts, "mount", 1), (unmounts, "unmount", 0)] {
+        for (answer, volume) in subject.at_once(&calls).into_iter().zip(&volumes) {
+            let situation = format!("{} pods have the volume {verb}ed at once", volumes.len());
+            has_layers(subject, volume, layers, &answer.succeeds(&situation)?)?;
+        }
+    }
+    put_away(subject, &volumes)
+}
+
+fn mount_a_unmount_b(subject: &mut Subject<'_>) -> Played {
+    needs_sharing(subject)?;
+    let mut running = subject.volume()?;
+    subject.bring_up(&running)?;
+    for _ in 0..subject.repeat() {
+        let next = subject.volume()?;
+        make_directory(next.target()?.as_path())?;
+        let calls = [mount_words(&next)?, unmount_words(&running)?];
+        for (answer, (volume, layers)) in subject.at_once(&calls).into_iter().zip([(&next, 1), (&running, 0)])
+        {
+            let answer = answer.succeeds("a mount for one pod and an unmount for another come at once")?;
+            has_layers(subject, volume, layers, &answer)?;
+        }
+        if let Err(error) = std::fs::read_dir(next.target()?.as_path()) {
+            let text = format!("while another pod ended, a pod got a volume that cannot be read: {error}");
+            return Err(Evidence::new(text).into());
+        }
+        remove_directory(running.target()?.as_path())?;
+        running = next;
+    }
+    subject.take_down(&running)
+}
+
+/// The driver is stopped in the middle of a mount, as by a server that hangs, at several points: at one of them a
+/// lock may be held for a moment, at two only one that is held for long.
+fn hung_neighbour(subject: &mut Subject<'_>) -> Played {
+    if subject.facts.keeps_data || subject.attaches() {
+        let text = "two pods have the same volume, and calls for one volume may wait for each other";
+        return Err(Stopped::Skipped(text.to_owned()));
+    }
+    let usual = subject.terms.patience;
+    let patience = NEIGHBOURLY.max(Duration::from_millis(subject.facts.mount_took * 5)).min(usual / 2);
+    let mut hindered = Vec::new();
+    for tenths in [3, 5, 7] {
+        let (hangs, works) = (subject.volume()?, subject.volume()?);
+        let pause = Duration::from_micros(subject.facts.mount_took * 100 * tenths);
+        make_directory(hangs.target()?.as_path())?;
+        make_directory(works.target()?.as_path())?;
+        hindered.extend(while_it_hangs(subject, &hangs, &works, pause, patience)?);
+        for volume in [&hangs, &works] {
+            make_directory(volume.target()?.as_path())?;
+            subject.take_down(volume)?;
+        }
+    }
+    match hindered.as_slice() {
+        [_, .., last] => Err(last.fails(format!("the mount of another volume hung, and {}", last.shown()))),
+        _ => Ok(()),
+    }
+}
+
+/// The answer for the second pod if it was hindered.
+fn while_it_hangs(
+    subject: &mut Subject<'_>,
+    hangs: &PodVolume,
+    works: &PodVolume,
+    pause: Duration,
+    patience: Duration,
+) -> Result<Option<Answer>, Stopped> {
+    let before = subject.inside.processes()?;
+    let (first, second) = (mount_words(hangs)?, mount_words(works)?);
+    let usual = subject.terms.patience;
+    let (hung, answer) = subject.beside(&first, |subject| {
+        std::thread::sleep(pause);
+        let processes = subject.inside.processes()?;
+        let stopped: Vec<_> = processes.into_iter().filter(|each| !before.contains(each)).collect();
+        signal(&stopped, Signal::STOP);
+        subject.terms.patience = patience;
+        let answer = subject.execute(&second);
+        subject.terms.patience = usual;
+        signal(&stopped, Signal::CONT);
+        Ok::<_, Stopped>(answer)
+    });
+    if let Some(hung) = hung {
+        hung.or_blocked("mount::works")?;
+    }
+    Ok(Some(answer?).filter(|answer| !answer.is_success()))
+}
+
+fn signal(processes: &[(i32, String)], signal: Signal) {
+    for pid in processes.iter().filter_map(|(pid, _)| Pid::from_raw(*pid)) {
+        // Who has ended meanwhile does not matter.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// What may grow, counted.
+#[derive(Clone, Copy)]
+struct Count {
+    mounts: usize,
+    devices: usize,
+    processes: usize,
+    descriptors: usize,
+    files: usize,
+}
+
+impl Count {
+    fn take(subject: &Subject<'_>) -> Result<Self, Stopped> {
+        let processes = subject.inside.processes()?;
+        let descriptors = |pid: i32| std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+        Ok(Self {
+            mounts: subject.inside.mounts()?.len(),
+            devices: subject.inside.devices()?.len(),
+            descriptors: processes.iter().map(|(pid, _)| descriptors(*pid)).sum(),
+            processes: processes.len(),
+            files: subject.inside.changed()?.len(),
+        })
+    }
+
+    /// What there is one more of with every cycle, or nearly.
+    fn grown(self, before: Self, cycles: usize) -> Option<String> {
+        let named = [
+            ("mounts", before.mounts, self.mounts),
+            ("devices", before.devices, self.devices),
+            ("processes", before.processes, self.processes),
+            ("open descriptors", before.descriptors, self.descriptors),
+            ("files", before.files, self.files),
+        ];
+        let (name, before, after) =
+            named.into_iter().find(|(_, before, after)| after.saturating_sub(*before) * 2 >= cycles)?;
+        Some(format!("after {cycles} more cycles of mount and unmount {before} {name} were {after}"))
+    }
+}
+
+fn cycles(subject: &mut Subject<'_>) -> Played {
+    let start = Instant::now();
+    let budget = CYCLING * u32::try_from(subject.repeat()).unwrap_or(u32::MAX);
+    let first = subject.volume()?;
+    subject.stage(&first)?;
+    (0..FIRST_CYCLES).try_for_each(|_| cycle(subject))?;
+    let (before, mut cycles) = (Count::take(subject)?, 0);
+    while cycles < FIRST_CYCLES || (start.elapsed() < budget && cycles < 100 * subject.repeat()) {
+        cycle(subject)?;
+        cycles += 1;
+    }
+    if let Some(text) = Count::take(subject)?.grown(before, cycles) {
+        return Err(Evidence::new(text).into());
+    }
+    remove_directory(first.target()?.as_path())?;
+    if subject.attaches() { subject.unstage(&first) } else { Ok(()) }
+}
+
+/// One pod; the device stays where it is.
+fn cycle(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    make_directory(volume.target()?.as_path())?;
+    subject.mount(&volume)?.or_blocked("mount::works")?;
+    subject.unmount(&volume)?.or_blocked("unmount::works")?;
+    let target = volume.target()?;
+    // With the pod's own, so that nothing of ours grows.
+    for directory in target.as_path().ancestors().take(4) {
+        if remove_directory(directory).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn replaced(subject: &mut Subject<'_>) -> Played {
+    subject.with_replica(|subject, replica| {
+        let volume = subject.volume()?;
+        subject.stage(&volume)?;
+        let init = Call::Init.to_arguments();
+        for (words, layers) in [(mount_words(&volume)?, 1), (unmount_words(&volume)?, 0)] {
+            let mut calls = vec![init.clone(); PODS * subject.repeat()];
+            calls.insert(calls.len() / 2, words);
+            for answer in while_replaced(replica, || subject.at_once(&calls))? {
+                let answer = answer.succeeds("the driver was replaced again and again meanwhile")?;
+                if answer.asked.verb() != Verb::Init.name() {
+                    has_layers(subject, &volume, layers, &answer)?;
+                }
+            }
+        }
+        put_away(subject, &[volume])
+    })
+}
+
+/// Does something, and replaces the driver all the time.
+fn while_replaced<T>(replica: &Replica, deed: impl FnOnce() -> T) -> Result<T, Stopped> {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let replacing = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                replica.replace()?;
+                std::thread::sleep(MOMENT);
+            }
+            Ok::<_, std::io::Error>(())
+        });
+        let result = deed();
+        done.store(true, Ordering::Relaxed);
+        if let Ok(replaced) = replacing.join() {
+            replaced?;
+        }
+        Ok(result)
+    })
+}

@@ -1,0 +1,188 @@
+//! An unmount where nothing is odd.
+
+use crate::check::evidence::{Played, Stopped};
+use crate::check::given::Nature;
+use crate::check::staging::{make_directory, put};
+use crate::check::subject::{KUBELET_ROOT, Subject};
+use flexvol_kubelet::PodVolume;
+use flexvol_linux::mount_table;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+/// What a pod has written.
+const DATA: &str = "what a pod has written\n";
+
+/// How long a volume is in use: a driver that waits for it is right, and so is one that does not.
+const IN_USE: Duration = Duration::from_millis(500);
+
+pub(super) fn works(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    subject.bring_up(&volume)?;
+    let answer = subject.unmount(&volume)?.succeeds("a volume is to be unmounted")?;
+    if subject.layers(&volume)? > 0 {
+        return Err(answer.fails("it said Success, and the directory is still a mount point"));
+    }
+    match fs::remove_dir(volume.target()?.as_path()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(answer.fails(format!("it said Success, and kubelet cannot remove the directory: {error}")))
+        }
+        _ => subject.put_away(&volume, &answer),
+    }
+}
+
+pub(super) fn not_mounted(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    subject.bring_up(&volume)?;
+    subject.take_down(&volume)?;
+    make_directory(volume.target()?.as_path())?;
+    unmount_nothing(subject, &volume, "the directory is not mounted any more")
+}
+
+pub(super) fn never_mounted(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    make_directory(volume.target()?.as_path())?;
+    unmount_nothing(subject, &volume, "nothing was ever mounted there")
+}
+
+/// In a directory that is there, and is to be removed then.
+fn unmount_nothing(subject: &mut Subject<'_>, volume: &PodVolume, what: &str) -> Played {
+    let answer = subject.unmount(volume)?.succeeds(what)?;
+    match fs::remove_dir(volume.target()?.as_path()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(answer
+            .fails(format!("{what}; it said Success, and kubelet cannot remove the directory: {error}"))),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn no_directory(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    let target = volume.target()?;
+    // The pod's own directory is gone as well, the second time.
+    make_directory(target.as_path().parent().unwrap_or(target.as_path()))?;
+    for what in ["the directory is not there", "neither the directory nor the pod's is there"] {
+        let answer = subject.unmount(&volume)?.succeeds(what)?;
+        if target.as_path().symlink_metadata().is_ok() {
+            return Err(answer.fails(format!("{what}; it said Success, and has made it")));
+        }
+        // Down to kubelet's own directory, as its housekeeping does.
+        for directory in target.as_path().ancestors().skip(1).take(4) {
+            if fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none()) {
+                drop(fs::remove_dir(directory));
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn many_times(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    subject.bring_up(&volume)?;
+    let mut answer = subject.unmount(&volume)?.or_blocked("unmount::works")?;
+    for time in 2..=subject.repeat() * 2 {
+        answer =
+            subject.unmount(&volume)?.succeeds(&format!("unmount number {time} of the same directory"))?;
+    }
+    subject.put_away(&volume, &answer)
+}
+
+pub(super) fn keeps_data(subject: &mut Subject<'_>) -> Played {
+    if !subject.facts.writable {
+        return Err(Stopped::Skipped("nothing can be written to the volume".to_owned()));
+    }
+    let volume = subject.volume()?;
+    subject.bring_up(&volume)?;
+    let name = "check-keeps-data";
+    put(&volume.target()?.as_path().join(name), DATA)?;
+    if subject.given.is(Nature::Ephemeral) {
+        held(subject, &volume, name)
+    } else {
+        mounted_again(subject, &volume, name)
+    }
+}
+
+/// The file is to be there for the next pod.
+fn mounted_again(subject: &mut Subject<'_>, volume: &PodVolume, name: &str) -> Played {
+    let answer = subject.unmount(volume)?.or_blocked("unmount::works")?;
+    subject.put_away(volume, &answer)?;
+    let next = subject.volume()?;
+    subject.bring_up(&next)?;
+    let file = next.target()?.as_path().join(name);
+    let read = fs::read_to_string(&file);
+    if !matches!(&read, Ok(text) if text == DATA) {
+        let what = read.err().map_or("something else".to_owned(), |error| error.to_string());
+        let problem = format!("what a pod has written is not there for the next one ({what})");
+        let mend =
+            "do not delete the volume in unmount; if what is written ends with the pod, say --ephemeral-ok";
+        return Err(answer.evidence(problem).mend(mend).into());
+    }
+    fs::remove_file(file)?;
+    subject.take_down(&next)
+}
+
+/// The volume goes with the mount. It is held, so that it can be seen whether it was emptied before.
+fn held(subject: &mut Subject<'_>, volume: &PodVolume, name: &str) -> Played {
+    let second = second_view(subject, volume.target()?.as_path())?;
+    let answer = subject.unmount(volume)?.or_blocked("unmount::works")?;
+    let read = fs::read_to_string(second.join(name));
+    // Not of one that is served by a process, which is gone now, nor if both are unmounted.
+    let gone = matches!(&read, Err(error) if error.kind() == io::ErrorKind::NotFound);
+    if gone && mount_table::at(&second)?.is_some() {
+        return Err(answer.fails("the files in the volume were deleted before it was unmounted"));
+    }
+    subject.inside.take_off(&second)?;
+    fs::remove_dir(&second)?;
+    subject.put_away(volume, &answer)
+}
+
+/// Shows a directory at another one.
+fn second_view(subject: &Subject<'_>, directory: &Path) -> Result<PathBuf, Stopped> {
+    let second = Path::new(KUBELET_ROOT).join("check-second-view");
+    make_directory(&second)?;
+    subject.inside.bind(directory, &second)?;
+    Ok(second)
+}
+
+pub(super) fn busy(subject: &mut Subject<'_>) -> Played {
+    let volume = subject.volume()?;
+    subject.bring_up(&volume)?;
+    let target = volume.target()?;
+    let file = target.as_path().join("check-busy");
+    if subject.facts.writable {
+        put(&file, DATA)?;
+    }
+    let user = File::open(target.as_path())?;
+    let answer = while_held(user, || subject.unmount(&volume))??;
+    let mounted = subject.layers(&volume)? > 0;
+    if answer.is_success() && mounted {
+        return Err(answer.fails("it said Success, and the directory is still a mount point"));
+    }
+    if mounted && subject.facts.writable {
+        if fs::read_to_string(&file).ok().as_deref() != Some(DATA) {
+            return Err(answer.fails("the volume is in use and still mounted, and a file in it is gone"));
+        }
+        fs::remove_file(&file)?;
+    }
+    let answer = subject.unmount(&volume)?.succeeds("nobody uses the volume any more")?;
+    if subject.layers(&volume)? > 0 {
+        return Err(answer.fails("nobody uses the volume any more; it said Success, and it is still mounted"));
+    }
+    subject.put_away(&volume, &answer)
+}
+
+/// Somebody has a file open until `work` is done, but not for ever.
+pub(super) fn while_held<T>(file: File, work: impl FnOnce() -> T) -> Result<T, Stopped> {
+    let (done, is_done) = channel::<()>();
+    let hold = move || {
+        let _ = is_done.recv_timeout(IN_USE);
+        drop(file);
+    };
+    let holder = thread::Builder::new().spawn(hold)?;
+    let result = work();
+    drop(done);
+    drop(holder.join());
+    Ok(result)
+}

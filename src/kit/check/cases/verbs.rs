@@ -1,0 +1,361 @@
+//! Which verbs a driver has: it says so by each answer, and kubelet believes it once and for all.
+
+use super::init::{LONGEST, fastest};
+use crate::check::answer::{Answer, Meant};
+use crate::check::case::{Case, How, Level, Scope};
+use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::subject::{KUBELET_ROOT, NODE, Seen, Subject};
+use flexvol_kubelet::PodVolume;
+use flexvol_linux::inotify::{Inotify, Interest, Notice};
+use flexvol_protocol::{Access, Call, Options, TargetPath, Verb, VerbSet};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+/// What no kubelet of today calls. The last two did exist.
+const UNKNOWN: [&[&str]; 6] = [
+    &["foo"],
+    &["foo", "{}", "node-1"],
+    &[""],
+    &["MOUNT"],
+    &["waitfordetach", "/dev/null"],
+    &["getdevicemountpath", "{}"],
+];
+
+/// What people type who want to know what this is.
+const QUESTIONS: [&str; 6] = ["version", "--version", "help", "--help", "-h", "-v"];
+
+const fn must(
+    id: &'static str,
+    items: &'static [u8],
+    [claim, reason, mend]: [&'static str; 3],
+    how: How,
+) -> Case {
+    let (level, scope, needs) = (Level::Must, Scope::All, VerbSet::of(&[]));
+    Case { id, level, scope, needs, items, claim, reason, mend, how }
+}
+
+const fn should(id: &'static str, items: &'static [u8], words: [&'static str; 3], how: How) -> Case {
+    Case { level: Level::Should, ..must(id, items, words, how) }
+}
+
+pub(in crate::check) const CASES: &[Case] = &[
+    must(
+        "verbs::unknown",
+        &[32],
+        [
+            "a verb that no kubelet has is Not supported",
+            "newer kubelets try new verbs, and do without where they are Not supported (driver-call.go)",
+            "end the list of verbs with: *) echo '{\"status\":\"Not supported\"}'",
+        ],
+        How::Played(unknown),
+    ),
+    must(
+        "verbs::not_found_is_quick",
+        &[22],
+        [
+            "Not supported takes less than a second",
+            "kubelet finds out for each verb and each driver, while the pod waits",
+            "look at the verb first, and at everything else when it is known",
+        ],
+        How::Played(not_found_is_quick),
+    ),
+    must(
+        "verbs::none",
+        &[33],
+        [
+            "without any argument the driver fails, or says Not supported",
+            "a usage text is no JSON: unexpected end of JSON input, or invalid character (driver-call.go)",
+            "answer {\"status\":\"Not supported\"}, also if there is no first argument",
+        ],
+        How::Played(none),
+    ),
+    must(
+        "verbs::missing_stay_missing",
+        &[34],
+        [
+            "a verb that the driver lacks is Not supported whatever its arguments",
+            "kubelet does by itself what is Not supported; any other answer is an error (driver-call.go)",
+            "look at the verb before its arguments",
+        ],
+        How::Played(missing_stay_missing),
+    ),
+    must(
+        "verbs::present_stay_present",
+        &[35],
+        [
+            "a verb that the driver has is never Not supported",
+            "kubelet asks for it never again, for no volume: mount becomes a bind, unmount a umount",
+            "say Failure when something does not work; Not supported is for verbs that do not exist",
+        ],
+        How::Watched(present_stay_present),
+    ),
+    must(
+        "verbs::argument_count",
+        &[8, 36],
+        [
+            "a call without its last arguments is a failure with a reason",
+            "who calls by hand learns nothing from a crash, and a Success would be a lie",
+            "count the arguments ($#) after the verb is known, and answer Failure",
+        ],
+        How::Played(missing_arguments),
+    ),
+    should(
+        "verbs::surplus_arguments",
+        &[36],
+        [
+            "a call with more arguments than there are is a failure with a reason",
+            "a later kubelet that sends more means something by it: the driver cannot know what",
+            "count the arguments ($#) after the verb is known, and answer Failure",
+        ],
+        How::Played(surplus_arguments),
+    ),
+    should(
+        "verbs::name",
+        &[37],
+        [
+            "getvolumename is Not supported, or a quick Success, also without the user's options",
+            "the name is not used, but a failure stops attach, mount and the clean-up after a restart",
+            "leave getvolumename out: kubelet asks once and never again",
+        ],
+        How::Played(name),
+    ),
+    should(
+        "verbs::self_test_words",
+        &[141],
+        [
+            "version and help print one JSON object, too",
+            "whatever is printed as text for people is one step from being printed for kubelet",
+            "answer Not supported to every word that is no verb, and write a manual",
+        ],
+        How::Played(self_test_words),
+    ),
+    must(
+        "verbs::own_directory",
+        &[39],
+        [
+            "no verb writes into the driver's directory, not even for a moment",
+            "kubelet watches it, and calls init for each change of a name without a leading dot (probe.go)",
+            "keep locks, logs and state in /run and /var/log",
+        ],
+        How::Played(own_directory),
+    ),
+];
+
+fn unknown(subject: &mut Subject<'_>) -> Played {
+    let long = "x".repeat(4 << 10);
+    for words in UNKNOWN.into_iter().chain([&[long.as_str()][..]]) {
+        let answer = subject.words(words);
+        if answer.meant != Meant::NotSupported {
+            let verb = flexvol_protocol::text::one_line(&format!("{:?}", words[0]), 40);
+            return Err(
+                answer.fails(format!("{verb} is no verb and must be Not supported, but {}", answer.shown()))
+            );
+        }
+    }
+    Ok(())
+}
+
+fn not_found_is_quick(subject: &mut Subject<'_>) -> Played {
+    let answer = fastest(subject, &["foo"]);
+    if answer.took() <= LONGEST {
+        return Ok(());
+    }
+    let seconds = answer.took().as_secs_f64();
+    Err(answer.fails(format!("an unknown verb takes {seconds:.1} s, and must take no more than 1")))
+}
+
+fn none(subject: &mut Subject<'_>) -> Played {
+    let answer = subject.words(&[]);
+    if answer.is_failure() || answer.meant == Meant::NotSupported {
+        return Ok(());
+    }
+    Err(answer.fails(format!("a call without a verb must fail or be Not supported, but {}", answer.shown())))
+}
+
+fn missing_stay_missing(subject: &mut Subject<'_>) -> Played {
+    let volume = some_volume(subject)?;
+    for call in calls(&volume)? {
+        let verb = call.verb();
+        // Without a volume nobody knows whether these are there, and whether it is safe to call them.
+        let unclear = !subject.facts.mounts && matches!(verb, Verb::Mount | Verb::Unmount);
+        if verb == Verb::Init || subject.facts.has(verb) || unclear {
+            continue;
+        }
+        let empty = vec![String::new(); verb.spec().arguments.len()];
+        let empty: Vec<_> = [verb.name().to_owned()].into_iter().chain(empty).map(OsString::from).collect();
+        let shapes = [("without arguments", vec![verb.name().into()]), ("with empty arguments", empty)];
+        let mut answers: Vec<_> =
+            shapes.into_iter().map(|(shape, words)| (shape, subject.execute(&words))).collect();
+        // Elsewhere a driver that has it after all would do it to the machine.
+        if subject.is_contained() {
+            answers.push(("with its arguments", subject.call(&call)));
+        }
+        all_the_same(verb, &answers)?;
+    }
+    Ok(())
+}
+
+fn all_the_same(verb: Verb, answers: &[(&str, Answer)]) -> Played {
+    let is_missing = |answer: &Answer| answer.meant == Meant::NotSupported;
+    let missing = answers.iter().find(|(_, answer)| is_missing(answer));
+    let present = answers.iter().find(|(_, answer)| !is_missing(answer));
+    let (Some((missing, _)), Some((present, answer))) = (missing, present) else { return Ok(()) };
+    let problem = format!("{missing} {verb} is Not supported, but {present} {}", answer.shown());
+    Err(answer.fails(problem))
+}
+
+fn present_stay_present(seen: &Seen<'_>) -> Option<Vec<Evidence>> {
+    let is_there =
+        |answer: &Answer| Verb::parse(answer.asked.verb().as_ref()).is_some_and(|verb| seen.facts.has(verb));
+    seen.calls_that(is_there, |answer| {
+        let problem = || format!("{} is there, and was Not supported in this call", answer.asked.verb());
+        (answer.meant == Meant::NotSupported).then(|| answer.evidence(problem()))
+    })
+}
+
+fn missing_arguments(subject: &mut Subject<'_>) -> Played {
+    let volume = some_volume(subject)?;
+    for call in calls(&volume)? {
+        if !is_there(subject, call.verb()) {
+            continue;
+        }
+        let words = call.to_arguments();
+        for count in 1..words.len() {
+            let answer = subject.execute(&words[..count]);
+            // Whether Not supported may be said is another case's subject.
+            if !answer.is_failure() && answer.meant != Meant::NotSupported {
+                let (verb, given) = (call.verb(), count - 1);
+                let all = words.len() - 1;
+                let problem =
+                    format!("{verb} with {given} of its {all} arguments must fail, but {}", answer.shown());
+                return Err(answer.fails(problem));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn surplus_arguments(subject: &mut Subject<'_>) -> Played {
+    if !subject.facts.mounts || !subject.is_contained() {
+        return Err(Stopped::Skipped("needs a volume that can be mounted".to_owned()));
+    }
+    let volume = subject.volume()?;
+    subject.stage(&volume)?;
+    for call in [volume.mount_call()?, Call::Unmount { target: volume.target()? }] {
+        if subject.facts.has(call.verb()) {
+            let mut words = call.to_arguments();
+            // Three arguments are what mount had before Kubernetes 1.6.
+            words.extend(["surplus".into(), "surplus".into()]);
+            let expected = format!("{} with two arguments too many must fail", call.verb());
+            subject.execute(&words).refuses(&expected)?;
+        }
+    }
+    subject.take_down(&volume)
+}
+
+fn name(subject: &mut Subject<'_>) -> Played {
+    let volume = some_volume(subject)?;
+    let reconstructed = Options { own: [].into(), ..volume.device_options() };
+    let json = [volume.device_options(), reconstructed].map(|options| options.to_json());
+    for (options, words) in json.iter().zip(["with its options", "with the volume's name alone"]) {
+        let answer = fastest(subject, &["getvolumename", options]);
+        let good = answer.is_success() || answer.meant == Meant::NotSupported;
+        match good {
+            false if subject.given.volume.is_none() => {
+                return Err(Stopped::Skipped("getvolumename wants options: give --options".to_owned()));
+            }
+            false => {
+                let problem = format!("getvolumename {words} must not fail, but {}", answer.shown());
+                return Err(answer.fails(problem));
+            }
+            true if answer.took() > LONGEST => {
+                let seconds = answer.took().as_secs_f64();
+                let problem = format!("getvolumename takes {seconds:.1} s, and must take no more than 1");
+                return Err(answer.fails(problem));
+            }
+            true => {}
+        }
+    }
+    Ok(())
+}
+
+fn self_test_words(subject: &mut Subject<'_>) -> Played {
+    subject.excused = true;
+    for word in QUESTIONS {
+        let answer = subject.words(&[word]);
+        let readable = !subject.facts.clean || answer.is_readable();
+        if answer.meant == Meant::Nothing || !readable {
+            let problem = format!("{word} must be answered with one JSON object, but {}", answer.shown());
+            return Err(answer.fails(problem));
+        }
+    }
+    Ok(())
+}
+
+/// What is undone at once is seen by kubelet all the same.
+fn own_directory(subject: &mut Subject<'_>) -> Played {
+    let own = subject.given.driver.parent().unwrap_or(Path::new("/"));
+    let mut changes = Inotify::new()?;
+    changes.watch(own, Interest::ENTRIES)?;
+    let looks = |answer: &Answer, changes: &mut Inotify| match changes.read()?.into_iter().find(is_noticed) {
+        None => Ok(()),
+        Some(notice) => Err(answer.fails(noticed(answer, &notice))),
+    };
+    for words in [&["init"][..], &["foo"], &["mount", "", ""], &["unmount", ""]] {
+        let answer = subject.words(words);
+        looks(&answer, &mut changes)?;
+    }
+    if subject.facts.mounts && subject.is_contained() {
+        let volume = subject.volume()?;
+        let answer = subject.bring_up(&volume)?;
+        looks(&answer, &mut changes)?;
+        subject.take_down(&volume)?;
+        let last = subject.answers().last().cloned();
+        last.map_or(Ok(()), |answer| looks(&answer, &mut changes))?;
+    }
+    Ok(())
+}
+
+/// Kubelet overlooks a name that begins with a dot.
+fn is_noticed(notice: &Notice) -> bool {
+    notice.name.as_ref().is_some_and(|name| !name.as_bytes().starts_with(b"."))
+}
+
+fn noticed(answer: &Answer, notice: &Notice) -> String {
+    let name = notice.name.as_ref().map(|name| name.display().to_string()).unwrap_or_default();
+    let what = format!("{:?}", notice.what).to_lowercase();
+    format!("{} must leave the driver's directory alone, but {name} was {what}", answer.asked.verb())
+}
+
+/// Whether the driver has it: as far as nobody knows, all have these two.
+fn is_there(subject: &Subject<'_>, verb: Verb) -> bool {
+    let unclear = !subject.facts.mounts && matches!(verb, Verb::Mount | Verb::Unmount);
+    verb != Verb::Init && (unclear || subject.facts.has(verb))
+}
+
+/// The volume, or one without any option.
+fn some_volume(subject: &mut Subject<'_>) -> Result<PodVolume, Stopped> {
+    if subject.given.volume.is_some() {
+        return subject.volume();
+    }
+    Ok(PodVolume {
+        kubelet_root: KUBELET_ROOT.into(),
+        pod_uid: "0c8e1f5a-1d5b-4a2e-9c53-000000000000".to_owned(),
+        driver: flexvol_protocol::DriverName::parse("check.example/driver")?,
+        name: "data".to_owned(),
+        options: Options { access: Some(Access::ReadWrite), ..Options::default() },
+        capacity: None,
+    })
+}
+
+/// One of each verb, as kubelet would send it, each undone by a later one.
+fn calls(volume: &PodVolume) -> Result<Vec<Call>, Stopped> {
+    let mut calls: Vec<_> = volume.calls(NODE, "")?.into_iter().map(|(call, _)| call).collect();
+    let (options, target): (_, TargetPath) = (volume.device_options(), volume.target()?);
+    let (new_bytes, old_bytes) = (2 << 20, 1 << 20);
+    let directory = target.as_path().to_owned();
+    calls.push(Call::ExpandVolume { options: options.clone(), target: directory, new_bytes, old_bytes });
+    calls.push(Call::ExpandFs { options, device: String::new(), target, new_bytes, old_bytes });
+    Ok(calls)
+}

@@ -1,0 +1,72 @@
+//! What a node loses when it goes down: played in the sandbox of a case.
+
+use super::evidence::Stopped;
+use super::subject::Subject;
+use flexvol_linux::mount;
+use flexvol_linux::place::Place;
+use flexvol_linux::sandbox::Isolation;
+use flexvol_protocol::TargetPath;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long processes have to disappear once they are killed.
+const LAST_WAIT: Duration = Duration::from_secs(2);
+
+const TICK: Duration = Duration::from_millis(2);
+
+impl Subject<'_> {
+    /// All processes, mounts and loop devices of the node are gone, and so is what was in /run.
+    pub fn reboot(&mut self) -> Result<(), Stopped> {
+        if self.inside.isolation() == Isolation::None {
+            return Err(Stopped::Skipped("needs a sandbox whose mounts are its own".to_owned()));
+        }
+        let all: Vec<_> = self.inside.processes()?.into_iter().map(|(pid, _)| pid).collect();
+        self.kill(&all)?;
+        for entry in self.inside.mounts()?.into_iter().rev() {
+            let target = TargetPath::parse(entry.target.as_os_str())?;
+            if let Some(place) = Place::open(&target)? {
+                mount::unmount(&place, true)?;
+            }
+        }
+        self.inside.detach_devices();
+        // What is in a directory sorts after it.
+        for path in self.inside.changed()?.iter().rev().filter(|path| path.starts_with("/run")) {
+            remove(path)?;
+        }
+        Ok(())
+    }
+
+    /// Processes end at once, as when the kernel is out of memory. Who is gone already is as good.
+    pub fn kill(&self, pids: &[i32]) -> Result<(), Stopped> {
+        for pid in pids.iter().filter_map(|pid| Pid::from_raw(*pid)) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        let end = Instant::now() + LAST_WAIT;
+        while self.inside.processes()?.iter().any(|(pid, _)| pids.contains(pid)) && Instant::now() < end {
+            std::thread::sleep(TICK);
+        }
+        // Orphans are ours, and keep their numbers until we ask for them.
+        for pid in pids.iter().filter_map(|pid| Pid::from_raw(*pid)) {
+            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+        }
+        Ok(())
+    }
+}
+
+/// A file, or a directory in which nothing is any more.
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = match path.symlink_metadata() {
+        Ok(about) if about.is_dir() => fs::remove_dir(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if ![ErrorKind::DirectoryNotEmpty, ErrorKind::NotFound].contains(&error.kind()) => {
+            Err(error)
+        }
+        _ => Ok(()),
+    }
+}

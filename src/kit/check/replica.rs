@@ -1,0 +1,88 @@
+//! The driver and what lies beside it once more, for cases in which it is replaced: its own directory is not ours to
+//! change.
+
+use super::evidence::{Played, Stopped};
+use super::staging::make_directory;
+use super::subject::{KUBELET_ROOT, Subject};
+use flexvol_protocol::DriverName;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The largest driver, with what is beside it, that is copied.
+const LARGEST: u64 = 256 << 20;
+
+/// What the executable is replaced with: two files of the same content, one after the other.
+const STOCK: [&str; 2] = [".check-one", ".check-two"];
+
+/// Where one of them is on its way.
+const NEXT: &str = ".check-next";
+
+/// A copy in a plugin directory of the sandbox.
+#[derive(Debug)]
+pub(super) struct Replica {
+    executable: PathBuf,
+    replaced: AtomicUsize,
+}
+
+impl Subject<'_> {
+    /// A scene in which a copy of the driver is called in its place.
+    pub(super) fn with_replica(&mut self, scene: impl FnOnce(&mut Self, &Replica) -> Played) -> Played {
+        let replica = Replica::of(&self.given.driver)?;
+        self.executable.clone_from(&replica.executable);
+        let played = scene(self, &replica);
+        self.executable.clone_from(&self.given.driver);
+        replica.remove()?;
+        played
+    }
+}
+
+impl Replica {
+    fn of(driver: &PathBuf) -> Result<Self, Stopped> {
+        let Some((from, name)) = driver.parent().zip(driver.file_name()) else {
+            return Err(Stopped::Skipped("the driver is in no directory".to_owned()));
+        };
+        // Whatever else is there, if it is no driver directory, is not the driver's.
+        let is_own = DriverName::executable_in(from.file_name().unwrap_or_default()) == name;
+        let mut all = vec![driver.clone()];
+        for entry in fs::read_dir(from)? {
+            let path = entry?.path();
+            if is_own && path != *driver && path.is_file() {
+                all.push(path);
+            }
+        }
+        let sizes = all.iter().filter_map(|path| fs::metadata(path).ok());
+        if sizes.map(|about| about.len()).sum::<u64>() > LARGEST {
+            return Err(Stopped::Skipped("the driver is too large to be copied".to_owned()));
+        }
+        let home = Path::new(KUBELET_ROOT).join("volumeplugins").join(from.file_name().unwrap_or(name));
+        make_directory(&home)?;
+        for path in &all {
+            fs::copy(path, home.join(path.file_name().unwrap_or_default()))?;
+        }
+        let executable = home.join(name);
+        for stock in STOCK {
+            fs::copy(driver, home.join(stock))?;
+        }
+        Ok(Self { executable, replaced: AtomicUsize::new(0) })
+    }
+
+    /// As an installer does: a new file takes the name of the old one.
+    pub(super) fn replace(&self) -> io::Result<()> {
+        let stock = STOCK[self.replaced.fetch_add(1, Ordering::Relaxed) % STOCK.len()];
+        let next = self.executable.with_file_name(NEXT);
+        fs::hard_link(self.executable.with_file_name(stock), &next)?;
+        fs::rename(next, &self.executable)
+    }
+
+    /// One directory of plain files.
+    fn remove(&self) -> Played {
+        let Some(home) = self.executable.parent() else { return Ok(()) };
+        for entry in fs::read_dir(home)? {
+            fs::remove_file(entry?.path())?;
+        }
+        fs::remove_dir(home)?;
+        Ok(home.parent().map_or(Ok(()), fs::remove_dir)?)
+    }
+}

@@ -1,0 +1,225 @@
+//! Which cases are played, where, and what comes of them.
+
+mod crew;
+mod transcript;
+
+use super::case::{Case, How, Scope};
+use super::chosen::Chosen;
+use super::evidence::Evidence;
+use super::facts::Facts;
+use super::given::Given;
+use super::report::{CaseResult, Outcome, Report};
+use super::subject::KUBELET_ROOT;
+use super::survey;
+use anyhow::{Context as _, Result};
+use crew::Crew;
+use flexvol_linux::sandbox::{Ended, Isolation, Terms};
+use flexvol_protocol::Verb;
+use flexvol_protocol::failure::{Code, Failure};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use transcript::Transcript;
+
+/// What nearly all cases need.
+const MOUNT_WORKS: &str = "mount::works";
+
+/// How many pieces of evidence of one watched case are kept.
+const KEPT: usize = 3;
+
+/// Surveys the driver, plays the chosen cases and puts everything together; `done` is told of each case as it
+/// ends.
+///
+/// An error is one of the kit, or of what it was given; exit status 2.
+pub fn run(given: &Given, chosen: &Chosen, done: &mut dyn FnMut(&CaseResult)) -> Result<Report> {
+    let start = Instant::now();
+    let terms = Terms {
+        isolation: Isolation::possible(),
+        network: given.network,
+        exposed: given.exposed.clone(),
+        makes_nodes: given.makes_nodes,
+        empty: vec![KUBELET_ROOT.into()],
+    };
+    let facts = learn(given, &terms)?;
+    let mut run = Run { results: BTreeMap::new(), sights: BTreeMap::new() };
+    let mut crew = Crew::new(given, &facts, &terms);
+    for case in &chosen.played {
+        match reason_to_skip(case, given, &facts, terms.isolation) {
+            Some(outcome) => run.take(CaseResult::of(case, outcome), chosen, done),
+            None => crew.enlist(case),
+        }
+    }
+    crew.work(&mut |case, played| {
+        let result = run.note(case, played);
+        run.take(result, chosen, done);
+    })?;
+    let mut results = run.finish(chosen, done);
+    judge_first_look(&mut results, &facts);
+    judge_blocked(&mut results);
+    Ok(Report {
+        driver: given.driver.clone(),
+        results,
+        facts,
+        seed: given.seed,
+        isolation: terms.isolation,
+        took: start.elapsed(),
+    })
+}
+
+/// The survey has a sandbox of its own, as each case has.
+fn learn(given: &Given, terms: &Terms) -> Result<Facts> {
+    let surveyed = |inside: &_| serde_json::to_vec(&survey::survey(given, inside)).unwrap_or_default();
+    match crew::alone(terms, surveyed, crew::limit(given)).context("make a sandbox")? {
+        Ended::Said(facts) => serde_json::from_slice(&facts).context("read what the survey found"),
+        Ended::Died(how) => {
+            let text =
+                format!("the first look at the driver {how}: this is a bug of flexvol, please report it");
+            Err(Failure::new(Code::Internal, text).into())
+        }
+    }
+}
+
+/// What nothing is to be learnt from.
+fn reason_to_skip(case: &Case, given: &Given, facts: &Facts, isolation: Isolation) -> Option<Outcome> {
+    let skip = |why: &str| Some(Outcome::Skipped(why.to_owned()));
+    if case.scope == Scope::All {
+        return None;
+    }
+    if given.volume.is_none() {
+        return skip("needs a volume: give --options or --volume");
+    }
+    if isolation == Isolation::None {
+        return skip("needs root, or a user namespace, for mounts");
+    }
+    if facts.hangs && !case.id.ends_with("::works") {
+        return Some(Outcome::Blocked(MOUNT_WORKS.to_owned()));
+    }
+    match case.scope {
+        Scope::Attach if !facts.attaches => return skip("the driver does not attach"),
+        Scope::Daemon if facts.daemons.is_empty() => return skip("no process of the driver serves a mount"),
+        Scope::Secrets if given.volume.as_ref().is_none_or(|volume| volume.options.secrets.is_empty()) => {
+            return skip("the volume has no secret: give --secret, or kubernetes.io/secret/KEY in --options");
+        }
+        Scope::Expand if !facts.has(Verb::ExpandFs) => return skip("the driver has no expandfs"),
+        _ => {}
+    }
+    // Where the survey did not get to a verb, its absence tells nothing.
+    let lacking = case.needs.iter().find(|verb| facts.mounts && !facts.has(*verb));
+    lacking.and_then(|verb| skip(&format!("the driver leaves {verb} to kubelet")))
+}
+
+/// What came so far.
+struct Run {
+    results: BTreeMap<&'static str, CaseResult>,
+    /// By watched case: what was seen, and in which cases.
+    sights: BTreeMap<&'static str, Sight>,
+}
+
+/// By the place of the played case in the table: cases end in any order, and are told in one.
+type Sight = BTreeMap<usize, (&'static str, Vec<Evidence>)>;
+
+impl Run {
+    /// What a played case says of itself and of the watched ones.
+    fn note(&mut self, case: &'static Case, played: Transcript) -> CaseResult {
+        for (id, evidence) in &played.watched {
+            let Some(watched) = Case::named(id) else { continue };
+            let sight = self.sights.entry(watched.id).or_default();
+            if !evidence.is_empty() {
+                let place = Case::all().position(|other| other.id == case.id).unwrap_or_default();
+                sight.insert(place, (case.id, evidence.iter().take(KEPT).cloned().collect()));
+            }
+        }
+        CaseResult {
+            evidence: played.evidence,
+            took: Duration::from_micros(played.microseconds),
+            calls: played.calls,
+            ..CaseResult::of(case, played.outcome)
+        }
+    }
+
+    fn take(&mut self, result: CaseResult, chosen: &Chosen, done: &mut dyn FnMut(&CaseResult)) {
+        if chosen.reports(result.case.id) {
+            done(&result);
+            self.results.insert(result.case.id, result);
+        }
+    }
+
+    /// Everything, in the order of the table, the watched cases with what was seen of them.
+    fn finish(mut self, chosen: &Chosen, done: &mut dyn FnMut(&CaseResult)) -> Vec<CaseResult> {
+        for case in &chosen.reported {
+            if matches!(case.how, How::Watched(_)) {
+                let result = match self.sights.remove(case.id) {
+                    None => CaseResult::of(case, Outcome::Skipped("there was nothing to look at".to_owned())),
+                    Some(sight) if sight.is_empty() => CaseResult::of(case, Outcome::Passed),
+                    Some(sight) => seen(case, sight),
+                };
+                done(&result);
+                self.results.insert(case.id, result);
+            }
+        }
+        chosen.reported.iter().filter_map(|case| self.results.remove(case.id)).collect()
+    }
+}
+
+/// A watched case that does not hold.
+fn seen(case: &'static Case, sight: Sight) -> CaseResult {
+    let (seen_in, evidence): (Vec<_>, Vec<_>) = sight.into_values().unzip();
+    let evidence = evidence.into_iter().flatten().take(KEPT).collect();
+    CaseResult { evidence, seen_in, ..CaseResult::of(case, Outcome::Failed) }
+}
+
+/// A driver that hung in the first look, for which most was not played, and later did not.
+fn judge_first_look(results: &mut [CaseResult], facts: &Facts) {
+    let holds = |result: &&mut CaseResult| {
+        result.case.id == MOUNT_WORKS && result.outcome == Outcome::Passed && facts.hangs
+    };
+    if let Some(result) = results.iter_mut().find(holds) {
+        let text = format!("in the first look at the driver it did not: {}", facts.why_not);
+        result.outcome = Outcome::Failed;
+        result.evidence.push(Evidence::new(text));
+    }
+}
+
+/// A case that is blocked by one that holds has found something of its own.
+fn judge_blocked(results: &mut [CaseResult]) {
+    let held: Vec<_> = results
+        .iter()
+        .filter(|result| result.outcome == Outcome::Passed)
+        .map(|result| result.case.id.to_owned())
+        .collect();
+    for result in results {
+        if matches!(&result.outcome, Outcome::Blocked(by) if held.contains(by)) {
+            result.outcome = Outcome::Failed;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_hangs_now_and_then_is_told_what_hung() {
+        let named = |id: &str| Case::named(id).unwrap();
+        let results = || {
+            let blocked = Outcome::Blocked(MOUNT_WORKS.to_owned());
+            vec![
+                CaseResult::of(named(MOUNT_WORKS), Outcome::Passed),
+                CaseResult::of(named("mount::twice"), blocked),
+            ]
+        };
+        let judged = |hangs| {
+            let mut results = results();
+            judge_first_look(
+                &mut results,
+                &Facts { hangs, why_not: "no end".to_owned(), ..Facts::default() },
+            );
+            judge_blocked(&mut results);
+            results
+        };
+        let [works, twice] = &judged(true)[..] else { panic!() };
+        assert_eq!((&works.outcome, &twice.outcome), (&Outcome::Failed, &results()[1].outcome));
+        assert!(works.evidence[0].problem.ends_with("no end"));
+        let [works, twice] = &judged(false)[..] else { panic!() };
+        assert_eq!((&works.outcome, &twice.outcome), (&Outcome::Passed, &Outcome::Failed));
+    }
+}

@@ -1,0 +1,129 @@
+//! Several sandboxes at work at the same time.
+
+use super::transcript::Transcript;
+use crate::check::case::Case;
+use crate::check::facts::Facts;
+use crate::check::given::Given;
+use anyhow::{Context as _, Result};
+use flexvol_linux::sandbox::{Ended, Inside, Sandbox, Terms};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How long the processes of a sandbox have to disappear once they are killed.
+const LAST_WAIT: Duration = Duration::from_secs(5);
+
+/// What a case may take when each call may take no time at all.
+const CASE: Duration = Duration::from_mins(1);
+
+/// How often somebody who is late is looked for.
+const TICK: Duration = Duration::from_millis(200);
+
+/// The cases that wait and those that are played.
+pub(super) struct Crew<'a> {
+    given: &'a Given,
+    facts: &'a Facts,
+    terms: &'a Terms,
+    waiting: VecDeque<&'static Case>,
+    playing: Vec<Player>,
+}
+
+struct Player {
+    case: &'static Case,
+    sandbox: Sandbox,
+    end: Instant,
+}
+
+/// How long a case may take.
+pub(super) fn limit(given: &Given) -> Duration {
+    CASE + given.patience * 4
+}
+
+/// Does something in a sandbox, and nothing else meanwhile.
+pub(super) fn alone(terms: &Terms, work: impl FnOnce(&Inside) -> Vec<u8>, limit: Duration) -> Result<Ended> {
+    let mut sandbox = Sandbox::start(terms, work)?;
+    let end = Instant::now() + limit;
+    let ended = loop {
+        wait(&mut [PollFd::new(&sandbox.fd(), PollFlags::IN)])?;
+        match sandbox.read()? {
+            Some(ended) => break ended,
+            None if Instant::now() > end => {
+                break Ended::Died(format!("did not end within {} s", limit.as_secs()));
+            }
+            None => {}
+        }
+    };
+    sandbox.end(LAST_WAIT);
+    Ok(ended)
+}
+
+impl<'a> Crew<'a> {
+    pub(super) fn new(given: &'a Given, facts: &'a Facts, terms: &'a Terms) -> Self {
+        Self { given, facts, terms, waiting: VecDeque::new(), playing: Vec::new() }
+    }
+
+    pub(super) fn enlist(&mut self, case: &'static Case) {
+        self.waiting.push_back(case);
+    }
+
+    /// Plays everything; `done` hears of each case as it ends.
+    pub(super) fn work(&mut self, done: &mut dyn FnMut(&'static Case, Transcript)) -> Result<()> {
+        loop {
+            while self.playing.len() < self.given.jobs.max(1)
+                && let Some(case) = self.waiting.pop_front()
+            {
+                self.begin(case)?;
+            }
+            if self.playing.is_empty() {
+                return Ok(());
+            }
+            let fds: Vec<_> = self.playing.iter().map(|player| player.sandbox.fd()).collect();
+            let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+            wait(&mut polled)?;
+            self.collect(done)?;
+        }
+    }
+
+    fn begin(&mut self, case: &'static Case) -> Result<()> {
+        let (given, facts) = (self.given, self.facts);
+        let play = |inside: &Inside| {
+            serde_json::to_vec(&Transcript::play(case, given, facts, inside)).unwrap_or_default()
+        };
+        let sandbox = Sandbox::start(self.terms, play).context("make a sandbox")?;
+        self.playing.push(Player { case, sandbox, end: Instant::now() + limit(given) });
+        Ok(())
+    }
+
+    fn collect(&mut self, done: &mut dyn FnMut(&'static Case, Transcript)) -> Result<()> {
+        let mut index = 0;
+        while index < self.playing.len() {
+            let player = &mut self.playing[index];
+            let transcript = match player.sandbox.read()? {
+                Some(Ended::Said(text)) => serde_json::from_slice(&text)
+                    .unwrap_or_else(|error| Transcript::broken(error.to_string())),
+                Some(Ended::Died(how)) => Transcript::broken(how),
+                None if Instant::now() > player.end => {
+                    Transcript::broken(format!("did not end within {} s", limit(self.given).as_secs()))
+                }
+                None => {
+                    index += 1;
+                    continue;
+                }
+            };
+            let player = self.playing.swap_remove(index);
+            player.sandbox.end(LAST_WAIT);
+            done(player.case, transcript);
+        }
+        Ok(())
+    }
+}
+
+fn wait(fds: &mut [PollFd<'_>]) -> Result<()> {
+    let tick = Timespec::try_from(TICK).map_err(io::Error::other)?;
+    match poll(fds, Some(&tick)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno).context("wait for a sandbox"),
+    }
+}

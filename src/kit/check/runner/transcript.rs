@@ -1,0 +1,92 @@
+//! What comes out of the sandbox of one case.
+
+use crate::check::case::{Case, How, Scope};
+use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::facts::Facts;
+use crate::check::given::Given;
+use crate::check::left::Left;
+use crate::check::report::Outcome;
+use crate::check::subject::{Seen, Subject};
+use flexvol_linux::sandbox::{Inside, Isolation};
+use serde::{Deserialize, Serialize};
+use std::time::Instant;
+
+/// One played case, and what was seen of the watched ones.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Transcript {
+    pub(super) outcome: Outcome,
+    pub(super) evidence: Vec<Evidence>,
+    pub(super) calls: usize,
+    pub(super) microseconds: u64,
+    /// By the id of the watched case; only those that had something to look at.
+    pub(super) watched: Vec<(String, Vec<Evidence>)>,
+}
+
+impl Transcript {
+    /// Plays a case, in its sandbox.
+    pub(super) fn play(case: &Case, given: &Given, facts: &Facts, inside: &Inside) -> Self {
+        let How::Played(scene) = case.how else { return Self::broken("a watched case cannot be played") };
+        let start = Instant::now();
+        let mut subject = Subject::new(given, facts, inside, given.seed ^ hash(case.id));
+        let mut played = scene(&mut subject);
+        if matches!(played, Err(Stopped::Failed(_) | Stopped::Broken(_)))
+            && let Err(blocked) = usual_life(&mut subject, case)
+        {
+            played = Err(blocked);
+        }
+        let mut left = None;
+        if played.is_ok() && inside.isolation() != Isolation::None {
+            match Left::look(&subject) {
+                Ok(found) => left = Some(found),
+                Err(error) => played = Err(Stopped::Broken(error)),
+            }
+        }
+        let seen = Seen { case, answers: subject.answers(), facts, left: left.as_ref() };
+        let (outcome, evidence) = outcome(played);
+        let microseconds = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        Self { outcome, evidence, calls: subject.answers().len(), microseconds, watched: watch(&seen) }
+    }
+
+    /// A case that the kit could not play.
+    pub(super) fn broken(why: impl Into<String>) -> Self {
+        let outcome = Outcome::Broken(why.into());
+        Self { outcome, evidence: Vec::new(), calls: 0, microseconds: 0, watched: Vec::new() }
+    }
+}
+
+/// Where a volume does not even live as usual, whatever else fails is no wonder: blocked by what that is about.
+fn usual_life(subject: &mut Subject<'_>, case: &Case) -> Played {
+    if case.scope == Scope::All || subject.facts.mounts {
+        return Ok(());
+    }
+    let volume = subject.volume();
+    let lived = volume.and_then(|volume| subject.bring_up(&volume).and_then(|_| subject.take_down(&volume)));
+    match lived {
+        Err(Stopped::Blocked(by, evidence)) if by != case.id => Err(Stopped::Blocked(by, evidence)),
+        _ => Ok(()),
+    }
+}
+
+fn outcome(played: Played) -> (Outcome, Vec<Evidence>) {
+    match played {
+        Ok(()) => (Outcome::Passed, Vec::new()),
+        Err(Stopped::Failed(evidence)) => (Outcome::Failed, vec![*evidence]),
+        Err(Stopped::Blocked(by, evidence)) => (Outcome::Blocked(by.to_owned()), vec![*evidence]),
+        Err(Stopped::Skipped(why)) => (Outcome::Skipped(why), Vec::new()),
+        Err(Stopped::Broken(error)) => (Outcome::Broken(format!("{error:#}")), Vec::new()),
+    }
+}
+
+fn watch(seen: &Seen<'_>) -> Vec<(String, Vec<Evidence>)> {
+    let look = |case: &'static Case| match case.how {
+        How::Watched(look) => look(seen).map(|evidence| (case.id.to_owned(), evidence)),
+        How::Played(_) => None,
+    };
+    Case::all().filter_map(look).collect()
+}
+
+/// FNV-1a: the same for the same name in every build.
+fn hash(name: &str) -> u64 {
+    name.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

@@ -1,0 +1,378 @@
+//! Whether the kit is any good: drivers that are known to be well-behaved, and drivers that are known not to be.
+//!
+//! The well-behaved ones are three shell scripts, which people may copy. A [`Fault`] is one of them with a few
+//! words changed, so that it misbehaves in one way: mostly a way in which a popular driver does. The kit is good
+//! if each fault fails the cases that were written for it and no other, and the three fail none.
+
+mod faults;
+
+use super::case::{Case, matching};
+use super::chosen::Chosen;
+use super::given::{Given, Nature};
+use super::report::{CaseResult, Outcome};
+use super::runner;
+use anyhow::{Context as _, Result, ensure};
+use flexvol_kubelet::PodVolume;
+use flexvol_protocol::{DriverName, Options};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fs::{DirBuilder, File};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a call of a driver for tests may take before it hangs: all of them are quick.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The same in every run.
+const SEED: u64 = 20_180_126;
+
+/// A driver that is known to be well-behaved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reference {
+    /// Memory: does not attach, takes a secret.
+    Tmpfs,
+    /// A disk in a file: attaches, and can grow.
+    Loop,
+    /// Memory, and a process for each mount.
+    Keeper,
+}
+
+/// A way to misbehave.
+#[derive(Debug)]
+pub struct Fault {
+    /// In a few words, with dashes.
+    pub name: &'static str,
+    /// What it does wrong, and which driver did so, if one did; one line.
+    pub what: &'static str,
+    /// The driver that is changed.
+    pub of: Reference,
+    /// What is found once in its text, and what is put in its place, one after the other.
+    pub change: &'static [(&'static str, &'static str)],
+    /// The cases that find it; nothing else may.
+    pub fails: &'static [&'static str],
+}
+
+/// What came of one driver.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Of the fault, or of the well-behaved driver.
+    pub name: &'static str,
+    /// What it does wrong; nothing if it is well-behaved.
+    pub what: &'static str,
+    /// The cases that were to find something.
+    pub expected: BTreeSet<&'static str>,
+    /// The cases that did.
+    pub failed: BTreeSet<&'static str>,
+    /// How many cases held.
+    pub held: usize,
+    /// Those that could not be judged, because another failed.
+    pub blocked: Vec<&'static str>,
+    /// Those with nothing to check, in this driver or on this machine.
+    pub skipped: BTreeSet<&'static str>,
+    /// The cases that the kit could not play, and why.
+    pub broken: Vec<(&'static str, String)>,
+    /// From its survey to its last case.
+    pub took: Duration,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Matrix {
+    /// The well-behaved drivers first.
+    pub rows: Vec<Row>,
+}
+
+/// Which cases are played with a misbehaving driver.
+#[derive(Clone, Debug)]
+pub enum Depth {
+    /// These: with all of them, a fault is seen to fail no other case than its own.
+    Chosen(Chosen),
+    /// Those it is to fail. Where one of them is watched, that is all of them. The well-behaved drivers play
+    /// everything.
+    OwnCases,
+}
+
+/// Plays cases with every driver whose name is meant by one of the patterns, or with all; `done` is told of each
+/// driver as it is through.
+pub fn run(patterns: &[String], depth: &Depth, done: &mut dyn FnMut(&Row)) -> Result<Matrix> {
+    let wanted = |name: &str| patterns.is_empty() || patterns.iter().any(|pattern| matching(pattern, name));
+    let directory = tempfile::tempdir().context("make a directory for the drivers")?;
+    let mut matrix = Matrix::default();
+    for reference in Reference::ALL.into_iter().filter(|reference| wanted(reference.name())) {
+        let script = write(directory.path(), reference.name(), reference.text())?;
+        let fault = Fault { name: reference.name(), what: "", of: reference, change: &[], fails: &[] };
+        matrix.push(Row::of(&fault, script, &depth.cases_of(&fault))?, done);
+    }
+    for fault in Fault::all().filter(|fault| wanted(fault.name)) {
+        let script = write(directory.path(), fault.name, &fault.text()?)?;
+        matrix.push(Row::of(fault, script, &depth.cases_of(fault))?, done);
+    }
+    Ok(matrix)
+}
+
+impl Depth {
+    fn cases_of(&self, fault: &Fault) -> Chosen {
+        match self {
+            Self::Chosen(chosen) => chosen.clone(),
+            Self::OwnCases => Chosen::with_ids(fault.fails).unwrap_or_else(Chosen::all),
+        }
+    }
+}
+
+impl Reference {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Tmpfs, Self::Loop, Self::Keeper];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tmpfs => "tmpfs",
+            Self::Loop => "loop",
+            Self::Keeper => "keeper",
+        }
+    }
+
+    /// All of the script.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Tmpfs => include_str!("self_test/tmpfs.sh"),
+            Self::Loop => include_str!("self_test/loop.sh"),
+            Self::Keeper => include_str!("self_test/keeper.sh"),
+        }
+    }
+
+    /// A volume of it: the user's options, and what kubelet adds.
+    fn options(self) -> &'static str {
+        match self {
+            Self::Tmpfs => {
+                r#"{"size":"8Mi","kubernetes.io/fsType":"","kubernetes.io/readwrite":"rw","kubernetes.io/secret/password":"dGhlLXBhc3N3b3JkLW9mLWEtdGVzdAo="}"#
+            }
+            Self::Loop => {
+                r#"{"file":"disk.img","size":"8Mi","kubernetes.io/fsType":"ext4","kubernetes.io/readwrite":"rw"}"#
+            }
+            Self::Keeper => r#"{"kubernetes.io/fsType":"","kubernetes.io/readwrite":"rw"}"#,
+        }
+    }
+
+    fn natures(self) -> impl Iterator<Item = Nature> {
+        let natures: &[_] = match self {
+            Self::Tmpfs | Self::Keeper => &[Nature::Ephemeral],
+            Self::Loop => &[Nature::Exclusive],
+        };
+        natures.iter().copied()
+    }
+
+    fn given(self, script: PathBuf, name: &str) -> Result<Given> {
+        let volume = PodVolume {
+            kubelet_root: "/var/lib/kubelet".into(),
+            pod_uid: "1".to_owned(),
+            driver: DriverName::parse(&format!("check.example/{name}"))?,
+            name: "data".to_owned(),
+            options: Options::parse(self.options())?,
+            capacity: None,
+        };
+        Ok(Given {
+            volume: Some(volume),
+            natures: self.natures().collect(),
+            repeat: 1,
+            patience: PATIENCE,
+            seed: SEED,
+            // Much of a case is waiting for processes and namespaces to begin and to end.
+            jobs: 2 * std::thread::available_parallelism().map_or(1, usize::from),
+            ..Given::new(script)
+        })
+    }
+}
+
+impl Fault {
+    /// Every one, in the order in which they are reported.
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        faults::ALL.iter().copied().flatten()
+    }
+
+    /// All of the script that misbehaves.
+    pub fn text(&self) -> Result<String> {
+        let mut text = self.of.text().to_owned();
+        for (from, to) in self.change {
+            let times = text.matches(from).count();
+            ensure!(times == 1, "{}: {from:?} is {times} times in {}", self.name, self.of.name());
+            text = text.replacen(from, to, 1);
+        }
+        Ok(text)
+    }
+}
+
+/// How a driver lies in the plugin directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Laid {
+    /// Before the `~`.
+    vendor: &'static str,
+    /// Of the file.
+    mode: u32,
+    /// Another file in its directory.
+    beside: Option<&'static str>,
+}
+
+impl Laid {
+    const WELL: Self = Self { vendor: "check.example", mode: 0o755, beside: None };
+}
+
+/// Where kubelet would have it. A script that somebody still writes to is executed without complaint.
+fn write(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {
+    let laid = faults::laid(name);
+    let own = directory.join(format!("{}~{name}", laid.vendor));
+    DirBuilder::new().mode(0o755).create(&own).with_context(|| format!("make {}", own.display()))?;
+    if let Some(beside) = laid.beside {
+        File::create(own.join(beside))?;
+    }
+    let path = own.join(name);
+    let mut file = File::create(&path)?;
+    file.write_all(text.as_bytes())?;
+    file.set_permissions(PermissionsExt::from_mode(laid.mode))?;
+    Ok(path)
+}
+
+impl Row {
+    fn of(fault: &Fault, script: PathBuf, chosen: &Chosen) -> Result<Self> {
+        let given = fault.of.given(script, fault.name)?;
+        let report = runner::run(&given, chosen, &mut |_| {})?;
+        let ended = |wanted: fn(&Outcome) -> bool| {
+            report.results.iter().filter(move |result| wanted(&result.outcome)).map(|result| result.case.id)
+        };
+        let broken = |result: &CaseResult| match &result.outcome {
+            Outcome::Broken(why) => Some((result.case.id, why.clone())),
+            _ => None,
+        };
+        Ok(Self {
+            name: fault.name,
+            what: fault.what,
+            expected: fault.fails.iter().copied().filter(|id| chosen.reports(id)).collect(),
+            failed: ended(|outcome| *outcome == Outcome::Failed).collect(),
+            held: ended(|outcome| *outcome == Outcome::Passed).count(),
+            blocked: ended(|outcome| matches!(outcome, Outcome::Blocked(_))).collect(),
+            skipped: ended(|outcome| matches!(outcome, Outcome::Skipped(_))).collect(),
+            broken: report.results.iter().filter_map(broken).collect(),
+            took: report.took,
+        })
+    }
+
+    /// Whether it is well-behaved.
+    pub fn is_reference(&self) -> bool {
+        self.what.is_empty()
+    }
+
+    /// Whether exactly the cases failed that were to and can on this machine, and all could be played; with a
+    /// well-behaved driver, whether all could be judged too.
+    pub fn is_exact(&self) -> bool {
+        self.differences().is_empty()
+    }
+
+    /// Where it is not exact, for people.
+    pub fn differences(&self) -> Vec<String> {
+        let also = self.failed.difference(&self.expected).map(|id| format!("also failed {id}"));
+        let missed = self.expected.difference(&self.failed).filter(|id| !self.skipped.contains(*id));
+        let missed = missed.map(|id| format!("did not fail {id}"));
+        let broken = self.broken.iter().map(|(id, why)| format!("could not play {id}: {why}"));
+        let blocked = self.blocked.iter().filter(|_| self.is_reference());
+        let blocked = blocked.map(|id| format!("could not judge {id}"));
+        also.chain(missed).chain(broken).chain(blocked).collect()
+    }
+
+    /// What it does and what found it, one line each.
+    pub fn render(&self) -> String {
+        if self.is_reference() {
+            return format!("{:<26} well-behaved: {} cases hold\n", self.name, self.held);
+        }
+        let mut failed: Vec<_> = self.failed.iter().map(|id| (*id).to_owned()).collect();
+        failed.extend(self.expected.intersection(&self.skipped).map(|id| format!("{id} (not here)")));
+        if !self.blocked.is_empty() {
+            failed.push(format!("{} not judged", self.blocked.len()));
+        }
+        let failed = if failed.is_empty() { "found by nothing".to_owned() } else { failed.join(", ") };
+        format!("{:<26} {}\n{:<26} → {failed}\n", self.name, self.what, "")
+    }
+}
+
+impl Matrix {
+    fn push(&mut self, row: Row, done: &mut dyn FnMut(&Row)) {
+        done(&row);
+        self.rows.push(row);
+    }
+
+    /// Whether every row is.
+    pub fn is_exact(&self) -> bool {
+        self.rows.iter().all(Row::is_exact)
+    }
+
+    /// The cases that no fault failed: nobody has seen them find anything.
+    pub fn idle(&self) -> Vec<&'static str> {
+        let failed: BTreeSet<_> = self.rows.iter().flat_map(|row| &row.failed).copied().collect();
+        Case::all().map(|case| case.id).filter(|id| !failed.contains(id)).collect()
+    }
+
+    /// The verdict, one line.
+    pub fn verdict(&self) -> String {
+        let (references, faults): (Vec<_>, Vec<_>) = self.rows.iter().partition(|row| row.is_reference());
+        let wrong = self.rows.iter().filter(|row| !row.is_exact()).count();
+        match wrong {
+            0 => format!(
+                "{} misbehaviours, each caught by its cases only; {} well-behaved drivers pass",
+                faults.len(),
+                references.len()
+            ),
+            _ => format!("{wrong} of {} drivers were not judged as they should be", self.rows.len()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_changes_its_driver() {
+        let wrong = |fault: &Fault| match fault.text() {
+            Ok(text) if text == fault.of.text() && faults::laid(fault.name) == Laid::WELL => {
+                Some(format!("{} changes nothing", fault.name))
+            }
+            Ok(_) => None,
+            Err(error) => Some(error.to_string()),
+        };
+        let wrong: Vec<_> = Fault::all().filter_map(wrong).collect();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn every_fault_has_a_name_of_its_own_and_cases_that_exist() {
+        let mut names: BTreeSet<_> = Reference::ALL.iter().map(|reference| reference.name()).collect();
+        for fault in Fault::all() {
+            assert!(names.insert(fault.name), "{} is there twice", fault.name);
+            assert!(!fault.what.is_empty() && fault.what.len() <= 110, "{}: {}", fault.name, fault.what);
+            assert!(!fault.fails.is_empty(), "{} is found by nothing", fault.name);
+            for id in fault.fails {
+                assert!(Case::named(id).is_some(), "{}: there is no case {id}", fault.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_differs_is_said() {
+        let row = Row {
+            name: "a-fault",
+            what: "does wrong",
+            expected: ["a::b", "a::c", "a::f"].into(),
+            failed: ["a::c", "a::d"].into(),
+            held: 1,
+            blocked: vec!["a::e"],
+            skipped: ["a::f"].into(),
+            broken: Vec::new(),
+            took: Duration::ZERO,
+        };
+        assert_eq!(row.differences(), ["also failed a::d", "did not fail a::b"]);
+        assert!(!row.is_exact());
+        let well = Row { what: "", expected: BTreeSet::new(), failed: BTreeSet::new(), ..row };
+        assert_eq!(well.differences(), ["could not judge a::e"]);
+    }
+}

@@ -1,0 +1,225 @@
+//! The driver under test, as a case sees it: called as kubelet calls it, every call remembered.
+
+use super::answer::Answer;
+use super::case::Case;
+use super::evidence::{Evidence, Stopped};
+use super::facts::Facts;
+use super::given::Given;
+use super::left::Left;
+use flexvol_kubelet::{Asked, Caller, PodVolume, Reader, Run, Terms};
+use flexvol_linux::sandbox::{Inside, Isolation};
+use flexvol_protocol::Call;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where kubelet's directory is, in the sandbox: an empty file system of its own.
+pub(super) const KUBELET_ROOT: &str = "/var/lib/kubelet";
+
+/// The node's name.
+pub(super) const NODE: &str = "node-1.check";
+
+/// How long the output may stay open after the driver has ended. Kubelet waits for ever.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Kubelet's, as systemd sets it.
+const UMASK: u32 = 0o022;
+
+/// The driver, in the sandbox of one case.
+#[derive(Debug)]
+pub struct Subject<'a> {
+    /// What the author told.
+    pub given: &'a Given,
+    /// What is known of the driver.
+    pub facts: &'a Facts,
+    /// Where it is.
+    pub inside: &'a Inside,
+    /// How it is executed; a case may change that.
+    pub terms: Terms,
+    /// What is executed: the driver, or another way to it.
+    pub executable: PathBuf,
+    /// Whether the calls that come now are judged by the case alone: no watched case looks at them.
+    pub excused: bool,
+    /// Different for each case, and the same for the same seed.
+    pub random: fastrand::Rng,
+    answers: Vec<Answer>,
+    pods: usize,
+    /// What `waitforattach` said last; empty without one.
+    pub(super) device: String,
+    ours: Vec<PathBuf>,
+}
+
+/// What a watched case looks at: one played case, after its end.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    /// Which.
+    pub case: &'a Case,
+    /// Its calls, in order.
+    pub answers: &'a [Answer],
+    /// What is known of the driver.
+    pub facts: &'a Facts,
+    /// What it left behind; `None` if it did not come to its good end, and so could not clean up.
+    pub left: Option<&'a Left>,
+}
+
+impl Seen<'_> {
+    /// Looks at each call that was not disturbed; `None` if there was none.
+    pub fn calls(&self, look: impl Fn(&Answer) -> Option<Evidence>) -> Option<Vec<Evidence>> {
+        self.calls_that(|_| true, look)
+    }
+
+    /// Looks at each call of a kind that was not disturbed; `None` if there was none.
+    pub fn calls_that(
+        &self,
+        wanted: impl Fn(&Answer) -> bool,
+        look: impl Fn(&Answer) -> Option<Evidence>,
+    ) -> Option<Vec<Evidence>> {
+        let mut calls = self.answers.iter().filter(|answer| !answer.disturbed && wanted(answer)).peekable();
+        calls.peek()?;
+        Some(calls.filter_map(look).collect())
+    }
+}
+
+impl<'a> Subject<'a> {
+    /// In a sandbox that was just made.
+    pub fn new(given: &'a Given, facts: &'a Facts, inside: &'a Inside, seed: u64) -> Self {
+        let (patience, linger, umask) = (given.patience, Some(LINGER), Some(UMASK));
+        Self {
+            given,
+            facts,
+            inside,
+            terms: Terms { patience, linger, umask, ..Terms::default() },
+            executable: given.driver.clone(),
+            excused: false,
+            random: fastrand::Rng::with_seed(seed),
+            answers: Vec::new(),
+            pods: 0,
+            device: String::new(),
+            ours: Vec::new(),
+        }
+    }
+
+    /// What is at a path or below it, or is a device of that name, was made or changed by the case and not by
+    /// the driver.
+    pub fn ours(&mut self, path: impl Into<PathBuf>) {
+        self.ours.push(path.into());
+    }
+
+    /// Whether it was.
+    pub(super) fn is_ours(&self, path: &Path) -> bool {
+        self.ours.iter().any(|ours| path.starts_with(ours))
+    }
+
+    /// Every call so far, in order.
+    pub fn answers(&self) -> &[Answer] {
+        &self.answers
+    }
+
+    /// How often to repeat what is worth it.
+    pub fn repeat(&self) -> usize {
+        self.given.repeat
+    }
+
+    /// Executes the driver, as kubelet does or as [`Subject::terms`] say.
+    pub fn call(&mut self, call: &Call) -> Answer {
+        self.execute(&call.to_arguments())
+    }
+
+    /// The same with any arguments at all.
+    pub fn execute(&mut self, arguments: &[OsString]) -> Answer {
+        let executable = self.executable.clone();
+        self.execute_as(&executable, arguments)
+    }
+
+    /// The same by words.
+    pub fn words(&mut self, words: &[&str]) -> Answer {
+        self.execute(&words.iter().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    /// The same by another path to the driver.
+    pub fn execute_as(&mut self, executable: &Path, arguments: &[OsString]) -> Answer {
+        let answer = self.executed(executable, arguments);
+        self.answers.push(answer.clone());
+        answer
+    }
+
+    /// Several calls at the same moment; their answers in the order of the calls.
+    pub fn at_once(&mut self, calls: &[Vec<OsString>]) -> Vec<Answer> {
+        let subject = &*self;
+        let answers: Vec<_> = std::thread::scope(|scope| {
+            let play = |call: &'_ [OsString]| subject.executed(&subject.executable, call);
+            let threads: Vec<_> = calls.iter().map(|call| scope.spawn(move || play(call))).collect();
+            threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+        });
+        self.answers.extend(answers.iter().cloned());
+        answers
+    }
+
+    /// One call in the background, and meanwhile something else; the answer to it, and what came of the other.
+    pub fn beside<T>(&mut self, call: &[OsString], deed: impl FnOnce(&mut Self) -> T) -> (Option<Answer>, T) {
+        let (executable, terms, disturbed) = (self.executable.clone(), self.terms.clone(), self.disturbs());
+        let (answer, done) = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| executed(&executable, call, terms, disturbed));
+            let done = deed(self);
+            (thread.join().ok(), done)
+        });
+        self.answers.extend(answer.clone());
+        (answer, done)
+    }
+
+    /// The volume for another pod, which nobody has mounted yet.
+    pub fn volume(&mut self) -> Result<PodVolume, Stopped> {
+        self.volume_below(Path::new(KUBELET_ROOT))
+    }
+
+    /// The same below another kubelet root.
+    pub fn volume_below(&mut self, kubelet_root: &Path) -> Result<PodVolume, Stopped> {
+        let Some(volume) = &self.given.volume else {
+            return Err(Stopped::Skipped("needs a volume: give --options or --volume".to_owned()));
+        };
+        self.pods += 1;
+        let mut volume = volume.clone();
+        kubelet_root.clone_into(&mut volume.kubelet_root);
+        volume.pod_uid = format!("0c8e1f5a-1d5b-4a2e-9c53-{:012x}", self.pods);
+        volume.options.pod.uid = Some(volume.pod_uid.clone());
+        Ok(volume)
+    }
+
+    /// The device of the volume that was attached last; empty if there is none.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Whether it must be attached and its device mounted before a pod can have it.
+    pub fn attaches(&self) -> bool {
+        self.facts.attaches
+    }
+
+    /// Whether what is mounted and written here is seen nowhere else.
+    pub fn is_contained(&self) -> bool {
+        self.inside.isolation() != Isolation::None
+    }
+
+    fn executed(&self, executable: &Path, arguments: &[OsString]) -> Answer {
+        executed(executable, arguments, self.terms.clone(), self.disturbs())
+    }
+
+    /// Whether the driver is executed in a way that may keep it from answering.
+    fn disturbs(&self) -> bool {
+        let terms = &self.terms;
+        self.excused
+            || terms.patience < self.given.patience
+            || terms.strike.is_some()
+            || terms.reader != Reader::All
+    }
+}
+
+/// Kubelet, for one call. Nothing is remembered: each call is judged by itself.
+fn executed(executable: &Path, arguments: &[OsString], terms: Terms, disturbed: bool) -> Answer {
+    let mut caller = Caller::new(executable);
+    caller.terms = terms;
+    let exchange = caller.execute(arguments);
+    let run = exchange.run.unwrap_or_else(Run::nothing);
+    let answer = Answer::new(executable.to_owned(), Asked::new(arguments.to_vec()), run, exchange.verdict);
+    Answer { disturbed, ..answer }
+}

@@ -1,0 +1,146 @@
+//! The first life of a volume, in a sandbox of its own: what the driver does when nothing is wrong.
+
+use super::answer::{Answer, Meant};
+use super::evidence::Stopped;
+use super::facts::Facts;
+use super::given::Given;
+use super::left::{self, Left};
+use super::staging::put;
+use super::subject::{NODE, Subject};
+use flexvol_kubelet::{PodVolume, Verdict};
+use flexvol_linux::mount_table;
+use flexvol_linux::sandbox::{Inside, Isolation};
+use flexvol_protocol::{Call, Capabilities, Verb};
+use rustix::fs::statvfs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+/// A file that is looked for at the next mount.
+const FILE: &str = "check";
+
+/// Learns what there is to learn. What does not work is no error here: cases are about that.
+pub(super) fn survey(given: &Given, inside: &Inside) -> Facts {
+    let mut facts = Facts::default();
+    let nothing = Facts::default();
+    let mut subject = Subject::new(given, &nothing, inside, given.seed);
+    let init = subject.call(&Call::Init);
+    learn_capabilities(&init, &mut facts);
+    // Without a sandbox the mount would be the machine's.
+    let answers = if given.volume.is_some() && inside.isolation() != Isolation::None {
+        let known = facts.clone();
+        let mut subject = Subject::new(given, &known, inside, given.seed);
+        match live(&mut subject, &mut facts) {
+            Ok(()) => facts.mounts = true,
+            Err(stopped) => facts.why_not = words(stopped),
+        }
+        subject.answers().to_vec()
+    } else {
+        Vec::new()
+    };
+    facts.clean = answers.iter().chain([&init]).all(|answer| !answer.is_success() || answer.is_readable());
+    // Its answer is nothing that a mount waits for.
+    let aside = Verb::GetVolumeName.name();
+    facts.hangs = answers.iter().any(|answer| answer.was_stopped() && answer.asked.verb() != aside);
+    let has = |answer: &Answer| !matches!(answer.meant, Meant::NotSupported | Meant::Nothing);
+    let verbs: BTreeSet<_> =
+        answers.iter().filter(|answer| has(answer)).map(|answer| answer.asked.verb()).collect();
+    facts.verbs = verbs.into_iter().map(str::to_owned).collect();
+    facts
+}
+
+fn learn_capabilities(init: &Answer, facts: &mut Facts) {
+    let meant = init.status().and_then(|status| status.capabilities);
+    facts.loads = matches!(&init.verdict, Verdict::Success(status) if status.capabilities.is_some());
+    let capabilities = meant.unwrap_or(Capabilities::KUBELET_DEFAULT);
+    facts.attaches = capabilities.attach;
+    facts.fs_group = capabilities.fs_group;
+    facts.supports_metrics = capabilities.supports_metrics;
+    facts.requires_fs_resize = capabilities.requires_fs_resize;
+    facts.selinux_relabel = capabilities.selinux_relabel;
+}
+
+/// Two pods, one after the other.
+fn live(subject: &mut Subject<'_>, facts: &mut Facts) -> Result<(), Stopped> {
+    let first = subject.volume()?;
+    subject.call(&Call::GetVolumeName { options: first.device_options() });
+    let before = subject.inside.processes()?;
+    facts.mount_took = milliseconds(subject.bring_up(&first)?.took());
+    // A daemon is what is still there when all that only lets go of something is gone.
+    std::thread::sleep(Duration::from_millis(20));
+    let after = subject.inside.processes()?;
+    facts.daemons = after.into_iter().filter(|each| !before.contains(each)).map(|(_, line)| line).collect();
+    let target = first.target()?;
+    facts.modes = modes(subject, &first)?;
+    look(target.as_path(), facts)?;
+    if subject.attaches() {
+        let (options, node) = (first.device_options(), NODE.to_owned());
+        subject.call(&Call::IsAttached { options, node });
+    }
+    if facts.requires_fs_resize {
+        ask_to_expand(subject, &first, facts.size)?;
+    }
+    subject.take_down(&first)?;
+    facts.litters = !Left::look(subject)?.is_only_files();
+    let after_first = left::files(subject)?;
+    let unmounts = subject.answers().iter().filter(|answer| answer.asked.verb() == Verb::Unmount.name());
+    facts.unmount_took = unmounts.map(|answer| milliseconds(answer.took())).max().unwrap_or_default();
+    let second = subject.volume()?;
+    subject.bring_up(&second)?;
+    facts.keeps_data = second.target()?.as_path().join(FILE).exists();
+    subject.take_down(&second)?;
+    if facts.keeps_data || !facts.writable {
+        facts.keeps = left::kept(&after_first, &left::files(subject)?, &first.pod_uid);
+    }
+    Ok(())
+}
+
+/// Of the root of a volume that is mounted, of what is in it, and of what was made for it elsewhere, by path.
+pub(super) fn modes(subject: &Subject<'_>, volume: &PodVolume) -> Result<BTreeMap<String, u32>, Stopped> {
+    let mode_of = |path: &Path| {
+        let found = path.symlink_metadata().ok().filter(|found| !found.is_symlink())?;
+        Some(found.permissions().mode() & 0o7777)
+    };
+    let mut modes = BTreeMap::new();
+    let target = volume.target()?;
+    modes.extend(mode_of(target.as_path()).map(|mode| (String::new(), mode)));
+    let inside = std::fs::read_dir(&target)?.filter_map(Result::ok);
+    modes.extend(inside.filter_map(|entry| {
+        Some((format!("{} in the volume", entry.file_name().display()), mode_of(&entry.path())?))
+    }));
+    let made = subject.inside.changed()?;
+    modes.extend(made.iter().filter_map(|path| Some((path.display().to_string(), mode_of(path)?))));
+    Ok(modes)
+}
+
+fn look(target: &Path, facts: &mut Facts) -> Result<(), Stopped> {
+    if let Some(entry) = mount_table::at(target)? {
+        facts.file_system = entry.file_system;
+    }
+    facts.writable = put(&target.join(FILE), "written by the first pod").is_ok();
+    let figures = statvfs(target)?;
+    facts.size = figures.f_blocks.saturating_mul(figures.f_frsize);
+    Ok(())
+}
+
+/// To the size it has: whether the driver has the verb is all we want to know.
+fn ask_to_expand(subject: &mut Subject<'_>, volume: &PodVolume, size: u64) -> Result<(), Stopped> {
+    let size = volume.capacity.unwrap_or(size);
+    let volume = PodVolume { capacity: Some(size), ..volume.clone() };
+    let device = subject.device().to_owned();
+    subject.call(&volume.expand_call(&device, size)?);
+    Ok(())
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn words(stopped: Stopped) -> String {
+    match stopped {
+        Stopped::Failed(evidence) | Stopped::Blocked(_, evidence) => evidence.problem,
+        Stopped::Skipped(why) => why,
+        Stopped::Broken(error) => format!("{error:#}"),
+    }
+}

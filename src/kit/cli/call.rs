@@ -1,0 +1,187 @@
+//! `flexvol call`: any driver, called as kubelet does.
+
+mod shown;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use flexvol_kubelet::{Asked, Caller, Captured, Diagnosis, Run, Verdict};
+use flexvol_linux::{directory, files};
+use flexvol_protocol::volume_dir::VolumeDir;
+use flexvol_protocol::{DriverName, PodRef, TargetPath};
+use flexvol_terminal::arguments::VolumeArguments;
+use flexvol_terminal::driver_dir;
+use flexvol_terminal::exit::NOT_SUPPORTED;
+use flexvol_terminal::progress;
+use flexvol_terminal::screen::Screen;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The most that is replayed, in bytes.
+const CAPTURE: usize = 16 << 20;
+
+/// Call any driver as kubelet does, and say what kubelet would make of it
+#[derive(Args)]
+#[command(after_help = "\
+The driver is executed with kubelet's environment, in /, standard output and error on one pipe
+that is read until everybody who holds it has closed it. What comes back is judged as kubelet
+judges it, and shown with what kubelet would log, what the pod's Event would say, whether a secret
+would be in either, and what to mend.
+
+Examples:
+  sudo flexvol call ./mydriver init
+  sudo flexvol call ./mydriver mount /mnt -o server=10.0.0.1 --secret password=@password
+  sudo flexvol call example.com/nfs unmount /var/lib/kubelet/pods/7/volumes/example.com~nfs/data
+  sudo flexvol call ./mydriver waitforattach /dev/sdb '{}' --json | jq .findings
+  sudo flexvol call ./mydriver mount /mnt --kubelet-log       only the lines in kubelet's log
+  sudo flexvol call ./mydriver --replay calls.jsonl --root /tmp/kubelet     what flexvol record wrote
+
+Exit status: 0 Success, 1 Failure, 2 wrong usage, 3 Not supported.")]
+pub(super) struct CallDriver {
+    /// An executable (/path or ./path), or vendor/driver in the plugin directory
+    driver: OsString,
+    /// What kubelet would ask for: init, mount, unmount, attach, …; anything is passed on
+    #[arg(required_unless_present = "replay")]
+    verb: Option<OsString>,
+    /// The verb's arguments, in kubelet's order; the options JSON may be left out, and -- be set
+    /// before one that begins with a dash
+    arguments: Vec<OsString>,
+    /// The plugin directory; the one kubelet reads if left out (flexvol locate)
+    #[arg(long, visible_alias = "driver-dir", value_name = "DIR")]
+    plugin_dir: Option<PathBuf>,
+    /// How long to wait; kubelet itself waits for ever
+    #[arg(long, value_name = "SECONDS", default_value_t = 123)]
+    timeout: u64,
+    /// Print only what kubelet would log
+    #[arg(long)]
+    kubelet_log: bool,
+    /// Make the calls again that flexvol record has written down, all of them in their order
+    #[arg(long, value_name = "FILE", requires = "root", conflicts_with = "verb")]
+    replay: Option<PathBuf>,
+    /// With --replay: what to take for kubelet's own directory
+    #[arg(long, value_name = "DIR", requires = "replay")]
+    root: Option<PathBuf>,
+    #[command(flatten)]
+    volume: VolumeArguments,
+}
+
+/// A call and all that is to be said about it.
+struct Called {
+    executable: PathBuf,
+    asked: Asked,
+    environment: Vec<(OsString, OsString)>,
+    run: Run,
+    verdict: Verdict,
+    diagnosis: Diagnosis,
+}
+
+impl CallDriver {
+    pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
+        let executable = self.executable()?;
+        if let (Some(file), Some(root)) = (&self.replay, &self.root) {
+            return self.replay(&executable, file, root, screen);
+        }
+        let verb = self.verb.clone().unwrap_or_default();
+        let mut arguments = self.volume.complete(&verb, &self.arguments, self.pod())?;
+        arguments.insert(0, verb);
+        let progress = progress::show(screen);
+        let result = self.call(&executable, arguments);
+        drop(progress);
+        let result = result?;
+        self.show(&result, screen)?;
+        Ok(result.status())
+    }
+
+    fn call(&self, executable: &Path, arguments: Vec<OsString>) -> Result<Called> {
+        let asked = Asked::new(arguments);
+        let mut caller = Caller::new(executable.to_owned());
+        caller.terms.patience = Duration::from_secs(self.timeout);
+        let exchange = caller.execute(&asked.arguments);
+        let run = exchange.run.context("the driver was not executed")?;
+        let diagnosis = Diagnosis::of(executable, &asked, &run, &exchange.verdict);
+        let environment = caller.terms.environment;
+        let executable = executable.to_owned();
+        Ok(Called { executable, asked, environment, run, verdict: exchange.verdict, diagnosis })
+    }
+
+    fn show(&self, result: &Called, screen: &mut Screen) -> Result<()> {
+        if self.kubelet_log { result.print_log(screen) } else { result.print(screen) }
+    }
+
+    /// Directories of volumes are made as kubelet makes them. The first call that fails decides the status.
+    fn replay(&self, executable: &Path, file: &Path, root: &Path, screen: &mut Screen) -> Result<ExitCode> {
+        let text =
+            files::read_small(file, CAPTURE)?.with_context(|| format!("there is no {}", file.display()))?;
+        let root = std::path::absolute(root).context("find the directory to replay in")?;
+        let mut status = None;
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let captured: Captured = serde_json::from_str(line).with_context(|| {
+                format!("line {} of {} is no call that flexvol record wrote", number + 1, file.display())
+            })?;
+            let arguments = captured.to_arguments(&root);
+            let mounts = ["mount", "mountdevice"].map(OsStr::new);
+            if let Some(target) = arguments.get(1).filter(|_| mounts.contains(&arguments[0].as_os_str())) {
+                directory::make_all(Path::new(target))?;
+            }
+            let result = self.call(executable, arguments)?;
+            self.show(&result, screen)?;
+            if matches!(result.verdict, Verdict::Failure(_)) {
+                status.get_or_insert(result.status());
+            }
+        }
+        Ok(status.unwrap_or(ExitCode::SUCCESS))
+    }
+
+    /// What begins with `/` or `.` is a path; anything else a driver's name, whatever is in this directory.
+    fn executable(&self) -> Result<PathBuf> {
+        let path = Path::new(&self.driver);
+        if path.is_absolute() || path.starts_with(".") || path.starts_with("..") {
+            return std::path::absolute(path).context("find the executable");
+        }
+        match self.installed() {
+            Err(error) if path.is_file() => {
+                let path = path.display();
+                Err(error
+                    .context(format!("{path} is taken for a driver's name: write ./{path} for the file")))
+            }
+            found => found,
+        }
+    }
+
+    /// What kubelet executes for the driver that is named.
+    fn installed(&self) -> Result<PathBuf> {
+        let text = self.driver.to_string_lossy();
+        let named = if text.contains('~') {
+            DriverName::from_directory(&self.driver)
+        } else {
+            DriverName::parse(&text)
+        };
+        let name = named.context("no driver has such a name: write one like example.com/nfs, or ./FILE")?;
+        driver_dir::executable(&driver_dir::find(self.plugin_dir.as_deref())?, &name)
+    }
+
+    /// The pod whose directory is named, or any.
+    fn pod(&self) -> PodRef {
+        let target = self.arguments.first().and_then(|target| TargetPath::parse(target).ok());
+        let uid = target.map(|target| VolumeDir::of(&target)).filter(|dir| dir.driver.is_some());
+        let uid = uid.and_then(|dir| dir.below.iter().nth(1).map(OsStr::to_owned));
+        let text = |text: &str| Some(text.to_owned());
+        PodRef {
+            name: text("pod"),
+            namespace: text("default"),
+            uid: uid.map_or_else(|| text("0"), |uid| text(&uid.to_string_lossy())),
+            service_account: text("default"),
+        }
+    }
+}
+
+impl Called {
+    fn status(&self) -> ExitCode {
+        match self.verdict {
+            Verdict::Success(_) => ExitCode::SUCCESS,
+            Verdict::Failure(_) => ExitCode::FAILURE,
+            Verdict::NotSupported => ExitCode::from(NOT_SUPPORTED),
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! What the author of a driver tells about it, as it is typed.
+
+use super::volume::{self, VolumeArguments};
+use super::wrong;
+use crate::check::{Case, Chosen, Given, Level, Nature};
+use anyhow::{Context as _, Result};
+use clap::{Args, ValueEnum};
+use flexvol_linux::clock;
+use flexvol_linux::sandbox::Network;
+use flexvol_model::schema::did_you_mean;
+use flexvol_protocol::{Access, DriverName};
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+/// More sandboxes at once only wait for each other.
+const JOBS: usize = 4;
+
+/// Directories that are empty in a sandbox.
+const HIDDEN: [&str; 3] = ["/run", "/var/run", "/var/lib/kubelet"];
+
+/// Which cases.
+#[derive(Args)]
+pub(super) struct Selection {
+    /// Only cases with such an id, in which * stands for anything; may be repeated
+    #[arg(short = 't', long = "test", value_name = "PATTERN")]
+    patterns: Vec<String>,
+    /// With must, leave out what only should hold
+    #[arg(
+        long,
+        value_enum,
+        value_name = "must|should",
+        default_value = "should",
+        hide_possible_values = true
+    )]
+    level: Upto,
+}
+
+/// How much a case must matter.
+#[derive(Clone, Copy, ValueEnum)]
+enum Upto {
+    Must,
+    Should,
+}
+
+/// What the driver reaches.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Reach {
+    /// A loopback device, and nothing else.
+    None,
+    /// What this machine reaches.
+    Host,
+}
+
+/// The driver's volume and nature, and how thoroughly to look.
+#[derive(Args)]
+pub(super) struct RunArguments {
+    #[command(flatten)]
+    selection: Selection,
+    /// How often what is worth repeating is repeated
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    repeat: u16,
+    /// Replay the run that printed this seed
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// How long one call may take before it counts as hanging
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+    /// How many cases are played at the same time [default: one a CPU, at most 4; with --network host one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: Option<u16>,
+    #[command(flatten)]
+    volume: VolumeArguments,
+    #[command(flatten)]
+    nature: NatureArguments,
+}
+
+/// What would be a fault in another driver.
+#[derive(Args)]
+#[command(next_help_heading = "What the driver needs, and what lies in its nature")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+struct NatureArguments {
+    /// With host, the driver reaches what this machine reaches; without it nothing but 127.0.0.1
+    #[arg(long, value_enum, value_name = "none|host", default_value = "none", hide_possible_values = true)]
+    network: Reach,
+    /// Let the driver see this directory or file below /run or /var/lib/kubelet; may be repeated
+    #[arg(long, value_name = "PATH")]
+    expose: Vec<PathBuf>,
+    /// Let the driver make and remove nodes and links in the machine's /dev, as LVM does without udev
+    #[arg(long)]
+    make_nodes: bool,
+    /// The value of this option is a list of mount options, in which commas mean something; may be repeated
+    #[arg(long, value_name = "KEY")]
+    mount_options: Vec<String>,
+    /// Nothing can be written to the volume, whatever a pod asks for
+    #[arg(long)]
+    read_only_ok: bool,
+    /// What is written is gone after the unmount
+    #[arg(long)]
+    ephemeral_ok: bool,
+    /// One pod at a time has the volume
+    #[arg(long)]
+    exclusive_ok: bool,
+    /// All mounts of a volume on a node are read-only, or none
+    #[arg(long)]
+    shared_ok: bool,
+}
+
+impl Selection {
+    /// The cases that are meant.
+    pub(super) fn chosen(&self) -> Result<Chosen> {
+        let level = match self.level {
+            Upto::Must => Level::Must,
+            Upto::Should => Level::Should,
+        };
+        let chosen = Chosen::new(&self.patterns, level).map_err(|pattern| wrong(no_case(&pattern)))?;
+        if chosen.reported.is_empty() {
+            return Err(wrong("all cases that are meant are only a should: leave out --level must"));
+        }
+        Ok(chosen)
+    }
+}
+
+fn no_case(pattern: &str) -> String {
+    let group = pattern.split("::").next().unwrap_or(pattern);
+    let groups: BTreeSet<_> = Case::all().map(Case::group).collect();
+    let near = did_you_mean(pattern, Case::all().map(|case| case.id));
+    if groups.contains(group) {
+        let ids: Vec<_> = Case::all().filter(|case| case.group() == group).map(|case| case.id).collect();
+        return near.map_or_else(
+            || format!("no case is meant by {pattern:?}: there are {}", ids.join(", ")),
+            |near| format!("no case is meant by {pattern:?}: did you mean {near}?"),
+        );
+    }
+    let near = did_you_mean(group, groups.iter().copied()).map_or_else(
+        || format!("the groups are {}", groups.into_iter().collect::<Vec<_>>().join(", ")),
+        |near| format!("did you mean '{near}::*'?"),
+    );
+    format!("no case is meant by {pattern:?}: {near}")
+}
+
+impl RunArguments {
+    /// The patterns of `--test`.
+    pub(super) fn patterns(&self) -> &[String] {
+        &self.selection.patterns
+    }
+
+    /// See [`Selection::chosen`].
+    pub(super) fn chosen(&self) -> Result<Chosen> {
+        self.selection.chosen()
+    }
+
+    /// Everything about the driver.
+    pub(super) fn given(&self, driver: &Path) -> Result<Given> {
+        let driver = executable(driver)?;
+        let volume = self.volume.read(&driver)?;
+        let mut natures = self.nature.natures();
+        if volume.as_ref().is_some_and(|volume| volume.options.access() == Access::ReadOnly) {
+            natures.insert(Nature::ReadOnly);
+        }
+        let keys = volume.iter().flat_map(|volume| volume.options.own.keys());
+        let lists = keys.filter(|key| volume::is_list(key)).chain(&self.nature.mount_options);
+        Ok(Given {
+            lists: lists.cloned().collect(),
+            natures,
+            network: self.nature.network(),
+            exposed: self.nature.exposed(&driver)?,
+            makes_nodes: self.nature.make_nodes,
+            repeat: self.repeat.into(),
+            patience: Duration::from_secs(self.timeout),
+            seed: self.seed.unwrap_or_else(seed),
+            jobs: self.jobs.map_or_else(|| self.jobs(volume.is_some()), usize::from),
+            volume,
+            ..Given::new(driver)
+        })
+    }
+
+    /// Two cases may disturb each other where they share what is beyond the network.
+    fn jobs(&self, has_volume: bool) -> usize {
+        if has_volume && self.nature.network == Reach::Host {
+            return 1;
+        }
+        available_parallelism().map_or(1, usize::from).min(JOBS)
+    }
+}
+
+impl NatureArguments {
+    fn natures(&self) -> BTreeSet<Nature> {
+        let all = [
+            (self.read_only_ok, Nature::ReadOnly),
+            (self.ephemeral_ok, Nature::Ephemeral),
+            (self.exclusive_ok, Nature::Exclusive),
+            (self.shared_ok, Nature::Shared),
+        ];
+        all.into_iter().filter(|(given, _)| *given).map(|(_, nature)| nature).collect()
+    }
+
+    fn network(&self) -> Network {
+        match self.network {
+            Reach::None => Network::Loopback,
+            Reach::Host => Network::Machine,
+        }
+    }
+
+    /// What is given, and the driver's own directory where it would be hidden.
+    fn exposed(&self, driver: &Path) -> Result<Vec<PathBuf>> {
+        let mut exposed = Vec::new();
+        for path in &self.expose {
+            let path = std::path::absolute(path).context("find what to expose")?;
+            if !path.exists() {
+                return Err(wrong(format!("there is no {} to expose", path.display())));
+            }
+            exposed.push(path);
+        }
+        let hidden = HIDDEN.iter().any(|directory| driver.starts_with(directory));
+        exposed.extend(driver.parent().filter(|_| hidden).map(Path::to_owned));
+        Ok(exposed)
+    }
+}
+
+/// What kubelet would execute. The path stays as it is given: it is the driver's argv[0].
+fn executable(given: &Path) -> Result<PathBuf> {
+    let path = std::path::absolute(given).context("find the driver")?;
+    let metadata = path.metadata().map_err(|error| {
+        wrong(format!("there is no driver {}: {error}; name an executable", path.display()))
+    })?;
+    if metadata.is_dir() {
+        let name = path.file_name().map(DriverName::executable_in).unwrap_or_default();
+        let inside = path.join(name);
+        if name.is_empty() || !inside.is_file() {
+            let text = format!(
+                "{} is a directory without an executable {}: name the driver itself",
+                path.display(),
+                name.to_string_lossy()
+            );
+            return Err(wrong(text));
+        }
+        return executable(&inside);
+    }
+    if !metadata.is_file() || metadata.permissions().mode() & 0o111 == 0 {
+        let text = format!("{} is not executable: chmod +x it", path.display());
+        return Err(wrong(text));
+    }
+    Ok(path)
+}
+
+/// Short enough to be typed.
+fn seed() -> u64 {
+    let now = clock::since_1970();
+    fastrand::Rng::with_seed(u64::from(now.subsec_nanos()) ^ now.as_secs()).u64(1..1_000_000)
+}

@@ -1,0 +1,46 @@
+//! `flexvol check template`: a well-behaved driver to begin with.
+
+use crate::check::self_test::Reference;
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use flexvol_terminal::screen::Screen;
+use std::process::ExitCode;
+
+/// Print a well-behaved driver in shell, to begin one of your own with
+#[derive(Args)]
+#[command(after_help = "\
+They are the drivers that prove the kit: every case that concerns them holds.
+
+Examples:
+  flexvol check template tmpfs > mydriver && chmod +x mydriver
+  flexvol check template loop                             attaches, formats, grows
+
+Exit status: 0.")]
+pub(super) struct Template {
+    /// What it is like
+    #[arg(value_enum, default_value = "tmpfs")]
+    kind: Kind,
+}
+
+/// Which one.
+#[derive(Clone, Copy, ValueEnum)]
+enum Kind {
+    /// Memory: mounts and unmounts, takes a secret
+    Tmpfs,
+    /// A disk in a file: attaches, formats what is blank, grows
+    Loop,
+    /// Memory, and a process that serves each mount, as FUSE has
+    Keeper,
+}
+
+impl Template {
+    pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
+        let reference = match self.kind {
+            Kind::Tmpfs => Reference::Tmpfs,
+            Kind::Loop => Reference::Loop,
+            Kind::Keeper => Reference::Keeper,
+        };
+        screen.document("driver", reference.text())?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,297 @@
+//! A report for people: what failed and how to mend it, then what came of everything.
+
+use crate::check::{CaseResult, Level, Outcome, Report};
+use flexvol_linux::sandbox::Isolation;
+use flexvol_protocol::text::one_line;
+use flexvol_terminal::report::duration;
+use flexvol_terminal::screen::{Tone, counted, wrap};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// Gives text the colour of its tone.
+pub(super) type Paint<'a> = &'a dyn Fn(Tone, &str) -> String;
+
+/// The width of the page.
+const WIDTH: usize = 100;
+
+/// The width of the names on the left, and of what is before them.
+const NAMES: usize = 10;
+const MARGIN: usize = 2;
+
+/// How much of what was sent or came back is shown.
+const SHOWN: usize = 700;
+
+/// How many ids are listed in one sentence.
+const IDS: usize = 8;
+
+/// The whole page.
+pub(super) fn rendered(report: &Report, paint: Paint<'_>) -> String {
+    let mut page = Page { report, paint, text: String::new() };
+    page.failures();
+    page.groups();
+    page.notes();
+    page.last_words();
+    page.text
+}
+
+struct Page<'a> {
+    report: &'a Report,
+    paint: Paint<'a>,
+    text: String,
+}
+
+impl<'a> Page<'a> {
+    /// Those that must hold first.
+    fn failures(&mut self) {
+        for level in [Level::Must, Level::Should] {
+            for result in self.report.results.iter().filter(|result| result.case.level == level) {
+                match &result.outcome {
+                    Outcome::Failed => self.failure(result, "FAIL"),
+                    Outcome::Broken(_) => self.failure(result, "BROKEN"),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn failure(&mut self, result: &CaseResult, word: &str) {
+        let tone = if result.case.level == Level::Must { Tone::Bad } else { Tone::Warning };
+        let head = (self.paint)(tone, &format!("{word} {}", result.case.id));
+        self.line(&format!("{head}  {}", result.case.level));
+        self.row("expected", result.case.claim);
+        if let Outcome::Broken(why) = &result.outcome {
+            self.row(
+                "but",
+                &format!("{why}: this says nothing of the driver; if it is so each time, please report it"),
+            );
+        }
+        let mut told = Vec::new();
+        for evidence in result.telling() {
+            for fact in result.told(evidence) {
+                // Why and the mend are often those of the case.
+                if !told.contains(&fact) {
+                    told.push(fact);
+                }
+            }
+        }
+        for (name, text) in told {
+            self.row(name, &text);
+        }
+        if !result.seen_in.is_empty() {
+            let count = counted(result.seen_in.len(), "case");
+            self.row("where", &format!("in {count}: {}", listed(&result.seen_in)));
+        }
+        self.line("");
+    }
+
+    fn groups(&mut self) {
+        let head = format!(
+            "{:<12}{:>6}{:>8}{:>12}{:>9}{:>10}",
+            "GROUP", "HOLD", "FAILED", "NOT JUDGED", "SKIPPED", "TIME"
+        );
+        self.line(&(self.paint)(Tone::Heading, &head));
+        for group in self.report.groups() {
+            let failed = group.count(|each| matches!(each, Outcome::Failed | Outcome::Broken(_)));
+            let line = format!(
+                "{:<12}{:>6}{failed:>8}{:>12}{:>9}{:>10}",
+                group.name,
+                group.count(|each| *each == Outcome::Passed),
+                group.count(|each| matches!(each, Outcome::Blocked(_))),
+                group.count(|each| matches!(each, Outcome::Skipped(_))),
+                Some(group.took()).filter(|time| !time.is_zero()).map(duration).unwrap_or_default()
+            );
+            let line = line.trim_end().to_owned();
+            self.line(&if failed > 0 { (self.paint)(Tone::Bad, &line) } else { line });
+        }
+        self.line("");
+    }
+
+    /// What was not judged, and why.
+    fn notes(&mut self) {
+        let report = self.report;
+        let blocked = |outcome: &'a Outcome| if let Outcome::Blocked(by) = outcome { Some(by) } else { None };
+        for (by, ids) in reasons(report, blocked) {
+            let count = counted(ids.len(), "case");
+            let text = format!("{count} not judged, because {by} does not hold: {}", listed(&ids));
+            self.text.push_str(&wrap(&text, 0, WIDTH));
+            self.stranger(by);
+        }
+        let skipped =
+            |outcome: &'a Outcome| if let Outcome::Skipped(why) = outcome { Some(why) } else { None };
+        for (why, ids) in reasons(report, skipped) {
+            let text = format!("skipped, {}: {}", one_line(why, SHOWN), in_groups(report, &ids));
+            self.text.push_str(&wrap(&text, 0, WIDTH));
+        }
+        let apart = match self.report.isolation {
+            Isolation::Full => return,
+            Isolation::User => {
+                "not root: played as root of a user namespace, in which no device can be mounted"
+            }
+            Isolation::None => {
+                "not root, and there are no user namespaces: nothing was mounted; run it as root"
+            }
+        };
+        self.line(apart);
+    }
+
+    /// What happened in a case that nobody asked for, and on which others depend.
+    fn stranger(&mut self, id: &str) {
+        let of = |result: &&CaseResult| matches!(&result.outcome, Outcome::Blocked(by) if by == id);
+        if self.report.has_failed(id) {
+            return;
+        }
+        let report = self.report;
+        if let Some((result, evidence)) =
+            report.results.iter().filter(of).find_map(|result| Some((result, result.evidence.first()?)))
+        {
+            for (name, text) in result.told(evidence).into_iter().filter(|(name, _)| *name != "because") {
+                self.row(name, &text);
+            }
+        }
+    }
+
+    fn last_words(&mut self) {
+        let report = self.report;
+        let held = |level| report.count(Some(level), |outcome| *outcome == Outcome::Passed);
+        let count = |ended: fn(&Outcome) -> bool| report.count(None, ended);
+        let broken = count(|outcome| matches!(outcome, Outcome::Broken(_)));
+        self.line(&format!(
+            "{} in {}; --seed {} replays exactly this",
+            counted(report.calls(), "call"),
+            duration(report.took),
+            report.seed
+        ));
+        let mut line = format!(
+            "{} must and {} should cases hold, {} failed, {} not judged, {} skipped",
+            held(Level::Must),
+            held(Level::Should),
+            count(|outcome| *outcome == Outcome::Failed),
+            count(|outcome| matches!(outcome, Outcome::Blocked(_))),
+            count(|outcome| matches!(outcome, Outcome::Skipped(_))),
+        );
+        if broken > 0 {
+            let _ = write!(line, ", {broken} could not be played");
+        }
+        let tone = if report.exit_status() == 0 { Tone::Good } else { Tone::Bad };
+        self.line(&(self.paint)(tone, &line));
+    }
+
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    /// What was sent or came back is not broken into lines: somebody may want to copy it.
+    fn row(&mut self, name: &str, text: &str) {
+        let margin = " ".repeat(MARGIN);
+        let text = match name {
+            "sent" | "got" => one_line(text, SHOWN) + "\n",
+            _ => wrap(&one_line(text, usize::MAX), MARGIN + NAMES, WIDTH).trim_start().to_owned(),
+        };
+        let _ = write!(self.text, "{margin}{name:<NAMES$}{text}");
+    }
+}
+
+/// The cases that ended so, by what is to be said about it.
+fn reasons<'a>(
+    report: &'a Report,
+    why: impl Fn(&'a Outcome) -> Option<&'a String>,
+) -> BTreeMap<&'a str, Vec<&'static str>> {
+    let mut reasons: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+    for result in &report.results {
+        if let Some(why) = why(&result.outcome) {
+            reasons.entry(why).or_default().push(result.case.id);
+        }
+    }
+    reasons
+}
+
+/// Ids, or `group::*` for a whole group.
+fn in_groups(report: &Report, ids: &[&'static str]) -> String {
+    let mut words = Vec::new();
+    for group in report.groups() {
+        let here: Vec<_> =
+            group.results.iter().map(|result| result.case.id).filter(|id| ids.contains(id)).collect();
+        if here.len() > 1 && here.len() == group.results.len() {
+            words.push(format!("{}::*", group.name));
+        } else {
+            words.extend(here.iter().map(|id| (*id).to_owned()));
+        }
+    }
+    words.join(", ")
+}
+
+/// The first few.
+fn listed(ids: &[&str]) -> String {
+    let shown = ids[..ids.len().min(IDS)].join(", ");
+    if ids.len() > IDS { format!("{shown} and {} more", ids.len() - IDS) } else { shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::made_up;
+
+    fn page(report: &Report) -> String {
+        rendered(report, &|_, text| text.to_owned())
+    }
+
+    #[test]
+    fn a_page_says_what_failed_and_why_and_what_else_there_was() {
+        let expected = r#"FAIL mount::works  must
+  expected  a second mount of a mounted directory changes nothing
+  seen      1 mounts became 2
+  sent      mount '/var/lib/kubelet/a b' '{"k":"it'\''s <&>"}'
+  got       {"status":"Success"}?[31m]]>
+  kubelet   believes it
+  because   kubelet repeats a mount whose answer it lost, and unmounts once
+  mend      look first whether the directory is a mount point
+
+FAIL output::message  should
+  expected  a second mount of a mounted directory changes nothing
+  seen      a # newline
+  sent      mount '/var/lib/kubelet/a b' '{"k":"it'\''s <&>"}'
+  got       {"status":"Success"}?[31m]]>
+  kubelet   believes it
+  because   kubelet repeats a mount whose answer it lost, and unmounts once
+  mend      look first whether the directory is a mount point
+  seen      empty
+  mend      say "why"
+  where     in 3 cases: mount::works, mount::odd, mount::daemon
+
+BROKEN mount::odd  should
+  expected  a second mount of a mounted directory changes nothing
+  but       ended with signal 9: this says nothing of the driver; if it is so each time, please
+            report it
+
+GROUP         HOLD  FAILED  NOT JUDGED  SKIPPED      TIME
+output           1       1           0        0
+mount            0       2           1        1   12.0 ms
+
+1 case not judged, because mount::works does not hold: mount::twice
+skipped, no process serves a mount: mount::daemon
+3 calls in 1.50 s; --seed 123 replays exactly this
+1 must and 0 should cases hold, 2 failed, 1 not judged, 1 skipped, 1 could not be played
+"#;
+        assert_eq!(page(&made_up()), expected);
+    }
+
+    #[test]
+    fn what_blocks_and_was_not_asked_for_is_shown() {
+        let mut report = made_up();
+        report.results.remove(2);
+        let page = page(&report);
+        let note = "because mount::works does not hold: mount::twice\n  seen      a mount is needed first\n";
+        assert!(page.contains(note), "{page}");
+    }
+
+    #[test]
+    fn what_a_whole_group_has_in_common_is_said_of_the_group() {
+        let mut report = made_up();
+        for result in &mut report.results[2..] {
+            result.outcome = Outcome::Skipped("needs a volume".to_owned());
+        }
+        let page = page(&report);
+        assert!(page.contains("\nskipped, needs a volume: mount::*\n"), "{page}");
+    }
+}

@@ -1,0 +1,114 @@
+//! The kit's command line: one file a subcommand, each a thin adapter that calls the library and prints.
+//!
+//! Exit status: 0 done, 1 failed, 2 wrong usage; others of single commands say their `--help`.
+
+mod call;
+mod check;
+mod objects;
+mod pod;
+mod probe;
+mod record;
+mod validate;
+mod watch;
+
+use anyhow::{Error, Result};
+use clap::{CommandFactory as _, Parser, Subcommand};
+use flexvol_linux::errno::{code_of, to_failure};
+use flexvol_protocol::failure::Code;
+use flexvol_terminal::completions::Completions;
+use flexvol_terminal::exit::{USAGE, complain, usage, wants_json};
+use flexvol_terminal::man::{self, Man};
+use flexvol_terminal::screen::Screen;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  flexvol call ./my-driver init                   what kubelet makes of its answer
+  sudo flexvol pod up -f pod.yaml                 a pod's volumes, brought up without a cluster
+  sudo flexvol check ./my-driver                  whether it is what kubelet needs, case by case
+  flexvol validate -f pv.yaml                     what is wrong with volumes, before they reach a cluster
+
+flexvol itself executes this program for these commands.
+Exit status: 0 done, 1 failed, 2 wrong usage; others of single commands say their --help.";
+
+/// Do to FlexVolume drivers what kubelet does, without a cluster
+#[derive(Parser)]
+#[command(name = "flexvol", version, after_help = EXAMPLES, max_term_width = 100, arg_required_else_help = true)]
+struct Cli {
+    /// Print JSON for programs instead of text for people
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Probe(probe::Probe),
+    Watch(watch::Watch),
+    Record(record::Record),
+    #[command(name = "call")]
+    CallDriver(call::CallDriver),
+    Pod(pod::Pod),
+    Validate(validate::Validate),
+    Check(Box<check::Check>),
+    #[command(hide = true)]
+    Completions(Completions),
+    #[command(hide = true)]
+    Man(Man),
+}
+
+/// Reads the command line (`arguments[0]` is the program) and does what it says.
+pub fn main(arguments: &[OsString]) -> ExitCode {
+    match Cli::try_parse_from(arguments) {
+        Ok(cli) => {
+            let mut screen = Screen::standard(cli.json);
+            let done = cli.command.run(&mut screen);
+            done.unwrap_or_else(|error| failed(error, cli.json))
+        }
+        Err(error) => usage(&error, wants_json(arguments)),
+    }
+}
+
+/// Says it. Arguments that no call has are wrong usage.
+fn failed(error: Error, json: bool) -> ExitCode {
+    let status = if code_of(&error) == Code::BadCall { USAGE } else { 1 };
+    complain(error, |error| to_failure(error).message(), status, json)
+}
+
+impl Command {
+    fn run(self, screen: &mut Screen) -> Result<ExitCode> {
+        match self {
+            Self::Probe(command) => command.run(screen),
+            Self::Watch(command) => command.run(screen),
+            Self::Record(command) => command.run(screen),
+            Self::CallDriver(command) => command.run(screen),
+            Self::Pod(command) => command.run(screen),
+            Self::Validate(command) => command.run(screen),
+            Self::Check(command) => Ok(command.run(screen)),
+            Self::Completions(command) => command.run("flexvol-kit", Cli::command(), screen),
+            // The first page is that of `flexvol`.
+            Self::Man(Man { output: Some(directory), .. }) => man::write_commands(Cli::command(), &directory),
+            Self::Man(command) => command.run(Cli::command(), screen),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_says_what_it_does() {
+        for command in Cli::command().get_subcommands() {
+            let about = command.get_about().unwrap_or_else(|| panic!("{}", command.get_name())).to_string();
+            assert!(about.len() > 20 && !about.ends_with('.'), "{about}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! `flexvol probe`.
+
+use anyhow::Result;
+use clap::Args;
+use flexvol_kubelet::prober::{self, Behaviour, Finding, Found, Scan};
+use flexvol_linux::signal;
+use flexvol_terminal::exit::say;
+use flexvol_terminal::probing::{self, Probing};
+use flexvol_terminal::screen::{Screen, Tone};
+use serde_json::{Value, json};
+use std::process::ExitCode;
+
+/// Say what kubelet would load from a plugin directory, what not, and why
+#[derive(Args)]
+#[command(after_help = "\
+Runs init of every driver in the directory, as kubelet does when it starts, and changes nothing. Of a driver that \
+is not loaded it says what kubelet would write to its log, and how that is mended.
+
+Examples:
+  flexvol probe
+  flexvol probe --plugin-dir /var/lib/kubelet/volumeplugins
+  flexvol probe --as-kubelet 1.22         there, one driver that fails costs all others too
+  flexvol probe --json | jq -r '.found[] | select(.state == \"failed\") | .directory'
+
+Exit status: 0 every driver is loaded, 1 one is not, or there is no driver, 2 wrong usage.")]
+pub(super) struct Probe {
+    #[command(flatten)]
+    probing: Probing,
+}
+
+impl Probe {
+    pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
+        signal::install()?;
+        let behaviour = self.probing.behaviour();
+        let scan = prober::scan(&self.probing.plugin_dir()?, &prober::terms())?.under(behaviour);
+        if signal::interrupted() {
+            return Ok(ExitCode::FAILURE);
+        }
+        if screen.wants_json() {
+            screen.json(&as_json(&scan, behaviour))?;
+        } else if !scan.found.is_empty() {
+            show(&scan, screen)?;
+        }
+        let tried = scan.found.iter().filter(|found| !matches!(found.finding, Finding::Ignored(_)));
+        let (good, bad): (Vec<_>, _) = tried.partition(|found| matches!(found.finding, Finding::Loaded(_)));
+        if !screen.wants_json() && good.is_empty() && bad.is_empty() {
+            let path = scan.plugin_dir.display();
+            say(
+                &format!(
+                    "plugin directory {path} holds no driver: flexvol install puts one there, --plugin-dir names another directory"
+                ),
+                false,
+            );
+        }
+        Ok(if bad.is_empty() && !good.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn show(scan: &Scan, screen: &mut Screen) -> Result<()> {
+    let heading = ["STATE", "DIRECTORY", "CAPABILITIES, OR WHY NOT"].map(str::to_owned);
+    let rows: Vec<_> = std::iter::once(heading).chain(scan.found.iter().flat_map(rows)).collect();
+    screen.table(&rows)?;
+    let loaded = scan.found.iter().filter(|found| matches!(found.finding, Finding::Loaded(_))).count();
+    let tone = if loaded == 0 { Tone::Warning } else { Tone::Good };
+    let text = screen.paint(tone, &format!("{loaded} loaded"));
+    screen.line(&format!("{text} from {}", scan.plugin_dir.display()))
+}
+
+fn rows(found: &Found) -> Vec<[String; 3]> {
+    let (state, lines) = match &found.finding {
+        Finding::Loaded(loaded) => ("LOADED", vec![probing::in_service(loaded)]),
+        Finding::Failed(failed) => ("FAILED", probing::why(failed)),
+        Finding::Ignored(why) => ("IGNORED", vec![why.to_string()]),
+    };
+    let cells = std::iter::once((state.to_owned(), probing::plain(&found.directory)));
+    let cells = cells.chain(std::iter::repeat_with(Default::default));
+    cells.zip(lines).map(|((state, directory), line)| [state, directory, line]).collect()
+}
+
+fn as_json(scan: &Scan, behaviour: Behaviour) -> Value {
+    json!({
+        "pluginDir": scan.plugin_dir.to_string_lossy(),
+        "as": behaviour.releases().unwrap_or("design"),
+        "found": scan.found.iter().map(found_as_json).collect::<Vec<_>>(),
+    })
+}
+
+fn found_as_json(found: &Found) -> Value {
+    let (state, mut value) = match &found.finding {
+        Finding::Loaded(loaded) => ("loaded", probing::loaded_as_json(loaded)),
+        Finding::Failed(failed) => ("failed", json!({"reason": failed.logged, "mend": failed.mend})),
+        Finding::Ignored(why) => ("ignored", json!({"reason": why.to_string()})),
+    };
+    value["directory"] = found.directory.to_string_lossy().into();
+    value["state"] = state.into();
+    value
+}

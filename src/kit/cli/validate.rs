@@ -1,0 +1,237 @@
+//! `flexvol validate`: what is wrong with volumes, from their files alone.
+
+use super::objects::read_text;
+use crate::validate::{Finding, KnownDrivers, Planned, RULES, Report, Severity, Source, validate};
+use anyhow::{Context as _, Result};
+use clap::Args;
+use flexvol_linux::errno::to_failure;
+use flexvol_model::drivers;
+use flexvol_model::installed::Meaning;
+use flexvol_model::profiles;
+use flexvol_model::settings::{SIDE_FILE, Settings};
+use flexvol_protocol::DriverName;
+use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::text::one_line;
+use flexvol_terminal::arguments::read_settings;
+use flexvol_terminal::exit::USAGE;
+use flexvol_terminal::exit::say;
+use flexvol_terminal::plan;
+use flexvol_terminal::screen::{Screen, Tone, counted};
+use serde_json::json;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Check the volumes in YAML files without a cluster: options, secrets, claims, policy, and what would be done
+#[derive(Args)]
+#[command(after_help = "\
+Reads what kubectl applies: PersistentVolume, PersistentVolumeClaim, Secret, Pod and whatever has
+a pod template, also in lists and several documents; other kinds are left out. All files are taken
+together: give a volume with its claim, its pod and its Secret, and more can be told.
+
+What is wrong is said by file and line, with the mend. An error is refused by the API server, by
+kubelet or by the driver, or is plainly a slip; a warning works, but not as it looks, or needs a
+file that is not given. Volumes of other drivers are read in their own dialect, as the installed
+driver would (flexvol drivers --profiles).
+The drivers of a node may have side files with default options and a policy: name them, or the
+defaults are taken. No value of a Secret is ever printed.
+
+Examples:
+  flexvol validate -f pv.yaml -f secret.yaml
+  flexvol validate -f all.yaml --plan                        and what would be done on the node
+  kubectl get pod,pvc,pv,secret -n shop -o yaml | flexvol validate -f -
+  flexvol validate -f pv.yaml --settings .flexvol.json
+  flexvol validate -f pv.yaml --driver-dir /etc/kubernetes/volumeplugins
+  flexvol validate -f pv.yaml --profile acme/share=fstab/cifs
+  flexvol validate -f pv.yaml --json | jq -r '.findings[] | \"\\(.file):\\(.line) \\(.rule)\"'
+
+Exit status: 0 no error (with --strict: and no warning), 1 errors, 2 it could not be done.")]
+pub(super) struct Validate {
+    /// YAML or JSON; may be repeated, - for standard input
+    #[arg(short = 'f', long = "filename", value_name = "FILE", required_unless_present = "rules", num_args = 1..)]
+    files: Vec<PathBuf>,
+    /// The plugin directory of a node: its side files are taken, and a driver that is not in it is named
+    #[arg(long, visible_alias = "plugin-dir", value_name = "DIR")]
+    driver_dir: Option<PathBuf>,
+    /// A side file (.flexvol.json), of one driver or of each that it fits; may be repeated
+    #[arg(long, value_name = "[VENDOR/DRIVER=]FILE", value_parser = side_file)]
+    settings: Vec<(Option<DriverName>, PathBuf)>,
+    /// Which driver or profile of flexvol's a name stands for, if neither it nor its side file says so
+    #[arg(long, value_name = "VENDOR/DRIVER=NAME", value_parser = alias)]
+    profile: Vec<(DriverName, Meaning)>,
+    /// Show what would be done on the node for each volume, and what the policy says
+    #[arg(long)]
+    plan: bool,
+    /// Fail for warnings too
+    #[arg(long)]
+    strict: bool,
+    /// List what is looked for, and stop
+    #[arg(long, conflicts_with_all = ["files", "plan", "strict"])]
+    rules: bool,
+}
+
+fn side_file(text: &str) -> Result<(Option<DriverName>, PathBuf), Failure> {
+    match text.split_once('=') {
+        Some((name, file)) => Ok((Some(DriverName::parse(name)?), file.into())),
+        None => Ok((None, text.into())),
+    }
+}
+
+fn alias(text: &str) -> Result<(DriverName, Meaning), Failure> {
+    let wrong = |what: &str| Failure::options(format!("{what}: write VENDOR/DRIVER=NAME"));
+    let (name, meaning) = text.split_once('=').ok_or_else(|| wrong(&format!("{text:?} has no \"=\"")))?;
+    let all = || {
+        let drivers = drivers::ALL.iter().map(|driver| driver.name());
+        let all: Vec<_> = drivers.chain(profiles::ALL.iter().map(|profile| profile.name)).collect();
+        all.join(", ")
+    };
+    let known = Meaning::find(meaning).ok_or_else(|| {
+        Failure::options(format!("there is no driver or profile {meaning:?}: name one of {}", all()))
+    })?;
+    Ok((DriverName::parse(name)?, known))
+}
+
+impl Validate {
+    pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
+        if self.rules {
+            return print_rules(screen);
+        }
+        let read = self.texts().and_then(|texts| Ok((texts, self.installed()?)));
+        let (texts, installed) = match read {
+            Ok(read) => read,
+            // 1 is for what is wrong in the files.
+            Err(error) => {
+                say(&to_failure(error).message(), screen.wants_json());
+                return Ok(ExitCode::from(USAGE));
+            }
+        };
+        let sources: Vec<_> = texts.iter().map(|(name, text)| Source { name, text }).collect();
+        let report = validate(&sources, &installed);
+        if screen.wants_json() {
+            self.json(screen, &report)?;
+        } else {
+            self.text(screen, &report)?;
+        }
+        let wrong = report.count(Severity::Error) > 0 || self.strict && !report.findings.is_empty();
+        Ok(if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    /// Name and text of each file.
+    fn texts(&self) -> Result<Vec<(String, String)>> {
+        let name = |path: &Path| {
+            if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
+        };
+        self.files.iter().map(|path| Ok((one_line(&name(path), usize::MAX), read_text(path)?))).collect()
+    }
+
+    fn installed(&self) -> Result<KnownDrivers> {
+        let mut installed = KnownDrivers::default();
+        if let Some(directory) = &self.driver_dir {
+            for (name, settings) in side_files(directory)? {
+                installed.add(name, settings);
+            }
+            installed.set_directory(directory.display().to_string());
+        }
+        for (name, file) in &self.settings {
+            let settings = read_settings(file)?;
+            match name {
+                Some(name) => installed.add(name.clone(), settings),
+                None => installed.set_everywhere(settings),
+            }
+        }
+        for (name, meaning) in &self.profile {
+            installed.name(name.clone(), *meaning);
+        }
+        Ok(installed)
+    }
+
+    fn json(&self, screen: &mut Screen, report: &Report) -> Result<()> {
+        let mut all = json!({
+            "findings": report.findings,
+            "volumes": report.volumes,
+            "errors": report.count(Severity::Error),
+            "warnings": report.count(Severity::Warning),
+        });
+        if self.plan {
+            all["plans"] = json!(report.plans);
+        }
+        screen.json(&all)
+    }
+
+    fn text(&self, screen: &mut Screen, report: &Report) -> Result<()> {
+        for finding in &report.findings {
+            let line = line(screen, finding);
+            screen.line(&line)?;
+        }
+        for planned in report.plans.iter().filter(|_| self.plan) {
+            print_plan(screen, planned)?;
+        }
+        let (errors, warnings) = (report.count(Severity::Error), report.count(Severity::Warning));
+        let tone = match (errors, warnings) {
+            (0, 0) => Tone::Good,
+            (0, _) => Tone::Warning,
+            _ => Tone::Bad,
+        };
+        let sum = format!(
+            "{}, {} in {} of {}",
+            counted(errors, "error"),
+            counted(warnings, "warning"),
+            counted(report.volumes, "volume"),
+            counted(self.files.len(), "file")
+        );
+        let sum = screen.paint(tone, &sum);
+        screen.line(&sum)
+    }
+}
+
+fn line(screen: &Screen, Finding { file, line, severity, rule, message }: &Finding) -> String {
+    let tone = if *severity == Severity::Error { Tone::Bad } else { Tone::Warning };
+    let severity = screen.paint(tone, &severity.to_string());
+    format!("{file}:{line}: {severity}: {} [{rule}]", one_line(message, usize::MAX))
+}
+
+fn print_plan(screen: &mut Screen, planned: &Planned) -> Result<()> {
+    let Planned { file, line, volume, pod, driver, kind, steps } = planned;
+    for call in steps {
+        let of = if driver.ends_with(&format!("/{kind}")) { String::new() } else { format!(" ({kind})") };
+        screen.heading(&format!(
+            "\n{file}:{line}: {} of volume {volume} by {driver}{of}, for pod {pod}",
+            call.verb
+        ))?;
+        plan::print(screen, &call.plan, call.refusal.as_deref())?;
+    }
+    screen.line("")
+}
+
+fn print_rules(screen: &mut Screen) -> Result<ExitCode> {
+    if screen.wants_json() {
+        let rule = |rule: &crate::validate::Rule| json!({"rule": rule.id, "severity": rule.severity, "holds": rule.doc});
+        screen.json(&RULES.iter().map(rule).collect::<Vec<_>>())?;
+    } else {
+        let head = ["RULE", "SEVERITY", "HOLDS"].map(str::to_owned);
+        let row = |rule: &crate::validate::Rule| {
+            [rule.id.to_owned(), rule.severity.to_string(), rule.doc.to_owned()]
+        };
+        screen.table(&std::iter::once(head).chain(RULES.iter().map(row)).collect::<Vec<_>>())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The side file of every driver in a plugin directory; a driver without one has the defaults.
+fn side_files(directory: &Path) -> Result<Vec<(DriverName, Settings)>> {
+    let entries = fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
+    let mut all = Vec::new();
+    for entry in entries {
+        let entry = entry.with_context(|| format!("read {}", directory.display()))?;
+        // What is no driver's name is none to kubelet either.
+        let Ok(name) = DriverName::from_directory(entry.file_name()) else { continue };
+        let file = entry.path().join(SIDE_FILE);
+        let settings = match read_settings(&file) {
+            Ok(settings) => settings,
+            Err(why) if why.code() == Code::NotFound => Settings::default(),
+            Err(why) => return Err(why).with_context(|| file.display().to_string()),
+        };
+        all.push((name, settings));
+    }
+    Ok(all)
+}

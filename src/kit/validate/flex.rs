@@ -1,0 +1,227 @@
+//! `flexVolume`, in a pod or in a PV: what Kubernetes says of it, whatever the driver.
+
+use super::finding::{
+    DRIVER_NAME, Findings, NAME, NOT_INSTALLED, OPTION_TYPE, RESERVED_OPTION, SECRET_NAMESPACE, SHAPE,
+    UNKNOWN_DRIVER, UNKNOWN_FIELD,
+};
+use super::known::{Known, KnownDrivers};
+use super::node::Node;
+use super::object::Object;
+use super::slips::near;
+use flexvol_kubelet::rules;
+use flexvol_model::drivers;
+use flexvol_model::profiles;
+use flexvol_protocol::DriverName;
+use serde_json::Value;
+
+const FIELDS: [&str; 5] = ["driver", "fsType", "options", "readOnly", "secretRef"];
+
+/// Who writes a `flexVolume`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    Pod,
+    Volume,
+}
+
+/// One `flexVolume`.
+#[derive(Clone, Debug)]
+pub(super) struct Flex<'a> {
+    pub(super) object: &'a Object<'a>,
+    pub(super) owner: Owner,
+    /// Of the PV, or of the volume in the pod.
+    pub(super) name: &'a str,
+    pub(super) node: Node<'a>,
+    /// If it can be read.
+    pub(super) driver: Option<DriverName>,
+}
+
+/// Every `flexVolume` of an object.
+pub(super) fn of<'a>(object: &'a Object<'a>) -> Vec<Flex<'a>> {
+    let flex = |owner, name: &'a str, node: Node<'a>| {
+        let driver = node.get("driver").text().and_then(|name| DriverName::parse(name).ok());
+        (!node.is_absent()).then_some(Flex { object, owner, name, node, driver })
+    };
+    if object.kind == "PersistentVolume" {
+        let node = object.node.at(&["spec", "flexVolume"]);
+        return flex(Owner::Volume, &object.key.1, node).into_iter().collect();
+    }
+    let volumes = object.pod().map(|pod| pod.at(&["spec", "volumes"]));
+    let inline = volumes.into_iter().flat_map(Node::entries);
+    let named = |volume: Node<'a>| (volume.get("name").text().unwrap_or_default(), volume.get("flexVolume"));
+    inline.map(named).filter_map(|(name, node)| flex(Owner::Pod, name, node)).collect()
+}
+
+impl<'a> Flex<'a> {
+    pub(super) fn options(&self) -> Node<'a> {
+        self.node.get("options")
+    }
+
+    /// The driver, if it is one of ours.
+    pub(super) fn known(&self, installed: &KnownDrivers) -> Option<Known> {
+        installed.known(self.driver.as_ref()?)
+    }
+
+    pub(super) fn check(&self, installed: &KnownDrivers, findings: &mut Findings) {
+        if !self.node.value().is_object() {
+            return findings.add(
+                self.object,
+                self.node,
+                SHAPE,
+                "flexVolume must be a mapping: write driver: vendor/driver below it",
+            );
+        }
+        self.check_fields(findings);
+        self.check_driver(installed, findings);
+        self.check_options(findings);
+        self.check_secret(findings);
+    }
+
+    fn check_fields(&self, findings: &mut Findings) {
+        for (key, node) in self.node.members().filter(|(key, _)| !FIELDS.contains(key)) {
+            let mend = match near(key, &FIELDS) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None => "move it below options if it is one of the driver's, else remove it".to_owned(),
+            };
+            findings.add(
+                self.object,
+                node,
+                UNKNOWN_FIELD,
+                format!("flexVolume has no field {key:?}: {mend}"),
+            );
+        }
+        let (fs_type, read_only) = (self.node.get("fsType"), self.node.get("readOnly"));
+        if !(fs_type.is_absent() || fs_type.value().is_string()) {
+            findings.add(self.object, fs_type, SHAPE, "flexVolume.fsType must be a string: quote it");
+        }
+        if !(read_only.is_absent() || read_only.value().is_boolean()) {
+            let text = "flexVolume.readOnly must be true or false, without quotes";
+            findings.add(self.object, read_only, SHAPE, text);
+        }
+    }
+
+    fn check_driver(&self, installed: &KnownDrivers, findings: &mut Findings) {
+        let node = self.node.get("driver");
+        let mut complain = |rule, text: &str| findings.add(self.object, node, rule, text);
+        let Some(text) = node.text() else {
+            let text = if node.is_absent() { "is missing: write" } else { "must be a string such as" };
+            return complain(DRIVER_NAME, &format!("flexVolume.driver {text} driver: vendor/driver"));
+        };
+        let name = match DriverName::parse(text) {
+            Ok(name) => name,
+            Err(why) => return complain(DRIVER_NAME, &why.message()),
+        };
+        if let Some(meant) = drivers::with_vendor(&name).filter(|_| !installed.has(&name)) {
+            let text = format!(
+                "driver name {text:?} has no vendor: write {meant}, which is what flexvol install {name} installs, else \
+                 kubelet says \"no volume plugin matched\""
+            );
+            return complain(DRIVER_NAME, &text);
+        }
+        if let Some(directory) = installed.lacks(&name) {
+            let mend = match name.vendor() {
+                Some(_) => format!("flexvol install {name}"),
+                None => "write vendor/driver, as its directory vendor~driver says".to_owned(),
+            };
+            let text = format!(
+                "{name} is not installed in {directory}: {mend}, else kubelet says \"no volume plugin matched\""
+            );
+            return complain(NOT_INSTALLED, &text);
+        }
+        match self.known(installed) {
+            None => complain(UNKNOWN_DRIVER, &stranger(&name)),
+            Some(known)
+                if known.installed.driver.name() == "exec" && known.installed.settings.exec.is_none() =>
+            {
+                let text = "what exec does is in its side file: give it with --settings, else options are not checked";
+                complain(UNKNOWN_DRIVER, text);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn check_options(&self, findings: &mut Findings) {
+        let options = self.options();
+        if !(options.is_absent() || options.value().is_object()) {
+            return findings.add(
+                self.object,
+                options,
+                SHAPE,
+                "flexVolume.options must be a mapping: write one KEY: \"value\" in each line",
+            );
+        }
+        for (key, node) in options.members() {
+            let (what, mend) = match node.value() {
+                Value::Number(_) => ("a number", "quote it"),
+                Value::Bool(_) => ("true or false for YAML", "quote it"),
+                Value::Array(_) => ("a list", "write one text in quotes"),
+                Value::Object(_) => ("a mapping", "write one text in quotes"),
+                Value::Null | Value::String(_) => ("", ""),
+            };
+            if !what.is_empty() {
+                let text = format!("option {key:?} must be a string and is {what}: {mend}");
+                findings.add(self.object, node, OPTION_TYPE, text);
+            }
+            if rules::is_reserved(key) {
+                let text = format!("option {key:?}: kubernetes.io and k8s.io are Kubernetes' own: rename it");
+                findings.add(self.object, node, RESERVED_OPTION, text);
+            }
+        }
+    }
+
+    fn check_secret(&self, findings: &mut Findings) {
+        let reference = self.node.get("secretRef");
+        if reference.is_absent() {
+            return;
+        }
+        if !reference.value().is_object() {
+            let text = "flexVolume.secretRef must be a mapping: write secretRef: {name: …}";
+            return findings.add(self.object, reference, SHAPE, text);
+        }
+        let (name, namespace) = (reference.get("name"), reference.get("namespace"));
+        if name.text().is_none() {
+            let text =
+                "secretRef has no name: kubelet looks for no Secret at all: name one, or remove secretRef";
+            findings.add(self.object, reference, SHAPE, text);
+        } else if !name.text().is_some_and(rules::is_subdomain) {
+            findings.add(self.object, name, NAME, format!("secretRef.name {}", rules::SUBDOMAIN));
+        }
+        self.check_namespace(reference, namespace, findings);
+        for (key, node) in reference.members().filter(|(key, _)| !["name", "namespace"].contains(key)) {
+            let text =
+                format!("secretRef has no field {key:?}: there is name, and in a PersistentVolume namespace");
+            findings.add(self.object, node, UNKNOWN_FIELD, text);
+        }
+    }
+
+    fn check_namespace(&self, reference: Node<'_>, namespace: Node<'_>, findings: &mut Findings) {
+        match (self.owner, namespace.text()) {
+            (Owner::Pod, _) if !namespace.is_absent() => {
+                let text = "secretRef has no field \"namespace\" in a pod: remove it, the Secret is in the pod's own";
+                findings.add(self.object, namespace, UNKNOWN_FIELD, text);
+            }
+            (Owner::Volume, None) => {
+                let text = "secretRef has no namespace: kubelet takes that of each pod: add namespace";
+                findings.add(self.object, reference, SECRET_NAMESPACE, text);
+            }
+            (Owner::Volume, Some(name)) if !rules::is_label(name) => {
+                findings.add(self.object, namespace, NAME, format!("secretRef.namespace {}", rules::LABEL));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn stranger(name: &DriverName) -> String {
+    let slip = |near: &str, typed: &str| strsim::damerau_levenshtein(near, typed) == 1;
+    let dialect = profiles::ALL.iter().map(|profile| profile.name).find(|near| slip(near, &name.to_string()));
+    let vendor = name.vendor().map(|vendor| format!("{vendor}/")).unwrap_or_default();
+    let driver = drivers::ALL.iter().map(|driver| driver.name()).find(|near| slip(near, name.driver()));
+    let mend = match dialect.map(str::to_owned).or_else(|| Some(format!("{vendor}{}", driver?))) {
+        Some(near) => format!("did you mean {near}?"),
+        None => format!(
+            "keep its program, which the driver exec can run (flexvol explain exec), or say which driver it is with \
+             --profile {name}=NAME"
+        ),
+    };
+    format!("{name} is none of flexvol's drivers, its options are not checked: {mend}")
+}

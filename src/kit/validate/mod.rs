@@ -1,0 +1,171 @@
+//! What is wrong with volumes, told from their YAML alone: before a cluster, a node or a pod is asked.
+//!
+//! ```text
+//! texts ─▶ objects ─▶ each flexVolume: its fields, its options, its Secret, its PersistentVolume
+//!             │                └─▶ with the pods that use it: the plan of its driver, the policy of the node
+//!             └─▶ names, secrets, claims
+//! ```
+//!
+//! The rules are the API server's, kubelet's and the drivers' own: options are held against the table of
+//! [`schema`](flexvol_model::schema), volumes are resolved by [`kubelet`](flexvol_kubelet)'s [`Objects`], plans are made
+//! by [`Installed::plan`](flexvol_model::installed::Installed::plan). What a driver would refuse is refused here in the same words.
+//!
+//! Pure: texts and what is known of the nodes in, findings out. No finding repeats a value of a Secret.
+//!
+//! ```
+//! use flexvol::validate::{KnownDrivers, Source, validate};
+//! let text = "kind: Pod\nmetadata: {name: web}\nspec:\n  volumes:\n  - name: a\n    flexVolume:\n      driver: example/tmpfs\n      options: {sise: 1Mi}\n";
+//! let report = validate(&[Source { name: "web.yaml", text }], &KnownDrivers::default());
+//! assert_eq!(report.findings[0].to_string(), "web.yaml:8: error: unknown option \"sise\": did you mean \"size\"? [unknown-option]");
+//! ```
+
+mod finding;
+mod flex;
+mod known;
+mod node;
+mod object;
+mod options;
+mod plans;
+mod pods;
+mod secrets;
+mod slips;
+mod volumes;
+
+pub use finding::{Finding, RULES, Rule, Severity};
+pub use known::KnownDrivers;
+pub use object::Source;
+pub use plans::{Planned, PlannedCall};
+
+use finding::{BINDING, Findings, NOTHING, OBJECT, SHAPE};
+use flex::{Flex, Owner};
+use flexvol_kubelet::{Objects, Origin, Secrets, Used};
+use object::Object;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Kubelet's default; it is in every target.
+const KUBELET_ROOT: &str = "/var/lib/kubelet";
+
+/// All there is to say about some files.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// In the order of files and lines.
+    pub findings: Vec<Finding>,
+    /// How many `flexVolume` there are.
+    pub volumes: usize,
+    /// What becomes of those that a driver of ours can make a plan for.
+    pub plans: Vec<Planned>,
+}
+
+impl Report {
+    /// How many findings are as bad as that.
+    pub fn count(&self, severity: Severity) -> usize {
+        self.findings.iter().filter(|finding| finding.severity == severity).count()
+    }
+}
+
+/// Looks at the objects of all texts together.
+pub fn validate(sources: &[Source<'_>], installed: &KnownDrivers) -> Report {
+    let mut findings = Findings::default();
+    let documents = object::read(sources, &mut findings);
+    let objects = object::objects(&documents, &mut findings);
+    let flexes: Vec<_> = objects.iter().flat_map(flex::of).collect();
+    let drivers = flexes.iter().filter_map(|flex| Some(flex.driver.as_ref()?.to_string()));
+    let drivers: BTreeSet<_> = drivers.collect();
+    for object in &objects {
+        slips::check(object, &mut findings);
+        pods::check_names(object, &mut findings);
+        if object.kind == "Secret" {
+            secrets::check(object, &drivers, &mut findings);
+            secrets::check_keys(object, &drivers, installed, &mut findings);
+        }
+    }
+    let sound = check_each(&flexes, installed, &mut findings);
+    let cluster = resolve(&objects, &mut findings);
+    let used = cluster.used(Path::new(KUBELET_ROOT), Secrets::IfThere);
+    let mut plans = Vec::new();
+    for (flex, sound) in flexes.iter().zip(sound) {
+        plans.extend(check_used(flex, sound, &objects, &used, installed, &mut findings));
+    }
+    pods::check_claims(&objects, &mut findings);
+    check_bindings(&cluster, &objects, &mut findings);
+    if let (true, Some(first)) = (flexes.is_empty() && findings.errors() == 0, sources.first()) {
+        let text = "there is no FlexVolume in the files: give a Pod with one, or a PersistentVolume";
+        findings.push(first.name, 1, NOTHING, Severity::Warning, text);
+    }
+    let files: Vec<_> = sources.iter().map(|source| source.name).collect();
+    Report { findings: findings.sorted(&files), volumes: flexes.len(), plans }
+}
+
+/// Each `flexVolume` on its own; which of them a driver can be asked about.
+fn check_each(all: &[Flex<'_>], installed: &KnownDrivers, findings: &mut Findings) -> Vec<bool> {
+    let mut check = |flex: &Flex<'_>| {
+        let before = findings.errors();
+        flex.check(installed, findings);
+        if let Some(known) = flex.known(installed) {
+            flex.check_against(&known, findings);
+        }
+        findings.errors() == before
+    };
+    all.iter().map(&mut check).collect()
+}
+
+/// What kubelet reads of the objects. Whatever it refuses that nobody has complained of is an error too.
+fn resolve(all: &[Object<'_>], findings: &mut Findings) -> Objects {
+    let mut cluster = Objects::default();
+    for object in all {
+        let Err(why) = cluster.add_object(&object.named()) else { continue };
+        let message = why.message();
+        let (_, what) = message.split_once(": ").unwrap_or(("", &message));
+        let place = what.split([' ', '"']).next().unwrap_or_default();
+        let twice = message.ends_with("is there twice: remove one");
+        if twice {
+            findings.add(object, object.node, OBJECT, message);
+        } else if !findings.has_error_in(object) {
+            findings.add(object, object.node.nearest(place), SHAPE, message);
+        }
+    }
+    cluster
+}
+
+/// A `flexVolume` together with the pods that use it.
+fn check_used(
+    flex: &Flex<'_>,
+    sound: bool,
+    objects: &[Object<'_>],
+    used: &[Used],
+    installed: &KnownDrivers,
+    findings: &mut Findings,
+) -> Vec<Planned> {
+    let used: Vec<_> = used.iter().filter(|used| is_of(flex, used)).collect();
+    let known = flex.known(installed);
+    flex.check_volume(known.as_ref(), &used, findings);
+    let certain = flex.check_secrets(objects, &used, findings);
+    let Some(known) = known.filter(|known| sound && !is_blank(known)) else { return Vec::new() };
+    used.into_iter().filter_map(|used| flex.plan(&known, used, certain, findings)).collect()
+}
+
+/// An `exec` of which no side file is known does nothing.
+fn is_blank(known: &known::Known) -> bool {
+    known.installed.driver.name() == "exec" && known.installed.settings.exec.is_none()
+}
+
+fn is_of(flex: &Flex<'_>, used: &Used) -> bool {
+    match (&used.origin, flex.owner) {
+        (Origin::Volume(name), Owner::Volume) => name == flex.name,
+        (Origin::Inline(name), Owner::Pod) => {
+            name == flex.name && used.pod.as_ref() == Some(&flex.object.pod_key())
+        }
+        _ => false,
+    }
+}
+
+fn check_bindings(cluster: &Objects, all: &[Object<'_>], findings: &mut Findings) {
+    for (key, why) in cluster.misfits() {
+        let is_it = |object: &&Object<'_>| object.kind == "PersistentVolumeClaim" && object.key == key;
+        if let Some(claim) = all.iter().find(is_it) {
+            findings.add(claim, claim.node.at(&["spec", "volumeName"]), BINDING, why);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Secrets, and what volumes say of them.
+
+use super::finding::{Findings, SECRET_DATA, SECRET_KEY, SECRET_LINE, SECRET_MISSING, SECRET_TYPE, SHAPE};
+use super::flex::{Flex, Owner};
+use super::known::{Known, KnownDrivers};
+use super::object::{Object, in_no_file};
+use super::slips::near;
+use flexvol_kubelet::{Key, Used, rules};
+use flexvol_protocol::DriverName;
+use flexvol_protocol::secret::Secret;
+use std::collections::BTreeSet;
+
+/// What is given in one line; a line break at its end is from `echo`.
+const ONE_LINE: [&str; 11] = [
+    "user",
+    "pass",
+    "domain",
+    "token",
+    "accountname",
+    "accountkey",
+    "endpoint",
+    "accesskey",
+    "secretkey",
+    "apikey",
+    "secretaccesskey",
+];
+
+/// What shows without any volume. `drivers` are those of the volumes.
+pub(super) fn check(secret: &Object<'_>, drivers: &BTreeSet<String>, findings: &mut Findings) {
+    let kind = secret.node.get("type");
+    if !(kind.is_absent() || kind.value().is_string()) {
+        findings.add(
+            secret,
+            kind,
+            SHAPE,
+            "the type of a Secret must be a string: write the driver's name, vendor/driver",
+        );
+    }
+    let of_driver = kind.text().is_some_and(|kind| drivers.contains(kind));
+    for field in ["data", "stringData"] {
+        let values = secret.node.get(field);
+        if !(values.is_absent() || values.value().is_object()) {
+            findings.add(
+                secret,
+                values,
+                SHAPE,
+                format!("{field} of a Secret must be a mapping: write one KEY: value in each line"),
+            );
+        }
+        for (key, node) in values.members() {
+            let mut complain = |text: String| findings.add(secret, node, SECRET_DATA, text);
+            if !rules::is_secret_key(key) {
+                complain(format!("{field} has the key {key:?}: use letters, digits, '-', '_' and '.'"));
+            }
+            let text = node.value().as_str();
+            if text.is_none() && !node.is_absent() {
+                complain(format!("{field}[{key:?}] must be a string: quote it"));
+            }
+            let bytes = match (field, text) {
+                ("data", Some(text)) => rules::decode(text).map(|secret| secret.expose().to_vec()),
+                (_, text) => text.map(|text| text.as_bytes().to_vec()),
+            };
+            let bytes = bytes.map(zeroize::Zeroizing::new);
+            match &bytes {
+                None if text.is_some() => {
+                    complain(format!("data[{key:?}] is not base64: encode it, or move it to stringData"));
+                }
+                Some(bytes) if of_driver && ends_with_break(key, bytes) => {
+                    let text = format!(
+                        "{field}[{key:?}] ends with a line break, as echo makes it: encode it with printf %s"
+                    );
+                    findings.add(secret, node, SECRET_LINE, text);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Keys that nobody reads and that stand for one that is missing. Others are none of the driver's business.
+pub(super) fn check_keys(
+    secret: &Object<'_>,
+    drivers: &BTreeSet<String>,
+    installed: &KnownDrivers,
+    findings: &mut Findings,
+) {
+    let kind = secret.node.get("type").text().filter(|kind| drivers.contains(*kind));
+    let name = kind.and_then(|kind| DriverName::parse(kind).ok());
+    let Some(name) = name else { return };
+    let Some(known) = installed.known(&name) else { return };
+    let spellings = spellings(&known);
+    let all: Vec<_> = spellings.iter().flatten().copied().collect();
+    let given = || ["data", "stringData"].into_iter().flat_map(|field| secret.node.get(field).members());
+    for (key, node) in given().filter(|(key, _)| !all.contains(key)) {
+        let Some(meant) = near(key, &all) else { continue };
+        let is_given =
+            |keys: &&Vec<&str>| keys.contains(&meant) && given().any(|(key, _)| keys.contains(&key));
+        if !spellings.iter().any(|keys| is_given(&keys)) {
+            let text = format!("{name} reads no key {key:?} of a Secret: did you mean {meant:?}?");
+            findings.add(secret, node, SECRET_KEY, text);
+        }
+    }
+}
+
+/// The keys that a driver reads, those together that mean the same.
+fn spellings(known: &Known) -> Vec<Vec<&'static str>> {
+    let theirs = known.installed.profile.map(|profile| profile.secrets).unwrap_or_default();
+    let of = |keys: &'static [&'static str]| {
+        let same = theirs.iter().filter(|key| key.ours.is_some_and(|ours| keys.contains(&ours)));
+        keys.iter().copied().chain(same.map(|key| key.theirs)).collect()
+    };
+    let others = theirs.iter().filter(|key| key.ours.is_none()).map(|key| vec![key.theirs]);
+    known.installed.driver.secrets().iter().map(|spec| of(spec.keys)).chain(others).collect()
+}
+
+fn ends_with_break(key: &str, bytes: &[u8]) -> bool {
+    let lower = key.to_ascii_lowercase().replace(['-', '_', '.'], "");
+    let has_break = || Secret::new(bytes.to_vec()).line().expose().len() < bytes.len();
+    (lower == "key" || ONE_LINE.iter().any(|word| lower.contains(word))) && has_break()
+}
+
+impl Flex<'_> {
+    /// The Secret a volume names, with the pods that use the volume. Whether all that it needs is known.
+    pub(super) fn check_secrets(&self, all: &[Object<'_>], used: &[&Used], findings: &mut Findings) -> bool {
+        let (Some(driver), Some(name)) = (&self.driver, self.node.at(&["secretRef", "name"]).text()) else {
+            return true;
+        };
+        let namespaces = self.namespaces(used);
+        // One that no Secret can have is a mistake that is named already.
+        if !rules::is_subdomain(name) || !namespaces.iter().all(|name| rules::is_label(name)) {
+            return false;
+        }
+        let own: Vec<_> = all.iter().filter(|object| object.kind == "Secret").collect();
+        let mut complete = true;
+        for namespace in namespaces {
+            let here = |secret: &&&Object<'_>| secret.key.0 == namespace;
+            if let Some(secret) = own.iter().filter(here).find(|secret| secret.key.1 == name) {
+                complete &= check_type(secret, driver, findings) && !findings.has_error_in(secret);
+            } else {
+                let text = missing(&(namespace, name.to_owned()), driver, &own);
+                findings.add(self.object, self.node.at(&["secretRef", "name"]), SECRET_MISSING, text);
+                complete = false;
+            }
+        }
+        complete
+    }
+
+    /// Where kubelet looks for the Secret.
+    fn namespaces(&self, used: &[&Used]) -> BTreeSet<String> {
+        let named = self.node.at(&["secretRef", "namespace"]).text();
+        match (self.owner, named) {
+            (Owner::Pod, _) => [self.object.key.0.clone()].into(),
+            (Owner::Volume, Some(named)) => [named.to_owned()].into(),
+            (Owner::Volume, None) => {
+                let volumes = used.iter().filter_map(|used| used.volume.as_ref().ok());
+                volumes.filter_map(|volume| volume.options.pod.namespace.clone()).collect()
+            }
+        }
+    }
+}
+
+fn check_type(secret: &Object<'_>, driver: &DriverName, findings: &mut Findings) -> bool {
+    let node = secret.node.get("type");
+    let kind = node.text().unwrap_or("Opaque");
+    if kind == driver.to_string() {
+        return true;
+    }
+    let text = format!(
+        "Secret {}/{} is of type {kind:?}, and kubelet gives {driver} only secrets of its own type: make it \
+         again with type: {driver}",
+        secret.key.0, secret.key.1
+    );
+    findings.add(secret, node, SECRET_TYPE, text);
+    false
+}
+
+fn missing(key: &Key, driver: &DriverName, all: &[&Object<'_>]) -> String {
+    let kind = driver.to_string();
+    let fits = |secret: &&&Object<'_>| secret.key.0 == key.0 && secret.node.get("type").text() == Some(&kind);
+    let here = all.iter().filter(fits).map(|secret| &secret.key);
+    let all = all.iter().map(|secret| &secret.key);
+    in_no_file("Secret", key, all, here, "add its file, and it is checked too")
+}

@@ -1,0 +1,107 @@
+//! Slips in the fields around a volume: `flexvolume` for `flexVolume`. The API server refuses such a field, or drops it
+//! and all that is in it.
+
+use super::finding::{ACCESS_MODES, Findings, UNKNOWN_FIELD};
+use super::node::Node;
+use super::object::Object;
+use flexvol_model::schema::did_you_mean;
+
+/// Fields of a `PersistentVolume`'s spec on which a volume depends.
+const VOLUME: &[&str] =
+    &["accessModes", "capacity", "claimRef", "flexVolume", "mountOptions", "storageClassName", "volumeMode"];
+
+/// The same of a claim.
+const CLAIM: &[&str] =
+    &["accessModes", "resources", "selector", "storageClassName", "volumeMode", "volumeName"];
+
+const MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
+
+/// The containers of a pod's spec, of all kinds.
+pub(super) fn containers(spec: Node<'_>) -> impl Iterator<Item = Node<'_>> {
+    ["containers", "initContainers", "ephemeralContainers"]
+        .into_iter()
+        .flat_map(move |kind| spec.get(kind).entries())
+}
+
+/// What shows in one object, whatever the driver.
+pub(super) fn check(object: &Object<'_>, findings: &mut Findings) {
+    let spec = object.node.get("spec");
+    match object.kind {
+        "PersistentVolume" => check_fields(object, "spec", spec, VOLUME, findings),
+        "PersistentVolumeClaim" => check_fields(object, "spec", spec, CLAIM, findings),
+        "Secret" => check_fields(object, "a Secret", object.node, &["data", "stringData", "type"], findings),
+        _ => {}
+    }
+    if ["PersistentVolume", "PersistentVolumeClaim"].contains(&object.kind) {
+        check_modes(object, spec.get("accessModes"), findings);
+    }
+    if let Some(pod) = object.pod() {
+        check_pod(object, pod.get("spec"), findings);
+    }
+}
+
+fn check_pod(object: &Object<'_>, spec: Node<'_>, findings: &mut Findings) {
+    check_fields(object, "a pod's spec", spec, &["securityContext", "volumes"], findings);
+    check_fields(object, "securityContext", spec.get("securityContext"), &["fsGroup"], findings);
+    for volume in spec.get("volumes").entries() {
+        check_fields(object, "a volume", volume, &["flexVolume", "persistentVolumeClaim"], findings);
+    }
+    for container in containers(spec) {
+        check_fields(object, "a container", container, &["volumeMounts"], findings);
+    }
+}
+
+fn check_fields(object: &Object<'_>, what: &str, of: Node<'_>, fields: &[&str], findings: &mut Findings) {
+    for (key, node) in of.members().filter(|(key, _)| !fields.contains(key)) {
+        if let Some(near) = near(key, fields) {
+            let text = format!("{what} has no field {key:?}: did you mean {near:?}?");
+            findings.add(object, node, UNKNOWN_FIELD, text);
+        }
+    }
+}
+
+/// The field that is meant: one or two letters apart, or in other case.
+pub(super) fn near<'a>(key: &str, fields: &[&'a str]) -> Option<&'a str> {
+    let key = key.to_lowercase();
+    let distance = |field: &str| strsim::damerau_levenshtein(&key, &field.to_lowercase());
+    let nearest = fields.iter().map(|field| (distance(field), *field)).min()?;
+    Some(nearest)
+        .filter(|(distance, field)| *distance <= 2 && distance * 3 <= field.len())
+        .map(|(_, field)| field)
+}
+
+fn check_modes(object: &Object<'_>, modes: Node<'_>, findings: &mut Findings) {
+    for (node, mode) in modes.entries().filter_map(|node| Some((node, node.text()?))) {
+        if MODES.contains(&mode) {
+            continue;
+        }
+        let mend = match did_you_mean(mode, MODES.into_iter()) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("write one of {}", MODES.join(", ")),
+        };
+        findings.add(object, node, ACCESS_MODES, format!("{mode:?} is no access mode: {mend}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_near_and_other_fields_are_not() {
+        for (key, meant) in [
+            ("flexvolume", Some("flexVolume")),
+            ("flexVolumes", Some("flexVolume")),
+            ("mountoptions", Some("mountOptions")),
+            ("accessMode", Some("accessModes")),
+            ("nodeAffinity", None),
+            ("csi", None),
+            ("persistentVolumeReclaimPolicy", None),
+        ] {
+            assert_eq!(near(key, VOLUME), meant, "{key}");
+        }
+        assert_eq!(near("fsGroupChangePolicy", &["fsGroup"]), None);
+        assert_eq!(near("kind", &["data", "type"]), None);
+        assert_eq!(near("Data", &["data", "type"]), Some("data"));
+    }
+}

@@ -1,0 +1,48 @@
+//! Kubelet's side of the protocol, without a cluster: what kubelet does to a driver, done to any driver in
+//! any language.
+//!
+//! [`Caller`] executes a driver once and judges the answer exactly as kubelet does; [`PodVolume`] is the
+//! sequence of calls and checks that brings a volume into a pod and out again, [`NodeDriver`] the same with
+//! all that comes before and after it for a driver that attaches. [`Objects`] reads the volumes of pods from
+//! the YAML a cluster gets. Everything is recorded, nothing is printed.
+//!
+//! Followed is pkg/volume/flexvolume of Kubernetes 1.13 to 1.36, which do not differ here.
+
+mod asked;
+mod attachment;
+mod caller;
+mod capture;
+mod device;
+mod diagnosis;
+mod exec;
+mod fs_group;
+mod journal;
+mod lifecycle;
+pub mod locate;
+mod node;
+mod objects;
+pub mod platform;
+pub mod prober;
+pub mod release;
+mod verdict;
+pub mod yaml;
+
+/// What kubelet does itself for a driver that lacks the verb.
+pub mod by_kubelet {
+    pub use super::device::{bind, grow, is_free, mount_device, other_mounts};
+    pub use super::fs_group::change_group;
+    pub use super::lifecycle::unmount;
+}
+
+pub use asked::Asked;
+pub use caller::{Caller, Exchange, masked};
+pub use capture::Captured;
+pub use diagnosis::{Diagnosis, Finding, Leak, Place};
+pub use exec::{Blow, End, Moment, Reader, Run, Stop, Strike, Terms, Whom};
+pub use flexvol_linux::limits::Limits;
+pub use flexvol_linux::tracer::{Execution, Look, Point, Trace, Traced};
+pub use journal::{Action, Journal, Record};
+pub use lifecycle::PodVolume;
+pub use node::{Backoff, NodeDriver, clean_up, is_down};
+pub use objects::{Key, Objects, Origin, Secrets, Used, rules};
+pub use verdict::{Fault, Verdict};

@@ -1,0 +1,29 @@
+//! What makes a shell complete a command line.
+
+use crate::screen::Screen;
+use anyhow::Result;
+use clap::{Args, Command};
+use clap_complete::Shell;
+use std::process::ExitCode;
+
+/// Print the completion script of a shell
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  flexvol completions bash > /etc/bash_completion.d/flexvol
+  flexvol completions zsh > \"${fpath[1]}/_flexvol\"
+  flexvol completions fish > ~/.config/fish/completions/flexvol.fish")]
+pub struct Completions {
+    /// The shell
+    shell: Shell,
+}
+
+impl Completions {
+    /// Prints the script for a program of that name with these commands.
+    pub fn run(&self, program: &str, mut all: Command, screen: &mut Screen) -> Result<ExitCode> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut all, program, &mut script);
+        screen.document("completions", &String::from_utf8(script)?)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

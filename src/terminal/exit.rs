@@ -1,0 +1,55 @@
+//! How a command ends: exit statuses, and what is said when it failed.
+
+use anyhow::Error;
+use clap::error::ErrorKind;
+use flexvol_protocol::text::{is_unprintable, one_line};
+use serde_json::json;
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+/// Wrong usage.
+pub const USAGE: u8 = 2;
+/// The driver does not have the verb.
+pub const NOT_SUPPORTED: u8 = 3;
+
+/// Whether an error is wanted as JSON. A line that cannot be parsed may still say so.
+pub fn wants_json(arguments: &[OsString]) -> bool {
+    arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json")
+}
+
+/// Of a command line that cannot be parsed. Help and version are no errors, but clap hands them out the same way.
+pub fn usage(error: &clap::Error, json: bool) -> ExitCode {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        // Nothing to be done about a closed terminal.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.render().to_string();
+    // A value that is refused comes with its mend.
+    let complete = error.kind() == ErrorKind::ValueValidation;
+    let text = text.split("\n\n").next().filter(|_| complete).unwrap_or(&text);
+    say(text.strip_prefix("error: ").unwrap_or(text), json);
+    ExitCode::from(USAGE)
+}
+
+/// Of a command that failed; `status` is the exit status for it, and `message` makes words of it.
+pub fn complain(error: Error, message: impl FnOnce(Error) -> String, status: u8, json: bool) -> ExitCode {
+    // Whoever reads us has seen enough, as in `flexvol drivers | head -1`.
+    if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+        return ExitCode::SUCCESS;
+    }
+    say(&one_line(&message(error), usize::MAX), json);
+    ExitCode::from(status)
+}
+
+/// Prints an error. Nothing can be done about a closed terminal here either.
+pub fn say(message: &str, json: bool) {
+    let _ = if json {
+        writeln!(io::stdout(), "{}", json!({"error": one_line(message, usize::MAX)}))
+    } else {
+        // Names of files and words of others are in it, and this is a terminal.
+        let plain = |c: char| if is_unprintable(c) && c != '\n' { '?' } else { c };
+        writeln!(io::stderr(), "flexvol: {}", message.trim_end().chars().map(plain).collect::<String>())
+    };
+}

@@ -1,0 +1,260 @@
+//! What `try` and `pod` did, as the rows of a table, printed as they come, or all as JSON at the end.
+
+use crate::progress;
+use crate::screen::{Screen, Tone};
+use anyhow::{Result, ensure};
+use flexvol_kubelet::{Action, Exchange, Journal, Record, Verdict};
+use flexvol_linux::signal;
+use flexvol_protocol::Verb;
+use serde::Serialize;
+use std::time::Duration;
+
+/// One thing that was done or looked at.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    part: String,
+    step: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    arguments: Vec<String>,
+    seconds: Option<f64>,
+    result: Outcome,
+    note: String,
+}
+
+/// How it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    /// As it should.
+    Ok,
+    /// It did not.
+    Failed,
+    /// The driver does not have the verb.
+    NotSupported,
+    /// It cannot be done here.
+    Skipped,
+}
+
+impl Outcome {
+    fn shown(self) -> (Tone, &'static str) {
+        match self {
+            Self::Ok => (Tone::Good, "ok"),
+            Self::Failed => (Tone::Bad, "FAIL"),
+            Self::NotSupported => (Tone::Warning, "lacks"),
+            Self::Skipped => (Tone::Warning, "SKIP"),
+        }
+    }
+}
+
+impl Row {
+    /// Something of ours that worked or did not.
+    pub fn of(part: &str, step: &str, done: Result<()>) -> Self {
+        Self::noted(part, step, done.map(|()| String::new()))
+    }
+
+    /// The same, with something to say about it.
+    pub fn noted(part: &str, step: &str, done: Result<String>) -> Self {
+        let (result, note) = match done {
+            Ok(note) => (Outcome::Ok, note),
+            Err(error) => (Outcome::Failed, format!("{error:#}")),
+        };
+        Self {
+            part: part.to_owned(),
+            step: step.to_owned(),
+            arguments: Vec::new(),
+            seconds: None,
+            result,
+            note,
+        }
+    }
+
+    /// Something that cannot be tried here, and what to do about it.
+    pub fn skipped(part: &str, why: String) -> Self {
+        let step = "everything".to_owned();
+        let part = part.to_owned();
+        Self { part, step, arguments: Vec::new(), seconds: None, result: Outcome::Skipped, note: why }
+    }
+
+    /// Something kubelet did.
+    pub fn kubelet(part: &str, record: &Record, note: &str) -> Self {
+        let failed = record.error.as_ref().map(|error| {
+            let hint = record.exchange.as_ref().and_then(Exchange::hint);
+            hint.map_or_else(|| error.clone(), |hint| format!("{error}; {hint}"))
+        });
+        let (result, note) = match (failed, lacking(record)) {
+            (_, Some(verb)) => (Outcome::NotSupported, verb.spec().not_supported.to_owned()),
+            (Some(error), None) => (Outcome::Failed, error),
+            (None, None) => (Outcome::Ok, note.to_owned()),
+        };
+        Self {
+            part: part.to_owned(),
+            step: record.action.to_string(),
+            arguments: record
+                .exchange
+                .as_ref()
+                .map(|exchange| exchange.arguments.clone())
+                .unwrap_or_default(),
+            seconds: Some(record.took.as_secs_f64()),
+            result,
+            note,
+        }
+    }
+}
+
+/// The verb, if the driver said that it does not have it. Without `init` it is not loaded.
+fn lacking(record: &Record) -> Option<Verb> {
+    let lacks = record.exchange.as_ref().is_some_and(|exchange| exchange.verdict == Verdict::NotSupported);
+    match record.action {
+        Action::Call(verb) if lacks && verb != Verb::Init => Some(verb),
+        _ => None,
+    }
+}
+
+/// The table so far.
+pub struct Report<'a> {
+    screen: &'a mut Screen,
+    width: usize,
+    rows: Vec<Row>,
+    calls: usize,
+}
+
+/// How many there were.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Totals {
+    /// How often a driver was called.
+    pub calls: usize,
+    /// How many rows failed.
+    pub failures: usize,
+    /// How many were skipped.
+    pub skipped: usize,
+}
+
+impl<'a> Report<'a> {
+    /// Prints what is about to be done, and the heading: the first column's name and width are the caller's.
+    pub fn begin(screen: &'a mut Screen, intro: &str, first: &str, width: usize) -> Result<Self> {
+        if !screen.wants_json() {
+            screen.line(&format!("{intro}\n"))?;
+            let others = format!("{:<26}{:>9}  {:<6}{}", "STEP", "TIME", "RESULT", " NOTE");
+            screen.heading(&format!("{first:<width$}{others}"))?;
+        }
+        Ok(Self { screen, width, rows: Vec::new(), calls: 0 })
+    }
+
+    /// Adds a row. Fails once somebody wants us to stop: then the stage is removed on the way out.
+    pub fn row(&mut self, row: Row) -> Result<()> {
+        ensure!(!signal::interrupted(), "interrupted");
+        if !self.screen.wants_json() {
+            let first = self.rows.last().is_none_or(|last| last.part != row.part);
+            let line = self.line(&row, first);
+            self.screen.line(&line)?;
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Does something that can take long: people see who works meanwhile, until its row is there.
+    pub fn watched<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _progress = progress::show(self.screen);
+        work()
+    }
+
+    /// All rows so far: part and result.
+    pub fn results(&self) -> impl Iterator<Item = (&str, Outcome)> {
+        self.rows.iter().map(|row| (row.part.as_str(), row.result))
+    }
+
+    /// Adds the calls of a journal and whatever else of it is worth a row; whether it went well.
+    pub fn journal(&mut self, part: &str, journal: &Journal, note: &str) -> Result<bool> {
+        let before = self.totals().failures;
+        for record in &journal.records {
+            let executed = record.exchange.as_ref().is_some_and(|exchange| exchange.run.is_some());
+            self.calls += usize::from(executed);
+            // Asked for at every turn, and executed once.
+            let dull = record.action == Action::Call(Verb::GetVolumeName) && !executed;
+            if !dull && (is_telling(record.action) || record.error.is_some()) {
+                let note =
+                    if matches!(record.action, Action::Call(_) | Action::FindMounted) { note } else { "" };
+                self.row(Row::kubelet(part, record, note))?;
+            }
+        }
+        if let Some(failure) = journal.failure.clone().filter(|_| self.totals().failures == before) {
+            self.row(Row::noted(part, "give up", Err(failure.into())))?;
+        }
+        Ok(journal.is_success())
+    }
+
+    /// What it all came to.
+    pub fn totals(&self) -> Totals {
+        let count = |outcome| self.rows.iter().filter(|row| row.result == outcome).count();
+        let (failures, skipped) = (count(Outcome::Failed), count(Outcome::Skipped));
+        Totals { calls: self.calls, failures, skipped }
+    }
+
+    /// The last words: a line in the colour of success or failure, or everything with `more` as JSON.
+    pub fn end(self, good: bool, line: &str, more: impl Serialize) -> Result<()> {
+        #[derive(Serialize)]
+        struct All<T> {
+            version: &'static str,
+            rows: Vec<Row>,
+            #[serde(flatten)]
+            totals: Totals,
+            #[serde(flatten)]
+            more: T,
+        }
+        let totals = self.totals();
+        if self.screen.wants_json() {
+            return self.screen.json(&All {
+                version: env!("CARGO_PKG_VERSION"),
+                rows: self.rows,
+                totals,
+                more,
+            });
+        }
+        let line = self.screen.paint(if good { Tone::Good } else { Tone::Bad }, line);
+        self.screen.line(&format!("\n{line}"))
+    }
+
+    fn line(&self, row: &Row, first: bool) -> String {
+        let (part, width) = (if first { row.part.as_str() } else { "" }, self.width);
+        let time = row.seconds.map(|seconds| duration(Duration::from_secs_f64(seconds))).unwrap_or_default();
+        let (tone, word) = row.result.shown();
+        let word = self.screen.paint(tone, &format!("{word:<6}"));
+        format!("{part:<width$}{:<26}{time:>9}  {word} {}", row.step, row.note).trim_end().to_owned()
+    }
+}
+
+/// Whether a step is worth a row although it went well: kubelet's looking around is not.
+fn is_telling(action: Action) -> bool {
+    let quiet = [
+        Action::Look,
+        Action::MakeDirectory,
+        Action::RemoveDirectory,
+        Action::RemovePod,
+        Action::LookGlobal,
+        Action::MakeGlobal,
+        Action::RemoveGlobal,
+        Action::LookDevice,
+        Action::Note,
+    ];
+    !quiet.contains(&action)
+}
+
+/// A time with a fitting unit.
+pub fn duration(time: Duration) -> String {
+    match time.as_secs() {
+        0 => format!("{:.1} ms", time.as_secs_f64() * 1e3),
+        _ => format!("{:.2} s", time.as_secs_f64()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_a_fitting_unit() {
+        assert_eq!(duration(Duration::from_micros(1234)), "1.2 ms");
+        assert_eq!(duration(Duration::from_millis(61_500)), "61.50 s");
+    }
+}
