@@ -15,7 +15,7 @@
 //! | crate | what is in it | depends on |
 //! |---|---|---|
 //! | [`protocol`] | the wire: verbs, calls, options and what their values say, replies, `Failure`, `Secret` | - |
-//! | `model` | a [`driver`] turns options into a [`plan`], which the [`policy`] of its [`settings`] is asked about; [`profiles`] has other drivers' options, [`teach`] what error texts mean | protocol |
+//! | `model` | a [`driver`] turns options into a [`plan`], which the [`policy`] of its [`settings`] is asked about; [`profiles`] has other drivers' options, [`diagnostics`] what error texts mean | protocol |
 //! | [`linux`](sys) | what is asked of the operating system; knows no verb, no plan, no hint | protocol |
 //! | `node` | the [`skeleton`] owns a driver's process, the [`executor`] makes a plan true, [`hints`] says why it failed | model, linux |
 //! | [`kubelet`] | does to any driver what kubelet does; finds the directory kubelet reads | linux, protocol |
@@ -39,7 +39,8 @@ pub use flexvol_kit::{check, validate};
 pub use flexvol_kubelet as kubelet;
 pub use flexvol_linux as sys;
 pub use flexvol_model::{
-    driver, drivers, installed, options, packages, plan, policy, profiles, schema, server, settings, teach,
+    diagnostics, driver, drivers, installed, options, packages, plan, policy, profiles, schema, server,
+    settings,
 };
 pub use flexvol_node::{driver_log, executor, hints, skeleton};
 pub use flexvol_protocol as protocol;

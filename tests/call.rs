@@ -144,21 +144,21 @@ fn not_supported_is_said_to_stick() {
 }
 
 #[test]
-fn what_cannot_be_executed_is_named_with_the_mend() {
+fn what_cannot_be_executed_is_named_with_the_fix() {
     let site = Site::new();
     let plain = site.file("plain", "#!/bin/sh\n");
     site.script("foreign", "#!/nowhere/sh\n");
-    for (driver, mend) in [
+    for (driver, fix) in [
         (plain.to_str().unwrap(), "chmod 755"),
         ("./foreign", "the program in its first line must be, too"),
         ("./nothing", "give the path of a file that is there"),
         (".", "chmod 755"),
     ] {
         let told = site.flexvol(&["call", driver, "init"]);
-        assert!(told.status == 1 && told.out.contains(mend), "{driver}: {told:?}");
+        assert!(told.status == 1 && told.out.contains(fix), "{driver}: {told:?}");
         assert!(told.out.contains("kubelet   unexpected end of JSON input"), "{told:?}");
     }
-    for (driver, mend) in [
+    for (driver, fix) in [
         ("example/missing", "install example/missing, or name another plugin directory"),
         ("plain", "plain is taken for a driver's name: write ./plain for the file: "),
         ("tmpfs", "write flexvol/tmpfs, which is what flexvol install tmpfs installs, or name another"),
@@ -167,11 +167,11 @@ fn what_cannot_be_executed_is_named_with_the_mend() {
         ("a/b/c", "no driver has such a name"),
     ] {
         let told = site.flexvol(&["call", driver, "init", "--plugin-dir", "plugins"]);
-        assert!(told.complaint().contains(mend), "{driver}: {told:?}");
+        assert!(told.complaint().contains(fix), "{driver}: {told:?}");
     }
 }
 
-/// Our own drivers leave nothing to be mended.
+/// Our own drivers leave nothing to be fixed.
 #[test]
 fn our_own_drivers_are_faultless() {
     let site = Site::new();

@@ -31,7 +31,7 @@ unmount)
 esac
 "#;
 
-const LABELS: [&str; 7] = ["expected", "seen", "sent", "got", "kubelet", "because", "mend"];
+const LABELS: [&str; 7] = ["expected", "seen", "sent", "got", "kubelet", "because", "fix"];
 
 /// Whether there can be mounts in sandboxes here.
 fn is_root(name: &str) -> bool {
@@ -216,7 +216,7 @@ fn cases_are_listed_by_pattern_and_level() {
     let site = Site::new();
     let all = site.flexvol(&["check", "list", "--json"]).good().json();
     let all = all.as_array().unwrap();
-    let keys = ["claim", "id", "items", "level", "mend", "needs", "reason", "scope"];
+    let keys = ["claim", "id", "items", "level", "fix", "needs", "reason", "scope"];
     assert!(all.iter().all(|case| case.as_object().unwrap().keys().eq(keys)), "{:?}", all[0]);
     let must = site.flexvol(&["check", "list", "--json", "--level", "must"]).good().json();
     assert!(must.as_array().unwrap().len() < all.len());
@@ -227,7 +227,7 @@ fn cases_are_listed_by_pattern_and_level() {
 }
 
 #[test]
-fn what_cannot_be_checked_is_refused_with_a_mend() {
+fn what_cannot_be_checked_is_refused_with_a_fix() {
     let site = site("", "");
     site.file("text", "no program");
     fs::create_dir(site.path("example.com~nothing")).unwrap();
@@ -236,7 +236,7 @@ fn what_cannot_be_checked_is_refused_with_a_mend() {
     let two = format!("{}---\n{}", pv("example.com/driver", "a"), pv("example.com/driver", "b"));
     site.file("two.yaml", &two);
     site.script("example.com~nfs/nfs", GOOD);
-    for (words, mend) in [
+    for (words, fix) in [
         (&["./nowhere"][..], "name an executable"),
         (&["./text"], "chmod +x"),
         (&["example.com~nothing"], "without an executable nothing: name the driver itself"),
@@ -261,7 +261,7 @@ fn what_cannot_be_checked_is_refused_with_a_mend() {
     ] {
         let said = site.flexvol(&[&["check"], words].concat());
         assert_eq!(said.status, 2, "{words:?}: {said:?}");
-        assert!(said.all().contains(mend), "{words:?}: {said:?}");
+        assert!(said.all().contains(fix), "{words:?}: {said:?}");
     }
 }
 

@@ -241,7 +241,7 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn try_without_the_right_to_mount_names_the_mend() {
+fn try_without_the_right_to_mount_names_the_fix() {
     let mut command = command(&["try"]);
     if is_root() {
         command.uid(65534).gid(65534);
@@ -317,7 +317,7 @@ fn an_error_text_is_explained() {
     let event = r#"MountVolume.SetUp failed for volume "v" : mount command failed, status: Failure, reason: mount error(13): Permission denied"#;
     let text = ok(&["explain-error", event]);
     for (start, words) in
-        [("kubelet", "volume \"v\""), ("cause", "user and password"), ("mend", "Secret's username")]
+        [("kubelet", "volume \"v\""), ("cause", "user and password"), ("fix", "Secret's username")]
     {
         let is_said = |line: &str| line.starts_with(start) && line.contains(words);
         assert!(text.lines().any(is_said), "{start}: {text}");

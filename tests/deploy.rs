@@ -67,7 +67,7 @@ fn what_is_removed_or_altered_comes_back() {
     fs::write(&side_file, edited(&fs::read_to_string(&side_file).unwrap())).unwrap();
     let has_policy = || fs::read_to_string(&side_file).is_ok_and(|text| text.contains("7Mi"));
     for (damage, damaged) in damages {
-        // One each: what has to be mended again and again is mended ever later.
+        // One each: what has to be fixed again and again is fixed ever later.
         let deployment = node.deploy(&["example/tmpfs"]);
         deployment.says("ready");
         assert!(is_whole());

@@ -1,4 +1,4 @@
-//! Broken nodes: `doctor` names the cause of each first, says how it is mended, and mends what it can.
+//! Broken nodes: `doctor` names the cause of each first, says how it is fixed, and fixes what it can.
 #![cfg(test)]
 #![expect(clippy::disallowed_methods, reason = "tests start programs")]
 
@@ -54,14 +54,14 @@ impl Sick {
         value["findings"].as_array().unwrap().clone()
     }
 
-    /// What it names first: its id, after it was seen that it is an error with evidence and mend, and what is
+    /// What it names first: its id, after it was seen that it is an error with evidence and fix, and what is
     /// asked of the exit status.
-    fn first(&self, evidence: &str, mend: &str) -> String {
+    fn first(&self, evidence: &str, fix: &str) -> String {
         let findings = self.findings(&[]);
         let first = &findings[0];
         assert_eq!(first["severity"], "error", "{findings:#?}");
         let holds = |key: &str, text: &str| first[key].as_str().unwrap().contains(text);
-        assert!(holds("evidence", evidence) && holds("mend", mend), "{first:#}");
+        assert!(holds("evidence", evidence) && holds("fix", fix), "{first:#}");
         assert_eq!(self.doctor(&[]).status, 1);
         first["id"].as_str().unwrap().to_owned()
     }
@@ -198,8 +198,8 @@ fn a_foreign_driver_that_warns_on_standard_error() {
         "example~noisy",
         r#"init) echo "WARN: old config" >&2; ok ',"capabilities":{"attach":false}';;"#,
     );
-    let mend = "print one JSON object and nothing else, also not to standard error";
-    assert_eq!(node.first("invalid character 'W' looking for beginning of value", mend), "driver-fails");
+    let fix = "print one JSON object and nothing else, also not to standard error";
+    assert_eq!(node.first("invalid character 'W' looking for beginning of value", fix), "driver-fails");
 }
 
 #[test]
@@ -239,8 +239,8 @@ fn a_call_that_failed_is_explained() {
 }
 
 #[test]
-fn the_words_of_a_call_that_failed_are_whole_and_no_cause_is_a_mend() {
-    let Some(node) = Sick::new("the_words_of_a_call_that_failed_are_whole_and_no_cause_is_a_mend") else {
+fn the_words_of_a_call_that_failed_are_whole_and_no_cause_is_a_fix() {
+    let Some(node) = Sick::new("the_words_of_a_call_that_failed_are_whole_and_no_cause_is_a_fix") else {
         return;
     };
     let target = node.target("example~nfs", "data");
@@ -255,19 +255,19 @@ fn the_words_of_a_call_that_failed_are_whole_and_no_cause_is_a_mend() {
 }
 
 #[test]
-fn what_cannot_be_mended_from_here_is_said_when_asked_for() {
-    let Some(node) = Sick::new("what_cannot_be_mended_from_here_is_said_when_asked_for") else { return };
+fn what_cannot_be_fixed_from_here_is_said_when_asked_for() {
+    let Some(node) = Sick::new("what_cannot_be_fixed_from_here_is_said_when_asked_for") else { return };
     node.site.driver("example~noisy", "init) echo x;;");
     for repair in ["--repair", "--repair=now"] {
         let said = node.doctor(&["--check", "drivers", repair]);
         assert!(
-            said.out.ends_with("; none of it can be mended from here: do what each mend says\n"),
+            said.out.ends_with("; none of it can be fixed from here: do what each fix says\n"),
             "{said:?}"
         );
     }
     node.site.driver("example~noisy", GOOD);
     let said = node.doctor(&["--check", "drivers", "--repair"]).good();
-    assert!(said.out.ends_with("; there is nothing to mend\n"), "{said:?}");
+    assert!(said.out.ends_with("; there is nothing to fix\n"), "{said:?}");
     assert!(node.doctor(&["--check", "drivers"]).out.ends_with(" s\n"), "nobody asked");
 }
 
@@ -432,10 +432,7 @@ fn a_damaged_driver_is_named_with_what_puts_it_back() {
         let found = findings.iter().find(|finding| finding["id"] == id);
         let found = found.unwrap_or_else(|| panic!("no {id}: {findings:#?}"));
         assert!(found["evidence"].as_str().unwrap().contains(evidence), "{found}");
-        assert!(
-            found["mend"].as_str().unwrap().contains("flexvol install 'v~tmpfs' puts it back"),
-            "{found}"
-        );
+        assert!(found["fix"].as_str().unwrap().contains("flexvol install 'v~tmpfs' puts it back"), "{found}");
     };
     run("install");
     assert!(!node.has("driver-altered") && !node.has("driver-gone"));

@@ -3,13 +3,13 @@
 #![cfg(test)]
 #![expect(clippy::disallowed_methods, reason = "UPDATE=1 writes files")]
 
+use flexvol::diagnostics::known_errors;
 use flexvol::driver::Driver;
 use flexvol::drivers;
 use flexvol::kubelet::platform::{self, Platform};
 use flexvol::protocol::Verb;
 use flexvol::schema::{OptionSpec, SecretSpec};
 use flexvol::settings::Settings;
-use flexvol::teach::lessons;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
@@ -140,7 +140,7 @@ fn page(driver: &dyn Driver) -> String {
 
 fn of_platform(platform: &Platform) -> String {
     let directory = platform.plugin_dir.map_or("none".to_owned(), |directory| code(&[directory]));
-    let obstacle = platform.obstacle.as_ref().map_or(String::new(), |obstacle| cell(obstacle.mend));
+    let obstacle = platform.obstacle.as_ref().map_or(String::new(), |obstacle| cell(obstacle.fix));
     row(&[cell(platform.title), code(&[platform.name]), directory, obstacle, cell(platform.set)])
 }
 
@@ -215,9 +215,14 @@ fn every_platform_is_listed() {
 
 #[test]
 fn every_lesson_is_listed() {
-    let mut text = String::from("\n| trouble | it comes because | mend | next |\n|---|---|---|---|\n");
-    for lesson in lessons::all() {
-        text += &row(&[code(&[lesson.id]), cell(lesson.cause), cell(lesson.mend), code(&[lesson.next])]);
+    let mut text = String::from("\n| trouble | it comes because | fix | next |\n|---|---|---|---|\n");
+    for known_error in known_errors::all() {
+        text += &row(&[
+            code(&[known_error.id]),
+            cell(known_error.cause),
+            cell(known_error.fix),
+            code(&[known_error.next]),
+        ]);
     }
     hold("docs/troubleshooting.md", &text);
 }

@@ -375,8 +375,8 @@ fn mounted(mounts: &str, arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn what_cannot_be_used_is_named_with_the_mend() {
-    if !is_root("what_cannot_be_used_is_named_with_the_mend") {
+fn what_cannot_be_used_is_named_with_the_fix() {
+    if !is_root("what_cannot_be_used_is_named_with_the_fix") {
         return;
     }
     let root = tree(&[("file", ""), ("etc/os-release", "ID=cos\n"), ("home/kubernetes/flexvolume/x", "")]);

@@ -355,7 +355,7 @@ fn settings_that_install_refuses_are_refused() {
     let made = |kind: &str, driver: &str, set: &str| flexvol(&["manifest", kind, driver, "--set", set]);
     for kind in ["daemonset", "init-container", "systemd", "cloud-init"] {
         let (status, out, error) = made(kind, "example/bind", "policy.bindRots=/srv");
-        assert!(status == 2 && out.is_empty() && error.contains("mend --set policy.bindRots"), "{error}");
+        assert!(status == 2 && out.is_empty() && error.contains("fix --set policy.bindRots"), "{error}");
     }
     let (status, _, error) = made("daemonset", "example/scratch=tmpfs", "sise=3");
     assert!(status == 2 && error.contains("did you mean \"size\"?"), "{error}");

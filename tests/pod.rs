@@ -358,7 +358,7 @@ fn an_image_written_for_kvaps_loop_keeps_its_data() {
 }
 
 #[test]
-fn bad_input_is_one_line_with_the_mend() {
+fn bad_input_is_one_line_with_the_fix() {
     let site = Site::new();
     let good = site.file("good.yaml", POD);
     for (text, expected) in [

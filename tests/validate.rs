@@ -223,7 +223,7 @@ fn messages_are_in_house_style() {
             let message = &finding.message;
             let end = message.strip_suffix(" ..").unwrap_or(message);
             assert!(!message.contains(['\n', '\r']) && !end.ends_with(['.', '!', ' ', ':']), "{message}");
-            assert!(message.len() > 20 && message.contains([':', ',']), "no mend: {message}");
+            assert!(message.len() > 20 && message.contains([':', ',']), "no fix: {message}");
         }
     }
 }
@@ -268,7 +268,7 @@ fn the_status_tells_errors_warnings_and_failure_apart() {
         assert_eq!((status, error.as_str()), (expected, ""), "{arguments:?}: {out}");
         assert!(out.contains(said), "{arguments:?}: {out}");
     }
-    for (arguments, mend) in [
+    for (arguments, fix) in [
         (&["-f", "nowhere.yaml"][..], "there is no file nowhere.yaml"),
         (&[], "--filename"),
         (&["-f", "good.yaml", "--settings", "nowhere.json"], "there is no side file nowhere.json"),
@@ -278,7 +278,7 @@ fn the_status_tells_errors_warnings_and_failure_apart() {
         (&["-f", "good.yaml", "--profile", "a/b"], "write VENDOR/DRIVER=NAME"),
     ] {
         let (status, out, error) = run(arguments, "");
-        assert!(status == 2 && out.is_empty() && error.contains(mend), "{arguments:?}: {status} {error}");
+        assert!(status == 2 && out.is_empty() && error.contains(fix), "{arguments:?}: {status} {error}");
         let (status, out, error) = run(&[arguments, &["--json"]].concat(), "");
         assert!(status == 2 && error.is_empty() && out.starts_with(r#"{"error":"#), "{arguments:?}: {out}");
     }

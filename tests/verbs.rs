@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use flexvol::drivers;
-use flexvol::executor::{Applied, Standing, World, apply};
+use flexvol::executor::{Applied, TargetState, World, apply};
 use flexvol::failure::{Code, Failure};
 use flexvol::installed::Installed;
 use flexvol::plan::{Goal, Plan, Step};
@@ -21,7 +21,7 @@ const SETTINGS: &str = r#"{"policy":{"bindRoots":["/srv"],"volumeGroups":["a"]},
 /// What a plan has done so far, and where it is made to fail.
 #[derive(Default)]
 struct Memory {
-    standing: Option<Standing>,
+    standing: Option<TargetState>,
     failing_step: Option<usize>,
     failing_undos: Vec<usize>,
     unconfirmed: bool,
@@ -37,10 +37,10 @@ struct Memory {
 impl World for Memory {
     type Undo = usize;
 
-    fn look(&mut self, _: &Goal) -> Result<Standing> {
+    fn look(&mut self, _: &Goal) -> Result<TargetState> {
         self.looks += 1;
         assert_eq!(self.performed, 0, "looked after the first step");
-        Ok(self.standing.clone().unwrap_or(Standing::Open))
+        Ok(self.standing.clone().unwrap_or(TargetState::Open))
     }
 
     fn perform(&mut self, step: &Step) -> Result<Option<usize>> {
@@ -167,7 +167,7 @@ fn what_works_is_done_in_order_and_confirmed() {
 fn what_is_so_already_is_left_alone() {
     for (name, plan) in plans() {
         let mut world =
-            Memory { standing: Some(Standing::Reached), failing_step: Some(0), ..Memory::default() };
+            Memory { standing: Some(TargetState::Reached), failing_step: Some(0), ..Memory::default() };
         assert_eq!(apply(&mut world, &plan), Ok(Applied::Already), "{name}");
         assert_eq!((world.performed, world.confirmed, world.undo_began), (0, 0, 0), "{name}");
     }
@@ -176,7 +176,7 @@ fn what_is_so_already_is_left_alone() {
 #[test]
 fn what_is_taken_is_left_alone_and_named() {
     for (name, plan) in plans() {
-        let taken = Standing::Taken("somebody else's".into());
+        let taken = TargetState::Conflict("somebody else's".into());
         let mut world = Memory { standing: Some(taken), ..Memory::default() };
         let failure = apply(&mut world, &plan).unwrap_err();
         assert_eq!(

@@ -39,13 +39,13 @@ pub struct Leak {
     pub place: Place,
 }
 
-/// Something to be mended in the driver.
+/// Something to be fixed in the driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// What is wrong, and what it leads to.
     pub problem: String,
     /// What to do.
-    pub mend: String,
+    pub fix: String,
 }
 
 /// All of it, secrets masked.
@@ -171,7 +171,7 @@ fn clean(redactor: &Redactor, asked: &Asked, line: &str) -> String {
 }
 
 fn findings(asked: &Asked, verb: Option<Verb>, run: &Run, verdict: &Verdict) -> Vec<Finding> {
-    let found = |problem: &str, mend: &str| Finding { problem: problem.into(), mend: mend.into() };
+    let found = |problem: &str, fix: &str| Finding { problem: problem.into(), fix: fix.into() };
     let mut all = Vec::new();
     match verdict {
         Verdict::Failure(Fault::Malformed(_)) => all.push(malformed(run)),
@@ -209,7 +209,7 @@ fn findings(asked: &Asked, verb: Option<Verb>, run: &Run, verdict: &Verdict) -> 
 
 /// Nothing for a proper Failure.
 fn of_fault(fault: &Fault) -> Option<Finding> {
-    let (problem, mend) = match fault {
+    let (problem, fix) = match fault {
         Fault::Status { status, message, .. } if status == "Failure" && message.is_empty() => {
             ("it failed and does not say why".to_owned(), "put the reason into \"message\"")
         }
@@ -229,13 +229,13 @@ fn of_fault(fault: &Fault) -> Option<Finding> {
         ),
         Fault::Malformed(why) => (why.clone(), "print one JSON object"),
     };
-    Some(Finding { problem, mend: mend.into() })
+    Some(Finding { problem, fix: fix.into() })
 }
 
 /// What the output is instead of one JSON object.
 fn malformed(run: &Run) -> Finding {
     let first = run.output.iter().find(|byte| !byte.is_ascii_whitespace());
-    let (problem, mend) = match (&run.end, first) {
+    let (problem, fix) = match (&run.end, first) {
         (End::NotStarted(why), _) => return not_started(why),
         (_, None) => ("it prints nothing", "print one JSON object such as {\"status\":\"Success\"}"),
         (_, Some(b'{')) => (
@@ -249,11 +249,11 @@ fn malformed(run: &Run) -> Finding {
             "print nothing else on standard output or error: send messages to a log",
         ),
     };
-    Finding { problem: problem.into(), mend: mend.into() }
+    Finding { problem: problem.into(), fix: fix.into() }
 }
 
 fn not_started(why: &str) -> Finding {
-    let mend = match why {
+    let fix = match why {
         why if why.contains("ermission denied") => {
             "make it executable (chmod 755), on a file system without noexec, for a user who may"
         }
@@ -268,13 +268,13 @@ fn not_started(why: &str) -> Finding {
         why if why.contains("too long") => "an argument may have 131071 bytes: make the Secret smaller",
         _ => "see execve(2)",
     };
-    Finding { problem: format!("it cannot be executed: {why}"), mend: mend.into() }
+    Finding { problem: format!("it cannot be executed: {why}"), fix: fix.into() }
 }
 
 /// What a Success should have said.
 fn forgotten(verb: Verb, status: &DriverStatus, asked: &Asked) -> Option<Finding> {
     let had_device = || asked.shown.get(1).is_some_and(|device| !device.is_empty());
-    let (problem, mend) = match verb {
+    let (problem, fix) = match verb {
         Verb::Init if status.capabilities.is_none() => {
             ("capabilities are null, at which kubelet crashes", "leave them out or make them an object")
         }
@@ -290,7 +290,7 @@ fn forgotten(verb: Verb, status: &DriverStatus, asked: &Asked) -> Option<Finding
         }
         _ => return None,
     };
-    Some(Finding { problem: problem.into(), mend: mend.into() })
+    Some(Finding { problem: problem.into(), fix: fix.into() })
 }
 
 /// Go's `%q`.
@@ -376,7 +376,7 @@ mod tests {
                     error: exit status 1, output: \"{\\\"status\\\":\\\"Failure\\\",\\\"message\\\":\\\"no\\\"}\"";
         assert_eq!(diagnosis.log.last().unwrap(), last);
         assert_eq!(diagnosis.leaks, [Leak { key: "password".into(), place: Place::Log }]);
-        assert!(diagnosis.findings.iter().any(|finding| finding.mend.starts_with("exit 0")));
+        assert!(diagnosis.findings.iter().any(|finding| finding.fix.starts_with("exit 0")));
         // Shorter than what is looked for in texts.
         let short = of(&["mount", "/d", r#"{"kubernetes.io/secret/p":"aA=="}"#], &run(b"", 1));
         assert_eq!(short.leaks.len(), 1);
@@ -412,10 +412,10 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_has_its_mend() {
+    fn each_fault_has_its_fix() {
         let of_output =
             |output: &[u8], code| of(&["mount", "/d", "{}"], &run(output, code)).findings[0].clone();
-        for (output, code, problem, mend) in [
+        for (output, code, problem, fix) in [
             (&b""[..], 0, "prints nothing", "one JSON object"),
             (b"{'status': 'Success'}", 0, "not one JSON object", "double quotes"),
             (b"\xef\xbb\xbf{}", 0, "byte order mark", "without one"),
@@ -425,16 +425,16 @@ mod tests {
             (br#"{"status":"Success"}"#, 7, "ends with exit status 7", "exit 0 after Success"),
         ] {
             let finding = of_output(output, code);
-            assert!(finding.problem.contains(problem) && finding.mend.contains(mend), "{finding:?}");
+            assert!(finding.problem.contains(problem) && finding.fix.contains(fix), "{finding:?}");
         }
-        for (why, mend) in [
+        for (why, fix) in [
             ("Permission denied (os error 13)", "chmod 755"),
             ("No such file or directory (os error 2)", "first line"),
             ("Exec format error (os error 8)", "#!/bin/sh"),
             ("Text file busy (os error 26)", "rename"),
             ("Argument list too long (os error 7)", "131071"),
         ] {
-            assert!(not_started(why).mend.contains(mend), "{why}");
+            assert!(not_started(why).fix.contains(fix), "{why}");
         }
     }
 

@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_s_own_mistakes_are_named_with_the_mend() {
+    fn a_pod_s_own_mistakes_are_named_with_the_fix() {
         for (flex, expected) in [
             (
                 "{driver: a/b, options: {size: 64}}",
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn other_mistakes_are_named_with_the_mend() {
+    fn other_mistakes_are_named_with_the_fix() {
         let with = |from: &str, to: &str, text: &str| {
             assert!(text.contains(from), "{from}");
             text.replace(from, to)
@@ -501,7 +501,7 @@ mod tests {
                     format!("{CLAIM}  volumeName: pv\n"),
                     format!("{PV}  claimRef: {{name: x}}\n"),
                 ],
-                "names the PersistentVolume pv, which is bound to default/x: mend one of them",
+                "names the PersistentVolume pv, which is bound to default/x: fix one of them",
             ),
             (
                 vec![POD.into(), CLAIM.into(), format!("{PV}  mountOptions: [hard]\n"), SECRET.into()],
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_good_object_is_named_with_the_mend() {
+    fn what_is_no_good_object_is_named_with_the_fix() {
         for (texts, expected) in [
             (vec![PV.into(), PV.into()], "PersistentVolume pv is there twice: remove one"),
             (vec!["a: b".into()], "an object has no kind"),

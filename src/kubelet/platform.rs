@@ -1,7 +1,7 @@
 //! Where each distribution of Kubernetes keeps the plugin directory, and how it is changed there.
 //!
 //! Data and nothing else. [`locate`](super::locate) asks it when no kubelet runs that could be asked, `install`
-//! takes the mend of an obstacle from it, and `manifest` writes a deployment for each of its rows. What a
+//! takes the fix of an obstacle from it, and `manifest` writes a deployment for each of its rows. What a
 //! running kubelet says beats everything that is written here.
 
 /// The directory of a kubelet that was told nothing, and of kube-controller-manager.
@@ -52,7 +52,7 @@ pub struct Obstacle {
     /// Which one.
     pub kind: ObstacleKind,
     /// What to do, as an instruction.
-    pub mend: &'static str,
+    pub fix: &'static str,
 }
 
 /// What can be in the way.
@@ -158,7 +158,7 @@ const PLATFORMS: &[Platform] = &[
         plugin_dir: None,
         obstacle: Some(Obstacle {
             kind: ObstacleKind::Unsupported,
-            mend: "Talos has a read-only /usr and no host programs: use a CSI driver there",
+            fix: "Talos has a read-only /usr and no host programs: use a CSI driver there",
         }),
         set: "set machine.kubelet.extraArgs.volume-plugin-dir and a matching extraMounts in the machine \
               configuration (not supported by Talos)",
@@ -203,7 +203,7 @@ const PLATFORMS: &[Platform] = &[
         marks: &[&[Mark::Path("/etc/rancher/k3s")], &[Mark::Path("/var/lib/rancher/k3s")]],
         obstacle: Some(Obstacle {
             kind: ObstacleKind::ReadOnly,
-            mend: "on a read-only /usr set kubelet-arg: [volume-plugin-dir=/var/lib/kubelet/volumeplugins] in \
+            fix: "on a read-only /usr set kubelet-arg: [volume-plugin-dir=/var/lib/kubelet/volumeplugins] in \
                    /etc/rancher/k3s/config.yaml and restart k3s",
         }),
         set: "set kubelet-arg: [volume-plugin-dir=DIR] and kube-controller-manager-arg: \
@@ -328,7 +328,7 @@ const PLATFORMS: &[Platform] = &[
         plugin_dir: Some("/home/kubernetes/flexvolume"),
         obstacle: Some(Obstacle {
             kind: ObstacleKind::NoExec,
-            mend: "mount --bind /home/kubernetes/flexvolume /home/kubernetes/flexvolume && mount -o \
+            fix: "mount --bind /home/kubernetes/flexvolume /home/kubernetes/flexvolume && mount -o \
                    remount,exec /home/kubernetes/flexvolume",
         }),
         set: "leave it: GKE sets kubelet's flags in /etc/default/kubelet when it makes the node",
@@ -360,7 +360,7 @@ const PLATFORMS: &[Platform] = &[
         plugin_dir: Some(BELOW_VAR),
         obstacle: Some(Obstacle {
             kind: ObstacleKind::ReadOnly,
-            mend: "start kubelet with --volume-plugin-dir=/var/lib/kubelet/volumeplugins: its default is on the \
+            fix: "start kubelet with --volume-plugin-dir=/var/lib/kubelet/volumeplugins: its default is on the \
                    read-only /usr, where it gives FlexVolume up until it is restarted",
         }),
         set: SET_USUAL,
@@ -372,7 +372,7 @@ const PLATFORMS: &[Platform] = &[
 /// kubelet is a container there, and sees of the host what `extra_binds` names.
 const RKE_UNSEEN: Obstacle = Obstacle {
     kind: ObstacleKind::Unseen,
-    mend: "set services.kubelet.extra_args.volume-plugin-dir: /var/lib/kubelet/volumeplugins in cluster.yml: \
+    fix: "set services.kubelet.extra_args.volume-plugin-dir: /var/lib/kubelet/volumeplugins in cluster.yml: \
            kubelet's container sees nothing below /usr/libexec of the host",
 };
 
@@ -396,7 +396,7 @@ mod tests {
             assert_eq!(find(platform.name), Some(platform));
             let paths = [platform.plugin_dir, platform.host_dir, Some(platform.kubelet_root)];
             assert!(paths.iter().flatten().all(|path| path.starts_with('/') && !path.ends_with('/')));
-            let texts = [Some(platform.set), platform.obstacle.map(|obstacle| obstacle.mend)];
+            let texts = [Some(platform.set), platform.obstacle.map(|obstacle| obstacle.fix)];
             for text in texts.into_iter().flatten() {
                 assert!(!text.contains('\n') && !text.contains("  ") && !text.ends_with('.'), "{text}");
             }

@@ -225,8 +225,8 @@ fn first_other(chunk: &[u8]) -> Option<usize> {
 }
 
 fn occupied(what: &str) -> Failure {
-    let mend = "nothing is formatted over it, wipe it if it is not needed (wipefs -a, blkdiscard -z)";
-    Failure::new(Code::Conflict, format!("holds {what}: {mend}"))
+    let fix = "nothing is formatted over it, wipe it if it is not needed (wipefs -a, blkdiscard -z)";
+    Failure::new(Code::Conflict, format!("holds {what}: {fix}"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What the superblock of an ext2, ext3 or ext4 asks of the kernel when it is mounted.
 //!
-//! Its bytes come from the tenant, and the kernel honours three wishes in them besides the one to be mounted: what
+//! Its bytes come from the tenant, and the kernel honours three side_file_changes in them besides the one to be mounted: what
 //! to do after an error (also `panic`, which the mount overrides, see [`flexvol_protocol::file_system::ERRORS`]), further mount
 //! options, and a journal on another device of the node.
 
@@ -20,12 +20,12 @@ const HAS_JOURNAL: u8 = 4;
 pub fn refuse_wishes(device: BorrowedFd<'_>) -> Result<()> {
     let mut bytes = [0; 1024];
     let filled = read_at(device, SUPERBLOCK, &mut bytes).context("read the superblock")?;
-    wishes(&bytes[..filled]).map_err(|what| {
+    side_file_changes(&bytes[..filled]).map_err(|what| {
         Failure::new(Code::Denied, format!("the superblock asks for more than a volume may: {what}")).into()
     })
 }
 
-fn wishes(superblock: &[u8]) -> Result<(), String> {
+fn side_file_changes(superblock: &[u8]) -> Result<(), String> {
     let Some(options) = superblock.get(512..576) else { return Ok(()) };
     let options = options.split(|byte| *byte == 0).next().unwrap_or_default();
     let options = String::from_utf8_lossy(options);
@@ -57,20 +57,20 @@ mod tests {
     #[test]
     fn it_may_ask_for_what_a_volume_may() {
         for options in ["", "commit=7", "noauto_da_alloc,errors=panic", "errors=panic"] {
-            assert_eq!(wishes(&superblock(options.as_bytes(), 0, 0)), Ok(()), "{options}");
+            assert_eq!(side_file_changes(&superblock(options.as_bytes(), 0, 0)), Ok(()), "{options}");
         }
         for options in ["journal_dev=1794", "journal_path=/dev/sda", "commit=7,debug", "\u{202e}", "jqfmt=x"]
         {
-            let what = wishes(&superblock(options.as_bytes(), 0, 0)).unwrap_err();
+            let what = side_file_changes(&superblock(options.as_bytes(), 0, 0)).unwrap_err();
             assert!(what.contains("not allowed"), "{options}: {what}");
         }
-        assert!(wishes(&superblock(&[0xff; 64], 0, 0)).is_err());
+        assert!(side_file_changes(&superblock(&[0xff; 64], 0, 0)).is_err());
     }
 
     #[test]
     fn a_journal_is_its_own() {
-        assert_eq!(wishes(&superblock(b"", HAS_JOURNAL, 8)), Ok(()));
-        assert!(wishes(&superblock(b"", HAS_JOURNAL, 0)).unwrap_err().contains("another device"));
-        assert_eq!(wishes(&[0; 100]), Ok(()));
+        assert_eq!(side_file_changes(&superblock(b"", HAS_JOURNAL, 8)), Ok(()));
+        assert!(side_file_changes(&superblock(b"", HAS_JOURNAL, 0)).unwrap_err().contains("another device"));
+        assert_eq!(side_file_changes(&[0; 100]), Ok(()));
     }
 }

@@ -19,10 +19,10 @@ use std::path::Path;
 /// What a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Checked {
-    /// Nothing to mend.
+    /// Nothing to fix.
     Clean,
-    /// Damage was mended, nothing is lost.
-    Mended,
+    /// Damage was fixed, nothing is lost.
+    Fixed,
     /// Not checked, and why that is no harm or what to install.
     Skipped(String),
 }
@@ -61,11 +61,11 @@ pub fn make_file_system(
     }
 }
 
-/// Mend what is safe to mend. A superblock names a journal on another device by nothing but its UUID, and may name somebody
+/// Fix what is safe to fix. A superblock names a journal on another device by nothing but its UUID, and may name somebody
 /// else's: e2fsck looks for it on all of the node's devices, unless it is told where the journal is.
 const CHECK: [&str; 3] = ["-p", "-j", "/dev/null"];
 
-/// Checks a file system nobody has mounted, before it is mounted for writing, and mends what is safe to mend.
+/// Checks a file system nobody has mounted, before it is mounted for writing, and fixes what is safe to fix.
 ///
 /// Only ext4 needs it: xfs and btrfs replay their logs when they are mounted, and have no check that is safe
 /// to run unasked. A missing e2fsck is no failure: the kernel replays the journal, too.
@@ -118,8 +118,8 @@ fn grow_ext4(device: &Path, deadline: &Deadline) -> Result<()> {
     match outcome {
         _ if outcome.success() => Ok(()),
         _ if outcome.output.contains("Permission denied to resize") => {
-            let mend = "run flexvol with CAP_SYS_RESOURCE, and check the file system for errors";
-            Err(Failure::new(Code::Denied, format!("{error}: {mend}")).into())
+            let fix = "run flexvol with CAP_SYS_RESOURCE, and check the file system for errors";
+            Err(Failure::new(Code::Denied, format!("{error}: {fix}")).into())
         }
         _ => Err(error.into()),
     }
@@ -167,9 +167,8 @@ const TOO_SMALL: [(&str, &str); 5] = [
 fn refused(kind: FileSystem, tool: &str, outcome: &Outcome) -> anyhow::Error {
     let name = kind.name();
     if let Some((_, least)) = TOO_SMALL.iter().find(|(text, _)| outcome.output.contains(text)) {
-        let mend = "give the volume a larger size or another fsType";
-        return Failure::options(format!("too small for {name}, which needs at least {least}: {mend}"))
-            .into();
+        let fix = "give the volume a larger size or another fsType";
+        return Failure::options(format!("too small for {name}, which needs at least {least}: {fix}")).into();
     }
     // mkfs.xfs shows its whole usage after the one line that matters.
     let output = outcome.output.split("Usage:").next().unwrap_or_default().to_owned();
@@ -180,12 +179,12 @@ fn refused(kind: FileSystem, tool: &str, outcome: &Outcome) -> anyhow::Error {
 fn e2fsck_result(outcome: &Outcome) -> Result<Checked> {
     match outcome.status.code() {
         Some(0) => Ok(Checked::Clean),
-        Some(1) => Ok(Checked::Mended),
+        Some(1) => Ok(Checked::Fixed),
         Some(2 | 3) => {
-            bail!("e2fsck mended it while it was in use: unmount it everywhere or reboot the node")
+            bail!("e2fsck fixed it while it was in use: unmount it everywhere or reboot the node")
         }
         Some(code) if code & 4 != 0 => {
-            let text = "run e2fsck -f on it by hand, it is damaged beyond what is mended unasked";
+            let text = "run e2fsck -f on it by hand, it is damaged beyond what is fixed unasked";
             Err(Failure::new(Code::Conflict, format!("{}: {text}", outcome.describe("e2fsck"))).into())
         }
         _ => Err(outcome.to_error("e2fsck").into()),
@@ -342,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn too_small_is_said_with_the_mend() {
+    fn too_small_is_said_with_the_fix() {
         let Some((_file, device)) = device(16 * 1024) else { return };
         for kind in [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Btrfs] {
             if Helper::find(&format!("mkfs.{}", kind.name())).is_ok() {
@@ -371,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_mended_or_told() {
+    fn damage_is_fixed_or_told() {
         let Some((_file, device)) = device(16 * MEBIBYTE).filter(|_| installed(FileSystem::Ext4)) else {
             return;
         };
@@ -382,7 +381,7 @@ mod tests {
         // s_state of the superblock: not unmounted cleanly, with errors.
         raw.write_all_at(&[2], 1024 + 58).unwrap();
         raw.sync_all().unwrap();
-        assert_eq!(check().unwrap(), Checked::Mended);
+        assert_eq!(check().unwrap(), Checked::Fixed);
         // Everything but the superblocks and the group descriptors gone.
         raw.write_all_at(&vec![0x5a; 3 << 20], 8192).unwrap();
         raw.sync_all().unwrap();
@@ -400,7 +399,7 @@ mod tests {
             };
             e2fsck_result(&outcome).map_err(to_failure)
         };
-        assert_eq!((result(0), result(1)), (Ok(Checked::Clean), Ok(Checked::Mended)));
+        assert_eq!((result(0), result(1)), (Ok(Checked::Clean), Ok(Checked::Fixed)));
         assert!(result(3).unwrap_err().message().contains("reboot"));
         assert_eq!(result(4).unwrap_err().code(), Code::Conflict);
         assert!(result(8).unwrap_err().message().contains("words"));

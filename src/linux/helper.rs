@@ -8,7 +8,7 @@ use super::bare_root::BareRoot;
 use super::deadline::Deadline;
 use super::directory::resolve;
 use super::errno::Missing;
-use super::stray;
+use super::orphans;
 use super::supervise::{self, Running};
 use anyhow::{Context, Result};
 use flexvol_protocol::failure::{Code, Failure};
@@ -235,7 +235,7 @@ impl Helper {
             (writer.try_clone()?, None)
         };
         let mut command = self.command();
-        command.env(stray::CALL, stray::own_name());
+        command.env(orphans::CALL, orphans::own_name());
         command.process_group(0).stdin(input).stdout(stdout).stderr(writer);
         supervise::prepare(&mut command, std::mem::take(&mut self.kept), self.root.take(), self.last);
         let child = command.spawn()?;
@@ -428,7 +428,7 @@ mod tests {
         let outcome = Helper::find("env").unwrap().env("EXTRA", "1").run(&within(10)).unwrap();
         let mut lines: Vec<_> = outcome.output.lines().collect();
         lines.sort_unstable();
-        let call = format!("{}={}", stray::CALL, stray::own_name());
+        let call = format!("{}={}", orphans::CALL, orphans::own_name());
         let path = format!("PATH={DIRECTORIES}");
         assert_eq!(lines, ["EXTRA=1", &call, "HOME=/", "LANG=C", "LC_ALL=C", &path]);
         assert_eq!(shell("pwd").run(&within(10)).unwrap().output, "/\n");

@@ -173,7 +173,7 @@ impl AsFd for Inotify {
     }
 }
 
-/// The kernel's limits with their mend, everything else as it is.
+/// The kernel's limits with their fix, everything else as it is.
 pub(super) fn refused(errno: Errno) -> anyhow::Error {
     let limit = match errno {
         Errno::NOSPC => "of watches is reached: raise it with sysctl -w fs.inotify.max_user_watches",
@@ -284,9 +284,9 @@ mod tests {
     }
 
     #[test]
-    fn limits_name_their_mend() {
-        for (errno, mend) in [(Errno::NOSPC, "max_user_watches"), (Errno::MFILE, "max_user_instances")] {
-            assert!(refused(errno).to_string().contains(mend));
+    fn limits_name_their_fix() {
+        for (errno, fix) in [(Errno::NOSPC, "max_user_watches"), (Errno::MFILE, "max_user_instances")] {
+            assert!(refused(errno).to_string().contains(fix));
         }
         assert_eq!(refused(Errno::PERM).downcast_ref(), Some(&Errno::PERM));
     }

@@ -9,7 +9,7 @@
 //! * [`SharedLock`] is held by many, or by one alone.
 
 use super::deadline::Deadline;
-use super::stray;
+use super::orphans;
 use anyhow::{Context, Result};
 use rustix::fs::{self, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -39,7 +39,7 @@ impl Lock {
     pub fn acquire(path: PathBuf, deadline: &Deadline) -> Result<Self> {
         let mut lock = Self::hold(path, deadline)?;
         if let Some(name) = &lock.killed {
-            stray::end(name, deadline).with_context(|| format!("lock {}", lock.path.display()))?;
+            orphans::end(name, deadline).with_context(|| format!("lock {}", lock.path.display()))?;
         }
         lock.own();
         Ok(lock)
@@ -48,7 +48,7 @@ impl Lock {
     /// The same for who must not wait: what has been left running goes on, and the next holder ends it.
     pub fn acquire_beside_strays(path: PathBuf, deadline: &Deadline) -> Result<Self> {
         let mut lock = Self::hold(path, deadline)?;
-        if lock.killed.as_deref().is_none_or(|name| !stray::has_left(name)) {
+        if lock.killed.as_deref().is_none_or(|name| !orphans::has_left(name)) {
             lock.own();
         }
         Ok(lock)
@@ -65,7 +65,7 @@ impl Lock {
         if self.killed.is_some() {
             let _ = fs::ftruncate(&self.file, 0);
         }
-        let _ = rustix::io::pwrite(&self.file, stray::own_name().as_bytes(), 0);
+        let _ = rustix::io::pwrite(&self.file, orphans::own_name().as_bytes(), 0);
         self.owned = true;
     }
 
@@ -259,7 +259,7 @@ mod tests {
         let service = dir.path().join("rpc.statd");
         std::os::unix::fs::symlink("/bin/sleep", &service).unwrap();
         let started_by = |name: &str, program: &Path| {
-            std::process::Command::new(program).arg("60").env(stray::CALL, name).spawn().unwrap()
+            std::process::Command::new(program).arg("60").env(orphans::CALL, name).spawn().unwrap()
         };
         let sleep = Path::new("/bin/sleep");
         let (mut left, others) =
@@ -267,7 +267,7 @@ mod tests {
         std::fs::write(&path, "1-1").unwrap();
         let lock = Lock::acquire(path.clone(), &Deadline::after(Duration::from_secs(5))).unwrap();
         assert!(lock.is_after_a_killed_one() && !left.wait().unwrap().success());
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), stray::own_name());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), orphans::own_name());
         for mut other in others {
             assert!(other.try_wait().unwrap().is_none());
             other.kill().unwrap();
@@ -282,7 +282,7 @@ mod tests {
         let path = dir.path().join("a");
         let beside = || Lock::acquire_beside_strays(path.clone(), &Deadline::after(Duration::from_secs(5)));
         let mut left =
-            std::process::Command::new("/bin/sleep").arg("60").env(stray::CALL, "2-2").spawn().unwrap();
+            std::process::Command::new("/bin/sleep").arg("60").env(orphans::CALL, "2-2").spawn().unwrap();
         std::fs::write(&path, "2-2").unwrap();
         drop(beside().unwrap());
         assert!(left.try_wait().unwrap().is_none());

@@ -219,7 +219,7 @@ fn gpt_partition(number: u32, entry: &[u8], sector: u64) -> Result<Partition> {
 }
 
 fn damaged(how: &str) -> anyhow::Error {
-    Failure::options(format!("the image's gpt is damaged, {how}: mend it with gdisk")).into()
+    Failure::options(format!("the image's gpt is damaged, {how}: fix it with gdisk")).into()
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

@@ -2,7 +2,7 @@
 //! elsewhere.
 
 use super::process::{Ended, Worker};
-use super::{below, mount_table};
+use super::{mount_table, openat_beneath};
 use anyhow::{Context, Result};
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::volume_dir::VolumeDir;
@@ -89,8 +89,8 @@ impl Place {
         let (Some(above), Some(name)) = (dir.below.parent(), dir.below.file_name()) else {
             return Ok(None);
         };
-        let Some(root) = below::open_root_if_there(&dir.root)? else { return Ok(None) };
-        let parent = below::open_if_there(root.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY)?;
+        let Some(root) = openat_beneath::open_root_if_there(&dir.root)? else { return Ok(None) };
+        let parent = openat_beneath::open_if_there(root.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY)?;
         Ok(parent.map(|parent| Self { parent, name: name.into(), path: target.as_path().to_owned() }))
     }
 
@@ -102,7 +102,7 @@ impl Place {
         let Ok(below) = target.strip_prefix(self.resolved()?) else { return Ok(None) };
         let (Some(above), Some(name)) = (below.parent(), below.file_name()) else { return Ok(None) };
         let Ok(root) = self.open_directory() else { return Ok(None) };
-        let Ok(parent) = below::open(root.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY) else {
+        let Ok(parent) = openat_beneath::open(root.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY) else {
             return Ok(None);
         };
         Ok(Some(Self { parent, name: name.into(), path: target.to_owned() }))

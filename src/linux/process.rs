@@ -31,7 +31,7 @@ const LARGEST_REPLY: usize = 64 << 10;
 /// panicked has undone nothing, so it must not look like an answer.
 const PANICKED: char = '\0';
 
-/// From SIGTERM to SIGKILL: a check of a file system writes what it has mended.
+/// From SIGTERM to SIGKILL: a check of a file system writes what it has fixed.
 const MOMENT: Duration = Duration::from_millis(200);
 
 /// How long a process killed with SIGKILL is waited for before it counts as stuck in the kernel.

@@ -4,7 +4,7 @@
 //! fail instead of mixing the two.
 
 use super::mount_table::{self, Entry};
-use super::reader::{Reader, read_at};
+use super::proc_mem::{Reader, read_at};
 use super::root::{self, Root};
 use anyhow::{Context, Result};
 use rustix::fs::{self, Mode, OFlags, openat};

@@ -5,11 +5,12 @@
 //! 2. [`profiles`] has the options of other drivers, translated before a driver sees them.
 //! 3. [`installed`] is a driver with its profile and its [`settings`], and makes the plan of a call. [`settings`] is what an admin says about one installed driver, and [`policy`] what its tenants may ask for: it
 //!    is checked on the finished plan.
-//! 4. [`teach`] knows what an error text means and how it is mended, [`packages`] which package brings which program.
+//! 4. [`diagnostics`] knows what an error text means and how it is fixed, [`packages`] which package brings which program.
 //! 5. [`schema`] and [`server`] are knowledge about words.
 //!
 //! Nothing here does I/O, and the compiler shows it of system calls: no crate that makes one is a dependency.
 
+pub mod diagnostics;
 pub mod driver;
 pub mod drivers;
 pub mod installed;
@@ -20,4 +21,3 @@ pub mod profiles;
 pub mod schema;
 pub mod server;
 pub mod settings;
-pub mod teach;

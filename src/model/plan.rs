@@ -132,7 +132,7 @@ pub enum Step {
         /// Further words for mkfs.
         options: Vec<String>,
     },
-    /// Let the file system's checker mend it, unless it is in use.
+    /// Let the file system's checker fix it, unless it is in use.
     CheckFileSystem {
         /// Which one; `None` is whatever the device holds.
         file_system: Option<FileSystem>,

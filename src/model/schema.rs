@@ -298,7 +298,7 @@ macro_rules! options {
                 doc: &[$($doc),*],
             }),*];
 
-            /// Reads the options, or says which one is wrong and how to mend it.
+            /// Reads the options, or says which one is wrong and how to fix it.
             $visibility fn parse(own: &std::collections::BTreeMap<String, String>) -> $crate::schema::Parsed<Self> {
                 $crate::schema::refuse_unknown(own, Self::SPECS)?;
                 let mut specs = Self::SPECS.iter();
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_names_the_mend() {
+    fn every_mistake_names_the_fix() {
         assert!(error(&[]).contains("option \"source\" is missing"));
         assert_eq!(missing_in(&error(&[])), Some("source"));
         assert_eq!(missing_in("option \"source\": is missing"), None);

@@ -255,7 +255,7 @@ fn malformed(error: &serde_json::Error) -> Failure {
         }
         _ => text,
     };
-    Failure::options(format!("{SIDE_FILE}: {harmless}: mend it or install the driver again"))
+    Failure::options(format!("{SIDE_FILE}: {harmless}: fix it or install the driver again"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What stands in a message besides the facts: why, and what to do about it.
 //!
-//! [`flexvol_linux`] tells what happened, [`flexvol_model::teach`] and [`flexvol_model::packages`] know what that means. Here
+//! [`flexvol_linux`] tells what happened, [`flexvol_model::diagnostics`] and [`flexvol_model::packages`] know what that means. Here
 //! they meet, on the way of an error out of the node.
 
 use anyhow::Error;
@@ -9,8 +9,8 @@ use flexvol_linux::errno::{self, Missing, NotAllowed};
 use flexvol_linux::files;
 use flexvol_linux::helper::{DIRECTORIES, Failed, Outcome, runs};
 use flexvol_linux::process::may_mount;
+use flexvol_model::diagnostics::{self, known_errors};
 use flexvol_model::packages::{self, distribution::Distribution};
-use flexvol_model::teach::{self, lessons};
 use flexvol_protocol::failure::Failure;
 use std::ffi::OsStr;
 use std::fmt;
@@ -24,10 +24,10 @@ const OS_RELEASE: usize = 1 << 16;
 pub fn to_failure(error: Error) -> Failure {
     errno::told(&error, |cause| {
         if let Some(missing) = cause.downcast_ref::<Missing>() {
-            return Some(format!("{missing}: {}", mend(Path::new("/"), &missing.0)));
+            return Some(format!("{missing}: {}", fix(Path::new("/"), &missing.0)));
         }
         if let Some(refused) = cause.downcast_ref::<NotAllowed>() {
-            return Some(format!("{refused}: {}", lessons::NO_ADMIN.hint()));
+            return Some(format!("{refused}: {}", known_errors::NO_ADMIN.hint()));
         }
         cause.downcast_ref::<Failed>().map(explained)
     })
@@ -54,17 +54,17 @@ fn explained(failed: &Failed) -> String {
     }
 }
 
-/// A helper's last words, with cause and mend if they are known. What the kernel does not permit to a process without
+/// A helper's last words, with cause and fix if they are known. What the kernel does not permit to a process without
 /// the capability for it is nobody else's fault.
 pub fn with_hint(words: String) -> String {
     if words.to_lowercase().contains("operation not permitted") && !may_mount() {
-        return format!("{words}: {}", lessons::NO_ADMIN.hint());
+        return format!("{words}: {}", known_errors::NO_ADMIN.hint());
     }
-    teach::with_hint(words)
+    diagnostics::with_hint(words)
 }
 
-fn mend(root: &Path, name: &str) -> String {
-    let known = packages::mend(name, distribution(root));
+fn fix(root: &Path, name: &str) -> String {
+    let known = packages::fix(name, distribution(root));
     known.unwrap_or_else(|| format!("install what brings it into one of {DIRECTORIES}"))
 }
 
@@ -84,12 +84,12 @@ pub fn lacks(root: &Path, program: &str) -> Option<String> {
     let mut directories = DIRECTORIES.split(':').map(Path::new);
     if !program.contains('/') {
         let is_there = directories.any(|directory| runs(root, &directory.join(path)));
-        return (!is_there).then(|| mend(root, program));
+        return (!is_there).then(|| fix(root, program));
     }
     // Elsewhere a program of a known name is somebody's own.
     let name =
         path.file_name().and_then(OsStr::to_str).filter(|_| directories.any(|it| Some(it) == path.parent()));
-    let known = || name.and_then(|name| packages::mend(name, distribution(root)));
+    let known = || name.and_then(|name| packages::fix(name, distribution(root)));
     (!path.is_absolute() || !runs(root, path)).then(|| known().unwrap_or_else(|| "put it there".to_owned()))
 }
 

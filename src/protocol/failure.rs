@@ -24,7 +24,7 @@ pub const MESSAGE_LIMIT: usize = 1024;
 pub enum Code {
     /// The arguments are not those of the verb: kubelet never sends such a call.
     BadCall,
-    /// The volume's options are wrong: only an edit of the PV or pod mends it.
+    /// The volume's options are wrong: only an edit of the PV or pod fixes it.
     BadOptions,
     /// Something named does not exist on this node.
     NotFound,

@@ -145,10 +145,10 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_the_mend() {
+    fn refusals_name_the_fix() {
         let long = format!("v/{}", "a".repeat(64));
         let long_vendor = format!("{}/d", "a".repeat(254));
-        for (name, mend) in [
+        for (name, fix) in [
             ("a/b/c", "write vendor/driver"),
             ("Foo/x", "example.com/driver"),
             ("a_b/x", "example.com/driver"),
@@ -168,7 +168,7 @@ mod tests {
             (&long, "rename it"),
         ] {
             let message = DriverName::parse(name).unwrap_err().message();
-            assert!(message.ends_with(mend), "{message}");
+            assert!(message.ends_with(fix), "{message}");
         }
     }
 

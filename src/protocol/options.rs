@@ -104,8 +104,8 @@ impl Options {
         let mut seen = BTreeSet::new();
         for (key, value) in entries.0 {
             let Value::String(text) = value else {
-                let mend = "must be a string: put its value in double quotes";
-                return Err(Failure::options(format!("option {key:?} {mend}")));
+                let fix = "must be a string: put its value in double quotes";
+                return Err(Failure::options(format!("option {key:?} {fix}")));
             };
             if !seen.insert(key.clone()) {
                 return Err(Failure::options(format!("option {key:?} is there twice: remove one")));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_the_key_and_the_mend_but_no_value() {
+    fn refusals_name_the_key_and_the_fix_but_no_value() {
         for (json, expected) in [
             ("", "options end too early: send one whole JSON object"),
             (r#"{"a":"hunter2"#, "options end too early: send one whole JSON object"),

@@ -31,7 +31,7 @@ const SUFFIXES: &[(&str, u64)] = &[
 ];
 
 impl Quantity {
-    /// Reads a size. The error names the mend and is meant to follow the option's name.
+    /// Reads a size. The error names the fix and is meant to follow the option's name.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (digits, factor) = split_suffix(text);
         let (number, exponent) = match digits.split_once(['e', 'E']) {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_everything_else_with_the_mend() {
+    fn refuses_everything_else_with_the_fix() {
         for text in
             ["", "Mi", "-1", "1K", "1 Mi", "1,uid=0", "0x10", "1.2.3", "1e99", "9Ei", "١", "1e3Mi5", "+1"]
         {

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_text_is_mended_not_refused() {
+    fn invalid_text_is_fixed_not_refused() {
         let status = DriverStatus::parse(b"{\"status\":\"Success\",\"message\":\"\xff\\ud800\"}").unwrap();
         assert_eq!((status.outcome(), status.message.as_str()), (Outcome::Success, "\u{fffd}\u{fffd}"));
     }

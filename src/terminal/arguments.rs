@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn contradictions_and_open_secrets_are_refused() {
-        for (line, mend) in [
+        for (line, fix) in [
             ("image mount /v {} --ro", "leave out"),
             ("image unmount /v -o a=b", "leave out"),
             ("image mount -o a=b", "mount needs 1 argument (target) beside the options, got 0"),
@@ -318,7 +318,7 @@ mod tests {
             ("imgae mount /v", "'image'"),
         ] {
             let message = arguments(line).unwrap_err().message();
-            assert!(message.contains(mend), "{line}: {message}");
+            assert!(message.contains(fix), "{line}: {message}");
         }
     }
 }

@@ -31,11 +31,11 @@ pub fn executable(plugin_dir: &Path, name: &DriverName) -> Result<PathBuf> {
     if path.exists() {
         return Ok(path);
     }
-    let mend = match (drivers::with_vendor(name), name.vendor()) {
+    let fix = match (drivers::with_vendor(name), name.vendor()) {
         (Some(meant), _) => format!("write {meant}, which is what flexvol install {name} installs"),
         (None, Some(_)) => format!("install {name}"),
         (None, None) => "write vendor/driver, as its directory vendor~driver says".to_owned(),
     };
-    let text = format!("there is no {}: {mend}, or name another plugin directory", path.display());
+    let text = format!("there is no {}: {fix}, or name another plugin directory", path.display());
     Err(Failure::new(Code::NotFound, text).into())
 }

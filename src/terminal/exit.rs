@@ -26,7 +26,7 @@ pub fn usage(error: &clap::Error, json: bool) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let text = error.render().to_string();
-    // A value that is refused comes with its mend.
+    // A value that is refused comes with its fix.
     let complete = error.kind() == ErrorKind::ValueValidation;
     let text = text.split("\n\n").next().filter(|_| complete).unwrap_or(&text);
     say(text.strip_prefix("error: ").unwrap_or(text), json);

@@ -47,10 +47,10 @@ pub fn in_service(loaded: &Loaded) -> String {
     capabilities::names(loaded.capabilities)
 }
 
-/// What kubelet says of a driver, and how it is mended, each in one line.
+/// What kubelet says of a driver, and how it is fixed, each in one line.
 pub fn why(failed: &Failed) -> Vec<String> {
-    let mend = failed.mend.iter().map(|mend| format!("mend: {mend}"));
-    std::iter::once(failed.logged.clone()).chain(mend).map(|line| printable(&line)).collect()
+    let fix = failed.fix.iter().map(|fix| format!("fix: {fix}"));
+    std::iter::once(failed.logged.clone()).chain(fix).map(|line| printable(&line)).collect()
 }
 
 /// The members of a loaded driver.

@@ -1,7 +1,7 @@
 //! What people see at a terminal while a command takes long: a file system is made or checked, an image allocated.
 
 use crate::screen::{Screen, bytes};
-use flexvol_linux::onlooker::{AtWork, Onlooker, youngest_of};
+use flexvol_linux::progress::{AtWork, Onlooker, youngest_of};
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 

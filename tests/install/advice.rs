@@ -131,7 +131,7 @@ fn an_old_kubelet_loses_drivers_only_to_one_that_fails() {
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].starts_with("w~bad in the same directory fails (") && told[0].contains(&kubelet.pid()));
     assert!(
-        told[0].ends_with("of Kubernetes 1.22 may then miss v/d until it is restarted: mend or remove w~bad")
+        told[0].ends_with("of Kubernetes 1.22 may then miss v/d until it is restarted: fix or remove w~bad")
     );
     node.init("v/d");
 }

@@ -1,4 +1,4 @@
-//! Whatever is wrong with the plugin directory or the driver: one line with the mend, and nothing is touched.
+//! Whatever is wrong with the plugin directory or the driver: one line with the fix, and nothing is touched.
 
 use super::node::{Node, answer, command, script};
 use super::support::skip;
@@ -114,7 +114,7 @@ fn settings_no_volume_could_use_are_wrong_usage() {
         ("sise=2Mi", "did you mean \"size\"?"),
         ("size=much", "option \"size\""),
         ("policy.maxSise=1Gi", "maxSize"),
-        ("policy.maxSize=much", "mend --set policy.maxSize"),
+        ("policy.maxSize=much", "fix --set policy.maxSize"),
     ] {
         let refused = node.install(&["tmpfs", "--set", set]);
         assert!(refused.error(2).contains(told), "{refused:?}");
@@ -182,8 +182,8 @@ fn an_unreadable_side_file_is_told_and_kept() {
 }
 
 #[test]
-fn a_directory_that_kubelet_cannot_use_is_refused_with_the_mend() {
-    let name = "bad_input::a_directory_that_kubelet_cannot_use_is_refused_with_the_mend";
+fn a_directory_that_kubelet_cannot_use_is_refused_with_the_fix() {
+    let name = "bad_input::a_directory_that_kubelet_cannot_use_is_refused_with_the_fix";
     let Some(node) = Node::new(name) else { return };
     file_system(&node, MsFlags::MS_NOEXEC, "");
     let refused = node.install(&["tmpfs"]);

@@ -76,7 +76,7 @@ fn what_cannot_be_filled_is_not_mounted() {
             let place = Place::open(&path).unwrap().unwrap();
             let write = |root: BorrowedFd<'_>| {
                 let owner = flexvol::plan::Ownership { mode: 0o400, uid: 0, gid: 0 };
-                flexvol::sys::below::write_file(root, "a", b"content", owner)
+                flexvol::sys::openat_beneath::write_file(root, "a", b"content", owner)
             };
             let id = mount::mount_filled(&new, &write, &place, way).unwrap();
             assert!(mounts_at(&target)[0].starts_with(&format!("{id} ")));

@@ -271,10 +271,10 @@ fn partitions_and_offsets() {
 }
 
 #[test]
-fn a_dirty_ext4_is_mended_first() {
-    isolated("image::a_dirty_ext4_is_mended_first", |node| {
+fn a_dirty_ext4_is_fixed_first() {
+    isolated("image::a_dirty_ext4_is_fixed_first", |node| {
         if !has("debugfs") || !has("e2fsck") {
-            return skip("image::a_dirty_ext4_is_mended_first", "no debugfs or e2fsck");
+            return skip("image::a_dirty_ext4_is_fixed_first", "no debugfs or e2fsck");
         }
         let target = node.volume("image", "p");
         let is_sound = || {
@@ -304,7 +304,7 @@ fn a_dirty_ext4_is_mended_first() {
     });
 }
 
-/// Half of what it mends is worse than nothing: a check is told to end when its call is killed, and may say so, as
+/// Half of what it fixes is worse than nothing: a check is told to end when its call is killed, and may say so, as
 /// e2fsck does, to a pipe that nobody reads any more.
 #[test]
 fn a_check_is_told_to_end_before_it_is_killed() {

@@ -40,10 +40,10 @@ fn a_missing_capability_is_no_server_s_fault() {
     });
 }
 
-/// Who is asked in vain, and one mend for it: that of a name that nobody knows is another.
+/// Who is asked in vain, and one fix for it: that of a name that nobody knows is another.
 #[test]
-fn a_server_in_vain_has_its_mend() {
-    isolated("refused::a_server_in_vain_has_its_mend", |node| {
+fn a_server_in_vain_has_its_fix() {
+    isolated("refused::a_server_in_vain_has_its_fix", |node| {
         sh("ip link set lo up 2>/dev/null || true");
         for (driver, mut options) in [
             ("nfs", json!({"path": "/export", "port": "1"})),

@@ -53,14 +53,14 @@ fn probe_shows_what_is_loaded_failed_and_ignored() {
 #[test]
 fn without_drivers_probe_says_what_to_do() {
     let dir = PluginDir::new();
-    for (path, mend) in [
+    for (path, fix) in [
         (dir.path.clone(), "holds no driver: flexvol install"),
         (dir.at("none"), "does not exist: make it"),
         (dir.beside("good"), "is not a directory"),
     ] {
         let (status, out, error) = probe(&path, &[]);
         assert_eq!((status, out.as_str()), (1, ""), "{error}");
-        assert!(error.contains(mend) && error.lines().count() == 1, "{error}");
+        assert!(error.contains(fix) && error.lines().count() == 1, "{error}");
     }
     let (status, _, error) = probe(&dir.path, &["--as-kubelet", "1.7"]);
     assert!(status == 2 && error.contains("nothing to watch"), "{error}");

@@ -147,7 +147,7 @@ fn names_kubernetes_refuses_are_told_and_never_in_service() {
         dir.install(name, "good");
         let failed = watch.event(&format!("failed {}", name.replace('~', "/")));
         assert!(failed.reason.is_some_and(|reason| reason.contains("volume plugin has invalid name")));
-        assert!(failed.mend.is_some_and(|mend| mend.starts_with("driver name")));
+        assert!(failed.fix.is_some_and(|fix| fix.starts_with("driver name")));
     }
     assert_eq!((watch.in_service().len(), watch.settle().len()), (0, 0));
 }

@@ -15,20 +15,20 @@ use std::process::ExitCode;
 /// Where texts begin below their finding.
 const INDENT: usize = 9;
 
-/// Say what is wrong with this node, why, and how to mend it
+/// Say what is wrong with this node, why, and how to fix it
 #[derive(Args)]
 #[command(after_help = "\
 Looks at the plugin directory, at every driver as kubelet sees it, at what drivers need, at every volume, at kubelet's log and the \
 drivers' own, and at what was left behind. Each check runs by itself and ends by itself; none needs a kubelet, and nothing is \
 changed. Findings come worst first: an error makes volumes fail, a warning may, a note is worth knowing.
 
-What can be mended from here says so: --repair prints what would be done, --repair=now does it. That is dead mounts, volumes of pods \
+What can be fixed from here says so: --repair prints what would be done, --repair=now does it. That is dead mounts, volumes of pods \
 that are gone, loop devices that nobody uses, credentials of volumes that are not mounted, leftovers of installers. No file of a \
 volume is ever removed.
 
 Examples:
   sudo flexvol doctor
-  sudo flexvol doctor --repair            what could be mended, and how
+  sudo flexvol doctor --repair            what could be fixed, and how
   sudo flexvol doctor --repair=now
   sudo flexvol doctor --check volumes --check leftovers
   kubectl logs … > log; flexvol doctor --kubelet-log log
@@ -54,14 +54,14 @@ pub(super) struct Doctor {
     /// Execute no driver
     #[arg(long)]
     no_init: bool,
-    /// Mend what can be mended: without =now only say what would be done
+    /// Fix what can be fixed: without =now only say what would be done
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "dry")]
-    repair: Option<Mending>,
+    repair: Option<Fixing>,
 }
 
 /// Whether it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Mending {
+enum Fixing {
     /// Say what would be done
     Dry,
     /// Do it
@@ -69,7 +69,7 @@ enum Mending {
 }
 
 /// What became of one repair.
-struct Mended {
+struct Fixed {
     id: String,
     does: String,
     result: Option<Result<(), String>>,
@@ -82,16 +82,16 @@ impl Doctor {
             return list(screen);
         }
         let mut examined = self.examine(screen)?;
-        let mended = self.mend(&examined);
-        if mended.iter().any(|mended| mended.result.is_some()) {
+        let fixed = self.fix(&examined);
+        if fixed.iter().any(|fixed| fixed.result.is_some()) {
             examined = self.examine(screen)?;
         }
         if screen.wants_json() {
-            screen.json(&as_json(&examined, &mended))?;
+            screen.json(&as_json(&examined, &fixed))?;
         } else {
             show(&examined, screen)?;
-            mended.iter().try_for_each(|each| show_mended(each, screen))?;
-            let hint = self.repair.filter(|_| mended.is_empty()).map(|_| nothing_to_do(&examined));
+            fixed.iter().try_for_each(|each| show_fixed(each, screen))?;
+            let hint = self.repair.filter(|_| fixed.is_empty()).map(|_| nothing_to_do(&examined));
             summary(&examined, hint, screen)?;
         }
         let wrong = doctor::in_order(&examined).iter().any(|finding| finding.severity != Severity::Note);
@@ -116,17 +116,17 @@ impl Doctor {
         Ok(examined)
     }
 
-    fn mend(&self, examined: &[Examined]) -> Vec<Mended> {
+    fn fix(&self, examined: &[Examined]) -> Vec<Fixed> {
         let Some(when) = self.repair else { return Vec::new() };
         let repairs = doctor::in_order(examined)
             .into_iter()
             .filter_map(|finding| Some((finding, finding.repair.as_ref()?)));
-        let mend = |(finding, repair): (&Finding, &doctor::Repair)| {
+        let fix = |(finding, repair): (&Finding, &doctor::Repair)| {
             let carry_out = || repair.carry_out().map_err(|error| printable(&format!("{error:#}")));
-            let result = (when == Mending::Now).then(carry_out);
-            Mended { id: finding.id.clone(), does: repair.to_string(), result }
+            let result = (when == Fixing::Now).then(carry_out);
+            Fixed { id: finding.id.clone(), does: repair.to_string(), result }
         };
-        repairs.map(mend).collect()
+        repairs.map(fix).collect()
     }
 }
 
@@ -161,8 +161,8 @@ fn show(examined: &[Examined], screen: &mut Screen) -> Result<()> {
         let head = screen.paint(tone, &format!("{word:<8} {}", finding.id));
         screen.line(&head)?;
         screen.text(&wrap(&printable(&finding.evidence), INDENT, WIDTH))?;
-        let mend = screen.paint(Tone::Good, &format!("{:>8}", "mend"));
-        screen.text(&format!("{mend} {}", wrap(&printable(&finding.mend), INDENT, WIDTH).trim_start()))?;
+        let fix = screen.paint(Tone::Good, &format!("{:>8}", "fix"));
+        screen.text(&format!("{fix} {}", wrap(&printable(&finding.fix), INDENT, WIDTH).trim_start()))?;
     }
     for (each, why) in examined.iter().filter_map(|each| Some((each, each.unable.as_ref()?))) {
         let head = screen.paint(Tone::Warning, &format!("{:<8} {}", "unable", each.check));
@@ -171,9 +171,9 @@ fn show(examined: &[Examined], screen: &mut Screen) -> Result<()> {
     Ok(())
 }
 
-fn show_mended(mended: &Mended, screen: &mut Screen) -> Result<()> {
-    let does = printable(&mended.does);
-    let line = match &mended.result {
+fn show_fixed(fixed: &Fixed, screen: &mut Screen) -> Result<()> {
+    let does = printable(&fixed.does);
+    let line = match &fixed.result {
         None => format!("{} would {does}", screen.paint(Tone::Warning, "repair  ")),
         Some(Ok(())) => format!("{} {does}", screen.paint(Tone::Good, "repaired")),
         Some(Err(why)) => format!("{} to {does}: {why}", screen.paint(Tone::Bad, "failed  ")),
@@ -184,13 +184,13 @@ fn show_mended(mended: &Mended, screen: &mut Screen) -> Result<()> {
 /// Why `--repair` has nothing to do.
 fn nothing_to_do(examined: &[Examined]) -> &'static str {
     if doctor::in_order(examined).is_empty() {
-        "; there is nothing to mend"
+        "; there is nothing to fix"
     } else {
-        "; none of it can be mended from here: do what each mend says"
+        "; none of it can be fixed from here: do what each fix says"
     }
 }
 
-/// The last line: how many there are, and `hint`, or what can be mended.
+/// The last line: how many there are, and `hint`, or what can be fixed.
 fn summary(examined: &[Examined], hint: Option<&str>, screen: &mut Screen) -> Result<()> {
     let findings = doctor::in_order(examined);
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
@@ -208,19 +208,19 @@ fn summary(examined: &[Examined], hint: Option<&str>, screen: &mut Screen) -> Re
     let line = screen.paint(tone, &line);
     let repairs = match repairs {
         0 => String::new(),
-        _ => format!("; --repair=now mends {repairs} of them, --repair says how"),
+        _ => format!("; --repair=now fixes {repairs} of them, --repair says how"),
     };
     screen.line(&format!("{line}{}", hint.unwrap_or(&repairs)))
 }
 
-fn as_json(examined: &[Examined], mended: &[Mended]) -> Value {
-    let mended = mended.iter().map(|each| {
+fn as_json(examined: &[Examined], fixed: &[Fixed]) -> Value {
+    let fixed = fixed.iter().map(|each| {
         let error = each.result.as_ref().and_then(|result| result.as_ref().err());
         json!({"id": each.id, "does": each.does, "done": matches!(each.result, Some(Ok(()))), "error": error})
     });
     json!({
         "findings": doctor::in_order(examined),
-        "repairs": mended.collect::<Vec<_>>(),
+        "repairs": fixed.collect::<Vec<_>>(),
         "checks": examined.iter().map(|each| json!({
             "check": each.check,
             "seconds": each.took.as_secs_f64(),

@@ -3,7 +3,7 @@
 use super::explain::WIDTH;
 use anyhow::{Context as _, Result};
 use clap::Args;
-use flexvol_model::teach::{self, Explained};
+use flexvol_model::diagnostics::{self, Explained};
 use flexvol_terminal::screen::{Screen, Tone, wrap};
 use serde_json::{Value, json};
 use std::io::{self, Read as _};
@@ -18,7 +18,7 @@ const NAMES: usize = 9;
 /// Explain an error text: of a pod's Event, of kubelet's log, of mount(8)
 #[derive(Args)]
 #[command(after_help = "\
-Takes off what kubelet puts around the driver's words, says what kubelet did, why it went wrong, how that is mended, and what to \
+Takes off what kubelet puts around the driver's words, says what kubelet did, why it went wrong, how that is fixed, and what to \
 run next. Nothing is sent anywhere, and no argument of a logged call is repeated: those hold secrets.
 
 Examples:
@@ -36,7 +36,7 @@ pub(super) struct ExplainError {
 
 impl ExplainError {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
-        let explained = teach::explain(&self.text()?);
+        let explained = diagnostics::explain(&self.text()?);
         match &explained {
             _ if screen.wants_json() => screen.json(&as_json(explained.as_ref()))?,
             Some(explained) => show(explained, screen)?,
@@ -61,8 +61,8 @@ fn show(explained: &Explained, screen: &mut Screen) -> Result<()> {
     for did in &explained.did {
         fact(screen, "kubelet", None, did)?;
     }
-    fact(screen, "cause", Some(Tone::Bad), explained.lesson.cause)?;
-    fact(screen, "mend", Some(Tone::Good), explained.lesson.mend)?;
+    fact(screen, "cause", Some(Tone::Bad), explained.known_error.cause)?;
+    fact(screen, "fix", Some(Tone::Good), explained.known_error.fix)?;
     screen.line(&format!("{:<NAMES$} {}", "next", explained.next()))
 }
 
@@ -79,10 +79,10 @@ fn as_json(explained: Option<&Explained>) -> Value {
         None => json!({"understood": false}),
         Some(explained) => json!({
             "understood": true,
-            "id": explained.lesson.id,
+            "id": explained.known_error.id,
             "kubelet": explained.did,
-            "cause": explained.lesson.cause,
-            "mend": explained.lesson.mend,
+            "cause": explained.known_error.cause,
+            "fix": explained.known_error.fix,
             "next": explained.next(),
         }),
     }

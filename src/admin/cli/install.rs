@@ -1,7 +1,7 @@
 //! `flexvol install`: drivers into plugin directories.
 
 use super::placing::{self, Placing, Shown};
-use crate::plugin_dir::install::{self, Allowed, Report, Request, RolledBack, Source, Step, Wishes};
+use crate::plugin_dir::install::{self, Allowed, Report, Request, RolledBack, SideFileChanges, Source, Step};
 use crate::plugin_dir::opened::Place;
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use crate::plugin_dir::witness::{Witness, prove};
@@ -41,7 +41,7 @@ Examples:
   flexvol install image --dry-run                     only say what would be done
 
 kubelet sees one event for a new or changed driver and none when nothing changes, so it is safe to run this again and \
-again; what was killed midway is mended and cleaned by the next run. Settings stay as they are unless asked for here: \
+again; what was killed midway is fixed and cleaned by the next run. Settings stay as they are unless asked for here: \
 --settings replaces all of them, --policy the policy, --set single ones. A secret belongs into --settings, not into \
 --set: a command line is seen by everybody.
 
@@ -59,7 +59,7 @@ pub(super) struct Install {
     #[command(flatten)]
     placing: Placing,
     /// Lay one value over the side file: an option, fsGroup, or a path such as deadlines.mount; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", value_parser = Wishes::parse_set)]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = SideFileChanges::parse_set)]
     set: Vec<(String, String)>,
     /// Understand the options of this driver, as `flexvol drivers --profiles` lists them; none for flexvol's own
     #[arg(long, value_name = "PROFILE", value_parser = profile_or_none())]
@@ -109,8 +109,8 @@ impl Choice {
     }
 
     /// What is asked for all drivers, and what of this one.
-    fn wishes(&self, all: &Wishes) -> Wishes {
-        Wishes {
+    fn side_file_changes(&self, all: &SideFileChanges) -> SideFileChanges {
+        SideFileChanges {
             driver: self.driver.clone(),
             profile: self.profile.clone().or_else(|| all.profile.clone()),
             ..all.clone()
@@ -118,21 +118,21 @@ impl Choice {
     }
 
     /// Whether installing it would be refused as wrong usage, wherever that will be.
-    pub(super) fn check(&self, all: &Wishes) -> Result<()> {
-        let checked = self.wishes(all).check(&self.name);
+    pub(super) fn check(&self, all: &SideFileChanges) -> Result<()> {
+        let checked = self.side_file_changes(all).check(&self.name);
         Ok(checked.map_err(|failure| Refusal::new(Reason::Usage, failure.message()))?)
     }
 }
 
 impl Install {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
-        let (wishes, source) = (self.wishes()?, self.source()?);
+        let (side_file_changes, source) = (self.side_file_changes()?, self.source()?);
         let places = self.placing.places(screen)?;
         let mut started = Vec::new();
         for (place, choice) in
             places.iter().flat_map(|place| self.drivers.iter().map(move |choice| (place, choice)))
         {
-            let request = self.request(choice, place, &wishes);
+            let request = self.request(choice, place, &side_file_changes);
             let result = self.perform(&request, &source);
             started.push((request.name, request.place, result));
         }
@@ -177,16 +177,17 @@ impl Install {
 
     /// One request for each driver and plugin directory, and what is to be installed: for `deploy`.
     pub(super) fn requests(&self, screen: &Screen) -> Result<(Source, Vec<Request>)> {
-        let wishes = self.wishes()?;
+        let side_file_changes = self.side_file_changes()?;
         let mut requests = Vec::new();
         for place in self.placing.places(screen)? {
-            requests.extend(self.drivers.iter().map(|choice| self.request(choice, &place, &wishes)));
+            requests
+                .extend(self.drivers.iter().map(|choice| self.request(choice, &place, &side_file_changes)));
         }
         Ok((self.source()?, requests))
     }
 
-    fn wishes(&self) -> Result<Wishes> {
-        Ok(Wishes {
+    fn side_file_changes(&self) -> Result<SideFileChanges> {
+        Ok(SideFileChanges {
             driver: None,
             profile: self.profile.clone(),
             settings: self.settings.as_deref().map(read_json).transpose()?,
@@ -199,10 +200,10 @@ impl Install {
         self.binary.as_deref().map_or_else(Source::own, Source::at)
     }
 
-    fn request(&self, choice: &Choice, place: &Place, wishes: &Wishes) -> Request {
+    fn request(&self, choice: &Choice, place: &Place, side_file_changes: &SideFileChanges) -> Request {
         Request {
             state: self.placing.state.clone(),
-            wishes: choice.wishes(wishes),
+            side_file_changes: choice.side_file_changes(side_file_changes),
             allowed: Allowed { take_over: self.take_over, downgrade: self.allow_downgrade },
             dry_run: self.dry_run,
             ..Request::new(choice.name.clone(), place.clone())
@@ -292,6 +293,6 @@ fn read_json(path: &Path) -> Result<Value> {
     let missing = || Failure::new(Code::NotFound, format!("there is no file {}", path.display()));
     let text = text.ok_or_else(missing)?;
     // The parser's own words may repeat a value.
-    let malformed = || Refusal::new(Reason::Usage, format!("{} is not JSON: mend it", path.display()));
+    let malformed = || Refusal::new(Reason::Usage, format!("{} is not JSON: fix it", path.display()));
     serde_json::from_str(&text).ok().with_context(malformed)
 }

@@ -5,7 +5,7 @@ use crate::deploy::tail::Tail;
 use anyhow::Result;
 use clap::Args;
 use flexvol_linux::{append, files, signal};
-use flexvol_model::teach;
+use flexvol_model::diagnostics;
 use flexvol_node::driver_log::{self, Entry};
 use flexvol_terminal::probing::printable;
 use flexvol_terminal::screen::{Screen, Tone};
@@ -134,9 +134,9 @@ fn show(entry: &Entry, screen: &mut Screen) -> Result<()> {
     screen.line(&format!("{time}  {id:<8}  {word}  {verb:<10}  {took:>9}  {what}"))?;
     let Some(message) = &entry.message else { return Ok(()) };
     screen.line(&format!("  {}", printable(message)))?;
-    let lesson = teach::explain(message).map(|explained| explained.lesson);
-    match lesson.filter(|lesson| !message.contains(lesson.cause)) {
-        Some(lesson) => screen.line(&format!("  mend: {}", lesson.hint())),
+    let known_error = diagnostics::explain(message).map(|explained| explained.known_error);
+    match known_error.filter(|known_error| !message.contains(known_error.cause)) {
+        Some(known_error) => screen.line(&format!("  fix: {}", known_error.hint())),
         None => Ok(()),
     }
 }

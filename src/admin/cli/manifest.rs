@@ -2,7 +2,7 @@
 
 use super::install::Choice;
 use crate::manifest::{self, Fetch, Manifest as Text, NAME, PROGRAM, Request};
-use crate::plugin_dir::install::Wishes;
+use crate::plugin_dir::install::SideFileChanges;
 use anyhow::{Context as _, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
@@ -63,7 +63,7 @@ pub(super) struct Manifest {
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// A setting for every driver, as install takes it; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", value_parser = Wishes::parse_set)]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = SideFileChanges::parse_set)]
     set: Vec<(String, String)>,
     /// Take over drivers of these names that flexvol did not install
     #[arg(long)]
@@ -163,8 +163,9 @@ impl Manifest {
     /// What `deploy` would refuse on every node is refused here.
     fn check_settings(&self, policy: Option<&str>) -> Result<()> {
         let policy = policy.map(serde_json::from_str).transpose()?;
-        let wishes = Wishes { policy, set: self.set.clone(), ..Wishes::default() };
-        self.drivers.iter().try_for_each(|driver| Choice::parse(driver)?.check(&wishes))
+        let side_file_changes =
+            SideFileChanges { policy, set: self.set.clone(), ..SideFileChanges::default() };
+        self.drivers.iter().try_for_each(|driver| Choice::parse(driver)?.check(&side_file_changes))
     }
 
     /// Into a directory that is made if it is missing. Nothing is overwritten: it may have been edited.

@@ -57,10 +57,10 @@ On a node:
   sudo flexvol watch                              see drivers come and go as kubelet does
 
 When a pod hangs in ContainerCreating:
-  sudo flexvol doctor                             what is wrong with this node, why, and how to mend it
+  sudo flexvol doctor                             what is wrong with this node, why, and how to fix it
   sudo flexvol status                             every flex volume of the node, and whether it answers
   sudo flexvol logs --failed                      what drivers were asked for on this node, and what became of it
-  flexvol explain-error 'TEXT OF THE EVENT'       what kubelet did, why it failed, how to mend it
+  flexvol explain-error 'TEXT OF THE EVENT'       what kubelet did, why it failed, how to fix it
 
 On every node of a cluster:
   flexvol manifest daemonset tmpfs | kubectl apply -f -

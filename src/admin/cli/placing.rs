@@ -150,6 +150,6 @@ fn json_of<T: Shown>((name, place, result): &Done<T>) -> Value {
 }
 
 pub(super) fn message(error: &anyhow::Error) -> String {
-    let mend = if directory::is_forbidden(error) { ": run this as root" } else { "" };
-    one_line(&format!("{error:#}{mend}"), usize::MAX)
+    let fix = if directory::is_forbidden(error) { ": run this as root" } else { "" };
+    one_line(&format!("{error:#}{fix}"), usize::MAX)
 }

@@ -4,7 +4,7 @@ use super::which_volumes::{WhichVolumes, asked_for};
 use crate::inventory::{self, Volume};
 use anyhow::Result;
 use clap::Args;
-use flexvol_linux::vital_signs::{Vitals, words};
+use flexvol_linux::mount_health::{Vitals, words};
 use flexvol_linux::{clock, signal};
 use flexvol_terminal::probing::printable;
 use flexvol_terminal::screen::{Screen, Tone, bytes, counted};

@@ -54,7 +54,10 @@ impl Keeper for Installs {
         let kept = kept.context("a driver that was not asked for")?;
         let mut request = Request { receipt: kept.receipt.clone(), ..kept.request.clone() };
         match files::read_small(&home.directory().join(SIDE_FILE), SIZE_LIMIT) {
-            Ok(None) => request.wishes.settings = kept.settings.clone().or(request.wishes.settings),
+            Ok(None) => {
+                request.side_file_changes.settings =
+                    kept.settings.clone().or(request.side_file_changes.settings)
+            }
             Ok(Some(text)) if Settings::parse(&text).is_ok() => {}
             // An admin is just writing it, or has made a mistake: a take-over would begin without their policy.
             _ => request.allowed.take_over &= kept.settings.is_none(),

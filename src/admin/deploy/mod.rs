@@ -189,7 +189,7 @@ impl<'a> Deployment<'a> {
         }
         let (ended, standing) = match &put {
             Ok(Put { changed: false, .. }) => (Ended::Well, Ok(())),
-            Ok(_) => (Ended::Mended, Ok(())),
+            Ok(_) => (Ended::Fixed, Ok(())),
             Err(error) => (Ended::Failed, Err(format!("{error:#}"))),
         };
         let event = match (&put, &standing) {

@@ -2,7 +2,7 @@
 //!
 //! At rest there is nothing to wait for but a change. A change is looked at a moment later, so that who
 //! replaces a directory can finish; at most once a second, so that a storm of changes costs little. What had to
-//! be mended again and again is mended ever less often, up to once a minute: then somebody else keeps the same
+//! be fixed again and again is fixed ever less often, up to once a minute: then somebody else keeps the same
 //! driver in another shape, and kubelet must not run `init` for that all the time. What cannot be put in place
 //! is tried ever less often in the same way.
 
@@ -26,7 +26,7 @@ pub enum Ended {
     /// All was well.
     Well,
     /// It had to be put in place, and is now.
-    Mended,
+    Fixed,
     /// It is not in place.
     Failed,
 }
@@ -36,8 +36,8 @@ pub enum Ended {
 pub struct Schedule {
     due: Option<Instant>,
     not_before: Instant,
-    /// How often in a row it was mended, and when last.
-    mended: (u32, Option<Instant>),
+    /// How often in a row it was fixed, and when last.
+    fixed: (u32, Option<Instant>),
     /// How often in a row it failed.
     failed: u32,
 }
@@ -45,7 +45,7 @@ pub struct Schedule {
 impl Schedule {
     /// Due at once.
     pub fn new(now: Instant) -> Self {
-        Self { due: Some(now), not_before: now, mended: (0, None), failed: 0 }
+        Self { due: Some(now), not_before: now, fixed: (0, None), failed: 0 }
     }
 
     /// When to look; `None` if nothing is to be done until something changes.
@@ -62,15 +62,15 @@ impl Schedule {
 
     /// It has been looked at.
     pub fn ended(&mut self, now: Instant, ended: Ended) {
-        let (count, last) = self.mended;
+        let (count, last) = self.fixed;
         self.failed = if ended == Ended::Failed { self.failed + 1 } else { 0 };
-        if ended == Ended::Mended {
+        if ended == Ended::Fixed {
             let calm = last.is_none_or(|last| now.saturating_duration_since(last) > CALM);
-            self.mended = (if calm { 1 } else { count + 1 }, Some(now));
+            self.fixed = (if calm { 1 } else { count + 1 }, Some(now));
         }
-        let pause = if ended == Ended::Mended { doubled(self.mended.0) } else { PAUSE };
-        // What was mended lately is not mended sooner for having been well, or failed, in between.
-        self.not_before = (now + pause).max(if ended == Ended::Mended { now } else { self.not_before });
+        let pause = if ended == Ended::Fixed { doubled(self.fixed.0) } else { PAUSE };
+        // What was fixed lately is not fixed sooner for having been well, or failed, in between.
+        self.not_before = (now + pause).max(if ended == Ended::Fixed { now } else { self.not_before });
         self.due = (ended == Ended::Failed).then(|| now + doubled(self.failed));
     }
 }
@@ -116,9 +116,9 @@ mod tests {
     }
 
     #[test]
-    fn looks_are_a_second_apart_and_mending_ever_further() {
+    fn looks_are_a_second_apart_and_fixing_ever_further() {
         assert_eq!(under_fire(Ended::Well, 4), [0.0, 1.0, 2.0, 3.0]);
-        assert_eq!(under_fire(Ended::Mended, 9), [0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 63.0, 123.0, 183.0]);
+        assert_eq!(under_fire(Ended::Fixed, 9), [0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 63.0, 123.0, 183.0]);
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
         for _ in 0..5 {
-            schedule.ended(start, Ended::Mended);
+            schedule.ended(start, Ended::Fixed);
         }
         schedule.changed(start);
         assert_eq!(schedule.due(), Some(start + Duration::from_secs(16)));
@@ -158,12 +158,12 @@ mod tests {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
         for _ in 0..8 {
-            schedule.ended(start, Ended::Mended);
+            schedule.ended(start, Ended::Fixed);
         }
         let later = start + CALM + PAUSE;
         schedule.changed(later);
         assert_eq!(schedule.due(), Some(later + SETTLE));
-        schedule.ended(later, Ended::Mended);
+        schedule.ended(later, Ended::Fixed);
         schedule.changed(later);
         assert_eq!(schedule.due(), Some(later + PAUSE));
     }

@@ -5,7 +5,7 @@ use anyhow::Result;
 use flexvol_kubelet::locate;
 use flexvol_linux::process_table::ProcessTable;
 use flexvol_linux::{append, files, process};
-use flexvol_model::teach::{self, lessons};
+use flexvol_model::diagnostics::{self, known_errors};
 use flexvol_node::driver_log::{self, Entry};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -74,12 +74,12 @@ fn of_call(entry: &Entry) -> Finding {
     let target = entry.target.as_deref().unwrap_or_default();
     let evidence = format!("{} of {target} by {} failed at {}", entry.verb, entry.driver, entry.time);
     let Some(message) = &entry.message else {
-        return Finding::taught("call-failed", &evidence, &lessons::WORDLESS);
+        return Finding::taught("call-failed", &evidence, &known_errors::WORDLESS);
     };
     let evidence = format!("{evidence}: {message}");
-    if let Some(explained) = teach::explain(message) {
-        return Finding::taught("call-failed", &evidence, explained.lesson);
+    if let Some(explained) = diagnostics::explain(message) {
+        return Finding::taught("call-failed", &evidence, explained.known_error);
     }
-    // Drivers of all kinds write them: nobody knows what in them is a cause, a value or a mend.
-    Finding::error("call-failed", &evidence, lessons::SAID.mend)
+    // Drivers of all kinds write them: nobody knows what in them is a cause, a value or a fix.
+    Finding::error("call-failed", &evidence, known_errors::SAID.fix)
 }

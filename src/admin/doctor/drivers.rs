@@ -48,8 +48,8 @@ fn of_item(item: &Item) -> Vec<Finding> {
         }
         (Some(prober::Finding::Loaded(loaded)), _) if loaded.capabilities.attach => {
             let evidence = format!("{name} attaches its volumes");
-            let mend = "kube-controller-manager needs it, too, in its --flex-volume-plugin-dir; if there is nothing to attach, let init answer attach: false; pods get its volumes by PersistentVolumes, never inline";
-            findings.push(Finding::note("driver-attaches", &evidence, mend));
+            let fix = "kube-controller-manager needs it, too, in its --flex-volume-plugin-dir; if there is nothing to attach, let init answer attach: false; pods get its volumes by PersistentVolumes, never inline";
+            findings.push(Finding::note("driver-attaches", &evidence, fix));
         }
         _ => {}
     }
@@ -79,6 +79,6 @@ fn failed_init(name: &str, failed: &Failed) -> Finding {
         Stage::Init => "driver-fails",
         Stage::Name => "driver-name",
     };
-    let mend = failed.mend.as_deref().unwrap_or("call it by hand: flexvol call DRIVER init");
-    Finding::error(id, &format!("kubelet does not load {name}: {}", failed.logged), mend)
+    let fix = failed.fix.as_deref().unwrap_or("call it by hand: flexvol call DRIVER init");
+    Finding::error(id, &format!("kubelet does not load {name}: {}", failed.logged), fix)
 }

@@ -1,11 +1,11 @@
 //! One thing that is wrong.
 
 use super::repair::Repair;
-use flexvol_model::teach::Lesson;
+use flexvol_model::diagnostics::KnownError;
 use flexvol_protocol::text::one_line;
 use serde::{Deserialize, Serialize};
 
-/// The longest evidence and mend, in bytes: a check's answer is read up to 64 KiB.
+/// The longest evidence and fix, in bytes: a check's answer is read up to 64 KiB.
 const LONGEST: usize = 512;
 
 /// How bad it is; the worst comes first.
@@ -31,36 +31,36 @@ pub struct Finding {
     /// What was seen.
     pub evidence: String,
     /// What to do.
-    pub mend: String,
-    /// What can be mended from here.
+    pub fix: String,
+    /// What can be fixed from here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair: Option<Repair>,
 }
 
 impl Finding {
     /// Something that makes volumes fail.
-    pub fn error(id: &str, evidence: &str, mend: &str) -> Self {
+    pub fn error(id: &str, evidence: &str, fix: &str) -> Self {
         let text = |text: &str| one_line(text, LONGEST);
-        let (evidence, mend) = (text(evidence), text(mend));
-        Self { id: id.to_owned(), severity: Severity::Error, evidence, mend, repair: None }
+        let (evidence, fix) = (text(evidence), text(fix));
+        Self { id: id.to_owned(), severity: Severity::Error, evidence, fix, repair: None }
     }
 
     /// Something that may.
-    pub fn warning(id: &str, evidence: &str, mend: &str) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(id, evidence, mend) }
+    pub fn warning(id: &str, evidence: &str, fix: &str) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(id, evidence, fix) }
     }
 
     /// Something to know.
-    pub fn note(id: &str, evidence: &str, mend: &str) -> Self {
-        Self { severity: Severity::Note, ..Self::error(id, evidence, mend) }
+    pub fn note(id: &str, evidence: &str, fix: &str) -> Self {
+        Self { severity: Severity::Note, ..Self::error(id, evidence, fix) }
     }
 
-    /// What the table of lessons knows about it.
-    pub fn taught(id: &str, evidence: &str, lesson: &Lesson) -> Self {
-        Self::error(id, &format!("{evidence}: {}", lesson.cause), lesson.mend)
+    /// What the table of known_errors knows about it.
+    pub fn taught(id: &str, evidence: &str, known_error: &KnownError) -> Self {
+        Self::error(id, &format!("{evidence}: {}", known_error.cause), known_error.fix)
     }
 
-    /// The same, that can be mended from here.
+    /// The same, that can be fixed from here.
     #[must_use]
     pub fn with(self, repair: Repair) -> Self {
         Self { repair: Some(repair), ..self }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::files;
 use flexvol_linux::helper::Helper;
-use flexvol_model::teach::{self, Explained};
+use flexvol_model::diagnostics::{self, Explained};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -62,10 +62,11 @@ pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
     for Said { explained, .. } in said(request)? {
         // The volumes check has those, by what is on the disk; a driver's own words are in its log; and a Secret that
         // comes late is everyday, of volumes of all kinds.
-        if ["orphaned-pod", "waited-too-long", "object-not-read"].contains(&explained.lesson.id) {
+        if ["orphaned-pod", "waited-too-long", "object-not-read"].contains(&explained.known_error.id) {
             continue;
         }
-        let known = counted.entry((explained.lesson.id, explained.did.clone())).or_insert((explained, 0));
+        let known =
+            counted.entry((explained.known_error.id, explained.did.clone())).or_insert((explained, 0));
         known.1 += 1;
     }
     let finding = |(explained, count): &(Explained, usize)| {
@@ -73,7 +74,7 @@ pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
         let did =
             if explained.did.is_empty() { String::new() } else { format!(": {}", explained.did.join(", ")) };
         let evidence = format!("kubelet logged it {times}{did}");
-        Finding::taught(&format!("log-{}", explained.lesson.id), &evidence, explained.lesson)
+        Finding::taught(&format!("log-{}", explained.known_error.id), &evidence, explained.known_error)
     };
     Ok(counted.values().map(finding).collect())
 }
@@ -86,7 +87,7 @@ pub(super) fn said(request: &Request) -> Result<Vec<Said>> {
         ABOUT.iter().any(|word| small.contains(word))
     };
     let said = text.lines().filter(about).filter_map(|line| {
-        let explained = teach::explain(line)?;
+        let explained = diagnostics::explain(line)?;
         let orphan = line.split_once("rphaned pod").and_then(|(_, rest)| uid_in(rest));
         Some(Said { explained, orphan })
     });

@@ -14,19 +14,19 @@ pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
     let mut findings = loop_devices(request)?;
     let mounts = in_use::mounts(STATE.as_ref());
     if let Err(error) = &mounts {
-        let mend = "run flexvol doctor there: else nobody knows what in /run/flexvol/daemons is still needed";
-        findings.push(Finding::note("mounts-unseen", &format!("{error:#}"), mend));
+        let fix = "run flexvol doctor there: else nobody knows what in /run/flexvol/daemons is still needed";
+        findings.push(Finding::note("mounts-unseen", &format!("{error:#}"), fix));
     }
     findings.extend(mounts.iter().flat_map(|mounts| leftovers::homes(mounts)).map(|name| {
         let evidence = format!("the files, maybe credentials, of a volume that is no longer mounted: {name} below /run/flexvol/daemons");
-        let mend = "remove them, and end who still serves nothing";
-        Finding::warning("credentials-left", &evidence, mend).with(Repair::RemoveHome { name })
+        let fix = "remove them, and end who still serves nothing";
+        Finding::warning("credentials-left", &evidence, fix).with(Repair::RemoveHome { name })
     }));
     findings.extend(mounts.iter().flat_map(|mounts| leftovers::records(mounts)).map(|target| {
         let evidence = format!("nothing is mounted at {target}, but /run/flexvol has a record of it: another driver or somebody else unmounted it");
-        let mend = "forget it, and let go of what was there for it";
+        let fix = "forget it, and let go of what was there for it";
         let target = target.as_path().to_owned();
-        Finding::warning("record-left", &evidence, mend).with(Repair::ForgetRecord { target })
+        Finding::warning("record-left", &evidence, fix).with(Repair::ForgetRecord { target })
     }));
     for plugins in request.plugin_dirs().unwrap_or_default() {
         let names = litter::of(&plugins);
@@ -55,9 +55,8 @@ fn loop_devices(request: &Request) -> Result<Vec<Finding>> {
                 device.display(),
                 file.display()
             );
-            let mend = format!("losetup -d {}", device.display());
-            Finding::warning("loop-device-leaked", &evidence, &mend)
-                .with(Repair::ReleaseLoop { device, file })
+            let fix = format!("losetup -d {}", device.display());
+            Finding::warning("loop-device-leaked", &evidence, &fix).with(Repair::ReleaseLoop { device, file })
         })
         .collect())
 }

@@ -1,9 +1,9 @@
-//! What is wrong with this node, why, and how it is mended.
+//! What is wrong with this node, why, and how it is fixed.
 //!
 //! ```text
-//! CHECKS ─▶ each in a process of its own, with an end to its patience ─▶ Finding: id, severity, evidence, mend
+//! CHECKS ─▶ each in a process of its own, with an end to its patience ─▶ Finding: id, severity, evidence, fix
 //!                                                                          │
-//!                                             repair (only when told) ◀─ Repair: what can be mended from here
+//!                                             repair (only when told) ◀─ Repair: what can be fixed from here
 //! ```
 //!
 //! Checks know nothing of each other, so one that hangs or fails costs the others nothing, and none needs a kubelet

@@ -109,13 +109,11 @@ fn programs(name: &str, driver: &dyn Driver, settings: &Settings) -> Vec<Finding
     let programs = driver.programs(settings);
     let lacking = programs.iter().filter_map(|program| Some((program, lacks(Path::new("/"), program)?)));
     lacking
-        .filter_map(|(program, mend)| {
+        .filter_map(|(program, fix)| {
             let evidence = format!("{name} runs {program}, which is not on this node");
             match weight(driver.name(), program, programs.len(), &is_here)? {
-                Severity::Error => Some(Finding::error("helper-missing", &evidence, &mend)),
-                _ => {
-                    Some(Finding::warning("helper-missing", &format!("{evidence}, for some volumes"), &mend))
-                }
+                Severity::Error => Some(Finding::error("helper-missing", &evidence, &fix)),
+                _ => Some(Finding::warning("helper-missing", &format!("{evidence}, for some volumes"), &fix)),
             }
         })
         .collect()
@@ -172,8 +170,8 @@ fn kernel(name: &str, driver: &str) -> Option<Finding> {
 
 fn kernel_lacks(name: &str, what: &str, module: &str) -> Finding {
     let evidence = format!("{name} needs the {what}, which this kernel neither has nor can load");
-    let mend = packages::mend_kernel(module, distribution(Path::new("/")));
-    Finding::error("kernel-lacks", &evidence, &mend)
+    let fix = packages::fix_kernel(module, distribution(Path::new("/")));
+    Finding::error("kernel-lacks", &evidence, &fix)
 }
 
 /// What a script of others calls by a name that only one program has.
@@ -190,11 +188,11 @@ fn of_script(name: &str, executable: &Path) -> Vec<Finding> {
         .filter(|program| calls(program))
         .filter_map(|program| Some((program, lacks(Path::new("/"), program)?)));
     missing
-        .map(|(program, mend)| {
+        .map(|(program, fix)| {
             let evidence = format!(
                 "the script {name} calls {program}, which is not on this node: its answer may be empty"
             );
-            Finding::error("helper-missing", &evidence, &mend)
+            Finding::error("helper-missing", &evidence, &fix)
         })
         .collect()
 }

@@ -21,11 +21,11 @@ pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
     {
         if mount_table::is_shared(&root)? == Some(false) {
             let evidence = format!("mounts below {} do not travel to other mount namespaces", root.display());
-            let mend = format!(
+            let fix = format!(
                 "mount --make-rshared the mount that {} is on; containers started before do not see volumes",
                 root.display()
             );
-            findings.push(Finding::warning("root-not-shared", &evidence, &mend));
+            findings.push(Finding::warning("root-not-shared", &evidence, &fix));
         }
     }
     let enforcing = files::read_small(Path::new("/sys/fs/selinux/enforce"), 16).ok().flatten();

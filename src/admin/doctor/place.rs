@@ -6,7 +6,7 @@ use super::{Finding, Request};
 use anyhow::Result;
 use flexvol_kubelet::locate::{Located, Origin};
 use flexvol_kubelet::platform;
-use flexvol_linux::site::{self, Kind};
+use flexvol_linux::exec_dir::{self, Kind};
 use flexvol_linux::{directory, listing};
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,8 +26,8 @@ pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
     }
     for candidate in located.chosen() {
         if let Some(problem) = candidate.problem(located.platform) {
-            let (evidence, mend) = halves(&problem);
-            findings.push(Finding::error(id_of(&problem), evidence, mend));
+            let (evidence, fix) = halves(&problem);
+            findings.push(Finding::error(id_of(&problem), evidence, fix));
         } else if let Some(missing) = candidate.condition.as_ref().filter(|found| !found.is_there()) {
             let path = candidate.directory().unwrap_or(Path::new("?")).display();
             findings.push(absent(&path.to_string(), &missing.kind));
@@ -38,7 +38,7 @@ pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// What there is to know about a directory: it may end with a mend, or with a cause.
+/// What there is to know about a directory: it may end with a fix, or with a cause.
 fn noted(warning: &str) -> Finding {
     Finding::note(
         "plugin-dir-note",
@@ -49,14 +49,14 @@ fn noted(warning: &str) -> Finding {
 
 /// A plugin directory that is none.
 fn absent(path: &str, kind: &Kind) -> Finding {
-    let finding = |what: &str, mend: &str| {
-        Finding::warning("plugin-dir-missing", &format!("plugin directory {path} {what}"), mend)
+    let finding = |what: &str, fix: &str| {
+        Finding::warning("plugin-dir-missing", &format!("plugin directory {path} {what}"), fix)
     };
     match kind {
         Kind::Other(in_the_way) => {
             let text = in_the_way.to_string();
-            let (what, mend) = halves(&text);
-            finding(&format!("cannot be there: {what}"), mend)
+            let (what, fix) = halves(&text);
+            finding(&format!("cannot be there: {what}"), fix)
         }
         Kind::Unseen(why) => finding(&format!("cannot be seen: {why}"), "run this as root"),
         _ => finding(
@@ -85,7 +85,7 @@ fn elsewhere(located: &Located) -> Vec<Finding> {
     let known = platform::all().iter().filter_map(platform::Platform::directory).map(PathBuf::from);
     let claimed = located.candidates.iter().filter_map(|candidate| candidate.directory().map(Path::to_owned));
     let others: BTreeSet<_> = known.chain(claimed).filter_map(|path| path.canonicalize().ok()).collect();
-    let others = others.into_iter().filter(|path| !chosen.contains(path) && site::look(path).is_there());
+    let others = others.into_iter().filter(|path| !chosen.contains(path) && exec_dir::look(path).is_there());
     let found = others.filter_map(|path| {
         let drivers = drivers_in(&path);
         (!drivers.is_empty()).then_some((path, drivers))
@@ -94,8 +94,8 @@ fn elsewhere(located: &Located) -> Vec<Finding> {
         .map(|(path, drivers)| {
             let lie = if drivers.len() == 1 { "lies" } else { "lie" };
             let evidence = format!("{} {lie} in {}, and kubelet reads {read}", drivers.join(", "), path.display());
-            let mend = "install it where kubelet looks (flexvol install), or start kubelet with that --volume-plugin-dir";
-            if sure { Finding::error("plugin-dir-wrong", &evidence, mend) } else { Finding::warning("plugin-dir-wrong", &evidence, mend) }
+            let fix = "install it where kubelet looks (flexvol install), or start kubelet with that --volume-plugin-dir";
+            if sure { Finding::error("plugin-dir-wrong", &evidence, fix) } else { Finding::warning("plugin-dir-wrong", &evidence, fix) }
         })
         .collect()
 }
@@ -117,14 +117,14 @@ fn drivers_in(path: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flexvol_linux::site::InTheWay;
+    use flexvol_linux::exec_dir::InTheWay;
 
     #[test]
     fn why_there_is_no_plugin_directory_is_said_in_words() {
         let evidence = |kind: Kind| {
             let found = absent("/p", &kind);
-            assert!(!found.evidence.contains(['(', '"']) && !found.mend.is_empty(), "{found:?}");
-            format!("{}: {}", found.evidence, found.mend)
+            assert!(!found.evidence.contains(['(', '"']) && !found.fix.is_empty(), "{found:?}");
+            format!("{}: {}", found.evidence, found.fix)
         };
         assert!(evidence(Kind::Missing("/".into())).starts_with("plugin directory /p is not there"));
         let file = InTheWay { path: "/p".into(), leads_to: None };
@@ -133,10 +133,10 @@ mod tests {
     }
 
     #[test]
-    fn why_a_directory_is_not_believed_is_no_mend() {
+    fn why_a_directory_is_not_believed_is_no_fix() {
         let warning = "not believed: kubelet, pid 7: \"plugins\" is no absolute path";
         let note = noted(warning);
         assert_eq!(note.evidence, warning);
-        assert!(note.mend.contains("flexvol locate"), "{}", note.mend);
+        assert!(note.fix.contains("flexvol locate"), "{}", note.fix);
     }
 }

@@ -1,4 +1,4 @@
-//! What can be mended from here. Each looks again before it does anything: between finding and mending the world goes on.
+//! What can be fixed from here. Each looks again before it does anything: between finding and fixing the world goes on.
 
 use crate::plugin_dir::{in_use, litter};
 use anyhow::{Context as _, Result};
@@ -76,7 +76,7 @@ impl fmt::Display for Repair {
 }
 
 impl Repair {
-    /// Does it. What is mended already, or has become something else, is left alone.
+    /// Does it. What is fixed already, or has become something else, is left alone.
     pub fn carry_out(&self) -> Result<()> {
         match self {
             Self::Detach { target } => leftovers::detach_dead(&target_path(target)?),

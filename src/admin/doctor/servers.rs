@@ -4,9 +4,9 @@ use super::{Finding, Request};
 use crate::inventory::{self, Volume};
 use anyhow::Result;
 use flexvol_linux::deadline::Deadline;
+use flexvol_linux::mount_health::Vitals;
 use flexvol_linux::network;
-use flexvol_linux::vital_signs::Vitals;
-use flexvol_model::teach;
+use flexvol_model::diagnostics;
 use flexvol_node::hints::to_failure;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -60,8 +60,8 @@ fn unreachable(name: &str, port: u16, volumes: &[String]) -> Option<Finding> {
     });
     let message = to_failure(reached.err()?).message();
     let evidence = format!("server {name} of {}: {message}", volumes.join(", "));
-    Some(match teach::explain(&message) {
-        Some(explained) => Finding::error("server-unreachable", &evidence, explained.lesson.mend),
+    Some(match diagnostics::explain(&message) {
+        Some(explained) => Finding::error("server-unreachable", &evidence, explained.known_error.fix),
         None => Finding::error(
             "server-unreachable",
             &evidence,

@@ -5,8 +5,8 @@ use super::{Finding, Repair, Request};
 use crate::inventory::{self, Volume, pods};
 use anyhow::Result;
 use flexvol_linux::listing;
-use flexvol_linux::vital_signs::{Vitals, words};
-use flexvol_model::teach;
+use flexvol_linux::mount_health::{Vitals, words};
+use flexvol_model::diagnostics;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,9 +41,9 @@ fn of_volume(volume: &Volume) -> Option<Finding> {
         Some(Vitals::Dead(number)) => {
             let said = words(number);
             let evidence = format!("{name} is dead ({said})");
-            let lesson = teach::explain(&said).map(|explained| explained.lesson);
-            let finding = match lesson {
-                Some(lesson) => Finding::taught("volume-dead", &evidence, lesson),
+            let known_error = diagnostics::explain(&said).map(|explained| explained.known_error);
+            let finding = match known_error {
+                Some(known_error) => Finding::taught("volume-dead", &evidence, known_error),
                 None => Finding::error(
                     "volume-dead",
                     &evidence,
@@ -55,15 +55,15 @@ fn of_volume(volume: &Volume) -> Option<Finding> {
         Some(Vitals::Hung) => {
             let evidence =
                 format!("{name} does not answer: whoever looks at it waits, pods, df and kubelet too");
-            let mend = match volume.mount.as_ref().map(|entry| entry.file_system.as_str()) {
+            let fix = match volume.mount.as_ref().map(|entry| entry.file_system.as_str()) {
                 Some(kind) if kind.starts_with("fuse") => {
-                    "look at the program that serves it (stopped, or waiting for its own server?); ending it makes the volume dead, which --repair mends"
+                    "look at the program that serves it (stopped, or waiting for its own server?); ending it makes the volume dead, which --repair fixes"
                 }
                 _ => {
                     "bring its server back; if it is gone for good, umount -f -l the volume and delete the pod"
                 }
             };
-            Some(Finding::error("volume-hung", &evidence, mend))
+            Some(Finding::error("volume-hung", &evidence, fix))
         }
         Some(Vitals::Alive(_)) if volume.layers > 1 => {
             let evidence = format!("{name} is mounted {} times on top of itself", volume.layers);
@@ -87,8 +87,8 @@ fn unmounted(volume: &Volume, name: &str) -> Option<Finding> {
         first.name.to_string_lossy(),
         entries.len() - 1
     );
-    let mend = "look at these files and move them away: they are on the node's own disk, and kubelet cannot remove the directory; the driver said Success without a mount, or is no driver that mounts";
-    Some(Finding::warning("volume-files", &evidence, mend))
+    let fix = "look at these files and move them away: they are on the node's own disk, and kubelet cannot remove the directory; the driver said Success without a mount, or is no driver that mounts";
+    Some(Finding::warning("volume-files", &evidence, fix))
 }
 
 /// Files beside volumes: kubelet takes each for a volume, and credentials lie there more often than not.
@@ -124,7 +124,7 @@ fn gone(request: &Request, volumes: &[Volume]) -> BTreeMap<PathBuf, String> {
     let mut gone = BTreeMap::new();
     let roots = inventory::roots(&request.kubelet_root).unwrap_or_default();
     for Said { explained, orphan, .. } in kubelet_log::said(request).unwrap_or_default() {
-        let Some(uid) = orphan.filter(|_| explained.lesson.id == "orphaned-pod") else { continue };
+        let Some(uid) = orphan.filter(|_| explained.known_error.id == "orphaned-pod") else { continue };
         let directories = roots.iter().map(|root| root.join("pods").join(&uid));
         gone.extend(
             directories
@@ -157,8 +157,8 @@ fn orphaned(directory: &Path, how: &str, volumes: &[Volume]) -> Finding {
         directory.display(),
         names.join(", ")
     );
-    let mend = "unmount what is mounted there, move files away, and remove the empty directories";
+    let fix = "unmount what is mounted there, move files away, and remove the empty directories";
     let targets = left.iter().map(|volume| volume.target.clone()).collect();
-    Finding::error("pod-orphaned", &evidence, mend)
+    Finding::error("pod-orphaned", &evidence, fix)
         .with(Repair::ClearPod { directory: directory.to_owned(), targets })
 }

@@ -14,8 +14,8 @@ pub mod pods;
 
 use anyhow::Result;
 use flexvol_kubelet::locate;
+use flexvol_linux::mount_health::{self, Vitals};
 use flexvol_linux::mount_table::{self, Entry};
-use flexvol_linux::vital_signs::{self, Vitals};
 use flexvol_node::executor::record::Record;
 use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{DriverName, TargetPath};
@@ -239,7 +239,7 @@ fn changed(path: &Path) -> Option<u64> {
 fn ask(volumes: &mut [Volume], patience: Duration) -> Result<()> {
     let mounted: Vec<_> = volumes.iter_mut().filter(|volume| volume.mount.is_some()).collect();
     let paths: Vec<_> = mounted.iter().map(|volume| volume.target.clone()).collect();
-    let vitals = vital_signs::with_devices(&paths, patience)?;
+    let vitals = mount_health::with_devices(&paths, patience)?;
     for (volume, vitals) in mounted.into_iter().zip(vitals) {
         volume.vitals = Some(vitals);
     }

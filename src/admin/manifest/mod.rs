@@ -137,7 +137,7 @@ impl<'a> Deployment<'a> {
 
     /// What is to be done on each node first.
     fn first(&self) -> Option<String> {
-        self.request.platform.obstacle.map(|obstacle| format!("before: {}", obstacle.mend))
+        self.request.platform.obstacle.map(|obstacle| format!("before: {}", obstacle.fix))
     }
 
     fn needs(&self, need: platform::Need) -> bool {
@@ -165,8 +165,8 @@ fn directory_of<'a>(platform: &'static Platform, named: Option<&'a str>) -> Resu
     if let Some(directory) = named.or(platform.directory()) {
         return Ok(directory);
     }
-    let mend = platform.obstacle.map_or("name it with --plugin-dir", |obstacle| obstacle.mend);
-    Err(Failure::new(Code::Conflict, format!("{} has no plugin directory: {mend}", platform.title)))
+    let fix = platform.obstacle.map_or("name it with --plugin-dir", |obstacle| obstacle.fix);
+    Err(Failure::new(Code::Conflict, format!("{} has no plugin directory: {fix}", platform.title)))
 }
 
 fn check_driver(text: &str) -> Result<()> {
@@ -189,8 +189,8 @@ fn check_label(what: &str, text: &str) -> Result<()> {
     if (1..=63).contains(&text.len()) && edges && text.bytes().all(inner) {
         return Ok(());
     }
-    let mend = "write 1 to 63 lower-case letters, digits and '-', a letter or digit first and last";
-    Err(Failure::options(format!("{what} {text:?} is no name of Kubernetes: {mend}")))
+    let fix = "write 1 to 63 lower-case letters, digits and '-', a letter or digit first and last";
+    Err(Failure::options(format!("{what} {text:?} is no name of Kubernetes: {fix}")))
 }
 
 fn check_word(what: &str, text: &str) -> Result<()> {
@@ -215,8 +215,8 @@ fn check_path(what: &str, text: &str) -> Result<()> {
     if path.is_absolute() && plain && path.file_name().is_some() && !text.contains(':') {
         return Ok(());
     }
-    let mend = "write an absolute path without '..' and ':'";
-    Err(Failure::options(format!("{what} {text:?} cannot be mounted: {mend}")))
+    let fix = "write an absolute path without '..' and ':'";
+    Err(Failure::options(format!("{what} {text:?} cannot be mounted: {fix}")))
 }
 
 #[cfg(test)]
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_platform_without_flexvolume_is_refused_with_its_mend() {
+    fn a_platform_without_flexvolume_is_refused_with_its_fix() {
         let talos = platform::find("talos").unwrap();
         let message = refused(|it| it.platform = talos);
         assert!(message.contains("Talos") && message.contains("CSI driver"), "{message}");

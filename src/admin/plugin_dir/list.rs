@@ -53,7 +53,7 @@ pub enum Owner {
     Foreign,
     /// Nobody: it is no driver; why.
     Nobody(String),
-    /// It cannot be looked at; why, or the mend.
+    /// It cannot be looked at; why, or the fix.
     Unknown(String),
 }
 
@@ -109,8 +109,8 @@ fn looked_at(look: &Look<'_>, name: OsString, volumes: Vec<Volume>) -> Result<It
     let found = match Found::at(plugins, &text) {
         Err(error) => {
             // Neither may its init be run: kubelet is root and may do more than we.
-            let mend = if directory::is_forbidden(&error) { ": run this as root" } else { "" };
-            let owner = Owner::Unknown(format!("{error:#}{mend}"));
+            let fix = if directory::is_forbidden(&error) { ": run this as root" } else { "" };
+            let owner = Owner::Unknown(format!("{error:#}{fix}"));
             return Ok(Item { directory: name, owner, program: None, driver: None, finding: None, volumes });
         }
         Ok(found) => found,
@@ -195,7 +195,7 @@ impl Item {
         }
         if let Some(Finding::Failed(failed)) = &self.finding {
             problems.push(failed.logged.clone());
-            problems.extend(failed.mend.iter().map(|mend| format!("mend: {mend}")));
+            problems.extend(failed.fix.iter().map(|fix| format!("fix: {fix}")));
         }
         if !self.volumes.is_empty() && self.is_unusable() {
             problems.push(format!(
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_directory_is_an_error_with_the_mend() {
+    fn a_missing_directory_is_an_error_with_the_fix() {
         let error = list(&Place::new("/nowhere/at/all"), None).unwrap_err().to_string();
         assert!(error.contains("does not exist") && error.contains("--plugin-dir"), "{error}");
     }

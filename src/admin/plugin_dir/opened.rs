@@ -4,7 +4,7 @@ use super::refusal::{Reason, Refusal};
 use anyhow::{Context as _, Result};
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::directory::{self, Directory};
-use flexvol_linux::site;
+use flexvol_linux::exec_dir;
 use flexvol_protocol::failure::{Code, Failure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -63,7 +63,7 @@ impl Opened {
     /// Opens it; `None` if it does not exist. What is no directory is refused.
     pub fn open(place: &Place) -> Result<Option<Self>> {
         let path = place.path()?;
-        if let Some(in_the_way) = site::in_the_way(&path) {
+        if let Some(in_the_way) = exec_dir::in_the_way(&path) {
             let text = format!("{in_the_way}, or name kubelet's plugin directory with --plugin-dir");
             return Err(Refusal::new(Reason::Preflight, text).into());
         }

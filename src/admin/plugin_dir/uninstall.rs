@@ -284,12 +284,12 @@ fn not_ours(name: &DriverName, what: &str) -> Refusal {
 }
 
 fn in_use_refusal(name: &DriverName, busy: &[Volume], asked: Busy) -> Refusal {
-    let (still, mend) = match asked {
+    let (still, fix) = match asked {
         Busy::Wait(patience) => (format!("still mounted after {} s", patience.as_secs()), "wait longer"),
         Busy::Refuse | Busy::Ignore => ("mounted".to_owned(), "add --when-idle to wait"),
     };
     let text = format!(
-        "{name} has {} {still}, which nobody could unmount without it: {}: end those pods, or {mend}",
+        "{name} has {} {still}, which nobody could unmount without it: {}: end those pods, or {fix}",
         if busy.len() == 1 { "a volume".to_owned() } else { format!("{} volumes", busy.len()) },
         in_use::describe(busy)
     );

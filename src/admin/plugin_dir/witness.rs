@@ -10,7 +10,7 @@ use super::refusal::{Reason, Refusal};
 use anyhow::{Context as _, Result};
 use flexvol_kubelet::locate;
 use flexvol_linux::directory::{self, Directory};
-use flexvol_linux::executions::Executions;
+use flexvol_linux::exec_watch::Executions;
 use flexvol_linux::inotify::{Inotify, Interest};
 use flexvol_linux::process;
 use std::fs;

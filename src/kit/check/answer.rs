@@ -166,13 +166,13 @@ impl Answer {
         }
         // What a driver does wrong its case knows better; why it cannot be executed only this does.
         let idle = matches!(self.run.end, End::NotStarted(_));
-        let mend = diagnosis.findings.into_iter().next().filter(|_| idle).map(|finding| finding.mend);
+        let fix = diagnosis.findings.into_iter().next().filter(|_| idle).map(|finding| finding.fix);
         Evidence {
             problem: problem.into(),
             sent: self.asked.shown.iter().map(|word| flexvol_protocol::text::one_line(word, SHOWN)).collect(),
             came_back: self.came_back(),
             kubelet: flexvol_protocol::text::one_line(&kubelet, SHOWN),
-            mend,
+            fix,
         }
     }
 

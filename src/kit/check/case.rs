@@ -53,7 +53,7 @@ pub struct Case {
     /// What kubelet does that makes it matter; one line, with the source file where there is one.
     pub reason: &'static str,
     /// What to do about a failure, unless the [`Evidence`] knows better; one line.
-    pub mend: &'static str,
+    pub fix: &'static str,
     /// How it is found out.
     pub how: How,
 }
@@ -144,9 +144,9 @@ mod tests {
     }
 
     #[test]
-    fn every_case_says_what_and_why_and_how_to_mend_it() {
+    fn every_case_says_what_and_why_and_how_to_fix_it() {
         for case in Case::all() {
-            for text in [case.claim, case.reason, case.mend] {
+            for text in [case.claim, case.reason, case.fix] {
                 assert!(
                     text.len() > 10 && !text.ends_with('.') && !text.contains('\n'),
                     "{}: {text}",

@@ -19,7 +19,7 @@ pub enum Stopped {
     Broken(anyhow::Error),
 }
 
-/// What is wrong, and all that an author needs to mend it. Secrets are masked.
+/// What is wrong, and all that an author needs to fix it. Secrets are masked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Evidence {
@@ -36,7 +36,7 @@ pub struct Evidence {
     pub kubelet: String,
     /// What to do, if that is more than the case says.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mend: Option<String>,
+    pub fix: Option<String>,
 }
 
 impl Evidence {
@@ -50,10 +50,10 @@ impl Evidence {
         answer.evidence(problem)
     }
 
-    /// With a better mend than the case's.
+    /// With a better fix than the case's.
     #[must_use]
-    pub fn mend(mut self, mend: impl Into<String>) -> Self {
-        self.mend = Some(mend.into());
+    pub fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = Some(fix.into());
         self
     }
 }

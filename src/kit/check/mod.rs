@@ -4,7 +4,7 @@
 //! Given ──▶ survey ──▶ Facts ──▶ Plan: which cases ──▶ one sandbox a case ──▶ CaseResult ──▶ Report
 //! ```
 //!
-//! A [`Case`] is data: what holds, why kubelet cares, how to mend it, and a function. There are two kinds.
+//! A [`Case`] is data: what holds, why kubelet cares, how to fix it, and a function. There are two kinds.
 //! A *played* case does to the driver what kubelet does, through [`Subject`], and looks at what becomes of it.
 //! A *watched* case has nothing to play: it looks at every call of every other case and at what each left
 //! behind, so that a driver that prints a warning each time fails one case and not a hundred. For the same

@@ -61,21 +61,21 @@ impl CaseResult {
     }
 
     /// A piece of evidence as names and texts, in the order in which an author wants to know: what was seen,
-    /// sent, what came back, what kubelet does then, why that matters and how it is mended.
+    /// sent, what came back, what kubelet does then, why that matters and how it is fixed.
     pub fn told(&self, evidence: &Evidence) -> Vec<(&'static str, String)> {
         // What keeps a case from being judged is another one's subject.
         let about = match &self.outcome {
             Outcome::Blocked(by) => Case::named(by).unwrap_or(self.case),
             _ => self.case,
         };
-        let mend = evidence.mend.as_deref().unwrap_or(about.mend);
+        let fix = evidence.fix.as_deref().unwrap_or(about.fix);
         let all = [
             ("seen", evidence.problem.clone()),
             ("sent", words(&evidence.sent)),
             ("got", evidence.came_back.clone()),
             ("kubelet", evidence.kubelet.clone()),
             ("because", about.reason.to_owned()),
-            ("mend", mend.to_owned()),
+            ("fix", fix.to_owned()),
         ];
         all.into_iter().filter(|(_, text)| !text.is_empty()).collect()
     }
@@ -179,7 +179,7 @@ pub(crate) mod tests {
             items: &[62, 63],
             claim: "a second mount of a mounted directory changes nothing",
             reason: "kubelet repeats a mount whose answer it lost, and unmounts once",
-            mend: "look first whether the directory is a mount point",
+            fix: "look first whether the directory is a mount point",
             how: How::Watched(|_| None),
         }
     }
@@ -201,13 +201,13 @@ pub(crate) mod tests {
             sent: ["mount", "/var/lib/kubelet/a b", "{\"k\":\"it's <&>\"}"].map(str::to_owned).to_vec(),
             came_back: "{\"status\":\"Success\"}\u{1b}[31m]]>".to_owned(),
             kubelet: "believes it".to_owned(),
-            mend: None,
+            fix: None,
         };
         let of = |index: usize, outcome| CaseResult::of(&CASES[index], outcome);
         let results = vec![
             of(0, Outcome::Passed),
             CaseResult {
-                evidence: vec![seen("a # newline"), seen("a # newline"), seen("empty").mend("say \"why\"")],
+                evidence: vec![seen("a # newline"), seen("a # newline"), seen("empty").fix("say \"why\"")],
                 seen_in: vec!["mount::works", "mount::odd", "mount::daemon"],
                 ..of(1, Outcome::Failed)
             },
@@ -256,12 +256,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn evidence_is_told_once_with_the_better_mend() {
+    fn evidence_is_told_once_with_the_better_fix() {
         let report = made_up();
         let told: Vec<_> = report.results[1].telling().map(|each| report.results[1].told(each)).collect();
         assert_eq!(told.len(), 2);
-        assert_eq!(told[0][5], ("mend", "look first whether the directory is a mount point".to_owned()));
-        assert_eq!(told[1][5], ("mend", "say \"why\"".to_owned()));
+        assert_eq!(told[0][5], ("fix", "look first whether the directory is a mount point".to_owned()));
+        assert_eq!(told[1][5], ("fix", "say \"why\"".to_owned()));
         assert_eq!(told[0][1].1, r#"mount '/var/lib/kubelet/a b' '{"k":"it'\''s <&>"}'"#);
     }
 }

@@ -27,7 +27,7 @@ const CAPTURE: usize = 16 << 20;
 The driver is executed with kubelet's environment, in /, standard output and error on one pipe
 that is read until everybody who holds it has closed it. What comes back is judged as kubelet
 judges it, and shown with what kubelet would log, what the pod's Event would say, whether a secret
-would be in either, and what to mend.
+would be in either, and what to fix.
 
 Examples:
   sudo flexvol call ./mydriver init

@@ -28,7 +28,7 @@ use std::process::ExitCode;
     subcommand_negates_reqs = true,
     after_help = "\
 Plays kubelet against any FlexVolume driver, in any language, and says what kubelet would trip
-over, why that matters and how it is mended. Every case is played in a sandbox of its own: the
+over, why that matters and how it is fixed. Every case is played in a sandbox of its own: the
 machine's files, mounts, processes and network are not touched. Without a volume only what needs
 none is checked: init, argv, output, unknown verbs. A case that must hold is one without which
 kubelet loses data, pods or secrets; one that should hold makes somebody's life easier.

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 #[derive(Args)]
 #[command(after_help = "\
 Runs init of every driver in the directory, as kubelet does when it starts, and changes nothing. Of a driver that \
-is not loaded it says what kubelet would write to its log, and how that is mended.
+is not loaded it says what kubelet would write to its log, and how that is fixed.
 
 Examples:
   flexvol probe
@@ -88,7 +88,7 @@ fn as_json(scan: &Scan, behaviour: Behaviour) -> Value {
 fn found_as_json(found: &Found) -> Value {
     let (state, mut value) = match &found.finding {
         Finding::Loaded(loaded) => ("loaded", probing::loaded_as_json(loaded)),
-        Finding::Failed(failed) => ("failed", json!({"reason": failed.logged, "mend": failed.mend})),
+        Finding::Failed(failed) => ("failed", json!({"reason": failed.logged, "fix": failed.fix})),
         Finding::Ignored(why) => ("ignored", json!({"reason": why.to_string()})),
     };
     value["directory"] = found.directory.to_string_lossy().into();

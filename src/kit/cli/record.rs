@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use flexvol_kubelet::Captured;
 use flexvol_linux::clock;
-use flexvol_linux::executions::Executions;
+use flexvol_linux::exec_watch::Executions;
 use flexvol_linux::{process, signal};
 use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::{Code, Failure};

@@ -29,7 +29,7 @@ Reads what kubectl applies: PersistentVolume, PersistentVolumeClaim, Secret, Pod
 a pod template, also in lists and several documents; other kinds are left out. All files are taken
 together: give a volume with its claim, its pod and its Secret, and more can be told.
 
-What is wrong is said by file and line, with the mend. An error is refused by the API server, by
+What is wrong is said by file and line, with the fix. An error is refused by the API server, by
 kubelet or by the driver, or is plainly a slip; a warning works, but not as it looks, or needs a
 file that is not given. Volumes of other drivers are read in their own dialect, as the installed
 driver would (flexvol drivers --profiles).

@@ -146,8 +146,8 @@ fn line(event: &Event, time: &str) -> String {
     let kept =
         event.capabilities.filter(|_| event.kind == Kind::Failed).map(|_| "its old version stays in service");
     let able = event.capabilities.filter(|_| event.kind != Kind::Failed).map(capabilities::names);
-    let mend = event.mend.as_ref().map(|mend| format!("mend: {mend}"));
-    let said = able.into_iter().chain(event.reason.clone()).chain(kept.map(str::to_owned)).chain(mend);
+    let fix = event.fix.as_ref().map(|fix| format!("fix: {fix}"));
+    let said = able.into_iter().chain(event.reason.clone()).chain(kept.map(str::to_owned)).chain(fix);
     let said = printable(&said.collect::<Vec<_>>().join("; "));
     format!("{time}  {:<7}  {name}  {said}", event.kind.name()).trim_end().to_owned()
 }
@@ -161,7 +161,7 @@ fn as_json(event: &Event, time: &str) -> Value {
         ("inService", event.driver.as_ref().map(|_| json!(event.capabilities.is_some()))),
         ("capabilities", event.capabilities.map(|held| capabilities::json(held).into())),
         ("reason", event.reason.as_ref().map(|reason| json!(reason))),
-        ("mend", event.mend.as_ref().map(|mend| json!(mend))),
+        ("fix", event.fix.as_ref().map(|fix| json!(fix))),
     ];
     let members = members.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
     Value::Object(members.collect::<Map<_, _>>())

@@ -1,4 +1,4 @@
-//! What was found: where, how bad, what is wrong, and the mend.
+//! What was found: where, how bad, what is wrong, and the fix.
 
 use super::node::Node;
 use super::object::Object;
@@ -90,7 +90,7 @@ pub struct Finding {
     pub severity: Severity,
     /// The rule's name.
     pub rule: &'static str,
-    /// What is wrong, and how to mend it: one line, without any value that might be a secret.
+    /// What is wrong, and how to fix it: one line, without any value that might be a secret.
     pub message: String,
 }
 

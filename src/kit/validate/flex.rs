@@ -78,16 +78,11 @@ impl<'a> Flex<'a> {
 
     fn check_fields(&self, findings: &mut Findings) {
         for (key, node) in self.node.members().filter(|(key, _)| !FIELDS.contains(key)) {
-            let mend = match near(key, &FIELDS) {
+            let fix = match near(key, &FIELDS) {
                 Some(near) => format!("did you mean {near:?}?"),
                 None => "move it below options if it is one of the driver's, else remove it".to_owned(),
             };
-            findings.add(
-                self.object,
-                node,
-                UNKNOWN_FIELD,
-                format!("flexVolume has no field {key:?}: {mend}"),
-            );
+            findings.add(self.object, node, UNKNOWN_FIELD, format!("flexVolume has no field {key:?}: {fix}"));
         }
         let (fs_type, read_only) = (self.node.get("fsType"), self.node.get("readOnly"));
         if !(fs_type.is_absent() || fs_type.value().is_string()) {
@@ -118,12 +113,12 @@ impl<'a> Flex<'a> {
             return complain(DRIVER_NAME, &text);
         }
         if let Some(directory) = installed.lacks(&name) {
-            let mend = match name.vendor() {
+            let fix = match name.vendor() {
                 Some(_) => format!("flexvol install {name}"),
                 None => "write vendor/driver, as its directory vendor~driver says".to_owned(),
             };
             let text = format!(
-                "{name} is not installed in {directory}: {mend}, else kubelet says \"no volume plugin matched\""
+                "{name} is not installed in {directory}: {fix}, else kubelet says \"no volume plugin matched\""
             );
             return complain(NOT_INSTALLED, &text);
         }
@@ -150,7 +145,7 @@ impl<'a> Flex<'a> {
             );
         }
         for (key, node) in options.members() {
-            let (what, mend) = match node.value() {
+            let (what, fix) = match node.value() {
                 Value::Number(_) => ("a number", "quote it"),
                 Value::Bool(_) => ("true or false for YAML", "quote it"),
                 Value::Array(_) => ("a list", "write one text in quotes"),
@@ -158,7 +153,7 @@ impl<'a> Flex<'a> {
                 Value::Null | Value::String(_) => ("", ""),
             };
             if !what.is_empty() {
-                let text = format!("option {key:?} must be a string and is {what}: {mend}");
+                let text = format!("option {key:?} must be a string and is {what}: {fix}");
                 findings.add(self.object, node, OPTION_TYPE, text);
             }
             if rules::is_reserved(key) {
@@ -216,12 +211,12 @@ fn stranger(name: &DriverName) -> String {
     let dialect = profiles::ALL.iter().map(|profile| profile.name).find(|near| slip(near, &name.to_string()));
     let vendor = name.vendor().map(|vendor| format!("{vendor}/")).unwrap_or_default();
     let driver = drivers::ALL.iter().map(|driver| driver.name()).find(|near| slip(near, name.driver()));
-    let mend = match dialect.map(str::to_owned).or_else(|| Some(format!("{vendor}{}", driver?))) {
+    let fix = match dialect.map(str::to_owned).or_else(|| Some(format!("{vendor}{}", driver?))) {
         Some(near) => format!("did you mean {near}?"),
         None => format!(
             "keep its program, which the driver exec can run (flexvol explain exec), or say which driver it is with \
              --profile {name}=NAME"
         ),
     };
-    format!("{name} is none of flexvol's drivers, its options are not checked: {mend}")
+    format!("{name} is none of flexvol's drivers, its options are not checked: {fix}")
 }

@@ -122,10 +122,10 @@ pub(super) fn in_no_file<'a>(
 ) -> String {
     let (namespace, name) = key;
     let elsewhere = all.find(|other| other.1 == *name);
-    let mend = match (elsewhere, did_you_mean(name, likely.map(|other| other.1.as_str()))) {
-        (Some(other), _) => format!("there is one in namespace {}: mend one of them", other.0),
+    let fix = match (elsewhere, did_you_mean(name, likely.map(|other| other.1.as_str()))) {
+        (Some(other), _) => format!("there is one in namespace {}: fix one of them", other.0),
         (None, Some(near)) => format!("did you mean {near}?"),
         (None, None) => otherwise.to_owned(),
     };
-    format!("{kind} {namespace}/{name} is in no file: {mend}")
+    format!("{kind} {namespace}/{name} is in no file: {fix}")
 }

@@ -64,11 +64,11 @@ fn check_mounts(object: &Object<'_>, spec: Node<'_>, volumes: &BTreeSet<&str>, f
     let named = containers(spec).flat_map(|container| container.get("volumeMounts").entries());
     for name in named.map(|mount| mount.get("name")) {
         let Some(text) = name.text().filter(|text| !volumes.contains(text)) else { continue };
-        let mend = match did_you_mean(text, volumes.iter().copied()) {
+        let fix = match did_you_mean(text, volumes.iter().copied()) {
             Some(near) => format!("did you mean {near:?}?"),
             None => "add it to spec.volumes".to_owned(),
         };
-        let text = format!("volumeMounts names {text:?}, and the pod has no such volume: {mend}");
+        let text = format!("volumeMounts names {text:?}, and the pod has no such volume: {fix}");
         findings.add(object, name, VOLUME_MOUNT, text);
     }
 }

@@ -75,11 +75,11 @@ fn check_modes(object: &Object<'_>, modes: Node<'_>, findings: &mut Findings) {
         if MODES.contains(&mode) {
             continue;
         }
-        let mend = match did_you_mean(mode, MODES.into_iter()) {
+        let fix = match did_you_mean(mode, MODES.into_iter()) {
             Some(near) => format!("did you mean {near}?"),
             None => format!("write one of {}", MODES.join(", ")),
         };
-        findings.add(object, node, ACCESS_MODES, format!("{mode:?} is no access mode: {mend}"));
+        findings.add(object, node, ACCESS_MODES, format!("{mode:?} is no access mode: {fix}"));
     }
 }
 

@@ -75,21 +75,21 @@ impl Flex<'_> {
 
     /// Of a PV only the pod's word counts.
     fn check_access(&self, used: &[&Used], findings: &mut Findings) {
-        // What kubelet refuses for another reason is mounted read-write once that is mended.
+        // What kubelet refuses for another reason is mounted read-write once that is fixed.
         let mut volumes = used.iter().filter_map(|used| used.volume.as_ref().ok()).peekable();
         let is_used = volumes.peek().is_some();
         if is_used && volumes.all(|volume| volume.options.access() == Access::ReadOnly) {
             return;
         }
-        let mend = "say persistentVolumeClaim: {claimName: …, readOnly: true} in the pod";
+        let fix = "say persistentVolumeClaim: {claimName: …, readOnly: true} in the pod";
         let (read_only, modes) = (self.node.get("readOnly"), self.object.node.at(&["spec", "accessModes"]));
         if read_only.value() == &Value::Bool(true) {
             let text = format!(
-                "kubelet never reads readOnly of a PersistentVolume, it is mounted read-write: {mend}"
+                "kubelet never reads readOnly of a PersistentVolume, it is mounted read-write: {fix}"
             );
             findings.add(self.object, read_only, READ_ONLY, text);
         } else if modes.value() == &serde_json::json!(["ReadOnlyMany"]) {
-            let text = format!("ReadOnlyMany does not make it read-only, it is mounted read-write: {mend}");
+            let text = format!("ReadOnlyMany does not make it read-only, it is mounted read-write: {fix}");
             findings.add(self.object, modes, READ_ONLY, text);
         }
     }

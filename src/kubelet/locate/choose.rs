@@ -1,7 +1,7 @@
 //! The choice among everything that was said. Pure.
 
 use crate::platform::{ObstacleKind, Platform};
-use flexvol_linux::site::{Condition, Kind};
+use flexvol_linux::exec_dir::{Condition, Kind};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -131,7 +131,7 @@ impl Located {
         self.candidates.iter().map(Candidate::explain).collect()
     }
 
-    /// Why a chosen directory cannot be used as it is, with the mend; empty if all can.
+    /// Why a chosen directory cannot be used as it is, with the fix; empty if all can.
     pub fn problems(&self) -> Vec<String> {
         self.chosen().into_iter().filter_map(|candidate| candidate.problem(self.platform)).collect()
     }
@@ -180,13 +180,13 @@ impl Candidate {
         if below.starts_with("/proc") { self.inside().map(Path::to_owned) } else { Some(below) }
     }
 
-    /// Why nothing can be installed into the directory as it is, with the mend; `None` if it can, or if
+    /// Why nothing can be installed into the directory as it is, with the fix; `None` if it can, or if
     /// nobody looked.
     pub fn problem(&self, platform: Option<&Platform>) -> Option<String> {
         let (directory, condition) = (self.directory()?.display(), self.condition.as_ref()?);
-        let mend = |kind: ObstacleKind| {
+        let fix = |kind: ObstacleKind| {
             let known = platform.and_then(|platform| platform.obstacle).filter(|known| known.kind == kind);
-            known.map(|known| known.mend)
+            known.map(|known| known.fix)
         };
         match &condition.kind {
             Kind::Other(in_the_way) => Some(in_the_way.to_string()),
@@ -194,12 +194,12 @@ impl Candidate {
             _ if condition.read_only => {
                 let set =
                     platform.map_or("start kubelet with another --volume-plugin-dir", |known| known.set);
-                let mend = mend(ObstacleKind::ReadOnly).unwrap_or(set);
-                Some(format!("{directory} is on a read-only file system: {mend}"))
+                let fix = fix(ObstacleKind::ReadOnly).unwrap_or(set);
+                Some(format!("{directory} is on a read-only file system: {fix}"))
             }
             _ if condition.no_exec => {
-                let mend = mend(ObstacleKind::NoExec).unwrap_or("remount it with exec");
-                Some(format!("{directory} is mounted noexec, kubelet cannot run a driver there: {mend}"))
+                let fix = fix(ObstacleKind::NoExec).unwrap_or("remount it with exec");
+                Some(format!("{directory} is mounted noexec, kubelet cannot run a driver there: {fix}"))
             }
             _ => None,
         }
@@ -253,7 +253,7 @@ fn drivers(count: usize) -> String {
 mod tests {
     use super::*;
     use crate::platform::find;
-    use flexvol_linux::site::InTheWay;
+    use flexvol_linux::exec_dir::InTheWay;
 
     fn claim(origin: Origin, path: &str) -> Claim {
         let place = Place { directory: path.into(), inside: path.into() };
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn problems_come_with_the_mend_of_the_platform() {
+    fn problems_come_with_the_fix_of_the_platform() {
         let fine = Condition {
             kind: Kind::Directory,
             may_write: true,

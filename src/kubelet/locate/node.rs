@@ -8,10 +8,10 @@ use super::{KubeletProcess, check_root, interpret, trust};
 use crate::platform::{self, DEFAULT_PLUGIN_DIR, Mark, ObstacleKind, Platform};
 use anyhow::{Context as _, Result, bail};
 use flexvol_linux::errno::to_failure;
+use flexvol_linux::exec_dir;
 use flexvol_linux::mount_table::{self, Entry};
 use flexvol_linux::process_table::{Process, ProcessTable};
 use flexvol_linux::root::{Root, is_same, mount_id};
-use flexvol_linux::site;
 use flexvol_protocol::failure::Failure;
 use flexvol_protocol::shell::assigned;
 use flexvol_protocol::text::one_line;
@@ -76,7 +76,7 @@ impl Node {
         claims.push(self.by_table(platform));
         let mut located = choose(claims, platform.map(|(platform, _)| platform));
         for candidate in &mut located.candidates {
-            candidate.condition = candidate.directory().map(site::look);
+            candidate.condition = candidate.directory().map(exec_dir::look);
         }
         Ok(located)
     }
@@ -194,7 +194,7 @@ impl Node {
             return self.claim(Origin::Default, evidence, Ok(DEFAULT_PLUGIN_DIR.into()));
         };
         let evidence = format!("{}: {}", platform.name, in_words(marks));
-        let none = || platform.obstacle.map_or("it has no plugin directory", |known| known.mend).to_owned();
+        let none = || platform.obstacle.map_or("it has no plugin directory", |known| known.fix).to_owned();
         let directory = platform.directory().map(PathBuf::from).ok_or_else(none);
         let mut claim = self.claim(Origin::Platform, &evidence, directory);
         if let (Ok(place), Some(inside)) = (&mut claim.place, platform.plugin_dir) {
@@ -204,7 +204,7 @@ impl Node {
             platform
                 .obstacle
                 .filter(|known| known.kind == ObstacleKind::Unseen)
-                .map(|known| known.mend.to_owned()),
+                .map(|known| known.fix.to_owned()),
         );
         claim
     }

@@ -13,15 +13,15 @@ impl Objects {
         let reserved = self.volumes.values().find(|volume| volume.claim.as_ref() == Some(key));
         let Some(claim) = self.claims.get(key) else {
             return reserved.ok_or_else(|| {
-                let mend = "add the PersistentVolumeClaim's file with -f";
-                Failure::options(format!("{title} is in no file: {mend}"))
+                let fix = "add the PersistentVolumeClaim's file with -f";
+                Failure::options(format!("{title} is in no file: {fix}"))
             });
         };
         match &claim.volume {
             Some(name) => self.named(name, key, &title),
             None => reserved.or_else(|| self.best_for(claim)).ok_or_else(|| {
-                let mend = "set its volumeName, or add the PersistentVolume's file with -f";
-                Failure::options(format!("{title} fits no PersistentVolume: {mend}"))
+                let fix = "set its volumeName, or add the PersistentVolume's file with -f";
+                Failure::options(format!("{title} fits no PersistentVolume: {fix}"))
             }),
         }
     }
@@ -52,7 +52,7 @@ impl Objects {
         };
         match &volume.claim {
             Some(other) if other != key => Err(Failure::options(format!(
-                "{title} names the PersistentVolume {name}, which is bound to {}/{}: mend one of them",
+                "{title} names the PersistentVolume {name}, which is bound to {}/{}: fix one of them",
                 other.0, other.1
             ))),
             _ => Ok(volume),
@@ -73,7 +73,7 @@ impl Objects {
 fn misfit(volume: &PersistentVolume, claim: &Claim) -> Option<String> {
     let name = &volume.name;
     if volume.claim.as_ref().is_some_and(|other| *other != claim.key) {
-        return Some(format!("PersistentVolume {name} is bound to another claim: mend its claimRef"));
+        return Some(format!("PersistentVolume {name} is bound to another claim: fix its claimRef"));
     }
     if volume.class != claim.class {
         return Some(format!(
@@ -84,7 +84,7 @@ fn misfit(volume: &PersistentVolume, claim: &Claim) -> Option<String> {
         return Some(format!("PersistentVolume {name} lacks an access mode of the claim: add it to one"));
     }
     if volume.capacity.is_some_and(|capacity| capacity < claim.request) {
-        return Some(format!("PersistentVolume {name} is smaller than the claim asks for: mend one of them"));
+        return Some(format!("PersistentVolume {name} is smaller than the claim asks for: fix one of them"));
     }
     None
 }

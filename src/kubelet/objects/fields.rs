@@ -134,11 +134,11 @@ impl<'a> Field<'a> {
             return Ok(());
         };
         let near = known.iter().map(|key| (strsim::damerau_levenshtein(key, stranger), key));
-        let mend = match near.min().filter(|(distance, _)| *distance <= 2) {
+        let fix = match near.min().filter(|(distance, _)| *distance <= 2) {
             Some((_, key)) => format!("write {key}"),
             None => format!("remove it, there are {}", known.join(", ")),
         };
-        Err(self.get(stranger)?.error(&format!("is no field: {mend}")))
+        Err(self.get(stranger)?.error(&format!("is no field: {fix}")))
     }
 
     /// What is wrong here.
@@ -152,13 +152,13 @@ impl<'a> Field<'a> {
 }
 
 fn not_a_string(value: &Value) -> String {
-    let (what, mend) = match value {
+    let (what, fix) = match value {
         Value::Number(_) => ("a number", "quote it"),
         Value::Bool(_) => ("true or false for YAML", "quote it"),
         Value::Array(_) => ("a list", "write one text in quotes"),
         _ => ("a mapping", "write one text in quotes"),
     };
-    format!("must be a string and is {what}: {mend}")
+    format!("must be a string and is {what}: {fix}")
 }
 
 /// Name and namespace.

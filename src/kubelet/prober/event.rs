@@ -18,8 +18,8 @@ pub struct Event {
     pub capabilities: Option<Capabilities>,
     /// Why: of a failure in kubelet's words.
     pub reason: Option<String>,
-    /// What is wrong and how it is mended, where that can be said.
-    pub mend: Option<String>,
+    /// What is wrong and how it is fixed, where that can be said.
+    pub fix: Option<String>,
 }
 
 /// What became true.
@@ -70,7 +70,7 @@ impl Event {
             driver: Some(directory.to_string_lossy().replace('~', "/")),
             capabilities: known.loaded.as_ref().map(|loaded| loaded.capabilities),
             reason: None,
-            mend: None,
+            fix: None,
         }
     }
 
@@ -82,11 +82,11 @@ impl Event {
             driver: None,
             capabilities: None,
             reason: Some(reason.into()),
-            mend: None,
+            fix: None,
         }
     }
 
     pub(super) fn because(self, failed: &Failed) -> Self {
-        Self { reason: Some(failed.logged.clone()), mend: failed.mend.clone(), ..self }
+        Self { reason: Some(failed.logged.clone()), fix: failed.fix.clone(), ..self }
     }
 }

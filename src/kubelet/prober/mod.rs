@@ -17,7 +17,7 @@
 
 mod behaviour;
 mod event;
-mod mend;
+mod fix;
 mod model;
 mod pace;
 mod scan;

@@ -318,7 +318,7 @@ pub(super) fn dropped(what: &str, culprit: &OsStr) -> Failed {
         "{what}, but that of {} failed in the same probe, and kubelet drops both until something changes again",
         culprit.display()
     );
-    Failed { stage: Stage::Init, logged, mend: Some(format!("mend or remove {}", culprit.display())) }
+    Failed { stage: Stage::Init, logged, fix: Some(format!("fix or remove {}", culprit.display())) }
 }
 
 #[cfg(test)]
@@ -348,7 +348,7 @@ mod tests {
     }
 
     fn failed(stage: Stage) -> Finding {
-        Finding::Failed(Failed { stage, logged: "why".into(), mend: None })
+        Finding::Failed(Failed { stage, logged: "why".into(), fix: None })
     }
 
     impl World {

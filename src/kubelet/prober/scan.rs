@@ -1,13 +1,13 @@
 //! One look at a plugin directory: which driver directories are loaded, which not, and why.
 
 use super::behaviour::Behaviour;
-use super::mend;
+use super::fix;
 use super::model::dropped;
 use crate::{Caller, Exchange, Terms};
 use anyhow::{Context as _, Result};
 use flexvol_linux::directory::Kind;
+use flexvol_linux::exec_dir;
 use flexvol_linux::listing::{self, is_hidden};
-use flexvol_linux::site;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::{Capabilities, DriverName};
 use std::ffi::{OsStr, OsString};
@@ -83,8 +83,8 @@ pub struct Failed {
     pub stage: Stage,
     /// What kubelet writes to its log, in its own words.
     pub logged: String,
-    /// What is wrong and how it is mended, where that can be said.
-    pub mend: Option<String>,
+    /// What is wrong and how it is fixed, where that can be said.
+    pub fix: Option<String>,
 }
 
 /// How far a driver came that is not loaded.
@@ -163,7 +163,7 @@ pub(super) fn executable(plugin_dir: &Path, name: &OsStr) -> PathBuf {
 
 /// Why there is no plugin directory to read.
 pub(super) fn unreadable(plugin_dir: &Path, error: anyhow::Error) -> anyhow::Error {
-    let (path, in_the_way) = (plugin_dir.display(), site::in_the_way(plugin_dir));
+    let (path, in_the_way) = (plugin_dir.display(), exec_dir::in_the_way(plugin_dir));
     let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
     let (code, text) = match kind {
         Some(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) if in_the_way.is_some() => {
@@ -207,7 +207,7 @@ fn refusal(name: &OsStr, executable: &Path, exchange: &Exchange, failure: &Failu
         name.display(),
         failure.message()
     );
-    Failed { stage: Stage::Init, logged, mend: mend::of(executable, exchange) }
+    Failed { stage: Stage::Init, logged, fix: fix::of(executable, exchange) }
 }
 
 fn misnomer(directory: &OsStr, failure: &Failure) -> Failed {
@@ -215,7 +215,7 @@ fn misnomer(directory: &OsStr, failure: &Failure) -> Failed {
     let logged = format!(
         "Error initializing dynamically probed plugin {name}; error: volume plugin has invalid name: {name:?}"
     );
-    Failed { stage: Stage::Name, logged, mend: Some(failure.message()) }
+    Failed { stage: Stage::Name, logged, fix: Some(failure.message()) }
 }
 
 #[cfg(test)]
@@ -252,7 +252,7 @@ mod tests {
         let scan = scan(dir, &terms()).unwrap();
         let text = |found: Found| match found.finding {
             Finding::Loaded(loaded) => format!("loaded {} {}", loaded.name, loaded.capabilities.attach),
-            Finding::Failed(failed) => format!("{} | {}", failed.logged, failed.mend.unwrap_or_default()),
+            Finding::Failed(failed) => format!("{} | {}", failed.logged, failed.fix.unwrap_or_default()),
             Finding::Ignored(why) => format!("ignored {why}"),
         };
         scan.found
@@ -309,9 +309,9 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_in_kubelet_s_words_and_name_the_mend() {
+    fn failures_are_in_kubelet_s_words_and_name_the_fix() {
         let begin = "error creating Flexvolume plugin from directory v~d, skipping. Error: ";
-        for (body, words, mend) in [
+        for (body, words, fix) in [
             (
                 "echo '{\"status\":\"Failure\",\"message\":\"m\"}'",
                 "init command failed, status: Failure, reason: m",
@@ -324,9 +324,9 @@ mod tests {
             ("echo '{\"status\":\"Success\",\"capabilities\":null}'", "capabilities are null", ""),
         ] {
             let said = one("v~d", body);
-            let (logged, mended) = said.split_once(" | ").unwrap();
+            let (logged, fixed) = said.split_once(" | ").unwrap();
             assert!(logged.starts_with(&format!("{begin}{words}")), "{body}: {said}");
-            assert!(mended.contains(mend) && mended.is_empty() == mend.is_empty(), "{body}: {said}");
+            assert!(fixed.contains(fix) && fixed.is_empty() == fix.is_empty(), "{body}: {said}");
         }
     }
 
@@ -361,12 +361,12 @@ mod tests {
                 "not a regular file",
             ),
         ];
-        for (spoil, mend) in cases {
+        for (spoil, fix) in cases {
             let dir = plugin_dir(&[("v~d", GOOD)]);
             spoil(&executable(dir.path(), OsStr::new("v~d")));
             let said = findings(dir.path()).remove(0).1;
             assert!(said.contains("skipping. Error: unexpected end of JSON input | "), "{said}");
-            assert!(said.contains(mend), "{mend}: {said}");
+            assert!(said.contains(fix), "{fix}: {said}");
         }
     }
 
@@ -401,14 +401,14 @@ mod tests {
         assert!(scan(dir.path(), &terms()).unwrap().found.is_empty());
         let file = dir.path().join("file");
         fs::File::create(&file).unwrap();
-        for (path, code, mend) in [
+        for (path, code, fix) in [
             (dir.path().join("none"), Code::NotFound, "mkdir -p"),
             (file.clone(), Code::Conflict, "move it away"),
             (file.join("below"), Code::Conflict, "move it away"),
         ] {
             let failure = to_failure(scan(&path, &terms()).unwrap_err());
             assert_eq!(failure.code(), code, "{failure}");
-            assert!(failure.message().contains(mend), "{failure}");
+            assert!(failure.message().contains(fix), "{failure}");
         }
     }
 
@@ -422,6 +422,6 @@ mod tests {
         assert!(matches!(look("v~l"), Some(Finding::Ignored(Ignored::Symlink))));
         // An event makes kubelet run it all the same.
         let linked = init(dir.path(), OsStr::new("v~l"), &terms());
-        assert!(linked.is_err_and(|failed| failed.mend.is_some_and(|mend| mend.contains("no file l in it"))));
+        assert!(linked.is_err_and(|failed| failed.fix.is_some_and(|fix| fix.contains("no file l in it"))));
     }
 }

@@ -134,7 +134,7 @@ fn endpoint(options: &BlobfuseOptions, volume: &Options) -> Result<Option<Url>> 
         (option, None) => Ok(option.clone()),
         (None, Some(secret)) => {
             let url = str::from_utf8(secret.expose()).ok().and_then(|text| Url::parse(text).ok());
-            let text = "secret key \"blobendpoint\" is not a URL such as https://account.blob.core.windows.net: mend it";
+            let text = "secret key \"blobendpoint\" is not a URL such as https://account.blob.core.windows.net: fix it";
             url.map(Some).ok_or_else(|| Failure::options(text))
         }
     }

@@ -43,7 +43,7 @@ macro_rules! block_options {
                 format: $crate::drivers::disk::Format = "format" { default: "ifBlank" },
                 /// Further words for mkfs, separated by spaces.
                 mkfs_options: Option<String> = "mkfsOptions" { aliases: ["fsOpts"] },
-                /// Let the file system's checker mend it before the first mount, unless that is read-only.
+                /// Let the file system's checker fix it before the first mount, unless that is read-only.
                 fsck: bool = "fsck" { default: "true" },
                 /// Give blocks of deleted files back to the store.
                 discard: bool = "discard" { default: "false" },

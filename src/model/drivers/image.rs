@@ -41,7 +41,7 @@ crate::options! {
         format: Option<Format> = "format" { example: "ifBlank" },
         /// Further words for mkfs, separated by spaces.
         mkfs_options: Option<String> = "mkfsOptions" {},
-        /// Let the file system's checker mend it before the first mount, unless that is read-only.
+        /// Let the file system's checker fix it before the first mount, unless that is read-only.
         fsck: bool = "fsck" { default: "true" },
         /// The partition that holds the file system, counted from 1.
         partition: Option<u32> = "partition" {},

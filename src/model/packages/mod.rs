@@ -106,7 +106,7 @@ const PACKAGES: &[Package] = &[
 
 /// What to do so that a node of that distribution has a program, `install xfsprogs`; `None` for a program that nobody
 /// here knows, where something can be installed at all.
-pub fn mend(program: &str, distribution: Distribution) -> Option<String> {
+pub fn fix(program: &str, distribution: Distribution) -> Option<String> {
     let package = PACKAGES.iter().find(|package| package.programs.contains(&program));
     let named = |family| package.map(|package| package.on(family));
     match distribution {
@@ -118,7 +118,7 @@ pub fn mend(program: &str, distribution: Distribution) -> Option<String> {
 }
 
 /// What to do so that the kernel of such a node has a module that it came without.
-pub fn mend_kernel(module: &str, distribution: Distribution) -> String {
+pub fn fix_kernel(module: &str, distribution: Distribution) -> String {
     let install = match distribution {
         Distribution::Packages(Family::Debian) => "linux-image-$(dpkg --print-architecture)",
         Distribution::Packages(Family::Ubuntu) => "linux-modules-extra-$(uname -r)",
@@ -183,12 +183,12 @@ mod tests {
     #[test]
     fn the_programs_of_a_file_system_have_packages() {
         for program in FileSystem::ALL.iter().flat_map(|kind| kind.programs()) {
-            assert!(mend(program, Distribution::Unknown).is_some(), "{program} names no package to install");
+            assert!(fix(program, Distribution::Unknown).is_some(), "{program} names no package to install");
         }
     }
 
     fn on(id: &str, program: &str) -> String {
-        mend(program, Distribution::of(&format!("ID={id}\n"))).unwrap_or_default()
+        fix(program, Distribution::of(&format!("ID={id}\n"))).unwrap_or_default()
     }
 
     #[test]
@@ -241,7 +241,7 @@ mod tests {
     fn a_kernel_s_modules_have_a_name_of_their_own_everywhere() {
         let ids = ["debian", "ubuntu", "rhel", "sles", "alpine", "arch", "bottlerocket", "frob"];
         let all: Vec<_> =
-            ids.iter().map(|id| mend_kernel("nfs", Distribution::of(&format!("ID={id}")))).collect();
+            ids.iter().map(|id| fix_kernel("nfs", Distribution::of(&format!("ID={id}")))).collect();
         assert!(all.iter().enumerate().all(|(at, text)| !all[..at].contains(text)), "{all:?}");
     }
 

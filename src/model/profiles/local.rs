@@ -17,7 +17,7 @@ pub(super) const LOOP: Profile = Profile {
          --set 'policy.imageRoots=[\"/DIRECTORY\"]' for the directory of the files there are",
         "fsck does what its name says: true checks before the first mount, the default; theirs checked only \
          when it was false",
-        "fsck mends what is safe to mend, whatever fsckOptions say",
+        "fsck fixes what is safe to fix, whatever fsckOptions say",
         "mmp and mmpUpdateInterval have no effect: theirs set it only when it was false; a file must not be \
          used on two nodes at once",
         "mount_options are applied; theirs read them and forgot",

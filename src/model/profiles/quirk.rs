@@ -571,10 +571,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        let encrypted = Quirk::RefusedIf("encrypt", "why: mend");
-        assert_eq!(after(encrypted, r#"{"encrypt":"yes"}"#).unwrap_err().message(), "why: mend");
+        let encrypted = Quirk::RefusedIf("encrypt", "why: fix");
+        assert_eq!(after(encrypted, r#"{"encrypt":"yes"}"#).unwrap_err().message(), "why: fix");
         becomes(encrypted, r#"{"encrypt":"false"}"#, "{}");
-        let servers = Quirk::RefusedWithout("servers", "why: mend");
+        let servers = Quirk::RefusedWithout("servers", "why: fix");
         assert!(after(servers, r#"{"endpoints":"e"}"#).is_err());
         becomes(servers, r#"{"servers":"a"}"#, r#"{"servers":"a"}"#);
     }

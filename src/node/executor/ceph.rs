@@ -29,13 +29,13 @@ pub(super) fn reach(cluster: &Cluster, policy: &Policy, deadline: &Deadline) -> 
     }
     let code = failures.first().map_or(Code::BadOptions, Failure::code);
     let texts: Vec<_> = failures.iter().map(Failure::message).collect();
-    // Who is denied by the policy has its mend.
-    let mend = if failures.iter().all(|failure| failure.code() == Code::Denied) {
+    // Who is denied by the policy has its fix.
+    let fix = if failures.iter().all(|failure| failure.code() == Code::Denied) {
         ""
     } else {
         ": check that it runs, and the network and firewalls between it and this node"
     };
-    Err(Failure::new(code, format!("{}{mend}", texts.join("; "))).into())
+    Err(Failure::new(code, format!("{}{fix}", texts.join("; "))).into())
 }
 
 fn try_monitor(

@@ -10,11 +10,11 @@ use super::home::Home;
 use super::node::{Node, Undo, open_place};
 use crate::hints::describe;
 use anyhow::{Context, Result};
-use flexvol_linux::below;
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::helper::{Helper, Outcome};
 use flexvol_linux::mount::{self, BindMount, Way};
 use flexvol_linux::mount_table::Entry;
+use flexvol_linux::openat_beneath;
 use flexvol_linux::place::Mounted;
 use flexvol_linux::{directory, namespace, process};
 use flexvol_model::plan::{Checkout, Propagation};
@@ -64,8 +64,8 @@ pub(super) fn is_shown(
     if entry.file_system == MEMORY && entry.source == NAME {
         return Ok(entry.root == Path::new("/").join(below));
     }
-    let Some(root) = below::open_root_if_there(&Home::of(target).scratch)? else { return Ok(false) };
-    let shown = below::open_if_there(root.as_fd(), &below, OFlags::PATH)?;
+    let Some(root) = openat_beneath::open_root_if_there(&Home::of(target).scratch)? else { return Ok(false) };
+    let shown = openat_beneath::open_if_there(root.as_fd(), &below, OFlags::PATH)?;
     Ok(shown.map(|shown| mount::identity(shown.as_fd())).transpose()? == Some(mounted.root))
 }
 
@@ -109,10 +109,10 @@ impl Clone<'_> {
         process::with_umask(UMASK, || self.fetch())
             .with_context(|| format!("clone {}", self.checkout.repository))?;
         std::fs::set_permissions(&self.tree, Permissions::from_mode(0o777 & !UMASK))?;
-        let root = below::open_root(&self.tree)?;
+        let root = openat_beneath::open_root(&self.tree)?;
         let Checkout { repository, revision, directory, .. } = self.checkout;
         let Some(below) = directory else { return Ok(root) };
-        below::open_if_there(root.as_fd(), below, OFlags::PATH | OFlags::DIRECTORY)
+        openat_beneath::open_if_there(root.as_fd(), below, OFlags::PATH | OFlags::DIRECTORY)
             .with_context(|| format!("show {} of {repository}", below.display()))?
             .ok_or_else(|| {
                 let text =

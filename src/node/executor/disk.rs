@@ -32,7 +32,7 @@ const AFTER_DEADLINE: Duration = Duration::from_secs(20);
 
 /// What the steps of one call hand to each other.
 #[derive(Default)]
-pub(super) struct Workpiece {
+pub(super) struct DeviceContext {
     pub(super) lock: Option<Guard>,
     pub(super) device: Option<Device>,
     /// Whether something is mounted from it already, or about to be.
@@ -118,7 +118,7 @@ pub(super) struct Recognised {
     pub(super) read_only: bool,
 }
 
-impl Workpiece {
+impl DeviceContext {
     /// Lets go of the device; the lock stays.
     pub(super) fn release(&mut self) {
         self.device = None;

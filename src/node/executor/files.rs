@@ -2,8 +2,8 @@
 
 use super::node::{Node, Undo, open_place};
 use anyhow::Result;
-use flexvol_linux::below;
 use flexvol_linux::mount::{self, NewMount, Parameter, Way};
+use flexvol_linux::openat_beneath;
 use flexvol_model::plan::{Ownership, SecretFile};
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::mount_options::{FsOption, MountFlags};
@@ -17,9 +17,9 @@ pub(super) struct Content<'a> {
 
 impl Content<'_> {
     fn write(&self, root: BorrowedFd<'_>) -> Result<()> {
-        self.files
-            .iter()
-            .try_for_each(|file| below::write_file(root, &file.name, file.content.expose(), self.owner))
+        self.files.iter().try_for_each(|file| {
+            openat_beneath::write_file(root, &file.name, file.content.expose(), self.owner)
+        })
     }
 }
 

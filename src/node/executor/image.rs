@@ -12,7 +12,7 @@ use flexvol_linux::deadline::Deadline;
 use flexvol_linux::image_file::{self, Formatting};
 use flexvol_linux::lock::{self, Hold};
 use flexvol_linux::loop_device::{Backing, Inode, LoopDevice, Window};
-use flexvol_linux::{bare_root, below, blank, mount_table, partition, signature};
+use flexvol_linux::{bare_root, blank, mount_table, openat_beneath, partition, signature};
 use flexvol_model::plan::{Allocation, Ownership, Region};
 use flexvol_model::policy::Allowed;
 use flexvol_model::settings::Settings;
@@ -188,12 +188,12 @@ impl Node<'_> {
         let made = DirBuilder::new().recursive(true).mode(PRIVATE.mode).create(&root);
         made.with_context(|| format!("make {}", root.display()))?;
         let above = below.parent().unwrap_or(Path::new(""));
-        below::make_directories(below::open_root(&root)?.as_fd(), above, PRIVATE, PRIVATE)
+        openat_beneath::make_directories(openat_beneath::open_root(&root)?.as_fd(), above, PRIVATE, PRIVATE)
     }
 
     fn remove_directories_of(&self, file: &Path, made: &[PathBuf]) -> Result<()> {
         let Allowed { root, .. } = self.settings.policy.image(file)?;
-        below::remove_directories(below::open_root(&root)?.as_fd(), made)
+        openat_beneath::remove_directories(openat_beneath::open_root(&root)?.as_fd(), made)
     }
 
     /// Gives a new file its size, and one that a killed call left without; any other keeps its own.
@@ -220,8 +220,8 @@ impl Node<'_> {
         let Allowed { root, below } = self.settings.policy.image(file)?;
         let name = below.file_name().context("names a directory: name a file below it")?;
         let above = below.parent().unwrap_or(Path::new(""));
-        let root = below::open_root(&root)?;
-        Ok((below::open(root.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY)?, name.into()))
+        let root = openat_beneath::open_root(&root)?;
+        Ok((openat_beneath::open(root.as_fd(), above, OFlags::PATH | OFlags::DIRECTORY)?, name.into()))
     }
 
     pub(super) fn attach_loop(
@@ -294,7 +294,7 @@ impl Node<'_> {
 pub(super) fn is_file(backing: &Backing, file: &Path, settings: &Settings) -> bool {
     let open = || -> Result<OwnedFd> {
         let Allowed { root, below } = settings.policy.image(file)?;
-        below::open(below::open_root(&root)?.as_fd(), &below, OFlags::PATH)
+        openat_beneath::open(openat_beneath::open_root(&root)?.as_fd(), &below, OFlags::PATH)
     };
     open().and_then(|fd| Ok(Inode::of(fd.as_fd())?)).is_ok_and(|inode| inode == backing.inode)
 }
@@ -310,7 +310,7 @@ fn absent(file: &Path) -> String {
 
 fn open_image(parent: BorrowedFd<'_>, name: &Path, flags: OFlags) -> Result<OwnedFd> {
     // Not blocking: a fifo put there must not hold us up before we see what it is.
-    let fd = below::open(parent, name, flags | OFlags::NONBLOCK)?;
+    let fd = openat_beneath::open(parent, name, flags | OFlags::NONBLOCK)?;
     match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
         FileType::RegularFile => Ok(fd),
         _ => Err(denied("it is no regular file".into())),

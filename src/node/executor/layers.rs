@@ -5,7 +5,7 @@ use super::record;
 use anyhow::Result;
 use flexvol_linux::errno::errno_of;
 use flexvol_linux::mount::{self, NewMount, Parameter, Value};
-use flexvol_linux::{below, namespace};
+use flexvol_linux::{namespace, openat_beneath};
 use flexvol_model::plan::{Overlay, Ownership, Upper};
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
@@ -35,8 +35,8 @@ impl Node<'_> {
             Upper::Directory(path) => self.open_layer(path)?,
             Upper::Memory(size) => namespace::cover("overlay", Path::new(record::STATE), *size)?,
         };
-        below::make_directories(upper.as_fd(), Path::new("upper"), overlay.owner, overlay.owner)?;
-        below::make_directories(upper.as_fd(), Path::new("work"), WORK, WORK)?;
+        openat_beneath::make_directories(upper.as_fd(), Path::new("upper"), overlay.owner, overlay.owner)?;
+        openat_beneath::make_directories(upper.as_fd(), Path::new("work"), WORK, WORK)?;
         let path = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
         let lower = lower.iter().map(path).collect::<Vec<_>>().join(":");
         let (work, upper) = (format!("{}/work", path(&upper)), format!("{}/upper", path(&upper)));
@@ -69,8 +69,8 @@ impl Node<'_> {
 fn explain(error: anyhow::Error, upper: &Upper) -> anyhow::Error {
     match upper {
         Upper::Directory(path) if errno_of(&error) == Some(Errno::BUSY) => {
-            let mend = "give each pod its own, or unmount the other one";
-            let text = format!("upper directory {} is used by another overlay: {mend}", path.display());
+            let fix = "give each pod its own, or unmount the other one";
+            let text = format!("upper directory {} is used by another overlay: {fix}", path.display());
             Failure::new(Code::Busy, text).into()
         }
         _ => error,

@@ -1,4 +1,4 @@
-//! What calls have left that were killed with all that could have cleaned up: for `doctor` to find and to mend.
+//! What calls have left that were killed with all that could have cleaned up: for `doctor` to find and to fix.
 //!
 //! Everything is done under the target's lock, so no call is disturbed.
 
@@ -10,7 +10,7 @@ use flexvol_linux::deadline::Deadline;
 use flexvol_linux::lock::Lock;
 use flexvol_linux::mount_table::Entry;
 use flexvol_linux::place::{Answer, Look, Place, Pulse};
-use flexvol_linux::{clock, mount, vital_signs};
+use flexvol_linux::{clock, mount, mount_health};
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
 use std::collections::BTreeSet;
@@ -110,8 +110,8 @@ pub fn unmount(target: &TargetPath) -> Result<()> {
 }
 
 fn is_dead(place: &Place) -> bool {
-    let asked = || vital_signs::of(&[place.path().to_owned()], PATIENCE);
-    place.pulse(PATIENCE) == Pulse::Dead || matches!(asked().as_deref(), Ok([vital_signs::Vitals::Dead(_)]))
+    let asked = || mount_health::of(&[place.path().to_owned()], PATIENCE);
+    place.pulse(PATIENCE) == Pulse::Dead || matches!(asked().as_deref(), Ok([mount_health::Vitals::Dead(_)]))
 }
 
 /// Nothing is mounted any more: what else there was of it goes, too.

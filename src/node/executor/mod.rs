@@ -41,13 +41,13 @@ use std::path::PathBuf;
 
 /// How the world stands to a goal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum TargetState {
     /// Reached: there is nothing to do.
     Reached,
     /// Not reached, and nothing is in the way.
     Open,
     /// The target is taken; by what, and what to do about it.
-    Taken(String),
+    Conflict(String),
 }
 
 /// What plans are carried out on.
@@ -56,7 +56,7 @@ pub trait World {
     type Undo: Display;
 
     /// How things stand. Never asks a server that may be dead.
-    fn look(&mut self, goal: &Goal) -> Result<Standing>;
+    fn look(&mut self, goal: &Goal) -> Result<TargetState>;
 
     /// Performs one step, which may have been performed before; what takes it back, if it changed anything.
     /// A step that fails leaves nothing of itself.
@@ -84,9 +84,9 @@ pub enum Applied {
 /// Makes a plan true in `world`, or leaves the world as it was.
 pub fn apply<W: World>(world: &mut W, plan: &Plan) -> Result<Applied, Failure> {
     match world.look(&plan.goal).map_err(|error| to_failure(named(error, "look at the target")))? {
-        Standing::Reached => return Ok(Applied::Already),
-        Standing::Taken(by) => return Err(Failure::new(Code::Conflict, by)),
-        Standing::Open => {}
+        TargetState::Reached => return Ok(Applied::Already),
+        TargetState::Conflict(by) => return Err(Failure::new(Code::Conflict, by)),
+        TargetState::Open => {}
     }
     let mut undos = Vec::new();
     match carry_out(world, plan, &mut undos) {
@@ -200,7 +200,7 @@ mod tests {
     /// Performs by noting names; the step or undo of the given number fails.
     #[derive(Default)]
     struct Notebook {
-        standing: Option<Standing>,
+        standing: Option<TargetState>,
         failing_step: Option<usize>,
         failing_undo: Option<usize>,
         unconfirmed: bool,
@@ -211,8 +211,8 @@ mod tests {
     impl World for Notebook {
         type Undo = String;
 
-        fn look(&mut self, _: &Goal) -> Result<Standing> {
-            Ok(self.standing.clone().unwrap_or(Standing::Open))
+        fn look(&mut self, _: &Goal) -> Result<TargetState> {
+            Ok(self.standing.clone().unwrap_or(TargetState::Open))
         }
 
         fn perform(&mut self, _: &Step) -> Result<Option<String>> {
@@ -250,13 +250,13 @@ mod tests {
 
     #[test]
     fn does_nothing_when_there_is_nothing_to_do() {
-        let (result, notes) = run(Notebook { standing: Some(Standing::Reached), ..Notebook::default() });
+        let (result, notes) = run(Notebook { standing: Some(TargetState::Reached), ..Notebook::default() });
         assert_eq!((result, notes.as_str()), (Ok(Applied::Already), ""));
     }
 
     #[test]
     fn touches_nothing_when_the_target_is_taken() {
-        let taken = Standing::Taken("/a/b shows something else".into());
+        let taken = TargetState::Conflict("/a/b shows something else".into());
         let (result, notes) = run(Notebook { standing: Some(taken), ..Notebook::default() });
         assert_eq!((result.unwrap_err().code(), notes.as_str()), (Code::Conflict, ""));
     }

@@ -6,10 +6,10 @@ use crate::hints::to_failure;
 use anyhow::{Context as _, Result};
 use flexvol_linux::errno::{code_of, errno_of};
 use flexvol_linux::mount::{self, NewMount, Parameter, Value, Way};
-use flexvol_linux::{below, network};
+use flexvol_linux::{network, openat_beneath};
+use flexvol_model::diagnostics;
 use flexvol_model::plan::{Daemon, Dialect, DirectoryOnShare, Reach, Share, ShareValue};
 use flexvol_model::policy::Policy;
-use flexvol_model::teach;
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
 use rustix::io::Errno;
@@ -144,7 +144,7 @@ fn make_directory(missing: &DirectoryOnShare, reached: &Reached) -> Result<()> {
     let DirectoryOnShare { share, path, owner } = missing;
     let root = each_dialect(share, reached, mount::detached)
         .with_context(|| format!("mount the share for a moment, to make {} in it", path.display()))?;
-    below::make_directories(root.as_fd(), path, *owner, *owner).map(drop)
+    openat_beneath::make_directories(root.as_fd(), path, *owner, *owner).map(drop)
 }
 
 /// Why a share cannot be mounted, and why nothing is made in its place.
@@ -159,16 +159,16 @@ pub(super) fn allowed(policy: &Policy, server: &str, addresses: Vec<IpAddr>) -> 
     Ok(addresses)
 }
 
-/// That no server answers. Of each whether its address is known and allowed: where it is not, the mend is in its failure.
+/// That no server answers. Of each whether its address is known and allowed: where it is not, the fix is in its failure.
 fn unreached(mut failures: Vec<(bool, Failure)>) -> Failure {
     failures.sort_by_key(|(is_known, _)| *is_known);
     let code = failures.first().map_or(Code::BadOptions, |(_, failure)| failure.code());
     let texts: Vec<_> = failures.iter().map(|(_, failure)| failure.message()).collect();
-    let mend = match failures.last() {
+    let fix = match failures.last() {
         Some((false, _)) => "",
         _ => ": check that it runs, and the network and firewalls between it and this node",
     };
-    Failure::new(code, format!("{}{mend}", texts.join("; ")))
+    Failure::new(code, format!("{}{fix}", texts.join("; ")))
 }
 
 /// Tries one version of the protocol after the other, as long as the server speaks none.
@@ -214,13 +214,13 @@ fn lacks_file_system(error: &anyhow::Error) -> bool {
     errno_of(error) == Some(Errno::NODEV) || code_of(error) == Code::ToolMissing
 }
 
-/// The kernel's number and words, the share, and the mend.
+/// The kernel's number and words, the share, and the fix.
 fn explain(error: anyhow::Error, file_system: &str, source: &str) -> anyhow::Error {
     let Some(errno) = errno_of(&error) else { return error };
-    match teach::of_share(file_system, errno.raw_os_error()) {
-        Some(lesson) => {
+    match diagnostics::of_share(file_system, errno.raw_os_error()) {
+        Some(known_error) => {
             let failure = to_failure(error.context(source.to_owned()));
-            Failure::new(failure.code(), format!("{}: {}", failure.message(), lesson.hint())).into()
+            Failure::new(failure.code(), format!("{}: {}", failure.message(), known_error.hint())).into()
         }
         None => error.context(source.to_owned()),
     }
@@ -233,7 +233,7 @@ mod tests {
     use flexvol_protocol::mount_options::MountFlags;
 
     #[test]
-    fn each_trouble_has_its_own_mend() {
+    fn each_trouble_has_its_own_fix() {
         let refused = || (true, Failure::new(Code::NotFound, "server a (10.0.0.1): refuses connections"));
         let unknown = || (false, Failure::new(Code::NotFound, "server b: nobody knows it: check the name"));
         let said = |failures| unreached(failures).message();

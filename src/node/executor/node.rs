@@ -3,14 +3,14 @@
 use super::files::Content;
 use super::record::{self, Record};
 use super::store::lost::Lost;
-use super::{Standing, World, ceph, checkout, daemon, disk, image, network, run, staged, store, unmount};
+use super::{TargetState, World, ceph, checkout, daemon, disk, image, network, run, staged, store, unmount};
 use anyhow::{Context, Result};
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::lock::{Hold, SharedLock};
 use flexvol_linux::mount::{self, BindMount, NewMount, Parameter, Way};
 use flexvol_linux::mount_table::{self, Entry};
 use flexvol_linux::place::{Look, Mounted, Place};
-use flexvol_linux::{below, loop_device, process};
+use flexvol_linux::{loop_device, openat_beneath, process};
 use flexvol_model::installed::Installed;
 use flexvol_model::plan::{Goal, MountFrom, Ownership, Propagation, Source, Step, View};
 use flexvol_model::policy::Allowed;
@@ -37,7 +37,7 @@ pub struct Node<'a> {
     pub(super) settings: &'a Settings,
     pub(super) deadline: Deadline,
     asked: Option<String>,
-    pub(super) disk: disk::Workpiece,
+    pub(super) disk: disk::DeviceContext,
     pub(super) reached: Option<network::Reached>,
     pub(super) fields: Fields,
     pub(super) mount_id: Option<u64>,
@@ -92,7 +92,7 @@ impl<'a> Node<'a> {
             settings: &installed.settings,
             deadline,
             asked,
-            disk: disk::Workpiece::default(),
+            disk: disk::DeviceContext::default(),
             reached: None,
             fields: Fields::default(),
             mount_id: None,
@@ -146,14 +146,19 @@ impl<'a> Node<'a> {
     fn make_directory(&mut self, path: &Path, owner: Ownership) -> Result<Option<Undo>> {
         let Allowed { root, below } = self.settings.policy.bind_source(path)?;
         self.lock_sources(&root, Hold::Alone)?;
-        let made = below::make_directories(below::open_root(&root)?.as_fd(), &below, ABOVE, owner)?;
+        let made = openat_beneath::make_directories(
+            openat_beneath::open_root(&root)?.as_fd(),
+            &below,
+            ABOVE,
+            owner,
+        )?;
         Ok((!made.is_empty()).then_some(Undo::RemoveDirectories(root, made)))
     }
 
     /// Held until the call ends. Not on the root itself: a tenant to whom it is shown could hold that for ever.
     fn lock_sources(&mut self, root: &Path, hold: Hold) -> Result<()> {
         if self.sources.is_none() {
-            let path = record::root_lock_path(mount::identity(below::open_root(root)?.as_fd())?);
+            let path = record::root_lock_path(mount::identity(openat_beneath::open_root(root)?.as_fd())?);
             let doing = "waiting for another bind to make its source";
             self.sources = Some(SharedLock::acquire(path, hold, &self.deadline, doing)?);
         }
@@ -212,7 +217,7 @@ impl<'a> Node<'a> {
 
     pub(super) fn open_source(&self, source: &Path) -> Result<(OwnedFd, FileType)> {
         let Allowed { root, below } = self.settings.policy.bind_source(source)?;
-        let fd = below::open(below::open_root(&root)?.as_fd(), &below, OFlags::PATH)
+        let fd = openat_beneath::open(openat_beneath::open_root(&root)?.as_fd(), &below, OFlags::PATH)
             .with_context(|| format!("source {}", source.display()))?;
         match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
             kind @ (FileType::Directory | FileType::RegularFile) => Ok((fd, kind)),
@@ -221,15 +226,17 @@ impl<'a> Node<'a> {
     }
 
     /// How a mount that is already at the target stands to the one that is wanted.
-    fn compare(&self, target: &TargetPath, mounted: Mounted, view: &View) -> Result<Standing> {
+    fn compare(&self, target: &TargetPath, mounted: Mounted, view: &View) -> Result<TargetState> {
         let Some(entry) = mount_table::by_id(mounted.id)? else {
-            return Ok(Standing::Taken(format!("{target} is being mounted by somebody else: try again")));
+            return Ok(TargetState::Conflict(format!(
+                "{target} is being mounted by somebody else: try again"
+            )));
         };
         if !self.shows(target, &entry, mounted, view)? {
             if matches!(view.source, Source::Store(_)) && store::is_dead_at(&open_place(target)?, target)? {
-                return Ok(Standing::Open);
+                return Ok(TargetState::Open);
             }
-            return Ok(Standing::Taken(format!(
+            return Ok(TargetState::Conflict(format!(
                 "{}, but {} is asked for: unmount it first",
                 shown(target, &entry),
                 wanted(view)
@@ -238,15 +245,15 @@ impl<'a> Node<'a> {
         let read_only = view.access == Access::ReadOnly;
         if entry.read_only != read_only {
             let other = if read_only { "read-write" } else { "read-only" };
-            return Ok(Standing::Taken(format!("{} {other}: unmount it first", shown(target, &entry))));
+            return Ok(TargetState::Conflict(format!("{} {other}: unmount it first", shown(target, &entry))));
         }
         let record = Record::read(target).filter(|record| record.mount_id == mounted.id);
         match (record, &self.asked) {
-            (Some(record), Some(asked)) if record.asked != *asked => Ok(Standing::Taken(format!(
+            (Some(record), Some(asked)) if record.asked != *asked => Ok(TargetState::Conflict(format!(
                 "{} with other options than now: unmount it first",
                 shown(target, &entry)
             ))),
-            _ => Ok(Standing::Reached),
+            _ => Ok(TargetState::Reached),
         }
     }
 
@@ -284,21 +291,21 @@ struct Binding {
 impl World for Node<'_> {
     type Undo = Undo;
 
-    fn look(&mut self, goal: &Goal) -> Result<Standing> {
+    fn look(&mut self, goal: &Goal) -> Result<TargetState> {
         match goal {
-            Goal::Performed => Ok(Standing::Open),
+            Goal::Performed => Ok(TargetState::Open),
             Goal::Mounted { target, view } => {
                 self.refuse_another_s(target)?;
                 match Place::open(target)?.map(|place| place.look()).transpose()? {
                     Some(Look::Mount(mounted)) => self.compare(target, mounted, view),
-                    Some(Look::Dead(errno)) => {
-                        Ok(Standing::Taken(format!("{target} is a dead mount ({errno}): unmount it first")))
-                    }
-                    _ => Ok(Standing::Open),
+                    Some(Look::Dead(errno)) => Ok(TargetState::Conflict(format!(
+                        "{target} is a dead mount ({errno}): unmount it first"
+                    ))),
+                    _ => Ok(TargetState::Open),
                 }
             }
             Goal::Ended { target } if daemon::is_left(target) || store::is_left(self, target)? => {
-                Ok(Standing::Open)
+                Ok(TargetState::Open)
             }
             Goal::Unmounted { target } | Goal::Ended { target } => unmount::standing(target),
         }
@@ -373,12 +380,12 @@ impl World for Node<'_> {
         match (place.look()?, self.mount_id) {
             (Look::Mount(mounted), Some(id)) if mounted.id == id => Ok(()),
             (Look::Mount(mounted), None) => match self.look(goal)? {
-                Standing::Reached => {
+                TargetState::Reached => {
                     self.mount_id = Some(mounted.id);
                     Ok(())
                 }
-                Standing::Taken(by) => Err(Failure::new(Code::Conflict, by).into()),
-                Standing::Open => Err(nothing_mounted(target)),
+                TargetState::Conflict(by) => Err(Failure::new(Code::Conflict, by).into()),
+                TargetState::Open => Err(nothing_mounted(target)),
             },
             _ => Err(nothing_mounted(target)),
         }
@@ -400,7 +407,7 @@ impl World for Node<'_> {
             Undo::Unmount(target) => unmount::take_off(&open_place(target)?),
             Undo::EndDaemon(target) => daemon::take_back(target),
             Undo::RemoveDirectories(root, made) => {
-                below::remove_directories(below::open_root(root)?.as_fd(), made)
+                openat_beneath::remove_directories(openat_beneath::open_root(root)?.as_fd(), made)
             }
             Undo::RemoveImage(file, made) => self.remove_image(file, made),
             Undo::ReleaseDevice => {
@@ -408,7 +415,7 @@ impl World for Node<'_> {
                 Ok(())
             }
             Undo::DetachStore(target) => {
-                self.disk = disk::Workpiece::default();
+                self.disk = disk::DeviceContext::default();
                 store::detach(self, target)
             }
         }

@@ -199,7 +199,7 @@ fn digest_of(options: &Options) -> String {
 ///
 /// Two targets with the same digest would share a lock and overwrite each other's record, which is harmless; and who
 /// names a volume chooses neither its pod's UID nor another name than the one that stands beside the digest. So no
-/// cryptographic hash is needed here. The names of stores are tenants' words altogether: `store::holding::Id`.
+/// cryptographic hash is needed here. The names of stores are tenants' words altogether: `store::attachment_record::Id`.
 fn digest(parts: &[&[u8]]) -> String {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;

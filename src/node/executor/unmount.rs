@@ -17,13 +17,13 @@
 
 use super::node::Node;
 use super::record::{self, Record};
-use super::{Standing, daemon, store};
+use super::{TargetState, daemon, store};
 use anyhow::{Context, Result};
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::lock::Lock;
+use flexvol_linux::mount_health::{self, Vitals};
 use flexvol_linux::mount_table::Entry;
 use flexvol_linux::place::{Look, Place, Pulse};
-use flexvol_linux::vital_signs::{self, Vitals};
 use flexvol_linux::{mount, mount_table, process, users};
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
@@ -42,12 +42,12 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How things stand to an unmounted target.
-pub(super) fn standing(target: &TargetPath) -> Result<Standing> {
-    let Some(place) = Place::open(target)? else { return Ok(Standing::Reached) };
+pub(super) fn standing(target: &TargetPath) -> Result<TargetState> {
+    let Some(place) = Place::open(target)? else { return Ok(TargetState::Reached) };
     match place.look()? {
-        Look::Missing => Ok(Standing::Reached),
-        Look::Plain(FileType::Directory) if place.entries()?.is_empty() => Ok(Standing::Reached),
-        _ => Ok(Standing::Open),
+        Look::Missing => Ok(TargetState::Reached),
+        Look::Plain(FileType::Directory) if place.entries()?.is_empty() => Ok(TargetState::Reached),
+        _ => Ok(TargetState::Open),
     }
 }
 
@@ -77,7 +77,7 @@ pub(super) fn take_off_dead(target: &TargetPath) -> Result<()> {
 
 /// A file system answers from memory when its device has gone.
 pub(super) fn has_dead_device(place: &Place) -> bool {
-    let asked = vital_signs::with_devices(&[place.path().to_owned()], PATIENCE);
+    let asked = mount_health::with_devices(&[place.path().to_owned()], PATIENCE);
     matches!(asked.as_deref(), Ok([Vitals::Dead(_)]))
 }
 

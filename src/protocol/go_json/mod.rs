@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_mended_as_in_go() {
+    fn strings_are_fixed_as_in_go() {
         assert_eq!(string(br#""\"\\\/\b\f\n\r\t\u00e4""#), "\"\\/\u{8}\u{c}\n\r\tä");
         assert_eq!(string(r#""\ud83d\ude00""#), "😀");
         for lone in [r#""\ud83d""#, r#""\ude00""#] {

@@ -27,7 +27,7 @@ falls_silent() {
     [[ -z $used ]] || hangs hung "$driver"
     drop_server "$server"
     [[ $driver != nfs ]] ||
-        LIMIT=$allowed says "$name: doctor tells which volume hangs" "*volume-hung*mend*server*" \
+        LIMIT=$allowed says "$name: doctor tells which volume hangs" "*volume-hung*fix*server*" \
             ./flexvol doctor --check volumes --plugin-dir "$PLUGINS" --kubelet-root "$KUBELET" --no-init
     LIMIT=$allowed says "$name: another mount fails in time and names it" "*Failure*$server*" set_up late "$driver" "$late"
     # Which has nothing to do with whether somebody uses the other volume, and takes its time.

@@ -2,7 +2,7 @@
 # The node: drivers, pods and their volumes, and a network that fails on demand. Sourced by tests/guest/test.
 #
 # Every address of 127.0.0.0/8 is a server of its own, because the fault is one address's: name_server gives it a name,
-# drop_server makes it silent (a pulled cable, not a refusal), heal_server mends it.
+# drop_server makes it silent (a pulled cable, not a refusal), heal_server fixes it.
 
 PLUGINS=/tmp/plugins KUBELET=/tmp/kubelet
 

@@ -1,7 +1,7 @@
 //! The temporary node: a plugin directory, kubelet's directory, and something to mount.
 
 use super::life::Part;
-use crate::plugin_dir::install::{self, Request, Source, Wishes};
+use crate::plugin_dir::install::{self, Request, SideFileChanges, Source};
 use crate::plugin_dir::opened;
 use anyhow::{Context as _, Result};
 use flexvol_kubelet::{Caller, PodVolume};
@@ -72,10 +72,12 @@ impl Stage {
     /// Installs this executable as a driver.
     pub(super) fn install(&self, name: &DriverName, settings: &Settings) -> Result<Caller> {
         let plugins = self.path().join("plugins");
-        let wishes = Wishes { settings: Some(serde_json::to_value(settings)?), ..Wishes::default() };
+        let side_file_changes =
+            SideFileChanges { settings: Some(serde_json::to_value(settings)?), ..SideFileChanges::default() };
         let state = self.path().join("state");
         let place = opened::Place::new(&plugins);
-        let request = Request { wishes, state: state.clone(), ..Request::new(name.clone(), place) };
+        let request =
+            Request { side_file_changes, state: state.clone(), ..Request::new(name.clone(), place) };
         install::install(&request, &Source::own()?)?;
         // The receipt: nobody repairs what lives for one trial. If it stays, the search for leaks names it.
         let _ = std::fs::remove_dir_all(state);

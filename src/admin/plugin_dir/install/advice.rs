@@ -86,7 +86,7 @@ fn failing(plugins: &Directory, name: &DriverName) -> Option<(String, String)> {
     let others = names.filter(|other| other.as_os_str() != OsStr::new(&name.directory()));
     others.into_iter().find_map(|other| match prober::look(plugins.path(), &other, &prober::terms())? {
         Finding::Failed(failed) if failed.stage == Stage::Init => {
-            Some((other.to_string_lossy().into_owned(), failed.mend.unwrap_or(failed.logged)))
+            Some((other.to_string_lossy().into_owned(), failed.fix.unwrap_or(failed.logged)))
         }
         _ => None,
     })
@@ -113,7 +113,7 @@ fn outshone(
     let (pid, release) = known.find(|(_, release)| release.sees_changes() && !release.keeps_others())?;
     let (other, why) = failing()?;
     Some(format!(
-        "{other} in the same directory fails ({why}), and kubelet (pid {pid}) of Kubernetes {release} may then miss {name} until it is restarted: mend or remove {other}"
+        "{other} in the same directory fails ({why}), and kubelet (pid {pid}) of Kubernetes {release} may then miss {name} until it is restarted: fix or remove {other}"
     ))
 }
 
@@ -135,7 +135,7 @@ fn attaching(name: &DriverName, readers: &[Reader]) -> Vec<String> {
 
 fn lacking(name: &DriverName, programs: &[&str], root: &Path) -> Option<String> {
     let lacking = programs.iter().filter_map(|program| Some((program, lacks(root, program)?)));
-    let lacking: Vec<_> = lacking.map(|(program, mend)| format!("{program} ({mend})")).collect();
+    let lacking: Vec<_> = lacking.map(|(program, fix)| format!("{program} ({fix})")).collect();
     (!lacking.is_empty()).then(|| {
         format!("{name} runs programs for some volumes that this node lacks: {}", lacking.join(", "))
     })
@@ -179,7 +179,7 @@ mod tests {
             let advice = advice(version, Some("w~e")).unwrap();
             assert!(advice.contains("w~e in the same directory fails (why)"), "{advice}");
             assert!(
-                advice.ends_with("mend or remove w~e") && advice.contains("may then miss v/d"),
+                advice.ends_with("fix or remove w~e") && advice.contains("may then miss v/d"),
                 "{advice}"
             );
         }

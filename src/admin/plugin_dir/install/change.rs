@@ -2,7 +2,7 @@
 
 use super::check::{self, Guise};
 use super::stage::{Labels, Stage};
-use super::{Decision, Installer, Mark, Step, keep, wishes};
+use super::{Decision, Installer, Mark, Step, keep, side_file_changes};
 use crate::plugin_dir::found::{Found, Ours, SideFile};
 use anyhow::{Context as _, Result};
 use flexvol_linux::directory::{Directory, Kind};
@@ -109,7 +109,7 @@ impl Changing<'_> {
         let Decision { plan, settings, side_file, .. } = self.decision;
         let wants_side_file =
             plan.steps.iter().any(|step| matches!(step, Step::Appear | Step::WriteSideFile));
-        let mode = wishes::side_file_mode(settings);
+        let mode = side_file_changes::side_file_mode(settings);
         let side_file = if wants_side_file { Some(stage.side_file(side_file, mode)?) } else { None };
         let copies = plan.steps.iter().filter(|step| step.is_visible());
         let programs = copies.map(|_| stage.program(self.installer.source)).collect::<Result<_>>()?;

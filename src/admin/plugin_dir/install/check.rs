@@ -115,7 +115,7 @@ pub(super) fn init(program: &Path, name: Option<&Path>) -> Result<Capabilities, 
 /// That a driver failed its check before anybody could see it.
 pub(super) fn never_visible(name: &DriverName, why: &str) -> Refusal {
     let text = format!(
-        "{name} fails its own init and was not installed: {why}: mend the driver or its side file, then install again"
+        "{name} fails its own init and was not installed: {why}: fix the driver or its side file, then install again"
     );
     Refusal::new(Reason::SelfCheck, text)
 }
@@ -123,7 +123,7 @@ pub(super) fn never_visible(name: &DriverName, why: &str) -> Refusal {
 /// That a driver fails where kubelet will call it, although it passed the check elsewhere.
 pub(super) fn visible(name: &DriverName, place: &Path, why: &str) -> Refusal {
     let text = format!(
-        "{name} passed its check, but fails as {}: {why}: mend the plugin directory, then install again",
+        "{name} passed its check, but fails as {}: {why}: fix the plugin directory, then install again",
         place.display()
     );
     Refusal::new(Reason::SelfCheck, text)

@@ -21,14 +21,14 @@ pub(crate) mod keep;
 pub mod plan;
 mod preflight;
 mod roll_back;
+pub mod side_file_changes;
 mod source;
 pub(super) mod stage;
-pub mod wishes;
 
 pub use plan::{Allowed, Outcome, Plan, Step};
 pub use roll_back::{RolledBack, roll_back};
+pub use side_file_changes::SideFileChanges;
 pub use source::Source;
-pub use wishes::Wishes;
 
 use super::found::{Found, Ours, SideFile};
 use super::opened::{Opened, Place};
@@ -57,7 +57,7 @@ pub struct Request {
     /// Where replaced drivers and receipts are kept, as the node calls it; [`STATE`] by default.
     pub state: PathBuf,
     /// What its side file shall say.
-    pub wishes: Wishes,
+    pub side_file_changes: SideFileChanges,
     /// What may be replaced.
     pub allowed: Allowed,
     /// Change nothing, only say what would be done.
@@ -91,8 +91,8 @@ pub type Mark<'a> = &'a mut dyn FnMut(&Path) -> Result<()>;
 impl Request {
     /// A driver with its own name, with nothing special about it.
     pub fn new(name: DriverName, place: Place) -> Self {
-        let (wishes, allowed) = (Wishes::default(), Allowed::default());
-        Self { name, place, state: STATE.into(), wishes, allowed, dry_run: false, receipt: None }
+        let (side_file_changes, allowed) = (SideFileChanges::default(), Allowed::default());
+        Self { name, place, state: STATE.into(), side_file_changes, allowed, dry_run: false, receipt: None }
     }
 
     /// Where replaced drivers of this name are kept, as we reach it.
@@ -197,7 +197,7 @@ impl Installer<'_> {
     }
 
     fn decide(&self, home: Option<&Directory>) -> Result<Decision> {
-        let Request { name, wishes, allowed, .. } = self.request;
+        let Request { name, side_file_changes, allowed, .. } = self.request;
         let found = self.plugins.map_or(Ok(Found::Absent), |plugins| Found::look(plugins, name))?;
         let noted = match self.request.receipts()?.read() {
             // The side file says enough.
@@ -212,12 +212,12 @@ impl Installer<'_> {
             _ => found,
         };
         let before = found.settings().or_else(|| self.before(&found, receipt.as_ref()?));
-        let mut settings = wishes
+        let mut settings = side_file_changes
             .settle(name, before, self.source.fingerprint(), self.source.is_own())
             .map_err(|failure| Refusal::new(Reason::Usage, failure.message()))?;
         let stays_attached = self.stays_attached(&found, &settings);
         settings.attach = settings.attach.or(stays_attached.then_some(true));
-        let side_file = wishes::render(&settings)?;
+        let side_file = side_file_changes::render(&settings)?;
         let interrupted = home.map_or(anyhow::Ok(false), |home| Ok(!stage::leftovers(home)?.is_empty()))?;
         let wanted = Wanted {
             name,
@@ -232,7 +232,7 @@ impl Installer<'_> {
 
     /// The settings of a driver of which nothing is left, unless it shall be another one now.
     fn before<'a>(&self, found: &Found, receipt: &'a Receipt) -> Option<&'a Settings> {
-        let Wishes { driver, profile, .. } = &self.request.wishes;
+        let SideFileChanges { driver, profile, .. } = &self.request.side_file_changes;
         let before = Some(&receipt.settings).filter(|_| found.is_nothing())?;
         let is_same = |wished: &Option<String>, was: &Option<String>| wished.is_none() || wished == was;
         (is_same(driver, &before.driver) && is_same(profile, &before.profile)).then_some(before)
@@ -273,7 +273,7 @@ impl Installer<'_> {
         let old = match (found, found.settings()) {
             (Found::Ours(Ours { side_file: SideFile::Garbled(_), .. }), _) => return Ok(Init::Failure),
             (Found::Ours(Ours { side_file: SideFile::Missing, .. }), _) => "{}".to_owned(),
-            (_, Some(old)) if plan::asks_init(found, settings) => wishes::render(old)?,
+            (_, Some(old)) if plan::asks_init(found, settings) => side_file_changes::render(old)?,
             _ => return Ok(Init::Same),
         };
         let name = &self.request.name;
@@ -294,7 +294,7 @@ impl Installer<'_> {
         let mut changed = Changed::default();
         if !request.dry_run {
             // Not what is left in the driver's directory: it says that kubelet may have missed something, and
-            // must not go before that is mended.
+            // must not go before that is fixed.
             stage::clean(plugins)?;
             let runs_here = !findings.other_machine;
             changed = Changing { installer: self, plugins, decision, runs_here }.change(mark)?;

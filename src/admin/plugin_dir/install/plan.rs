@@ -5,7 +5,7 @@
 //! first and a downgrade the side file. And kubelet only hears of the program, not of the side file: where the
 //! side file changes what `init` answers, the program must come, or come again, after it.
 
-use super::wishes::side_file_mode;
+use super::side_file_changes::side_file_mode;
 use crate::plugin_dir::found::{Broken, Executable, Foreign, Found, Ours, PROGRAM_MODE, SideFile};
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use flexvol_linux::fingerprint::{Fingerprint, compare_versions, short};
@@ -248,10 +248,10 @@ fn somebody_s(name: &DriverName, foreign: &Foreign) -> Refusal {
             return Refusal::new(Reason::Foreign, text);
         }
         (Some(Err(why)), _) => {
-            let mend = "mend it, or add --take-over to keep it aside and begin anew";
+            let fix = "fix it, or add --take-over to keep it aside and begin anew";
             return Refusal::new(
                 Reason::Foreign,
-                format!("{name}: the side file cannot be read: {why}: {mend}"),
+                format!("{name}: the side file cannot be read: {why}: {fix}"),
             );
         }
         (_, Executable::File(program)) => format!("an executable, {}", short(&program.fingerprint.hash)),

@@ -1,5 +1,5 @@
 //! Whether a plugin directory can take a driver that kubelet can then execute; asked before anything is
-//! written. All that is wrong is told at once, each with its mend.
+//! written. All that is wrong is told at once, each with its fix.
 
 use super::source::Source;
 use crate::plugin_dir::refusal::{Reason, Refusal};
@@ -51,8 +51,8 @@ impl Findings {
         let need = source.fingerprint().size.saturating_mul(*copies) + EXTRA;
         let place = plugins.path().display().to_string();
         let file_system = plugins.file_system()?;
-        let mend = Mend::known(file_system, plugins.path(), root);
-        findings.errors.extend(unfit(&place, file_system, plugins.is_writable(), need, &mend));
+        let fix = Fix::known(file_system, plugins.path(), root);
+        findings.errors.extend(unfit(&place, file_system, plugins.is_writable(), need, &fix));
         findings.warnings.extend(odd(plugins.path(), &place)?);
         findings.program(source.fingerprint(), root);
         Ok(findings)
@@ -95,25 +95,25 @@ fn missing(root: &Path, interpreter: &str) -> Option<String> {
 }
 
 /// What helps on this platform.
-struct Mend {
+struct Fix {
     read_only: String,
     no_exec: String,
 }
 
-impl Default for Mend {
+impl Default for Fix {
     fn default() -> Self {
         let no_exec = format!("mount -o remount,exec its file system, or {ELSEWHERE}");
         Self { read_only: ELSEWHERE.into(), no_exec }
     }
 }
 
-impl Mend {
-    /// Looks at the platform only if there is something to mend.
+impl Fix {
+    /// Looks at the platform only if there is something to fix.
     fn known(fs: FileSystem, place: &Path, root: &Path) -> Self {
         let needed = fs.read_only || fs.no_exec;
         let platform = if needed { Self::platform(place, root) } else { None };
         platform.map_or_else(Self::default, |platform| {
-            let known = |kind| platform.obstacle.filter(|known| known.kind == kind).map(|known| known.mend);
+            let known = |kind| platform.obstacle.filter(|known| known.kind == kind).map(|known| known.fix);
             let read_only = known(ObstacleKind::ReadOnly).unwrap_or(platform.set).to_owned();
             let no_exec = known(ObstacleKind::NoExec).map(str::to_owned);
             Self { read_only, no_exec: no_exec.unwrap_or_else(|| Self::default().no_exec) }
@@ -127,16 +127,16 @@ impl Mend {
 }
 
 /// What hinders on the file system.
-fn unfit(place: &str, fs: FileSystem, writable: bool, need: u64, mend: &Mend) -> Vec<String> {
+fn unfit(place: &str, fs: FileSystem, writable: bool, need: u64, fix: &Fix) -> Vec<String> {
     let mut errors = Vec::new();
     if fs.read_only {
-        errors.push(format!("{place} is on a read-only file system: {}", mend.read_only));
+        errors.push(format!("{place} is on a read-only file system: {}", fix.read_only));
     } else if !writable {
         errors.push(format!("{place} cannot be written: run this as root"));
     }
     if fs.no_exec {
-        let mend = &mend.no_exec;
-        errors.push(format!("{place} is mounted noexec, so kubelet cannot execute drivers there: {mend}"));
+        let fix = &fix.no_exec;
+        errors.push(format!("{place} is mounted noexec, so kubelet cannot execute drivers there: {fix}"));
     }
     if !fs.read_only && fs.free < need {
         let whole = Quantity(need.next_multiple_of(EXTRA));
@@ -151,7 +151,7 @@ fn unfit(place: &str, fs: FileSystem, writable: bool, need: u64, mend: &Mend) ->
     errors
 }
 
-/// The mend that works everywhere.
+/// The fix that works everywhere.
 const ELSEWHERE: &str = "give kubelet a writable directory with --volume-plugin-dir (and kube-controller-manager with --flex-volume-plugin-dir)";
 
 /// What is unusual, but works.
@@ -179,7 +179,7 @@ pub(super) fn creatable(path: &Path, root: &Path, source: &Source) -> Result<(),
     let Ok(fs) = opened.file_system() else { return Ok(()) };
     let place = format!("{} does not exist, and {}", path.display(), above.display());
     let need = source.fingerprint().size + EXTRA;
-    let errors = unfit(&place, fs, opened.is_writable(), need, &Mend::known(fs, path, root));
+    let errors = unfit(&place, fs, opened.is_writable(), need, &Fix::known(fs, path, root));
     Findings { errors, ..Findings::default() }.into_result().map(drop)
 }
 
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn everything_that_hinders_is_told_at_once() {
-        let unfit = |fs, writable, need| unfit("/p", fs, writable, need, &Mend::default());
+        let unfit = |fs, writable, need| unfit("/p", fs, writable, need, &Fix::default());
         assert!(unfit(FIT, true, 1).is_empty());
         let all = unfit(FileSystem { no_exec: true, free_files: Some(0), ..FIT }, false, 1 << 30);
         assert_eq!(all.len(), 4, "{all:?}");

@@ -45,11 +45,11 @@ const fn case(
     level: Level,
     needs: &[Verb],
     items: &'static [u8],
-    [claim, reason, mend]: [&'static str; 3],
+    [claim, reason, fix]: [&'static str; 3],
     scene: fn(&mut Subject<'_>) -> Played,
 ) -> Case {
     let needs = VerbSet::of(needs);
-    Case { id, level, scope: Scope::Attach, needs, items, claim, reason, mend, how: How::Played(scene) }
+    Case { id, level, scope: Scope::Attach, needs, items, claim, reason, fix, how: How::Played(scene) }
 }
 
 pub(in crate::check) const CASES: &[Case] = &[

@@ -36,11 +36,11 @@ const fn case(
     id: &'static str,
     level: Level,
     items: &'static [u8],
-    [claim, reason, mend]: [&'static str; 3],
+    [claim, reason, fix]: [&'static str; 3],
     scene: fn(&mut Subject<'_>) -> Played,
 ) -> Case {
     let needs = VerbSet::of(&[Verb::Mount, Verb::Unmount]);
-    Case { id, level, scope: Scope::Volume, needs, items, claim, reason, mend, how: How::Played(scene) }
+    Case { id, level, scope: Scope::Volume, needs, items, claim, reason, fix, how: How::Played(scene) }
 }
 
 pub(in crate::check) const CASES: &[Case] = &[

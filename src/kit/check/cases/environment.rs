@@ -52,10 +52,10 @@ const fn case(
     id: &'static str,
     (level, scope): (Level, Scope),
     items: &'static [u8],
-    [claim, reason, mend]: [&'static str; 3],
+    [claim, reason, fix]: [&'static str; 3],
     scene: fn(&mut Subject<'_>) -> Played,
 ) -> Case {
-    Case { id, level, scope, needs: VerbSet::of(&[]), items, claim, reason, mend, how: How::Played(scene) }
+    Case { id, level, scope, needs: VerbSet::of(&[]), items, claim, reason, fix, how: How::Played(scene) }
 }
 
 const MUST: (Level, Scope) = (Level::Must, Scope::All);

@@ -27,11 +27,11 @@ const fn case(
     id: &'static str,
     level: Level,
     items: &'static [u8],
-    [claim, reason, mend]: [&'static str; 3],
+    [claim, reason, fix]: [&'static str; 3],
     scene: fn(&mut Subject<'_>) -> Played,
 ) -> Case {
     let needs = VerbSet::of(&[Verb::ExpandFs]);
-    Case { id, level, scope: Scope::Expand, needs, items, claim, reason, mend, how: How::Played(scene) }
+    Case { id, level, scope: Scope::Expand, needs, items, claim, reason, fix, how: How::Played(scene) }
 }
 
 pub(in crate::check) const CASES: &[Case] = &[
@@ -98,7 +98,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         items: &[134],
         claim: "a driver without expandfs says so by \"requiresFSResize\":false, unless it has a disk to grow",
         reason: "left out it is true, and kubelet runs resize2fs on a device there is none of (expander-defaults.go)",
-        mend: "add \"requiresFSResize\":false to the capabilities, or answer expandfs with Success",
+        fix: "add \"requiresFSResize\":false to the capabilities, or answer expandfs with Success",
         how: How::Played(not_left_to_kubelet),
     },
 ];

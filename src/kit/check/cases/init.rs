@@ -28,11 +28,11 @@ const WORKS: &str = "init::works";
 const fn must(
     id: &'static str,
     items: &'static [u8],
-    [claim, reason, mend]: [&'static str; 3],
+    [claim, reason, fix]: [&'static str; 3],
     scene: fn(&mut Subject<'_>) -> Played,
 ) -> Case {
     let (level, scope, needs, how) = (Level::Must, Scope::All, VerbSet::of(&[]), How::Played(scene));
-    Case { id, level, scope, needs, items, claim, reason, mend, how }
+    Case { id, level, scope, needs, items, claim, reason, fix, how }
 }
 
 const fn should(

@@ -23,7 +23,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         items: &[65, 93],
         claim: "no mount is left when a volume is unmounted, or was not mounted after all",
         reason: "kubelet knows of the pod's directory only: a mount elsewhere holds the volume until the node reboots",
-        mend: "unmount in unmount whatever mount has mounted, and undo it where mount fails",
+        fix: "unmount in unmount whatever mount has mounted, and undo it where mount fails",
         how: How::Watched(mounts),
     },
     Case {
@@ -34,7 +34,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         items: &[65, 93],
         claim: "no loop, device mapper or network block device is left when a volume is gone",
         reason: "a device holds the volume's file or server, and a node has few of them",
-        mend: "use losetup with autoclear (mount -o loop does), or detach the device in unmount or detach",
+        fix: "use losetup with autoclear (mount -o loop does), or detach the device in unmount or detach",
         how: How::Watched(devices),
     },
     Case {
@@ -45,7 +45,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         items: &[19, 65, 93, 110],
         claim: "no process is left when a volume is unmounted, or was not mounted after all",
         reason: "it runs in kubelet's cgroup: each pod adds one until the node has no memory",
-        mend: "wait for what is started; end the server of a volume in unmount, after the umount",
+        fix: "wait for what is started; end the server of a volume in unmount, after the umount",
         how: How::Watched(processes),
     },
     Case {
@@ -56,7 +56,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         items: &[65, 66, 93],
         claim: "no file is left when a volume is gone, but for logs, empty locks and the volume's own data",
         reason: "each pod adds one; in the pod's directory they keep kubelet from removing it (orphaned pod)",
-        mend: "keep state in the mount table instead of files; remove temporary files on every way out (trap EXIT)",
+        fix: "keep state in the mount table instead of files; remove temporary files on every way out (trap EXIT)",
         how: How::Watched(files),
     },
     Case {
@@ -67,7 +67,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         items: &[29, 39],
         claim: "no verb makes, changes or removes anything in the driver's own directory",
         reason: "kubelet watches it, and runs init again at every change (plugin/pkg: flexvolume/probe.go)",
-        mend: "write to /run or /var/lib, log to /var/log; of Python, set PYTHONDONTWRITEBYTECODE",
+        fix: "write to /run or /var/lib, log to /var/log; of Python, set PYTHONDONTWRITEBYTECODE",
         how: How::Watched(own_directory),
     },
 ];

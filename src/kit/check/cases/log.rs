@@ -28,11 +28,11 @@ const fn case(
     id: &'static str,
     scope: Scope,
     items: &'static [u8],
-    [claim, reason, mend]: [&'static str; 3],
+    [claim, reason, fix]: [&'static str; 3],
     scene: fn(&mut Subject<'_>) -> Played,
 ) -> Case {
     let (level, needs) = (Level::Should, VerbSet::of(&[]));
-    Case { id, level, scope, needs, items, claim, reason, mend, how: How::Played(scene) }
+    Case { id, level, scope, needs, items, claim, reason, fix, how: How::Played(scene) }
 }
 
 pub(in crate::check) const CASES: &[Case] = &[

@@ -22,11 +22,11 @@ const fn case(
     id: &'static str,
     (level, needs): (Level, &[Verb]),
     items: &'static [u8],
-    [claim, reason, mend]: [&'static str; 3],
+    [claim, reason, fix]: [&'static str; 3],
     scene: fn(&mut Subject<'_>) -> Played,
 ) -> Case {
     let (scope, needs) = (Scope::Volume, VerbSet::of(needs));
-    Case { id, level, scope, needs, items, claim, reason, mend, how: How::Played(scene) }
+    Case { id, level, scope, needs, items, claim, reason, fix, how: How::Played(scene) }
 }
 
 /// The driver's own `mount` is what it is about, not kubelet's.

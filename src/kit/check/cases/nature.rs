@@ -21,11 +21,11 @@ const LABEL: &str = "security.selinux";
 const fn case(
     id: &'static str,
     items: &'static [u8],
-    [claim, reason, mend]: [&'static str; 3],
+    [claim, reason, fix]: [&'static str; 3],
     scene: fn(&mut Subject<'_>) -> Played,
 ) -> Case {
     let (level, scope, needs) = (Level::Should, Scope::Volume, VerbSet::of(&[]));
-    Case { id, level, scope, needs, items, claim, reason, mend, how: How::Played(scene) }
+    Case { id, level, scope, needs, items, claim, reason, fix, how: How::Played(scene) }
 }
 
 pub(in crate::check) const METRICS: &[Case] = &[case(

@@ -17,11 +17,11 @@ const fn case(
     id: &'static str,
     level: Level,
     items: &'static [u8],
-    [claim, reason, mend]: [&'static str; 3],
+    [claim, reason, fix]: [&'static str; 3],
     scene: fn(&mut Subject<'_>) -> Played,
 ) -> Case {
     let (scope, needs) = (Scope::Volume, VerbSet::of(&[]));
-    Case { id, level, scope, needs, items, claim, reason, mend, how: How::Played(scene) }
+    Case { id, level, scope, needs, items, claim, reason, fix, how: How::Played(scene) }
 }
 
 /// How they are written.

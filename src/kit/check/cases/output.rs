@@ -20,11 +20,11 @@ const fn watched(
     id: &'static str,
     level: Level,
     items: &'static [u8],
-    [claim, reason, mend]: [&'static str; 3],
+    [claim, reason, fix]: [&'static str; 3],
     look: fn(&Seen<'_>) -> Option<Vec<Evidence>>,
 ) -> Case {
     let (scope, needs) = (Scope::All, VerbSet::of(&[]));
-    Case { id, level, scope, needs, items, claim, reason, mend, how: How::Watched(look) }
+    Case { id, level, scope, needs, items, claim, reason, fix, how: How::Watched(look) }
 }
 
 pub(in crate::check) const CASES: &[Case] = &[

@@ -13,11 +13,11 @@ use flexvol_protocol::{Verb, VerbSet};
 const fn case(
     id: &'static str,
     items: &'static [u8],
-    [claim, reason, mend]: [&'static str; 3],
+    [claim, reason, fix]: [&'static str; 3],
     scene: fn(&mut Subject<'_>) -> Played,
 ) -> Case {
     let (level, scope, needs) = (Level::Must, Scope::Secrets, VerbSet::of(&[Verb::Mount]));
-    Case { id, level, scope, needs, items, claim, reason, mend, how: How::Played(scene) }
+    Case { id, level, scope, needs, items, claim, reason, fix, how: How::Played(scene) }
 }
 
 pub(in crate::check) const CASES: &[Case] = &[
@@ -59,7 +59,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         items: &[113],
         claim: "no answer repeats a secret, in no form and not even in part",
         reason: "the message becomes an Event of the pod that anybody in the namespace can read (operation_generator.go)",
-        mend: "take secrets out of what tools say before it becomes a message, or say something of your own",
+        fix: "take secrets out of what tools say before it becomes a message, or say something of your own",
         how: How::Watched(output),
     },
     case(

@@ -15,11 +15,11 @@ const fn case(
     id: &'static str,
     (level, scope, needs): (Level, Scope, &[Verb]),
     items: &'static [u8],
-    [claim, reason, mend]: [&'static str; 3],
+    [claim, reason, fix]: [&'static str; 3],
     scene: fn(&mut Subject<'_>) -> Played,
 ) -> Case {
     let needs = VerbSet::of(needs);
-    Case { id, level, scope, needs, items, claim, reason, mend, how: How::Played(scene) }
+    Case { id, level, scope, needs, items, claim, reason, fix, how: How::Played(scene) }
 }
 
 /// Of any volume, whoever unmounts it.

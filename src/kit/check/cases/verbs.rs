@@ -28,11 +28,11 @@ const QUESTIONS: [&str; 6] = ["version", "--version", "help", "--help", "-h", "-
 const fn must(
     id: &'static str,
     items: &'static [u8],
-    [claim, reason, mend]: [&'static str; 3],
+    [claim, reason, fix]: [&'static str; 3],
     how: How,
 ) -> Case {
     let (level, scope, needs) = (Level::Must, Scope::All, VerbSet::of(&[]));
-    Case { id, level, scope, needs, items, claim, reason, mend, how }
+    Case { id, level, scope, needs, items, claim, reason, fix, how }
 }
 
 const fn should(id: &'static str, items: &'static [u8], words: [&'static str; 3], how: How) -> Case {

@@ -57,7 +57,7 @@ fn block(result: &CaseResult, tap: &mut String) {
     pair("came_back", &evidence.came_back);
     pair("kubelet", &evidence.kubelet);
     pair("because", result.case.reason);
-    pair("mend", evidence.mend.as_deref().unwrap_or(result.case.mend));
+    pair("fix", evidence.fix.as_deref().unwrap_or(result.case.fix));
     pair("seen_in", &result.seen_in.join(" "));
     tap.push_str("  ...\n");
 }

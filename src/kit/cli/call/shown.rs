@@ -71,7 +71,7 @@ impl Called {
             fact(screen, "secret", "none would be in kubelet's log or an Event")?;
         }
         for finding in &self.diagnosis.findings {
-            fact(screen, "mend", &format!("{}: {}", finding.problem, finding.mend))?;
+            fact(screen, "fix", &format!("{}: {}", finding.problem, finding.fix))?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A report for people: what failed and how to mend it, then what came of everything.
+//! A report for people: what failed and how to fix it, then what came of everything.
 
 use crate::check::{CaseResult, Level, Outcome, Report};
 use flexvol_linux::sandbox::Isolation;
@@ -68,7 +68,7 @@ impl<'a> Page<'a> {
         let mut told = Vec::new();
         for evidence in result.telling() {
             for fact in result.told(evidence) {
-                // Why and the mend are often those of the case.
+                // Why and the fix are often those of the case.
                 if !told.contains(&fact) {
                     told.push(fact);
                 }
@@ -245,7 +245,7 @@ mod tests {
   got       {"status":"Success"}?[31m]]>
   kubelet   believes it
   because   kubelet repeats a mount whose answer it lost, and unmounts once
-  mend      look first whether the directory is a mount point
+  fix      look first whether the directory is a mount point
 
 FAIL output::message  should
   expected  a second mount of a mounted directory changes nothing
@@ -254,9 +254,9 @@ FAIL output::message  should
   got       {"status":"Success"}?[31m]]>
   kubelet   believes it
   because   kubelet repeats a mount whose answer it lost, and unmounts once
-  mend      look first whether the directory is a mount point
+  fix      look first whether the directory is a mount point
   seen      empty
-  mend      say "why"
+  fix      say "why"
   where     in 3 cases: mount::works, mount::odd, mount::daemon
 
 BROKEN mount::odd  should

@@ -37,10 +37,10 @@ pub(super) fn check(further: &[FsOption], cache: u64) -> Result<()> {
         };
         if let Some(text) = given.into_iter().find(|text| !fits(text)) {
             let limit = if count { limit.to_string() } else { Quantity(limit).to_string() };
-            let mend =
+            let fix =
                 if key == "vfs-cache-max-size" { ", or let the admin raise policy.maxCache" } else { "" };
             return Err(Failure::options(format!(
-                "mountOptions: \"{key}={text}\" is more than {limit}: ask for less{mend}"
+                "mountOptions: \"{key}={text}\" is more than {limit}: ask for less{fix}"
             )));
         }
     }

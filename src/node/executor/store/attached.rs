@@ -1,6 +1,6 @@
 //! What a store brought, as the steps of a disk see it.
 
-use super::holding::Holding;
+use super::attachment_record::AttachmentRecord;
 use super::{Found, open_device, proof, unfinished};
 use crate::executor::disk::Disk;
 use anyhow::Result;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// A store's device, or the layer above it.
 pub(in crate::executor) struct Attached {
-    pub(super) holding: Holding,
+    pub(super) holding: AttachmentRecord,
     pub(super) path: PathBuf,
     pub(super) fd: OwnedFd,
     pub(super) read_only: bool,
@@ -30,7 +30,7 @@ pub(in crate::executor) struct Attached {
 }
 
 impl Attached {
-    pub(super) fn open(holding: Holding, found: Found, read_only: bool) -> Result<Self> {
+    pub(super) fn open(holding: AttachmentRecord, found: Found, read_only: bool) -> Result<Self> {
         let (fd, read_only) = open_device(&found.path, read_only)?;
         Ok(Self {
             holding,
@@ -51,8 +51,8 @@ impl Attached {
 
     fn note(&self, formatting: Option<u64>) -> Result<()> {
         // Others may have come since, and hold it as well.
-        let holding = Holding::read(&self.holding.id()).unwrap_or_else(|| self.holding.clone());
-        Holding { formatting, ..holding }.write()
+        let holding = AttachmentRecord::read(&self.holding.id()).unwrap_or_else(|| self.holding.clone());
+        AttachmentRecord { formatting, ..holding }.write()
     }
 }
 

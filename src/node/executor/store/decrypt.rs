@@ -1,6 +1,6 @@
 //! The step that puts encryption between a device and its file system, and what is noted of either being blank.
 
-use super::holding::{Holding, Id};
+use super::attachment_record::{AttachmentRecord, Id};
 use super::{Attached, Found, backend, luks, no_store};
 use crate::executor::disk::{Device, Disk, unmake};
 use crate::executor::node::Node;
@@ -27,7 +27,7 @@ impl Node<'_> {
     pub(super) fn decrypt(&mut self, encryption: &Encryption) -> Result<()> {
         let Some(Device::Store(below)) = self.disk.device.take() else { bail!(no_store()) };
         let id = below.holding.id();
-        let holding = Holding { encrypted: true, ..below.holding.clone() };
+        let holding = AttachmentRecord { encrypted: true, ..below.holding.clone() };
         holding.write()?;
         if luks::is_open(&id) {
             // Whoever cannot open it does not get what another pod has opened.

@@ -1,6 +1,6 @@
 //! Which device of this node is a store's, and whether a mount shows it.
 
-use super::holding::{Holding, Id};
+use super::attachment_record::{AttachmentRecord, Id};
 use super::{Attached, Found, backend, luks};
 use crate::executor::disk::{Device, Guard};
 use crate::executor::image::device_number;
@@ -38,7 +38,7 @@ impl Node<'_> {
             Failure::new(Code::NotFound, text)
         };
         let found = self.find_store(&id, store)?.ok_or_else(missing)?;
-        let holding = Holding::read(&id).unwrap_or_else(|| Holding::new(&id, store));
+        let holding = AttachmentRecord::read(&id).unwrap_or_else(|| AttachmentRecord::new(&id, store));
         self.disk.in_use = true;
         let found =
             if luks::is_open(&id) { Found { path: luks::path(&id), held: found.held } } else { found };
@@ -55,7 +55,7 @@ impl Node<'_> {
     /// Without a record, too, a device that an older version attached has the name which that gave it.
     fn name_of(&self, store: &Store) -> Result<Id> {
         let id = Id::of(store);
-        let Some(old) = id.old().filter(|_| Holding::read(&id).is_none()) else { return Ok(id) };
+        let Some(old) = id.old().filter(|_| AttachmentRecord::read(&id).is_none()) else { return Ok(id) };
         let at_old = |store: &Store| Ok::<_, anyhow::Error>(backend(store).find(&self.site(&old))?.is_some());
         let is_named = matches!(store, Store::Qcow2(_) | Store::Rbd(_) | Store::Nbd(_)) && at_old(store)?;
         Ok(if is_named || luks::is_open(&old) { old } else { id })
@@ -65,7 +65,7 @@ impl Node<'_> {
     pub(super) fn find_store(&self, id: &Id, store: &Store) -> Result<Option<Found>> {
         let found = backend(store).find(&self.site(id))?;
         if found.is_some() {
-            let known = Holding::read(id).map(|holding| holding.store);
+            let known = AttachmentRecord::read(id).map(|holding| holding.store);
             if let Some(known) = known.as_ref().filter(|known| known.name() != store.name()) {
                 let text = format!("the node has {known} under the name of {store}: unmount that first");
                 return Err(Failure::new(Code::Conflict, text).into());

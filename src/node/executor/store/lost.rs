@@ -1,7 +1,7 @@
 //! A device without a record, which all of /run/flexvol may have gone with: what it is called, or whose session it
 //! belongs to, says that we have brought it.
 
-use super::holding::{Holding, Id};
+use super::attachment_record::{AttachmentRecord, Id};
 use super::{Found, Site, backend, luks, nbd, rbd, wait_until_free};
 use crate::executor::image::device_number;
 use crate::executor::node::Node;
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 const DRIVERS: [&str; 4] = ["iscsi", "lvm", "nbd", "rbd"];
 
 /// What is mounted: the device, or the layer above it.
-pub(super) fn top(id: &Id, holding: &Holding) -> Option<PathBuf> {
+pub(super) fn top(id: &Id, holding: &AttachmentRecord) -> Option<PathBuf> {
     if luks::is_open(id) { Some(luks::path(id)) } else { holding.device.clone() }
 }
 
@@ -30,18 +30,19 @@ pub(super) fn known(
     id: &Id,
     store: &Store,
     found: Option<&Found>,
-) -> Result<Option<Holding>> {
-    match (Holding::read(id), found) {
+) -> Result<Option<AttachmentRecord>> {
+    match (AttachmentRecord::read(id), found) {
         (None, Some(found)) => restored(node, id, store, found).map(Some),
         (known, _) => Ok(known),
     }
 }
 
 /// One that others have mounted, too, has no targets: that is for who looks for them to refuse.
-fn restored(node: &Node<'_>, id: &Id, store: &Store, found: &Found) -> Result<Holding> {
+fn restored(node: &Node<'_>, id: &Id, store: &Store, found: &Found) -> Result<AttachmentRecord> {
     let device = Some(found.path.clone());
     let ours = backend(store).is_ours();
-    let holding = Holding { device, encrypted: luks::is_open(id), ours, ..Holding::new(id, store) };
+    let holding =
+        AttachmentRecord { device, encrypted: luks::is_open(id), ours, ..AttachmentRecord::new(id, store) };
     let number = top(id, &holding).map_or(0, |top| device_number(top.as_os_str()));
     let is_of = |entry: &Entry| number != 0 && device_number(&entry.source) == number;
     let is_ours = |entry: &Entry| {
@@ -50,7 +51,7 @@ fn restored(node: &Node<'_>, id: &Id, store: &Store, found: &Found) -> Result<Ho
     };
     let mounts: Vec<_> = mount_table::read()?.into_iter().filter(is_of).collect();
     let targets = if mounts.iter().all(is_ours) { mounts } else { Vec::new() };
-    Ok(Holding { targets: targets.into_iter().map(|entry| entry.target).collect(), ..holding })
+    Ok(AttachmentRecord { targets: targets.into_iter().map(|entry| entry.target).collect(), ..holding })
 }
 
 /// What is below a mount that no record knows of.
@@ -84,10 +85,10 @@ impl Lost {
         let top = PathBuf::from(&entry.source);
         let layer = device_mapper::layer(number).filter(|(name, _)| name.starts_with(OURS));
         let (layer, device) = layer.map_or((None, top.clone()), |(name, below)| (Some(name), below));
-        let knows = |holding: &Holding| {
+        let knows = |holding: &AttachmentRecord| {
             holding.device.as_ref() == Some(&device) || holding.targets.contains(target.as_path())
         };
-        let is_known = Holding::all()?.iter().any(knows);
+        let is_known = AttachmentRecord::all()?.iter().any(knows);
         let is_ours = layer.is_some() || maker(&device).is_some();
         Ok((is_ours && !is_known).then_some(Self { number, top, layer, device }))
     }

@@ -4,7 +4,7 @@
 //! without a record. A layer that was made and has no file system yet says so in its own header, because what it
 //! decrypts is noise that no proof of blankness could tell from data.
 
-use super::holding::Id;
+use super::attachment_record::Id;
 use anyhow::{Context, Result};
 use flexvol_linux::bytes::read_at;
 use flexvol_linux::deadline::Deadline;

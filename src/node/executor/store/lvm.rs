@@ -193,7 +193,7 @@ fn run(lv: &LogicalVolume, deadline: &Deadline, words: &[&str], names: &[&str]) 
 /// LVM's own words, and what to do about those that people see most.
 fn refused(lv: &LogicalVolume, outcome: &Outcome) -> anyhow::Error {
     let (text, group) = (describe(outcome, "lvm"), &lv.group);
-    let (code, mend) = match &outcome.output.to_lowercase() {
+    let (code, fix) = match &outcome.output.to_lowercase() {
         said if said.contains("insufficient free space") => {
             (Code::Conflict, format!(": give group {group} more disks (vgextend), or ask for less"))
         }
@@ -211,7 +211,7 @@ fn refused(lv: &LogicalVolume, outcome: &Outcome) -> anyhow::Error {
         ),
         _ => (Code::Internal, String::new()),
     };
-    Failure::new(code, format!("{text}{mend}")).into()
+    Failure::new(code, format!("{text}{fix}")).into()
 }
 
 fn no_group(lv: &LogicalVolume) -> Failure {

@@ -1,23 +1,23 @@
 //! The steps of block devices that come to the node from elsewhere: bring one, put encryption on it, grow it, take
 //! it away.
 //!
-//! * A device is brought once for all targets that need it, and taken away by the last of them: [`Holding`].
+//! * A device is brought once for all targets that need it, and taken away by the last of them: [`AttachmentRecord`].
 //! * One that was there before us is used and left.
 //! * One that is in use by others on this node is refused: two who write to one device destroy it. Whether another
 //!   node uses it, the kinds ask that can ([`Backend::attach`]).
 //! * One lock for each device: bringing, formatting and taking away never meet.
 
 mod attached;
+mod attachment_record;
+mod credential_fingerprint;
 mod decrypt;
 mod find;
 mod growth;
-mod holding;
 mod iscsi;
 pub(super) mod lost;
 mod luks;
 mod lvm;
 mod nbd;
-mod opener;
 mod proof;
 mod qcow2;
 mod qemu;
@@ -32,6 +32,7 @@ use super::unmount;
 use crate::hints::after_rollback;
 use anyhow::{Context, Result, bail};
 pub(super) use attached::Attached;
+use attachment_record::{AttachmentRecord, Id};
 use flexvol_linux::block_status::Zeros;
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::loop_device::LoopDevice;
@@ -44,7 +45,6 @@ use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::volume_dir::VolumeDir;
-use holding::{Holding, Id};
 use lost::top;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
@@ -194,7 +194,7 @@ impl Node<'_> {
         let id = self.lock_store(&attachment.store)?;
         let found = self.find_store(&id, &attachment.store)?;
         let known = lost::known(self, &id, &attachment.store, found.as_ref())?;
-        let mut holding = known.clone().unwrap_or_else(|| Holding::new(&id, &attachment.store));
+        let mut holding = known.clone().unwrap_or_else(|| AttachmentRecord::new(&id, &attachment.store));
         let top = top(&id, &holding);
         holding.targets.retain(|other| other == target.as_path() || is_mounted_from(other, top.as_deref()));
         holding.ours = found.is_none() || known.is_some_and(|known| known.ours);
@@ -214,7 +214,7 @@ impl Node<'_> {
                 Ok(Some(Undo::DetachStore(target.clone())))
             }
             Err(error) => {
-                self.disk = super::disk::Workpiece::default();
+                self.disk = super::disk::DeviceContext::default();
                 let undone = sweep(target, &Deadline::for_undo(UNDO_TIME));
                 Err(after_rollback(error, undone, "a device"))
             }
@@ -224,7 +224,7 @@ impl Node<'_> {
     fn brought(
         &self,
         found: Option<Found>,
-        mut holding: Holding,
+        mut holding: AttachmentRecord,
         attachment: &Attachment,
         reader: bool,
     ) -> Result<Attached> {
@@ -242,7 +242,7 @@ impl Node<'_> {
         };
         let found = found.with_context(|| format!("bring {} to the node", attachment.store))?;
         holding.device = Some(found.path.clone());
-        holding.daemon = Holding::read(&id).and_then(|known| known.daemon);
+        holding.daemon = AttachmentRecord::read(&id).and_then(|known| known.daemon);
         holding.write()?;
         if !self.disk.in_use && !luks::is_open(&id) {
             refuse_other_users(&found.path, self.directory, &self.deadline)?;
@@ -260,16 +260,16 @@ fn no_store() -> anyhow::Error {
 
 /// Whether a device is there for a target, or something of a call that was killed before it had one.
 pub(super) fn is_left(node: &Node<'_>, target: &TargetPath) -> Result<bool> {
-    let lost = holding::locked().next().is_some() || (node.driver == QCOW2 && qcow2::has_orphans());
+    let lost = attachment_record::locked().next().is_some() || (node.driver == QCOW2 && qcow2::has_orphans());
     let lost = lost || proof::is_left(target);
     let attaches = node.settings.attach == Some(true);
-    Ok(lost || !Holding::of(target)?.is_empty() || (!attaches && unstage::is_left(target)?))
+    Ok(lost || !AttachmentRecord::of(target)?.is_empty() || (!attaches && unstage::is_left(target)?))
 }
 
 /// Whether what is mounted at a target is of a device that we brought for it and that has died since: nobody can use it, and
 /// kubelet, which asks for it again, would never unmount it.
 pub(super) fn is_dead_at(place: &Place, target: &TargetPath) -> Result<bool> {
-    Ok(!Holding::of(target)?.is_empty() && unmount::has_dead_device(place))
+    Ok(!AttachmentRecord::of(target)?.is_empty() && unmount::has_dead_device(place))
 }
 
 /// The step that takes a target's device away, and its undo.
@@ -283,20 +283,20 @@ pub(super) fn detach(node: &Node<'_>, target: &TargetPath) -> Result<()> {
 
 /// The same for when nothing is mounted at the target, and nobody's call is carried out.
 pub(super) fn sweep(target: &TargetPath, deadline: &Deadline) -> Result<()> {
-    for holding in Holding::of(target)? {
+    for holding in AttachmentRecord::of(target)? {
         let id = holding.id();
         let _lock = Id::lock(&holding.store, deadline)?;
-        if let Some(holding) = Holding::read(&id) {
+        if let Some(holding) = AttachmentRecord::read(&id) {
             let (at, store) = (Site { id: &id, deadline }, holding.store.to_string());
             let_go(&at, holding, target).with_context(|| format!("take {store} away"))?;
         }
     }
-    holding::tidy();
+    attachment_record::tidy();
     Ok(())
 }
 
 /// The target stays in the record until the device is gone: a call that is killed on the way is repeated.
-fn let_go(at: &Site<'_>, mut holding: Holding, target: &TargetPath) -> Result<()> {
+fn let_go(at: &Site<'_>, mut holding: AttachmentRecord, target: &TargetPath) -> Result<()> {
     let top = top(at.id, &holding);
     let is_other = |other: &PathBuf| other != target.as_path() && is_mounted_from(other, top.as_deref());
     let others = holding.targets.iter().any(is_other);

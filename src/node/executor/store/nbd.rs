@@ -11,7 +11,7 @@
 //!
 //! Whether another node uses the same export, the protocol cannot tell. Of an image, locks on the file do.
 
-use super::holding::Holding;
+use super::attachment_record::AttachmentRecord;
 use super::qemu::{self, Home, Shown};
 use super::{Backend, Found, Site, TICK, With, is_claimed};
 use crate::executor::network::allowed;
@@ -61,7 +61,7 @@ pub(super) fn backend(at: &Site<'_>) -> String {
 /// record knows which.
 pub(super) fn connected(at: &Site<'_>) -> Result<Option<Device>> {
     let devices = Device::of(&backend(at))?;
-    let known = Holding::read(at.id).and_then(|holding| holding.device);
+    let known = AttachmentRecord::read(at.id).and_then(|holding| holding.device);
     let is_known = |device: &&Device| Some(device.path()) == known;
     Ok(devices.iter().find(is_known).or_else(|| devices.first()).copied())
 }

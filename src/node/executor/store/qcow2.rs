@@ -7,7 +7,7 @@
 //!
 //! Which images are refused, and what keeps one from being opened twice, says [`qemu`].
 
-use super::holding::{Holding, Id};
+use super::attachment_record::{AttachmentRecord, Id};
 use super::qemu::{self, NODE, PROGRAM, Shown};
 use super::{Backend, Found, Site, TICK, With, is_claimed};
 use anyhow::{Context, Result};
@@ -17,7 +17,7 @@ use flexvol_linux::files::{self, is_mount_root_at};
 use flexvol_linux::loop_device::{self, LoopDevice, SERVED};
 use flexvol_linux::scope::Scope;
 use flexvol_linux::window::Window;
-use flexvol_linux::{below, process, qmp};
+use flexvol_linux::{openat_beneath, process, qmp};
 use flexvol_model::plan::{DiskImage, ImageFormat};
 use flexvol_protocol::failure::{Code, Failure};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, fstat};
@@ -42,7 +42,9 @@ fn daemons() -> impl Iterator<Item = (i32, Id)> {
 
 /// The images whose daemons have lost their records, and whose content no device shows any more.
 fn orphans() -> impl Iterator<Item = Id> {
-    daemons().filter(|(pid, id)| Holding::read(id).is_none() && !is_shown(id, *pid)).map(|(_, id)| id)
+    daemons()
+        .filter(|(pid, id)| AttachmentRecord::read(id).is_none() && !is_shown(id, *pid))
+        .map(|(_, id)| id)
 }
 
 /// Whether a device shows what a daemon serves, or that cannot be told.
@@ -98,7 +100,7 @@ fn seen(pid: i32, path: &str, flags: OFlags) -> Result<OwnedFd> {
     let root = format!("/proc/{pid}/root");
     let place = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(&root, place, Mode::empty()).with_context(|| format!("open {root}"))?;
-    below::open(root.as_fd(), Path::new(path.trim_start_matches('/')), flags)
+    openat_beneath::open(root.as_fd(), Path::new(path.trim_start_matches('/')), flags)
 }
 
 /// Where a socket is that was opened as what it is, and nothing else.

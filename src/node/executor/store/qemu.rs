@@ -5,7 +5,7 @@
 //! what is in it. A lock keeps the image from being opened twice, on this node or, where the file system has
 //! such locks, on another.
 
-use super::holding::Holding;
+use super::attachment_record::AttachmentRecord;
 use super::{Site, TICK, With};
 use crate::executor::record::STATE;
 use anyhow::{Context, Result, bail};
@@ -19,7 +19,7 @@ use flexvol_linux::loop_device::LoopDevice;
 use flexvol_linux::private::Private;
 use flexvol_linux::scope::Scope;
 use flexvol_linux::window::Window;
-use flexvol_linux::{below, disk_image, namespace, process, qmp};
+use flexvol_linux::{disk_image, namespace, openat_beneath, process, qmp};
 use flexvol_model::plan::{DiskImage, ImageFormat, Ownership};
 use flexvol_model::policy::Allowed;
 use flexvol_protocol::failure::{Code, Failure};
@@ -69,18 +69,18 @@ pub(super) struct Shown {
 /// control group, or the one of the record. Of one that an older version has started, where there are no control groups,
 /// there is only the record of its device.
 pub(super) fn is_ours(pid: i32, at: &Site<'_>) -> bool {
-    let is_recorded = |holding: Holding| match holding.daemon {
+    let is_recorded = |holding: AttachmentRecord| match holding.daemon {
         Some((number, started)) => number == pid && process::started(pid) == Some(started),
         None => holding.device.is_some() && !scope(at).is_left(),
     };
-    scope(at).holds(pid) || Holding::read(at.id).is_some_and(is_recorded)
+    scope(at).holds(pid) || AttachmentRecord::read(at.id).is_some_and(is_recorded)
 }
 
 /// Writes down who has been started.
 pub(super) fn note(daemon: &Daemon, at: &Site<'_>) -> Result<()> {
-    let Some(holding) = Holding::read(at.id) else { return Ok(()) };
+    let Some(holding) = AttachmentRecord::read(at.id) else { return Ok(()) };
     let started = process::started(daemon.pid()).map(|started| (daemon.pid(), started));
-    Holding { daemon: started, ..holding }.write()
+    AttachmentRecord { daemon: started, ..holding }.write()
 }
 
 /// The control group of an image's daemons. Several nodes, each in its container, may share the groups.
@@ -246,10 +246,10 @@ pub(super) fn open(
     if size.is_some() {
         std::fs::create_dir_all(&root).with_context(name)?;
     }
-    let root = below::open_root(&root)?;
+    let root = openat_beneath::open_root(&root)?;
     let flags = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
     let flags = flags | OFlags::NONBLOCK;
-    let file = match (below::open_if_there(root.as_fd(), &below, flags).with_context(name)?, size) {
+    let file = match (openat_beneath::open_if_there(root.as_fd(), &below, flags).with_context(name)?, size) {
         (Some(file), _) => file,
         (None, Some(_)) => create(root.as_fd(), &below).with_context(name)?,
         (None, None) => return Err(absent(&image.file).into()),
@@ -298,8 +298,8 @@ fn absent(file: &Path) -> Failure {
 
 fn create(root: BorrowedFd<'_>, below: &Path) -> Result<OwnedFd> {
     let above = below.parent().unwrap_or(Path::new(""));
-    below::make_directories(root, above, PRIVATE, PRIVATE)?;
-    let directory = below::open(root, above, OFlags::PATH | OFlags::DIRECTORY)?;
+    openat_beneath::make_directories(root, above, PRIVATE, PRIVATE)?;
+    let directory = openat_beneath::open(root, above, OFlags::PATH | OFlags::DIRECTORY)?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let name = below.file_name().context("names a directory: name a file below it")?;
     Ok(rustix::fs::openat(&directory, name, flags, Mode::from_raw_mode(0o600))?)

@@ -10,7 +10,7 @@
 //! before anybody can look at it when the call is killed; then the file is noted, by its inode and the time of its last
 //! change.
 
-use super::holding::{Holding, Id};
+use super::attachment_record::{AttachmentRecord, Id};
 use super::open_device;
 use crate::executor::record::STATE;
 use anyhow::{Context, Result};
@@ -65,7 +65,7 @@ pub(super) fn is_begun(until: Option<u64>, device: BorrowedFd<'_>) -> Result<boo
 
 /// Notes what such an mkfs has left on a device that goes, and its record with it. The caller has its lock, so mkfs has
 /// ended.
-pub(super) fn note_before_it_goes(holding: &Holding, device: &Path) -> Result<()> {
+pub(super) fn note_before_it_goes(holding: &AttachmentRecord, device: &Path) -> Result<()> {
     let id = holding.id();
     // Whoever saw it end has noted what it left.
     if holding.formatting.is_none() || read(&id)?.is_some_and(|noted| noted.len() == DIGEST) {
@@ -78,7 +78,7 @@ pub(super) fn note_before_it_goes(holding: &Holding, device: &Path) -> Result<()
 
 /// The same once the device has gone before it could be looked at, with the daemon that showed a file of the node as it: the
 /// file, unless it was changed when that mkfs can have run no more.
-pub(super) fn note_file(holding: &Holding) -> Result<()> {
+pub(super) fn note_file(holding: &AttachmentRecord) -> Result<()> {
     match (holding.formatting, stamp_of(&holding.store)) {
         (Some(until), Some((changed, stamp))) if changed <= until => write(&holding.id(), stamp.as_bytes()),
         _ => Ok(()),

@@ -1,7 +1,7 @@
 //! What kubelet had mounted once for the node while the driver still attached, and asks nobody to unmount since it does
 //! not: it goes with the last pod that uses the volume.
 
-use super::{Holding, proof, sweep};
+use super::{AttachmentRecord, proof, sweep};
 use crate::executor::node::Node;
 use crate::executor::{lock, record, unmount};
 use anyhow::Result;
@@ -22,7 +22,7 @@ pub(super) fn unstage(node: &Node<'_>, staged: &TargetPath) -> Result<()> {
         return Ok(());
     }
     let Some(place) = Place::open(staged)? else { return Ok(()) };
-    if place.look()? == Look::Missing && Holding::of(staged)?.is_empty() {
+    if place.look()? == Look::Missing && AttachmentRecord::of(staged)?.is_empty() {
         return Ok(());
     }
     let _lock = lock(record::lock_path(staged), Verb::UnmountDevice, &node.deadline)?;
@@ -42,5 +42,5 @@ pub(super) fn unstage(node: &Node<'_>, staged: &TargetPath) -> Result<()> {
 
 /// Whether there is something of the sort for a target's volume.
 pub(super) fn is_left(target: &TargetPath) -> Result<bool> {
-    VolumeDir::of(target).staged().map_or(Ok(false), |staged| Ok(!Holding::of(&staged)?.is_empty()))
+    VolumeDir::of(target).staged().map_or(Ok(false), |staged| Ok(!AttachmentRecord::of(&staged)?.is_empty()))
 }

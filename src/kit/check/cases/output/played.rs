@@ -32,11 +32,11 @@ const TARGET: &str = "pods/0c8e1f5a-1d5b-4a2e-9c53-000000000000/volumes/check.ex
 const fn must(
     id: &'static str,
     items: &'static [u8],
-    [claim, reason, mend]: [&'static str; 3],
+    [claim, reason, fix]: [&'static str; 3],
     scene: fn(&mut Subject<'_>) -> Played,
 ) -> Case {
     let (level, scope, needs, how) = (Level::Must, Scope::All, VerbSet::of(&[]), How::Played(scene));
-    Case { id, level, scope, needs, items, claim, reason, mend, how }
+    Case { id, level, scope, needs, items, claim, reason, fix, how }
 }
 
 pub(in crate::check) const CASES: &[Case] = &[

@@ -91,13 +91,14 @@ pub(super) fn missing(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     let keys: Vec<_> = volume.options.secrets.keys().cloned().collect();
     subject.stage(&volume)?;
-    let mut wishes: Vec<_> =
+    let mut side_file_changes: Vec<_> =
         keys.iter().map(|key| (format!("secret {key:?} is missing"), vec![key.clone()], false)).collect();
     if keys.len() > 1 {
-        wishes.push(("no secret is there".to_owned(), keys.clone(), false));
+        side_file_changes.push(("no secret is there".to_owned(), keys.clone(), false));
     }
-    wishes.extend(keys.iter().map(|key| (format!("secret {key:?} is empty"), vec![key.clone()], true)));
-    for (what, keys, empty) in wishes {
+    side_file_changes
+        .extend(keys.iter().map(|key| (format!("secret {key:?} is empty"), vec![key.clone()], true)));
+    for (what, keys, empty) in side_file_changes {
         let mut changed = volume.clone();
         for key in &keys {
             changed.options.secrets.remove(key);
@@ -112,7 +113,7 @@ pub(super) fn missing(subject: &mut Subject<'_>) -> Played {
         }
         let answer = attempt.answer.refuses(&format!("{what}: it must be mounted, or the key named"))?;
         let named = |key: &String| names(answer.message(), key);
-        // Without any, what to mend is that none is named.
+        // Without any, what to fix is that none is named.
         let none = changed.options.secrets.is_empty() && names(answer.message(), "secretRef");
         if !none && !keys.iter().any(named) {
             return Err(answer.fails(format!("{what}, and the message does not name it")));

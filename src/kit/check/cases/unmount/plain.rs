@@ -115,9 +115,9 @@ fn mounted_again(subject: &mut Subject<'_>, volume: &PodVolume, name: &str) -> P
     if !matches!(&read, Ok(text) if text == DATA) {
         let what = read.err().map_or("something else".to_owned(), |error| error.to_string());
         let problem = format!("what a pod has written is not there for the next one ({what})");
-        let mend =
+        let fix =
             "do not delete the volume in unmount; if what is written ends with the pod, say --ephemeral-ok";
-        return Err(answer.evidence(problem).mend(mend).into());
+        return Err(answer.evidence(problem).fix(fix).into());
     }
     fs::remove_file(file)?;
     subject.take_down(&next)

@@ -10,7 +10,7 @@ use flexvol_linux::block_status::Zeros;
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::helper::Helper;
 use flexvol_linux::private::Private;
-use flexvol_linux::{below, process};
+use flexvol_linux::{openat_beneath, process};
 use flexvol_model::plan::RbdImage;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::secret::Secret;
@@ -181,8 +181,8 @@ fn key(image: &RbdImage, with: &With<'_>) -> Result<Secret> {
 
 fn key_in(image: &RbdImage, file: &Path, with: &With<'_>) -> Result<Secret> {
     let allowed = with.policy.keyring(file)?;
-    let root = below::open_root(&allowed.root)?;
-    let opened = below::open(root.as_fd(), &allowed.below, OFlags::RDONLY | OFlags::NONBLOCK)?;
+    let root = openat_beneath::open_root(&allowed.root)?;
+    let opened = openat_beneath::open(root.as_fd(), &allowed.below, OFlags::RDONLY | OFlags::NONBLOCK)?;
     let mut bytes = Vec::new();
     std::fs::File::from(opened).take(LARGEST).read_to_end(&mut bytes)?;
     let text = Secret::new(bytes);

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 /// What the admin asked for. The default of each is to leave what is there.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct SideFileChanges {
     /// Which driver it shall be, by `vendor/name=DRIVER`.
     pub driver: Option<String>,
     /// Whose options it shall understand: the name of a profile, or `none`.
@@ -26,7 +26,7 @@ pub struct Wishes {
 }
 
 /// How a message ends about a side file that is there.
-const OTHER_MEND: &str = ": mend it or install the driver again";
+const OTHER_MEND: &str = ": fix it or install the driver again";
 
 /// The keys of a side file that a path of keys may begin with. All else is an option.
 const ROOTS: [&str; 4] = ["options", "policy", "deadlines", "exec"];
@@ -34,7 +34,7 @@ const ROOTS: [&str; 4] = ["options", "policy", "deadlines", "exec"];
 /// The keys of a side file that are no options and have nothing below them.
 const SWITCHES: [&str; 2] = ["fsGroup", "attach"];
 
-impl Wishes {
+impl SideFileChanges {
     /// Reads `KEY=VALUE`.
     pub fn parse_set(text: &str) -> Result<(String, String)> {
         let (key, value) = text
@@ -79,7 +79,7 @@ impl Wishes {
         self.give_identity(&mut settings, name);
         settings.check()?;
         let ours = if own { Some(known(name, settings.driver.as_deref())?) } else { None };
-        // What was there before may be wrong, and an upgrade that mends the driver must not wait for that.
+        // What was there before may be wrong, and an upgrade that fixes the driver must not wait for that.
         if let Some(driver) = ours.filter(|_| self.says_something()) {
             Installed::new(driver, Some(name.directory()), settings.clone()).check()?;
         }
@@ -102,7 +102,7 @@ impl Wishes {
         }
     }
 
-    /// The side file that is there is not to be mended if it is what was asked for that is wrong.
+    /// The side file that is there is not to be fixed if it is what was asked for that is wrong.
     fn blamed(&self, failure: &Failure) -> Failure {
         let message = failure.message();
         let why = message.trim_start_matches(".flexvol.json: ").trim_end_matches(OTHER_MEND);
@@ -111,7 +111,7 @@ impl Wishes {
         let asked = self.set.iter().map(|(key, _)| format!("--set {key}"));
         let asked = asked.chain(self.policy.iter().map(|_| "--policy".to_owned()));
         let asked: Vec<_> = asked.chain(self.settings.iter().map(|_| "--settings".to_owned())).collect();
-        Failure::options(format!("the side file would be wrong: {why}: mend {}", asked.join(", ")))
+        Failure::options(format!("the side file would be wrong: {why}: fix {}", asked.join(", ")))
     }
 
     fn says_something(&self) -> bool {
@@ -203,20 +203,20 @@ mod tests {
         Fingerprint::of(&b"program"[..]).unwrap()
     }
 
-    fn settled(wishes: &Wishes, existing: &str) -> Result<Settings> {
+    fn settled(side_file_changes: &SideFileChanges, existing: &str) -> Result<Settings> {
         let existing = Settings::parse(existing).unwrap();
-        wishes.settle(&DriverName::parse("v/tmpfs").unwrap(), Some(&existing), &program(), true)
+        side_file_changes.settle(&DriverName::parse("v/tmpfs").unwrap(), Some(&existing), &program(), true)
     }
 
-    fn set(pairs: &[&str]) -> Wishes {
-        let set = pairs.iter().map(|pair| Wishes::parse_set(pair).unwrap()).collect();
-        Wishes { set, ..Wishes::default() }
+    fn set(pairs: &[&str]) -> SideFileChanges {
+        let set = pairs.iter().map(|pair| SideFileChanges::parse_set(pair).unwrap()).collect();
+        SideFileChanges { set, ..SideFileChanges::default() }
     }
 
     #[test]
     fn what_nobody_asked_to_change_stays() {
         let text = r#"{"options":{"size":"1Mi"},"deadlines":{"mount":9},"policy":{"allowSuid":true}}"#;
-        let kept = settled(&Wishes::default(), text).unwrap();
+        let kept = settled(&SideFileChanges::default(), text).unwrap();
         assert_eq!(kept.driver.as_deref(), Some("tmpfs"));
         assert_eq!(kept.hash, Some(program().hash));
         assert_eq!((kept.options["size"].as_str(), kept.deadlines.mount), ("1Mi", 9));
@@ -234,84 +234,95 @@ mod tests {
     #[test]
     fn whole_files_replace() {
         let text = r#"{"driver":"image","options":{"size":"1Mi"},"policy":{"allowSuid":true}}"#;
-        let policy = Wishes { policy: Some(json!({"allowDev": true})), ..Wishes::default() };
+        let policy =
+            SideFileChanges { policy: Some(json!({"allowDev": true})), ..SideFileChanges::default() };
         let settings = settled(&policy, text).unwrap();
         assert!(settings.policy.allow_dev && !settings.policy.allow_suid && !settings.options.is_empty());
         assert_eq!(settings.driver.as_deref(), Some("image"));
-        let whole = Wishes { settings: Some(json!({"options": {"size": "2Mi"}})), ..Wishes::default() };
+        let whole = SideFileChanges {
+            settings: Some(json!({"options": {"size": "2Mi"}})),
+            ..SideFileChanges::default()
+        };
         let settings = settled(&whole, text).unwrap();
         assert_eq!((settings.driver.as_deref(), settings.options.len()), (Some("tmpfs"), 1));
-        let asked = Wishes { driver: Some("bind".into()), ..Wishes::default() };
+        let asked = SideFileChanges { driver: Some("bind".into()), ..SideFileChanges::default() };
         assert!(settled(&asked, text).unwrap_err().message().contains("unknown option \"size\""));
         assert_eq!(settled(&asked, "{}").unwrap().driver.as_deref(), Some("bind"));
     }
 
     #[test]
     fn mistakes_are_refused() {
-        for (wishes, mend) in [
-            (set(&["deadlines.mount=soon"]), "expected a number of seconds: mend --set deadlines.mount"),
-            (set(&["fsGroup=no"]), "expected a boolean: mend --set fsGroup"),
+        for (side_file_changes, fix) in [
+            (set(&["deadlines.mount=soon"]), "expected a number of seconds: fix --set deadlines.mount"),
+            (set(&["fsGroup=no"]), "expected a boolean: fix --set fsGroup"),
             (set(&["sise=1Mi"]), "did you mean \"size\"?"),
             (set(&["size=much"]), "option \"size\": \"much\""),
             (set(&["policy.alowSuid=true"]), "alowSuid"),
             (set(&["deadlines.mount.x=1"]), "no place"),
-            (Wishes { driver: Some("tmpsf".into()), ..Wishes::default() }, "v/tmpfs=DRIVER"),
-            (Wishes { policy: Some(json!([])), ..Wishes::default() }, "expected an object"),
             (
-                Wishes { settings: Some(json!([])), ..Wishes::default() },
-                "expected an object: mend --settings",
+                SideFileChanges { driver: Some("tmpsf".into()), ..SideFileChanges::default() },
+                "v/tmpfs=DRIVER",
+            ),
+            (SideFileChanges { policy: Some(json!([])), ..SideFileChanges::default() }, "expected an object"),
+            (
+                SideFileChanges { settings: Some(json!([])), ..SideFileChanges::default() },
+                "expected an object: fix --settings",
             ),
             (set(&["exec.commands.mount=[\"/bin/x\"]"]), "for the driver exec"),
         ] {
-            let message = settled(&wishes, "{}").unwrap_err().message();
-            assert!(message.contains(mend), "{message}");
+            let message = settled(&side_file_changes, "{}").unwrap_err().message();
+            assert!(message.contains(fix), "{message}");
         }
-        assert!(Wishes::parse_set("size").is_err() && Wishes::parse_set("=x").is_err());
+        assert!(SideFileChanges::parse_set("size").is_err() && SideFileChanges::parse_set("=x").is_err());
     }
 
     #[test]
     fn names_of_others_bring_their_dialect() {
         let name = DriverName::parse("kvaps/loop").unwrap();
-        let settle = |wishes: &Wishes, existing: &str| {
+        let settle = |side_file_changes: &SideFileChanges, existing: &str| {
             let existing = Settings::parse(existing).unwrap();
-            wishes.settle(&name, Some(&existing), &program(), true)
+            side_file_changes.settle(&name, Some(&existing), &program(), true)
         };
-        let settings = settle(&Wishes::default(), "{}").unwrap();
+        let settings = settle(&SideFileChanges::default(), "{}").unwrap();
         assert_eq!((settings.driver.as_deref(), settings.profile), (Some("image"), None));
         assert!(settle(&set(&["share=/srv", "fsType=xfs"]), "{}").is_ok());
         let slip = settle(&set(&["shaer=/srv"]), "{}").unwrap_err().message();
         assert!(slip.contains("did you mean \"share\"?"), "{slip}");
-        let exec = Wishes { driver: Some("tmpfs".into()), ..Wishes::default() };
+        let exec = SideFileChanges { driver: Some("tmpfs".into()), ..SideFileChanges::default() };
         assert_eq!(settle(&exec, "{}").unwrap().driver.as_deref(), Some("tmpfs"));
-        let own =
-            Wishes { profile: Some("none".into()), driver: Some("image".into()), ..set(&["share=/srv"]) };
+        let own = SideFileChanges {
+            profile: Some("none".into()),
+            driver: Some("image".into()),
+            ..set(&["share=/srv"])
+        };
         assert!(settle(&own, "{}").unwrap_err().message().contains("unknown option \"share\""));
     }
 
     #[test]
     fn a_profile_is_asked_for_and_given_up() {
-        let asked = Wishes { profile: Some("k8s/dummy".into()), ..Wishes::default() };
+        let asked = SideFileChanges { profile: Some("k8s/dummy".into()), ..SideFileChanges::default() };
         let name = DriverName::parse("v/frob").unwrap();
-        let settle =
-            |wishes: &Wishes, existing: &Settings| wishes.settle(&name, Some(existing), &program(), true);
+        let settle = |side_file_changes: &SideFileChanges, existing: &Settings| {
+            side_file_changes.settle(&name, Some(existing), &program(), true)
+        };
         let settings = settle(&asked, &Settings::default()).unwrap();
         assert_eq!(
             (settings.driver.as_deref(), settings.profile.as_deref()),
             (Some("tmpfs"), Some("k8s/dummy"))
         );
-        assert_eq!(settle(&Wishes::default(), &settings).unwrap(), settings);
-        let other = Wishes { driver: Some("image".into()), ..Wishes::default() };
+        assert_eq!(settle(&SideFileChanges::default(), &settings).unwrap(), settings);
+        let other = SideFileChanges { driver: Some("image".into()), ..SideFileChanges::default() };
         assert_eq!(settle(&other, &settings).unwrap().profile, None);
-        let both = Wishes { driver: Some("image".into()), ..asked.clone() };
+        let both = SideFileChanges { driver: Some("image".into()), ..asked.clone() };
         assert!(settle(&both, &settings).unwrap_err().message().contains("leave out one of them"));
-        let wrong = Wishes { profile: Some("k8s/dumy".into()), ..Wishes::default() };
+        let wrong = SideFileChanges { profile: Some("k8s/dumy".into()), ..SideFileChanges::default() };
         assert!(settle(&wrong, &settings).unwrap_err().message().contains("did you mean \"k8s/dummy\"?"));
     }
 
     #[test]
     fn another_program_may_be_any_driver() {
         let name = DriverName::parse("v/frob").unwrap();
-        let settle = |own| Wishes::default().settle(&name, None, &program(), own);
+        let settle = |own| SideFileChanges::default().settle(&name, None, &program(), own);
         assert!(settle(true).unwrap_err().message().contains("v/frob=DRIVER"));
         assert_eq!(settle(false).unwrap().driver, None);
     }

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 
 const JQ_IS_MISSING: &str = r#"Failed to unmarshal output for command: mount, output: "bash: jq: command not found\n", error: invalid character 'b' looking for beginning of value"#;
 
-/// What people search for, and which lesson it must be: texts of kubelet, of drivers, of mount(8) and its helpers.
+/// What people search for, and which known_error it must be: texts of kubelet, of drivers, of mount(8) and its helpers.
 const TEXTS: &[(&str, &str)] = &[
     (r#"MountVolume.SetUp failed for volume "data" : no volume plugin matched"#, "no-plugin"),
     (
@@ -166,11 +166,11 @@ const TEXTS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_known_text_has_its_cause_and_mend() {
+fn every_known_text_has_its_cause_and_fix() {
     for (text, id) in TEXTS {
         let explained = explain(text).unwrap_or_else(|| panic!("not understood: {text}"));
-        assert_eq!(explained.lesson.id, *id, "{text}");
-        assert!(!explained.lesson.cause.is_empty() && !explained.lesson.mend.is_empty());
+        assert_eq!(explained.known_error.id, *id, "{text}");
+        assert!(!explained.known_error.cause.is_empty() && !explained.known_error.fix.is_empty());
     }
     assert!(TEXTS.len() >= 25);
 }
@@ -240,9 +240,9 @@ fn the_verb_that_failed_is_the_one_to_call_by_hand() {
 #[test]
 fn a_message_with_a_hint_is_explained_by_the_same_lesson() {
     for (file_system, number) in [("cifs", 13), ("nfs4", 13), ("nfs", 2), ("ceph", 113), ("cifs", 112)] {
-        let lesson = of_share(file_system, number).unwrap();
-        let text = format!("nas:/b: mount it on /a: (os error {number}): {}", lesson.hint());
-        assert_eq!(explain(&text).unwrap().lesson.hint(), lesson.hint(), "{text}");
+        let known_error = of_share(file_system, number).unwrap();
+        let text = format!("nas:/b: mount it on /a: (os error {number}): {}", known_error.hint());
+        assert_eq!(explain(&text).unwrap().known_error.hint(), known_error.hint(), "{text}");
         assert_eq!(of_helper(&text), None, "it says so already");
     }
 }
@@ -250,15 +250,15 @@ fn a_message_with_a_hint_is_explained_by_the_same_lesson() {
 #[test]
 fn the_table_is_sound() {
     let mut ids = BTreeSet::new();
-    for lesson in lessons::all().chain([&lessons::SAID, &lessons::WORDLESS]) {
-        assert!(ids.insert(lesson.id), "{} twice", lesson.id);
-        for text in [lesson.cause, lesson.mend] {
+    for known_error in known_errors::all().chain([&known_errors::SAID, &known_errors::WORDLESS]) {
+        assert!(ids.insert(known_error.id), "{} twice", known_error.id);
+        for text in [known_error.cause, known_error.fix] {
             assert!(!text.ends_with('.') && !text.contains('\n') && text.len() < 300, "{text}");
         }
-        assert!(lesson.hint().len() <= 512, "{} leaves a message no room", lesson.id);
-        match lesson.sign {
+        assert!(known_error.hint().len() <= 512, "{} leaves a message no room", known_error.id);
+        match known_error.sign {
             Sign::Kubelet(patterns) | Sign::Words(patterns) => {
-                assert!(patterns.iter().all(|it| *it == it.to_lowercase()), "{}", lesson.id);
+                assert!(patterns.iter().all(|it| *it == it.to_lowercase()), "{}", known_error.id);
             }
             Sign::Number(shares, numbers) => assert!(!shares.is_empty() && !numbers.is_empty()),
         }
@@ -267,7 +267,7 @@ fn the_table_is_sound() {
 
 #[test]
 fn the_same_number_means_something_else_to_another_share() {
-    let cause = |kind: &str| of_share(kind, 13).map(|lesson| lesson.cause);
+    let cause = |kind: &str| of_share(kind, 13).map(|known_error| known_error.cause);
     assert_eq!(cause("cifs"), Some("the server refuses user and password"));
     assert_eq!(cause("nfs"), Some("the server does not export it to this node"));
     assert_eq!(cause("tmpfs"), None);

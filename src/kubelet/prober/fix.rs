@@ -17,7 +17,7 @@ const LINE: u64 = 256;
 /// How much of a driver's output is shown, in bytes.
 const SHOWN: usize = 80;
 
-/// The mend, where it does not follow from what kubelet says. An `init` has no secrets, so its output may be
+/// The fix, where it does not follow from what kubelet says. An `init` has no secrets, so its output may be
 /// shown.
 pub(super) fn of(executable: &Path, exchange: &Exchange) -> Option<String> {
     let run = exchange.run.as_ref()?;
@@ -49,7 +49,7 @@ fn not_started(executable: &Path, reason: &str) -> String {
     let path = executable.display();
     match (fs::symlink_metadata(executable), fs::metadata(executable)) {
         (Ok(link), Err(_)) if link.is_symlink() => {
-            format!("{path} is a symlink that leads nowhere: mend or replace it")
+            format!("{path} is a symlink that leads nowhere: fix or replace it")
         }
         (_, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => format!(
             "there is no file {name} in it: kubelet executes the file named like the part after the last ~"

@@ -1,8 +1,8 @@
-//! The table: causes and mends, the particular before the general.
+//! The table: causes and fixes, the particular before the general.
 
 mod shares;
 
-use super::Lesson;
+use super::KnownError;
 use super::Sign::{Kubelet, Words};
 
 /// What is to be read on the node.
@@ -14,41 +14,41 @@ pub(super) const CALL: &str = "sudo flexvol call VENDOR/DRIVER init";
 const VALIDATE: &str = "flexvol validate -f FILE";
 
 /// A driver answered Failure with words that only its author knows.
-pub const SAID: Lesson = Lesson {
+pub const SAID: KnownError = KnownError {
     id: "driver-said",
     sign: Kubelet(&[]),
     cause: "the driver refused, in its own words: kubelet passes on what follows \"reason:\"",
-    mend: "do what these words say; kubelet tries again by itself, with growing pauses",
+    fix: "do what these words say; kubelet tries again by itself, with growing pauses",
     next: LOGS,
 };
 
 /// A driver answered Failure and nothing else.
-pub const WORDLESS: Lesson = Lesson {
+pub const WORDLESS: KnownError = KnownError {
     id: "driver-wordless",
     sign: Kubelet(&[]),
     cause: "the driver refused and does not say why",
-    mend: "call it by hand with the same options and look at what it prints, or ask its author for a \"message\"",
+    fix: "call it by hand with the same options and look at what it prints, or ask its author for a \"message\"",
     next: CALL,
 };
 
 /// The kernel refuses a mount to a process without the one capability that it needs.
-pub const NO_ADMIN: Lesson = Lesson {
+pub const NO_ADMIN: KnownError = KnownError {
     id: "no-admin",
     sign: Words(&["cap_sys_admin"]),
     cause: "the driver runs without CAP_SYS_ADMIN, so the kernel mounts nothing for it",
-    mend: "run kubelet as the node's root with all capabilities; if it is in a container, give that \"privileged\"",
+    fix: "run kubelet as the node's root with all capabilities; if it is in a container, give that \"privileged\"",
     next: DOCTOR,
 };
 
 /// All of them, in the order in which they are looked for: the first that fits wins.
-pub fn all() -> impl Iterator<Item = &'static Lesson> {
+pub fn all() -> impl Iterator<Item = &'static KnownError> {
     [FIRST, shares::ALL, WORDS, LAST].into_iter().flatten()
 }
 
 /// What kubelet says before it has called a driver, and of what the driver printed.
-const FIRST: &[Lesson] = &[
+const FIRST: &[KnownError] = &[
     // --- kubelet, before any driver is called
-    Lesson {
+    KnownError {
         id: "no-plugin",
         sign: Kubelet(&[
             "no volume plugin matched",
@@ -56,17 +56,17 @@ const FIRST: &[Lesson] = &[
             "no plugin found",
         ]),
         cause: "kubelet has no driver of that name: it reads another plugin directory, the driver's init fails, or the name in the volume is not the directory's with a slash for the ~",
-        mend: "put the driver into the directory that kubelet reads (flexvol locate), as VENDOR~DRIVER/DRIVER, and make its init succeed",
+        fix: "put the driver into the directory that kubelet reads (flexvol locate), as VENDOR~DRIVER/DRIVER, and make its init succeed",
         next: DOCTOR,
     },
-    Lesson {
+    KnownError {
         id: "object-not-read",
         sign: Kubelet(&["failed to sync secret cache", "failed to sync configmap cache"]),
         cause: "kubelet did not get a Secret or ConfigMap of the pod from the API server in time; no driver was called for that",
-        mend: "check that it exists in the pod's namespace, that this node reaches the API server, and that kubelet may read it (its log says forbidden if not); after a restart of kubelet it passes: kubelet tries again by itself",
+        fix: "check that it exists in the pod's namespace, that this node reaches the API server, and that kubelet may read it (its log says forbidden if not); after a restart of kubelet it passes: kubelet tries again by itself",
         next: "kubectl get secrets,configmaps --namespace NAMESPACE",
     },
-    Lesson {
+    KnownError {
         id: "secret-type",
         sign: Kubelet(&[
             "cannot get secret of type",
@@ -75,17 +75,17 @@ const FIRST: &[Lesson] = &[
             "secrets…not found",
         ]),
         cause: "kubelet hands out only Secrets whose type is the driver's name, VENDOR/DRIVER, from the pod's namespace or the one that secretRef names, and found none",
-        mend: "make the Secret again with type: VENDOR/DRIVER (a type cannot be changed), in that namespace",
+        fix: "make the Secret again with type: VENDOR/DRIVER (a type cannot be changed), in that namespace",
         next: VALIDATE,
     },
-    Lesson {
+    KnownError {
         id: "plugin-name",
         sign: Kubelet(&["volume plugin has invalid name", "invalid name:"]),
         cause: "a driver's name must be VENDOR/DRIVER in small letters, digits, dots and dashes",
-        mend: "rename the driver's directory and its executable, and the driver in the volumes",
+        fix: "rename the driver's directory and its executable, and the driver in the volumes",
         next: PROBE,
     },
-    Lesson {
+    KnownError {
         id: "attached-elsewhere",
         sign: Kubelet(&[
             "multi-attach error",
@@ -93,120 +93,120 @@ const FIRST: &[Lesson] = &[
             "volume is already used by…pod(s)",
         ]),
         cause: "another node still has the volume attached, and it goes to one at a time: a pod there uses it, or that node is down and could not detach it",
-        mend: "delete the pod that uses it there (a Deployment needs strategy Recreate), and wait until that node has detached it; of a node that is surely off, add the taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute or delete its Node",
+        fix: "delete the pod that uses it there (a Deployment needs strategy Recreate), and wait until that node has detached it; of a node that is surely off, add the taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute or delete its Node",
         next: "kubectl get pods --all-namespaces -o wide",
     },
-    Lesson {
+    KnownError {
         id: "inline-attached",
         sign: Kubelet(&["recovered from panic…nil pointer dereference"]),
         cause: "kubelet panicked on a PersistentVolume that is not there: an inline volume of a driver that attaches, where another pod of the node has one of the same name (its check for ReadWriteOncePod in MountVolume, since 1.27); the pod hangs without an Event",
-        mend: "make it a PersistentVolume with a claim, or let the driver not attach (of flexvol's, attach: false in its side file)",
+        fix: "make it a PersistentVolume with a claim, or let the driver not attach (of flexvol's, attach: false in its side file)",
         next: VALIDATE,
     },
-    Lesson {
+    KnownError {
         id: "not-attached",
         sign: Kubelet(&[
             "volume not attached according to node status",
             "volume has not been added to the list of volumesinuse",
         ]),
         cause: "the driver says that its volumes are attached (attach: true, also if it says nothing), so kube-controller-manager has to attach them first, and has not",
-        mend: "install the driver where kube-controller-manager looks, too (--flex-volume-plugin-dir); if it has nothing to attach, let init answer attach: false",
+        fix: "install the driver where kube-controller-manager looks, too (--flex-volume-plugin-dir); if it has nothing to attach, let init answer attach: false",
         next: PROBE,
     },
-    Lesson {
+    KnownError {
         id: "mount-options",
         sign: Kubelet(&[
             "mountoptionsupport check failed",
             "mount options are not supported for this volume type",
         ]),
         cause: "the PV has mountOptions (spec.mountOptions, the annotation volume.beta.kubernetes.io/mount-options, or from its StorageClass), which kubelet refuses for every FlexVolume before it calls a driver",
-        mend: "take them out of the PV, and put them into flexVolume.options as the driver wants them (flexvol explain DRIVER)",
+        fix: "take them out of the PV, and put them into flexVolume.options as the driver wants them (flexvol explain DRIVER)",
         next: VALIDATE,
     },
-    Lesson {
+    KnownError {
         id: "orphaned-pod",
         sign: Kubelet(&["orphaned pod…volume", "volume paths are still present", "orphaned pod"]),
         cause: "the pod is gone, and in its directory a volume is still mounted or files were left, which kubelet does not dare to delete",
-        mend: "unmount what is mounted there; move files away that were written while nothing was mounted; then remove the empty directories",
+        fix: "unmount what is mounted there; move files away that were written while nothing was mounted; then remove the empty directories",
         next: "sudo flexvol doctor --repair",
     },
     // --- what the driver printed
-    Lesson {
+    KnownError {
         id: "panic",
         sign: Kubelet(&["invalid memory address or nil pointer", "nil pointer dereference"]),
         cause: "a driver answered init with \"capabilities\": null, at which kubelet crashes",
-        mend: "leave capabilities out of the answer, or make them an object",
+        fix: "leave capabilities out of the answer, or make them an object",
         next: PROBE,
     },
-    Lesson {
+    KnownError {
         id: "busy-text",
         sign: Words(&["text file busy"]),
         cause: "the driver was executed while somebody had it open for writing",
-        mend: "never copy over an executable in place: write a new file beside it, under a name with a dot, and rename that",
+        fix: "never copy over an executable in place: write a new file beside it, under a name with a dot, and rename that",
         next: "sudo flexvol install VENDOR/DRIVER --binary FILE",
     },
-    Lesson {
+    KnownError {
         id: "wrong-format",
         sign: Words(&["exec format error"]),
         cause: "the driver is no program for this machine: built for another architecture, or a script without #! in its first line",
-        mend: "install the build for this architecture (uname -m), or begin the script with #!/bin/sh",
+        fix: "install the build for this architecture (uname -m), or begin the script with #!/bin/sh",
         next: PROBE,
     },
-    Lesson {
+    KnownError {
         id: "exec-denied",
         sign: Words(&["fork/exec…permission denied", "exec…permission denied"]),
         cause: "kubelet may not execute the driver: its mode lacks x, its file system is mounted noexec, or a security module forbids it",
-        mend: "chmod 0755 the executable, and mount -o remount,exec its file system or give kubelet another --volume-plugin-dir",
+        fix: "chmod 0755 the executable, and mount -o remount,exec its file system or give kubelet another --volume-plugin-dir",
         next: DOCTOR,
     },
-    Lesson {
+    KnownError {
         id: "no-executable",
         sign: Kubelet(&["executable file not found", "fork/exec…no such file or directory"]),
         cause: "kubelet could not start the driver: the file is missing or not executable, or the interpreter in its first line (bash, jq's python, a dynamic loader) is not where kubelet runs",
-        mend: "put the executable at VENDOR~DRIVER/DRIVER with mode 0755; install its interpreter, or take a static binary",
+        fix: "put the executable at VENDOR~DRIVER/DRIVER with mode 0755; install its interpreter, or take a static binary",
         next: PROBE,
     },
-    Lesson {
+    KnownError {
         id: "too-long",
         sign: Words(&["argument list too long"]),
         cause: "an argument may have 131071 bytes, and options with all keys of the Secret are one argument",
-        mend: "take keys out of the Secret that the driver does not need",
+        fix: "take keys out of the Secret that the driver does not need",
         next: VALIDATE,
     },
-    Lesson {
+    KnownError {
         id: "no-output",
         sign: Kubelet(&["unexpected end of json input"]),
         cause: "the driver printed nothing, or half an object: it could not be executed, crashed, or a program that it needs (jq) is missing",
-        mend: "call it by hand and see what comes",
+        fix: "call it by hand and see what comes",
         next: CALL,
     },
-    Lesson {
+    KnownError {
         id: "noise",
         sign: Kubelet(&["invalid character", "cannot unmarshal", "after top-level value"]),
         cause: "the driver printed something that is not one JSON object: a warning on standard error counts, too, as do two objects, single quotes, or a number where a text is due",
-        mend: "print one object and nothing else; send everything other to a log, standard error included",
+        fix: "print one object and nothing else; send everything other to a log, standard error included",
         next: CALL,
     },
-    Lesson {
+    KnownError {
         id: "no-children",
         sign: Kubelet(&["no child processes"]),
         cause: "somebody else reaped the driver's process (kubelet is process 1 of its container), so its answer was lost",
-        mend: "nothing: kubelet calls again, and a driver that is already done says Success; else run kubelet's container with an init",
+        fix: "nothing: kubelet calls again, and a driver that is already done says Success; else run kubelet's container with an init",
         next: STATUS,
     },
-    Lesson {
+    KnownError {
         id: "exit-after-success",
         sign: Kubelet(&["driver bug…no error in response"]),
         cause: "the driver said Success and then exited with another status than 0",
-        mend: "exit 0 whenever an answer was printed",
+        fix: "exit 0 whenever an answer was printed",
         next: CALL,
     },
     NO_ADMIN,
 ];
 
 /// What the kernel and its helpers say.
-const WORDS: &[Lesson] = &[
-    Lesson {
+const WORDS: &[KnownError] = &[
+    KnownError {
         id: "script-lacks",
         sign: Words(&[
             "command not found",
@@ -215,10 +215,10 @@ const WORDS: &[Lesson] = &[
             "failed to exec fusermount",
         ]),
         cause: "a program that the driver calls, or the interpreter in its first line, is not where kubelet runs",
-        mend: "install it there (doctor names the package); if kubelet is in a container, it needs the program inside, or a static driver",
+        fix: "install it there (doctor names the package); if kubelet is in a container, it needs the program inside, or a static driver",
         next: DOCTOR,
     },
-    Lesson {
+    KnownError {
         id: "watches",
         sign: Words(&[
             "inotify…no space left on device",
@@ -226,38 +226,38 @@ const WORDS: &[Lesson] = &[
             "too many open files",
         ]),
         cause: "the node's inotify watches or open files are used up, not its disk: kubelet then misses new drivers, too",
-        mend: "sysctl fs.inotify.max_user_instances=1024 fs.inotify.max_user_watches=1048576, for good in /etc/sysctl.d, and restart kubelet",
+        fix: "sysctl fs.inotify.max_user_instances=1024 fs.inotify.max_user_watches=1048576, for good in /etc/sysctl.d, and restart kubelet",
         next: PROBE,
     },
-    Lesson {
+    KnownError {
         id: "not-mounted",
         sign: Words(&["umount…not mounted"]),
         cause: "the driver was told to unmount what is not mounted any more, and failed because of that; kubelet asks for ever, and the pod stays in Terminating",
-        mend: "let the driver's unmount succeed when nothing is mounted there; to free this pod, remove the volume's empty directory",
+        fix: "let the driver's unmount succeed when nothing is mounted there; to free this pod, remove the volume's empty directory",
         next: STATUS,
     },
-    Lesson {
+    KnownError {
         id: "no-device",
         sign: Words(&["special device…does not exist"]),
         cause: "mount(8) takes the source for a device of the node, and there is none of that name: the type is missing or misspelt, or the device has not appeared",
-        mend: "check fsType and the source; look whether the device is in lsblk",
+        fix: "check fsType and the source; look whether the device is in lsblk",
         next: VALIDATE,
     },
-    Lesson {
+    KnownError {
         id: "nfs-version",
         sign: Words(&["mount.nfs…protocol not supported", "requested nfs version or transport protocol"]),
         cause: "the NFS server does not speak that version, or not over that protocol",
-        mend: "leave version out, or name one that the server has (rpcinfo -p SERVER)",
+        fix: "leave version out, or name one that the server has (rpcinfo -p SERVER)",
         next: VALIDATE,
     },
-    Lesson {
+    KnownError {
         id: "nfs-missing",
         sign: Words(&["mount.nfs…no such file or directory"]),
         cause: "the NFS server exports no such directory, or the directory in the pod is gone",
-        mend: "see its exports with showmount -e, or check path and subDir",
+        fix: "see its exports with showmount -e, or check path and subDir",
         next: VALIDATE,
     },
-    Lesson {
+    KnownError {
         id: "no-helper",
         sign: Words(&[
             "wrong fs type, bad option, bad superblock",
@@ -268,66 +268,66 @@ const WORDS: &[Lesson] = &[
             "mount error(19)",
         ]),
         cause: "mount(8) cannot mount that type: its helper /sbin/mount.TYPE is not on the node (or not in kubelet's container), the kernel lacks the file system, an option is wrong, or the device holds none",
-        mend: "install the helper (cifs-utils, nfs-common, glusterfs-client) where the driver runs; flexvol's own nfs, cifs and cephfs drivers need none",
+        fix: "install the helper (cifs-utils, nfs-common, glusterfs-client) where the driver runs; flexvol's own nfs, cifs and cephfs drivers need none",
         next: DOCTOR,
     },
-    Lesson {
+    KnownError {
         id: "nfs-refused",
         sign: Words(&["access denied by server while mounting", "mount.nfs…operation not permitted"]),
         cause: "the server does not export it to this node",
-        mend: "look at /etc/exports there, or at the address it sees",
+        fix: "look at /etc/exports there, or at the address it sees",
         next: LOGS,
     },
-    Lesson {
+    KnownError {
         id: "no-key",
         sign: Words(&["required key not available", "key has expired", "key was rejected"]),
         cause: "a key is missing",
-        mend: "install keyutils and cifs-utils, and look at the node's keytab",
+        fix: "install keyutils and cifs-utils, and look at the node's keytab",
         next: DOCTOR,
     },
-    Lesson {
+    KnownError {
         id: "dead-daemon",
         sign: Words(&["transport endpoint is not connected", "software caused connection abort"]),
         cause: "the program that served the volume (FUSE) is gone: it crashed, was killed for memory, or died with kubelet, in whose control group it ran; the mount is still there",
-        mend: "unmount the volume (umount -l) and delete the pod, so that kubelet mounts it anew; start such programs in a scope of their own",
+        fix: "unmount the volume (umount -l) and delete the pod, so that kubelet mounts it anew; start such programs in a scope of their own",
         next: "sudo flexvol doctor --repair",
     },
-    Lesson {
+    KnownError {
         id: "stale-handle",
         sign: Words(&["stale file handle", "stale nfs file handle"]),
         cause: "the server has another file system there now, or removed the directory, so what is mounted leads nowhere",
-        mend: "unmount the volume (umount -l) and delete its pods, so that it is mounted anew",
+        fix: "unmount the volume (umount -l) and delete its pods, so that it is mounted anew",
         next: "sudo flexvol doctor --repair",
     },
-    Lesson {
+    KnownError {
         id: "busy",
         sign: Words(&["device is busy", "target is busy", "device or resource busy", "resource busy"]),
         cause: "a process still uses the volume, or something is mounted inside of it",
-        mend: "end that process (the message of flexvol's drivers names it); kubelet tries again by itself",
+        fix: "end that process (the message of flexvol's drivers names it); kubelet tries again by itself",
         next: STATUS,
     },
-    Lesson {
+    KnownError {
         id: "not-empty",
         sign: Words(&["directory not empty", "mountpoint directory…is not empty"]),
         cause: "files were written into the volume's directory while nothing was mounted there, so they are on the node's own disk and kubelet cannot remove the directory",
-        mend: "look at them and move them away; the driver said Success without a mount, or left its mount too early",
+        fix: "look at them and move them away; the driver said Success without a mount, or left its mount too early",
         next: "sudo flexvol doctor",
     },
-    Lesson {
+    KnownError {
         id: "no-space",
         sign: Words(&["no space left on device", "disk quota exceeded"]),
         cause: "a file system is full: the volume's, or the node's own (/run, where drivers keep what they must remember)",
-        mend: "make room on it: df -h, and df -i for inodes",
+        fix: "make room on it: df -h, and df -i for inodes",
         next: DOCTOR,
     },
-    Lesson {
+    KnownError {
         id: "read-only",
         sign: Words(&["read-only file system"]),
         cause: "the file system is mounted read-only: asked for, or made so by the kernel after an error",
-        mend: "look for errors in dmesg; of a plugin directory, give kubelet a writable one with --volume-plugin-dir",
+        fix: "look for errors in dmesg; of a plugin directory, give kubelet a writable one with --volume-plugin-dir",
         next: DOCTOR,
     },
-    Lesson {
+    KnownError {
         id: "no-name",
         sign: Words(&[
             "could not resolve address",
@@ -338,52 +338,52 @@ const WORDS: &[Lesson] = &[
             "knows no address of it",
         ]),
         cause: "the node does not know the server's name: names of Services are known in pods only",
-        mend: "use a name of the node's DNS or an address, or give flexvol's drivers option nameserver with the address of the cluster's DNS",
+        fix: "use a name of the node's DNS or an address, or give flexvol's drivers option nameserver with the address of the cluster's DNS",
         next: DOCTOR,
     },
-    Lesson {
+    KnownError {
         id: "no-route",
         sign: Words(&["no route to host", "network is unreachable", "host is down"]),
         cause: "no way leads from this node to the server, or it is down",
-        mend: "check that it runs, its address, and the network and firewalls between it and this node",
+        fix: "check that it runs, its address, and the network and firewalls between it and this node",
         next: DOCTOR,
     },
-    Lesson {
+    KnownError {
         id: "refused",
         sign: Words(&["connection refused"]),
         cause: "nobody listens at the server's address and port",
-        mend: "start the service there, and check address, port and firewalls",
+        fix: "start the service there, and check address, port and firewalls",
         next: DOCTOR,
     },
-    Lesson {
+    KnownError {
         id: "silent",
         sign: Words(&["connection timed out", "operation timed out", "does not answer"]),
         cause: "the server does not answer",
-        mend: "check it, the network and the firewalls",
+        fix: "check it, the network and the firewalls",
         next: DOCTOR,
     },
-    Lesson {
+    KnownError {
         id: "ceph-key",
         sign: Words(&["keyring…malformed input"]),
         cause: "the Secret's key is none of Ceph's",
-        mend: "put into it what ceph auth get-key says",
+        fix: "put into it what ceph auth get-key says",
         next: VALIDATE,
     },
-    Lesson {
+    KnownError {
         id: "user-refused",
         sign: Words(&["401 unauthorized", "authentication failed"]),
         cause: "the server does not accept that user with that secret",
-        mend: "check the user (user, or rclone's backend.user; left out it is a default) and the Secret's key, pass or password",
+        fix: "check the user (user, or rclone's backend.user; left out it is a default) and the Secret's key, pass or password",
         next: VALIDATE,
     },
-    Lesson {
+    KnownError {
         id: "io-error",
         sign: Words(&["input/output error", "structure needs cleaning", "bad superblock"]),
         cause: "the disk or server behind the volume fails, or its file system is damaged",
-        mend: "look at dmesg; unmount the volume and check it (fsck), or mend the server",
+        fix: "look at dmesg; unmount the volume and check it (fsck), or fix the server",
         next: STATUS,
     },
-    Lesson {
+    KnownError {
         id: "fuse-missing",
         sign: Words(&[
             "/dev/fuse",
@@ -392,10 +392,10 @@ const WORDS: &[Lesson] = &[
             "fusermount3: mount failed",
         ]),
         cause: "the kernel module fuse is not loaded, or /dev/fuse is not where the driver runs",
-        mend: "modprobe fuse on the node; in a container give it /dev/fuse",
+        fix: "modprobe fuse on the node; in a container give it /dev/fuse",
         next: DOCTOR,
     },
-    Lesson {
+    KnownError {
         id: "no-loop",
         sign: Words(&[
             "could not find any free loop device",
@@ -403,14 +403,14 @@ const WORDS: &[Lesson] = &[
             "losetup: cannot find an unused",
         ]),
         cause: "no loop device is free, or the kernel module loop is not loaded",
-        mend: "modprobe loop; leaked devices show in losetup -a",
+        fix: "modprobe loop; leaked devices show in losetup -a",
         next: "sudo flexvol doctor --repair",
     },
 ];
 
 /// What kubelet says at its wits' end: it says least, so comes last.
-const LAST: &[Lesson] = &[
-    Lesson {
+const LAST: &[KnownError] = &[
+    KnownError {
         id: "waited-too-long",
         sign: Kubelet(&[
             "timed out waiting for the condition",
@@ -420,36 +420,36 @@ const LAST: &[Lesson] = &[
             "unable to mount volumes for pod",
         ]),
         cause: "kubelet gave up waiting for the pod's volumes after two minutes; this Event only sums up, another of the same pod says why: FailedMount or FailedAttachVolume, or none if the driver hangs",
-        mend: "read the pod's other Events (kubectl describe pod), and explain those; a driver that hangs shows in its processes",
+        fix: "read the pod's other Events (kubectl describe pod), and explain those; a driver that hangs shows in its processes",
         next: "sudo flexvol status && sudo flexvol logs --failed",
     },
-    Lesson {
+    KnownError {
         id: "call-timeout",
         sign: Kubelet(&["reason: timeout", "error: timeout", "waitforattach…timeout"]),
         cause: "the driver's waitforattach took longer than ten minutes and was ended",
-        mend: "look whether the device ever appears on the node, and why not",
+        fix: "look whether the device ever appears on the node, and why not",
         next: LOGS,
     },
-    Lesson {
+    KnownError {
         id: "exit-status",
         sign: Kubelet(&["exit status", "signal: killed", "signal: terminated"]),
         cause: "the driver, or a program that it ran, failed; on such an end kubelet logs all arguments, the Secret's content too",
-        mend: "read what stands before and after it, and call the driver by hand; drivers should exit 0 whenever they answered",
+        fix: "read what stands before and after it, and call the driver by hand; drivers should exit 0 whenever they answered",
         next: CALL,
     },
-    Lesson {
+    KnownError {
         id: "call-failed",
         sign: Kubelet(&["driver call failed"]),
         cause: "kubelet executed the driver, and got no answer that it understands; the line holds all arguments, the Secret's content too, so share it with nobody",
-        mend: "see what the driver prints when it is called by hand, and change what was in the Secret if others could read that log",
+        fix: "see what the driver prints when it is called by hand, and change what was in the Secret if others could read that log",
         next: CALL,
     },
-    Lesson {
+    KnownError {
         id: "denied",
         // In a helper's last words it says no more than they do.
         sign: Kubelet(&["permission denied", "operation not permitted"]),
         cause: "the kernel, a security module or the server does not permit it",
-        mend: "check user, modes and export on the server; on the node look for denials of SELinux or AppArmor in dmesg",
+        fix: "check user, modes and export on the server; on the node look for denials of SELinux or AppArmor in dmesg",
         next: DOCTOR,
     },
 ];

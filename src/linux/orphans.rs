@@ -9,7 +9,7 @@
 //! for somebody else's: of all that are there, a stranger's is the likelier.
 
 use super::deadline::Deadline;
-use super::reader::Reader;
+use super::proc_mem::Reader;
 use super::{process, users};
 use anyhow::{Context as _, Result};
 use flexvol_protocol::failure::{Code, Failure};

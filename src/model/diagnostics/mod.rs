@@ -1,27 +1,27 @@
-//! What an error text means, why it comes, and how it is mended.
+//! What an error text means, why it comes, and how it is fixed.
 //!
 //! ```text
 //! text of an Event, of kubelet's log, of a helper ─▶ wrapping: what kubelet did, and the text inside
 //!                                                     │
-//!                                     lessons (data) ─▶ Lesson: cause, mend, next command
+//!                                     known_errors (data) ─▶ KnownError: cause, fix, next command
 //! ```
 //!
-//! There is one table, [`lessons::all`]. A [`Lesson`] is recognised by a number of the kernel and the kind of
+//! There is one table, [`known_errors::all`]. A [`KnownError`] is recognised by a number of the kernel and the kind of
 //! share it came from, or by words: of kubelet, or of the kernel and its helpers. The executor and the runner of
-//! helpers put cause and mend into the [`Failure`](flexvol_protocol::failure::Failure) itself, so whoever reads the Event
+//! helpers put cause and fix into the [`Failure`](flexvol_protocol::failure::Failure) itself, so whoever reads the Event
 //! needs no other document; `flexvol explain-error` and `doctor` take a text apart that came from anywhere.
 //!
 //! Pure: words in, words out. No text that is asked about is repeated but names of verbs, volumes and
 //! directories: an Event or a line of a log may hold a secret.
 //!
 //! ```
-//! # use flexvol_model::teach;
+//! # use flexvol_model::diagnostics;
 //! let text = r#"MountVolume.SetUp failed for volume "v" : mount command failed, status: Failure, reason: mount error(13): Permission denied"#;
-//! let explained = teach::explain(text).unwrap();
-//! assert!(explained.did[0].contains("mount") && explained.lesson.cause.contains("user and password"));
+//! let explained = diagnostics::explain(text).unwrap();
+//! assert!(explained.did[0].contains("mount") && explained.known_error.cause.contains("user and password"));
 //! ```
 
-pub mod lessons;
+pub mod known_errors;
 mod wrapping;
 
 pub use wrapping::Wrapped;
@@ -30,7 +30,7 @@ use flexvol_protocol::{Argument, Verb};
 
 /// One trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lesson {
+pub struct KnownError {
     /// Its name: stays the same from release to release.
     pub id: &'static str,
     /// How it is recognised.
@@ -38,12 +38,12 @@ pub struct Lesson {
     /// Why it comes.
     pub cause: &'static str,
     /// What to do about it.
-    pub mend: &'static str,
+    pub fix: &'static str,
     /// The command to run next.
     pub next: &'static str,
 }
 
-/// How a lesson is recognised.
+/// How a known_error is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
     /// By any of these texts in kubelet's words, in small letters. `…` stands for anything.
@@ -86,10 +86,10 @@ impl Share {
     }
 }
 
-impl Lesson {
-    /// Cause and mend, as they end a message.
+impl KnownError {
+    /// Cause and fix, as they end a message.
     pub fn hint(&self) -> String {
-        format!("{}: {}", self.cause, self.mend)
+        format!("{}: {}", self.cause, self.fix)
     }
 
     /// Whether a text in small letters has its sign.
@@ -105,24 +105,25 @@ impl Lesson {
 }
 
 /// What the kernel's number means when a share of this kind cannot be mounted.
-pub fn of_share(file_system: &str, number: i32) -> Option<&'static Lesson> {
+pub fn of_share(file_system: &str, number: i32) -> Option<&'static KnownError> {
     let share = Share::of(file_system)?;
-    lessons::all().find(|lesson| {
-        matches!(lesson.sign, Sign::Number(shares, numbers) if shares.contains(&share) && numbers.contains(&number))
+    known_errors::all().find(|known_error| {
+        matches!(known_error.sign, Sign::Number(shares, numbers) if shares.contains(&share) && numbers.contains(&number))
     })
 }
 
 /// What a helper program's last words mean; `None` if they are not known, or say all of it themselves.
-pub fn of_helper(words: &str) -> Option<&'static Lesson> {
+pub fn of_helper(words: &str) -> Option<&'static KnownError> {
     let text = words.to_lowercase();
-    let known = |lesson: &&Lesson| !matches!(lesson.sign, Sign::Kubelet(_)) && lesson.is_in(&text);
-    lessons::all().find(known).filter(|lesson| !words.contains(lesson.cause))
+    let known =
+        |known_error: &&KnownError| !matches!(known_error.sign, Sign::Kubelet(_)) && known_error.is_in(&text);
+    known_errors::all().find(known).filter(|known_error| !words.contains(known_error.cause))
 }
 
-/// A helper program's last words, with cause and mend if they are known.
+/// A helper program's last words, with cause and fix if they are known.
 pub fn with_hint(words: String) -> String {
     match of_helper(&words) {
-        Some(lesson) => format!("{words}: {}", lesson.hint()),
+        Some(known_error) => format!("{words}: {}", known_error.hint()),
         None => words,
     }
 }
@@ -135,15 +136,15 @@ pub struct Explained {
     /// What the driver was called with when it went wrong, if the text says so.
     pub verb: Option<Verb>,
     /// Why, and what to do.
-    pub lesson: &'static Lesson,
+    pub known_error: &'static KnownError,
 }
 
 impl Explained {
     /// The command to run next: of calls by hand the one that went wrong.
     pub fn next(&self) -> String {
-        match self.verb.filter(|_| self.lesson.next == lessons::CALL) {
+        match self.verb.filter(|_| self.known_error.next == known_errors::CALL) {
             Some(verb) => by_hand(verb),
-            None => self.lesson.next.to_owned(),
+            None => self.known_error.next.to_owned(),
         }
     }
 }
@@ -159,7 +160,7 @@ fn by_hand(verb: Verb) -> String {
         Argument::NewBytes | Argument::OldBytes => "BYTES",
     };
     let words = [verb.name()].into_iter().chain(verb.spec().arguments.iter().map(word));
-    lessons::CALL.replace("init", &words.collect::<Vec<_>>().join(" "))
+    known_errors::CALL.replace("init", &words.collect::<Vec<_>>().join(" "))
 }
 
 /// Explains the text of an Event, a line of kubelet's log, a driver's message or a helper's words; `None` if
@@ -167,17 +168,17 @@ fn by_hand(verb: Verb) -> String {
 pub fn explain(text: &str) -> Option<Explained> {
     let wrapped = Wrapped::of(text);
     // The innermost text says most, the whole one least.
-    let inside = lesson_of(wrapped.inside).or_else(|| lesson_of(text));
-    let lesson = inside.or_else(|| wrapped.by_itself())?;
-    Some(Explained { did: wrapped.did, verb: wrapped.verb, lesson })
+    let inside = known_error_of(wrapped.inside).or_else(|| known_error_of(text));
+    let known_error = inside.or_else(|| wrapped.by_itself())?;
+    Some(Explained { did: wrapped.did, verb: wrapped.verb, known_error })
 }
 
 /// The one whose cause stands in the text already, as our own drivers write it; else by its sign: the first of
 /// the table wins, and there the particular comes before the general.
-fn lesson_of(text: &str) -> Option<&'static Lesson> {
+fn known_error_of(text: &str) -> Option<&'static KnownError> {
     let small = text.to_lowercase();
-    let said = lessons::all().find(|lesson| text.contains(lesson.cause));
-    said.or_else(|| lessons::all().find(|lesson| lesson.is_in(&small)))
+    let said = known_errors::all().find(|known_error| text.contains(known_error.cause));
+    said.or_else(|| known_errors::all().find(|known_error| known_error.is_in(&small)))
 }
 
 /// Whether the pieces of a pattern stand in the text one after the other.

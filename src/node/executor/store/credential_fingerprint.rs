@@ -1,7 +1,7 @@
 //! Whose credentials a store was opened with. Its server is asked once for all pods of the node: who comes later must
 //! have the same ones, or would be shown what its own would not open.
 
-use super::holding::Holding;
+use super::attachment_record::AttachmentRecord;
 use super::{Found, let_go};
 use crate::executor::node::Node;
 use flexvol_model::plan::{Attachment, Store};
@@ -16,12 +16,12 @@ type Credentials = BTreeMap<&'static str, Secret>;
 
 /// What is remembered of credentials, in a record that only root can read: not them, but enough to know them again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Opener {
+pub(super) struct CredentialFingerprint {
     salt: u128,
     digest: [u8; 32],
 }
 
-impl Opener {
+impl CredentialFingerprint {
     /// `None` for a store that is opened without a Secret: there is nothing to compare.
     pub(super) fn of(credentials: &Credentials) -> Option<Box<Self>> {
         let salt = fastrand::u128(..);
@@ -29,7 +29,7 @@ impl Opener {
     }
 
     /// Fails if these are others.
-    pub(super) fn admit(&self, credentials: &Credentials, store: &str) -> Result<()> {
+    pub(super) fn verify(&self, credentials: &Credentials, store: &str) -> Result<()> {
         if digest(self.salt, credentials) == self.digest {
             return Ok(());
         }
@@ -46,17 +46,17 @@ impl Node<'_> {
     pub(super) fn admitted(
         &self,
         found: Option<Found>,
-        holding: Holding,
+        holding: AttachmentRecord,
         target: &TargetPath,
         attachment: &Attachment,
-    ) -> anyhow::Result<(Option<Found>, Holding)> {
+    ) -> anyhow::Result<(Option<Found>, AttachmentRecord)> {
         let (id, credentials) = (holding.id(), &attachment.credentials);
-        let admit = |holding: &Holding| match &holding.opener {
-            Some(opener) => opener.admit(credentials, &attachment.store.to_string()),
+        let verify = |holding: &AttachmentRecord| match &holding.opener {
+            Some(opener) => opener.verify(credentials, &attachment.store.to_string()),
             None => Ok(()),
         };
         let found = match found {
-            Some(found) => match admit(&holding) {
+            Some(found) => match verify(&holding) {
                 Ok(()) => return Ok((Some(found), holding)),
                 Err(failure) if self.disk.in_use || !holding.ours => return Err(failure.into()),
                 Err(_) => {
@@ -67,9 +67,10 @@ impl Node<'_> {
             },
             None => None,
         };
-        let shared = |other: &Holding| other.id() != id && shares_login(&other.store, &attachment.store);
-        Holding::all()?.iter().filter(|other| shared(other)).try_for_each(admit)?;
-        Ok((found, Holding { opener: Opener::of(credentials), ..holding }))
+        let shared =
+            |other: &AttachmentRecord| other.id() != id && shares_login(&other.store, &attachment.store);
+        AttachmentRecord::all()?.iter().filter(|other| shared(other)).try_for_each(verify)?;
+        Ok((found, AttachmentRecord { opener: CredentialFingerprint::of(credentials), ..holding }))
     }
 }
 
@@ -98,27 +99,28 @@ mod tests {
     #[test]
     fn only_the_same_credentials_are_let_in() {
         let first = credentials(&[("user", "web"), ("password", "hunter2")]);
-        let opener = Opener::of(&first).unwrap();
-        assert!(opener.admit(&first, "x").is_ok());
+        let opener = CredentialFingerprint::of(&first).unwrap();
+        assert!(opener.verify(&first, "x").is_ok());
         for others in [
             &[][..],
             &[("user", "web")],
             &[("user", "web"), ("password", "hunter")],
             &[("user", "webhunter2"), ("password", "")],
         ] {
-            let failure = opener.admit(&credentials(others), "image a/b").unwrap_err();
+            let failure = opener.verify(&credentials(others), "image a/b").unwrap_err();
             assert_eq!(failure.code(), Code::Denied);
             assert!(failure.message().starts_with("image a/b is open on this node by another Secret"));
         }
-        assert_eq!(Opener::of(&credentials(&[])), None);
+        assert_eq!(CredentialFingerprint::of(&credentials(&[])), None);
     }
 
     #[test]
     fn what_is_remembered_is_no_secret() {
         let credentials = credentials(&[("key", "hunter2")]);
-        let [one, other] = [(); 2].map(|()| serde_json::to_string(&Opener::of(&credentials)).unwrap());
+        let [one, other] =
+            [(); 2].map(|()| serde_json::to_string(&CredentialFingerprint::of(&credentials)).unwrap());
         assert!(!one.contains("hunter2") && one != other);
-        let read: Option<Box<Opener>> = serde_json::from_str(&one).unwrap();
-        assert!(read.unwrap().admit(&credentials, "x").is_ok());
+        let read: Option<Box<CredentialFingerprint>> = serde_json::from_str(&one).unwrap();
+        assert!(read.unwrap().verify(&credentials, "x").is_ok());
     }
 }

@@ -6,7 +6,7 @@
 //! before us has a file, too, and is never taken away. If the file is lost, the device itself says
 //! whose it is ([`lost`](super::lost)).
 
-use super::opener::Opener;
+use super::credential_fingerprint::CredentialFingerprint;
 use crate::executor::record::{self, STATE};
 use anyhow::Result;
 use flexvol_linux::deadline::Deadline;
@@ -48,8 +48,8 @@ impl Id {
     /// and all that belongs to it.
     pub(super) fn of(store: &Store) -> Self {
         let id = Self::new(store);
-        let is_of = |holding: Holding| holding.store.name() == store.name();
-        let old = id.old().filter(|old| Holding::read(old).is_some_and(is_of));
+        let is_of = |holding: AttachmentRecord| holding.store.name() == store.name();
+        let old = id.old().filter(|old| AttachmentRecord::read(old).is_some_and(is_of));
         old.unwrap_or(id)
     }
 
@@ -134,7 +134,7 @@ pub(super) fn locked() -> impl Iterator<Item = Id> {
 /// A device of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Holding {
+pub(super) struct AttachmentRecord {
     /// What the store is called here; the name of this file.
     #[serde(skip)]
     pub(super) id: Id,
@@ -156,10 +156,10 @@ pub(super) struct Holding {
     pub(super) daemon: Option<(i32, u64)>,
     /// Whose credentials its server has let in, if it wants any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) opener: Option<Box<Opener>>,
+    pub(super) opener: Option<Box<CredentialFingerprint>>,
 }
 
-impl Holding {
+impl AttachmentRecord {
     pub(super) fn new(id: &Id, store: &Store) -> Self {
         Self {
             id: id.clone(),
@@ -235,7 +235,7 @@ mod tests {
         }
         let store = Store::Qcow2(DiskImage { file: "/a.qcow2".into(), size: None });
         let id = Id::of(&store);
-        let holding = Holding::new(&id, &store);
+        let holding = AttachmentRecord::new(&id, &store);
         holding.write().unwrap();
         holding.remove().unwrap();
         // Nothing is renamed over a directory.
@@ -266,10 +266,10 @@ mod tests {
         let store = image("/srv/a.qcow2");
         let new = Id::of(&store);
         let old = new.old().unwrap();
-        Holding::new(&old, &store).write().unwrap();
-        assert_eq!((Id::of(&store), Holding::read(&new)), (old.clone(), None));
-        let holding = Holding::read(&old).unwrap();
-        assert_eq!((holding.id(), Holding::all().unwrap()), (old, vec![holding.clone()]));
+        AttachmentRecord::new(&old, &store).write().unwrap();
+        assert_eq!((Id::of(&store), AttachmentRecord::read(&new)), (old.clone(), None));
+        let holding = AttachmentRecord::read(&old).unwrap();
+        assert_eq!((holding.id(), AttachmentRecord::all().unwrap()), (old, vec![holding.clone()]));
         holding.remove().unwrap();
         assert_eq!(Id::of(&store), new);
     }
@@ -281,9 +281,9 @@ mod tests {
         }
         let [one, other] = ["/srv/a.qcow2", "/srv/b.qcow2"].map(image);
         for id in [Id::new(&one), Id::new(&one).old().unwrap()] {
-            Holding::new(&id, &other).write().unwrap();
-            assert_eq!((Holding::read(&id), Id::of(&one)), (None, Id::new(&one)));
+            AttachmentRecord::new(&id, &other).write().unwrap();
+            assert_eq!((AttachmentRecord::read(&id), Id::of(&one)), (None, Id::new(&one)));
         }
-        assert!(Holding::all().unwrap().is_empty());
+        assert!(AttachmentRecord::all().unwrap().is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! What kubelet puts around a driver's words, taken off again.
 
-use super::{Lesson, lesson_of, lessons};
+use super::{KnownError, known_error_of, known_errors};
 use flexvol_protocol::Verb;
 
 /// A text without kubelet's wrapping.
@@ -90,7 +90,7 @@ impl<'a> Wrapped<'a> {
         let (printed, error) = rest.rsplit_once(", error: ").unwrap_or((rest, rest));
         // What comes before the object is why there is none, or one of a failure; what comes after it is but noise.
         let words = after(printed, ", output: ").and_then(|printed| printed.split('{').next());
-        self.inside = words.filter(|words| lesson_of(words).is_some()).unwrap_or(error);
+        self.inside = words.filter(|words| known_error_of(words).is_some()).unwrap_or(error);
     }
 
     /// `words` begin with what it was executed with.
@@ -101,10 +101,10 @@ impl<'a> Wrapped<'a> {
     }
 
     /// What can be said although the driver's words are not known.
-    pub(super) fn by_itself(&self) -> Option<&'static Lesson> {
+    pub(super) fn by_itself(&self) -> Option<&'static KnownError> {
         match (self.is_answer, self.inside) {
-            (true, "") => Some(&lessons::WORDLESS),
-            (true, _) => Some(&lessons::SAID),
+            (true, "") => Some(&known_errors::WORDLESS),
+            (true, _) => Some(&known_errors::SAID),
             _ => None,
         }
     }
