@@ -4,9 +4,9 @@ use super::tracer::{Act, CAN_FAIL, Played, Role, Strike, Victim, play};
 use super::{
     Answer, Dice, Inventory, Report, Rung, Speaks, Volume, Whole, is_full, is_wanted, sample_of, seed,
 };
+use flexvol::plugin_dir::fingerprint::Fingerprint;
 use flexvol::protocol::DriverName;
 use flexvol::settings::Settings;
-use flexvol::sys::fingerprint::Fingerprint;
 use nix::errno::Errno;
 use nix::libc;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ const ERRORS: [Errno; 8] = [
 
 /// Those that no kernel lets fail so: about the process itself, or its end. And close(2), which has closed whatever it says,
 /// and recvfrom(2), by which the standard library alone hears from a child that it has just started.
-const INFALLIBLE: [i64; 17] = [
+const INFALLIBLE: [i64; 19] = [
     libc::SYS_recvfrom,
     libc::SYS_close,
     libc::SYS_exit,
@@ -44,6 +44,9 @@ const INFALLIBLE: [i64; 17] = [
     libc::SYS_geteuid,
     libc::SYS_umask,
     libc::SYS_clock_gettime,
+    // A sleep ends early by a signal and in no other way; the standard library relies on it.
+    libc::SYS_clock_nanosleep,
+    libc::SYS_restart_syscall,
     libc::SYS_munmap,
     libc::SYS_gettimeofday,
 ];
