@@ -13,7 +13,7 @@
 //! Pure: texts and what is known of the nodes in, findings out. No finding repeats a value of a Secret.
 //!
 //! ```
-//! use flexvol::validate::{KnownDrivers, Source, validate};
+//! use flexvol_kit::validate::{KnownDrivers, Source, validate};
 //! let text = "kind: Pod\nmetadata: {name: web}\nspec:\n  volumes:\n  - name: a\n    flexVolume:\n      driver: example/tmpfs\n      options: {sise: 1Mi}\n";
 //! let report = validate(&[Source { name: "web.yaml", text }], &KnownDrivers::default());
 //! assert_eq!(report.findings[0].to_string(), "web.yaml:8: error: unknown option \"sise\": did you mean \"size\"? [unknown-option]");
