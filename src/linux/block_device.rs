@@ -56,3 +56,8 @@ fn about(device: BorrowedFd<'_>) -> Result<PathBuf> {
     let number = fstat(device).context("look at the device")?.st_rdev;
     Ok(PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number))))
 }
+
+/// The number of the device node a mount's source names; 0 for anything else.
+pub fn number_of(source: &std::ffi::OsStr) -> u64 {
+    std::fs::metadata(source).map_or(0, |node| std::os::unix::fs::MetadataExt::rdev(&node))
+}

@@ -1,6 +1,7 @@
 //! What Ceph's volumes have in common on a node: a monitor that answers, and the user's key.
 
-use super::network::{Reached, allowed};
+use super::context::Reached;
+use super::network::allowed;
 use crate::hints::to_failure;
 use anyhow::{Context as _, Result};
 use base64::Engine as _;

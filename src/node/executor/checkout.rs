@@ -5,11 +5,12 @@
 //! node's disk the clone lies where only root can enter, so that the node's other users do not see it; in memory
 //! it has no other place than the mount.
 
+use super::context::{Context, open_place};
 use super::daemon;
 use super::home::Home;
-use super::node::{Node, Undo, open_place};
+use super::undo::Undo;
 use crate::hints::describe;
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::helper::{Helper, Outcome};
 use flexvol_linux::mount::{self, BindMount, Way};
@@ -44,10 +45,10 @@ const NAME: &str = "flexvol-clone";
 const EVERYTHING: [&str; 2] = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"];
 
 /// The step.
-pub(super) fn checkout(node: &mut Node<'_>, checkout: &Checkout) -> Result<Option<Undo>> {
+pub(super) fn checkout(context: &mut Context<'_>, checkout: &Checkout) -> Result<Option<Undo>> {
     let home = Home::of(&checkout.target);
     home.end(Duration::ZERO).context("remove what a killed call left")?;
-    let shown = shown(checkout, &home, &node.deadline).map(|id| node.mount_id = Some(id));
+    let shown = shown(checkout, &home, &context.deadline).map(|id| context.mount_id = Some(id));
     daemon::or_take_back(&checkout.target, shown)
 }
 

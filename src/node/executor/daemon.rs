@@ -7,12 +7,13 @@
 //! * The unmount lets it write back what pods have written, then ends it with all it has started. If it does
 //!   not answer any more it is ended first, because a mount whose server is gone cannot be unmounted otherwise.
 
+use super::context::{Context, open_place};
 use super::home::Home;
-use super::node::{Node, Undo, open_place};
+use super::undo::Undo;
 use super::unmount;
 use crate::hints::with_hint;
 use crate::hints::{after_rollback, describe};
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use flexvol_linux::daemon::Daemon as Running;
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::directory::Directory;
@@ -53,8 +54,8 @@ pub(super) fn without_identity(helper: Helper) -> Helper {
 }
 
 /// Starts it with all it needs.
-fn launch(home: &Home, daemon: &Daemon, node: &Node<'_>) -> Result<Running> {
-    let deadline = &node.deadline;
+fn launch(home: &Home, daemon: &Daemon, context: &Context<'_>) -> Result<Running> {
+    let deadline = &context.deadline;
     let mut helper = without_identity(Helper::find(daemon.program)?);
     home.make(!daemon.log.is_empty(), daemon.scratch)?;
     let mut masked = home.write(&daemon.files, deadline)?;
@@ -66,7 +67,7 @@ fn launch(home: &Home, daemon: &Daemon, node: &Node<'_>) -> Result<Running> {
         let probe = without_identity(Helper::find(daemon.program)?).args(words(&daemon.probe)?).mask(&masked);
         probed(daemon, probe, deadline)?;
     }
-    let scope = home.limited_scope(node.settings.policy.memory_limit());
+    let scope = home.limited_scope(context.settings.policy.memory_limit());
     helper.args(words(&daemon.words)?).mask(&masked).launch(&scope)
 }
 
@@ -85,13 +86,13 @@ fn probed(daemon: &Daemon, probe: Helper, deadline: &Deadline) -> Result<()> {
 }
 
 /// The step.
-pub(super) fn serve(node: &Node<'_>, daemon: &Daemon) -> Result<Option<Undo>> {
+pub(super) fn serve(context: &Context<'_>, daemon: &Daemon) -> Result<Option<Undo>> {
     let home = Home::of(&daemon.target);
     home.end(Duration::ZERO)
         .and_then(|()| take_off_late(&daemon.target))
         .and_then(|()| remove_traces(&daemon.traces))
         .context("remove what a killed call left")?;
-    let served = or_take_back(&daemon.target, started(node, daemon, &home));
+    let served = or_take_back(&daemon.target, started(context, daemon, &home));
     if served.is_err() {
         remove_traces(&daemon.traces)?;
     }
@@ -124,14 +125,14 @@ pub(super) fn take_back(target: &TargetPath) -> Result<()> {
     home.end(Duration::ZERO)
 }
 
-fn started(node: &Node<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
-    let mut running = launch(home, daemon, node)?;
+fn started(context: &Context<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
+    let mut running = launch(home, daemon, context)?;
     let place = open_place(&daemon.target)?;
     let said = |running: &Running| said(daemon, home, running);
     loop {
         // Before the look: who ended in between has mounted by then, or never will.
         let ended = running.ended()?;
-        let served = is_served(&place, MOMENT.min(node.deadline.remaining()));
+        let served = is_served(&place, MOMENT.min(context.deadline.remaining()));
         if has_given_up(daemon, &running) {
             let text = format!("{} gave up {}:{}", daemon.program, daemon.from, said(&running));
             return Err(Failure::new(Code::NotFound, text).into());
@@ -156,7 +157,7 @@ fn started(node: &Node<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
             );
             return Err(Failure::new(Code::Internal, text).into());
         }
-        if let Err(failure) = node.deadline.check(&format!("waiting for {} to mount", daemon.program)) {
+        if let Err(failure) = context.deadline.check(&format!("waiting for {} to mount", daemon.program)) {
             let text = format!("{failure}: {}{}", daemon.from, said(&running));
             return Err(Failure::new(failure.code(), text).into());
         }
@@ -198,22 +199,22 @@ pub(super) fn sweep(target: &TargetPath) -> Result<()> {
 
 /// The step that unmounts.
 pub(super) fn unmount(
-    node: &Node<'_>,
+    context: &Context<'_>,
     target: &TargetPath,
     patience: Duration,
     traces: &[PathBuf],
 ) -> Result<()> {
     let home = Home::of(target);
     if let Some(place) = Place::open(target)? {
-        node.refuse_foreign(target)?;
-        let wait = ANSWER.min(node.deadline.remaining() / 4);
+        context.refuse_foreign(target)?;
+        let wait = ANSWER.min(context.deadline.remaining() / 4);
         if matches!(place.look()?, Look::Mount(_)) && place.ask(wait) == Answer::Silent {
             home.scope.end(Duration::ZERO);
             mount::abort(&place);
         }
-        unmount::unmount(node, target)?;
+        unmount::unmount(context, target)?;
     }
-    home.end(patience.min(node.deadline.remaining().saturating_sub(RESERVE)))?;
+    home.end(patience.min(context.deadline.remaining().saturating_sub(RESERVE)))?;
     take_off_late(target)?;
     remove_traces(traces)
 }

@@ -1,6 +1,7 @@
 //! The step of files in memory: complete before anybody sees them.
 
-use super::node::{Node, Undo, open_place};
+use super::context::{Context, open_place};
+use super::undo::Undo;
 use anyhow::Result;
 use flexvol_linux::mount::{self, NewMount, Parameter, Way};
 use flexvol_linux::openat_beneath;
@@ -23,7 +24,7 @@ impl Content<'_> {
     }
 }
 
-impl Node<'_> {
+impl Context<'_> {
     pub(super) fn mount_files(
         &mut self,
         target: &TargetPath,

@@ -2,7 +2,7 @@
 //! group. All of it is found by the target's name alone, so that a lost record does not matter.
 
 use super::record::{self, STATE};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context as _, Result, bail};
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::directory::{self, Directory};
 use flexvol_linux::helper::Helper;

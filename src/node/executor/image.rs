@@ -4,9 +4,10 @@
 //! attach it once. It is taken on a descriptor of its own: the loop driver keeps the one it was given open as
 //! long as the device lives, and a lock on that would live as long.
 
-use super::disk::{Device, Disk, Guard};
-use super::node::{Node, Undo, denied};
-use anyhow::{Context, Result};
+use super::context::{Context, denied};
+use super::disk::{Disk, Guard};
+use super::undo::Undo;
+use anyhow::{Context as _, Result};
 use flexvol_linux::bytes::size_of;
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::image_file::{self, Formatting};
@@ -19,10 +20,9 @@ use flexvol_model::settings::Settings;
 use flexvol_protocol::failure::{Code, Failure};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use std::ffi::OsStr;
 use std::fs::DirBuilder;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ pub(super) fn expect_mount(path: &Path) -> Result<()> {
     Ok(())
 }
 
-impl Node<'_> {
+impl Context<'_> {
     pub(super) fn create_image(
         &mut self,
         file: &Path,
@@ -246,7 +246,7 @@ impl Node<'_> {
             None => LoopDevice::attach(fd.as_fd(), file, &window, read_only, direct_io)?,
         };
         let proof = proof(fd.as_fd(), region, window)?;
-        self.disk.device = Some(Device::Image(Attached { file: fd, window, proof, device }));
+        self.disk.device = Some(Box::new(Attached { file: fd, window, proof, device }));
         Ok(())
     }
 
@@ -273,7 +273,7 @@ impl Node<'_> {
     }
 
     pub(super) fn grow_image(&mut self, size: u64, allocation: Allocation) -> Result<()> {
-        let Some(Device::Image(Attached { file, device, .. })) = &self.disk.device else {
+        let Some(Attached { file, device, .. }) = self.disk.device_as() else {
             anyhow::bail!("no image is attached: the plan lacks a step");
         };
         let file = file.as_fd();
@@ -297,11 +297,6 @@ pub(super) fn is_file(backing: &Backing, file: &Path, settings: &Settings) -> bo
         openat_beneath::open(openat_beneath::open_root(&root)?.as_fd(), &below, OFlags::PATH)
     };
     open().and_then(|fd| Ok(Inode::of(fd.as_fd())?)).is_ok_and(|inode| inode == backing.inode)
-}
-
-/// The number of the device node a mount's source names; 0 for anything else.
-pub(super) fn device_number(source: &OsStr) -> u64 {
-    std::fs::metadata(source).map_or(0, |node| node.rdev())
 }
 
 fn absent(file: &Path) -> String {

@@ -1,7 +1,8 @@
 //! The step of overlays: the layers are opened, stacked, and shown at once.
 
-use super::node::{Node, Undo, denied, open_place};
+use super::context::{Context, denied, open_place};
 use super::record;
+use super::undo::Undo;
 use anyhow::Result;
 use flexvol_linux::errno::errno_of;
 use flexvol_linux::mount::{self, NewMount, Parameter, Value};
@@ -17,7 +18,7 @@ use std::path::Path;
 /// The kernel wants an empty directory of its own beside the upper layer.
 const WORK: Ownership = Ownership { mode: 0o700, uid: 0, gid: 0 };
 
-impl Node<'_> {
+impl Context<'_> {
     pub(super) fn mount_overlay(&mut self, target: &TargetPath, overlay: &Overlay) -> Result<Option<Undo>> {
         let place = open_place(target)?;
         record::prepare()?;

@@ -1,287 +1,99 @@
-//! Makes plans true.
+//! Makes plans true, on this node.
 //!
-//! The order is always the same, and this file is all of it: look (is the goal reached already, or the target
-//! taken by something else?), perform each step, look again, and if anything failed take the performed steps
-//! back in reverse and say what could not be taken back. What a step means on a real node is [`node`]'s
-//! business; the tests put a world of their own in its place and let any step fail.
+//! ```text
+//! execute ─▶ locks ─▶ carry_out: look, perform each step, look again, undo  ─▶ record
+//!                        │
+//!                     dispatch ─▶ one file for each kind of step, all on one Context
+//! ```
+//!
+//! A file imports what is right of it or below it in this picture, never the other way round.
 
+mod bind;
+mod carry_out;
 mod ceph;
 mod checkout;
+mod clean_up;
+mod context;
 mod daemon;
 mod disk;
+mod dispatch;
+mod file_system;
 mod files;
 mod home;
 mod image;
 mod layers;
 pub mod leftovers;
+mod locks;
 mod network;
-pub mod node;
 mod ownership;
 pub mod record;
 mod run;
 mod staged;
 mod store;
+mod target;
+mod target_state;
+mod undo;
 mod unmount;
 
+pub use clean_up::{Left, Worker, clean_up};
 pub use ownership::is_volume_of;
-pub use unmount::{Left, Worker, clean_up, mount_at};
+pub use unmount::mount_at;
 
 use crate::hints::to_failure;
-use anyhow::Result;
+use carry_out::{Applied, apply};
+use context::Context;
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::lock::{Lock, SharedLock};
-use flexvol_model::installed::Installed;
-use flexvol_model::plan::{Goal, Plan, Step};
-use flexvol_protocol::failure::{Code, Failure};
-use flexvol_protocol::{Call, Fields, Verb};
-use node::Node;
+use flexvol_model::plan::{Goal, Plan};
+use flexvol_model::settings::Settings;
+use flexvol_protocol::failure::Result;
+use flexvol_protocol::{Call, Fields};
+use locks::{lock, lock_path};
 use record::Record;
-use std::fmt::Display;
-use std::path::PathBuf;
 
-/// How the world stands to a goal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TargetState {
-    /// Reached: there is nothing to do.
-    Reached,
-    /// Not reached, and nothing is in the way.
-    Open,
-    /// The target is taken; by what, and what to do about it.
-    Conflict(String),
+/// A call and the plan for it, which the policy has allowed.
+pub struct Task<'a> {
+    /// Name of the driver.
+    pub driver: &'a str,
+    /// Name of its directory, `vendor~driver`, if it has one: whose volumes it may touch.
+    pub directory: Option<&'a str>,
+    /// Policy and deadlines.
+    pub settings: &'a Settings,
+    /// What kubelet asks for.
+    pub call: &'a Call,
+    /// What is to be done.
+    pub plan: &'a Plan,
 }
 
-/// What plans are carried out on.
-pub trait World {
-    /// How a performed step is taken back; its text names what is left if that fails.
-    type Undo: Display;
-
-    /// How things stand. Never asks a server that may be dead.
-    fn look(&mut self, goal: &Goal) -> Result<TargetState>;
-
-    /// Performs one step, which may have been performed before; what takes it back, if it changed anything.
-    /// A step that fails leaves nothing of itself.
-    fn perform(&mut self, step: &Step) -> Result<Option<Self::Undo>>;
-
-    /// Whether the goal is reached now, looked at independently of what `perform` believes.
-    fn confirm(&mut self, goal: &Goal) -> Result<()>;
-
-    /// Called once before the first [`undo`](Self::undo): whatever time was left, this is other time.
-    fn begin_undo(&mut self) {}
-
-    /// Takes back what `perform` did.
-    fn undo(&mut self, undo: &Self::Undo) -> Result<()>;
-}
-
-/// Whether [`apply`] found anything to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Applied {
-    /// The goal was reached before.
-    Already,
-    /// It is now.
-    Now,
-}
-
-/// Makes a plan true in `world`, or leaves the world as it was.
-pub fn apply<W: World>(world: &mut W, plan: &Plan) -> Result<Applied, Failure> {
-    match world.look(&plan.goal).map_err(|error| to_failure(named(error, "look at the target")))? {
-        TargetState::Reached => return Ok(Applied::Already),
-        TargetState::Conflict(by) => return Err(Failure::new(Code::Conflict, by)),
-        TargetState::Open => {}
-    }
-    let mut undos = Vec::new();
-    match carry_out(world, plan, &mut undos) {
-        Ok(()) => Ok(Applied::Now),
-        Err(error) => Err(roll_back(world, &undos, to_failure(error))),
-    }
-}
-
-fn carry_out<W: World>(world: &mut W, plan: &Plan, undos: &mut Vec<W::Undo>) -> Result<()> {
-    for step in &plan.steps {
-        undos.extend(world.perform(step).map_err(|error| named(error, step.doing()))?);
-    }
-    world.confirm(&plan.goal).map_err(|error| named(error, "look whether it is done"))
-}
-
-/// What the kernel says says nothing without what was being done. Most say so where they know most of it.
-fn named(error: anyhow::Error, doing: &'static str) -> anyhow::Error {
-    let is_bare = error.chain().count() == 1
-        && (error.is::<std::io::Error>() || error.is::<rustix::io::Errno>() || error.is::<nix::Error>());
-    if is_bare { error.context(doing) } else { error }
-}
-
-fn roll_back<W: World>(world: &mut W, undos: &[W::Undo], failure: Failure) -> Failure {
-    world.begin_undo();
-    undos.iter().rev().fold(failure, |failure, undo| match world.undo(undo) {
-        Ok(()) => failure,
-        Err(error) => failure.with_residue(format!("{undo}: {error:#}")),
-    })
-}
-
-/// Plans a call and carries it out on this node, one call at a time for each target, and for each volume that is attached
-/// to a node.
-pub fn execute(installed: &Installed, call: &Call, deadline: Deadline) -> Result<Fields, Failure> {
-    let plan = installed.plan(call)?;
-    installed.settings.policy.check(&plan)?;
-    let lock = lock_path(call, &plan).map(|path| lock(path, call.verb(), &deadline)).transpose()?.flatten();
+/// Carries out a plan on this node, one call at a time for each target, and for each volume that is attached to a node.
+/// Returns what the reply says besides success.
+pub fn execute(task: &Task<'_>, deadline: Deadline) -> Result<Fields> {
+    let Task { call, plan, .. } = task;
+    let lock = lock_path(call, plan).map(|path| lock(path, call.verb(), &deadline)).transpose()?.flatten();
     if let Call::Mount { target, .. } | Call::MountDevice { target, .. } = call
         && lock.as_ref().is_some_and(Lock::is_after_a_killed_one)
     {
-        unmount::take_off_dead(target).map_err(to_failure)?;
+        clean_up::take_off_dead(target).map_err(to_failure)?;
     }
-    if matches!(call, Call::Unmount { .. }) && !installed.settings.policy.bind_roots.is_empty() {
+    if matches!(call, Call::Unmount { .. }) && !task.settings.policy.bind_roots.is_empty() {
         // A mount that was killed may have left them, and nobody may come for its root any more.
         record::root_lock_paths().for_each(SharedLock::sweep);
     }
-    let record = Record::of(installed.driver.name(), call);
-    let mut node = Node::new(installed, deadline, record.as_ref().map(|record| record.asked.clone()));
-    let applied = apply(&mut node, &plan)?;
-    remember(&plan.goal, applied, record, &node);
-    Ok(installed.fields(call).unwrap_or_else(|| node.into_fields()))
-}
-
-fn lock_path(call: &Call, plan: &Plan) -> Option<PathBuf> {
-    match call {
-        Call::Attach { .. } | Call::Detach { .. } if plan.steps.is_empty() => None,
-        Call::Attach { options, node } => {
-            options.volume_name.as_ref().map(|volume| record::attachment_lock_path(volume, node))
-        }
-        Call::Detach { volume, node } => Some(record::attachment_lock_path(volume, node)),
-        call => call.target().map(record::lock_path),
-    }
-}
-
-/// An unmount must also work on a node whose /run is full or read-only, and an attachment where there is none, beside
-/// kube-controller-manager; then they go without the lock.
-fn lock(path: PathBuf, verb: Verb, deadline: &Deadline) -> Result<Option<Lock>, Failure> {
-    match record::prepare().and_then(|()| Lock::acquire(path, deadline)) {
-        Ok(lock) => Ok(Some(lock)),
-        Err(error) => {
-            let failure = to_failure(error);
-            if can_go_without_lock(verb, failure.code()) { Ok(None) } else { Err(failure) }
-        }
-    }
-}
-
-/// Never beside another call. What a killed one has left running holds up no unmount, and might undo an attachment.
-fn can_go_without_lock(verb: Verb, why_none: Code) -> bool {
-    match verb {
-        Verb::Unmount | Verb::UnmountDevice => why_none != Code::Timeout,
-        Verb::Attach | Verb::Detach => !matches!(why_none, Code::Timeout | Code::Busy),
-        _ => false,
-    }
+    let record = Record::of(task.driver, call);
+    let mut context = Context::new(task, deadline, record.as_ref().map(|record| record.asked.clone()));
+    let applied = apply(&mut context, plan)?;
+    remember(&plan.goal, applied, record, &context);
+    Ok(context.into_fields())
 }
 
 /// Records may be lost at any time, so not being able to write one is no failure.
-fn remember(goal: &Goal, applied: Applied, record: Option<Record>, node: &Node<'_>) {
-    match (goal, record, node.mount_ids()) {
+fn remember(goal: &Goal, applied: Applied, record: Option<Record>, context: &Context<'_>) {
+    match (goal, record, context.mount_ids()) {
         (Goal::Unmounted { target } | Goal::Ended { target }, ..) => record::forget(target),
         (Goal::Mounted { view, .. }, Some(record), Some((id, unique))) if applied == Applied::Now => {
             let identity = view.source.identity();
             let _ = Record { identity, ..record.with_mount(id, unique) }.write();
         }
         _ => {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use flexvol_protocol::TargetPath;
-
-    #[test]
-    fn nobody_attaches_beside_what_a_killed_call_left_running() {
-        let codes = [Code::Timeout, Code::Busy, Code::Internal];
-        let without = |verb| codes.map(|code| can_go_without_lock(verb, code));
-        assert_eq!(without(Verb::Unmount), [false, true, true]);
-        assert_eq!(without(Verb::Detach), [false, false, true]);
-        assert_eq!(without(Verb::Mount), [false; 3]);
-    }
-
-    /// Performs by noting names; the step or undo of the given number fails.
-    #[derive(Default)]
-    struct Notebook {
-        standing: Option<TargetState>,
-        failing_step: Option<usize>,
-        failing_undo: Option<usize>,
-        unconfirmed: bool,
-        performed: usize,
-        notes: Vec<String>,
-    }
-
-    impl World for Notebook {
-        type Undo = String;
-
-        fn look(&mut self, _: &Goal) -> Result<TargetState> {
-            Ok(self.standing.clone().unwrap_or(TargetState::Open))
-        }
-
-        fn perform(&mut self, _: &Step) -> Result<Option<String>> {
-            self.performed += 1;
-            anyhow::ensure!(self.failing_step != Some(self.performed), "step {} failed", self.performed);
-            self.notes.push(format!("do {}", self.performed));
-            Ok((self.performed != 2).then(|| self.performed.to_string()))
-        }
-
-        fn confirm(&mut self, _: &Goal) -> Result<()> {
-            anyhow::ensure!(!self.unconfirmed, "not there");
-            Ok(())
-        }
-
-        fn undo(&mut self, undo: &String) -> Result<()> {
-            anyhow::ensure!(
-                self.failing_undo.map(|number| number.to_string()).as_ref() != Some(undo),
-                "busy"
-            );
-            self.notes.push(format!("undo {undo}"));
-            Ok(())
-        }
-    }
-
-    fn plan() -> Plan {
-        let target = TargetPath::parse("/a/b".as_ref()).unwrap();
-        let step = Step::PrepareTarget { target: target.clone() };
-        Plan { goal: Goal::Unmounted { target }, steps: vec![step.clone(), step.clone(), step] }
-    }
-
-    fn run(mut world: Notebook) -> (Result<Applied, Failure>, String) {
-        let result = apply(&mut world, &plan());
-        (result, world.notes.join(", "))
-    }
-
-    #[test]
-    fn does_nothing_when_there_is_nothing_to_do() {
-        let (result, notes) = run(Notebook { standing: Some(TargetState::Reached), ..Notebook::default() });
-        assert_eq!((result, notes.as_str()), (Ok(Applied::Already), ""));
-    }
-
-    #[test]
-    fn touches_nothing_when_the_target_is_taken() {
-        let taken = TargetState::Conflict("/a/b shows something else".into());
-        let (result, notes) = run(Notebook { standing: Some(taken), ..Notebook::default() });
-        assert_eq!((result.unwrap_err().code(), notes.as_str()), (Code::Conflict, ""));
-    }
-
-    #[test]
-    fn undoes_in_reverse_whatever_step_fails() {
-        for (failing, expected) in [(1, ""), (2, "do 1, undo 1"), (3, "do 1, do 2, undo 1")] {
-            let (result, notes) = run(Notebook { failing_step: Some(failing), ..Notebook::default() });
-            assert_eq!(result.unwrap_err().message(), format!("step {failing} failed"));
-            assert_eq!(notes, expected);
-        }
-    }
-
-    #[test]
-    fn success_is_what_the_second_look_says() {
-        let (result, notes) = run(Notebook { unconfirmed: true, ..Notebook::default() });
-        assert_eq!(result.unwrap_err().message(), "not there");
-        assert_eq!(notes, "do 1, do 2, do 3, undo 3, undo 1");
-    }
-
-    #[test]
-    fn names_what_an_undo_left_and_goes_on() {
-        let (result, notes) =
-            run(Notebook { unconfirmed: true, failing_undo: Some(3), ..Notebook::default() });
-        assert_eq!(result.unwrap_err().message(), "not there; left behind: 3: busy");
-        assert_eq!(notes, "do 1, do 2, do 3, undo 1");
     }
 }

@@ -1,7 +1,8 @@
 //! The steps of shares: find the server, make a directory on it, mount it, and say what went wrong.
 
+use super::context::{Context, Reached, open_place};
 use super::daemon;
-use super::node::{Node, Undo, open_place};
+use super::undo::Undo;
 use crate::hints::to_failure;
 use anyhow::{Context as _, Result};
 use flexvol_linux::errno::{code_of, errno_of};
@@ -18,15 +19,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-/// The server that a call uses.
-#[derive(Debug)]
-pub(super) struct Reached {
-    /// As the volume spells it.
-    pub(super) name: String,
-    address: String,
-    client: String,
-}
-
 impl Reached {
     /// One that is called by its address and port.
     pub(super) fn at(address: SocketAddr, client: IpAddr) -> Self {
@@ -34,7 +26,7 @@ impl Reached {
     }
 }
 
-impl Node<'_> {
+impl Context<'_> {
     /// The first that answers; if none does, what each of them did.
     pub(super) fn reach(&mut self, reach: &Reach) -> Result<()> {
         let mut failures = Vec::new();

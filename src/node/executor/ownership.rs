@@ -1,13 +1,13 @@
 //! Whose a target is: by its path, or by a record of what is mounted there.
 
-use super::node::{Node, denied};
+use super::context::{Context, denied};
 use super::record::Record;
 use anyhow::Result;
 use flexvol_linux::place::Place;
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::volume_dir::VolumeDir;
 
-impl Node<'_> {
+impl Context<'_> {
     /// Whether kubelet made the directory for this driver, or a record says that what is there is ours.
     pub(super) fn is_ours(&self, target: &TargetPath) -> bool {
         is_volume_of(self.driver, self.directory, target)

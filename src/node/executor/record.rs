@@ -4,7 +4,7 @@
 //! The mount table decides what is mounted. A record only adds what the table cannot know: with which options
 //! it was asked for, and that a mount outside kubelet's tree is ours.
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use flexvol_linux::{clock, files, process};
 use flexvol_protocol::{Call, Options, TargetPath};
 use serde::{Deserialize, Serialize};

@@ -1,11 +1,12 @@
 //! The step of the `exec` driver: a command of the side file, its secrets in private files, its mount
 //! verified.
 
-use super::node::{Node, Undo, denied, open_place};
+use super::context::{Context, denied, open_place};
+use super::undo::Undo;
 use super::unmount;
 use crate::hints::after_rollback;
 use crate::hints::with_hint;
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flexvol_linux::helper::{Helper, Outcome, last_words};
@@ -27,13 +28,13 @@ use std::path::Path;
 /// No path is longer.
 const LONGEST_ANSWER: usize = 4096;
 
-pub(super) fn run(node: &mut Node<'_>, run: &Run) -> Result<Option<Undo>> {
+pub(super) fn run(context: &mut Context<'_>, run: &Run) -> Result<Option<Undo>> {
     if let Some(target) = &run.unmounts {
-        return unmount_by_command(node, run, target);
+        return unmount_by_command(context, run, target);
     }
-    match command(node, run).and_then(|printed| restrict(run).map(|()| printed)) {
+    match command(context, run).and_then(|printed| restrict(run).map(|()| printed)) {
         Ok(printed) => {
-            answer(node, run.answer, &printed)?;
+            answer(context, run.answer, &printed)?;
             Ok(run.mounts.clone().map(Undo::Unmount))
         }
         Err(error) => Err(run.mounts.iter().fold(error, failed)),
@@ -61,16 +62,16 @@ fn restrict(run: &Run) -> Result<()> {
 }
 
 /// Its failure is forgiven: the step after it unmounts whatever is left, and says so if it cannot.
-fn unmount_by_command(node: &mut Node<'_>, run: &Run, target: &TargetPath) -> Result<Option<Undo>> {
-    node.refuse_foreign(target)?;
+fn unmount_by_command(context: &mut Context<'_>, run: &Run, target: &TargetPath) -> Result<Option<Undo>> {
+    context.refuse_foreign(target)?;
     if matches!(open_place(target)?.look()?, Look::Mount(_) | Look::Dead(_)) {
-        let _ = command(node, run);
+        let _ = command(context, run);
     }
     Ok(None)
 }
 
 /// What it printed, if that is an answer.
-fn command(node: &Node<'_>, run: &Run) -> Result<String> {
+fn command(context: &Context<'_>, run: &Run) -> Result<String> {
     let (program, words) = run.argv.split_first().context("the plan names no program")?;
     let mut helper = match program {
         Word::Program(name) => Helper::find(name)?,
@@ -80,7 +81,7 @@ fn command(node: &Node<'_>, run: &Run) -> Result<String> {
     let mut files = Vec::new();
     let args = words
         .iter()
-        .map(|word| argument(node, &mut helper, &mut files, word, run))
+        .map(|word| argument(context, &mut helper, &mut files, word, run))
         .collect::<Result<Vec<_>>>()?;
     helper = helper.args(args);
     helper = helper.mask(run.secrets.values());
@@ -93,7 +94,7 @@ fn command(node: &Node<'_>, run: &Run) -> Result<String> {
     if run.answer != Answer::Nothing {
         helper = helper.answering();
     }
-    let outcome = helper.run(&node.deadline)?;
+    let outcome = helper.run(&context.deadline)?;
     if outcome.success() { Ok(outcome.answer) } else { Err(complaint(&program.to_string(), &outcome)) }
 }
 
@@ -106,7 +107,7 @@ fn complaint(program: &str, outcome: &Outcome) -> anyhow::Error {
 
 /// A secret travels as the path of a file in memory that only root and the command can open.
 fn argument(
-    node: &Node<'_>,
+    context: &Context<'_>,
     helper: &mut Helper,
     files: &mut Vec<File>,
     word: &Word,
@@ -115,7 +116,7 @@ fn argument(
     match word {
         Word::Text(text) => Ok(text.clone()),
         Word::Program(name) => Ok((*name).to_owned()),
-        Word::Server(named) => Ok(named.with(&node.reached()?.name)),
+        Word::Server(named) => Ok(named.with(&context.reached()?.name)),
         Word::Secret { before, key } => {
             let file =
                 private_file(run.secrets.get(key).context("the plan names a secret it does not have")?)?;
@@ -142,15 +143,15 @@ fn as_json(secrets: &BTreeMap<String, Secret>) -> Result<Secret> {
     Ok(Secret::new(serde_json::to_vec(&encoded)?))
 }
 
-fn answer(node: &mut Node<'_>, answer: Answer, printed: &str) -> Result<()> {
+fn answer(context: &mut Context<'_>, answer: Answer, printed: &str) -> Result<()> {
     match answer {
         Answer::Nothing => {}
-        Answer::Device => node.fields.device = Some(one_answer(printed, "the device")?),
-        Answer::VolumeName => node.fields.volume_name = Some(one_answer(printed, "the volume's name")?),
+        Answer::Device => context.fields.device = Some(one_answer(printed, "the device")?),
+        Answer::VolumeName => context.fields.volume_name = Some(one_answer(printed, "the volume's name")?),
         Answer::Attached => {
             let wanted = "true or false";
             let line = one_answer(printed, wanted)?;
-            node.fields.attached = Some(line.parse().map_err(|_| no_answer(printed, wanted))?);
+            context.fields.attached = Some(line.parse().map_err(|_| no_answer(printed, wanted))?);
         }
     }
     Ok(())

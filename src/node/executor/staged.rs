@@ -4,9 +4,10 @@
 //! volumes of two namespaces can have one name. So what is there is compared with what the options of each call name:
 //! never is a pod shown another one's.
 
-use super::node::{Node, Undo, open_place};
+use super::context::{Context, open_place};
 use super::record::Record;
-use anyhow::{Context, Result};
+use super::undo::Undo;
+use anyhow::{Context as _, Result};
 use flexvol_linux::mount::{self, BindMount, Way};
 use flexvol_linux::mount_table::{self, Entry};
 use flexvol_linux::place::{Look, Mounted, Place};
@@ -16,7 +17,7 @@ use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::mount_options::MountFlags;
 use std::os::fd::AsFd;
 
-impl Node<'_> {
+impl Context<'_> {
     /// The step. What is not mounted is not another one's.
     pub(super) fn expect_staged(&self, staged: &TargetPath, source: &Source) -> Result<()> {
         let Some(place) = Place::open(staged)? else { return Ok(()) };

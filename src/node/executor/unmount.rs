@@ -15,16 +15,14 @@
 //! * Not ours (`/`, `/etc`, a mount outside kubelet's tree that no record names): refused.
 //! * Files in the directory that were written while nothing was mounted: left, and named.
 
-use super::node::Node;
-use super::record::{self, Record};
-use super::{TargetState, daemon, store};
-use anyhow::{Context, Result};
+use super::carry_out::TargetState;
+use super::context::Context;
+use anyhow::{Context as _, Result};
 use flexvol_linux::deadline::Deadline;
-use flexvol_linux::lock::Lock;
 use flexvol_linux::mount_health::{self, Vitals};
 use flexvol_linux::mount_table::Entry;
 use flexvol_linux::place::{Look, Place, Pulse};
-use flexvol_linux::{mount, mount_table, process, users};
+use flexvol_linux::{mount, mount_table, users};
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
 use rustix::fs::FileType;
@@ -33,10 +31,7 @@ use std::io;
 use std::time::Duration;
 
 /// No target has more mounts on top of each other than this; a guard against mounting as fast as we unmount.
-const MOST_LAYERS: usize = 256;
-
-/// How long cleaning up waits for the lock; whoever else has it knows what to do about the target.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const MOST_LAYERS: usize = 256;
 
 /// How long a busy mount is waited for: containers that are just ending.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -52,27 +47,16 @@ pub(super) fn standing(target: &TargetPath) -> Result<TargetState> {
 }
 
 /// The step: everything off, and the directory empty.
-pub(super) fn unmount(node: &Node<'_>, target: &TargetPath) -> Result<()> {
+pub(super) fn unmount(context: &Context<'_>, target: &TargetPath) -> Result<()> {
     let Some(place) = Place::open(target)? else { return Ok(()) };
-    node.refuse_foreign(target)?;
-    peel(&place, &node.deadline)?;
+    context.refuse_foreign(target)?;
+    peel(&place, &context.deadline)?;
     tidy(&place)
 }
 
 /// The undo: everything off, with patience for nobody, because nobody can have begun to use it.
 pub(super) fn take_off(place: &Place) -> Result<()> {
     peel(place, &Deadline::for_undo(PATIENCE))
-}
-
-/// Who served the mount of a killed call may have been killed with it, or was among what it had left running. kubelet would
-/// mount again for ever, and never unmount.
-pub(super) fn take_off_dead(target: &TargetPath) -> Result<()> {
-    let Some(place) = Place::open(target)? else { return Ok(()) };
-    match place.look()? {
-        Look::Dead(_) => take_off(&place),
-        Look::Mount(_) if place.pulse(PATIENCE) == Pulse::Dead || has_dead_device(&place) => take_off(&place),
-        _ => Ok(()),
-    }
 }
 
 /// A file system answers from memory when its device has gone.
@@ -87,58 +71,6 @@ pub fn mount_at(target: &TargetPath) -> Option<u64> {
         Look::Mount(mounted) => Some(mounted.id),
         _ => None,
     }
-}
-
-/// What a killed call may have left at its target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
-    /// Every mount: it was an unmount.
-    All,
-    /// What was mounted since the call began, when this mount or none was there.
-    Since(Option<u64>),
-}
-
-/// What became of a killed call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Worker {
-    /// It is gone, and with it its lock.
-    Gone,
-    /// It sits in the kernel and may hold its lock until it can be killed.
-    Stuck,
-}
-
-/// For when a call was killed on its way: takes off what it left, waiting for nothing that may hang.
-///
-/// Detached lazily is what no program uses yet, a mount that was only just made, and what has hung in the
-/// kernel already; an unmount whose worker merely died must not tear a living volume from its users. A mount
-/// with a record of another call belongs to that one, which succeeded, and is not taken for what a mount left.
-pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
-    let lock = || Lock::acquire_beside_strays(record::lock_path(target), &Deadline::for_undo(LOCK_PATIENCE));
-    let _lock = (worker == Worker::Gone).then(lock).transpose()?;
-    let is_another_s = |record: &Record| record.supervisor != process::supervisor();
-    let others = Record::read(target).filter(is_another_s).map(|record| record.mount_id);
-    let lazily = worker == Worker::Stuck || left != Left::All;
-    let Some(place) = Place::open(target)? else { return Ok(()) };
-    let (served, mut swept) = (daemon::is_left(target), false);
-    for _ in 0..MOST_LAYERS {
-        match (place.look()?, left) {
-            // Until it has ended it may still mount.
-            (Look::Missing | Look::Plain(_), _) if !swept && daemon::is_left(target) => {
-                swept = true;
-                daemon::sweep(target)?;
-            }
-            (Look::Missing | Look::Plain(_), _) => {
-                record::forget(target);
-                return store::sweep(target, &Deadline::for_undo(PATIENCE));
-            }
-            (Look::Mount(mounted), Left::Since(before)) if [before, others].contains(&Some(mounted.id)) => {
-                return Ok(());
-            }
-            _ if served && lazily && mount::abort(&place) => {}
-            _ => mount::unmount(&place, lazily).with_context(|| format!("take off {target}"))?,
-        }
-    }
-    Ok(())
 }
 
 fn peel(place: &Place, deadline: &Deadline) -> Result<()> {

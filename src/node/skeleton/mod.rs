@@ -22,7 +22,7 @@
 mod supervise;
 
 use crate::driver_log::Entry;
-use crate::executor;
+use crate::executor::{self, Task};
 use crate::hints::to_failure;
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::reply_pipe::ReplyPipe;
@@ -31,7 +31,7 @@ use flexvol_model::installed::Installed;
 use flexvol_model::plan::{Goal, Source, View};
 use flexvol_protocol::failure::{Code, Failure, Result};
 use flexvol_protocol::secret::Redactor;
-use flexvol_protocol::{Call, Reply, SECRET, Verb};
+use flexvol_protocol::{Call, Fields, Reply, SECRET, Verb};
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -135,7 +135,7 @@ fn storage(installed: &Installed, call: &Call) -> Option<String> {
 
 /// What the worker does. Whatever a helper or the kernel says, no secret of the call leaves in the reply.
 fn work(installed: &Installed, call: &Call, deadline: Deadline) -> Reply {
-    match executor::execute(installed, call, deadline) {
+    match carried_out(installed, call, deadline) {
         Ok(fields) => Reply::Success(fields),
         Err(failure) => {
             // Also of what only the driver takes for a secret: a password among mount options.
@@ -145,6 +145,21 @@ fn work(installed: &Installed, call: &Call, deadline: Deadline) -> Reply {
             Reply::Failure(further.clean(&redacted(call, &failure)))
         }
     }
+}
+
+/// Plans the call, asks the policy, and has the plan carried out.
+fn carried_out(installed: &Installed, call: &Call, deadline: Deadline) -> Result<Fields> {
+    let plan = installed.plan(call)?;
+    installed.settings.policy.check(&plan)?;
+    let task = Task {
+        driver: installed.driver.name(),
+        directory: installed.directory.as_deref(),
+        settings: &installed.settings,
+        call,
+        plan: &plan,
+    };
+    let fields = executor::execute(&task, deadline)?;
+    Ok(installed.fields(call).unwrap_or(fields))
 }
 
 /// Of every secret that came as one.

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// A store's device, or the layer above it.
 pub(in crate::executor) struct Attached {
-    pub(super) holding: AttachmentRecord,
+    pub(super) record: AttachmentRecord,
     pub(super) path: PathBuf,
     pub(super) fd: OwnedFd,
     pub(super) read_only: bool,
@@ -30,10 +30,10 @@ pub(in crate::executor) struct Attached {
 }
 
 impl Attached {
-    pub(super) fn open(holding: AttachmentRecord, found: Found, read_only: bool) -> Result<Self> {
+    pub(super) fn open(record: AttachmentRecord, found: Found, read_only: bool) -> Result<Self> {
         let (fd, read_only) = open_device(&found.path, read_only)?;
         Ok(Self {
-            holding,
+            record,
             path: found.path,
             fd,
             read_only,
@@ -51,8 +51,8 @@ impl Attached {
 
     fn note(&self, formatting: Option<u64>) -> Result<()> {
         // Others may have come since, and hold it as well.
-        let holding = AttachmentRecord::read(&self.holding.id()).unwrap_or_else(|| self.holding.clone());
-        AttachmentRecord { formatting, ..holding }.write()
+        let record = AttachmentRecord::read(&self.record.id()).unwrap_or_else(|| self.record.clone());
+        AttachmentRecord { formatting, ..record }.write()
     }
 }
 
@@ -62,7 +62,7 @@ impl Disk for Attached {
     }
 
     fn name(&self) -> String {
-        self.holding.store.name()
+        self.record.store.name()
     }
 
     fn path(&self) -> &Path {
@@ -82,8 +82,8 @@ impl Disk for Attached {
     }
 
     fn formatting(&self, _: Duration, deadline: &Deadline) -> Result<Formatting> {
-        let is_unfinished = unfinished::is_all(&self.holding.id(), self.fd(), deadline)?
-            || unfinished::is_begun(self.holding.formatting, self.fd())?;
+        let is_unfinished = unfinished::is_all(&self.record.id(), self.fd(), deadline)?
+            || unfinished::is_begun(self.record.formatting, self.fd())?;
         Ok(if is_unfinished { Formatting::Interrupted } else { Formatting::Never })
     }
 
@@ -91,17 +91,17 @@ impl Disk for Attached {
         // Without it, what a killed mkfs leaves is refused.
         let _ = self
             .note(Some(clock::seconds() + allowed.as_secs()))
-            .and_then(|()| unfinished::forget(&self.holding.id()));
+            .and_then(|()| unfinished::forget(&self.record.id()));
         proof::forget(self);
     }
 
     fn forget_formatting(&self) -> Result<()> {
-        unfinished::forget(&self.holding.id())?;
+        unfinished::forget(&self.record.id())?;
         self.note(None)
     }
 
     /// To write all of a large device would take hours: the next call begins anew.
     fn blank_again(&self) -> Result<()> {
-        unfinished::note(&self.holding.id(), self.fd())
+        unfinished::note(&self.record.id(), self.fd())
     }
 }

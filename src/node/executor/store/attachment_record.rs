@@ -48,7 +48,7 @@ impl Id {
     /// and all that belongs to it.
     pub(super) fn of(store: &Store) -> Self {
         let id = Self::new(store);
-        let is_of = |holding: AttachmentRecord| holding.store.name() == store.name();
+        let is_of = |record: AttachmentRecord| record.store.name() == store.name();
         let old = id.old().filter(|old| AttachmentRecord::read(old).is_some_and(is_of));
         old.unwrap_or(id)
     }
@@ -117,12 +117,13 @@ const DIGEST: usize = 20;
 /// What the names of stores' locks begin with.
 const LOCK: &str = "store-";
 
-/// Clears away what calls left that were killed before they had a record: their locks, which nobody holds.
-pub(super) fn tidy() {
+/// Removes what calls left that were killed before they had a record: stale locks, and drafts of records.
+pub(super) fn remove_stale_locks() {
     for id in locked() {
-        let _ = id
-            .lock_name(&Deadline::after(Duration::ZERO))
-            .map(|_lock| std::fs::remove_file(files::draft_of(&id.path())));
+        let Ok(lock) = id.lock_name(&Deadline::after(Duration::ZERO)) else { continue };
+        let _ = std::fs::remove_file(files::draft_of(&id.path()));
+        // Its file goes with the last who holds it.
+        drop(lock);
     }
 }
 
@@ -181,16 +182,16 @@ impl AttachmentRecord {
     /// That of this store, if there is one that can be read.
     pub(super) fn read(id: &Id) -> Option<Self> {
         let text = files::read_small(&id.path(), LARGEST).ok()??;
-        let holding: Self = serde_json::from_str(&text).ok()?;
-        let new = Id::new(&holding.store);
+        let record: Self = serde_json::from_str(&text).ok()?;
+        let new = Id::new(&record.store);
         let id = [new.old(), Some(new)].into_iter().flatten().find(|of_store| of_store == id)?;
-        Some(Self { id, ..holding })
+        Some(Self { id, ..record })
     }
 
     /// Those that are there for a target.
     pub(super) fn of(target: &TargetPath) -> Result<Vec<Self>> {
         let mut all = Self::all()?;
-        all.retain(|holding| holding.targets.contains(target.as_path()));
+        all.retain(|record| record.targets.contains(target.as_path()));
         Ok(all)
     }
 
@@ -235,12 +236,12 @@ mod tests {
         }
         let store = Store::Qcow2(DiskImage { file: "/a.qcow2".into(), size: None });
         let id = Id::of(&store);
-        let holding = AttachmentRecord::new(&id, &store);
-        holding.write().unwrap();
-        holding.remove().unwrap();
+        let record = AttachmentRecord::new(&id, &store);
+        record.write().unwrap();
+        record.remove().unwrap();
         // Nothing is renamed over a directory.
         std::fs::create_dir(id.path()).unwrap();
-        let error = holding.write().unwrap_err().to_string();
+        let error = record.write().unwrap_err().to_string();
         assert!(error.contains(id.as_str()), "{error}");
         assert!(!files::draft_of(&id.path()).exists());
     }
@@ -268,9 +269,9 @@ mod tests {
         let old = new.old().unwrap();
         AttachmentRecord::new(&old, &store).write().unwrap();
         assert_eq!((Id::of(&store), AttachmentRecord::read(&new)), (old.clone(), None));
-        let holding = AttachmentRecord::read(&old).unwrap();
-        assert_eq!((holding.id(), AttachmentRecord::all().unwrap()), (old, vec![holding.clone()]));
-        holding.remove().unwrap();
+        let record = AttachmentRecord::read(&old).unwrap();
+        assert_eq!((record.id(), AttachmentRecord::all().unwrap()), (old, vec![record.clone()]));
+        record.remove().unwrap();
         assert_eq!(Id::of(&store), new);
     }
 

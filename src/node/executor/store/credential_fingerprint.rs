@@ -1,11 +1,6 @@
 //! Whose credentials a store was opened with. Its server is asked once for all pods of the node: who comes later must
 //! have the same ones, or would be shown what its own would not open.
 
-use super::attachment_record::AttachmentRecord;
-use super::{Found, let_go};
-use crate::executor::node::Node;
-use flexvol_model::plan::{Attachment, Store};
-use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure, Result};
 use flexvol_protocol::secret::Secret;
 use serde::{Deserialize, Serialize};
@@ -38,45 +33,6 @@ impl CredentialFingerprint {
         );
         Err(Failure::new(Code::Denied, text))
     }
-}
-
-impl Node<'_> {
-    /// Whoever is not its opener gets no store that another pod has open. One that nobody uses any more is let go, and
-    /// its server asked anew.
-    pub(super) fn admitted(
-        &self,
-        found: Option<Found>,
-        holding: AttachmentRecord,
-        target: &TargetPath,
-        attachment: &Attachment,
-    ) -> anyhow::Result<(Option<Found>, AttachmentRecord)> {
-        let (id, credentials) = (holding.id(), &attachment.credentials);
-        let verify = |holding: &AttachmentRecord| match &holding.opener {
-            Some(opener) => opener.verify(credentials, &attachment.store.to_string()),
-            None => Ok(()),
-        };
-        let found = match found {
-            Some(found) => match verify(&holding) {
-                Ok(()) => return Ok((Some(found), holding)),
-                Err(failure) if self.disk.in_use || !holding.ours => return Err(failure.into()),
-                Err(_) => {
-                    drop(found);
-                    let_go(&self.site(&id), holding.clone(), target)?;
-                    None
-                }
-            },
-            None => None,
-        };
-        let shared =
-            |other: &AttachmentRecord| other.id() != id && shares_login(&other.store, &attachment.store);
-        AttachmentRecord::all()?.iter().filter(|other| shared(other)).try_for_each(verify)?;
-        Ok((found, AttachmentRecord { opener: CredentialFingerprint::of(credentials), ..holding }))
-    }
-}
-
-/// Whether what one has opened opens the other: a session is one for all units of its target.
-fn shares_login(one: &Store, other: &Store) -> bool {
-    matches!((one, other), (Store::Iscsi(one), Store::Iscsi(other)) if one.target == other.target)
 }
 
 fn digest(salt: u128, credentials: &Credentials) -> [u8; 32] {

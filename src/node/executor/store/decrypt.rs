@@ -2,8 +2,9 @@
 
 use super::attachment_record::{AttachmentRecord, Id};
 use super::{Attached, Found, backend, luks, no_store};
-use crate::executor::disk::{Device, Disk, unmake};
-use crate::executor::node::Node;
+use crate::executor::context::Context;
+use crate::executor::disk::Disk;
+use crate::executor::file_system::unmake;
 use anyhow::{Result, bail};
 use flexvol_linux::image_file::Formatting;
 use flexvol_linux::signature::{self, Signature};
@@ -23,12 +24,12 @@ fn no_layer(what: Option<&str>) -> String {
     }
 }
 
-impl Node<'_> {
+impl Context<'_> {
     pub(super) fn decrypt(&mut self, encryption: &Encryption) -> Result<()> {
-        let Some(Device::Store(below)) = self.disk.device.take() else { bail!(no_store()) };
-        let id = below.holding.id();
-        let holding = AttachmentRecord { encrypted: true, ..below.holding.clone() };
-        holding.write()?;
+        let Some(below) = self.disk.take_device_as::<Attached>() else { bail!(no_store()) };
+        let id = below.record.id();
+        let record = AttachmentRecord { encrypted: true, ..below.record.clone() };
+        record.write()?;
         if luks::is_open(&id) {
             // Whoever cannot open it does not get what another pod has opened.
             luks::test(below.path(), &encryption.passphrase, &self.deadline)?;
@@ -37,8 +38,8 @@ impl Node<'_> {
         }
         let fresh = luks::is_fresh(below.fd.as_fd())?;
         let found = Found { path: luks::path(&id), held: below.held };
-        let above = Attached::open(holding, found, below.read_only)?;
-        self.disk.device = Some(Device::Store(Box::new(Attached { fresh, ..above })));
+        let above = Attached::open(record, found, below.read_only)?;
+        self.disk.device = Some(Box::new(Attached { fresh, ..above }));
         Ok(())
     }
 
@@ -72,20 +73,20 @@ impl Node<'_> {
 
     /// What lies below the encryption counts no longer as fresh.
     fn keep_below(&self, id: &Id, below: &Attached) -> Result<()> {
-        if below.fresh { backend(&below.holding.store).is_written(&self.site(id)) } else { Ok(()) }
+        if below.fresh { backend(&below.record.store).is_written(&self.site(id)) } else { Ok(()) }
     }
 
     /// What is formatted, or about to be mounted, counts no longer as fresh.
     pub(in crate::executor) fn note_written(&mut self) -> Result<()> {
-        let Some(Device::Store(attached)) = &self.disk.device else { return Ok(()) };
-        let Attached { fresh: true, holding, .. } = &**attached else {
+        let Some(attached) = self.disk.device_as::<Attached>() else { return Ok(()) };
+        let Attached { fresh: true, record, .. } = attached else {
             return Ok(());
         };
-        match &holding.device {
-            Some(below) if holding.encrypted => luks::is_written(below, &self.deadline)?,
-            _ => backend(&holding.store).is_written(&self.site(&holding.id()))?,
+        match &record.device {
+            Some(below) if record.encrypted => luks::is_written(below, &self.deadline)?,
+            _ => backend(&record.store).is_written(&self.site(&record.id()))?,
         }
-        if let Some(Device::Store(attached)) = &mut self.disk.device {
+        if let Some(attached) = self.disk.device_as_mut::<Attached>() {
             attached.fresh = false;
         }
         Ok(())

@@ -2,21 +2,21 @@
 
 use super::attachment_record::{AttachmentRecord, Id};
 use super::{Attached, Found, backend, luks};
-use crate::executor::disk::{Device, Guard};
-use crate::executor::image::device_number;
-use crate::executor::node::Node;
+use crate::executor::context::Context;
+use crate::executor::disk::Guard;
 use anyhow::Result;
+use flexvol_linux::block_device::number_of;
 use flexvol_linux::mount_table::{self, Entry};
 use flexvol_model::plan::{Attachment, Source, Store};
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
 use std::path::Path;
 
-impl Node<'_> {
+impl Context<'_> {
     /// A file system that is mounted already is read-only in all its mounts, or in those of them that say so.
     pub(super) fn access(&self, top: Option<&Path>, attachment: &Attachment) -> Result<bool> {
-        let number = top.map_or(0, |top| device_number(top.as_os_str()));
-        let is_of = |entry: &Entry| number != 0 && device_number(&entry.source) == number;
+        let number = top.map_or(0, |top| number_of(top.as_os_str()));
+        let is_of = |entry: &Entry| number != 0 && number_of(&entry.source) == number;
         let mounted = if self.disk.in_use { mount_table::read()?.into_iter().find(is_of) } else { None };
         match mounted {
             Some(entry) if entry.superblock_read_only && !attachment.read_only => {
@@ -38,11 +38,11 @@ impl Node<'_> {
             Failure::new(Code::NotFound, text)
         };
         let found = self.find_store(&id, store)?.ok_or_else(missing)?;
-        let holding = AttachmentRecord::read(&id).unwrap_or_else(|| AttachmentRecord::new(&id, store));
+        let record = AttachmentRecord::read(&id).unwrap_or_else(|| AttachmentRecord::new(&id, store));
         self.disk.in_use = true;
         let found =
             if luks::is_open(&id) { Found { path: luks::path(&id), held: found.held } } else { found };
-        self.disk.device = Some(Device::Store(Box::new(Attached::open(holding, found, false)?)));
+        self.disk.device = Some(Box::new(Attached::open(record, found, false)?));
         self.expect_staged(target, &Source::Store(store.clone()))
     }
 
@@ -65,7 +65,7 @@ impl Node<'_> {
     pub(super) fn find_store(&self, id: &Id, store: &Store) -> Result<Option<Found>> {
         let found = backend(store).find(&self.site(id))?;
         if found.is_some() {
-            let known = AttachmentRecord::read(id).map(|holding| holding.store);
+            let known = AttachmentRecord::read(id).map(|record| record.store);
             if let Some(known) = known.as_ref().filter(|known| known.name() != store.name()) {
                 let text = format!("the node has {known} under the name of {store}: unmount that first");
                 return Err(Failure::new(Code::Conflict, text).into());
@@ -83,12 +83,12 @@ impl Node<'_> {
     /// Whether a mount shows a store, whatever its device is called today.
     pub(in crate::executor) fn shows_store(&self, entry: &Entry, store: &Store) -> Result<bool> {
         let id = self.name_of(store)?;
-        let mounted = device_number(&entry.source);
+        let mounted = number_of(&entry.source);
         if mounted == 0 {
             return Ok(false);
         }
         let found = self.find_store(&id, store)?;
         let top = if luks::is_open(&id) { Some(luks::path(&id)) } else { found.map(|found| found.path) };
-        Ok(top.is_some_and(|top| device_number(top.as_os_str()) == mounted))
+        Ok(top.is_some_and(|top| number_of(top.as_os_str()) == mounted))
     }
 }

@@ -3,10 +3,9 @@
 //! A store that only its server can make larger is looked at again. Is it still too small, the call fails: after a
 //! success kubelet would write down the new size, ask no more, and users would count on room that is not there.
 
-use super::{backend, luks, no_store, open_device};
-use crate::executor::disk::Device;
-use crate::executor::node::Node;
-use anyhow::{Context, Result, bail};
+use super::{Attached, backend, luks, no_store, open_device};
+use crate::executor::context::Context;
+use anyhow::{Context as _, Result, bail};
 use flexvol_linux::bytes::size_of;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::quantity::Quantity;
@@ -15,11 +14,11 @@ use std::os::fd::AsFd;
 /// The largest block of a device: what is left of a size beyond the last of them is nobody's.
 const BLOCK: u64 = 4096;
 
-impl Node<'_> {
+impl Context<'_> {
     pub(super) fn grow_store(&self, size: u64) -> Result<()> {
-        let Some(Device::Store(attached)) = &self.disk.device else { bail!(no_store()) };
-        let id = attached.holding.id();
-        let store = &attached.holding.store;
+        let Some(attached) = self.disk.device_as::<Attached>() else { bail!(no_store()) };
+        let id = attached.record.id();
+        let store = &attached.record.store;
         let below = match backend(store).find(&self.site(&id))? {
             Some(found) => found.path,
             None => bail!("{store} is gone: mount it again"),

@@ -13,7 +13,7 @@ use super::{Backend, Found, Site, TICK, With};
 use crate::executor::network::allowed;
 use crate::executor::record;
 use crate::hints::{after_rollback, to_failure};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context as _, Result, bail};
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::iscsi::{self, Login, Session, Unit};
 use flexvol_linux::lock::Lock;

@@ -3,9 +3,9 @@
 
 use super::attachment_record::{AttachmentRecord, Id};
 use super::{Found, Site, backend, luks, nbd, rbd, wait_until_free};
-use crate::executor::image::device_number;
-use crate::executor::node::Node;
+use crate::executor::context::Context;
 use anyhow::{Context as _, Result};
+use flexvol_linux::block_device::number_of;
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::iscsi::{Session, Unit};
 use flexvol_linux::mount_table::{self, Entry};
@@ -20,38 +20,38 @@ use std::path::{Path, PathBuf};
 const DRIVERS: [&str; 4] = ["iscsi", "lvm", "nbd", "rbd"];
 
 /// What is mounted: the device, or the layer above it.
-pub(super) fn top(id: &Id, holding: &AttachmentRecord) -> Option<PathBuf> {
-    if luks::is_open(id) { Some(luks::path(id)) } else { holding.device.clone() }
+pub(super) fn top(id: &Id, record: &AttachmentRecord) -> Option<PathBuf> {
+    if luks::is_open(id) { Some(luks::path(id)) } else { record.device.clone() }
 }
 
 /// The record of a store; of a device that is there without one it is made anew, of its mounts.
 pub(super) fn known(
-    node: &Node<'_>,
+    context: &Context<'_>,
     id: &Id,
     store: &Store,
     found: Option<&Found>,
 ) -> Result<Option<AttachmentRecord>> {
     match (AttachmentRecord::read(id), found) {
-        (None, Some(found)) => restored(node, id, store, found).map(Some),
+        (None, Some(found)) => restored(context, id, store, found).map(Some),
         (known, _) => Ok(known),
     }
 }
 
 /// One that others have mounted, too, has no targets: that is for who looks for them to refuse.
-fn restored(node: &Node<'_>, id: &Id, store: &Store, found: &Found) -> Result<AttachmentRecord> {
+fn restored(context: &Context<'_>, id: &Id, store: &Store, found: &Found) -> Result<AttachmentRecord> {
     let device = Some(found.path.clone());
     let ours = backend(store).is_ours();
-    let holding =
+    let record =
         AttachmentRecord { device, encrypted: luks::is_open(id), ours, ..AttachmentRecord::new(id, store) };
-    let number = top(id, &holding).map_or(0, |top| device_number(top.as_os_str()));
-    let is_of = |entry: &Entry| number != 0 && device_number(&entry.source) == number;
+    let number = top(id, &record).map_or(0, |top| number_of(top.as_os_str()));
+    let is_of = |entry: &Entry| number != 0 && number_of(&entry.source) == number;
     let is_ours = |entry: &Entry| {
         TargetPath::parse(entry.target.as_os_str())
-            .is_ok_and(|target| VolumeDir::of(&target).belongs_to(node.directory))
+            .is_ok_and(|target| VolumeDir::of(&target).belongs_to(context.directory))
     };
     let mounts: Vec<_> = mount_table::read()?.into_iter().filter(is_of).collect();
     let targets = if mounts.iter().all(is_ours) { mounts } else { Vec::new() };
-    Ok(AttachmentRecord { targets: targets.into_iter().map(|entry| entry.target).collect(), ..holding })
+    Ok(AttachmentRecord { targets: targets.into_iter().map(|entry| entry.target).collect(), ..record })
 }
 
 /// What is below a mount that no record knows of.
@@ -78,15 +78,15 @@ impl Lost {
         let look = Place::open(target)?.map(|place| place.look()).transpose()?;
         let Some(Look::Mount(mounted)) = look else { return Ok(None) };
         let Some(entry) = mount_table::by_id(mounted.id)? else { return Ok(None) };
-        let number = device_number(&entry.source);
+        let number = number_of(&entry.source);
         if number == 0 {
             return Ok(None);
         }
         let top = PathBuf::from(&entry.source);
         let layer = device_mapper::layer(number).filter(|(name, _)| name.starts_with(OURS));
         let (layer, device) = layer.map_or((None, top.clone()), |(name, below)| (Some(name), below));
-        let knows = |holding: &AttachmentRecord| {
-            holding.device.as_ref() == Some(&device) || holding.targets.contains(target.as_path())
+        let knows = |record: &AttachmentRecord| {
+            record.device.as_ref() == Some(&device) || record.targets.contains(target.as_path())
         };
         let is_known = AttachmentRecord::all()?.iter().any(knows);
         let is_ours = layer.is_some() || maker(&device).is_some();
@@ -95,7 +95,7 @@ impl Lost {
 
     /// Lets it go, unless it is still mounted anywhere.
     pub(in crate::executor) fn let_go(&self, deadline: &Deadline) -> Result<()> {
-        let is_of = |entry: &Entry| device_number(&entry.source) == self.number;
+        let is_of = |entry: &Entry| number_of(&entry.source) == self.number;
         if mount_table::read()?.iter().any(is_of) {
             return Ok(());
         }

@@ -5,7 +5,7 @@
 //! decrypts is noise that no proof of blankness could tell from data.
 
 use super::attachment_record::Id;
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use flexvol_linux::bytes::read_at;
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::device_mapper;

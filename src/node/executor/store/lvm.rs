@@ -12,7 +12,7 @@ mod report;
 
 use super::{Backend, Found, Site, With};
 use crate::hints::describe;
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::helper::{Helper, Outcome};
 use flexvol_linux::{device_mapper, host};

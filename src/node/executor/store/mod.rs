@@ -7,6 +7,7 @@
 //!   node uses it, the kinds ask that can ([`Backend::attach`]).
 //! * One lock for each device: bringing, formatting and taking away never meet.
 
+mod admission;
 mod attached;
 mod attachment_record;
 mod credential_fingerprint;
@@ -25,14 +26,15 @@ mod rbd;
 mod unfinished;
 mod unstage;
 
-use super::disk::{Device, Disk};
-use super::image::device_number;
-use super::node::{Node, Undo};
+use super::context::Context;
+use super::disk::{DeviceContext, Disk};
+use super::undo::Undo;
 use super::unmount;
 use crate::hints::after_rollback;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context as _, Result, bail};
 pub(super) use attached::Attached;
 use attachment_record::{AttachmentRecord, Id};
+use flexvol_linux::block_device::number_of;
 use flexvol_linux::block_status::Zeros;
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::loop_device::LoopDevice;
@@ -174,7 +176,7 @@ fn backend(store: &Store) -> &dyn Backend {
     }
 }
 
-impl Node<'_> {
+impl Context<'_> {
     fn site<'b>(&'b self, id: &'b Id) -> Site<'b> {
         Site { id, deadline: &self.deadline }
     }
@@ -194,27 +196,28 @@ impl Node<'_> {
         let id = self.lock_store(&attachment.store)?;
         let found = self.find_store(&id, &attachment.store)?;
         let known = lost::known(self, &id, &attachment.store, found.as_ref())?;
-        let mut holding = known.clone().unwrap_or_else(|| AttachmentRecord::new(&id, &attachment.store));
-        let top = top(&id, &holding);
-        holding.targets.retain(|other| other == target.as_path() || is_mounted_from(other, top.as_deref()));
-        holding.ours = found.is_none() || known.is_some_and(|known| known.ours);
-        self.disk.in_use = holding.targets.iter().any(|other| other != target.as_path());
-        let (found, mut holding) = self.admitted(found, holding, target, attachment)?;
+        let is_ours = found.is_none() || known.as_ref().is_some_and(|known| known.ours);
+        let known = known.unwrap_or_else(|| AttachmentRecord::new(&id, &attachment.store));
+        let top = top(&id, &known);
+        let current =
+            AttachmentRecord { ours: is_ours, ..known.without_stale_targets(target, top.as_deref()) };
+        self.disk.in_use = current.targets.iter().any(|other| other != target.as_path());
+        let (found, mut record) = self.admitted(found, current, target, attachment)?;
         let reader = self.access(top.as_deref(), attachment)?;
         let read_only = reader && !backend(&attachment.store).is_of_node();
         let attachment = Attachment { read_only, ..attachment.clone() };
-        holding.targets.insert(target.as_path().to_owned());
+        record.targets.insert(target.as_path().to_owned());
         if found.is_none() && unfinished::is_as_noted(&attachment.store, &id)? {
-            holding.formatting = Some(clock::seconds() + self.longest_formatting().as_secs());
+            record.formatting = Some(clock::seconds() + self.longest_formatting().as_secs());
         }
-        holding.write()?;
-        match self.brought(found, holding, &attachment, reader) {
+        record.write()?;
+        match self.brought(found, record, &attachment, reader) {
             Ok(attached) => {
-                self.disk.device = Some(Device::Store(Box::new(attached)));
+                self.disk.device = Some(Box::new(attached));
                 Ok(Some(Undo::DetachStore(target.clone())))
             }
             Err(error) => {
-                self.disk = super::disk::DeviceContext::default();
+                self.disk = DeviceContext::default();
                 let undone = sweep(target, &Deadline::for_undo(UNDO_TIME));
                 Err(after_rollback(error, undone, "a device"))
             }
@@ -224,11 +227,11 @@ impl Node<'_> {
     fn brought(
         &self,
         found: Option<Found>,
-        mut holding: AttachmentRecord,
+        mut record: AttachmentRecord,
         attachment: &Attachment,
         reader: bool,
     ) -> Result<Attached> {
-        let id = holding.id();
+        let id = record.id();
         let (at, backend) = (self.site(&id), backend(&attachment.store));
         let with = With {
             credentials: &attachment.credentials,
@@ -241,16 +244,24 @@ impl Node<'_> {
             None => backend.attach(&at, &with),
         };
         let found = found.with_context(|| format!("bring {} to the node", attachment.store))?;
-        holding.device = Some(found.path.clone());
-        holding.daemon = AttachmentRecord::read(&id).and_then(|known| known.daemon);
-        holding.write()?;
+        record.device = Some(found.path.clone());
+        record.daemon = AttachmentRecord::read(&id).and_then(|known| known.daemon);
+        record.write()?;
         if !self.disk.in_use && !luks::is_open(&id) {
             refuse_other_users(&found.path, self.directory, &self.deadline)?;
         }
-        let attached = Attached::open(holding, found, attachment.read_only)?;
+        let attached = Attached::open(record, found, attachment.read_only)?;
         let zeros =
             if attached.is_to_be_proven(reader)? { backend.zeros(&at, &with) } else { Zeros::default() };
         Ok(Attached { fresh: backend.is_fresh(&at)?, zeros, ..attached })
+    }
+}
+
+impl AttachmentRecord {
+    /// Without the targets that show the device no more, but for the one that asks.
+    fn without_stale_targets(mut self, target: &TargetPath, top: Option<&Path>) -> Self {
+        self.targets.retain(|other| other == target.as_path() || is_mounted_from(other, top));
+        self
     }
 }
 
@@ -259,10 +270,11 @@ fn no_store() -> anyhow::Error {
 }
 
 /// Whether a device is there for a target, or something of a call that was killed before it had one.
-pub(super) fn is_left(node: &Node<'_>, target: &TargetPath) -> Result<bool> {
-    let lost = attachment_record::locked().next().is_some() || (node.driver == QCOW2 && qcow2::has_orphans());
+pub(super) fn is_left(context: &Context<'_>, target: &TargetPath) -> Result<bool> {
+    let lost =
+        attachment_record::locked().next().is_some() || (context.driver == QCOW2 && qcow2::has_orphans());
     let lost = lost || proof::is_left(target);
-    let attaches = node.settings.attach == Some(true);
+    let attaches = context.settings.attach == Some(true);
     Ok(lost || !AttachmentRecord::of(target)?.is_empty() || (!attaches && unstage::is_left(target)?))
 }
 
@@ -273,58 +285,58 @@ pub(super) fn is_dead_at(place: &Place, target: &TargetPath) -> Result<bool> {
 }
 
 /// The step that takes a target's device away, and its undo.
-pub(super) fn detach(node: &Node<'_>, target: &TargetPath) -> Result<()> {
-    sweep(target, &node.deadline)?;
-    if node.driver == QCOW2 {
-        qcow2::end_orphans(&node.deadline);
+pub(super) fn detach(context: &Context<'_>, target: &TargetPath) -> Result<()> {
+    sweep(target, &context.deadline)?;
+    if context.driver == QCOW2 {
+        qcow2::end_orphans(&context.deadline);
     }
     Ok(())
 }
 
 /// The same for when nothing is mounted at the target, and nobody's call is carried out.
 pub(super) fn sweep(target: &TargetPath, deadline: &Deadline) -> Result<()> {
-    for holding in AttachmentRecord::of(target)? {
-        let id = holding.id();
-        let _lock = Id::lock(&holding.store, deadline)?;
-        if let Some(holding) = AttachmentRecord::read(&id) {
-            let (at, store) = (Site { id: &id, deadline }, holding.store.to_string());
-            let_go(&at, holding, target).with_context(|| format!("take {store} away"))?;
+    for record in AttachmentRecord::of(target)? {
+        let id = record.id();
+        let _lock = Id::lock(&record.store, deadline)?;
+        if let Some(record) = AttachmentRecord::read(&id) {
+            let (at, store) = (Site { id: &id, deadline }, record.store.to_string());
+            let_go(&at, record, target).with_context(|| format!("take {store} away"))?;
         }
     }
-    attachment_record::tidy();
+    attachment_record::remove_stale_locks();
     Ok(())
 }
 
 /// The target stays in the record until the device is gone: a call that is killed on the way is repeated.
-fn let_go(at: &Site<'_>, mut holding: AttachmentRecord, target: &TargetPath) -> Result<()> {
-    let top = top(at.id, &holding);
+fn let_go(at: &Site<'_>, mut record: AttachmentRecord, target: &TargetPath) -> Result<()> {
+    let top = top(at.id, &record);
     let is_other = |other: &PathBuf| other != target.as_path() && is_mounted_from(other, top.as_deref());
-    let others = holding.targets.iter().any(is_other);
+    let others = record.targets.iter().any(is_other);
     if others {
-        holding.targets.remove(target.as_path());
-        return holding.write();
+        record.targets.remove(target.as_path());
+        return record.write();
     }
-    if holding.encrypted {
+    if record.encrypted {
         wait_until_free(&luks::path(at.id), at.deadline)?;
         luks::close(at.id, at.deadline)?;
     }
     let mut is_known = false;
-    if let Some(found) = holding.device.as_ref().and_then(|device| backend(&holding.store).hold(at, device)) {
-        if holding.ours {
+    if let Some(found) = record.device.as_ref().and_then(|device| backend(&record.store).hold(at, device)) {
+        if record.ours {
             wait_until_free(&found.path, at.deadline)?;
         }
-        is_known = unfinished::note_before_it_goes(&holding, &found.path).is_ok();
+        is_known = unfinished::note_before_it_goes(&record, &found.path).is_ok();
     }
-    if holding.ours {
-        backend(&holding.store).detach(at, holding.device.as_deref())?;
+    if record.ours {
+        backend(&record.store).detach(at, record.device.as_deref())?;
     } else {
-        backend(&holding.store).release(at)?;
+        backend(&record.store).release(at)?;
     }
     if !is_known {
         // Without it, what a killed mkfs has left is refused.
-        let _ = unfinished::note_file(&holding);
+        let _ = unfinished::note_file(&record);
     }
-    holding.remove()
+    record.remove()
 }
 
 /// What the kernel still has mounted somewhere must not lose its device.
@@ -363,8 +375,8 @@ fn is_claimed(device: &Path) -> Result<bool> {
 /// Mounted it may be only as volumes of this driver: then the record of them was lost. One that is nowhere mounted and still
 /// in use may be a file system on its end: the pod before has just been unmounted.
 fn refuse_other_users(device: &Path, directory: Option<&str>, deadline: &Deadline) -> Result<()> {
-    let number = device_number(device.as_os_str());
-    let is_of = |entry: &Entry| device_number(&entry.source) == number;
+    let number = number_of(device.as_os_str());
+    let is_of = |entry: &Entry| number_of(&entry.source) == number;
     let is_ours = |entry: &Entry| {
         TargetPath::parse(entry.target.as_os_str())
             .is_ok_and(|target| VolumeDir::of(&target).belongs_to(directory))
@@ -398,8 +410,8 @@ fn is_mounted_from(place: &Path, device: Option<&Path>) -> bool {
         let Some(place) = Place::open(&target)? else { return Ok(false) };
         let Look::Mount(mounted) = place.look()? else { return Ok(false) };
         let entry = mount_table::by_id(mounted.id)?;
-        let number = device_number(device.as_os_str());
-        Ok(entry.is_some_and(|entry| number != 0 && device_number(&entry.source) == number))
+        let number = number_of(device.as_os_str());
+        Ok(entry.is_some_and(|entry| number != 0 && number_of(&entry.source) == number))
     };
     mounted().unwrap_or(false)
 }

@@ -16,7 +16,7 @@ use super::qemu::{self, Home, Shown};
 use super::{Backend, Found, Site, TICK, With, is_claimed};
 use crate::executor::network::allowed;
 use crate::hints::after_rollback;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context as _, Result, bail};
 use flexvol_linux::block_status::Zeros;
 use flexvol_linux::bytes::read_at;
 use flexvol_linux::deadline::Deadline;
@@ -61,7 +61,7 @@ pub(super) fn backend(at: &Site<'_>) -> String {
 /// record knows which.
 pub(super) fn connected(at: &Site<'_>) -> Result<Option<Device>> {
     let devices = Device::of(&backend(at))?;
-    let known = AttachmentRecord::read(at.id).and_then(|holding| holding.device);
+    let known = AttachmentRecord::read(at.id).and_then(|record| record.device);
     let is_known = |device: &&Device| Some(device.path()) == known;
     Ok(devices.iter().find(is_known).or_else(|| devices.first()).copied())
 }

@@ -36,7 +36,7 @@ pub(super) fn prove_blank(disk: &Attached, sampled: bool, deadline: &Deadline) -
     if let Some(end) = block_device::end_of_mapped(disk.fd(), deadline) {
         zeros.add(end..u64::MAX);
     }
-    let targets: Vec<_> = disk.holding.targets.iter().map(|target| target.to_string_lossy()).collect();
+    let targets: Vec<_> = disk.record.targets.iter().map(|target| target.to_string_lossy()).collect();
     let note = |at| write(&path, &identity, at, &targets.join("\n"));
     let proven = prove_device_blank(disk.fd(), scope, &zeros, &note, deadline);
     // What holds data is not proven any further.
@@ -79,8 +79,8 @@ fn directory() -> PathBuf {
 
 /// What lies below encryption and what lies above it are two devices.
 fn path_of(disk: &Attached) -> PathBuf {
-    let layer = if disk.holding.encrypted { ".decrypted" } else { "" };
-    directory().join(format!("{}{layer}", disk.holding.id().as_str()))
+    let layer = if disk.record.encrypted { ".decrypted" } else { "" };
+    directory().join(format!("{}{layer}", disk.record.id().as_str()))
 }
 
 /// Without a note the next call begins anew.

@@ -10,7 +10,7 @@
 use super::attachment_record::{AttachmentRecord, Id};
 use super::qemu::{self, NODE, PROGRAM, Shown};
 use super::{Backend, Found, Site, TICK, With, is_claimed};
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use flexvol_linux::block_status::{self, Zeros};
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::files::{self, is_mount_root_at};

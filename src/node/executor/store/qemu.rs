@@ -8,7 +8,7 @@
 use super::attachment_record::AttachmentRecord;
 use super::{Site, TICK, With};
 use crate::executor::record::STATE;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context as _, Result, bail};
 use flexvol_linux::bare_root::{self, BareRoot};
 use flexvol_linux::bytes::size_of;
 use flexvol_linux::daemon::Daemon;
@@ -69,18 +69,18 @@ pub(super) struct Shown {
 /// control group, or the one of the record. Of one that an older version has started, where there are no control groups,
 /// there is only the record of its device.
 pub(super) fn is_ours(pid: i32, at: &Site<'_>) -> bool {
-    let is_recorded = |holding: AttachmentRecord| match holding.daemon {
+    let is_recorded = |record: AttachmentRecord| match record.daemon {
         Some((number, started)) => number == pid && process::started(pid) == Some(started),
-        None => holding.device.is_some() && !scope(at).is_left(),
+        None => record.device.is_some() && !scope(at).is_left(),
     };
     scope(at).holds(pid) || AttachmentRecord::read(at.id).is_some_and(is_recorded)
 }
 
 /// Writes down who has been started.
 pub(super) fn note(daemon: &Daemon, at: &Site<'_>) -> Result<()> {
-    let Some(holding) = AttachmentRecord::read(at.id) else { return Ok(()) };
+    let Some(record) = AttachmentRecord::read(at.id) else { return Ok(()) };
     let started = process::started(daemon.pid()).map(|started| (daemon.pid(), started));
-    AttachmentRecord { daemon: started, ..holding }.write()
+    AttachmentRecord { daemon: started, ..record }.write()
 }
 
 /// The control group of an image's daemons. Several nodes, each in its container, may share the groups.

@@ -8,7 +8,7 @@ mod login;
 mod rbd_nbd;
 
 use super::{Backend, Found, Site, With};
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use flexvol_linux::block_status::Zeros;
 use flexvol_linux::nbd::Device;
 use flexvol_model::plan::{RbdImage, RbdMounter};

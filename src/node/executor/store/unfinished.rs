@@ -13,7 +13,7 @@
 use super::attachment_record::{AttachmentRecord, Id};
 use super::open_device;
 use crate::executor::record::STATE;
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use flexvol_linux::blank::{digest_of_device, settle};
 use flexvol_linux::clock;
 use flexvol_linux::deadline::Deadline;
@@ -65,22 +65,22 @@ pub(super) fn is_begun(until: Option<u64>, device: BorrowedFd<'_>) -> Result<boo
 
 /// Notes what such an mkfs has left on a device that goes, and its record with it. The caller has its lock, so mkfs has
 /// ended.
-pub(super) fn note_before_it_goes(holding: &AttachmentRecord, device: &Path) -> Result<()> {
-    let id = holding.id();
+pub(super) fn note_before_it_goes(record: &AttachmentRecord, device: &Path) -> Result<()> {
+    let id = record.id();
     // Whoever saw it end has noted what it left.
-    if holding.formatting.is_none() || read(&id)?.is_some_and(|noted| noted.len() == DIGEST) {
+    if record.formatting.is_none() || read(&id)?.is_some_and(|noted| noted.len() == DIGEST) {
         return Ok(());
     }
     let (fd, _) = open_device(device, true)?;
     settle(fd.as_fd())?;
-    if is_begun(holding.formatting, fd.as_fd())? { note_settled(&id, fd.as_fd()) } else { Ok(()) }
+    if is_begun(record.formatting, fd.as_fd())? { note_settled(&id, fd.as_fd()) } else { Ok(()) }
 }
 
 /// The same once the device has gone before it could be looked at, with the daemon that showed a file of the node as it: the
 /// file, unless it was changed when that mkfs can have run no more.
-pub(super) fn note_file(holding: &AttachmentRecord) -> Result<()> {
-    match (holding.formatting, stamp_of(&holding.store)) {
-        (Some(until), Some((changed, stamp))) if changed <= until => write(&holding.id(), stamp.as_bytes()),
+pub(super) fn note_file(record: &AttachmentRecord) -> Result<()> {
+    match (record.formatting, stamp_of(&record.store)) {
+        (Some(until), Some((changed, stamp))) if changed <= until => write(&record.id(), stamp.as_bytes()),
         _ => Ok(()),
     }
 }

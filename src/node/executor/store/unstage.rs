@@ -2,7 +2,7 @@
 //! not: it goes with the last pod that uses the volume.
 
 use super::{AttachmentRecord, proof, sweep};
-use crate::executor::node::Node;
+use crate::executor::context::Context;
 use crate::executor::{lock, record, unmount};
 use anyhow::Result;
 use flexvol_linux::mount_table::{self, Entry};
@@ -11,21 +11,21 @@ use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{TargetPath, Verb};
 
 /// The step that detaches: nobody asks for the volume at this place any more.
-pub(super) fn detach(node: &Node<'_>, target: &TargetPath) -> Result<()> {
+pub(super) fn detach(context: &Context<'_>, target: &TargetPath) -> Result<()> {
     proof::give_up(target);
-    super::detach(node, target)
+    super::detach(context, target)
 }
 
 /// The step. What a pod is still shown, or another program uses, stays for its unmount.
-pub(super) fn unstage(node: &Node<'_>, staged: &TargetPath) -> Result<()> {
-    if !VolumeDir::of(staged).belongs_to(node.directory) {
+pub(super) fn unstage(context: &Context<'_>, staged: &TargetPath) -> Result<()> {
+    if !VolumeDir::of(staged).belongs_to(context.directory) {
         return Ok(());
     }
     let Some(place) = Place::open(staged)? else { return Ok(()) };
     if place.look()? == Look::Missing && AttachmentRecord::of(staged)?.is_empty() {
         return Ok(());
     }
-    let _lock = lock(record::lock_path(staged), Verb::UnmountDevice, &node.deadline)?;
+    let _lock = lock(record::lock_path(staged), Verb::UnmountDevice, &context.deadline)?;
     if let Some(entry) = mount_table::at(&place.resolved()?)? {
         let is_shown = |other: &Entry| other.device == entry.device && other.target != entry.target;
         if mount_table::read()?.iter().any(is_shown) {
@@ -33,7 +33,7 @@ pub(super) fn unstage(node: &Node<'_>, staged: &TargetPath) -> Result<()> {
         }
         unmount::take_off(&place)?;
     }
-    sweep(staged, &node.deadline)?;
+    sweep(staged, &context.deadline)?;
     record::forget(staged);
     // kubelet's, and empty; if it is not, it is no hindrance either.
     let _ = place.remove_directory();

@@ -1,7 +1,7 @@
 //! What LVM says of the volumes of a group.
 
 use super::IN_USE;
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use flexvol_model::plan::LogicalVolume;
 use flexvol_protocol::failure::{Code, Failure};
 use serde::Deserialize;

@@ -8,7 +8,7 @@ use super::login::{self, Login};
 use super::{ABSENT, KEPT, REFUSED, SILENT, mapping, second};
 use crate::executor::ceph;
 use crate::hints::after_rollback;
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::rbd::{self, Image, Key, Mapped};
 use flexvol_linux::{kernel_module, users};

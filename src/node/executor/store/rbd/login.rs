@@ -5,7 +5,7 @@ use super::super::{Site, With};
 use super::MONITORS;
 use crate::executor::ceph;
 use crate::executor::record::STATE;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context as _, Result, bail};
 use flexvol_linux::block_status::Zeros;
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::helper::Helper;

@@ -11,7 +11,7 @@ use super::login::{self, DAEMON, Login, READ_ONLY};
 use super::{ABSENT, KEPT, REFUSED, SILENT, kernel, mapping};
 use crate::executor::ceph;
 use crate::hints::after_rollback;
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use flexvol_linux::deadline::Deadline;
 use flexvol_linux::nbd::{Device, MODULE};
 use flexvol_linux::{kernel_module, process};

@@ -1,0 +1,78 @@
+//! What the steps of one call share: its settings and deadline, and what one step hands to the next.
+
+use super::Task;
+use super::disk::DeviceContext;
+use anyhow::Result;
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::lock::SharedLock;
+use flexvol_linux::place::Place;
+use flexvol_model::settings::Settings;
+use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::{Fields, TargetPath};
+use std::path::Path;
+
+/// One call's view of the node, and what its steps hand to each other.
+pub(super) struct Context<'a> {
+    pub(super) driver: &'a str,
+    pub(super) directory: Option<&'a str>,
+    pub(super) settings: &'a Settings,
+    pub(super) deadline: Deadline,
+    pub(super) asked: Option<String>,
+    pub(super) disk: DeviceContext,
+    pub(super) reached: Option<Reached>,
+    pub(super) fields: Fields,
+    pub(super) mount_id: Option<u64>,
+    pub(super) unique_mount_id: Option<u64>,
+    pub(super) sources: Option<SharedLock>,
+}
+
+/// The server that a call uses.
+#[derive(Debug)]
+pub(super) struct Reached {
+    /// As the volume spells it.
+    pub(super) name: String,
+    pub(super) address: String,
+    pub(super) client: String,
+}
+
+impl<'a> Context<'a> {
+    /// A view for one call. `asked` is the digest that would be recorded, to tell a repetition from a
+    /// contradiction.
+    pub(super) fn new(task: &Task<'a>, deadline: Deadline, asked: Option<String>) -> Self {
+        Self {
+            driver: task.driver,
+            directory: task.directory,
+            settings: task.settings,
+            deadline,
+            asked,
+            disk: DeviceContext::default(),
+            reached: None,
+            fields: Fields::default(),
+            mount_id: None,
+            unique_mount_id: None,
+            sources: None,
+        }
+    }
+
+    /// The mount this call made: its id and, where the kernel has one, the id that is never used again.
+    pub(super) fn mount_ids(&self) -> Option<(u64, Option<u64>)> {
+        Some((self.mount_id?, self.unique_mount_id))
+    }
+
+    /// What the reply says besides Success.
+    pub(super) fn into_fields(self) -> Fields {
+        self.fields
+    }
+}
+
+pub(super) fn open_place(target: &TargetPath) -> Result<Place> {
+    Place::open(target)?.ok_or_else(|| {
+        let parent = target.as_path().parent().unwrap_or(Path::new("/")).display();
+        Failure::new(Code::NotFound, format!("{parent} does not exist: kubelet makes it before it calls"))
+            .into()
+    })
+}
+
+pub(super) fn denied(message: String) -> anyhow::Error {
+    Failure::new(Code::Denied, message).into()
+}

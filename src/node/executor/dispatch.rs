@@ -1,0 +1,163 @@
+//! Which function carries out which step, and which one undoes it.
+
+use super::bind::Binding;
+use super::carry_out::{TargetState, World};
+use super::context::{Context, open_place};
+use super::disk::DeviceContext;
+use super::files::Content;
+use super::store::lost::Lost;
+use super::target::restore_directory;
+use super::undo::Undo;
+use super::{ceph, checkout, daemon, image, run, store, unmount};
+use anyhow::Result;
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::mount::Parameter;
+use flexvol_linux::place::{Look, Place};
+use flexvol_linux::{openat_beneath, process};
+use flexvol_model::plan::{Goal, Step};
+use flexvol_protocol::TargetPath;
+use flexvol_protocol::failure::{Code, Failure};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// How long undoing may take, after whatever the call itself took.
+const UNDO_TIME: Duration = Duration::from_secs(8);
+
+impl World for Context<'_> {
+    type Undo = Undo;
+
+    fn look(&mut self, goal: &Goal) -> Result<TargetState> {
+        match goal {
+            Goal::Performed => Ok(TargetState::Open),
+            Goal::Mounted { target, view } => {
+                self.refuse_another_s(target)?;
+                match Place::open(target)?.map(|place| place.look()).transpose()? {
+                    Some(Look::Mount(mounted)) => self.compare(target, mounted, view),
+                    Some(Look::Dead(errno)) => Ok(TargetState::Conflict(format!(
+                        "{target} is a dead mount ({errno}): unmount it first"
+                    ))),
+                    _ => Ok(TargetState::Open),
+                }
+            }
+            Goal::Ended { target } if daemon::is_left(target) || store::is_left(self, target)? => {
+                Ok(TargetState::Open)
+            }
+            Goal::Unmounted { target } | Goal::Ended { target } => unmount::standing(target),
+        }
+    }
+
+    fn perform(&mut self, step: &Step) -> Result<Option<Undo>> {
+        // A worker whose supervisor is gone must not mount or unmount behind the back of kubelet's next call.
+        self.deadline.check_signals("carrying out the call")?;
+        match step {
+            Step::PrepareTarget { target } => self.prepare_target(target),
+            Step::MakeDirectory { path, owner } => self.make_directory(path, *owner),
+            Step::ExpectMount { path } => image::expect_mount(path).map(|()| None),
+            Step::CreateImage { file, size, allocation } => self.create_image(file, *size, *allocation),
+            Step::AttachLoop { file, region, direct_io, read_only } => {
+                self.attach_loop(file, *region, *direct_io, *read_only).map(|()| Some(Undo::ReleaseDevice))
+            }
+            Step::Store(step) => self.perform_on_store(step),
+            Step::Answer { device } => {
+                self.fields.device = Some(device.clone());
+                Ok(None)
+            }
+            Step::ExpectStaged { staged, source } => self.expect_staged(staged, source).map(|()| None),
+            Step::ShowStaged { target, staged, flags } => self.show_staged(target, staged, *flags),
+            Step::Format { file_system, options } => self.format(*file_system, options).map(|()| None),
+            Step::CheckFileSystem { file_system } => self.check_file_system(*file_system).map(|()| None),
+            Step::Mount { target, file_system, from, flags, options } => {
+                let options: Vec<_> = options.iter().map(Parameter::from).collect();
+                self.mount_from(target, (file_system.as_deref(), from), *flags, &options)
+            }
+            Step::Reach(reach) => self.reach(reach).map(|()| None),
+            Step::MakeDirectoryOnShare { share, missing } => {
+                self.make_unless_mountable(share, missing).map(|()| None)
+            }
+            Step::ReachCluster(cluster) => {
+                self.reached = Some(ceph::reach(cluster, &self.settings.policy, &self.deadline)?);
+                Ok(None)
+            }
+            Step::MountShare { target, share, missing, otherwise } => {
+                self.mount_share(target, share, missing.as_deref(), otherwise.as_deref())
+            }
+            Step::MountOverlay { target, overlay } => self.mount_overlay(target, overlay),
+            Step::MountFiles { target, source, options, flags, files, owner } => {
+                self.mount_files(target, (source, options, *flags), &Content { files, owner: *owner })
+            }
+            Step::Bind { target, source, recursive, flags, propagation } => {
+                let binding = Binding { recursive: *recursive, flags: *flags, propagation: *propagation };
+                self.bind(target, source, &binding)
+            }
+            Step::Run(run) => run::run(self, run),
+            Step::Checkout(checkout) => checkout::checkout(self, checkout),
+            Step::Serve(daemon) => daemon::serve(self, daemon),
+            Step::EndDaemon { target, patience, traces } => {
+                let patience = Duration::from_secs((*patience).into());
+                daemon::unmount(self, target, patience, traces).map(|()| None)
+            }
+            Step::Unmount { target } => {
+                let lost = Lost::at(self.driver, target)?;
+                unmount::unmount(self, target)?;
+                lost.map_or(Ok(()), |lost| lost.let_go(&self.deadline)).map(|()| None)
+            }
+            Step::GrowImage { size, allocation } => self.grow_image(*size, *allocation).map(|()| None),
+            Step::GrowFileSystem { target } => self.grow_file_system(target).map(|()| None),
+        }
+    }
+
+    /// By the id of the mount that was made, which costs the same on a node with ten thousand mounts; a mount
+    /// that somebody else's command made has to be recognised in the mount table.
+    fn confirm(&mut self, goal: &Goal) -> Result<()> {
+        let Goal::Mounted { target, .. } = goal else { return Ok(()) };
+        let place = open_place(target)?;
+        self.unique_mount_id = place.unique_mount_id();
+        match (place.look()?, self.mount_id) {
+            (Look::Mount(mounted), Some(id)) if mounted.id == id => Ok(()),
+            (Look::Mount(mounted), None) => match self.look(goal)? {
+                TargetState::Reached => {
+                    self.mount_id = Some(mounted.id);
+                    Ok(())
+                }
+                TargetState::Conflict(by) => Err(Failure::new(Code::Conflict, by).into()),
+                TargetState::Open => Err(nothing_mounted(target)),
+            },
+            _ => Err(nothing_mounted(target)),
+        }
+    }
+
+    /// What a command left running could mount again what is undone, or hold it.
+    fn begin_undo(&mut self) {
+        process::end_children();
+        self.deadline = Deadline::for_undo(UNDO_TIME);
+    }
+
+    fn undo(&mut self, undo: &Undo) -> Result<()> {
+        match undo {
+            Undo::RemoveTarget(target) => open_place(target)?.remove_directory(),
+            Undo::RestoreTarget(target) => {
+                unmount::take_off(&open_place(target)?)?;
+                restore_directory(&open_place(target)?)
+            }
+            Undo::Unmount(target) => unmount::take_off(&open_place(target)?),
+            Undo::EndDaemon(target) => daemon::take_back(target),
+            Undo::RemoveDirectories(root, made) => {
+                openat_beneath::remove_directories(openat_beneath::open_root(root)?.as_fd(), made)
+            }
+            Undo::RemoveImage(file, made) => self.remove_image(file, made),
+            Undo::ReleaseDevice => {
+                self.disk.release();
+                Ok(())
+            }
+            Undo::DetachStore(target) => {
+                self.disk = DeviceContext::default();
+                store::detach(self, target)
+            }
+        }
+    }
+}
+
+fn nothing_mounted(target: &TargetPath) -> anyhow::Error {
+    Failure::new(Code::Internal, format!("nothing is mounted at {target} although every step succeeded"))
+        .into()
+}

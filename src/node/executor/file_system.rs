@@ -1,0 +1,224 @@
+//! The steps on a device that is on the node by now: what it holds, formatting it, checking it, growing what is
+//! on it.
+//!
+//! Nothing here depends on where the device comes from; the little that does is a [`Disk`]'s. A lock, of the
+//! image file or of the store, keeps every other call on the same device out until this one ends.
+
+use super::context::{Context, denied, open_place};
+use super::disk::Disk;
+use super::undo::Undo;
+use crate::hints::to_failure;
+use anyhow::{Context as _, Result, bail};
+use flexvol_linux::block_device::number_of;
+use flexvol_linux::deadline::Deadline;
+use flexvol_linux::errno::errno_of;
+use flexvol_linux::ext_superblock::refuse_wishes;
+use flexvol_linux::image_file::Formatting;
+use flexvol_linux::mount::{NewMount, Parameter, Value};
+use flexvol_linux::place::Look;
+use flexvol_linux::window::Window;
+use flexvol_linux::{format, mount_table, signature};
+use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::file_system::FileSystem;
+use flexvol_protocol::mount_options::MountFlags;
+use flexvol_protocol::{TargetPath, Verb};
+use rustix::fs::fsync;
+use rustix::io::Errno;
+use std::time::Duration;
+
+/// How long an mkfs may run on after its call's deadline: until it is killed, and the time stamps' rounding.
+const AFTER_DEADLINE: Duration = Duration::from_secs(20);
+
+/// How long a device may be somebody else's alone: who looks for a free loop device claims the one that the kernel named,
+/// for a moment, even if another call has taken it meanwhile.
+const CLAIMED: Duration = Duration::from_millis(500);
+
+/// A device that was looked at and can be mounted.
+pub(super) struct Recognised {
+    pub(super) kind: FileSystem,
+    pub(super) path: String,
+    pub(super) read_only: bool,
+}
+
+impl Context<'_> {
+    /// The longest an mkfs can have run, as far as its note says when it began.
+    pub(super) fn longest_formatting(&self) -> Duration {
+        self.settings.deadlines.of(Verb::Mount) + AFTER_DEADLINE
+    }
+
+    /// Only what is proven blank, and what this very step left half made when it was killed.
+    pub(super) fn format(&mut self, kind: FileSystem, words: &[String]) -> Result<()> {
+        let disk = self.disk.disk()?;
+        if disk.formatting(self.longest_formatting(), &self.deadline)? == Formatting::Never {
+            if signature::identify(disk.fd(), &Window::default())?.is_some() {
+                return self.note_written();
+            }
+            disk.prove_blank(self.settings.policy.allow_sampling, &self.deadline)
+                .with_context(|| disk.name())?;
+        }
+        if disk.is_read_only() {
+            let text = format!(
+                "{} cannot be written, and holds no file system: its file is immutable (chattr -i), or lies on a file system that is read-only",
+                disk.name()
+            );
+            return Err(denied(text));
+        }
+        if self.disk.in_use {
+            let (noun, path) = (disk.noun(), disk.path().display());
+            let text = format!("the blank {noun} is attached to {path} already: detach it (losetup -d)");
+            return Err(Failure::new(Code::Busy, text).into());
+        }
+        disk.note_formatting(self.longest_formatting());
+        let made = format::make_file_system(kind, disk.path(), words, self.disk.lock()?, &self.deadline)
+            .and_then(|()| fsync(disk.fd()).context("write the new file system to disk"));
+        if let Err(error) = made {
+            return Err(unmake(disk, error));
+        }
+        disk.forget_formatting()?;
+        self.note_written()?;
+        self.disk.formatted = true;
+        Ok(())
+    }
+
+    pub(super) fn check_file_system(&self, kind: Option<FileSystem>) -> Result<()> {
+        let disk = self.disk.disk()?;
+        if self.disk.in_use || self.disk.formatted || disk.is_read_only() {
+            return Ok(());
+        }
+        // A blank or a different file system is the mount step's to refuse; a checker would only guess at it.
+        match identify(disk)? {
+            Some(found) if kind.is_none_or(|kind| kind == found) => {
+                refuse_wishes_of(disk, found)?;
+                format::check_file_system(found, disk.path(), self.disk.lock()?, &self.deadline).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What the attached device holds, if it is what was asked for and can be mounted so.
+    pub(super) fn recognise(&self, wanted: Option<&str>, flags: MountFlags) -> Result<Recognised> {
+        let disk = self.disk.disk()?;
+        let noun = disk.noun();
+        if disk.formatting(self.longest_formatting(), &self.deadline)? == Formatting::Interrupted {
+            let text =
+                format!("mkfs was interrupted on this {noun}: mount it read-write with format: ifBlank once");
+            bail!(Failure::new(Code::Conflict, text));
+        }
+        let kind = identify(disk)?.ok_or_else(|| {
+            let text = format!(
+                "the {noun} holds no file system: set option format to ifBlank and mount it read-write once, or copy one into it"
+            );
+            Failure::new(Code::NotFound, text)
+        })?;
+        refuse_wishes_of(disk, kind)?;
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != kind.name()) {
+            let found = kind.name();
+            let text =
+                format!("the {noun} holds {found}, but fsType says {wanted}: correct the volume's fsType");
+            bail!(Failure::new(Code::Conflict, text));
+        }
+        let read_only = disk.is_read_only() || kind.read_only();
+        if read_only && !flags.read_only {
+            let text = format!(
+                "the {} {noun} cannot be written: set readOnly: true on the pod's flexVolume or persistentVolumeClaim",
+                kind.name()
+            );
+            bail!(Failure::new(Code::Denied, text));
+        }
+        Ok(Recognised { kind, path: disk.path().display().to_string(), read_only })
+    }
+
+    /// Read-only as a whole if that is how it is asked for, unless another mount of it on this node is not: then this
+    /// mount alone is.
+    pub(super) fn mount_device(
+        &mut self,
+        target: &TargetPath,
+        wanted: Option<&str>,
+        flags: MountFlags,
+        options: &[Parameter<'_>],
+    ) -> Result<Option<Undo>> {
+        let device = self.recognise(wanted, flags)?;
+        self.note_written()?;
+        let (file_system, source) = (device.kind.name(), device.path.as_str());
+        let options = &with_safeguard(device.kind, options);
+        let superblock_read_only = device.read_only;
+        let new = NewMount { file_system, source, flags, superblock_read_only, options };
+        let patience = Deadline::for_undo(CLAIMED);
+        loop {
+            match self.mount(target, &new) {
+                Err(error) if errno_of(&error) != Some(Errno::BUSY) => return Err(error),
+                Err(_) if superblock_read_only => {
+                    return self.mount(target, &NewMount { superblock_read_only: false, ..new });
+                }
+                Err(_) if !patience.expired() => std::thread::sleep(Duration::from_millis(10)),
+                mounted => return mounted,
+            }
+        }
+    }
+
+    pub(super) fn grow_file_system(&self, target: &TargetPath) -> Result<()> {
+        let disk = self.disk.disk()?;
+        let place = open_place(target)?;
+        let Look::Mount(mounted) = place.look()? else {
+            bail!(Failure::new(Code::NotFound, format!("{target} is not mounted: mount it before it grows")));
+        };
+        let entry = mount_table::by_id(mounted.id)?.context("the mount is gone")?;
+        if number_of(&entry.source) != number_of(disk.path().as_os_str()) {
+            let (source, noun) = (entry.source.to_string_lossy(), disk.noun());
+            let text = format!("{target} shows {source} and not the volume's {noun}: unmount it first");
+            bail!(Failure::new(Code::Conflict, text));
+        }
+        let kind = FileSystem::parse(&entry.file_system)?;
+        format::grow_file_system(kind, disk.path(), target.as_path(), &self.deadline)
+    }
+}
+
+/// What the volume asks for, and what it must have unless it does.
+fn with_safeguard<'a>(kind: FileSystem, options: &[Parameter<'a>]) -> Vec<Parameter<'a>> {
+    let missing = kind.safeguard().filter(|(key, _)| options.iter().all(|option| option.key != *key));
+    options
+        .iter()
+        .copied()
+        .chain(missing.map(|(key, text)| Parameter { key, value: Value::Text(text) }))
+        .collect()
+}
+
+/// The undo of an mkfs that failed: the device was blank, and is again where that can be. Not while mkfs may still
+/// write to it.
+pub(super) fn unmake(disk: &dyn Disk, error: anyhow::Error) -> anyhow::Error {
+    let still_runs = error.downcast_ref().is_some_and(|failure: &Failure| !failure.residue().is_empty());
+    if still_runs {
+        return error;
+    }
+    match disk.blank_again() {
+        Ok(()) => error,
+        Err(left) => to_failure(error).with_residue(format!("a half made file system: {left:#}")).into(),
+    }
+}
+
+/// Before anything else reads it.
+fn refuse_wishes_of(disk: &dyn Disk, kind: FileSystem) -> Result<()> {
+    match kind {
+        FileSystem::Ext4 => {
+            refuse_wishes(disk.fd()).with_context(|| format!("the {} cannot be mounted", disk.noun()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The kernel's ext4 serves ext2 and ext3, too.
+fn identify(disk: &dyn Disk) -> Result<Option<FileSystem>> {
+    let Some(found) = signature::identify(disk.fd(), &Window::default())? else { return Ok(None) };
+    let name = match found.name() {
+        "ext2" | "ext3" => "ext4",
+        name => name,
+    };
+    match FileSystem::ALL.into_iter().find(|kind| kind.name() == name) {
+        Some(kind) => Ok(Some(kind)),
+        None => Err(Failure::new(
+            Code::Conflict,
+            format!("the {} holds {}, which this driver does not mount", disk.noun(), found.describe()),
+        )
+        .into()),
+    }
+}

@@ -1,0 +1,42 @@
+//! How a performed step is undone; carried out by [`dispatch`](super::dispatch).
+
+use flexvol_protocol::TargetPath;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// How a performed step is taken back.
+#[derive(Debug)]
+pub(super) enum Undo {
+    /// Remove the target that was made.
+    RemoveTarget(TargetPath),
+    /// Make the target a directory again.
+    RestoreTarget(TargetPath),
+    /// Remove directories that were made, innermost last.
+    RemoveDirectories(PathBuf, Vec<PathBuf>),
+    /// Remove the image file that was made, and the directories above it that were.
+    RemoveImage(PathBuf, Vec<PathBuf>),
+    /// Let go of the loop device.
+    ReleaseDevice,
+    /// Take the device away that was brought for the target.
+    DetachStore(TargetPath),
+    /// Unmount what was mounted.
+    Unmount(TargetPath),
+    /// Unmount, end who serves it, and remove its files.
+    EndDaemon(TargetPath),
+}
+
+impl fmt::Display for Undo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RemoveTarget(target) | Self::RestoreTarget(target) => write!(f, "{target}"),
+            Self::RemoveDirectories(root, made) => {
+                let outermost = made.first().map_or(Path::new(""), PathBuf::as_path);
+                write!(f, "{}", root.join(outermost).display())
+            }
+            Self::RemoveImage(file, _) => write!(f, "{}", file.display()),
+            Self::ReleaseDevice => f.write_str("a loop device"),
+            Self::DetachStore(target) => write!(f, "the device for {target}"),
+            Self::Unmount(target) | Self::EndDaemon(target) => write!(f, "a mount at {target}"),
+        }
+    }
+}
