@@ -3,6 +3,11 @@
 #![expect(clippy::disallowed_methods, reason = "tests start programs")]
 #![expect(clippy::case_sensitive_file_extension_comparisons, reason = "the tree has .rs and .md, not .RS")]
 
+#[path = "tidy/circles.rs"]
+mod circles;
+#[path = "tidy/dependencies.rs"]
+mod dependencies;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

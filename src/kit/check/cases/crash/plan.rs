@@ -86,12 +86,12 @@ impl Plan {
         let Run { struck, traced, .. } = &answer.run;
         let place = match (traced.as_ref().and_then(|traced| Some((traced, traced.struck.as_ref()?))), struck)
         {
-            (Some((_, at)), _) if let Some(change) = at.change => {
-                format!("right after {change}(2) of {}", at.name)
-            }
-            (Some((traced, at)), _) => {
-                format!("before system call {} of {}, by {}", traced.system_calls, self.calls, at.name)
-            }
+            (Some((traced, at)), _) => match at.change {
+                Some(change) => format!("right after {change}(2) of {}", at.name),
+                None => {
+                    format!("before system call {} of {}, by {}", traced.system_calls, self.calls, at.name)
+                }
+            },
             (None, Some(struck)) => format!("{} ms after its start", struck.as_millis()),
             (None, None) => return "over before it was to be struck".to_owned(),
         };
