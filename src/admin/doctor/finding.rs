@@ -55,7 +55,7 @@ impl Finding {
         Self { severity: Severity::Note, ..Self::error(id, evidence, fix) }
     }
 
-    /// What the table of known_errors knows about it.
+    /// What the table of known errors knows about it.
     pub fn taught(id: &str, evidence: &str, known_error: &KnownError) -> Self {
         Self::error(id, &format!("{evidence}: {}", known_error.cause), known_error.fix)
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! text of an Event, of kubelet's log, of a helper ─▶ wrapping: what kubelet did, and the text inside
 //!                                                     │
-//!                                     known_errors (data) ─▶ KnownError: cause, fix, next command
+//!                                     known errors (data) ─▶ KnownError: cause, fix, next command
 //! ```
 //!
 //! There is one table, [`known_errors::all`]. A [`KnownError`] is recognised by a number of the kernel and the kind of
@@ -18,7 +18,7 @@
 //! # use flexvol_model::diagnostics;
 //! let text = r#"MountVolume.SetUp failed for volume "v" : mount command failed, status: Failure, reason: mount error(13): Permission denied"#;
 //! let explained = diagnostics::explain(text).unwrap();
-//! assert!(explained.did[0].contains("mount") && explained.known_error.cause.contains("user and password"));
+//! assert!(explained.did[0].contains("mount") && explained.known error.cause.contains("user and password"));
 //! ```
 
 pub mod known_errors;
@@ -43,7 +43,7 @@ pub struct KnownError {
     pub next: &'static str,
 }
 
-/// How a known_error is recognised.
+/// How a known error is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
     /// By any of these texts in kubelet's words, in small letters. `…` stands for anything.

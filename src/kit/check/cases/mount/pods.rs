@@ -56,7 +56,7 @@ pub(super) fn two_modes(subject: &mut Subject<'_>) -> Played {
     if !subject.facts.writable || subject.given.is(Nature::Shared) {
         return Err(Stopped::Skipped("needs a volume that may be written to or not".to_owned()));
     }
-    // The device of one that attaches is mounted once, as the first pod side_file_changes.
+    // The device of one that attaches is mounted once, as the first pod changes.
     let orders: &[bool] = if subject.attaches() { &[true] } else { &[true, false] };
     for writer_first in orders {
         let (writer, reader) = (subject.volume()?, read_only(&subject.volume()?));
