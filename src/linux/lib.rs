@@ -44,7 +44,6 @@ pub mod nbd;
 pub mod network;
 pub mod openat_beneath;
 mod orphans;
-pub mod owner;
 pub mod partition;
 pub mod place;
 pub mod private;

@@ -23,6 +23,7 @@ use super::{loop_device, mount_table, process, raw};
 use anyhow::{Context as _, Result};
 use changes::Mark;
 use keeper::Ends;
+use maker::World;
 use mount_table::Entry;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -35,7 +36,6 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use world::World;
 
 pub use scenery::{NOBODYS, Neighbour};
 pub use trouble::Trouble;

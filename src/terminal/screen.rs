@@ -7,6 +7,9 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write};
 
+/// How wide text for people is, in columns.
+pub const WIDTH: usize = 80;
+
 /// Standard output, and how to write to it.
 pub struct Screen {
     out: Box<dyn Write>,

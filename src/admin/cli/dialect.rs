@@ -1,12 +1,13 @@
 //! The dialects of other drivers, for people: what `drivers --profiles` and `explain --profile` print.
 
 use super::example;
-use super::explain::{self, WIDTH};
+
 use anyhow::Result;
+use flexvol_model::driver::Driver;
 use flexvol_model::profiles::{ALL, DEVIATIONS, Key, Profile};
 use flexvol_model::settings::Settings;
 use flexvol_terminal::capabilities;
-use flexvol_terminal::screen::{Screen, wrap};
+use flexvol_terminal::screen::{Screen, WIDTH, wrap};
 use serde_json::{Value, json};
 
 /// The table of them.
@@ -37,7 +38,7 @@ pub(super) fn print(screen: &mut Screen, profile: &Profile) -> Result<()> {
     screen.text(&format!("\n{}", wrap(&text, 0, WIDTH)))?;
     keys(screen, "\nOptions (flexVolume.options)", profile.keys)?;
     match profile.secrets {
-        [] => explain::secrets(screen, profile.driver)?,
+        [] => secrets(screen, profile.driver)?,
         own => keys(screen, "\nKeys of the Secret (flexVolume.secretRef)", own)?,
     }
     if !profile.defaults.is_empty() {
@@ -109,4 +110,16 @@ pub(super) fn json(profile: &Profile) -> Value {
     all["deviations"] = profile.deviations.iter().chain(DEVIATIONS).map(|line| Value::from(*line)).collect();
     all["manifest"] = example::of_profile(profile).into();
     all
+}
+
+/// The keys of the Secret that a driver reads.
+pub(super) fn secrets(screen: &mut Screen, driver: &dyn Driver) -> Result<()> {
+    if !driver.secrets().is_empty() {
+        screen.heading("\nKeys of the Secret (flexVolume.secretRef)")?;
+    }
+    for secret in driver.secrets() {
+        screen.line(&format!("  {}", secret.keys.join(" or ")))?;
+        screen.text(&wrap(secret.doc, 6, WIDTH))?;
+    }
+    Ok(())
 }

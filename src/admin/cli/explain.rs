@@ -14,12 +14,9 @@ use flexvol_model::settings::Settings;
 use flexvol_protocol::Verb;
 use flexvol_terminal::arguments::{profile_parser, subject};
 use flexvol_terminal::capabilities;
-use flexvol_terminal::screen::{Screen, wrap};
+use flexvol_terminal::screen::{Screen, WIDTH, wrap};
 use serde_json::{Value, json};
 use std::process::ExitCode;
-
-/// As wide as a terminal is by default.
-pub(super) const WIDTH: usize = 80;
 
 /// Explain a driver: its options, verbs and capabilities, with manifests to copy
 #[derive(Args)]
@@ -64,7 +61,7 @@ fn print(screen: &mut Screen, driver: &dyn Driver) -> Result<()> {
     if driver.options().is_empty() {
         screen.line("  those that the side file names")?;
     }
-    secrets(screen, driver)?;
+    dialect::secrets(screen, driver)?;
     screen.heading("\nVerbs")?;
     for verb in driver.verbs(&Settings::default()).iter() {
         screen.line(&format!("  {verb:<10} {}", verb.spec().doc))?;
@@ -92,18 +89,6 @@ fn print(screen: &mut Screen, driver: &dyn Driver) -> Result<()> {
 const MAY_ATTACH: &str = "Install it with --set attach=true where Kubernetes itself shall keep a ReadWriteOnce volume \
     from a second node: kube-controller-manager then needs the driver, too, and volumes have to be \
     PersistentVolumes. End the pods with volumes of the driver before you change it.";
-
-/// The keys of the Secret that a driver reads.
-pub(super) fn secrets(screen: &mut Screen, driver: &dyn Driver) -> Result<()> {
-    if !driver.secrets().is_empty() {
-        screen.heading("\nKeys of the Secret (flexVolume.secretRef)")?;
-    }
-    for secret in driver.secrets() {
-        screen.line(&format!("  {}", secret.keys.join(" or ")))?;
-        screen.text(&wrap(secret.doc, 6, WIDTH))?;
-    }
-    Ok(())
-}
 
 /// `size, optional, alias nr_inodes`.
 fn about(option: &OptionSpec) -> String {

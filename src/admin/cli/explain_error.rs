@@ -1,10 +1,9 @@
 //! `flexvol explain-error`.
 
-use super::explain::WIDTH;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use flexvol_model::diagnostics::{self, Explained};
-use flexvol_terminal::screen::{Screen, Tone, wrap};
+use flexvol_terminal::screen::{Screen, Tone, WIDTH, wrap};
 use serde_json::{Value, json};
 use std::io::{self, Read as _};
 use std::process::ExitCode;

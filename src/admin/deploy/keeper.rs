@@ -56,7 +56,7 @@ impl Keeper for Installs {
         match files::read_small(&home.directory().join(SIDE_FILE), SIZE_LIMIT) {
             Ok(None) => {
                 request.side_file_changes.settings =
-                    kept.settings.clone().or(request.side_file_changes.settings)
+                    kept.settings.clone().or(request.side_file_changes.settings);
             }
             Ok(Some(text)) if Settings::parse(&text).is_ok() => {}
             // An admin is just writing it, or has made a mistake: a take-over would begin without their policy.

@@ -30,7 +30,7 @@
 //! no file, or that somebody has open for writing.
 
 use super::found::{Executable, Foreign, Found, Ours, Program, SideFile};
-use super::install::Source;
+use super::install::source::Source;
 use super::opened::Place;
 use anyhow::Result;
 use flexvol_linux::directory::{self, Birth, Directory, Entry, Kind};

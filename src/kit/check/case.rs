@@ -1,8 +1,10 @@
 //! The cases, as data.
 
-use super::cases;
+use super::answer::Answer;
 use super::evidence::{Evidence, Played};
-use super::subject::{Seen, Subject};
+use super::facts::Facts;
+use super::left::Left;
+use super::subject::Subject;
 use flexvol_protocol::VerbSet;
 use serde::Serialize;
 use std::fmt;
@@ -67,6 +69,37 @@ pub enum How {
     Watched(fn(&Seen<'_>) -> Option<Vec<Evidence>>),
 }
 
+/// What a watched case looks at: one played case, after its end.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    /// Which.
+    pub case: &'a Case,
+    /// Its calls, in order.
+    pub answers: &'a [Answer],
+    /// What is known of the driver.
+    pub facts: &'a Facts,
+    /// What it left behind; `None` if it did not come to its good end, and so could not clean up.
+    pub left: Option<&'a Left>,
+}
+
+impl Seen<'_> {
+    /// Looks at each call that was not disturbed; `None` if there was none.
+    pub fn calls(&self, look: impl Fn(&Answer) -> Option<Evidence>) -> Option<Vec<Evidence>> {
+        self.calls_that(|_| true, look)
+    }
+
+    /// Looks at each call of a kind that was not disturbed; `None` if there was none.
+    pub fn calls_that(
+        &self,
+        wanted: impl Fn(&Answer) -> bool,
+        look: impl Fn(&Answer) -> Option<Evidence>,
+    ) -> Option<Vec<Evidence>> {
+        let mut calls = self.answers.iter().filter(|answer| !answer.disturbed && wanted(answer)).peekable();
+        calls.peek()?;
+        Some(calls.filter_map(look).collect())
+    }
+}
+
 impl fmt::Debug for How {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -76,20 +109,7 @@ impl fmt::Debug for How {
     }
 }
 
-/// All of them, group by group, in the order in which they are reported.
-pub static CASES: &[&[Case]] = cases::ALL;
-
 impl Case {
-    /// Every case there is.
-    pub fn all() -> impl Iterator<Item = &'static Self> {
-        CASES.iter().copied().flatten()
-    }
-
-    /// The case of that id.
-    pub fn named(id: &str) -> Option<&'static Self> {
-        Self::all().find(|case| case.id == id)
-    }
-
     /// The part of the id before `::`.
     pub fn group(&self) -> &'static str {
         self.id.split("::").next().unwrap_or(self.id)

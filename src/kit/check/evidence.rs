@@ -1,6 +1,5 @@
 //! What a case found.
 
-use super::answer::Answer;
 use serde::{Deserialize, Serialize};
 
 /// How a played case ends.
@@ -43,11 +42,6 @@ impl Evidence {
     /// Something that no single call shows.
     pub fn new(problem: impl Into<String>) -> Self {
         Self { problem: problem.into(), ..Self::default() }
-    }
-
-    /// Something that a call shows.
-    pub fn of(answer: &Answer, problem: impl Into<String>) -> Self {
-        answer.evidence(problem)
     }
 
     /// With a better fix than the case's.

@@ -44,7 +44,8 @@ mod subject;
 mod survey;
 
 pub use answer::{Answer, Meant};
-pub use case::{CASES, Case, How, Level, Scope, matching};
+pub use case::{Case, How, Level, Scope, Seen, matching};
+pub use cases::CASES;
 pub use chosen::Chosen;
 pub use evidence::{Evidence, Played, Stopped};
 pub use facts::Facts;
@@ -54,4 +55,4 @@ pub use left::Left;
 pub(crate) use report::tests::made_up;
 pub use report::{CaseResult, Group, Outcome, Report};
 pub use runner::run;
-pub use subject::{Seen, Subject};
+pub use subject::Subject;

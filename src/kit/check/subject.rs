@@ -1,11 +1,9 @@
 //! The driver under test, as a case sees it: called as kubelet calls it, every call remembered.
 
 use super::answer::Answer;
-use super::case::Case;
-use super::evidence::{Evidence, Stopped};
+use super::evidence::Stopped;
 use super::facts::Facts;
 use super::given::Given;
-use super::left::Left;
 use flexvol_kubelet::{Asked, Caller, PodVolume, Reader, Run, Terms};
 use flexvol_linux::sandbox::{Inside, Isolation};
 use flexvol_protocol::Call;
@@ -47,37 +45,6 @@ pub struct Subject<'a> {
     /// What `waitforattach` said last; empty without one.
     pub(super) device: String,
     ours: Vec<PathBuf>,
-}
-
-/// What a watched case looks at: one played case, after its end.
-#[derive(Debug)]
-pub struct Seen<'a> {
-    /// Which.
-    pub case: &'a Case,
-    /// Its calls, in order.
-    pub answers: &'a [Answer],
-    /// What is known of the driver.
-    pub facts: &'a Facts,
-    /// What it left behind; `None` if it did not come to its good end, and so could not clean up.
-    pub left: Option<&'a Left>,
-}
-
-impl Seen<'_> {
-    /// Looks at each call that was not disturbed; `None` if there was none.
-    pub fn calls(&self, look: impl Fn(&Answer) -> Option<Evidence>) -> Option<Vec<Evidence>> {
-        self.calls_that(|_| true, look)
-    }
-
-    /// Looks at each call of a kind that was not disturbed; `None` if there was none.
-    pub fn calls_that(
-        &self,
-        wanted: impl Fn(&Answer) -> bool,
-        look: impl Fn(&Answer) -> Option<Evidence>,
-    ) -> Option<Vec<Evidence>> {
-        let mut calls = self.answers.iter().filter(|answer| !answer.disturbed && wanted(answer)).peekable();
-        calls.peek()?;
-        Some(calls.filter_map(look).collect())
-    }
 }
 
 impl<'a> Subject<'a> {

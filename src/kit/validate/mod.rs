@@ -27,14 +27,15 @@ mod object;
 mod options;
 mod plans;
 mod pods;
+mod read;
 mod secrets;
 mod slips;
 mod volumes;
 
 pub use finding::{Finding, RULES, Rule, Severity};
 pub use known::KnownDrivers;
-pub use object::Source;
 pub use plans::{Planned, PlannedCall};
+pub use read::Source;
 
 use finding::{BINDING, Findings, NOTHING, OBJECT, SHAPE};
 use flex::{Flex, Owner};
@@ -68,8 +69,8 @@ impl Report {
 /// Looks at the objects of all texts together.
 pub fn validate(sources: &[Source<'_>], installed: &KnownDrivers) -> Report {
     let mut findings = Findings::default();
-    let documents = object::read(sources, &mut findings);
-    let objects = object::objects(&documents, &mut findings);
+    let documents = read::read(sources, &mut findings);
+    let objects = read::objects(&documents, &mut findings);
     let flexes: Vec<_> = objects.iter().flat_map(flex::of).collect();
     let drivers = flexes.iter().filter_map(|flex| Some(flex.driver.as_ref()?.to_string()));
     let drivers: BTreeSet<_> = drivers.collect();

@@ -2,7 +2,8 @@
 
 use super::finding::{CLAIM_MISSING, Findings, NAME, VOLUME_MOUNT};
 use super::node::Node;
-use super::object::{Object, in_no_file};
+use super::object::Object;
+use super::read::in_no_file;
 use super::slips::containers;
 use flexvol_kubelet::{Key, rules};
 use flexvol_model::schema::did_you_mean;

@@ -3,7 +3,8 @@
 use super::finding::{Findings, SECRET_DATA, SECRET_KEY, SECRET_LINE, SECRET_MISSING, SECRET_TYPE, SHAPE};
 use super::flex::{Flex, Owner};
 use super::known::{Known, KnownDrivers};
-use super::object::{Object, in_no_file};
+use super::object::Object;
+use super::read::in_no_file;
 use super::slips::near;
 use flexvol_kubelet::{Key, Used, rules};
 use flexvol_protocol::DriverName;

@@ -7,7 +7,7 @@
 use super::behaviour::Behaviour;
 use super::event::{Event, Kind, Known};
 use super::pace::Pace;
-use super::scan::{Failed, Finding, Loaded, Stage, executable};
+use super::scan::{Failed, Finding, Loaded, Stage, dropped, executable};
 use flexvol_linux::directory::Kind as Entity;
 use flexvol_linux::listing::{Named, is_hidden};
 use flexvol_linux::watch_tree::How;
@@ -310,15 +310,6 @@ impl Model {
         self.events.push(event);
         self.table.insert(name.to_owned(), known);
     }
-}
-
-/// Of a driver that kubelet forgets about, because the `init` of another one failed in the same probe.
-pub(super) fn dropped(what: &str, culprit: &OsStr) -> Failed {
-    let logged = format!(
-        "{what}, but that of {} failed in the same probe, and kubelet drops both until something changes again",
-        culprit.display()
-    );
-    Failed { stage: Stage::Init, logged, fix: Some(format!("fix or remove {}", culprit.display())) }
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use super::behaviour::Behaviour;
 use super::fix;
-use super::model::dropped;
 use crate::{Caller, Exchange, Terms};
 use anyhow::{Context as _, Result};
 use flexvol_linux::directory::Kind;
@@ -216,6 +215,15 @@ fn misnomer(directory: &OsStr, failure: &Failure) -> Failed {
         "Error initializing dynamically probed plugin {name}; error: volume plugin has invalid name: {name:?}"
     );
     Failed { stage: Stage::Name, logged, fix: Some(failure.message()) }
+}
+
+/// Of a driver that kubelet forgets about, because the `init` of another one failed in the same probe.
+pub(super) fn dropped(what: &str, culprit: &OsStr) -> Failed {
+    let logged = format!(
+        "{what}, but that of {} failed in the same probe, and kubelet drops both until something changes again",
+        culprit.display()
+    );
+    Failed { stage: Stage::Init, logged, fix: Some(format!("fix or remove {}", culprit.display())) }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What was written in a sandbox, read from the upper layers of its file systems.
 
-use super::world::Layer;
+use super::maker::Layer;
 use anyhow::{Context as _, Result};
 use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use std::collections::BTreeMap;

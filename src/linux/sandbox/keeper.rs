@@ -5,7 +5,8 @@
 //! nothing behind either. The first one inside reaps, as that of a machine does: a driver may wait for a daemon
 //! that it has ended to be gone.
 
-use super::world::{self, World};
+use super::maker::World;
+use super::world;
 use super::{Inside, Isolation, Terms};
 use crate::loop_device::{self, LoopDevice};
 use crate::mount_table::{self, Entry};

@@ -8,7 +8,6 @@
 //! The tmpfs covers a directory of the machine, in our namespace, until the new root is complete; then it hangs
 //! on descriptors only.
 
-use super::world::{Layer, World, open_path};
 use super::{Isolation, read_only};
 use crate::mount_table::{self, Entry};
 use anyhow::{Context as _, Result};
@@ -23,6 +22,31 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+
+/// What is made anew, or taken as a whole, whatever is mounted below.
+pub(super) const OWN: &[&str] = &["/proc", "/sys", "/dev", "/run", "/var/run"];
+
+/// A file system that was made for the sandbox, for what is written.
+#[derive(Debug)]
+pub(super) struct Layer {
+    /// Where it is seen.
+    pub(super) target: PathBuf,
+    /// Where what is written goes.
+    pub(super) upper: OwnedFd,
+    /// What it is written over: the machine's, read-only. `None` if there is nothing.
+    pub(super) lower: Option<OwnedFd>,
+    /// Whether it began empty on request.
+    pub(super) empty: bool,
+}
+
+/// What a [`Maker`] made.
+#[derive(Debug, Default)]
+pub(super) struct World {
+    /// Those above after those below them.
+    pub(super) layers: Vec<Layer>,
+    /// The `st_dev` of what is in them.
+    pub(super) devices: BTreeSet<u64>,
+}
 
 /// File systems that show the kernel, and keep nothing that could be copied.
 const KERNEL: &[&str] = &[
@@ -313,4 +337,8 @@ pub(super) fn show(machine: &OwnedFd, place: &Path) -> Result<()> {
 fn mount_proc(target: &Path) -> Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     Ok(mount("proc", target, "proc", flags, None)?)
+}
+
+pub(super) fn open_path(path: &Path) -> rustix::io::Result<OwnedFd> {
+    fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }

@@ -1,8 +1,7 @@
 //! The root of a sandbox in a user namespace. What the machine has mounted in a directory may not be uncovered
 //! there, so there can be no overlay of it: only of the directories without mounts, each by itself.
 
-use super::maker::{Maker, make_directory, make_file, show};
-use super::world::OWN;
+use super::maker::{Maker, OWN, make_directory, make_file, show};
 use crate::mount_table;
 use anyhow::{Context as _, Result};
 use std::os::unix::fs::{PermissionsExt as _, symlink};

@@ -1,47 +1,21 @@
 //! What a sandbox sees: namespaces, and a `/` in which nothing of the machine's can be changed.
 
-use super::maker::{self, Maker};
+use super::maker::{self, Maker, OWN, World, open_path};
 use super::{Isolation, Network, Terms, pieces};
 use crate::mount_table::{self, Entry};
 use crate::process::{Ended, Worker};
 use crate::{raw, root};
 use anyhow::{Context as _, Result};
 use nix::sched::{CloneFlags, unshare};
-use rustix::fs::{self, CWD, Mode, OFlags};
+use rustix::fs::{self, Mode, OFlags};
 use rustix::mount::{MountPropagationFlags, mount_change};
-use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What is made anew, or taken as a whole, whatever is mounted below.
-pub(super) const OWN: &[&str] = &["/proc", "/sys", "/dev", "/run", "/var/run"];
-
 /// How long a server may take to answer. What it has is not shown otherwise.
 const SERVER: Duration = Duration::from_millis(500);
-
-/// A file system that was made for the sandbox, for what is written.
-#[derive(Debug)]
-pub(super) struct Layer {
-    /// Where it is seen.
-    pub(super) target: PathBuf,
-    /// Where what is written goes.
-    pub(super) upper: OwnedFd,
-    /// What it is written over: the machine's, read-only. `None` if there is nothing.
-    pub(super) lower: Option<OwnedFd>,
-    /// Whether it began empty on request.
-    pub(super) empty: bool,
-}
-
-/// What [`make`] made.
-#[derive(Debug, Default)]
-pub(super) struct World {
-    /// Those above after those below them.
-    pub(super) layers: Vec<Layer>,
-    /// The `st_dev` of what is in them.
-    pub(super) devices: BTreeSet<u64>,
-}
 
 /// Makes this process root of a user namespace of its own.
 pub(super) fn become_root_of_our_own() -> Result<()> {
@@ -116,10 +90,6 @@ fn resolver() -> Option<(PathBuf, OwnedFd)> {
     let file = std::fs::canonicalize("/etc/resolv.conf").ok()?;
     let directory = file.parent().filter(|directory| directory.starts_with("/run/"))?;
     Some((directory.to_owned(), open_path(directory).ok()?))
-}
-
-pub(super) fn open_path(path: &Path) -> rustix::io::Result<OwnedFd> {
-    fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// The mounts of the machine that are seen and that the sandbox has to show, each opened.

@@ -1,7 +1,6 @@
 //! Oddities of drivers, each a small pure function on the options.
 
-use super::Layer;
-use super::words::{self, Word};
+use super::words::{self, Word, Work};
 use flexvol_protocol::failure::{Failure, Result};
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::{Access, Options};
@@ -66,14 +65,6 @@ pub enum Quirk {
     RefusedIf(&'static str, &'static str),
     /// Refused, with these words, without this option.
     RefusedWithout(&'static str, &'static str),
-}
-
-/// Options under translation.
-pub(super) struct Work<'a> {
-    pub(super) options: Options,
-    pub(super) notes: Vec<String>,
-    /// The weakest first.
-    pub(super) order: &'a [Layer],
 }
 
 impl Quirk {

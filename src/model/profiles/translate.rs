@@ -1,6 +1,7 @@
 //! From their options to ours.
 
-use super::quirk::{Work, is_null};
+use super::quirk::is_null;
+use super::words::Work;
 use super::{ALL, FsGroupUse, Profile};
 use crate::schema::{self, OptionSpec, did_you_mean};
 use flexvol_protocol::Options;

@@ -5,8 +5,16 @@
 //! the rest goes on to our driver, which knows which words are allowed.
 
 use super::Layer;
-use super::quirk::Work;
+use flexvol_protocol::Options;
 use flexvol_protocol::secret::Secret;
+
+/// Options under translation.
+pub(super) struct Work<'a> {
+    pub(super) options: Options,
+    pub(super) notes: Vec<String>,
+    /// The weakest first.
+    pub(super) order: &'a [Layer],
+}
 
 /// A word and what becomes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,41 +1,24 @@
 //! What happens to one driver: it is loaded, serves three pods one after the other, and is asked twice for
 //! everything.
 
-use super::stage::Stage;
+use super::stage::{FILE, Part, Stage};
 use anyhow::{Context as _, Result, ensure};
 use flexvol_kubelet::{Caller, Journal, PodVolume};
 use flexvol_linux::helper::Helper;
-use flexvol_model::settings::Settings;
 use flexvol_protocol::{Access, Call, Capabilities, DriverName, FsGroup, FsGroupSpelling, Options};
 use flexvol_terminal::capabilities;
 use flexvol_terminal::report::{Report, Row};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// What a pod writes into its volume.
-pub(super) const FILE: &str = "greeting";
+/// And this.
 const TEXT: &str = "written by the first pod";
 
 /// The fsGroup of the pods.
 const GROUP: u32 = 2000;
-
-/// One driver, and how it is tried.
-#[derive(Default)]
-pub(super) struct Part {
-    pub(super) driver: &'static str,
-    pub(super) options: BTreeMap<String, String>,
-    pub(super) settings: Settings,
-    /// Whether the next pod finds what the last one wrote.
-    pub(super) keeps_data: bool,
-    /// The program it cannot do without.
-    pub(super) tool: Option<&'static str>,
-    /// The device it cannot do without.
-    pub(super) device: Option<&'static str>,
-}
 
 impl Part {
     /// Why it cannot be tried on this machine.

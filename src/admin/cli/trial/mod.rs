@@ -15,8 +15,8 @@ use flexvol_linux::{namespace, signal};
 use flexvol_model::settings::Settings;
 use flexvol_terminal::report::{Outcome, Report, Row};
 use flexvol_terminal::screen::Screen;
-use life::Part;
 use serde_json::json;
+use stage::Part;
 use stage::Stage;
 use std::process::ExitCode;
 

@@ -1,6 +1,5 @@
 //! The temporary node: a plugin directory, kubelet's directory, and something to mount.
 
-use super::life::Part;
 use crate::plugin_dir::install::{self, Request, SideFileChanges, Source};
 use crate::plugin_dir::opened;
 use anyhow::{Context as _, Result};
@@ -11,7 +10,7 @@ use flexvol_model::policy::Policy;
 use flexvol_model::settings::{SIDE_FILE, Settings};
 use flexvol_protocol::failure::Result as Answer;
 use flexvol_protocol::{DriverName, Options, TargetPath};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -19,6 +18,23 @@ use tempfile::TempDir;
 
 /// The image's name below the image root.
 pub(super) const IMAGE: &str = "try.img";
+
+/// What a pod writes into its volume.
+pub(super) const FILE: &str = "greeting";
+
+/// One driver, and how it is tried.
+#[derive(Default)]
+pub(super) struct Part {
+    pub(super) driver: &'static str,
+    pub(super) options: BTreeMap<String, String>,
+    pub(super) settings: Settings,
+    /// Whether the next pod finds what the last one wrote.
+    pub(super) keeps_data: bool,
+    /// The program it cannot do without.
+    pub(super) tool: Option<&'static str>,
+    /// The device it cannot do without.
+    pub(super) device: Option<&'static str>,
+}
 
 /// A directory that looks like a node.
 pub(super) struct Stage {
@@ -100,7 +116,7 @@ impl Stage {
     pub(super) fn expected(drivers: &[&str]) -> Answer<BTreeSet<PathBuf>> {
         let mut expected: BTreeSet<PathBuf> =
             ["plugins", "kubelet", "kubelet/pods", "images", "shared"].map(PathBuf::from).into();
-        expected.extend([Path::new("images").join(IMAGE), Path::new("shared").join(super::life::FILE)]);
+        expected.extend([Path::new("images").join(IMAGE), Path::new("shared").join(FILE)]);
         for driver in drivers {
             let name = DriverName::parse(&format!("example/{driver}"))?;
             let directory = Path::new("plugins").join(name.directory());

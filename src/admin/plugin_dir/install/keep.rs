@@ -11,9 +11,8 @@ use super::source::copy;
 use crate::plugin_dir::found::{self, LEFTOVER};
 use anyhow::{Context as _, Result};
 use flexvol_linux::deadline::Deadline;
-use flexvol_linux::directory::{self, Directory, Entry, Kind};
+use flexvol_linux::directory::{self, Directory, Entry, Kind, give_owner};
 use flexvol_linux::fingerprint::{Fingerprint, hexadecimal, short};
-use flexvol_linux::owner;
 use flexvol_model::settings::SIDE_FILE;
 use sha2::{Digest as _, Sha256};
 use std::ffi::OsStr;
@@ -180,7 +179,7 @@ impl Copy {
         let path = from.path_of(name);
         let fingerprint =
             copy(file.take(self.bytes + 1), target).with_context(|| format!("copy {}", path.display()))?;
-        owner::give(target.as_fd(), entry).with_context(|| format!("copy {}", path.display()))?;
+        give_owner(target.as_fd(), entry).with_context(|| format!("copy {}", path.display()))?;
         target.sync_all().with_context(|| format!("copy {}", path.display()))?;
         self.bytes = self.bytes.checked_sub(fingerprint.size).with_context(|| too_much(from))?;
         self.note(fingerprint.hash.as_bytes());

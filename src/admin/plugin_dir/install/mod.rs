@@ -22,7 +22,7 @@ pub mod plan;
 mod preflight;
 mod roll_back;
 pub mod side_file_changes;
-mod source;
+pub(super) mod source;
 pub(super) mod stage;
 
 pub use plan::{Allowed, Outcome, Plan, Step};

@@ -6,7 +6,7 @@ mod scarce;
 mod where_it_is;
 
 use crate::check::case::{Case, How, Level, Scope};
-use crate::check::evidence::{Evidence, Played};
+use crate::check::evidence::Played;
 use crate::check::subject::Subject;
 use crate::check::survey::modes;
 use flexvol_protocol::VerbSet;
@@ -254,7 +254,7 @@ fn masked(subject: &mut Subject<'_>, mask: u32) -> Played {
         let what = if path.is_empty() { "the root of the volume" } else { path };
         Some(format!("with umask {mask:03o} {what} has mode {now:04o}, with 022 it has {mode:04o}"))
     });
-    differing.map_or(Ok(()), |problem| Err(Evidence::of(&answer, problem).into()))
+    differing.map_or(Ok(()), |problem| Err(answer.evidence(problem).into()))
 }
 
 fn silent_input(subject: &mut Subject<'_>) -> Played {

@@ -3,7 +3,7 @@
 
 use crate::check::answer::{Answer, Meant};
 use crate::check::case::{Case, How, Level, Scope};
-use crate::check::evidence::{Evidence, Played, Stopped};
+use crate::check::evidence::{Played, Stopped};
 use crate::check::subject::Subject;
 use flexvol_protocol::{Call, Verb, VerbSet};
 use serde_json::{Map, Value};
@@ -328,5 +328,5 @@ fn says_the_same(answer: &Answer, usual: &Map<String, Value>, when: &str) -> Pla
         return Ok(());
     }
     let [was, is] = [usual, &now].map(|said| Value::from(said.clone()));
-    Err(Evidence::of(answer, format!("{when}, the capabilities {was} became {is}")).into())
+    Err(answer.evidence(format!("{when}, the capabilities {was} became {is}")).into())
 }

@@ -1,10 +1,10 @@
 //! What must not be there any more when a volume is gone, looked for at the end of every case that came to its
 //! good end.
 
+use crate::check::case::Seen;
 use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::Evidence;
 use crate::check::left::Left;
-use crate::check::subject::Seen;
 use flexvol_protocol::VerbSet;
 use flexvol_protocol::text::one_line;
 

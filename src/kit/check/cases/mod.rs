@@ -21,8 +21,8 @@ mod verbs;
 
 use super::case::Case;
 
-/// In the order in which they are reported.
-pub(super) static ALL: &[&[Case]] = &[
+/// All of them, group by group, in the order in which they are reported.
+pub static CASES: &[&[Case]] = &[
     output::CASES,
     output::played::CASES,
     init::CASES,
@@ -50,3 +50,15 @@ pub(super) static ALL: &[&[Case]] = &[
     sequence::NODE,
     left::CASES,
 ];
+
+impl Case {
+    /// Every case there is.
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        CASES.iter().copied().flatten()
+    }
+
+    /// The case of that id.
+    pub fn named(id: &str) -> Option<&'static Self> {
+        Self::all().find(|case| case.id == id)
+    }
+}

@@ -4,9 +4,9 @@
 pub(in crate::check) mod played;
 
 use crate::check::answer::{Answer, member};
+use crate::check::case::Seen;
 use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::Evidence;
-use crate::check::subject::Seen;
 use flexvol_kubelet::{End, Fault, Verdict};
 use flexvol_protocol::VerbSet;
 use flexvol_protocol::failure::MESSAGE_LIMIT;

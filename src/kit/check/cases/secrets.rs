@@ -3,10 +3,11 @@
 mod traces;
 mod values;
 
+use crate::check::case::Seen;
 use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::{Evidence, Played};
 use crate::check::hunt::Hunt;
-use crate::check::subject::{Seen, Subject};
+use crate::check::subject::Subject;
 use flexvol_protocol::{Verb, VerbSet};
 
 /// A case for drivers whose volume has a secret. Only `mount` gets it.

@@ -2,9 +2,10 @@
 
 use super::init::{LONGEST, fastest};
 use crate::check::answer::{Answer, Meant};
+use crate::check::case::Seen;
 use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::{Evidence, Played, Stopped};
-use crate::check::subject::{KUBELET_ROOT, NODE, Seen, Subject};
+use crate::check::subject::{KUBELET_ROOT, NODE, Subject};
 use flexvol_kubelet::PodVolume;
 use flexvol_linux::inotify::{Inotify, Interest, Notice};
 use flexvol_protocol::{Access, Call, Options, TargetPath, Verb, VerbSet};

@@ -1,12 +1,13 @@
 //! What comes out of the sandbox of one case.
 
+use crate::check::case::Seen;
 use crate::check::case::{Case, How, Scope};
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::facts::Facts;
 use crate::check::given::Given;
 use crate::check::left::Left;
 use crate::check::report::Outcome;
-use crate::check::subject::{Seen, Subject};
+use crate::check::subject::Subject;
 use flexvol_linux::sandbox::{Inside, Isolation};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
