@@ -40,7 +40,7 @@ pub use flexvol_kubelet as kubelet;
 pub use flexvol_linux as sys;
 pub use flexvol_model::{
     diagnostics, driver, drivers, installed, options, packages, plan, policy, profiles, schema, server,
-    settings,
+    settings, side_file,
 };
 pub use flexvol_node::{driver_log, executor, hints, skeleton};
 pub use flexvol_protocol as protocol;

@@ -18,6 +18,7 @@ use flexvol_linux::files;
 use flexvol_model::drivers;
 use flexvol_model::installed::Installed;
 use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
+use flexvol_model::side_file;
 use flexvol_node::hints::to_failure;
 use flexvol_node::skeleton;
 use flexvol_protocol::failure::Result;
@@ -77,7 +78,7 @@ fn installed(
     executable: &str,
     side_file: Result<Option<String>>,
 ) -> Result<Installed> {
-    let settings = side_file?.map_or_else(|| Ok(Settings::default()), |text| Settings::parse(&text))?;
+    let settings = side_file?.map_or_else(|| Ok(Settings::default()), |text| side_file::parse(&text))?;
     Installed::identify(directory, executable, settings)
 }
 

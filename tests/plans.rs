@@ -10,6 +10,7 @@ use flexvol::installed::Installed;
 use flexvol::plan::Plan;
 use flexvol::protocol::{Call, Verb};
 use flexvol::settings::Settings;
+use flexvol::side_file;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -57,7 +58,7 @@ fn refusals() -> impl Iterator<Item = Refusal> {
 
 /// Side file, call, plan and policy: all that happens before the node is touched.
 fn planned(driver: &str, settings: &str, argv: &[&str]) -> Result<Plan, Failure> {
-    let settings = Settings::parse(settings)?;
+    let settings = side_file::parse(settings)?;
     let arguments = argv.iter().map(|word| OsString::from(if *word == "@" { TARGET } else { word }));
     let arguments: Vec<_> = arguments.collect();
     let verb = Verb::parse(&arguments[0]).expect("a verb");

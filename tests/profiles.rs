@@ -13,6 +13,7 @@ use flexvol::protocol::{Call, Options, Verb};
 use flexvol::schema::OptionSpec;
 use flexvol::secret::Secret;
 use flexvol::settings::Settings;
+use flexvol::side_file;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -52,7 +53,7 @@ const SAID: [(&str, &[(&str, &str)]); 4] = [
 fn settings(profile: &Profile) -> Settings {
     let said = SAID.iter().filter(|(name, _)| *name == profile.name).flat_map(|(_, said)| *said);
     let options = said.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    Settings { profile: Some(profile.name.into()), options, ..Settings::parse(ALLOWED).unwrap() }
+    Settings { profile: Some(profile.name.into()), options, ..side_file::parse(ALLOWED).unwrap() }
 }
 
 fn installed(profile: &Profile) -> Installed {

@@ -190,8 +190,10 @@ fn rust() -> impl Iterator<Item = Source> {
 }
 
 fn before_unit_tests(text: &str) -> &str {
-    let end = text.find("\n#[cfg(test)]\nmod ").map_or(text.len(), |at| at + 1);
-    &text[..end]
+    let begins = |start: &str| text.find(start).map(|at| at + 1);
+    let end =
+        ["\n#[cfg(test)]\nmod ", "\n#[cfg(test)]\npub(super) mod "].into_iter().filter_map(begins).min();
+    &text[..end.unwrap_or(text.len())]
 }
 
 fn stem(path: &str) -> &str {

@@ -7,7 +7,7 @@
 #![allow(clippy::disallowed_methods, reason = "the tests write their golden files and run the binary")]
 
 use flexvol::protocol::DriverName;
-use flexvol::settings::Settings;
+use flexvol::side_file;
 use flexvol::validate::{Finding, KnownDrivers, RULES, Report, Severity, Source, validate};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -38,7 +38,7 @@ fn installed(text: &str) -> KnownDrivers {
     for line in text.lines().take_while(|line| line.starts_with('#')) {
         if let Some((_, rest)) = line.split_once("ide file of ") {
             let (name, json) = rest.split_once(": ").unwrap();
-            installed.add(DriverName::parse(name).unwrap(), Settings::parse(json).unwrap());
+            installed.add(DriverName::parse(name).unwrap(), side_file::parse(json).unwrap());
         }
         if let Some((_, directory)) = line.split_once("Plugin directory: ") {
             installed.set_directory(directory.to_owned());

@@ -3,12 +3,12 @@
 
 use anyhow::{Result, ensure};
 use flexvol::drivers;
-use flexvol::executor::{Applied, TargetState, World, apply};
+use flexvol::executor::carry_out::{Applied, TargetState, World, apply};
 use flexvol::failure::{Code, Failure};
 use flexvol::installed::Installed;
 use flexvol::plan::{Goal, Plan, Step};
 use flexvol::protocol::{Call, TargetPath, Verb};
-use flexvol::settings::Settings;
+use flexvol::side_file;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::ffi::OsString;
@@ -75,7 +75,7 @@ impl World for Memory {
 
 /// One plan of every verb of every driver that makes plans.
 fn plans() -> Vec<(String, Plan)> {
-    let settings = Settings::parse(SETTINGS).unwrap();
+    let settings = side_file::parse(SETTINGS).unwrap();
     let image = r#"{"file":"a","size":"1Gi"}"#;
     let source = r#"{"source":"/srv/a/b","create":"true"}"#;
     let export = r#"{"server":"a,b","path":"/e","subDir":"s","createSubDir":"true"}"#;

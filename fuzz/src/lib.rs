@@ -20,7 +20,7 @@ use flexvol::mount_options::{self, MountFlags};
 use flexvol::profiles;
 use flexvol::protocol::{Call, DriverName, DriverStatus, Options, Reply, TargetPath, Verb};
 use flexvol::quantity::Quantity;
-use flexvol::settings::Settings;
+use flexvol::side_file;
 use flexvol::sys::errno::to_failure;
 use flexvol::sys::{disk_image, mount_table, nbd, network, partition, qmp, signature};
 use flexvol::validate::{KnownDrivers, Source, validate};
@@ -101,7 +101,9 @@ fn plan(bytes: &[u8]) {
     let words = arguments(rest);
     let [settings, verb, arguments @ ..] = words.as_slice() else { return };
     let settings = settings.to_str().filter(|text| !text.is_empty()).unwrap_or("{}");
-    let (Ok(mut settings), Some(verb)) = (Settings::parse(settings), Verb::parse(verb)) else { return };
+    let (Ok(mut settings), Some(verb)) = (side_file::parse(settings), Verb::parse(verb)) else {
+        return;
+    };
     let choice = usize::from(*choice) % (drivers::ALL.len() + profiles::ALL.len());
     let chosen = if let Some(driver) = drivers::ALL.get(choice) {
         *driver
@@ -228,10 +230,10 @@ fn objects(bytes: &[u8]) {
 
 /// A side file, which may be a foreign driver's. What is read is written and read back.
 fn side_file(bytes: &[u8]) {
-    match Settings::parse(&String::from_utf8_lossy(bytes)) {
+    match side_file::parse(&String::from_utf8_lossy(bytes)) {
         Ok(settings) => {
             let text = serde_json::to_string(&settings).expect("JSON");
-            assert_eq!(Settings::parse(&text), Ok(settings), "{text}");
+            assert_eq!(side_file::parse(&text), Ok(settings), "{text}");
         }
         Err(failure) => is_one_line(&failure),
     }

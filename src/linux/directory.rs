@@ -3,6 +3,7 @@
 //! No name is followed if it is a symlink. What is made has the mode it was asked for, whatever the umask.
 
 use super::deadline::Deadline;
+use super::files;
 use super::lease;
 use super::lock::{self, Hold};
 use crate::errno::errno_of;
@@ -385,9 +386,10 @@ impl Directory {
     }
 
     /// Gives itself the owner, group and permissions of another; the same for a file is
-    /// [`give_owner`].
+    /// [`give_owner`](super::files::give_owner).
     pub fn give_to(&self, like: Entry) -> Result<()> {
-        give_owner(self.fd.as_fd(), like).with_context(|| format!("make {}", self.path.display()))
+        files::give_owner(self.fd.as_fd(), (like.owner, like.group), like.mode)
+            .with_context(|| format!("make {}", self.path.display()))
     }
 
     /// Gives itself a label; the same for a file is [`set_label`].
@@ -493,18 +495,6 @@ pub fn resolve(root: &Path, path: &Path) -> Result<PathBuf> {
 fn parts(path: &Path) -> Vec<OsString> {
     let named = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
     path.components().rev().filter(named).map(|part| part.as_os_str().to_owned()).collect()
-}
-
-/// Gives an open file or directory the owner, group and permissions of another. Where the owner cannot be had,
-/// nothing that runs in the owner's name is made: it would run in ours.
-pub fn give_owner(fd: BorrowedFd<'_>, like: Entry) -> Result<()> {
-    let (owner, group) = (fs::Uid::from_raw(like.owner), fs::Gid::from_raw(like.group));
-    let mode = match fs::fchown(fd, Some(owner), Some(group)) {
-        Ok(()) => like.mode,
-        Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP) => like.mode & 0o1777,
-        Err(errno) => return Err(errno).context("set the owner"),
-    };
-    fs::fchmod(fd, Mode::from_raw_mode(mode)).context("set the permissions")
 }
 
 #[cfg(test)]

@@ -131,6 +131,20 @@ pub fn write_new(path: &Path, text: &str) -> Result<()> {
     file.and_then(write).with_context(|| format!("write {}", path.display()))
 }
 
+/// Gives an open file or directory the owner, group and permissions of another. Where the owner cannot be had,
+/// nothing that runs in the owner's name is made: it would run in ours.
+pub fn give_owner(fd: BorrowedFd<'_>, (owner, group): (u32, u32), mode: u32) -> Result<()> {
+    let (owner, group) = (fs::Uid::from_raw(owner), fs::Gid::from_raw(group));
+    let mode = match fs::fchown(fd, Some(owner), Some(group)) {
+        Ok(()) => mode,
+        Err(rustix::io::Errno::PERM | rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => {
+            mode & 0o1777
+        }
+        Err(errno) => return Err(errno).context("set the owner"),
+    };
+    fs::fchmod(fd, fs::Mode::from_raw_mode(mode)).context("set the permissions")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

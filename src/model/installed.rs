@@ -6,6 +6,7 @@ use crate::plan::Plan;
 use crate::profiles::{self, Profile, Translated};
 use crate::schema::{self, OptionSpec};
 use crate::settings::{SIDE_FILE, Settings};
+use crate::side_file;
 use flexvol_protocol::failure::{Code, Failure, Result};
 use flexvol_protocol::{Call, Capabilities, Fields, Options, Verb, VerbSet};
 
@@ -44,7 +45,7 @@ impl Installed {
         let profile = profiles::chosen(directory.as_deref(), &settings);
         let name = profile.map_or(executable, |profile| profile.driver.name());
         let driver = find(settings.driver.as_deref().unwrap_or(name), &settings)?;
-        settings.check_driver(driver.name())?;
+        side_file::check_driver(&settings, driver.name())?;
         Ok(Self::of(driver, profile, directory, settings))
     }
 

@@ -10,6 +10,7 @@ use flexvol_model::installed::Installed;
 use flexvol_model::installed::Meaning;
 use flexvol_model::profiles::{self, Profile};
 use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
+use flexvol_model::side_file;
 use flexvol_protocol::failure::{Code, Failure, Result};
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::{Access, Argument, Call, DriverName, FsGroup, FsGroupSpelling, Options, PodRef, Verb};
@@ -135,7 +136,7 @@ impl CallArguments {
         let directory = self.directory.as_ref().map(DriverName::directory);
         settings.driver = Some(self.driver.name().to_owned());
         settings.profile = self.profile.clone().or(settings.profile);
-        settings.check().map_err(|why| of_file(self.settings.as_deref(), &why))?;
+        side_file::check(&settings).map_err(|why| of_file(self.settings.as_deref(), &why))?;
         Ok(Installed::new(self.driver, directory, settings))
     }
 
@@ -183,7 +184,7 @@ fn twice(verb: &OsStr) -> Failure {
 pub fn read_settings(path: &Path) -> Result<Settings> {
     let text = files::read_small(path, SIZE_LIMIT).map_err(to_failure)?;
     let missing = || Failure::new(Code::NotFound, format!("there is no side file {}", path.display()));
-    Settings::parse(&text.ok_or_else(missing)?).map_err(|why| of_file(Some(path), &why))
+    side_file::parse(&text.ok_or_else(missing)?).map_err(|why| of_file(Some(path), &why))
 }
 
 /// A mistake of a side file under the name that was typed: here it may have any, and there may be none at all.
@@ -283,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_side_file_is_called_as_it_was_typed() {
-        let why = Settings::parse("{").unwrap_err();
+        let why = side_file::parse("{").unwrap_err();
         let said = |path: Option<&str>| of_file(path.map(Path::new), &why).message();
         assert!(
             said(Some("/srv/bad.json")).starts_with("/srv/bad.json: EOF"),

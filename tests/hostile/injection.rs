@@ -9,6 +9,7 @@ use flexvol::plan::Plan;
 use flexvol::profiles;
 use flexvol::protocol::{Call, Verb};
 use flexvol::settings::Settings;
+use flexvol::side_file;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -72,7 +73,7 @@ pub(crate) fn calls() -> Vec<(&'static str, Settings, Call)> {
         let words: Vec<_> = words.collect();
         let call = Call::parse(Verb::parse(&words[0]).unwrap(), &words[1..]).unwrap();
         call.options()?;
-        Some((*driver, Settings::parse(settings).unwrap(), call))
+        Some((*driver, side_file::parse(settings).unwrap(), call))
     });
     cases.collect()
 }
@@ -253,7 +254,7 @@ fn no_option_of_a_dialect_is_more_than_one() {
     let mut silent = BTreeMap::new();
     for profile in profiles::ALL {
         let mut settings =
-            Settings::parse(r#"{"policy":{"bindRoots":["/srv"],"imageRoots":["/"]}}"#).unwrap();
+            side_file::parse(r#"{"policy":{"bindRoots":["/srv"],"imageRoots":["/"]}}"#).unwrap();
         settings.profile = Some(profile.name.to_owned());
         let mut example: BTreeMap<_, _> =
             profile.example.iter().map(|(key, value)| ((*key).to_owned(), Value::from(*value))).collect();

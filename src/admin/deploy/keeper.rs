@@ -7,7 +7,7 @@ use crate::plugin_dir::uninstall::{self, Busy, uninstall};
 use anyhow::{Context as _, Result};
 use flexvol_linux::files;
 use flexvol_linux::fingerprint::short;
-use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
+use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ impl Keeper for Installs {
                 request.side_file_changes.settings =
                     kept.settings.clone().or(request.side_file_changes.settings);
             }
-            Ok(Some(text)) if Settings::parse(&text).is_ok() => {}
+            Ok(Some(text)) if flexvol_model::side_file::parse(&text).is_ok() => {}
             // An admin is just writing it, or has made a mistake: a take-over would begin without their policy.
             _ => request.allowed.take_over &= kept.settings.is_none(),
         }

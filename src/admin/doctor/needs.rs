@@ -9,6 +9,7 @@ use flexvol_model::driver::Driver;
 use flexvol_model::drivers;
 use flexvol_model::packages;
 use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
+use flexvol_model::side_file;
 use flexvol_node::hints::{distribution, lacks};
 use flexvol_protocol::DriverName;
 use std::path::Path;
@@ -101,7 +102,7 @@ fn of_item(plugins: &Path, item: &Item) -> Vec<Finding> {
 /// One that cannot be read is the business of another check.
 fn settings(home: &Path) -> Settings {
     let text = files::read_small(&home.join(SIDE_FILE), SIZE_LIMIT).ok().flatten();
-    text.and_then(|text| Settings::parse(&text).ok()).unwrap_or_default()
+    text.and_then(|text| side_file::parse(&text).ok()).unwrap_or_default()
 }
 
 /// Without its only program a driver can do nothing; of several most are for some volumes.

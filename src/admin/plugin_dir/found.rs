@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use flexvol_linux::directory::{self, Directory, Kind};
 use flexvol_linux::fingerprint::Fingerprint;
 use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
+use flexvol_model::side_file;
 use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::Failure;
 use std::ffi::OsStr;
@@ -222,7 +223,7 @@ fn executable_of(home: &Directory, name: &OsStr) -> Result<Executable> {
 
 fn parsed(content: Vec<u8>) -> Result<Settings, String> {
     let text = String::from_utf8(content).map_err(|error| error.to_string())?;
-    Settings::parse(&text).map_err(|failure: Failure| failure.message())
+    side_file::parse(&text).map_err(|failure: Failure| failure.message())
 }
 
 /// Whether there is a side file that an installer wrote.

@@ -37,6 +37,7 @@ use flexvol_linux::directory::{self, Birth, Directory, Entry, Kind};
 use flexvol_linux::files;
 use flexvol_linux::fingerprint::{Fingerprint, Format, HEAD, hexadecimal, short};
 use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
+use flexvol_model::side_file;
 use flexvol_protocol::DriverName;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -195,7 +196,7 @@ impl Receipts {
 
 fn parsed(content: &[u8]) -> Option<Receipt> {
     let receipt: Receipt = serde_json::from_slice(content).ok()?;
-    receipt.settings.check().is_ok().then_some(receipt)
+    side_file::check(&receipt.settings).is_ok().then_some(receipt)
 }
 
 impl Receipt {

@@ -86,6 +86,7 @@ impl KnownDrivers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flexvol_model::side_file;
 
     fn name(text: &str) -> DriverName {
         DriverName::parse(text).unwrap()
@@ -100,7 +101,7 @@ mod tests {
         let mut installed = KnownDrivers::default();
         assert_eq!(known(&installed, "example/image"), Some(("image", false)));
         assert_eq!(known(&installed, "example/disk"), None);
-        installed.add(name("example/disk"), Settings::parse(r#"{"driver":"image"}"#).unwrap());
+        installed.add(name("example/disk"), side_file::parse(r#"{"driver":"image"}"#).unwrap());
         assert_eq!(known(&installed, "example/disk"), Some(("image", true)));
         installed.name(name("example/disk"), Meaning::find("bind").unwrap());
         assert_eq!(known(&installed, "example/disk"), Some(("bind", true)));
@@ -122,12 +123,12 @@ mod tests {
         assert_eq!(profile(&installed, "acme/loop"), Some("kvaps/loop"));
         installed.name(name("kvaps/loop"), Meaning::find("image").unwrap());
         assert_eq!(profile(&installed, "kvaps/loop"), None);
-        installed.add(name("alicloud/nas"), Settings::parse(r#"{"driver":"bind"}"#).unwrap());
+        installed.add(name("alicloud/nas"), side_file::parse(r#"{"driver":"bind"}"#).unwrap());
         assert_eq!(
             (profile(&installed, "alicloud/nas"), known(&installed, "alicloud/nas")),
             (None, Some(("bind", true)))
         );
-        installed.set_everywhere(Settings::parse(r#"{"policy":{"allowDev":true}}"#).unwrap());
+        installed.set_everywhere(side_file::parse(r#"{"policy":{"allowDev":true}}"#).unwrap());
         assert_eq!(
             (profile(&installed, "k8s/nfs"), known(&installed, "k8s/nfs")),
             (Some("k8s/nfs"), Some(("nfs", true)))
@@ -138,11 +139,11 @@ mod tests {
     #[test]
     fn a_side_file_for_all_is_for_those_it_fits() {
         let mut installed = KnownDrivers::default();
-        installed.set_everywhere(Settings::parse(r#"{"driver":"image"}"#).unwrap());
+        installed.set_everywhere(side_file::parse(r#"{"driver":"image"}"#).unwrap());
         assert_eq!(known(&installed, "example/image"), Some(("image", true)));
         assert_eq!(known(&installed, "example/tmpfs"), Some(("tmpfs", false)));
         assert_eq!(known(&installed, "example/disk"), Some(("image", true)));
-        installed.set_everywhere(Settings::parse(r#"{"exec":{}}"#).unwrap());
+        installed.set_everywhere(side_file::parse(r#"{"exec":{}}"#).unwrap());
         assert_eq!(known(&installed, "example/tmpfs"), Some(("tmpfs", false)));
     }
 }

@@ -101,6 +101,7 @@ fn access(flags: MountFlags) -> Access {
 mod tests {
     use super::*;
     use crate::settings::Settings;
+    use crate::side_file;
     use flexvol_protocol::Verb;
 
     #[test]
@@ -142,7 +143,7 @@ mod tests {
         let commands =
             r#"{"mount":["/b","x"],"unmount":["/a"],"attach":["/b"],"detach":["/{node}"],"expandfs":[]}"#;
         let settings = format!(r#"{{"driver":"exec","exec":{{"commands":{commands}}}}}"#);
-        let settings = Settings::parse(&settings).unwrap();
+        let settings = side_file::parse(&settings).unwrap();
         assert_eq!(exec::Exec.programs(&settings), ["/a", "/b"]);
         assert_eq!(exec::Exec.programs(&Settings::default()), [""; 0]);
     }

@@ -228,18 +228,14 @@ pub fn chosen(directory: Option<&str>, settings: &Settings) -> Option<&'static P
     }
 }
 
-/// The one that a side file names, whatever its directory.
-pub fn named(settings: &Settings) -> Option<&'static Profile> {
-    settings.profile.as_deref().and_then(find)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::schema::OptionSpec;
+    use crate::side_file;
 
     fn chosen_name(directory: &str, side_file: &str) -> Option<&'static str> {
-        chosen(Some(directory), &Settings::parse(side_file).unwrap()).map(|profile| profile.name)
+        chosen(Some(directory), &side_file::parse(side_file).unwrap()).map(|profile| profile.name)
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::fmt::Display;
 
 /// How the world stands to a goal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum TargetState {
+pub enum TargetState {
     /// Reached: there is nothing to do.
     Reached,
     /// Not reached, and nothing is in the way.
@@ -22,7 +22,7 @@ pub(super) enum TargetState {
 }
 
 /// What plans are carried out on.
-pub(super) trait World {
+pub trait World {
     /// How a performed step is taken back; its text names what is left if that fails.
     type Undo: Display;
 
@@ -45,7 +45,7 @@ pub(super) trait World {
 
 /// Whether [`apply`] found anything to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Applied {
+pub enum Applied {
     /// The goal was reached before.
     Already,
     /// It is now.
@@ -53,7 +53,7 @@ pub(super) enum Applied {
 }
 
 /// Makes a plan true in `world`, or leaves the world as it was.
-pub(super) fn apply<W: World>(world: &mut W, plan: &Plan) -> Result<Applied, Failure> {
+pub fn apply<W: World>(world: &mut W, plan: &Plan) -> Result<Applied, Failure> {
     match world.look(&plan.goal).map_err(|error| to_failure(named(error, "look at the target")))? {
         TargetState::Reached => return Ok(Applied::Already),
         TargetState::Conflict(by) => return Err(Failure::new(Code::Conflict, by)),

@@ -9,7 +9,7 @@
 //! A file imports what is right of it or below it in this picture, never the other way round.
 
 mod bind;
-mod carry_out;
+pub mod carry_out;
 mod ceph;
 mod checkout;
 mod clean_up;

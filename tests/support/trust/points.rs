@@ -4,9 +4,10 @@ use super::tracer::{Act, CAN_FAIL, Played, Role, Strike, Victim, play};
 use super::{
     Answer, Dice, Inventory, Report, Rung, Speaks, Volume, Whole, is_full, is_wanted, sample_of, seed,
 };
-use flexvol::plugin_dir::fingerprint::Fingerprint;
 use flexvol::protocol::DriverName;
 use flexvol::settings::Settings;
+use flexvol::side_file;
+use flexvol::sys::fingerprint::Fingerprint;
 use nix::errno::Errno;
 use nix::libc;
 use std::collections::BTreeMap;
@@ -233,7 +234,7 @@ fn sample(strikes: Vec<Strike>, count: usize, dice: &mut Dice) -> Vec<Strike> {
 /// Whether a file says what the executable beside it is, which no other one does.
 fn is_witness(path: &str) -> bool {
     let hash = |path: &Path| Some(Fingerprint::of(File::open(path).ok()?).ok()?.hash);
-    let told = |path: &Path| Settings::parse(&fs::read_to_string(path).ok()?).ok()?.hash;
+    let told = |path: &Path| side_file::parse(&fs::read_to_string(path).ok()?).ok()?.hash;
     let path = Path::new(path);
     let home = path.parent().unwrap();
     let executable = DriverName::executable_in(home.file_name().unwrap());

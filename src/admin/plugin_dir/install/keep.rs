@@ -11,7 +11,8 @@ use super::source::copy;
 use crate::plugin_dir::found::{self, LEFTOVER};
 use anyhow::{Context as _, Result};
 use flexvol_linux::deadline::Deadline;
-use flexvol_linux::directory::{self, Directory, Entry, Kind, give_owner};
+use flexvol_linux::directory::{self, Directory, Entry, Kind};
+use flexvol_linux::files;
 use flexvol_linux::fingerprint::{Fingerprint, hexadecimal, short};
 use flexvol_model::settings::SIDE_FILE;
 use sha2::{Digest as _, Sha256};
@@ -179,7 +180,8 @@ impl Copy {
         let path = from.path_of(name);
         let fingerprint =
             copy(file.take(self.bytes + 1), target).with_context(|| format!("copy {}", path.display()))?;
-        give_owner(target.as_fd(), entry).with_context(|| format!("copy {}", path.display()))?;
+        files::give_owner(target.as_fd(), (entry.owner, entry.group), entry.mode)
+            .with_context(|| format!("copy {}", path.display()))?;
         target.sync_all().with_context(|| format!("copy {}", path.display()))?;
         self.bytes = self.bytes.checked_sub(fingerprint.size).with_context(|| too_much(from))?;
         self.note(fingerprint.hash.as_bytes());

@@ -269,13 +269,14 @@ mod tests {
     use super::*;
     use crate::plugin_dir::found::Program;
     use Step::{Appear, Keep, ReplaceProgram, WriteSideFile};
+    use flexvol_model::side_file;
 
     fn program(version: &str) -> Fingerprint {
         Fingerprint::of(format!("flexvol-build-version={version};").as_bytes()).unwrap()
     }
 
     fn settings(version: &str, text: &str) -> Settings {
-        let said = Settings::parse(text).unwrap();
+        let said = side_file::parse(text).unwrap();
         Settings { version: Some(version.into()), hash: Some(program(version).hash), ..said }
     }
 

@@ -6,6 +6,7 @@ use flexvol_model::drivers;
 use flexvol_model::installed::Installed;
 use flexvol_model::profiles;
 use flexvol_model::settings::Settings;
+use flexvol_model::side_file;
 use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::{Failure, Result};
 use serde_json::{Map, Value, json};
@@ -75,9 +76,9 @@ impl SideFileChanges {
         for (key, text) in &self.set {
             lay(&mut value, key, text)?;
         }
-        let mut settings = Settings::parse(&value.to_string()).map_err(|failure| self.blamed(&failure))?;
+        let mut settings = side_file::parse(&value.to_string()).map_err(|failure| self.blamed(&failure))?;
         self.give_identity(&mut settings, name);
-        settings.check()?;
+        side_file::check(&settings)?;
         let ours = if own { Some(known(name, settings.driver.as_deref())?) } else { None };
         // What was there before may be wrong, and an upgrade that fixes the driver must not wait for that.
         if let Some(driver) = ours.filter(|_| self.says_something()) {
@@ -93,7 +94,7 @@ impl SideFileChanges {
             settings.driver = None;
         }
         if let Some(driver) = &self.driver {
-            let fits = self.profile.is_some() || settings.check_driver(driver).is_ok();
+            let fits = self.profile.is_some() || side_file::check_driver(settings, driver).is_ok();
             settings.profile = settings.profile.take().filter(|_| fits);
             settings.driver = Some(driver.clone());
         }
@@ -204,7 +205,7 @@ mod tests {
     }
 
     fn settled(side_file_changes: &SideFileChanges, existing: &str) -> Result<Settings> {
-        let existing = Settings::parse(existing).unwrap();
+        let existing = side_file::parse(existing).unwrap();
         side_file_changes.settle(&DriverName::parse("v/tmpfs").unwrap(), Some(&existing), &program(), true)
     }
 
@@ -280,7 +281,7 @@ mod tests {
     fn names_of_others_bring_their_dialect() {
         let name = DriverName::parse("kvaps/loop").unwrap();
         let settle = |side_file_changes: &SideFileChanges, existing: &str| {
-            let existing = Settings::parse(existing).unwrap();
+            let existing = side_file::parse(existing).unwrap();
             side_file_changes.settle(&name, Some(&existing), &program(), true)
         };
         let settings = settle(&SideFileChanges::default(), "{}").unwrap();
@@ -332,7 +333,7 @@ mod tests {
         let settings =
             settled(&set(&["size=1Mi", "deadlines.mount=9", "policy.bindRoots=[\"/srv\"]"]), "{}").unwrap();
         let text = render(&settings).unwrap();
-        assert_eq!(Settings::parse(&text).unwrap(), settings);
+        assert_eq!(side_file::parse(&text).unwrap(), settings);
         assert!(!text.contains("imageRoots") && !text.contains("unmount"), "{text}");
         assert_eq!((side_file_mode(&settings), side_file_mode(&Settings::default())), (0o600, 0o644));
     }

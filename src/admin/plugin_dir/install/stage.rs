@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result};
 use flexvol_linux::clock;
 use flexvol_linux::directory::{self, Directory, Kind};
 use flexvol_linux::fingerprint::Fingerprint;
-use flexvol_model::settings::{SIZE_LIMIT, Settings};
+use flexvol_model::settings::SIZE_LIMIT;
+use flexvol_model::side_file;
 use flexvol_protocol::DriverName;
 use std::ffi::OsString;
 use std::fs::File;
@@ -156,7 +157,7 @@ pub(crate) fn clean(home: &Directory) -> Result<()> {
 pub(crate) fn is_half_replaced(home: &Directory, program: &Fingerprint) -> Result<bool> {
     let tells = |name: &OsString| {
         let content = home.read(name, SIZE_LIMIT).ok().flatten()?;
-        let settings = Settings::parse(std::str::from_utf8(&content).ok()?).ok()?;
+        let settings = side_file::parse(std::str::from_utf8(&content).ok()?).ok()?;
         Some(settings.hash? == program.hash)
     };
     Ok(leftovers(home)?.iter().any(|name| tells(name) == Some(true)))

@@ -245,7 +245,7 @@ mod tests {
   got       {"status":"Success"}?[31m]]>
   kubelet   believes it
   because   kubelet repeats a mount whose answer it lost, and unmounts once
-  fix      look first whether the directory is a mount point
+  fix       look first whether the directory is a mount point
 
 FAIL output::message  should
   expected  a second mount of a mounted directory changes nothing
@@ -254,9 +254,9 @@ FAIL output::message  should
   got       {"status":"Success"}?[31m]]>
   kubelet   believes it
   because   kubelet repeats a mount whose answer it lost, and unmounts once
-  fix      look first whether the directory is a mount point
+  fix       look first whether the directory is a mount point
   seen      empty
-  fix      say "why"
+  fix       say "why"
   where     in 3 cases: mount::works, mount::odd, mount::daemon
 
 BROKEN mount::odd  should

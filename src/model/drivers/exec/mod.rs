@@ -40,12 +40,18 @@
 //! but lives in kubelet's cgroup: a restart of kubelet's service ends it and its mount is dead, unless the
 //! command itself starts it with `systemd-run --scope`.
 
+pub mod settings;
 mod template;
+
+pub use settings::ExecSettings;
+
+/// The driver, and the key of what the admin says to it.
+pub const NAME: &str = "exec";
 
 use crate::driver::{Driver, Growth, Request};
 use crate::plan::{Answer, FileSystems, Goal, Plan, Run, Source, Step, View, Word};
 use crate::schema::{OptionSpec, did_you_mean};
-use crate::settings::{self, SIDE_FILE, Settings};
+use crate::settings::{SIDE_FILE, Settings};
 use flexvol_protocol::failure::{Failure, Result};
 use flexvol_protocol::mount_options::MountFlags;
 use flexvol_protocol::volume_dir::VolumeDir;
@@ -59,7 +65,7 @@ pub struct Exec;
 
 impl Driver for Exec {
     fn name(&self) -> &'static str {
-        "exec"
+        NAME
     }
 
     fn summary(&self) -> &'static str {
@@ -136,7 +142,7 @@ impl Driver for Exec {
     }
 }
 
-fn refuse_unknown<'a>(keys: impl IntoIterator<Item = &'a String>, config: &settings::Exec) -> Result<()> {
+fn refuse_unknown<'a>(keys: impl IntoIterator<Item = &'a String>, config: &ExecSettings) -> Result<()> {
     let known = |key: &String| key.is_empty() || key.contains('/') || config.options.contains(key);
     let Some(key) = keys.into_iter().find(|key| !known(key)) else { return Ok(()) };
     let near = did_you_mean(key, config.options.iter().map(String::as_str));
@@ -147,7 +153,7 @@ fn refuse_unknown<'a>(keys: impl IntoIterator<Item = &'a String>, config: &setti
 
 /// What `init` promises, and no more, is there: kubelet calls no verb that is not promised, and waits for
 /// ever for one that is promised and not there.
-fn check_capabilities(config: &settings::Exec) -> Result<()> {
+fn check_capabilities(config: &ExecSettings) -> Result<()> {
     let has = |verb: Verb| config.commands.contains_key(verb.name());
     let complain = |text: String| Err(Failure::options(format!("{SIDE_FILE}: {text}")));
     let capabilities = config.capabilities;
@@ -256,13 +262,13 @@ fn view(request: &Request<'_>) -> Result<View> {
     Ok(View { file_system, source: identity(request)?, access: request.options.access() })
 }
 
-fn config(settings: &Settings) -> Result<&settings::Exec> {
+fn config(settings: &Settings) -> Result<&ExecSettings> {
     settings.exec.as_ref().ok_or_else(|| {
         Failure::options(format!("{SIDE_FILE} has no \"exec\": say there which commands serve the verbs"))
     })
 }
 
-fn command(verb: Verb, config: &settings::Exec) -> Result<&[String]> {
+fn command(verb: Verb, config: &ExecSettings) -> Result<&[String]> {
     config
         .commands
         .get(verb.name())
@@ -344,7 +350,7 @@ impl<'a> Values<'a> {
         self.set("access", options.access().word())
     }
 
-    fn refuse_unknown(&self, config: &settings::Exec) -> Result<()> {
+    fn refuse_unknown(&self, config: &ExecSettings) -> Result<()> {
         refuse_unknown(self.given.iter().flat_map(|options| options.own.keys()), config)
     }
 

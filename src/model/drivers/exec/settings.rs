@@ -1,0 +1,73 @@
+//! What the admin says to the `exec` driver in its side file.
+
+use crate::json_object::{mistake, object};
+use flexvol_protocol::failure::Result;
+use flexvol_protocol::{Capabilities, Verb};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The commands of the `exec` driver; see [`exec`](super).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ExecSettings {
+    /// Program and arguments by verb. `mount` is required; no shell is involved.
+    pub commands: BTreeMap<String, Vec<String>>,
+    /// The options a volume may give; others are refused.
+    pub options: BTreeSet<String>,
+    /// Whether the commands read the volume's secrets from standard input.
+    pub secrets_on_stdin: bool,
+    /// What the volume is called by its storage, of the options that name it: two volumes of different names are never
+    /// taken for each other, also where kubelet does, by a PV or a pod that calls its volume the same. Absent, volumes
+    /// with other options are other volumes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+    /// The file system type that must be at the target after `mount`; absent accepts any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_system: Option<String>,
+    /// What `init` answers.
+    #[serde(deserialize_with = "object")]
+    pub capabilities: ExecCapabilities,
+}
+
+/// The capabilities of an `exec` driver: none, unless the admin claims them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "kubelet's own five")]
+pub struct ExecCapabilities {
+    /// The attach verbs exist.
+    pub attach: bool,
+    /// The mounted file system stores labels.
+    pub selinux_relabel: bool,
+    /// statfs of the mount never hangs.
+    pub supports_metrics: bool,
+    /// kubelet shall chown the volume to the pod's fsGroup.
+    pub fs_group: bool,
+    /// `expandfs` is wanted.
+    #[serde(rename = "requiresFSResize")]
+    pub requires_fs_resize: bool,
+}
+
+impl From<ExecCapabilities> for Capabilities {
+    fn from(from: ExecCapabilities) -> Self {
+        Self {
+            attach: from.attach,
+            selinux_relabel: from.selinux_relabel,
+            supports_metrics: from.supports_metrics,
+            fs_group: from.fs_group,
+            requires_fs_resize: from.requires_fs_resize,
+        }
+    }
+}
+
+impl ExecSettings {
+    /// Words that would do nothing are refused: who wrote them believes that they do.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.commands.keys().try_for_each(|name| match Verb::parse(name.as_ref()) {
+            None => Err(mistake(&format!("exec.commands: {name:?} is not a verb of kubelet's"))),
+            Some(Verb::Init) => Err(mistake(
+                "exec.commands: \"init\" is never run: say in exec.capabilities what it shall answer",
+            )),
+            Some(_) => Ok(()),
+        })
+    }
+}

@@ -1,0 +1,77 @@
+//! A side file as a whole: what it says, if that fits together.
+
+use crate::drivers::exec;
+use crate::json_object::mistake;
+use crate::profiles;
+use crate::settings::Settings;
+use flexvol_protocol::failure::Result;
+
+/// Reads a side file's text. The error names keys but repeats no value: old drivers take passwords as options.
+pub fn parse(text: &str) -> Result<Settings> {
+    let settings = Settings::from_json(text)?;
+    check(&settings)?;
+    Ok(settings)
+}
+
+/// Words that would do nothing are refused: who wrote them believes that they do.
+pub fn check(settings: &Settings) -> Result<()> {
+    check_profile(settings)?;
+    settings.driver.as_deref().map_or(Ok(()), |driver| check_driver(settings, driver))?;
+    settings.exec.as_ref().map_or(Ok(()), exec::ExecSettings::check)
+}
+
+fn check_profile(settings: &Settings) -> Result<()> {
+    let Some(name) = settings.profile.as_deref().filter(|name| *name != profiles::NONE) else {
+        return Ok(());
+    };
+    if profiles::find(name).is_some() {
+        return Ok(());
+    }
+    let hint = profiles::nearest(name).map_or_else(
+        || "see flexvol drivers --profiles".to_owned(),
+        |near| format!("did you mean {near:?}?"),
+    );
+    Err(mistake(&format!("there is no profile {name:?}: {hint}")))
+}
+
+/// Whether the settings can be those of this driver, which may be named elsewhere.
+pub fn check_driver(settings: &Settings, driver: &str) -> Result<()> {
+    let named = settings.profile.as_deref().and_then(profiles::find);
+    if let Some(profile) = named.filter(|profile| profile.driver.name() != driver) {
+        let text = format!(
+            "the profile {} is for the driver {}, and this is {driver}: leave out one of them",
+            profile.name,
+            profile.driver.name()
+        );
+        return Err(mistake(&text));
+    }
+    if settings.exec.is_some() && driver != exec::NAME {
+        let text = format!(
+            "\"exec\" is for the driver exec, and this is {driver}: leave it out or name exec as \"driver\""
+        );
+        return Err(mistake(&text));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::SIDE_FILE;
+
+    #[test]
+    fn words_that_do_nothing_are_refused() {
+        for (text, expected) in [
+            (r#"{"profile":"kvaps/lop"}"#, "did you mean \"kvaps/loop\"?"),
+            (r#"{"profile":"kvaps/loop","driver":"tmpfs"}"#, "is for the driver image, and this is tmpfs"),
+            (r#"{"exec":{"commands":{"umount":["/bin/x"]}}}"#, "\"umount\" is not a verb"),
+            (r#"{"exec":{"commands":{"init":["/bin/x"]}}}"#, "\"init\" is never run"),
+            (r#"{"driver":"tmpfs","exec":{"commands":{"mount":["/bin/x"]}}}"#, "and this is tmpfs"),
+        ] {
+            let message = parse(text).unwrap_err().message();
+            assert!(message.starts_with(SIDE_FILE) && message.contains(expected), "{message}");
+        }
+        let settings = parse(r#"{"exec":{}}"#).unwrap();
+        assert!(check_driver(&settings, "exec").is_ok() && check_driver(&settings, "image").is_err());
+    }
+}
