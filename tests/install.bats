@@ -102,7 +102,7 @@ setup() {
   done
   cmp "$prefix/bin/flexvol" "$FLEXVOL_RELEASE"
   cmp "$prefix/bin/flexvol-kit" "$FLEXVOL_RELEASE-kit"
-  [ "$(ls -A "$prefix/bin" | xargs)" = 'flexvol flexvol-kit' ]
+  [ "$(ls -A "$prefix/bin")" = $'flexvol\nflexvol-kit' ]
   for page in flexvol flexvol-install flexvol-pod-up; do
     grep -q '^\.TH ' "$prefix/share/man/man1/$page.1"
   done
