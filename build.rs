@@ -1,5 +1,5 @@
-//! How the release program is linked: the functions of a call beside each other (bin/order.ld), and without the tables that
-//! only a program that unwinds needs (bin/no-unwind.ld).
+//! How the release program is linked: the functions of a call beside each other (bin/order.ld), and
+//! without the tables that only a program that unwinds needs (bin/no-unwind.ld).
 
 use std::env;
 

@@ -1,8 +1,9 @@
 //! Every FlexVolume driver a Kubernetes node needs, in one static binary.
 //!
-//! FlexVolume is Kubernetes' exec-style volume plugin: kubelet runs
-//! `<plugin dir>/<vendor>~<driver>/<driver> <verb> …` and reads one JSON object. The crates of this workspace are both sides
-//! of that wire, a set of drivers, and the machinery that lets each of them be a pure function.
+//! FlexVolume is Kubernetes' exec-style volume plugin: kubelet runs `<plugin
+//! dir>/<vendor>~<driver>/<driver> <verb> …` and reads one JSON object. The crates of this
+//! workspace are both sides of that wire, a set of drivers, and the machinery that lets each of
+//! them be a pure function.
 //!
 //! # The tour
 //!
@@ -23,14 +24,16 @@
 //! | `admin` | `flexvol`'s commands: [`plugin_dir`], [`deploy`], [`doctor`], [`inventory`], [`manifest`] | node, kubelet, terminal |
 //! | `kit` | `flexvol-kit`: [`check`], [`validate`] | kubelet, model, linux, terminal |
 //!
-//! Read [`drivers::tmpfs`] first. This crate is the two programs: [`multicall`] decides from `argv[0]` whether a process is a
-//! driver or the admin's command line; the rest of it are the names by which tests reach the others.
+//! Read [`drivers::tmpfs`] first. This crate is the two programs: [`multicall`] decides from
+//! `argv[0]` whether a process is a driver or the admin's command line; the rest of it are the
+//! names by which tests reach the others.
 //!
 //! # Invariants
 //!
-//! `protocol` and `model` make no system call: no crate that could is a dependency. Nothing outside `linux` changes the node
-//! but through it. Nothing but the skeleton writes a reply, and nothing but `terminal` and the two `cli` print for people.
-//! Nothing is global but the flag a signal sets. A [`Secret`](secret::Secret) shows itself to nobody.
+//! `protocol` and `model` make no system call: no crate that could is a dependency. Nothing outside
+//! `linux` changes the node but through it. Nothing but the skeleton writes a reply, and nothing
+//! but `terminal` and the two `cli` print for people. Nothing is global but the flag a signal sets.
+//! A [`Secret`](secret::Secret) shows itself to nobody.
 
 pub mod multicall;
 

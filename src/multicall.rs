@@ -1,17 +1,19 @@
 //! Who am I? One executable, many names.
 //!
-//! kubelet runs `<plugin dir>/<vendor>~<driver>/<driver>`, so the parent directory's name is the driver's
-//! full name, and the only thing that tells `fstab~cifs/cifs` from `juliohm~cifs/cifs`. The rule:
+//! kubelet runs `<plugin dir>/<vendor>~<driver>/<driver>`, so the parent directory's name is the
+//! driver's full name, and the only thing that tells `fstab~cifs/cifs` from `juliohm~cifs/cifs`.
+//! The rule:
 //!
 //! 1. The side file in that directory says which driver this is, and whose options it understands.
-//! 2. Else the directory does, if it bears the name of a driver whose options are known ([`flexvol_model::profiles`]).
+//! 2. Else the directory does, if it bears the name of a driver whose options are known
+//!    ([`flexvol_model::profiles`]).
 //! 3. Else the file's own name does, matched exactly.
-//! 4. In a directory named `vendor~driver` it is a driver in any case: an unknown one answers with a Failure
-//!    that says what to do.
+//! 4. In a directory named `vendor~driver` it is a driver in any case: an unknown one answers with
+//!    a Failure that says what to do.
 //! 5. Anything else is the admin's command line.
 //!
-//! Only `argv[0]` is looked at: it is what kubelet executed, there is no /proc in an empty chroot, and a
-//! symlinked executable keeps the directory it was called in.
+//! Only `argv[0]` is looked at: it is what kubelet executed, there is no /proc in an empty chroot,
+//! and a symlinked executable keeps the directory it was called in.
 
 use flexvol_admin::cli;
 use flexvol_linux::files;
@@ -26,7 +28,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What people call the program: `/opt/flexvol/flexvol` is the command line, not a driver without a vendor.
+/// What people call the program: `/opt/flexvol/flexvol` is the command line, not a driver without a
+/// vendor.
 const OWN_NAME: &str = "flexvol";
 
 /// What `argv[0]` says about this process.
@@ -63,8 +66,8 @@ fn face(program: &OsStr) -> Face {
     }
 }
 
-/// The text of the side file, if there is one. A program found through `PATH` has none: the working directory
-/// is anybody's, and what stands there may name commands.
+/// The text of the side file, if there is one. A program found through `PATH` has none: the working
+/// directory is anybody's, and what stands there may name commands.
 fn side_file(program: &Path) -> Result<Option<String>> {
     match program.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         Some(parent) => files::read_small(&parent.join(SIDE_FILE), SIZE_LIMIT).map_err(to_failure),

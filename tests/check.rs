@@ -331,8 +331,8 @@ fn interrupted_it_leaves_no_process() {
     await_that("everything is gone", || calls(&driver, &[]).is_empty());
 }
 
-/// The processes with these words on their command line, the driver first. That is also `flexvol check`, if
-/// there are no more.
+/// The processes with these words on their command line, the driver first. That is also `flexvol
+/// check`, if there are no more.
 fn calls(driver: &Path, words: &[&str]) -> Vec<PathBuf> {
     let words: Vec<_> = [&[driver.to_str().unwrap()], words].concat();
     let processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());

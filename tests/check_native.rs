@@ -1,5 +1,5 @@
-//! Our own drivers under our own conformance kit: every case that concerns them holds, must and should, and the
-//! whole takes no longer than promised.
+//! Our own drivers under our own conformance kit: every case that concerns them holds, must and
+//! should, and the whole takes no longer than promised.
 #![cfg(test)]
 #![expect(clippy::disallowed_methods, reason = "tests start programs")]
 
@@ -73,7 +73,8 @@ fn check(name: &str, driver: &Path, options: &str, further: &[&str]) -> Option<V
     Some(report)
 }
 
-/// Everything that was played holds. What does not concern the driver may only be skipped for that reason.
+/// Everything that was played holds. What does not concern the driver may only be skipped for that
+/// reason.
 fn all_hold(report: &Value) {
     let cases = report["cases"].as_array().unwrap();
     let ended = |how: &str| cases.iter().filter(|case| case["result"] == how).collect::<Vec<_>>();
@@ -189,6 +190,7 @@ fn image_on_a_device(name: &str, attach: bool) -> Option<Value> {
         "policy": {"imageRoots": [node.path("images")]}});
     let driver = node.install("qcow2", Some(&settings.to_string()));
     let options = r#"{"file":"volume.qcow2","size":"16Mi","fsType":"ext4"}"#;
-    // A sandbox has its own processes and the kernel's loop devices: one whose daemon is stopped holds up the others.
+    // A sandbox has its own processes and the kernel's loop devices: one whose daemon is stopped
+    // holds up the others.
     check(name, &driver, options, &["--repeat", "3", "--jobs", "1"])
 }

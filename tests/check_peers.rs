@@ -17,7 +17,8 @@ struct Peer {
     /// Its text, and that of the program it mounts with.
     script: &'static str,
     options: &'static str,
-    /// A case that fails, and words of the evidence: in what was seen, what came back, or what kubelet does.
+    /// A case that fails, and words of the evidence: in what was seen, what came back, or what
+    /// kubelet does.
     faults: &'static [(&'static str, &'static str)],
 }
 

@@ -1,6 +1,7 @@
 //! The kit proves itself: `flexvol check --self`, and the matrix it prints.
 //!
-//! `UPDATE=1 cargo test --test check_self` writes the matrix anew; the diff is what a reviewer reads.
+//! `UPDATE=1 cargo test --test check_self` writes the matrix anew; the diff is what a reviewer
+//! reads.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "the tests start the command and write their golden file")]
 
@@ -21,7 +22,8 @@ const FEWEST: usize = 60;
 /// Of so many misbehaviours one is played, where time matters.
 const SAMPLE: usize = 10;
 
-/// What it fails besides its own cases depends on when the kernel lets go of a loop device: only in full runs.
+/// What it fails besides its own cases depends on when the kernel lets go of a loop device: only in
+/// full runs.
 const VARIES: &str = "formats-always";
 
 /// Cases that no fault fails, and why not.
@@ -35,7 +37,8 @@ fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/check-self.txt")
 }
 
-/// What is expected of every driver, as `--self` shows it; how much of it holds depends on the machine.
+/// What is expected of every driver, as `--self` shows it; how much of it holds depends on the
+/// machine.
 fn matrix() -> String {
     let mut text = String::new();
     for reference in Reference::ALL {

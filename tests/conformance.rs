@@ -1,5 +1,5 @@
-//! CONFORMANCE.md says of each point which cases of `flexvol check` look at it: exactly those that say so.
-//! `UPDATE=1` writes its columns of cases anew.
+//! CONFORMANCE.md says of each point which cases of `flexvol check` look at it: exactly those that
+//! say so. `UPDATE=1` writes its columns of cases anew.
 #![cfg(test)]
 #![expect(clippy::disallowed_methods, reason = "UPDATE=1 writes a file")]
 

@@ -101,7 +101,8 @@ fn an_admin_s_settings_come_back_with_the_driver() {
     assert_eq!(mount(), 77);
 }
 
-/// What is not yet whole is neither replaced nor taken for another driver's side file, once ours was there.
+/// What is not yet whole is neither replaced nor taken for another driver's side file, once ours
+/// was there.
 #[test]
 fn a_side_file_that_is_just_being_written_is_not_taken_over() {
     let Some(node) = Node::new("a_side_file_that_is_just_being_written_is_not_taken_over") else { return };
@@ -211,7 +212,8 @@ fn what_happens_before_anything_is_watched_is_seen() {
     }
     let deploy = node.command(&["example/tmpfs"]);
     let mut slowed = Command::new("strace");
-    // After those that find nothing to watch, and the one of the log. The process we start is the deployment.
+    // After those that find nothing to watch, and the one of the log. The process we start is the
+    // deployment.
     slowed.args(["-D", "-qq", "-o", "/dev/null", "-e", "inject=inotify_add_watch:delay_enter=2s:when=4"]);
     let deployment = node.start({
         slowed.arg(deploy.get_program()).args(deploy.get_args());
@@ -260,7 +262,8 @@ fn at_rest_it_neither_wakes_nor_grows() {
         }
         switches.1.elapsed() > Duration::from_secs(2)
     });
-    // Its own; pages of the program are the page cache's, whatever the linker puts beside each other.
+    // Its own; pages of the program are the page cache's, whatever the linker puts beside each
+    // other.
     let kibibytes = field("RssAnon:");
     println!("{kibibytes} KiB at rest");
     assert!(kibibytes <= 512, "{kibibytes} KiB");

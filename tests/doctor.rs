@@ -1,4 +1,5 @@
-//! Broken nodes: `doctor` names the cause of each first, says how it is fixed, and fixes what it can.
+//! Broken nodes: `doctor` names the cause of each first, says how it is fixed, and fixes what it
+//! can.
 #![cfg(test)]
 #![expect(clippy::disallowed_methods, reason = "tests start programs")]
 
@@ -54,8 +55,8 @@ impl Sick {
         value["findings"].as_array().unwrap().clone()
     }
 
-    /// What it names first: its id, after it was seen that it is an error with evidence and fix, and what is
-    /// asked of the exit status.
+    /// What it names first: its id, after it was seen that it is an error with evidence and fix,
+    /// and what is asked of the exit status.
     fn first(&self, evidence: &str, fix: &str) -> String {
         let findings = self.findings(&[]);
         let first = &findings[0];
@@ -325,7 +326,8 @@ fn what_was_left_behind_is_found_and_removed() {
     assert!(shown.is_err() || shown.is_ok_and(|name| name.trim() != image.to_str().unwrap()));
 }
 
-/// A driver that was rolled back, or an admin, unmounts what ours has mounted, and knows nothing of records.
+/// A driver that was rolled back, or an admin, unmounts what ours has mounted, and knows nothing of
+/// records.
 #[test]
 fn a_record_whose_volume_others_unmounted_is_found_and_forgotten() {
     let Some(node) = Sick::new("a_record_whose_volume_others_unmounted_is_found_and_forgotten") else {
@@ -415,7 +417,8 @@ fn a_check_that_cannot_look_says_so_and_the_others_go_on() {
     assert!(Path::new(BINARY).exists());
 }
 
-/// What was installed and is damaged is named, with what puts it back; and one that was removed, unless it was uninstalled.
+/// What was installed and is damaged is named, with what puts it back; and one that was removed,
+/// unless it was uninstalled.
 #[test]
 fn a_damaged_driver_is_named_with_what_puts_it_back() {
     let Some(node) = Sick::new("a_damaged_driver_is_named_with_what_puts_it_back") else { return };

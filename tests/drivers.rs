@@ -1,5 +1,5 @@
-//! docs/drivers/ and docs/install.md say what the tables of options and of platforms say, and DRIVERS.md what shows that
-//! each driver works. `UPDATE=1` writes them anew.
+//! docs/drivers/ and docs/install.md say what the tables of options and of platforms say, and
+//! DRIVERS.md what shows that each driver works. `UPDATE=1` writes them anew.
 #![cfg(test)]
 #![expect(clippy::disallowed_methods, reason = "UPDATE=1 writes files")]
 
@@ -189,7 +189,8 @@ fn a_page_quotes_what_is_really_said() {
     }
 }
 
-/// All code below a directory as it would say it, in small letters, without comments and unit tests.
+/// All code below a directory as it would say it, in small letters, without comments and unit
+/// tests.
 fn read_code(directory: &Path, all: &mut String) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();

@@ -1,5 +1,5 @@
-//! The files in examples/ are what `flexvol explain` prints, and `flexvol validate` finds nothing in them.
-//! `UPDATE=1` writes them anew.
+//! The files in examples/ are what `flexvol explain` prints, and `flexvol validate` finds nothing
+//! in them. `UPDATE=1` writes them anew.
 #![cfg(test)]
 #![expect(clippy::disallowed_methods, reason = "tests start programs and UPDATE=1 writes files")]
 

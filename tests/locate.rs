@@ -221,8 +221,8 @@ fn a_pod_that_calls_itself_kubelet_is_not_believed() {
     }
 }
 
-/// A root directory with a shell called `/kubelet` in it, in a mount namespace of its own in which `mounts`, a
-/// script, is run first; what it executes.
+/// A root directory with a shell called `/kubelet` in it, in a mount namespace of its own in which
+/// `mounts`, a script, is run first; what it executes.
 fn container(root: &Path, mounts: &str, arguments: &str) -> Command {
     fs::create_dir(root.join("usr")).unwrap();
     for name in ["bin", "lib", "lib64"] {
@@ -365,8 +365,8 @@ fn processes_of_a_node_mounted_elsewhere_are_seen() {
 
 /// `locate` in a mount namespace of its own in which `mounts`, a script, is run first.
 ///
-/// No mount is ever made where this process sees it: a temporary directory that is removed while something
-/// is mounted in it takes what is mounted there along.
+/// No mount is ever made where this process sees it: a temporary directory that is removed while
+/// something is mounted in it takes what is mounted there along.
 fn mounted(mounts: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("unshare");
     let script = format!("set -e; {mounts} exec \"$0\" locate \"$@\"");

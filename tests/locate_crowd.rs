@@ -1,5 +1,5 @@
-//! `flexvol locate` where many say that they are kubelet. Apart from `locate.rs`, whose tests would lose their own
-//! processes in the crowd.
+//! `flexvol locate` where many say that they are kubelet. Apart from `locate.rs`, whose tests would
+//! lose their own processes in the crowd.
 #![cfg(test)]
 #![expect(clippy::disallowed_methods, reason = "tests start programs")]
 
@@ -24,8 +24,8 @@ fn a_kubelet_is_found_in_a_crowd_that_calls_itself_so() {
     assert_eq!(found["directory"], "/found-in-a-crowd", "{found}");
 }
 
-/// 70 of another user's processes and one of root's, all called kubelet. Few descriptors: each process that is
-/// looked at takes one.
+/// 70 of another user's processes and one of root's, all called kubelet. Few descriptors: each
+/// process that is looked at takes one.
 const CROWD: &str = r#"
 for _ in {1..70}; do
     setpriv --reuid 1234 --clear-groups bash -c 'exec -a kubelet sleep 60' &

@@ -56,8 +56,8 @@ fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Option<&'a Value> {
     objects.iter().find(|object| object["kind"] == kind)
 }
 
-/// Reads an object as the API's type and writes it again: a field the API does not know, or of another type,
-/// would be lost.
+/// Reads an object as the API's type and writes it again: a field the API does not know, or of
+/// another type, would be lost.
 fn is_known<T: DeserializeOwned + Serialize>(object: &Value) {
     let typed: T = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}: {object}"));
     assert_eq!(serde_json::to_value(typed).unwrap(), *object);
@@ -116,8 +116,8 @@ fn a_pod_mounts_what_its_driver_needs_and_may_do_nothing_else() {
     }
 }
 
-/// A selector that does not select its own pods, or a reference to what is not there, is refused or waits for
-/// ever.
+/// A selector that does not select its own pods, or a reference to what is not there, is refused or
+/// waits for ever.
 #[test]
 fn objects_name_each_other() {
     for request in requests() {
@@ -301,7 +301,8 @@ fn the_command_prints_or_writes_it() {
     assert!(status == 1 && error.contains("kustomization.yaml"), "{error}");
 }
 
-/// What a pod is told to run, run here as far as it can be: a misspelt flag would be a pod that never starts.
+/// What a pod is told to run, run here as far as it can be: a misspelt flag would be a pod that
+/// never starts.
 #[test]
 fn the_program_understands_what_a_pod_tells_it() {
     let node = tempfile::tempdir().unwrap();

@@ -1,6 +1,8 @@
-//! From YAML to argv: against the calls of a live kubelet, and for the volumes of other drivers' documentation.
+//! From YAML to argv: against the calls of a live kubelet, and for the volumes of other drivers'
+//! documentation.
 //!
-//! `UPDATE=1 cargo test --test objects` writes `data/peers-calls.tsv` anew; the diff is what a reviewer reads.
+//! `UPDATE=1 cargo test --test objects` writes `data/peers-calls.tsv` anew; the diff is what a
+//! reviewer reads.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "the test writes its golden file")]
 
@@ -34,7 +36,8 @@ fn words(call: &Call) -> Vec<String> {
     call.to_arguments().into_iter().map(text).collect()
 }
 
-/// Driver directory and arguments of every call in a volume's life, growth to the recorded size included.
+/// Driver directory and arguments of every call in a volume's life, growth to the recorded size
+/// included.
 fn rendered() -> BTreeSet<(String, Vec<String>)> {
     let volumes = volumes(include_str!("data/recorded-objects.yaml"));
     assert_eq!(volumes.len(), 8);
@@ -69,7 +72,8 @@ fn recorded_calls_are_rendered_byte_for_byte() {
     assert_eq!(compared, all.difference(&never_sent).cloned().collect::<BTreeSet<_>>());
 }
 
-/// A pod and its volumes get one `mount` for each target, whatever its section, and it is the one that kubelet sent.
+/// A pod and its volumes get one `mount` for each target, whatever its section, and it is the one
+/// that kubelet sent.
 #[test]
 fn each_target_gets_the_one_mount_that_was_recorded() {
     let mut recorded = BTreeMap::<_, BTreeSet<_>>::new();

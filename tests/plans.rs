@@ -1,6 +1,7 @@
 //! What every driver makes of every option: golden plans, and the exact text of every refusal.
 //!
-//! `UPDATE=1 cargo test --test plans` writes the plans of `golden/` anew; the diff is what a reviewer reads.
+//! `UPDATE=1 cargo test --test plans` writes the plans of `golden/` anew; the diff is what a
+//! reviewer reads.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "the tests write their golden files")]
 

@@ -1,4 +1,5 @@
-//! `flexvol pod`: whole lives of volumes, with stand-ins that log their calls and with our own drivers.
+//! `flexvol pod`: whole lives of volumes, with stand-ins that log their calls and with our own
+//! drivers.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "kubelet's side: programs are started plainly")]
 

@@ -1,5 +1,5 @@
-//! The process kubelet starts: whatever it is given and wherever it runs, one JSON object on one pipe and
-//! exit status 0.
+//! The process kubelet starts: whatever it is given and wherever it runs, one JSON object on one
+//! pipe and exit status 0.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "kubelet's side: programs are started plainly")]
 
@@ -41,7 +41,8 @@ fn init(run: &Run) {
     }
 }
 
-/// All argument lists a verb is tried with, the right ones among them but never a target that exists.
+/// All argument lists a verb is tried with, the right ones among them but never a target that
+/// exists.
 fn argument_lists() -> Vec<Vec<OsString>> {
     let list = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
     let long = "x".repeat(4096);
@@ -444,7 +445,8 @@ mod identity {
         init(&call.run());
     }
 
-    /// Found through PATH, it is not beside the side file of whatever directory the caller stands in.
+    /// Found through PATH, it is not beside the side file of whatever directory the caller stands
+    /// in.
     #[test]
     fn a_bare_name_takes_no_side_file_from_the_working_directory() {
         let plugin = Plugin::new("example~tmpfs", "tmpfs", Some(r#"{"driver":"bind"}"#));

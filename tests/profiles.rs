@@ -1,8 +1,8 @@
-//! The options of other drivers: the plans of their users' volumes, who chooses a dialect, and that no secret
-//! gets lost in translation.
+//! The options of other drivers: the plans of their users' volumes, who chooses a dialect, and that
+//! no secret gets lost in translation.
 //!
-//! `UPDATE=1 cargo test --test profiles` writes the plans of `golden_profiles/` and PROFILES.md anew; the diff
-//! is what a reviewer reads.
+//! `UPDATE=1 cargo test --test profiles` writes the plans of `golden_profiles/` and PROFILES.md
+//! anew; the diff is what a reviewer reads.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "the tests write their golden files")]
 
@@ -296,7 +296,8 @@ fn the_volume_is_over_the_side_file_is_over_the_profile() {
     assert_eq!(image(own, side), pairs(&with), "empty is absent");
 }
 
-/// Nothing of the side file wins over anything of the volume, not even what becomes a word or a secret.
+/// Nothing of the side file wins over anything of the volume, not even what becomes a word or a
+/// secret.
 #[test]
 fn the_volume_s_words_and_secrets_are_over_the_side_file_s() {
     let blobfuse = |json, side| translated("azure/blobfuse", json, side).0;

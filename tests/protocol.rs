@@ -1,4 +1,5 @@
-//! The protocol module from outside: against the calls of a live kubelet, and against anything at all.
+//! The protocol module from outside: against the calls of a live kubelet, and against anything at
+//! all.
 #![cfg(test)]
 
 use flexvol::protocol::{
@@ -72,8 +73,8 @@ fn every_recorded_answer_means_what_it_meant_to_kubelet() {
     }
 }
 
-/// Which verbs kubelet sent to a driver shows which capabilities it had read, defaults included: the driver
-/// of section H names none.
+/// Which verbs kubelet sent to a driver shows which capabilities it had read, defaults included:
+/// the driver of section H names none.
 #[test]
 fn only_drivers_that_attach_by_our_reading_got_the_verbs_of_attachment() {
     let calls = recorded();
@@ -284,7 +285,8 @@ proptest! {
         prop_assert_eq!(Options::parse(options.to_json()), Ok(options));
     }
 
-    /// `serde_json` writes a sorted map as Go does but for five characters, which are in strings only.
+    /// `serde_json` writes a sorted map as Go does but for five characters, which are in strings
+    /// only.
     #[test]
     fn options_are_the_bytes_go_writes(options in options()) {
         let json = options.to_json();
@@ -328,8 +330,8 @@ proptest! {
         }
     }
 
-    /// Where Go and `serde_json` agree, so must we: on all text without surrogates, huge numbers and bad
-    /// UTF-8.
+    /// Where Go and `serde_json` agree, so must we: on all text without surrogates, huge numbers
+    /// and bad UTF-8.
     #[test]
     fn plain_json_is_read_as_others_read_it(bytes in json_soup()) {
         let text = String::from_utf8_lossy(&bytes).replace("\\u", "").replace("e+", "");

@@ -1,4 +1,5 @@
-//! What `init` costs the node: kubelet runs it for every driver, under a lock, whenever a file changes.
+//! What `init` costs the node: kubelet runs it for every driver, under a lock, whenever a file
+//! changes.
 //!
 //! Counted are page faults and memory, which do not depend on the machine's speed; times are for
 //! `tests/bench`.
@@ -9,15 +10,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// Minor page faults of one `init`; without `bin/order.ld` it has 52, an empty static C program about 25. Where it has more,
-/// `tests/order` writes the list anew.
+/// Minor page faults of one `init`; without `bin/order.ld` it has 52, an empty static C program
+/// about 25. Where it has more, `tests/order` writes the list anew.
 const FAULTS: u64 = 40;
-/// Kibibytes of its own at most; an empty static C program has about 52. Pages of the file do not count: the page
-/// cache has them once, and how many of them a fault brings along is the linker's and the kernel's.
+/// Kibibytes of its own at most; an empty static C program has about 52. Pages of the file do not
+/// count: the page cache has them once, and how many of them a fault brings along is the linker's
+/// and the kernel's.
 const PRIVATE: u64 = 64;
 
-/// The harness is C, because the memory of whoever starts a program counts as that program's until it is
-/// exec'd.
+/// The harness is C, because the memory of whoever starts a program counts as that program's until
+/// it is exec'd.
 fn harness(directory: &Path) -> PathBuf {
     let (source, program) =
         (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bench.c"), directory.join("bench"));

@@ -1,5 +1,6 @@
-//! A process of somebody's that unmaps a file of a mount whose server is silent: the kernel lets nobody read its words and
-//! its environment, and whoever tries waits with it. Apart from the others, whose own looks at all processes it holds up.
+//! A process of somebody's that unmaps a file of a mount whose server is silent: the kernel lets
+//! nobody read its words and its environment, and whoever tries waits with it. Apart from the
+//! others, whose own looks at all processes it holds up.
 #![cfg(test)]
 #![expect(clippy::disallowed_methods, reason = "tests start programs")]
 
@@ -10,8 +11,8 @@ use std::path::Path;
 use std::process::Command;
 use support::{BINARY, Plugin, skip};
 
-/// Makes a page of a file dirty and, once told to, unmaps it, while a second thread wants to map another: no reader
-/// overtakes that one.
+/// Makes a page of a file dirty and, once told to, unmaps it, while a second thread wants to map
+/// another: no reader overtakes that one.
 const STUCK: &str = r#"
 #include <fcntl.h>
 #include <pthread.h>
@@ -36,7 +37,8 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// In a directory, with the flexvol command and a driver. All of it ends with the first process of its namespace.
+/// In a directory, with the flexvol command and a driver. All of it ends with the first process of
+/// its namespace.
 const SCENE: &str = r#"
 cd "$1" && exec 2>>noise
 bounded() { local start=$EPOCHREALTIME; timeout -s KILL 45 "$@"; local status=$?

@@ -1,5 +1,5 @@
-//! Commands that hang, die, lie or talk too much, and processes that are killed: the reply comes, and nothing
-//! is left.
+//! Commands that hang, die, lie or talk too much, and processes that are killed: the reply comes,
+//! and nothing is left.
 //!
 //! The commands are small scripts of the `exec` driver; each test has a mount namespace of its own.
 #![cfg(test)]
@@ -72,7 +72,8 @@ fn told_to_stop_it_undoes_and_replies() {
     }
 }
 
-/// As when kubelet's service is stopped while it starts us: the signal waits until somebody handles it.
+/// As when kubelet's service is stopped while it starts us: the signal waits until somebody handles
+/// it.
 #[test]
 fn told_to_stop_before_it_begins() {
     let plugin = Plugin::new("example~tmpfs", "tmpfs", None);
@@ -153,8 +154,8 @@ fn what_a_killed_call_left_running_mounts_no_more() {
     node.is_clean();
 }
 
-/// The daemon of a command that came no further than to mount: whoever is deaf to SIGTERM leaves its mount dead, and so does
-/// one that was killed with the call.
+/// The daemon of a command that came no further than to mount: whoever is deaf to SIGTERM leaves
+/// its mount dead, and so does one that was killed with the call.
 #[test]
 fn what_a_killed_call_has_mounted_is_mounted_anew() {
     const NAME: &str = "what_a_killed_call_has_mounted_is_mounted_anew";
@@ -388,7 +389,8 @@ fn an_unmount_command_may_do_what_it_likes() {
     }
 }
 
-/// The reader of the answer is gone, as after a restart of kubelet: the work is finished all the same.
+/// The reader of the answer is gone, as after a restart of kubelet: the work is finished all the
+/// same.
 #[test]
 fn without_a_reader_the_work_is_finished() {
     for (script, mounts) in [(format!("sleep 0.3; {MOUNT}"), 1), (format!("sleep 0.3; {MOUNT}; exit 1"), 0)] {

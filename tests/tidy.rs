@@ -1,4 +1,5 @@
-//! The house rules as a test: sizes, who may touch what, and that the tree speaks only of what is in it.
+//! The house rules as a test: sizes, who may touch what, and that the tree speaks only of what is
+//! in it.
 #![cfg(test)]
 #![expect(clippy::disallowed_methods, reason = "tests start programs")]
 #![expect(clippy::case_sensitive_file_extension_comparisons, reason = "the tree has .rs and .md, not .RS")]
@@ -90,7 +91,8 @@ fn names_say_something() {
     assert!(vague.is_empty(), "{vague:?}");
 }
 
-/// Every document, source file and test that is named exists, so nobody is sent where they cannot go.
+/// Every document, source file and test that is named exists, so nobody is sent where they cannot
+/// go.
 #[test]
 fn the_tree_names_nothing_outside_itself() {
     let files = tracked();
@@ -136,8 +138,8 @@ fn crates_come_from_the_public_registry() {
 // --- the tree
 // ----------------------------------------------------------------------------------------------------------------
 
-/// One Rust file: `code` is its text up to the unit tests, comments and literals blanked, line by line as it
-/// was.
+/// One Rust file: `code` is its text up to the unit tests, comments and literals blanked, line by
+/// line as it was.
 struct Source {
     path: String,
     code: String,
@@ -253,7 +255,8 @@ fn opaque(text: &str, before: Option<char>) -> Option<usize> {
     }
 }
 
-/// The length of the raw string `text` begins with, if it is one and not a word or a raw identifier.
+/// The length of the raw string `text` begins with, if it is one and not a word or a raw
+/// identifier.
 fn raw_string(text: &str) -> Option<usize> {
     let hashes = text[1..].chars().take_while(|c| *c == '#').count();
     let inner = text[1 + hashes..].strip_prefix('"')?;
@@ -298,8 +301,8 @@ fn functions(file: &Source) -> Vec<(String, usize)> {
     found
 }
 
-/// The length of the item `code` begins with up to its closing brace; 0 if it has none, as in a trait or a
-/// type.
+/// The length of the item `code` begins with up to its closing brace; 0 if it has none, as in a
+/// trait or a type.
 fn body(code: &str) -> usize {
     let (mut braces, mut others) = (0, 0);
     for (at, c) in code.char_indices() {
@@ -371,7 +374,8 @@ fn named_functions(text: &str) -> impl Iterator<Item = (&str, &str)> {
         .filter(move |(module, name)| plain(module) && plain(name) && name.contains('_'))
 }
 
-/// Whether the file is that module and has that function, or has the case of `flexvol check` called so.
+/// Whether the file is that module and has that function, or has the case of `flexvol check` called
+/// so.
 fn holds(path: &str, text: &str, module: &str, name: &str) -> bool {
     let case = path.starts_with("src/kit/check/cases/") && text.contains(&format!("\"{module}::{name}\""));
     case || stem(path) == module && text.contains(&format!("fn {name}("))

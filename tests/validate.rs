@@ -1,8 +1,9 @@
-//! `flexvol validate`: a file for each thing that is looked for, with what is said of it; and the volumes of
-//! other drivers' documentation.
+//! `flexvol validate`: a file for each thing that is looked for, with what is said of it; and the
+//! volumes of other drivers' documentation.
 //!
-//! `UPDATE=1 cargo test --test validate` writes the texts of `data/validate/` anew; the diff is what a reviewer
-//! reads. In the head of a file stand the side files: `# Side file of vendor/driver: {…}`.
+//! `UPDATE=1 cargo test --test validate` writes the texts of `data/validate/` anew; the diff is
+//! what a reviewer reads. In the head of a file stand the side files: `# Side file of
+//! vendor/driver: {…}`.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "the tests write their golden files and run the binary")]
 
@@ -144,8 +145,9 @@ fn what_is_good_has_a_plan_and_nothing_else() {
 const PEERS: [(&str, &str); 2] =
     [("peers.yaml", include_str!("data/peers.yaml")), ("profiles.yaml", include_str!("data/profiles.yaml"))];
 
-/// Other tests make plans of these volumes, of which users have many; what a driver refuses is told there. Those that are
-/// attached are inline in their documentation, which kubelets of today do not stand.
+/// Other tests make plans of these volumes, of which users have many; what a driver refuses is told
+/// there. Those that are attached are inline in their documentation, which kubelets of today do not
+/// stand.
 #[test]
 fn volumes_that_work_elsewhere_are_no_errors() {
     let mut plans = 0;

@@ -233,8 +233,8 @@ fn whatever_undo_fails_the_others_go_on_and_it_is_named() {
     }
 }
 
-/// The steps that mount are the ones that are unmounted again; nothing that destroys data claims to be
-/// undone.
+/// The steps that mount are the ones that are unmounted again; nothing that destroys data claims to
+/// be undone.
 #[test]
 fn steps_that_cannot_be_taken_back_say_so() {
     for (name, plan) in plans() {

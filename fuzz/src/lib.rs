@@ -1,8 +1,9 @@
-//! Every reader of bytes that others write, each behind one function: for the fuzzers, and for `tests/hostile`, which
-//! gives them the committed inputs.
+//! Every reader of bytes that others write, each behind one function: for the fuzzers, and for
+//! `tests/hostile`, which gives them the committed inputs.
 //!
-//! A reader must come back: no panic, no endless loop, no memory without bound. Where more is promised (what is read is
-//! written back the same, a refusal is one bounded line), that is asserted here.
+//! A reader must come back: no panic, no endless loop, no memory without bound. Where more is
+//! promised (what is read is written back the same, a refusal is one bounded line), that is
+//! asserted here.
 
 use flexvol::drivers;
 use flexvol::executor::record::Record;
@@ -95,7 +96,8 @@ fn options(bytes: &[u8]) {
     }
 }
 
-/// The first byte chooses the driver or the dialect; then come side file, verb and arguments, with NULs between.
+/// The first byte chooses the driver or the dialect; then come side file, verb and arguments, with
+/// NULs between.
 fn plan(bytes: &[u8]) {
     let Some((choice, rest)) = bytes.split_first() else { return };
     let words = arguments(rest);

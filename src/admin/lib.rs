@@ -1,9 +1,9 @@
 //! What looks after the drivers of a node.
 //!
-//! 1. [`plugin_dir`] changes the directory that kubelet reads, so that it never sees half a driver; [`deploy`] keeps drivers
-//!    there, and [`manifest`] prints what brings that to a cluster.
-//! 2. [`inventory`] finds every flex volume of the node and how it is; [`doctor`] says what is wrong with a node, and fixes
-//!    what it can.
+//! 1. [`plugin_dir`] changes the directory that kubelet reads, so that it never sees half a driver;
+//!    [`deploy`] keeps drivers there, and [`manifest`] prints what brings that to a cluster.
+//! 2. [`inventory`] finds every flex volume of the node and how it is; [`doctor`] says what is
+//!    wrong with a node, and fixes what it can.
 //! 3. [`cli`] has the commands: thin adapters for people.
 
 pub mod cli;

@@ -23,7 +23,8 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Looks for secrets in the arguments. One that may hold some and cannot be read is masked as a whole.
+    /// Looks for secrets in the arguments. One that may hold some and cannot be read is masked as a
+    /// whole.
     pub fn new(arguments: Vec<OsString>) -> Self {
         let (mut secrets, mut shown) = (BTreeMap::new(), Vec::new());
         for argument in &arguments {

@@ -52,7 +52,8 @@ impl Caller {
         Exchange { arguments, verdict, ..exchange }
     }
 
-    /// Executes the driver with any arguments at all, and remembers nothing. They are shown as they are.
+    /// Executes the driver with any arguments at all, and remembers nothing. They are shown as they
+    /// are.
     pub fn execute(&self, arguments: &[OsString]) -> Exchange {
         let shown: Vec<_> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let run = exec::run(&self.executable, arguments, &self.terms);
@@ -157,7 +158,8 @@ pub(super) mod tests {
         drop(file);
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
         let mut caller = Caller::new(path);
-        // A child of another test's may still hold the file open for writing, between fork and exec.
+        // A child of another test's may still hold the file open for writing, between fork and
+        // exec.
         while caller.execute(&[]).hint().is_some_and(|hint| hint.contains("busy")) {}
         caller.terms.patience = Duration::from_secs(20);
         Script { dir, caller }

@@ -1,7 +1,9 @@
-//! Real calls of kubelet's, written down without their secrets, so that somebody else can make them again.
+//! Real calls of kubelet's, written down without their secrets, so that somebody else can make them
+//! again.
 //!
-//! Masked are the values of all keys of the Secret, of options that are called like credentials, and whatever
-//! follows `password=` and its like in another. What cannot be understood as options is masked as a whole.
+//! Masked are the values of all keys of the Secret, of options that are called like credentials,
+//! and whatever follows `password=` and its like in another. What cannot be understood as options
+//! is masked as a whole.
 
 use super::asked::{Asked, PREFIX};
 use base64::Engine as _;
@@ -51,8 +53,8 @@ impl Captured {
         Self { time, driver, arguments: shown.iter().map(|word| masked(word)).collect() }
     }
 
-    /// The arguments as a driver can be called with them: kubelet's own directory becomes `root`, and masked secrets
-    /// are those of nobody.
+    /// The arguments as a driver can be called with them: kubelet's own directory becomes `root`,
+    /// and masked secrets are those of nobody.
     pub fn to_arguments(&self, root: &Path) -> Vec<OsString> {
         self.arguments.iter().map(|word| moved(word, root).unwrap_or_else(|| unmasked(word))).collect()
     }

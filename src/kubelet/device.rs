@@ -1,8 +1,8 @@
 //! What kubelet does with devices by itself, for drivers that lack the verb
 //! (pkg/volume/flexvolume/*-defaults.go).
 //!
-//! In one thing it is done more carefully than kubelet does it: a device without a known signature is
-//! formatted only if every byte of it is zero.
+//! In one thing it is done more carefully than kubelet does it: a device without a known signature
+//! is formatted only if every byte of it is zero.
 
 use anyhow::{Context as _, Result, ensure};
 use flexvol_linux::deadline::Deadline;
@@ -101,8 +101,8 @@ pub fn grow(device: &str, target: &TargetPath) -> Result<()> {
     format::grow_file_system(FileSystem::parse(name)?, path, target.as_path(), &Deadline::after(PATIENCE))
 }
 
-/// Where else the file system that is mounted at a directory shows the same root: as long as it does, kubelet
-/// does not unmount the device.
+/// Where else the file system that is mounted at a directory shows the same root: as long as it
+/// does, kubelet does not unmount the device.
 pub fn other_mounts(global: &TargetPath) -> Result<Vec<String>> {
     let (global, table) = (place(global)?.resolved()?, mount_table::read()?);
     let Some(ours) = table.iter().rfind(|entry| entry.target == global) else { return Ok(Vec::new()) };

@@ -1,6 +1,6 @@
-//! What one call would leave behind in kubelet: lines in its log, an Event of the pod, a verb that is never
-//! called again; whether a secret is among it; and what the driver's author should do about each thing that
-//! went wrong.
+//! What one call would leave behind in kubelet: lines in its log, an Event of the pod, a verb that
+//! is never called again; whether a secret is among it; and what the driver's author should do
+//! about each thing that went wrong.
 //!
 //! Pure: everything follows from the arguments and what was seen of the process.
 
@@ -58,7 +58,8 @@ pub struct Diagnosis {
     pub event: Option<String>,
     /// Which secrets would be in these.
     pub leaks: Vec<Leak>,
-    /// The verb is not called again until a file in the driver's directory changes; what kubelet does instead.
+    /// The verb is not called again until a file in the driver's directory changes; what kubelet
+    /// does instead.
     pub sticky: Option<&'static str>,
     /// Worst first.
     pub findings: Vec<Finding>,

@@ -1,5 +1,5 @@
-//! One execution of a driver: one pipe for both outputs, read until every process that holds it has closed
-//! it.
+//! One execution of a driver: one pipe for both outputs, read until every process that holds it has
+//! closed it.
 
 mod running;
 mod start;
@@ -22,12 +22,13 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 /// How a driver is executed.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// What the program is told that it is called, in place of its path: for one that is not yet where kubelet
-    /// will find it.
+    /// What the program is told that it is called, in place of its path: for one that is not yet
+    /// where kubelet will find it.
     pub name: Option<OsString>,
     /// All of it: kubelet hands its own on unchanged.
     pub environment: Vec<(OsString, OsString)>,
-    /// How long to wait. Kubelet itself waits for ever, but gives the pod up for the moment after 123 s.
+    /// How long to wait. Kubelet itself waits for ever, but gives the pod up for the moment after
+    /// 123 s.
     pub patience: Duration,
     /// How many bytes to read. Kubelet reads on until its memory is full.
     pub output_limit: usize,
@@ -35,8 +36,9 @@ pub struct Terms {
     pub heeds_signals: bool,
     /// Where it runs; `None` is where this process is, even if that directory is gone.
     pub directory: Option<PathBuf>,
-    /// How long to wait for the end of the output once the driver itself has ended; who holds it longer is
-    /// left alone. `None`, as kubelet: no less than for the driver, and then the holders are ended.
+    /// How long to wait for the end of the output once the driver itself has ended; who holds it
+    /// longer is left alone. `None`, as kubelet: no less than for the driver, and then the holders
+    /// are ended.
     pub linger: Option<Duration>,
     /// How the output is read.
     pub reader: Reader,
@@ -46,7 +48,8 @@ pub struct Terms {
     pub limits: Limits,
     /// Its umask; `None` is that of this process.
     pub umask: Option<u32>,
-    /// Whether its standard input is one on which nothing ever comes, and not /dev/null: who reads it hangs.
+    /// Whether its standard input is one on which nothing ever comes, and not /dev/null: who reads
+    /// it hangs.
     pub silent_input: bool,
     /// What to follow of all that it does. Where that is not permitted it is not started; see
     /// [`tracer::is_possible`].
@@ -60,8 +63,8 @@ pub enum Reader {
     All,
     /// Not at all: nobody holds the reading end, as after a restart of kubelet.
     Closed,
-    /// A few bytes after each pause as long as the driver runs, from a pipe that holds no more than the kernel
-    /// must; then the rest.
+    /// A few bytes after each pause as long as the driver runs, from a pipe that holds no more than
+    /// the kernel must; then the rest.
     Slow {
         /// From one piece to the next.
         pause: Duration,
@@ -158,11 +161,13 @@ pub struct Run {
     pub closed: Option<Duration>,
     /// The whole time, a stop included.
     pub took: Duration,
-    /// Standard output and error as they were interleaved. Raw: a careless driver repeats secrets in it.
+    /// Standard output and error as they were interleaved. Raw: a careless driver repeats secrets
+    /// in it.
     pub output: Vec<u8>,
     /// Why it was stopped, if it was.
     pub stopped: Option<Stop>,
-    /// When it was struck, counted from the start; `None` if it ended before, or was to be left alone.
+    /// When it was struck, counted from the start; `None` if it ended before, or was to be left
+    /// alone.
     pub struck: Option<Duration>,
     /// Whether somebody stopped listening while it ran: the output may be cut off.
     pub unheard: bool,
@@ -246,7 +251,8 @@ impl From<ExitStatus> for End {
     }
 }
 
-/// Executes `program` as kubelet does, but in a process group of its own, so that all of it can be stopped.
+/// Executes `program` as kubelet does, but in a process group of its own, so that all of it can be
+/// stopped.
 pub(super) fn run(program: &Path, arguments: &[OsString], terms: &Terms) -> Run {
     let start = Instant::now();
     let watched = start::input(terms).and_then(|(input, held)| {

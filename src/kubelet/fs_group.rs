@@ -11,7 +11,8 @@ const FILE_BITS: u32 = 0o660;
 /// Directories may also be entered, and what is made in them inherits the group.
 const DIRECTORY_BITS: u32 = FILE_BITS | 0o2110;
 
-/// Gives `path` and everything below it to `gid`. Only for writable volumes; kubelet ignores the error.
+/// Gives `path` and everything below it to `gid`. Only for writable volumes; kubelet ignores the
+/// error.
 pub fn change_group(path: &Path, gid: u32) -> Result<()> {
     let about = fs::symlink_metadata(path).with_context(|| format!("look at {}", path.display()))?;
     change_one(path, &about, gid).with_context(|| format!("give {} to group {gid}", path.display()))?;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 /// All steps of one operation on a volume.
 #[derive(Clone, Debug, Default)]
 pub struct Journal {
-    /// What kubelet calls the operation, or the part of it that was under way at the end; begins the pod's
-    /// Event.
+    /// What kubelet calls the operation, or the part of it that was under way at the end; begins
+    /// the pod's Event.
     pub stage: &'static str,
     /// In order.
     pub records: Vec<Record>,
@@ -61,7 +61,8 @@ pub enum Action {
     FindAttached,
     /// Makes the node's global directory and those above it.
     MakeGlobal,
-    /// Formats the device if it is blank and mounts it by itself, for a driver that lacks `mountdevice`.
+    /// Formats the device if it is blank and mounts it by itself, for a driver that lacks
+    /// `mountdevice`.
     MountDevice,
     /// Binds the global directory to the pod's by itself, for a driver that lacks `mount`.
     Bind,

@@ -1,10 +1,11 @@
-//! Kubelet's side of the protocol, without a cluster: what kubelet does to a driver, done to any driver in
-//! any language.
+//! Kubelet's side of the protocol, without a cluster: what kubelet does to a driver, done to any
+//! driver in any language.
 //!
-//! [`Caller`] executes a driver once and judges the answer exactly as kubelet does; [`PodVolume`] is the
-//! sequence of calls and checks that brings a volume into a pod and out again, [`NodeDriver`] the same with
-//! all that comes before and after it for a driver that attaches. [`Objects`] reads the volumes of pods from
-//! the YAML a cluster gets. Everything is recorded, nothing is printed.
+//! [`Caller`] executes a driver once and judges the answer exactly as kubelet does; [`PodVolume`]
+//! is the sequence of calls and checks that brings a volume into a pod and out again,
+//! [`NodeDriver`] the same with all that comes before and after it for a driver that attaches.
+//! [`Objects`] reads the volumes of pods from the YAML a cluster gets. Everything is recorded,
+//! nothing is printed.
 //!
 //! Followed is pkg/volume/flexvolume of Kubernetes 1.13 to 1.36, which do not differ here.
 

@@ -31,10 +31,11 @@ pub struct PodVolume {
     pub driver: DriverName,
     /// The PV's name, or the volume's in the pod.
     pub name: String,
-    /// What the manifest says: options, access, fsType, fsGroup, secrets. What kubelet adds of its own is
-    /// filled in.
+    /// What the manifest says: options, access, fsType, fsGroup, secrets. What kubelet adds of its
+    /// own is filled in.
     pub options: Options,
-    /// The size of a PV as far as it is known, in bytes; `None` for an inline volume, which cannot grow.
+    /// The size of a PV as far as it is known, in bytes; `None` for an inline volume, which cannot
+    /// grow.
     pub capacity: Option<u64>,
 }
 
@@ -46,7 +47,8 @@ impl PodVolume {
         TargetPath::parse(path.as_os_str())
     }
 
-    /// Whether kubelet takes the two for one: a pod has one volume of a name and driver, however often it names it.
+    /// Whether kubelet takes the two for one: a pod has one volume of a name and driver, however
+    /// often it names it.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         (&self.pod_uid, &self.driver, &self.name) == (&other.pod_uid, &other.driver, &other.name)
     }
@@ -99,8 +101,8 @@ impl PodVolume {
         Ok(Call::ExpandFs { options, device, target, new_bytes, old_bytes })
     }
 
-    /// Every call in the life of the volume, in order; whether it comes only for a driver that attaches is
-    /// said with each. What `attach` would answer is `device`.
+    /// Every call in the life of the volume, in order; whether it comes only for a driver that
+    /// attaches is said with each. What `attach` would answer is `device`.
     pub fn calls(&self, node: &str, device: &str) -> flexvol_protocol::failure::Result<Vec<(Call, bool)>> {
         let (options, node) = (self.device_options(), node.to_owned());
         let (device, target, global) = (device.to_owned(), self.target()?, self.global()?);
@@ -117,10 +119,11 @@ impl PodVolume {
         ])
     }
 
-    /// What kubelet does before it starts the pod, and again after every failure and after its own restart.
+    /// What kubelet does before it starts the pod, and again after every failure and after its own
+    /// restart.
     ///
-    /// A directory that is a mount already counts as set up, whatever is mounted there. After a failed
-    /// `mount` the directory is removed if that is possible; `unmount` is not called.
+    /// A directory that is a mount already counts as set up, whatever is mounted there. After a
+    /// failed `mount` the directory is removed if that is possible; `unmount` is not called.
     pub fn set_up(&self, caller: &mut Caller, capabilities: Capabilities) -> Journal {
         Journal::keep(SET_UP, |journal| self.set_up_in(journal, caller, capabilities))
     }
@@ -138,7 +141,8 @@ impl PodVolume {
         Ok(())
     }
 
-    /// What kubelet does when the pod is gone, whether the volume was ever mounted or not, until it succeeds.
+    /// What kubelet does when the pod is gone, whether the volume was ever mounted or not, until it
+    /// succeeds.
     pub fn tear_down(&self, caller: &mut Caller) -> Journal {
         Journal::keep("UnmountVolume.TearDown", |journal| {
             let target = self.target()?;
@@ -186,8 +190,8 @@ impl PodVolume {
             failure @ Verdict::Failure(_) => Err(failed(&failure)),
         };
         let target = self.target()?;
-        // One plain rmdir, whose error kubelet ignores: a mount left behind will pass for a success next
-        // time.
+        // One plain rmdir, whose error kubelet ignores: a mount left behind will pass for a success
+        // next time.
         if mounted.is_err() {
             let _ = journal.perform(Action::RemoveDirectory, || remove_directory(target.as_path()));
         }

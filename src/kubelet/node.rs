@@ -1,7 +1,8 @@
-//! One driver as a node's kubelet and the cluster's controller know it, and what the two do with its volumes.
+//! One driver as a node's kubelet and the cluster's controller know it, and what the two do with
+//! its volumes.
 //!
-//! Both load the driver for themselves and remember for themselves what it lacks. For one that attaches, a
-//! volume's life is
+//! Both load the driver for themselves and remember for themselves what it lacks. For one that
+//! attaches, a volume's life is
 //!
 //! ```text
 //! controller  attach          getvolumename, attach; isattached, if it was attached before
@@ -12,8 +13,8 @@
 //! controller  detach          getvolumename, detach
 //! ```
 //!
-//! and for any other `mount`, `expand`, `unmount`. Each operation ends at its first failure and is repeated as
-//! a whole, after the times of a [`Backoff`].
+//! and for any other `mount`, `expand`, `unmount`. Each operation ends at its first failure and is
+//! repeated as a whole, after the times of a [`Backoff`].
 
 use super::attachment::Attachment;
 use super::caller::Caller;
@@ -31,8 +32,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long kubelet waits before it repeats an operation: half a second, twice as long each time, at most two
-/// minutes and two seconds.
+/// How long kubelet waits before it repeats an operation: half a second, twice as long each time,
+/// at most two minutes and two seconds.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     next: Duration,
@@ -71,8 +72,8 @@ pub struct NodeDriver {
 }
 
 impl NodeDriver {
-    /// Loads a driver by its `init`, for a driver that attaches once more for the controller. `None` if it
-    /// fails: then no volume of the driver can be mounted, and none unmounted.
+    /// Loads a driver by its `init`, for a driver that attaches once more for the controller.
+    /// `None` if it fails: then no volume of the driver can be mounted, and none unmounted.
     pub fn load(executable: PathBuf, terms: Terms, node: &str) -> (Journal, Option<Self>) {
         let mut kubelet = Caller::new(executable);
         kubelet.terms = terms;
@@ -96,7 +97,8 @@ impl NodeDriver {
         self.capabilities
     }
 
-    /// Attaches the volume to the node, unless it is known to be attached. Nothing for a driver that does not.
+    /// Attaches the volume to the node, unless it is known to be attached. Nothing for a driver
+    /// that does not.
     pub fn attach(&mut self, volume: &PodVolume) -> Journal {
         Journal::keep("AttachVolume.Attach", |journal| {
             if !self.capabilities.attach || self.is_attached(journal, volume)? {
@@ -209,8 +211,8 @@ impl NodeDriver {
         }
     }
 
-    /// Tells the driver that the PV has grown to so many bytes. Only of a volume that is mounted; nothing for
-    /// a driver that wants no such call and for read-only use.
+    /// Tells the driver that the PV has grown to so many bytes. Only of a volume that is mounted;
+    /// nothing for a driver that wants no such call and for read-only use.
     pub fn expand(&mut self, volume: &PodVolume, new_bytes: u64) -> Journal {
         Journal::keep("MountVolume.NodeExpandVolume", |journal| {
             let (device, target) = (self.device(volume), volume.target()?);
@@ -292,15 +294,16 @@ impl NodeDriver {
     }
 }
 
-/// Whether nothing of the volume is on the node: not in the pod, not mounted for the node, not attached. Then
-/// there is nothing to take down, and no driver is needed for that.
+/// Whether nothing of the volume is on the node: not in the pod, not mounted for the node, not
+/// attached. Then there is nothing to take down, and no driver is needed for that.
 pub fn is_down(volume: &PodVolume) -> Result<bool> {
     let in_pod = look(&volume.target()?)? != Look::Missing;
     let on_node = look(&volume.global()?)? != Look::Missing || Attachment::of(volume)?.is_some();
     Ok(!in_pod && (!on_node || is_used(volume)?))
 }
 
-/// Removes the directories of pods whose volumes are all down, as kubelet's housekeeping does; never a file.
+/// Removes the directories of pods whose volumes are all down, as kubelet's housekeeping does;
+/// never a file.
 pub fn clean_up(volumes: &[PodVolume]) -> Journal {
     Journal::keep("", |journal| {
         let mut directories = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! What kubelet reads of a cluster's objects, from the YAML they are written in: pods, the claims and volumes
-//! behind them, secrets.
+//! What kubelet reads of a cluster's objects, from the YAML they are written in: pods, the claims
+//! and volumes behind them, secrets.
 //!
 //! ```text
 //! Pod ── spec.volumes[].flexVolume ───────────────────────────┐
@@ -8,10 +8,10 @@
 //!                                        Secret ──────────────┘
 //! ```
 //!
-//! Only the fields that matter to a FlexVolume are read. In those the rules are the API server's (a volume's
-//! option is a string, `kubernetes.io/` is nobody's prefix) and kubelet's (a Secret's type is the driver's
-//! name, a PV's own `readOnly` is never read, mount options are an error). Where a cluster would bind a claim
-//! to a volume, the same choice is made here.
+//! Only the fields that matter to a FlexVolume are read. In those the rules are the API server's (a
+//! volume's option is a string, `kubernetes.io/` is nobody's prefix) and kubelet's (a Secret's type
+//! is the driver's name, a PV's own `readOnly` is never read, mount options are an error). Where a
+//! cluster would bind a claim to a volume, the same choice is made here.
 //!
 //! Pure: texts in, volumes out. No error repeats a value: it may be a secret.
 
@@ -119,9 +119,9 @@ impl Objects {
         }
     }
 
-    /// Every `FlexVolume` of every pod, in the order of their names. One that a pod names twice is one volume, as its
-    /// last entry says it (`AddPodToVolume`, pkg/kubelet/volumemanager/cache). Where there is no pod at all, one is made
-    /// up for each `PersistentVolume`.
+    /// Every `FlexVolume` of every pod, in the order of their names. One that a pod names twice is
+    /// one volume, as its last entry says it (`AddPodToVolume`, pkg/kubelet/volumemanager/cache).
+    /// Where there is no pod at all, one is made up for each `PersistentVolume`.
     pub fn pod_volumes(&self, kubelet_root: &Path, secrets: Secrets) -> Result<Vec<PodVolume>> {
         let made_up = self.made_up_pods();
         let pods: Vec<&Pod> = self.pods.values().chain(&made_up).collect();
@@ -147,8 +147,9 @@ impl Objects {
         Ok(found)
     }
 
-    /// Every `FlexVolume`, each once for a pod and with what becomes of it: those of the pods, and then those that no pod uses.
-    /// Claims without a volume are left out, their volumes may be of any kind.
+    /// Every `FlexVolume`, each once for a pod and with what becomes of it: those of the pods, and
+    /// then those that no pod uses. Claims without a volume are left out, their volumes may be of
+    /// any kind.
     pub fn used(&self, kubelet_root: &Path, secrets: Secrets) -> Vec<Used> {
         let mut all: Vec<_> =
             self.pods.values().flat_map(|pod| self.used_by(pod, kubelet_root, secrets)).collect();
@@ -198,7 +199,8 @@ impl Objects {
         flex.map(|volume| Pod::made_up_for(volume, self.claim_of(volume))).collect()
     }
 
-    /// What kubelet's volume manager makes of one entry of `spec.volumes`; `None` if it is no `FlexVolume`.
+    /// What kubelet's volume manager makes of one entry of `spec.volumes`; `None` if it is no
+    /// `FlexVolume`.
     fn resolve<'a>(&'a self, pod: &Pod, name: &'a str, source: &'a Source) -> Result<Option<Wanted<'a>>> {
         match source {
             Source::Flex(flex) => {

@@ -1,8 +1,8 @@
 //! Where each distribution of Kubernetes keeps the plugin directory, and how it is changed there.
 //!
-//! Data and nothing else. [`locate`](super::locate) asks it when no kubelet runs that could be asked, `install`
-//! takes the fix of an obstacle from it, and `manifest` writes a deployment for each of its rows. What a
-//! running kubelet says beats everything that is written here.
+//! Data and nothing else. [`locate`](super::locate) asks it when no kubelet runs that could be
+//! asked, `install` takes the fix of an obstacle from it, and `manifest` writes a deployment for
+//! each of its rows. What a running kubelet says beats everything that is written here.
 
 /// The directory of a kubelet that was told nothing, and of kube-controller-manager.
 pub const DEFAULT_PLUGIN_DIR: &str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec";
@@ -73,8 +73,8 @@ pub enum ObstacleKind {
 pub enum Kept {
     /// A `KubeletConfiguration`.
     Configuration(&'static str),
-    /// A file, or a directory of `*.conf`, in which kubelet's flags stand among other text: a unit or
-    /// environment file of systemd.
+    /// A file, or a directory of `*.conf`, in which kubelet's flags stand among other text: a unit
+    /// or environment file of systemd.
     Flags(&'static str),
     /// The directory of a `config.yaml` of k3s's kind, with `config.yaml.d` beside it.
     Rancher(&'static str),

@@ -17,8 +17,9 @@ const WATCHES: Release = Release(1, 8);
 const KEEPS: Release = Release(1, 24);
 
 impl Release {
-    /// What a program with kubelet in it says about its version: `Kubernetes v1.36.2`, or
-    /// `k3s version v1.28.4+k3s1 (…)`. `None` for anything else, and for a build of nobody's release, `v0.0.0`.
+    /// What a program with kubelet in it says about its version: `Kubernetes v1.36.2`, or `k3s
+    /// version v1.28.4+k3s1 (…)`. `None` for anything else, and for a build of nobody's release,
+    /// `v0.0.0`.
     pub fn told(output: &str) -> Option<Self> {
         let version =
             output.lines().find_map(|line| BEFORE.iter().find_map(|before| line.strip_prefix(before)))?;
@@ -34,8 +35,8 @@ impl Release {
         self >= WATCHES
     }
 
-    /// Whether a driver that fails leaves the others alone. Before, they may be missing until kubelet is
-    /// started again without it.
+    /// Whether a driver that fails leaves the others alone. Before, they may be missing until
+    /// kubelet is started again without it.
     pub fn keeps_others(self) -> bool {
         self >= KEEPS
     }

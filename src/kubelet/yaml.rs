@@ -1,9 +1,9 @@
 //! YAML as Kubernetes reads it: every document a tree of JSON values.
 //!
-//! For files that Kubernetes reads too: kubelet's configuration, pods, volumes and secrets. Kubernetes turns
-//! them into JSON first (sigs.k8s.io/yaml), with the plain scalars of YAML 1.1: `yes`, `on`, `y` and `0755` are
-//! no strings there, and a driver's option that is no string is refused by the API server. So they are none
-//! here.
+//! For files that Kubernetes reads too: kubelet's configuration, pods, volumes and secrets.
+//! Kubernetes turns them into JSON first (sigs.k8s.io/yaml), with the plain scalars of YAML 1.1:
+//! `yes`, `on`, `y` and `0755` are no strings there, and a driver's option that is no string is
+//! refused by the API server. So they are none here.
 //!
 //! ```
 //! let documents = flexvol_kubelet::yaml::parse("a: yes\n---\nb: [0755, '0755', 1e3, 1.5, ~]\n").unwrap();
@@ -14,13 +14,16 @@
 //! What follows from that:
 //!
 //! * a merge (`<<`) is carried out where it stands, over what stands before it;
-//! * a key that is a number or a boolean becomes its text, a key that is null or a list is an error;
+//! * a key that is a number or a boolean becomes its text, a key that is null or a list is an
+//!   error;
 //! * dates stay strings; `.inf`, `.nan` and `!!binary` have no JSON and are errors.
 //!
-//! [`parse_with_lines`] also tells where everything is written, for who has to name the place of a mistake.
+//! [`parse_with_lines`] also tells where everything is written, for who has to name the place of a
+//! mistake.
 //!
-//! Stricter than Kubernetes in one point: a key that stands twice in a mapping is an error, where some of its
-//! programs take the last silently. And bounded: [`DEPTH`] levels, [`NODES`] nodes after all aliases.
+//! Stricter than Kubernetes in one point: a key that stands twice in a mapping is an error, where
+//! some of its programs take the last silently. And bounded: [`DEPTH`] levels, [`NODES`] nodes
+//! after all aliases.
 
 mod lines;
 mod scalar;
@@ -48,7 +51,8 @@ const REPEATED: usize = 256;
 
 /// Reads every document of a text; documents without content are left out.
 ///
-/// JSON is YAML. The error says where (line and column) and repeats nothing of the text: it may be a Secret.
+/// JSON is YAML. The error says where (line and column) and repeats nothing of the text: it may be
+/// a Secret.
 pub fn parse(text: &str) -> Result<Vec<Value>, Failure> {
     Ok(parse_with_lines(text)?.into_iter().map(|(document, _)| document).collect())
 }

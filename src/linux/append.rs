@@ -8,12 +8,12 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Appends one line, which ends with its line feed, in one write(2), so that it stays whole whoever else
-/// writes.
+/// Appends one line, which ends with its line feed, in one write(2), so that it stays whole whoever
+/// else writes.
 ///
-/// File and directory are made if they are missing, for their owner alone. A file of `limit` bytes or more
-/// becomes the one with `.1` at the end of its name, in place of the last such. Never waits: whoever finds
-/// another process busy with that simply writes.
+/// File and directory are made if they are missing, for their owner alone. A file of `limit` bytes
+/// or more becomes the one with `.1` at the end of its name, in place of the last such. Never
+/// waits: whoever finds another process busy with that simply writes.
 pub fn line(path: &Path, line: &str, limit: u64) -> Result<()> {
     let mut file = open(path)?;
     if size(&file)? >= limit && put_aside(&file, path) {
@@ -58,8 +58,9 @@ fn size(file: &OwnedFd) -> Result<u64> {
     Ok(u64::try_from(stat.st_size).unwrap_or_default())
 }
 
-/// Whether the name is free for a new file now. Of several processes that find the file full one renames it:
-/// the lock is that of the full file, and who gets it late finds another file at the path.
+/// Whether the name is free for a new file now. Of several processes that find the file full one
+/// renames it: the lock is that of the full file, and who gets it late finds another file at the
+/// path.
 fn put_aside(file: &OwnedFd, path: &Path) -> bool {
     let alone = fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
     alone && (!is_still_at(file, path) || fs::rename(path, previous(path)).is_ok())

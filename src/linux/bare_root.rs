@@ -1,6 +1,6 @@
-//! A root directory with nothing in it but the node's programs and their libraries: for a program that reads what a tenant
-//! has written, and would open whatever that names. It sees no file, no device and no process of the node but those that
-//! are shown to it, and no network.
+//! A root directory with nothing in it but the node's programs and their libraries: for a program
+//! that reads what a tenant has written, and would open whatever that names. It sees no file, no
+//! device and no process of the node but those that are shown to it, and no network.
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::fs::{FileType, Mode, OFlags, fstat};
@@ -26,7 +26,8 @@ pub struct BareRoot {
 }
 
 impl BareRoot {
-    /// Makes it in place of a directory, which is covered: only in a mount table that nobody else sees.
+    /// Makes it in place of a directory, which is covered: only in a mount table that nobody else
+    /// sees.
     pub fn make(name: &str, directory: &Path) -> Result<Self> {
         super::namespace::cover(name, directory, Some(ROOM))?;
         let root = Self { path: directory.to_owned() };
@@ -40,7 +41,8 @@ impl BareRoot {
                 root.show(Path::new(name), &file, true)?;
             }
         }
-        // qemu tries there whether the kernel has the locks that it needs, and goes without if it has not.
+        // qemu tries there whether the kernel has the locks that it needs, and goes without if it
+        // has not.
         root.device("null")?;
         Ok(root)
     }
@@ -61,7 +63,8 @@ impl BareRoot {
         self.path.join(place.strip_prefix("/").unwrap_or(place))
     }
 
-    /// Shows a file or a directory of the node in it, which was opened in this mount table; without what is mounted below.
+    /// Shows a file or a directory of the node in it, which was opened in this mount table; without
+    /// what is mounted below.
     pub fn show(&self, place: &Path, source: &OwnedFd, read_only: bool) -> Result<()> {
         let at = self.at(place);
         let what = || format!("show {}", place.display());

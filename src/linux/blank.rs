@@ -1,7 +1,8 @@
 //! The proof that making a file system destroys nothing.
 //!
-//! There is no other proof than to see that every byte is zero: signatures can be unknown or damaged, and the
-//! database that lives directly on a device has none. Whatever cannot be read counts as not blank.
+//! There is no other proof than to see that every byte is zero: signatures can be unknown or
+//! damaged, and the database that lives directly on a device has none. Whatever cannot be read
+//! counts as not blank.
 
 use super::block_status::Zeros;
 use super::bytes::{read_at, size_of};
@@ -23,11 +24,11 @@ const BLOCK: usize = 4096;
 
 /// `Ok` if and only if every byte of the window of `fd`, a regular file or a block device, is zero.
 ///
-/// Fails with `Conflict` naming what is there: the signature, or else the offset of the first other byte
-/// within the window; with `Timeout` if it takes longer than `deadline`; and with the cause if something
-/// cannot be read. Holes of a file are skipped where the file system tells of them (lseek(2), `SEEK_DATA`).
-/// Reads everything else at the speed of the storage: who calls this must have checked the size against the
-/// deadline of kubelet.
+/// Fails with `Conflict` naming what is there: the signature, or else the offset of the first other
+/// byte within the window; with `Timeout` if it takes longer than `deadline`; and with the cause if
+/// something cannot be read. Holes of a file are skipped where the file system tells of them
+/// (lseek(2), `SEEK_DATA`). Reads everything else at the speed of the storage: who calls this must
+/// have checked the size against the deadline of kubelet.
 pub fn prove_blank(fd: BorrowedFd<'_>, window: &Window, deadline: &Deadline) -> Result<()> {
     let total = size_of(fd).context("learn the size")?;
     let (start, size) = window.within(total)?;
@@ -60,8 +61,8 @@ fn prove_zero(
 /// Samples are of a larger device; of this one they are all of it.
 pub const READ_WHOLE: u64 = 1 << 30;
 
-/// Of a larger one these, where every file system, partition table and volume manager has something; and as many
-/// places between as [`SAMPLES`] says.
+/// Of a larger one these, where every file system, partition table and volume manager has
+/// something; and as many places between as [`SAMPLES`] says.
 const HEAD: u64 = 64 << 20;
 const TAIL: u64 = 16 << 20;
 const SAMPLES: u64 = 128;
@@ -69,7 +70,8 @@ const SAMPLES: u64 = 128;
 /// So much is read between two looks at the clock.
 const STRETCH: u64 = 16 << 20;
 
-/// What a call keeps of its time for what comes after the proof, or a quarter of it if that is less.
+/// What a call keeps of its time for what comes after the proof, or a quarter of it if that is
+/// less.
 const RESERVE: Duration = Duration::from_secs(20);
 
 /// How often it is noted how far a proof is.
@@ -80,16 +82,17 @@ const NOTED: Duration = Duration::from_secs(1);
 pub enum Scope {
     /// Every byte from here on: those before were zero when an earlier call read them.
     From(u64),
-    /// Of a device of more than 1 GiB the first 64 MiB, the last 16 MiB, and 1 MiB at each of 128 places between. That is no
-    /// proof.
+    /// Of a device of more than 1 GiB the first 64 MiB, the last 16 MiB, and 1 MiB at each of 128
+    /// places between. That is no proof.
     Samples,
 }
 
-/// Like [`prove_blank`] for a block device that may be too large to be read in a call's time: how far the proof is gets
-/// noted, for the next call to go on from there, and it is unfinished (`Timeout`) while there is still time to clean up.
+/// Like [`prove_blank`] for a block device that may be too large to be read in a call's time: how
+/// far the proof is gets noted, for the next call to go on from there, and it is unfinished
+/// (`Timeout`) while there is still time to clean up.
 ///
-/// What earlier calls have read is looked at again by samples and by its signature, and so is what storage says to be `zeros`;
-/// else that is not read.
+/// What earlier calls have read is looked at again by samples and by its signature, and so is what
+/// storage says to be `zeros`; else that is not read.
 pub fn prove_device_blank(
     fd: BorrowedFd<'_>,
     scope: Scope,
@@ -169,15 +172,17 @@ fn looked_at(total: u64) -> impl Iterator<Item = Range<u64>> {
     std::iter::once(0..head).chain(between).chain(std::iter::once(total - tail..total))
 }
 
-/// Writes to the device what the page cache has for it, and has it read from there again: what could not be written stays in the
-/// cache and looks as if it had been, and the error, which fsync(2) tells once, may be another process's.
+/// Writes to the device what the page cache has for it, and has it read from there again: what
+/// could not be written stays in the cache and looks as if it had been, and the error, which
+/// fsync(2) tells once, may be another process's.
 pub fn settle(device: BorrowedFd<'_>) -> Result<()> {
     fsync(device).context("write to the device what is meant for it")?;
     fadvise(device, 0, None, Advice::DontNeed).context("forget what was read of the device")
 }
 
-/// A digest of all that is not zero in the samples of a device, and of where it is: as long as that is the same, nobody has
-/// mounted or formatted the device elsewhere. A device of up to 1 GiB has nobody written to.
+/// A digest of all that is not zero in the samples of a device, and of where it is: as long as that
+/// is the same, nobody has mounted or formatted the device elsewhere. A device of up to 1 GiB has
+/// nobody written to.
 pub fn digest_of_device(fd: BorrowedFd<'_>, deadline: &Deadline) -> Result<[u8; 32]> {
     let total = size_of(fd).context("learn the size")?;
     let (mut digest, mut buffer) = (Sha256::new(), vec![0; CHUNK]);

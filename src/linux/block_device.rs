@@ -9,8 +9,8 @@ use rustix::fs::{fstat, major, minor};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
-/// What names the storage itself, below the device's directory in /sys: device mapper's identifier, those of SCSI and `NVMe`,
-/// and RBD's.
+/// What names the storage itself, below the device's directory in /sys: device mapper's identifier,
+/// those of SCSI and `NVMe`, and RBD's.
 const IDENTIFIERS: [&str; 6] =
     ["dm/uuid", "wwid", "device/wwid", "device/cluster_fsid", "device/pool_id", "device/image_id"];
 
@@ -19,7 +19,8 @@ const IDENTIFIERS: [&str; 6] =
 pub struct Identity {
     /// The boot, the size, and what the storage calls itself, in one line.
     pub storage: String,
-    /// The number that the kernel gave this instance of the device, and to no other; empty before Linux 5.15.
+    /// The number that the kernel gave this instance of the device, and to no other; empty before
+    /// Linux 5.15.
     pub instance: String,
     /// How much was written through it since this node has it.
     pub written: String,
@@ -39,8 +40,8 @@ pub fn identity(device: BorrowedFd<'_>) -> Result<Identity> {
     Ok(Identity { storage: format!("{boot} {size} {names}"), instance: says(about.join("diskseq")), written })
 }
 
-/// Where the last thing that is mapped on a thin volume ends: what was never written there reads as zero. `None` for any other
-/// device.
+/// Where the last thing that is mapped on a thin volume ends: what was never written there reads as
+/// zero. `None` for any other device.
 pub fn end_of_mapped(device: BorrowedFd<'_>, deadline: &Deadline) -> Option<u64> {
     let about = about(device).ok()?.join("dm");
     let name = std::fs::read_to_string(about.join("name")).ok()?;

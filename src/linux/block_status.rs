@@ -1,8 +1,8 @@
 //! What the storage of a device says of it: where nothing was ever written, and zero is read.
 //!
-//! A proof that a device is blank need not read there ([`super::blank`]), so a terabyte that was never used is proven in a
-//! moment. Who asks is told what the storage knows, and no more: what it does not know, does not say in time, or has in more
-//! pieces than are worth keeping, is read.
+//! A proof that a device is blank need not read there ([`super::blank`]), so a terabyte that was
+//! never used is proven in a moment. Who asks is told what the storage knows, and no more: what it
+//! does not know, does not say in time, or has in more pieces than are worth keeping, is read.
 
 use super::deadline::Deadline;
 use rustix::fs::{SeekFrom, seek};
@@ -18,7 +18,8 @@ const PIECES: usize = 1 << 16;
 pub struct Zeros(Vec<Range<u64>>);
 
 impl Zeros {
-    /// Adds what lies behind all that was added before. What does not is not believed; `false` once there are too many.
+    /// Adds what lies behind all that was added before. What does not is not believed; `false` once
+    /// there are too many.
     pub fn add(&mut self, range: Range<u64>) -> bool {
         let is_full = self.0.len() >= PIECES;
         match self.0.last_mut() {
@@ -37,7 +38,8 @@ impl Zeros {
         self.0.last().map_or(0, |last| last.end)
     }
 
-    /// What has to be read first of a range: all of it lies outside of these. Empty if there is nothing to read.
+    /// What has to be read first of a range: all of it lies outside of these. Empty if there is
+    /// nothing to read.
     #[must_use]
     pub fn first_unknown(&self, Range { start, end }: Range<u64>) -> Range<u64> {
         let next = self.0.partition_point(|zeros| zeros.end <= start);
@@ -50,7 +52,8 @@ impl Zeros {
     }
 }
 
-/// The holes of a file (lseek(2), `SEEK_DATA`), as far as its file system tells of them and time allows.
+/// The holes of a file (lseek(2), `SEEK_DATA`), as far as its file system tells of them and time
+/// allows.
 #[must_use]
 pub fn holes(fd: BorrowedFd<'_>, size: u64, deadline: &Deadline) -> Zeros {
     let (mut zeros, mut at) = (Zeros::default(), 0);

@@ -31,8 +31,8 @@ pub fn timestamp(since_1970: Duration) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
-/// The day of the Gregorian calendar that many days after 1970-01-01. Years here begin in March, so that
-/// February, whose length varies, comes last.
+/// The day of the Gregorian calendar that many days after 1970-01-01. Years here begin in March, so
+/// that February, whose length varies, comes last.
 fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_TO_1970: u64 = 719_468;
     const IN_400_YEARS: u64 = 146_097;

@@ -1,4 +1,5 @@
-//! A program that serves a mount for as long as it is there: started, watched until it does, and left alone.
+//! A program that serves a mount for as long as it is there: started, watched until it does, and
+//! left alone.
 
 use super::helper::{Helper, last_words};
 use super::scope::{Entrance, Scope};
@@ -25,9 +26,10 @@ pub struct Daemon {
 impl Helper {
     /// Starts it in a session and a scope of its own; it outlives us.
     ///
-    /// It inherits no descriptor but the three standard ones. Standard input is what [`Helper::stdin`] said and
-    /// then its end. The two others are a piece of memory that cannot grow: a pipe would end it as soon as we
-    /// are gone, and a file would fill the disk of who talks for years.
+    /// It inherits no descriptor but the three standard ones. Standard input is what
+    /// [`Helper::stdin`] said and then its end. The two others are a piece of memory that cannot
+    /// grow: a pipe would end it as soon as we are gone, and a file would fill the disk of who
+    /// talks for years.
     pub fn launch(mut self, scope: &Scope) -> Result<Daemon> {
         let log = log()?;
         let input = match self.given() {

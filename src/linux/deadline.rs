@@ -18,7 +18,8 @@ impl Deadline {
         Self { end: Instant::now().checked_add(allowed), allowed, heeds_signals: true }
     }
 
-    /// The same for work that must also be done once the process was told to stop: undoing what the call did.
+    /// The same for work that must also be done once the process was told to stop: undoing what the
+    /// call did.
     pub fn for_undo(allowed: Duration) -> Self {
         Self { heeds_signals: false, ..Self::after(allowed) }
     }
@@ -39,8 +40,8 @@ impl Deadline {
         self.remaining().is_zero()
     }
 
-    /// Fails with `Timeout` once the time is over or the process was told to stop; called at least every 100
-    /// ms or every mebibyte by whatever takes long. `doing` completes the sentence:
+    /// Fails with `Timeout` once the time is over or the process was told to stop; called at least
+    /// every 100 ms or every mebibyte by whatever takes long. `doing` completes the sentence:
     /// `making an xfs file system`.
     pub fn check(&self, doing: &str) -> Result<()> {
         self.check_signals(doing)?;

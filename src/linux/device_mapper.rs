@@ -1,4 +1,5 @@
-//! Device mapper: which devices it has, and what its programs have to be told where udev does not run.
+//! Device mapper: which devices it has, and what its programs have to be told where udev does not
+//! run.
 
 use super::deadline::Deadline;
 use super::helper::Helper;
@@ -10,15 +11,15 @@ use std::path::{Path, PathBuf};
 /// Where udev listens, if it runs.
 const UDEV: &str = "/run/udev/control";
 
-/// In a container and on small nodes nobody makes device nodes for libdevmapper, which would wait for them: it makes
-/// them itself where this variable is set.
+/// In a container and on small nodes nobody makes device nodes for libdevmapper, which would wait
+/// for them: it makes them itself where this variable is set.
 #[must_use]
 pub fn without_udev(helper: Helper) -> Helper {
     if Path::new(UDEV).exists() { helper } else { helper.env("DM_DISABLE_UDEV", "1") }
 }
 
-/// The device of this name, if it is of this kind: the kernel knows who made it by an identifier, of which this is the start, and
-/// the length. Asks no disk.
+/// The device of this name, if it is of this kind: the kernel knows who made it by an identifier,
+/// of which this is the start, and the length. Asks no disk.
 pub fn find(name: &str, (start, length): (&str, usize)) -> Result<Option<PathBuf>> {
     let path = Path::new("/dev/mapper").join(name);
     let number = match stat(&path) {
@@ -43,8 +44,8 @@ pub fn layer(number: u64) -> Option<(String, PathBuf)> {
     is_one.then(|| says("name").map(|name| (name.trim_end().to_owned(), device)))?
 }
 
-/// Removes a device that nobody uses, if there is one of this name: also one that a killed program left without a table, of
-/// which neither /sys nor /dev knows.
+/// Removes a device that nobody uses, if there is one of this name: also one that a killed program
+/// left without a table, of which neither /sys nor /dev knows.
 pub fn remove(name: &str, deadline: &Deadline) -> Result<()> {
     let dmsetup =
         |words: &[&str]| Helper::find("dmsetup").map(|helper| without_udev(helper).args(words).args([name]));
@@ -57,8 +58,8 @@ pub fn remove(name: &str, deadline: &Deadline) -> Result<()> {
     removed.with_context(|| format!("remove device {name}")).map(drop)
 }
 
-/// Where the last thing that is mapped on a thin volume ends, in bytes. `None` for what is no thin volume, has an origin outside
-/// its pool, or is not in order.
+/// Where the last thing that is mapped on a thin volume ends, in bytes. `None` for what is no thin
+/// volume, has an origin outside its pool, or is not in order.
 pub fn end_of_mapped(name: &str, deadline: &Deadline) -> Option<u64> {
     let ask = |what: &str| {
         let outcome = Helper::find("dmsetup").ok()?.args([what, name]).run(deadline).ok()?;
@@ -68,7 +69,8 @@ pub fn end_of_mapped(name: &str, deadline: &Deadline) -> Option<u64> {
     thin_end(&table, &ask("status")?)
 }
 
-/// In sectors: `0 LENGTH thin POOL ID` and `0 LENGTH thin MAPPED HIGHEST`, which is `-` if nothing is mapped.
+/// In sectors: `0 LENGTH thin POOL ID` and `0 LENGTH thin MAPPED HIGHEST`, which is `-` if nothing
+/// is mapped.
 fn thin_end(table: &str, status: &str) -> Option<u64> {
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let (table, status) = (words(table), words(status));

@@ -1,6 +1,7 @@
-//! An opened directory, and files in it by their names: nothing can be swapped under whoever works here.
+//! An opened directory, and files in it by their names: nothing can be swapped under whoever works
+//! here.
 //!
-//! No name is followed if it is a symlink. What is made has the mode it was asked for, whatever the umask.
+//! No symlink is followed. What is made has the mode it was asked for, whatever the umask.
 
 use super::deadline::Deadline;
 use super::files;
@@ -52,8 +53,8 @@ pub struct Entry {
     pub group: u32,
 }
 
-/// Which file it is, for good: the inode, and when it was made, in seconds and nanoseconds. Unlike the number of the
-/// device it is the same after a reboot.
+/// Which file it is, for good: the inode, and when it was made, in seconds and nanoseconds. Unlike
+/// the number of the device it is the same after a reboot.
 pub type Birth = (u64, i64, u32);
 
 /// A kind of file.
@@ -95,7 +96,7 @@ impl Entry {
 }
 
 impl Directory {
-    /// Opens a directory of the admin's: the symlinks in its path are followed. `None` if nothing is there.
+    /// Opens a directory of the admin's, following symlinks. `None` if nothing is there.
     pub fn open(path: &Path) -> Result<Option<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match fs::openat(CWD, path, flags, Mode::empty()) {
@@ -117,8 +118,8 @@ impl Directory {
         }
     }
 
-    /// [`child`](Self::child), to copy or remove all that is in it. A mount is refused: what is in it is somebody's
-    /// data, however it came to lie here.
+    /// [`child`](Self::child), to copy or remove all that is in it. A mount is refused: what is in
+    /// it is somebody's data, however it came to lie here.
     pub fn child_not_mounted(&self, name: impl AsRef<OsStr>) -> Result<Option<Self>> {
         let Some(child) = self.child(name)? else { return Ok(None) };
         let stat = fs::statx(&child.fd, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE);
@@ -183,7 +184,7 @@ impl Directory {
         }
     }
 
-    /// Which file a name is; `None` if there is none, or where the file system does not say when it was made.
+    /// Which file a name is; `None` if there is none, or its file system keeps no time of birth.
     pub fn birth(&self, name: impl AsRef<OsStr>) -> Result<Option<Birth>> {
         let mask = StatxFlags::INO | StatxFlags::BTIME;
         match fs::statx(&self.fd, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW, mask) {
@@ -219,8 +220,8 @@ impl Directory {
         Ok(names)
     }
 
-    /// Opens a regular file for reading; `None` if there is none of that name. Anything else of that name, a
-    /// symlink included, is an error.
+    /// Opens a regular file for reading; `None` if there is none of that name. Anything else of
+    /// that name, a symlink included, is an error.
     pub fn file(&self, name: impl AsRef<OsStr>) -> Result<Option<File>> {
         let what = || format!("open {}", self.path_of(&name).display());
         // Not blocking: a fifo of that name must not hold anybody up.
@@ -291,8 +292,8 @@ impl Directory {
         fs::renameat(&self.fd, name.as_ref(), &to.fd, new.as_ref()).with_context(what)
     }
 
-    /// Renames; fails if something has the new name. Where the file system cannot promise that, a plain rename
-    /// does nearly the same: of a directory it replaces nothing but an empty directory.
+    /// Renames; fails if something has the new name. Where the file system cannot promise that, a
+    /// plain rename does nearly the same: a directory replaces only an empty one.
     pub fn rename_new(&self, name: impl AsRef<OsStr>, to: &Self, new: impl AsRef<OsStr>) -> Result<()> {
         let what = || format!("rename {} to {}", self.path_of(&name).display(), to.path_of(&new).display());
         let flags = RenameFlags::NOREPLACE;
@@ -333,8 +334,8 @@ impl Directory {
         self.remove_directory(name)
     }
 
-    /// What lies too deep below `top` is lifted up to it: each level of ours costs a descriptor, and what pods make
-    /// has no limit.
+    /// What lies too deep below `top` is lifted up to it: each level of ours costs a descriptor,
+    /// and what pods make has no limit.
     fn remove_inner(&self, name: &OsStr, (top, depth): (&Self, usize), lifted: &mut usize) -> Result<()> {
         let Some(Entry { kind: Kind::Directory, .. }) = self.look(name)? else { return self.remove(name) };
         let Some(child) = self.child_not_mounted(name)? else { return Ok(()) };
@@ -419,8 +420,8 @@ pub fn is_forbidden(error: &anyhow::Error) -> bool {
     matches!(errno_of(error), Some(Errno::ACCESS | Errno::PERM))
 }
 
-/// Whether an error is about what there is at a path: a symlink, a socket, something that is too large or no regular
-/// file; and not about looking at it.
+/// Whether an error is about what there is at a path: a symlink, a socket, something that is too
+/// large or no regular file; and not about looking at it.
 pub fn is_about_content(error: &anyhow::Error) -> bool {
     errno_of(error)
         .is_none_or(|errno| matches!(errno, Errno::LOOP | Errno::MLINK | Errno::NXIO | Errno::NODEV))
@@ -447,8 +448,8 @@ pub fn make_all(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes a directory that nobody but us may look into, if it is missing; its parent must be there. One that
-/// belongs to somebody else is refused.
+/// Makes a directory that nobody but us may look into, if it is missing; its parent must be there.
+/// One that belongs to somebody else is refused.
 pub fn make_private(path: &Path) -> Result<()> {
     match fs::mkdir(path, Mode::from_raw_mode(0o700)) {
         Ok(()) | Err(Errno::EXIST) => {}
@@ -464,8 +465,8 @@ pub fn make_private(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The path below `root` that a process with that root would reach by `path`: absolute symlinks start again at
-/// `root`, `..` ends there. What does not exist is taken by its name.
+/// The path below `root` that a process with that root would reach by `path`: absolute symlinks
+/// start again at `root`, `..` ends there. What does not exist is taken by its name.
 pub fn resolve(root: &Path, path: &Path) -> Result<PathBuf> {
     let mut todo: Vec<OsString> = parts(path);
     let (mut below, mut links) = (PathBuf::new(), 0);

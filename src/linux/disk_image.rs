@@ -17,8 +17,9 @@ const SMALLEST: usize = 72;
 /// The incompatible feature of data that lies in another file.
 const EXTERNAL_DATA: u64 = 1 << 2;
 
-/// Whether `fd` is a qcow2 image that was begun and never finished, as a qemu-img leaves one that is killed. The size comes
-/// last; nobody can have written to a disk that has none, and what has a snapshot had one once.
+/// Whether `fd` is a qcow2 image that was begun and never finished, as a qemu-img leaves one that
+/// is killed. The size comes last; nobody can have written to a disk that has none, and what has a
+/// snapshot had one once.
 pub fn is_unmade(fd: BorrowedFd<'_>) -> Result<bool> {
     let header = header_of(fd)?;
     Ok(header.len() >= SMALLEST
@@ -33,8 +34,8 @@ fn header_of(fd: BorrowedFd<'_>) -> Result<Vec<u8>> {
     Ok(header)
 }
 
-/// Fails unless `fd` is a qcow2 image that is all of itself: without a backing file and without a data file, which
-/// could be any file of the node.
+/// Fails unless `fd` is a qcow2 image that is all of itself: without a backing file and without a
+/// data file, which could be any file of the node.
 pub fn refuse_foreign_parts(fd: BorrowedFd<'_>) -> Result<()> {
     refuse_foreign_header(&header_of(fd)?)
 }

@@ -5,14 +5,15 @@ use rustix::io::Errno;
 use std::error::Error;
 use std::{fmt, io};
 
-/// The failure that an error is for the rest of the world: a `Failure` made further down keeps its code, an errno gets the
-/// obvious one.
+/// The failure that an error is for the rest of the world: a `Failure` made further down keeps its
+/// code, an errno gets the obvious one.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub fn to_failure(error: anyhow::Error) -> Failure {
     told(&error, |_| None)
 }
 
-/// The same, by somebody who knows more about a cause than its own words: what is returned for one stands in their place.
+/// The same, by somebody who knows more about a cause than its own words: what is returned for one
+/// stands in their place.
 pub fn told(error: &anyhow::Error, better: impl Fn(&(dyn Error + 'static)) -> Option<String>) -> Failure {
     let words = error.chain().map(|cause| better(cause).unwrap_or_else(|| cause.to_string()));
     Failure::new(code_of(error), words.collect::<Vec<_>>().join(": "))
@@ -40,7 +41,8 @@ impl fmt::Display for Missing {
 
 impl Error for Missing {}
 
-/// The kernel has refused a mount to a process that may not mount at all: neither server nor options are to blame.
+/// The kernel has refused a mount to a process that may not mount at all: neither server nor
+/// options are to blame.
 #[derive(Debug)]
 pub struct NotAllowed(pub Errno);
 

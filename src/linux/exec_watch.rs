@@ -1,7 +1,7 @@
 //! Who executes a file: fanotify(7), Linux 5.0, with `CAP_SYS_ADMIN`.
 //!
-//! The kernel tells the process, and keeps telling when the file is renamed. Processes in a pid namespace that
-//! is not below ours have no number here.
+//! The kernel tells the process, and keeps telling when the file is renamed. Processes in a pid
+//! namespace that is not below ours have no number here.
 
 use super::signal;
 use anyhow::{Context as _, Result};
@@ -31,7 +31,8 @@ impl Executions {
         Some(Self(fanotify))
     }
 
-    /// The processes that have executed it since the last look, by their numbers; waits so long for the first.
+    /// The processes that have executed it since the last look, by their numbers; waits so long for
+    /// the first.
     pub fn wait(&self, patience: Duration) -> Result<Vec<i32>> {
         if !signal::wait_readable(self.0.as_fd(), Some(patience)).context("wait for an execution")? {
             return Ok(Vec::new());
@@ -55,7 +56,8 @@ mod tests {
     fn the_process_is_told_whatever_the_file_is_called_by_then() {
         let dir = tempfile::tempdir().unwrap();
         let (old, new) = (dir.path().join("old"), dir.path().join("new"));
-        // Written by another process: ours forks in other threads, and a descriptor for writing would be busy.
+        // Written by another process: ours forks in other threads, and a descriptor for writing
+        // would be busy.
         assert!(Command::new("cp").args(["/bin/sh".as_ref(), old.as_os_str()]).status().unwrap().success());
         let Some(executions) = Executions::of(&old) else {
             return println!("SKIP executions: fanotify needs CAP_SYS_ADMIN and Linux 5.0");

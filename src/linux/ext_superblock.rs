@@ -1,8 +1,9 @@
 //! What the superblock of an ext2, ext3 or ext4 asks of the kernel when it is mounted.
 //!
-//! Its bytes come from the tenant, and the kernel honours three wishes in them besides the one to be mounted: what
-//! to do after an error (also `panic`, which the mount overrides, see [`flexvol_protocol::file_system::ERRORS`]), further mount
-//! options, and a journal on another device of the node.
+//! Its bytes come from the tenant, and the kernel honours three wishes in them besides the one to
+//! be mounted: what to do after an error (also `panic`, which the mount overrides, see
+//! [`flexvol_protocol::file_system::ERRORS`]), further mount options, and a journal on another
+//! device of the node.
 
 use super::bytes::read_at;
 use anyhow::{Context, Result};

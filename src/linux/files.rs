@@ -53,8 +53,9 @@ pub fn end(path: &Path, limit: u64) -> Result<String> {
     read().with_context(|| format!("read {}", path.display()))
 }
 
-/// Puts a file in place of the one of that name, whole or not at all, also when the power fails; for its owner alone. Two
-/// who write the same one have to keep each other out. Of a writer that was killed, [`draft_of`] it may stay.
+/// Puts a file in place of the one of that name, whole or not at all, also when the power fails;
+/// for its owner alone. Two who write the same one have to keep each other out. Of a writer that
+/// was killed, [`draft_of`] it may stay.
 pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     let draft = draft_of(path);
     let write = || {
@@ -74,7 +75,8 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     })
 }
 
-/// What [`replace`] writes before it is put in place: a name that begins with a dot, in the same directory.
+/// What [`replace`] writes before it is put in place: a name that begins with a dot, in the same
+/// directory.
 pub fn draft_of(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -90,8 +92,8 @@ pub fn forget(path: &Path) -> std::io::Result<()> {
     remove(&draft_of(path)).and(remove(path))
 }
 
-/// Makes a directory that is nobody's but its owner's, and every one above it that is missing. One that is
-/// there and open to others is closed to them.
+/// Makes a directory that is nobody's but its owner's, and every one above it that is missing. One
+/// that is there and open to others is closed to them.
 pub fn make_private(path: &Path) -> Result<()> {
     let make = || {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
@@ -122,7 +124,8 @@ pub fn is_mount_root_at(place: BorrowedFd<'_>) -> bool {
     stat.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
-/// Makes a file that is not there yet, and its directory; for everybody to read, as the umask allows.
+/// Makes a file that is not there yet, and its directory; for everybody to read, as the umask
+/// allows.
 pub fn write_new(path: &Path, text: &str) -> Result<()> {
     let directory = path.parent().unwrap_or(path);
     std::fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
@@ -131,8 +134,8 @@ pub fn write_new(path: &Path, text: &str) -> Result<()> {
     file.and_then(write).with_context(|| format!("write {}", path.display()))
 }
 
-/// Gives an open file or directory the owner, group and permissions of another. Where the owner cannot be had,
-/// nothing that runs in the owner's name is made: it would run in ours.
+/// Gives an open file or directory the owner, group and permissions of another. Where the owner
+/// cannot be had, nothing that runs in the owner's name is made: it would run in ours.
 pub fn give_owner(fd: BorrowedFd<'_>, (owner, group): (u32, u32), mode: u32) -> Result<()> {
     let (owner, group) = (fs::Uid::from_raw(owner), fs::Gid::from_raw(group));
     let mode = match fs::fchown(fd, Some(owner), Some(group)) {

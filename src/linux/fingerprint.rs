@@ -1,11 +1,13 @@
-//! What an executable is, from its bytes alone: hash, version if it is a flexvol, machine or interpreter.
+//! What an executable is, from its bytes alone: hash, version if it is a flexvol, machine or
+//! interpreter.
 
 use sha2::{Digest as _, Sha256};
 use std::cmp::Ordering;
 use std::fmt::Write as _;
 use std::io::{self, Read};
 
-/// Every build of flexvol has its version in its bytes, so that it can be told without running the file.
+/// Every build of flexvol has its version in its bytes, so that it can be told without running the
+/// file.
 static MARK: &str = concat!("flexvol-build-version=", env!("CARGO_PKG_VERSION"), ";");
 
 /// How much of [`MARK`] every build has.
@@ -115,8 +117,8 @@ fn version_at(bytes: &[u8]) -> Option<String> {
     (plain && version.starts_with(|c: char| c.is_ascii_digit())).then(|| version.to_owned())
 }
 
-/// Which of two versions is newer: by the numbers between the dots; then a release is newer than what it was
-/// preceded by (`1.0.0-rc1`). Two that cannot be told apart are equal.
+/// Which of two versions is newer: by the numbers between the dots; then a release is newer than
+/// what it was preceded by (`1.0.0-rc1`). Two that cannot be told apart are equal.
 pub fn compare_versions(one: &str, other: &str) -> Ordering {
     let numbers = |version: &str| {
         let core = version.split(['-', '+']).next().unwrap_or_default();
@@ -155,7 +157,8 @@ impl Format {
     }
 }
 
-/// The `e_machine` of a machine as uname(2) names it; `None` if it is none of those that run Kubernetes.
+/// The `e_machine` of a machine as uname(2) names it; `None` if it is none of those that run
+/// Kubernetes.
 pub fn machine_number(machine: &str) -> Option<u16> {
     MACHINES.iter().find(|(name, _)| *name == machine).map(|(_, number)| *number)
 }

@@ -1,8 +1,9 @@
 //! Making, checking and growing file systems, with the programs their authors made for it.
 //!
 //! All three work on a device node that the caller holds open, such as
-//! [`super::loop_device::LoopDevice::path`]: its number cannot come to mean another file meanwhile. `lock` is
-//! what keeps others from the device; the program holds it, too, because it can outlive us by a moment.
+//! [`super::loop_device::LoopDevice::path`]: its number cannot come to mean another file meanwhile.
+//! `lock` is what keeps others from the device; the program holds it, too, because it can outlive
+//! us by a moment.
 
 use super::deadline::Deadline;
 use super::helper::{Helper, Outcome};
@@ -27,12 +28,12 @@ pub enum Checked {
     Skipped(String),
 }
 
-/// Makes a file system on `device`, which must have been proven blank ([`super::blank`]): whatever is there
-/// is lost.
+/// Makes a file system on `device`, which must have been proven blank ([`super::blank`]): whatever
+/// is there is lost.
 ///
-/// `words` are further words for mkfs as [`mkfs_options::validate`] allows them; others are refused here
-/// again. Nothing is discarded, so that a preallocated image keeps its blocks. Fails with `BadOptions` if the
-/// device is too small, and with `ToolMissing`.
+/// `words` are further words for mkfs as [`mkfs_options::validate`] allows them; others are refused
+/// here again. Nothing is discarded, so that a preallocated image keeps its blocks. Fails with
+/// `BadOptions` if the device is too small, and with `ToolMissing`.
 pub fn make_file_system(
     kind: FileSystem,
     device: &Path,
@@ -54,21 +55,25 @@ pub fn make_file_system(
     if found.map(Signature::name) == Some(kind.name()) {
         return Ok(());
     }
-    // Without a journal, ext4 of few features is an ext2 by its looks, and the kernel's ext4 mounts it.
+    // Without a journal, ext4 of few features is an ext2 by its looks, and the kernel's ext4 mounts
+    // it.
     match (kind, found) {
         (FileSystem::Ext4, Some(Signature::Ext2 | Signature::Ext3)) => Ok(()),
         _ => bail!("{}: {tool} says it did, but there is none", action()),
     }
 }
 
-/// Fix what is safe to fix. A superblock names a journal on another device by nothing but its UUID, and may name somebody
-/// else's: e2fsck looks for it on all of the node's devices, unless it is told where the journal is.
+/// Fix what is safe to fix. A superblock names a journal on another device by nothing but its UUID,
+/// and may name somebody else's: e2fsck looks for it on all of the node's devices, unless it is
+/// told where the journal is.
 const CHECK: [&str; 3] = ["-p", "-j", "/dev/null"];
 
-/// Checks a file system nobody has mounted, before it is mounted for writing, and fixes what is safe to fix.
+/// Checks a file system nobody has mounted, before it is mounted for writing, and fixes what is
+/// safe to fix.
 ///
-/// Only ext4 needs it: xfs and btrfs replay their logs when they are mounted, and have no check that is safe
-/// to run unasked. A missing e2fsck is no failure: the kernel replays the journal, too.
+/// Only ext4 needs it: xfs and btrfs replay their logs when they are mounted, and have no check
+/// that is safe to run unasked. A missing e2fsck is no failure: the kernel replays the journal,
+/// too.
 pub fn check_file_system(
     kind: FileSystem,
     device: &Path,
@@ -88,9 +93,9 @@ pub fn check_file_system(
 
 /// Lets a file system take all of its device, after that grew. Does nothing if it does already.
 ///
-/// `mount_point` is where it is mounted: xfs and btrfs grow in no other way. ext4 also grows unmounted, after
-/// the full check it then insists on; mounted, the kernel wants `CAP_SYS_RESOURCE` of us (`Denied` without
-/// it).
+/// `mount_point` is where it is mounted: xfs and btrfs grow in no other way. ext4 also grows
+/// unmounted, after the full check it then insists on; mounted, the kernel wants `CAP_SYS_RESOURCE`
+/// of us (`Denied` without it).
 pub fn grow_file_system(
     kind: FileSystem,
     device: &Path,
@@ -125,8 +130,8 @@ fn grow_ext4(device: &Path, deadline: &Deadline) -> Result<()> {
     }
 }
 
-/// The program and its fixed arguments: quiet, over anything (blankness is proven by us, not asked about by
-/// it), without discarding.
+/// The program and its fixed arguments: quiet, over anything (blankness is proven by us, not asked
+/// about by it), without discarding.
 fn maker(kind: FileSystem) -> Result<(&'static str, &'static [&'static str]), Failure> {
     match kind {
         // Nothing reserved for root: containers' volumes have no system daemons to keep alive.
@@ -137,8 +142,8 @@ fn maker(kind: FileSystem) -> Result<(&'static str, &'static [&'static str]), Fa
     }
 }
 
-/// Two `-E` do not add up, neither may `-K` come twice: so what we want and what is asked for are put
-/// together.
+/// Two `-E` do not add up, neither may `-K` come twice: so what we want and what is asked for are
+/// put together.
 fn add_words(kind: FileSystem, args: &mut Vec<String>, words: &[String]) {
     args.extend(words.iter().cloned());
     match kind {

@@ -11,7 +11,8 @@ use std::time::Duration;
 /// No request takes the kernel longer, unless it waits for whom it must not wait for.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The family that knows the others, its command that asks for one, and what that takes and answers.
+/// The family that knows the others, its command that asks for one, and what that takes and
+/// answers.
 const CONTROL: u16 = 0x10;
 const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;

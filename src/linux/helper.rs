@@ -1,8 +1,8 @@
 //! Helper programs: `mkfs.xfs`, `mount.nfs`, `e2fsck`.
 //!
-//! A helper is found in fixed directories only, gets an environment and a set of descriptors built from
-//! nothing, and is over when its deadline is: whatever it or its children do, [`Helper::run`] comes back. See
-//! `supervise`.
+//! A helper is found in fixed directories only, gets an environment and a set of descriptors built
+//! from nothing, and is over when its deadline is: whatever it or its children do, [`Helper::run`]
+//! comes back. See `supervise`.
 
 use super::bare_root::BareRoot;
 use super::deadline::Deadline;
@@ -26,7 +26,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-/// Where helpers are looked for, and their `PATH`. The distribution's own come before what an admin added.
+/// Where helpers are looked for, and their `PATH`. The distribution's own come before what an admin
+/// added.
 pub const DIRECTORIES: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin";
 
 /// How many bytes of a last word go into a message: the rest of it has to fit, too.
@@ -55,11 +56,11 @@ pub struct Helper {
 pub struct Outcome {
     /// Exit status or signal.
     pub status: ExitStatus,
-    /// The last 4 KiB of standard output and standard error together, without the secrets it was given. Of an
-    /// [answering](Helper::answering) helper standard error alone.
+    /// The last 4 KiB of standard output and standard error together, without the secrets it was
+    /// given. Of an [answering](Helper::answering) helper standard error alone.
     pub output: String,
-    /// The first 64 KiB of the standard output of an [answering](Helper::answering) helper, without secrets;
-    /// else empty.
+    /// The first 64 KiB of the standard output of an [answering](Helper::answering) helper, without
+    /// secrets; else empty.
     pub answer: String,
 }
 
@@ -74,8 +75,8 @@ impl Helper {
         place.map(|program| Self::new(name, program)).ok_or_else(|| Missing(name.to_owned()).into())
     }
 
-    /// The program at an absolute path, as an admin configures one. Fails with `ToolMissing` if there is no
-    /// executable regular file.
+    /// The program at an absolute path, as an admin configures one. Fails with `ToolMissing` if
+    /// there is no executable regular file.
     pub fn at(path: &Path) -> Result<Self> {
         let runs = path.is_absolute()
             && path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
@@ -87,8 +88,8 @@ impl Helper {
         Err(Failure::new(Code::ToolMissing, text).into())
     }
 
-    /// The program that was opened, whatever has its name now. Fails with `ToolMissing` if it is no executable
-    /// regular file.
+    /// The program that was opened, whatever has its name now. Fails with `ToolMissing` if it is no
+    /// executable regular file.
     pub fn opened(program: OwnedFd) -> Result<Self> {
         let mut helper = Self::at(Path::new(&format!("/proc/self/fd/{}", program.as_raw_fd())))?;
         helper.held = Some(program);
@@ -120,31 +121,33 @@ impl Helper {
         self
     }
 
-    /// Adds to the environment, which otherwise is `PATH`, `LC_ALL=C`, `LANG=C`, `HOME=/` and who started it, for the
-    /// call after one that is killed.
+    /// Adds to the environment, which otherwise is `PATH`, `LC_ALL=C`, `LANG=C`, `HOME=/` and who
+    /// started it, for the call after one that is killed.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
         self
     }
 
-    /// What it reads from standard input; without this, nothing. It is masked in everything the helper says.
+    /// What it reads from standard input; without this, nothing. It is masked in everything the
+    /// helper says.
     #[must_use]
     pub fn stdin(mut self, secret: Secret) -> Self {
         self.stdin = Some(secret);
         self
     }
 
-    /// Secrets it can get hold of otherwise: masked, too. Here and not by the caller, who sees only the end
-    /// of the output, which may begin in the middle of one.
+    /// Secrets it can get hold of otherwise: masked, too. Here and not by the caller, who sees only
+    /// the end of the output, which may begin in the middle of one.
     #[must_use]
     pub fn mask<'a>(mut self, secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
         self.masked.extend(secrets.into_iter().cloned());
         self
     }
 
-    /// Lets the helper and its children inherit a copy of `fd` and returns the path to give it as an
-    /// argument, `/proc/self/fd/12`: so it works on the file that was checked, whatever became of its name.
+    /// Lets the helper and its children inherit a copy of `fd` and returns the path to give it as
+    /// an argument, `/proc/self/fd/12`: so it works on the file that was checked, whatever became
+    /// of its name.
     pub fn keep(&mut self, fd: BorrowedFd<'_>) -> Result<PathBuf> {
         // Above the three standard descriptors, which the child gets anew.
         let copy = fcntl_dupfd_cloexec(fd, 3).context("copy a descriptor for a helper")?;
@@ -153,8 +156,8 @@ impl Helper {
         Ok(path.into())
     }
 
-    /// Lets the helper hold a lock together with us: flock(2) ends with the last copy of its descriptor, so a
-    /// helper that outlives us for a moment still keeps others out.
+    /// Lets the helper hold a lock together with us: flock(2) ends with the last copy of its
+    /// descriptor, so a helper that outlives us for a moment still keeps others out.
     pub fn holding(mut self, lock: BorrowedFd<'_>) -> Result<Self> {
         self.keep(lock)?;
         Ok(self)
@@ -166,23 +169,25 @@ impl Helper {
         Ok(self)
     }
 
-    /// What it leaves running is wanted, as with a FUSE daemon: without this, everything in its process group
-    /// is killed once it ended. Standard output must then be closed by the daemon; nobody reads it any more.
+    /// What it leaves running is wanted, as with a FUSE daemon: without this, everything in its
+    /// process group is killed once it ended. Standard output must then be closed by the daemon;
+    /// nobody reads it any more.
     #[must_use]
     pub fn daemon(mut self) -> Self {
         self.daemon = true;
         self
     }
 
-    /// What it prints on standard output is wanted, and a warning on standard error must not get into it.
+    /// What it prints on standard output is wanted, and a warning on standard error must not get
+    /// into it.
     #[must_use]
     pub fn answering(mut self) -> Self {
         self.answering = true;
         self
     }
 
-    /// If this process is killed it is told to end, and not killed: what it leaves half done is worse than that it
-    /// runs on for a moment. It should be [`holding`](Self::holding) a lock.
+    /// If this process is killed it is told to end, and not killed: what it leaves half done is
+    /// worse than that it runs on for a moment. It should be [`holding`](Self::holding) a lock.
     #[must_use]
     pub fn ending_well(mut self) -> Self {
         self.last = Signal::TERM;
@@ -191,9 +196,10 @@ impl Helper {
 
     /// Runs it to its end; any exit status is `Ok`.
     ///
-    /// Once `deadline` is over, or this process is told to stop, it and its process group get SIGTERM, two
-    /// seconds later SIGKILL, and this fails with `Timeout`. Only for the main thread or one that outlives
-    /// the call: the kernel kills the helper when the thread that started it is gone (`PR_SET_PDEATHSIG`).
+    /// Once `deadline` is over, or this process is told to stop, it and its process group get
+    /// SIGTERM, two seconds later SIGKILL, and this fails with `Timeout`. Only for the main thread
+    /// or one that outlives the call: the kernel kills the helper when the thread that started it
+    /// is gone (`PR_SET_PDEATHSIG`).
     pub fn run(mut self, deadline: &Deadline) -> Result<Outcome> {
         deadline.check(&format!("about to run {}", self.name))?;
         let mut running = self.start().with_context(|| format!("start {}", self.program.display()))?;
@@ -209,7 +215,8 @@ impl Helper {
         }
     }
 
-    /// Like [`Helper::run`], but every exit status except 0 is an error with the helper's last words.
+    /// Like [`Helper::run`], but every exit status except 0 is an error with the helper's last
+    /// words.
     pub fn run_to_success(self, deadline: &Deadline) -> Result<Outcome> {
         let name = self.name.clone();
         let outcome = self.run(deadline)?;
@@ -239,7 +246,8 @@ impl Helper {
         command.process_group(0).stdin(input).stdout(stdout).stderr(writer);
         supervise::prepare(&mut command, std::mem::take(&mut self.kept), self.root.take(), self.last);
         let child = command.spawn()?;
-        // Only the helper may hold the other ends of the pipes: otherwise their end would never be seen.
+        // Only the helper may hold the other ends of the pipes: otherwise their end would never be
+        // seen.
         drop(command);
         Running::new(child, (reader, answer), feed, self.redactor())
     }

@@ -1,5 +1,5 @@
-//! What is done to an image file as a file: its size, its blocks, and the note that a file system is being
-//! made in it.
+//! What is done to an image file as a file: its size, its blocks, and the note that a file system
+//! is being made in it.
 
 use super::bytes::size_of;
 use super::clock;
@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// On the file while mkfs runs; its value is when that began, in seconds since 1970. Only root can set a
-/// trusted attribute.
+/// On the file while mkfs runs; its value is when that began, in seconds since 1970. Only root can
+/// set a trusted attribute.
 const FORMATTING: &str = "trusted.flexvol.formatting";
 
 /// What the note on an image says.
@@ -22,8 +22,8 @@ const FORMATTING: &str = "trusted.flexvol.formatting";
 pub enum Formatting {
     /// There is none.
     Never,
-    /// A file system was begun and never finished, and nothing else has happened to the file: what is in it
-    /// is ours.
+    /// A file system was begun and never finished, and nothing else has happened to the file: what
+    /// is in it is ours.
     Interrupted,
     /// The same, but the file was changed long after that: what is in it now is somebody's.
     Overwritten,
@@ -46,14 +46,16 @@ pub fn resize(file: BorrowedFd<'_>, size: u64) -> Result<()> {
     ftruncate(file, size).context("set its size")
 }
 
-/// Notes that a file system is being made in a window of a file that was just proven blank. False where the file system
-/// has no attributes: there an mkfs that is killed leaves an image that is refused.
+/// Notes that a file system is being made in a window of a file that was just proven blank. False
+/// where the file system has no attributes: there an mkfs that is killed leaves an image that is
+/// refused.
 pub fn note_formatting(file: BorrowedFd<'_>, window: &Window) -> bool {
     let note = format!("{}{}", clock::seconds(), stamp(window));
     fsetxattr(file, FORMATTING, note.as_bytes(), XattrFlags::empty()).is_ok()
 }
 
-/// What follows the time in a note: nothing if it is of the whole file, as in those of older versions.
+/// What follows the time in a note: nothing if it is of the whole file, as in those of older
+/// versions.
 fn stamp(window: &Window) -> String {
     match window {
         Window { offset: 0, size: None } => String::new(),
@@ -61,8 +63,9 @@ fn stamp(window: &Window) -> String {
     }
 }
 
-/// What the note says of a window; of another window than its own, that nothing is noted. `allowed` is the longest time an mkfs may have run on after it was set: a change after
-/// that (the inode's, which nobody can set back) is not of its making.
+/// What the note says of a window; of another window than its own, that nothing is noted. `allowed`
+/// is the longest time an mkfs may have run on after it was set: a change after that (the inode's,
+/// which nobody can set back) is not of its making.
 pub fn formatting(file: BorrowedFd<'_>, window: &Window, allowed: Duration) -> Result<Formatting> {
     let mut buffer = [0; 64];
     let length = match fgetxattr(file, FORMATTING, &mut buffer[..]) {

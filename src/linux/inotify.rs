@@ -1,10 +1,10 @@
 //! Changes of directories, as the kernel tells them (inotify(7)).
 //!
-//! [`Inotify`] is the kernel's interface and nothing more: a watch is on one directory, not on what is below.
-//! Who wants a whole tree takes a [`Tree`](super::watch_tree::Tree).
+//! [`Inotify`] is the kernel's interface and nothing more: a watch is on one directory, not on what
+//! is below. Who wants a whole tree takes a [`Tree`](super::watch_tree::Tree).
 //!
-//! The kernel queues what happens until it is read, at most `fs.inotify.max_queued_events`; then it says
-//! [`What::Overflow`], and what was lost in between nobody knows: look at everything again.
+//! The kernel queues what happens until it is read, at most `fs.inotify.max_queued_events`; then it
+//! says [`What::Overflow`], and what was lost in between nobody knows: look at everything again.
 
 use super::signal;
 use anyhow::{Context, Result};
@@ -21,8 +21,8 @@ use std::time::Duration;
 /// How many bytes one read takes: some two thousand changes.
 const BUFFER: usize = 1 << 16;
 
-/// How many changes [`Inotify::read`] hands out at once, about: who reads a queue that never gets empty has
-/// other things to do in between.
+/// How many changes [`Inotify::read`] hands out at once, about: who reads a queue that never gets
+/// empty has other things to do in between.
 const ENOUGH: usize = 1 << 14;
 
 /// One queue of changes, and the watches that fill it. Closed when dropped.
@@ -32,7 +32,8 @@ pub struct Inotify {
     buffer: Vec<MaybeUninit<u8>>,
 }
 
-/// One watched directory or file. The kernel gives no number away twice until two thousand million were.
+/// One watched directory or file. The kernel gives no number away twice until two thousand million
+/// were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Watch(i32);
 
@@ -41,8 +42,8 @@ pub struct Watch(i32);
 pub struct Interest(WatchFlags);
 
 impl Interest {
-    /// Names in a directory come, go or change, and what they name is written to or gets another mode, owner
-    /// or time; that last also of the watched directory itself.
+    /// Names in a directory come, go or change, and what they name is written to or gets another
+    /// mode, owner or time; that last also of the watched directory itself.
     pub const ENTRIES: Self = Self(
         WatchFlags::CREATE
             .union(WatchFlags::DELETE)
@@ -50,8 +51,8 @@ impl Interest {
             .union(WatchFlags::MODIFY)
             .union(WatchFlags::ATTRIB),
     );
-    /// The watched thing itself is removed or gets another name. Its last name is not the last holder: a
-    /// removed file that is open, or a directory somebody is in, is told of later.
+    /// The watched thing itself is removed or gets another name. Its last name is not the last
+    /// holder: a removed file that is open, or a directory somebody is in, is told of later.
     pub const ITSELF: Self = Self(WatchFlags::DELETE_SELF.union(WatchFlags::MOVE_SELF));
     /// The watched thing itself gets another name.
     pub const MOVED: Self = Self(WatchFlags::MOVE_SELF);
@@ -121,15 +122,15 @@ impl Inotify {
         Ok(Self { fd, buffer: vec![MaybeUninit::uninit(); BUFFER] })
     }
 
-    /// Watches a directory or a file from now on; symlinks are followed. A second watch on the same thing
-    /// replaces the first one and is the same.
+    /// Watches a directory or a file from now on; symlinks are followed. A second watch on the same
+    /// thing replaces the first one and is the same.
     pub fn watch(&self, path: &Path, interest: Interest) -> Result<Watch> {
         let watch = self.add(path, interest, WatchFlags::empty()).map_err(refused);
         watch.with_context(|| format!("watch {}", path.display()))
     }
 
-    /// Watches a real directory; fails with `NOTDIR` or `LOOP` for anything else, symlinks included, and with
-    /// `NOSPC` when the kernel's limit is reached.
+    /// Watches a real directory; fails with `NOTDIR` or `LOOP` for anything else, symlinks
+    /// included, and with `NOSPC` when the kernel's limit is reached.
     pub(super) fn watch_directory(&self, path: &Path, interest: Interest) -> rustix::io::Result<Watch> {
         self.add(path, interest, WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW)
     }
@@ -155,8 +156,8 @@ impl Inotify {
         Ok(notices)
     }
 
-    /// Waits until something has happened, the time is over (`None`: never), or the process was told to stop;
-    /// says whether there is something to read.
+    /// Waits until something has happened, the time is over (`None`: never), or the process was
+    /// told to stop; says whether there is something to read.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<bool> {
         signal::wait_readable(self.fd.as_fd(), timeout).context("wait for a change")
     }

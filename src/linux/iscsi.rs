@@ -1,14 +1,15 @@
-//! iSCSI: what the kernel knows of sessions and their disks (sysfs), and open-iscsi's programs, which make and end
-//! sessions.
+//! iSCSI: what the kernel knows of sessions and their disks (sysfs), and open-iscsi's programs,
+//! which make and end sessions.
 //!
-//! iscsiadm takes what it shall do from its database on the disk, /etc/iscsi or /var/lib/iscsi, and passwords for it only
-//! as arguments, which everybody on the node can read, or from its configuration. So it is run where a database of its
-//! own covers the node's: a piece of memory in a mount namespace that ends with it, with the node's configuration and
-//! our settings in it, passwords among them. Records of others are neither seen nor changed, and none of ours is left.
+//! iscsiadm takes what it shall do from its database on the disk, /etc/iscsi or /var/lib/iscsi, and
+//! passwords for it only as arguments, which everybody on the node can read, or from its
+//! configuration. So it is run where a database of its own covers the node's: a piece of memory in
+//! a mount namespace that ends with it, with the node's configuration and our settings in it,
+//! passwords among them. Records of others are neither seen nor changed, and none of ours is left.
 //! iscsid has all it needs from iscsiadm, and after a restart from the kernel.
 //!
-//! A session of ours is told from others by the name of its interface, which the kernel remembers: so it is recognised
-//! whatever became of us.
+//! A session of ours is told from others by the name of its interface, which the kernel remembers:
+//! so it is recognised whatever became of us.
 
 use super::deadline::Deadline;
 use super::directory::Directory;
@@ -191,7 +192,8 @@ impl Unit {
     /// Lets multipathd's device be taken away, which nobody uses any more.
     pub fn flush_multipath(&self, deadline: &Deadline) -> Result<()> {
         let Some(map) = self.multipath() else { return Ok(()) };
-        // By its name: of a path, multipath takes the name that udev has given it in /dev/mapper, if it has.
+        // By its name: of a path, multipath takes the name that udev has given it in /dev/mapper,
+        // if it has.
         let node = map.file_name().unwrap_or_default();
         let named = attribute(&Path::new("/sys/class/block").join(node).join("dm/name"));
         let name = named.unwrap_or_else(|| node.to_string_lossy().into_owned());

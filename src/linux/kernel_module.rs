@@ -1,4 +1,5 @@
-//! Modules of the kernel, which loads those of file systems by itself, and those of other things only when told.
+//! Modules of the kernel, which loads those of file systems by itself, and those of other things
+//! only when told.
 
 use super::deadline::Deadline;
 use super::helper::Helper;
@@ -24,8 +25,8 @@ pub fn load(name: &str, brings: &Path, deadline: &Deadline) -> Result<()> {
     }
 }
 
-/// Whether the kernel has a file system, or a module of its name to load; `None` if that cannot be told, as in a
-/// container without the node's modules.
+/// Whether the kernel has a file system, or a module of its name to load; `None` if that cannot be
+/// told, as in a container without the node's modules.
 pub fn has_file_system(name: &str) -> Option<bool> {
     let known = fs::read_to_string("/proc/filesystems").ok()?;
     if known.lines().any(|line| line.split_whitespace().next_back() == Some(name)) {

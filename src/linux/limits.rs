@@ -16,7 +16,8 @@ pub struct Limits {
     pub processes: Option<u64>,
     /// How many bytes a file may have that it writes.
     pub file_size: Option<u64>,
-    /// Whether it can start no process, as on a node that has none left; threads it can. For root, too.
+    /// Whether it can start no process, as on a node that has none left; threads it can. For root,
+    /// too.
     pub alone: bool,
 }
 
@@ -39,15 +40,16 @@ impl Limits {
     }
 }
 
-/// What the driver and the programs it starts need at least: descriptors, bytes of stack, and bytes of a file.
+/// What the driver and the programs it starts need at least: descriptors, bytes of stack, and bytes
+/// of a file.
 const NEEDED: [(resource::Resource, u64); 3] = [
     (resource::Resource::RLIMIT_NOFILE, 1024),
     (resource::Resource::RLIMIT_STACK, 8 << 20),
     (resource::Resource::RLIMIT_FSIZE, resource::RLIM_INFINITY),
 ];
 
-/// Lifts the limits of this process that are lower than what a driver needs, as far as it may: whoever set them for kubelet did
-/// not mean that a volume is mounted and not remembered.
+/// Lifts the limits of this process that are lower than what a driver needs, as far as it may:
+/// whoever set them for kubelet did not mean that a volume is mounted and not remembered.
 pub fn lift() {
     for (resource, needed) in NEEDED {
         // Not rustix's, which takes for granted that the kernel answers.

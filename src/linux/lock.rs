@@ -1,11 +1,12 @@
 //! Locks: flock(2) on small files in /run, where nobody but root can hold one up.
 //!
-//! The kernel frees a lock when its holder dies, however it dies. The file is removed by whoever holds it
-//! last, so that none stays behind; a holder therefore checks that the file it locked is still the one at
-//! that path.
+//! The kernel frees a lock when its holder dies, however it dies. The file is removed by whoever
+//! holds it last, so that none stays behind; a holder therefore checks that the file it locked is
+//! still the one at that path.
 //!
-//! * [`Lock`] is a target's, for one call at a time. In the file stands who holds it: one that is there without a
-//!   holder is of a call that was killed, and what that has left running (`stray`) is ended before the next one begins.
+//! * [`Lock`] is a target's, for one call at a time. In the file stands who holds it: one that is
+//!   there without a holder is of a call that was killed, and what that has left running (`stray`)
+//!   is ended before the next one begins.
 //! * [`SharedLock`] is held by many, or by one alone.
 
 use super::deadline::Deadline;
@@ -35,7 +36,8 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Waits for the lock as long as the deadline allows, and ends what a killed holder has left running.
+    /// Waits for the lock as long as the deadline allows, and ends what a killed holder has left
+    /// running.
     pub fn acquire(path: PathBuf, deadline: &Deadline) -> Result<Self> {
         let mut lock = Self::hold(path, deadline)?;
         if let Some(name) = &lock.killed {
@@ -45,7 +47,8 @@ impl Lock {
         Ok(lock)
     }
 
-    /// The same for who must not wait: what has been left running goes on, and the next holder ends it.
+    /// The same for who must not wait: what has been left running goes on, and the next holder ends
+    /// it.
     pub fn acquire_beside_strays(path: PathBuf, deadline: &Deadline) -> Result<Self> {
         let mut lock = Self::hold(path, deadline)?;
         if lock.killed.as_deref().is_none_or(|name| !orphans::has_left(name)) {
@@ -114,7 +117,8 @@ impl SharedLock {
 
 impl Drop for SharedLock {
     fn drop(&mut self) {
-        // Who gets it alone is the last. flock(2): on the way from one hold to the other somebody else may have been that.
+        // Who gets it alone is the last. flock(2): on the way from one hold to the other somebody
+        // else may have been that.
         let alone = fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_ok();
         if alone && is_still_at(&self.file, &self.path) {
             let _ = fs::unlink(&self.path);
@@ -159,8 +163,8 @@ pub enum Hold {
     Together,
 }
 
-/// Takes the flock of an open file. Short sleeps, not a blocking call: a deadline must end it without a
-/// signal.
+/// Takes the flock of an open file. Short sleeps, not a blocking call: a deadline must end it
+/// without a signal.
 pub fn wait(file: BorrowedFd<'_>, hold: Hold, deadline: &Deadline, doing: &str) -> Result<()> {
     let operation = match hold {
         Hold::Alone => FlockOperation::NonBlockingLockExclusive,
@@ -226,7 +230,8 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// Who is killed does not come to remove the file; who counts to 100 alone sees nobody else's number.
+    /// Who is killed does not come to remove the file; who counts to 100 alone sees nobody else's
+    /// number.
     #[test]
     fn a_storm_on_a_shared_one_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
 //! Loop devices: a window of a file as a block device (loop(4), linux/loop.h).
 //!
-//! Every device is attached with `LO_FLAGS_AUTOCLEAR`: the kernel detaches it by itself once the last
-//! descriptor and the last mount of it are gone. So nothing ever has to detach one, and a process killed at
-//! any point leaks none. The price is that a [`LoopDevice`] must be kept until its mount exists.
+//! Every device is attached with `LO_FLAGS_AUTOCLEAR`: the kernel detaches it by itself once the
+//! last descriptor and the last mount of it are gone. So nothing ever has to detach one, and a
+//! process killed at any point leaks none. The price is that a [`LoopDevice`] must be kept until
+//! its mount exists.
 
 mod leaked;
 mod sweep;
@@ -32,8 +33,8 @@ const AUTOCLEAR: u32 = 4;
 /// Major number of loop devices (Documentation/admin-guide/devices.txt).
 const MAJOR: u32 = 7;
 
-/// How often another process may take the free device before us, and how long to wait for udev to make a
-/// node.
+/// How often another process may take the free device before us, and how long to wait for udev to
+/// make a node.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -63,8 +64,8 @@ pub struct Backing {
     pub window: Window,
 }
 
-/// An attached loop device, held by an open descriptor: as long as this exists, it cannot become another
-/// file's.
+/// An attached loop device, held by an open descriptor: as long as this exists, it cannot become
+/// another file's.
 #[derive(Debug)]
 pub struct LoopDevice {
     fd: OwnedFd,
@@ -77,12 +78,12 @@ pub struct LoopDevice {
 impl LoopDevice {
     /// Attaches `window` of `file` to a free loop device.
     ///
-    /// `file` must be open for writing unless `read_only`. `file_name` is only what losetup(8) shows.
-    /// `direct_io` avoids caching everything twice; where the file system below cannot do it, the device
-    /// works without.
+    /// `file` must be open for writing unless `read_only`. `file_name` is only what losetup(8)
+    /// shows. `direct_io` avoids caching everything twice; where the file system below cannot do
+    /// it, the device works without.
     ///
-    /// Fails with `BadOptions` if the window is not within the file, `ToolMissing` if the kernel has no loop
-    /// devices, `Busy` if others take every free one first.
+    /// Fails with `BadOptions` if the window is not within the file, `ToolMissing` if the kernel
+    /// has no loop devices, `Busy` if others take every free one first.
     pub fn attach(
         file: BorrowedFd<'_>,
         file_name: &Path,
@@ -105,15 +106,16 @@ impl LoopDevice {
         Ok(device)
     }
 
-    /// A device that already shows this window of this file, whoever attached it and however the window was
-    /// named.
+    /// A device that already shows this window of this file, whoever attached it and however the
+    /// window was named.
     ///
-    /// The comparison is made while the device is open, by inode: it cannot vanish afterwards, and what its
-    /// `lo_file_name` claims does not matter. The caller checks [`LoopDevice::is_read_only`]. A device
-    /// someone else attached may lack autoclear; it is left as it is.
+    /// The comparison is made while the device is open, by inode: it cannot vanish afterwards, and
+    /// what its `lo_file_name` claims does not matter. The caller checks
+    /// [`LoopDevice::is_read_only`]. A device someone else attached may lack autoclear; it is left
+    /// as it is.
     ///
-    /// Fails with `Busy` if a device shows a part of the window or more than it: two devices cache the same
-    /// bytes each for itself, and two file systems on them would destroy each other.
+    /// Fails with `Busy` if a device shows a part of the window or more than it: two devices cache
+    /// the same bytes each for itself, and two file systems on them would destroy each other.
     pub fn find(file: BorrowedFd<'_>, window: &Window) -> Result<Option<Self>> {
         Self::find_among(file, window, |name| !name.contains(SERVED))
     }
@@ -123,8 +125,8 @@ impl LoopDevice {
         Self::find_among(file, &Window::default(), |name| name.ends_with(path))
     }
 
-    /// Among the devices whose file has such a name, as the kernel knows it. To look at a device asks who serves its file, who
-    /// may not answer, and need not even be of this node.
+    /// Among the devices whose file has such a name, as the kernel knows it. To look at a device
+    /// asks who serves its file, who may not answer, and need not even be of this node.
     fn find_among(
         file: BorrowedFd<'_>,
         window: &Window,
@@ -202,8 +204,8 @@ impl LoopDevice {
             .map(drop)
     }
 
-    /// Switches direct I/O on or off and says whether the device does as told: the file system below may not
-    /// support it, or the offset not fit its blocks.
+    /// Switches direct I/O on or off and says whether the device does as told: the file system
+    /// below may not support it, or the offset not fit its blocks.
     pub fn set_direct_io(&self, on: bool) -> Result<bool> {
         match raw::loop_call(self.fd(), LoopCall::SetDirectIo, on.into()) {
             Ok(_) => Ok(true),
@@ -212,9 +214,9 @@ impl LoopDevice {
         }
     }
 
-    /// Opens an attached device, only for reading: closing a writable descriptor makes udev probe the device
-    /// again. `None` if it is gone or has no file, or one whose server is gone: whoever has a file open that is
-    /// served has another.
+    /// Opens an attached device, only for reading: closing a writable descriptor makes udev probe
+    /// the device again. `None` if it is gone or has no file, or one whose server is gone: whoever
+    /// has a file open that is served has another.
     fn open(number: u32) -> Result<Option<Self>> {
         let Some(fd) = open_node(number, OFlags::RDONLY)? else { return Ok(None) };
         let info = match status(fd.as_fd()) {
@@ -242,8 +244,9 @@ impl LoopDevice {
     }
 }
 
-/// What the loop device with this `st_dev` of a file in it, or `st_rdev` of its node, shows; `None` if it is
-/// no loop device or has no file. Tells whether what is mounted on a target is a certain image.
+/// What the loop device with this `st_dev` of a file in it, or `st_rdev` of its node, shows; `None`
+/// if it is no loop device or has no file. Tells whether what is mounted on a target is a certain
+/// image.
 pub fn backing_of(device: u64) -> Result<Option<Backing>> {
     if major(device) != MAJOR {
         return Ok(None);
@@ -343,8 +346,8 @@ fn free_number(control: BorrowedFd<'_>) -> Result<u32> {
 fn configure(device: BorrowedFd<'_>, file: BorrowedFd<'_>, info: &LoopInfo) -> io::Result<()> {
     let fd = file.as_raw_fd().cast_unsigned();
     match raw::loop_configure(device, &LoopConfig { fd, block_size: 0, info: *info, reserved: [0; 8] }) {
-        // Kernels before 5.8 do not know the call. A new one may mean it: then the old calls fail the same
-        // way.
+        // Kernels before 5.8 do not know the call. A new one may mean it: then the old calls fail
+        // the same way.
         Err(error) if is(&error, &[Errno::INVAL, Errno::NOTTY, Errno::NOSYS]) => {
             configure_in_two_steps(device, file, info)
         }
@@ -409,10 +412,12 @@ fn open_node(number: u32, mode: OFlags) -> Result<Option<OwnedFd>> {
     Ok(Some(fd))
 }
 
-/// What the files begin with that our own daemons serve, to be shown by loop devices, in their own mount tables.
+/// What the files begin with that our own daemons serve, to be shown by loop devices, in their own
+/// mount tables.
 pub const SERVED: &str = "/var/flexvol.content";
 
-/// Whether a device shows what a daemon of ours serves at a path of its own. Nobody is asked but the kernel.
+/// Whether a device shows what a daemon of ours serves at a path of its own. Nobody is asked but
+/// the kernel.
 pub fn shows(path: &str) -> Result<bool> {
     let mut numbers = bound_numbers().context("list loop devices")?.into_iter();
     Ok(numbers.any(|number| backing_name(number).is_some_and(|name| name.ends_with(path))))
@@ -433,7 +438,8 @@ fn bound_numbers() -> io::Result<Vec<u32>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir("/sys/block")? {
         let entry = entry?;
-        // Not `exists`, which takes every error for a no: a device that is overlooked is made a second time.
+        // Not `exists`, which takes every error for a no: a device that is overlooked is made a
+        // second time.
         if entry.path().join("loop").try_exists()? {
             numbers.extend(entry.file_name().to_str().and_then(number_in));
         }

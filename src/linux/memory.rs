@@ -1,5 +1,5 @@
-//! What others could see of this process's memory: in a core, among the arguments it was started with, in what it has
-//! given back.
+//! What others could see of this process's memory: in a core, among the arguments it was started
+//! with, in what it has given back.
 
 pub use super::raw::Wiping;
 
@@ -14,14 +14,16 @@ use zeroize::Zeroizing;
 /// What stands where a secret stood.
 const MASKED: u8 = b'*';
 
-/// Where in /proc/self/stat, behind the name, the arguments begin and end (`proc_pid_stat(5)`: fields 48 and 49).
+/// Where in /proc/self/stat, behind the name, the arguments begin and end (`proc_pid_stat(5)`:
+/// fields 48 and 49).
 const BEGIN: usize = 45;
 const END: usize = 46;
 
-/// Neither this process nor any that it starts leaves a core: nobody reads in a file what nobody may see.
+/// Neither this process nor any that it starts leaves a core: nobody reads in a file what nobody
+/// may see.
 ///
-/// One byte is the limit, and not none: to a program that takes cores the kernel hands one whatever the limit is, but
-/// for this one.
+/// One byte is the limit, and not none: to a program that takes cores the kernel hands one whatever
+/// the limit is, but for this one.
 pub fn refuse_dumps() {
     let limit = |bytes| setrlimit(Resource::Core, Rlimit { current: Some(bytes), maximum: Some(bytes) });
     // Who may not raise it has none.
@@ -29,8 +31,9 @@ pub fn refuse_dumps() {
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
-/// Overwrites each argument of this process that holds `mark`: here, and, where everybody on the node can read them
-/// (/proc/PID/cmdline), the values of the JSON keys that have it; the rest says for whom this process works.
+/// Overwrites each argument of this process that holds `mark`: here, and, where everybody on the
+/// node can read them (/proc/PID/cmdline), the values of the JSON keys that have it; the rest says
+/// for whom this process works.
 ///
 /// Fails where there is no /proc; the copies here are overwritten in any case.
 pub fn forget_arguments(arguments: &mut [OsString], mark: &[u8]) -> Result<()> {

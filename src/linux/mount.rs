@@ -1,10 +1,10 @@
 //! Mounting, so that a mount becomes visible in one step, complete, or not at all.
 //!
-//! With the mount API of Linux 5.2 (and `mount_setattr(2)` of 5.12) a mount is made where nobody sees it,
-//! given all its flags and then moved onto the target. Until then it hangs on a descriptor: a kill leaves
-//! nothing. Every option is its own argument, so no comma can add another. Older kernels get mount(2) on the
-//! opened target; a bind, before 5.12, is then visible for a moment before it has its flags, as with
-//! everybody's mount(8).
+//! With the mount API of Linux 5.2 (and `mount_setattr(2)` of 5.12) a mount is made where nobody
+//! sees it, given all its flags and then moved onto the target. Until then it hangs on a
+//! descriptor: a kill leaves nothing. Every option is its own argument, so no comma can add
+//! another. Older kernels get mount(2) on the opened target; a bind, before 5.12, is then visible
+//! for a moment before it has its flags, as with everybody's mount(8).
 
 use super::place::{Look, Place};
 use super::{process, raw};
@@ -45,7 +45,7 @@ pub struct NewMount<'a> {
     pub source: &'a str,
     /// Per-mount flags.
     pub flags: MountFlags,
-    /// Whether the superblock too is read-only, because the device is or the type cannot be written.
+    /// Whether the superblock is read-only, too: the device is, or the type cannot be written.
     pub superblock_read_only: bool,
     /// The type's own options.
     pub options: &'a [Parameter<'a>],
@@ -123,8 +123,8 @@ pub fn put(detached: &OwnedFd, place: &Place) -> Result<u64> {
 /// What is done to a new file system before anybody can see it; gets its root.
 pub type Fill<'a> = dyn Fn(BorrowedFd<'_>) -> Result<()> + 'a;
 
-/// Mounts a file system that is filled first, and read-only only then; the new mount's id. On a kernel before 5.2,
-/// whoever looks at `place` meanwhile sees it being filled.
+/// Mounts a file system that is filled first, and read-only only then; the new mount's id. On a
+/// kernel before 5.2, whoever looks at `place` meanwhile sees it being filled.
 pub fn mount_filled(new: &NewMount<'_>, fill: &Fill<'_>, place: &Place, way: Way) -> Result<u64> {
     let writable = NewMount { flags: MountFlags { read_only: false, ..new.flags }, ..*new };
     let what = || format!("mount {} on {}", new.file_system, place.path().display());
@@ -148,7 +148,7 @@ pub fn mount_filled(new: &NewMount<'_>, fill: &Fill<'_>, place: &Place, way: Way
     Ok(id)
 }
 
-/// Makes a detached mount read-only; false on a kernel before 5.12, where that can be done in its place alone.
+/// Makes a detached mount read-only; false before Linux 5.12, which can do it only in its place.
 fn seal(root: &OwnedFd) -> rustix::io::Result<bool> {
     let set = u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits());
     let change = raw::MountAttributes { set, clear: 0, propagation: 0, user_namespace: 0 };
@@ -194,14 +194,14 @@ pub fn bind(bind: &BindMount<'_>, place: &Place, way: Way) -> Result<u64> {
     }
 }
 
-/// The source as a mount that nobody sees, for [`put`]; it is gone with its descriptor. Needs Linux 5.12.
+/// The source as a mount that nobody sees, for [`put`]; it goes with its descriptor. Linux 5.12.
 pub fn tree(bind: &BindMount<'_>) -> Result<OwnedFd> {
     clone(bind).context("show a directory elsewhere").map_err(|error| too_old(error, "5.12"))
 }
 
-/// Takes from a mount that somebody else made what `flags` do not grant: read-only, nosuid, nodev and noexec
-/// are set on the mount on top at `place` and those inside it, and none is lifted. Access times stay as they
-/// are.
+/// Takes from a mount that somebody else made what `flags` do not grant: read-only, nosuid, nodev
+/// and noexec are set on the mount on top at `place` and those inside it, and none is lifted.
+/// Access times stay as they are.
 pub fn restrict(place: &Place, flags: MountFlags, way: Way) -> Result<()> {
     let what = || format!("make {} {flags}", place.path().display());
     match way {
@@ -222,8 +222,8 @@ fn restrict_all(place: &Place, flags: MountFlags) -> Result<()> {
     Ok(raw::set_mount_attributes(mount.as_fd(), true, &change)?)
 }
 
-/// A remount sets all flags, so what is there already is asked for again. Only of the mount on top: older
-/// kernels cannot reach those inside it at once.
+/// A remount sets all flags, so what is there already is asked for again. Only of the mount on top:
+/// older kernels cannot reach those inside it at once.
 fn restrict_classic(place: &Place, flags: MountFlags) -> Result<()> {
     let there = fstatvfs(classic_target(place)?.0)?.f_flag;
     let has = |flag| there.contains(flag);
@@ -244,21 +244,21 @@ fn restrict_classic(place: &Place, flags: MountFlags) -> Result<()> {
     )
 }
 
-/// Unmounts the mount on top at `place`, never following a symlink. `detach` is umount(8)'s `--lazy`.
+/// Unmounts the mount on top at `place`, following no symlink. `detach` is umount(8)'s `--lazy`.
 pub fn unmount(place: &Place, detach: bool) -> std::io::Result<()> {
     // Not sys-mount's: its NOFOLLOW is the number of O_NOFOLLOW, which umount2(2) refuses.
     let lazily = if detach { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     Ok(api::unmount(place.through_parent(), UnmountFlags::NOFOLLOW | lazily)?)
 }
 
-/// Ends what waits in the mount on top at `place`: one whose program does not answer, which SIGKILL does not free
-/// while that lives. Whether it is unmounted as well, because nobody uses it.
+/// Ends what waits in the mount on top at `place`: one whose program does not answer, which SIGKILL
+/// does not free while that lives. Whether it is unmounted as well, because nobody uses it.
 pub fn abort(place: &Place) -> bool {
     api::unmount(place.through_parent(), UnmountFlags::NOFOLLOW | UnmountFlags::FORCE).is_ok()
 }
 
-/// The mount must be on top of the target now; its id proves that it is the one that was made. What cannot be
-/// looked at is taken off again: the caller knows of no mount to undo.
+/// The mount must be on top of the target now; its id proves that it is the one that was made. What
+/// cannot be looked at is taken off again: the caller knows of no mount to undo.
 fn id_at(place: &Place) -> Result<u64> {
     mount_on(place).inspect_err(|_| drop(unmount(place, true)))
 }
@@ -297,7 +297,7 @@ fn configure(context: &OwnedFd, new: &NewMount<'_>) -> rustix::io::Result<()> {
     api::fsconfig_create(context)
 }
 
-/// The kernel's own words, which the context keeps for us (`e ext4: bad option`), say more than the errno.
+/// The kernel's own words, kept by the context (`e ext4: bad option`), say more than the errno.
 fn explain(errno: Errno, context: &OwnedFd, new: &NewMount<'_>) -> anyhow::Error {
     let mut words = Vec::new();
     let mut buffer = [0; 512];
@@ -362,8 +362,8 @@ fn attributes(flags: MountFlags) -> MountAttrFlags {
     wanted.into_iter().filter_map(|(set, flag)| set.then_some(flag)).fold(atime, MountAttrFlags::union)
 }
 
-/// Moves the detached mount onto the name in the parent, without following a symlink there; its id. One that is not in its
-/// place, as the directory was renamed just then, is taken off wherever it is.
+/// Moves the detached mount onto the name in the parent, without following a symlink there; its id.
+/// One that is elsewhere, because the directory was just renamed, is taken off there.
 fn attach(detached: &OwnedFd, place: &Place) -> Result<u64> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     api::move_mount(detached, "", place.parent(), place.name(), flags)
@@ -403,8 +403,8 @@ fn fd_path(fd: BorrowedFd<'_>) -> PathBuf {
 fn mount_classic(new: &NewMount<'_>, place: &Place) -> Result<()> {
     let (_fd, target) = classic_target(place)?;
     let data = classic_data(new)?;
-    // mount(2) makes the superblock read-only along with the mount, and other views of the device with it.
-    // Only where that is meant; otherwise this mount alone is made so, on top.
+    // mount(2) makes the superblock read-only along with the mount, and other views of the device
+    // with it. Only where that is meant; otherwise this mount alone is made so, on top.
     let flags = classic_flags(MountFlags { read_only: new.superblock_read_only, ..new.flags });
     let mount = Mount::builder().fstype(new.file_system).flags(flags).data(data.as_str());
     mount.mount(new.source, &target).map_err(process::refused)?;
@@ -461,8 +461,8 @@ fn classic_flags(flags: MountFlags) -> sys_mount::MountFlags {
     wanted.into_iter().filter_map(|(set, flag)| set.then_some(flag)).fold(atime, |all, flag| all | flag)
 }
 
-/// The flags asked for and those of the source's mount: a remount replaces all, and what the admin forbade
-/// there would be allowed here.
+/// The flags asked for and those of the source's mount: a remount replaces all, and what the admin
+/// forbade there would be allowed here.
 fn inherited(bind: &BindMount<'_>) -> Result<MountFlags> {
     let there = fstatvfs(bind.source)?.f_flag;
     let forbidden = |flag| there.contains(flag);
@@ -479,7 +479,7 @@ fn inherited(bind: &BindMount<'_>) -> Result<MountFlags> {
 fn bind_classic(bind: &BindMount<'_>, place: &Place) -> Result<()> {
     use sys_mount::MountFlags as Classic;
     if bind.recursive {
-        // Here the flags would reach only the topmost mount: those below would stay writable, suid and dev.
+        // The flags would reach only the topmost mount: those below would keep theirs.
         let text = "a recursive bind needs Linux 5.12: set option recursive to false";
         return Err(Failure::new(Code::ToolMissing, text).into());
     }

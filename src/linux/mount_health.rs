@@ -1,5 +1,5 @@
-//! How many mounts are at once: whether each answers, and how full it is. Asked in processes of their own, because a
-//! mount whose server is silent holds up whoever asks, and no signal helps.
+//! How many mounts are at once: whether each answers, and how full it is. Asked in processes of
+//! their own, because a mount whose server is silent holds up whoever asks, and no signal helps.
 
 use super::process::{Ended, Worker};
 use anyhow::Result;
@@ -39,7 +39,8 @@ pub fn of(paths: &[PathBuf], patience: Duration) -> Result<Vec<Vitals>> {
     ask(paths, patience, answer)
 }
 
-/// The same, and the device below: a file system answers from memory long after who served its device has died.
+/// The same, and the device below: a file system answers from memory long after who served its
+/// device has died.
 pub fn with_devices(paths: &[PathBuf], patience: Duration) -> Result<Vec<Vitals>> {
     ask(paths, patience, |path| match read_device(path) {
         Err(errno) => format!("dead {}\n", errno.raw_os_error()),
@@ -77,8 +78,8 @@ fn answer(path: &Path) -> String {
     }
 }
 
-/// The first block of the device that a file system is on, past the cache. What has none, or cannot be opened, is not
-/// asked.
+/// The first block of the device that a file system is on, past the cache. What has none, or cannot
+/// be opened, is not asked.
 fn read_device(path: &Path) -> rustix::io::Result<()> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     let Ok(stat) = fs::statx(fs::CWD, path, flags, StatxFlags::TYPE) else { return Ok(()) };

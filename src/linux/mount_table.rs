@@ -1,7 +1,8 @@
 //! The mount table of this process, /proc/self/mountinfo (`proc_pid_mountinfo(5)`).
 //!
-//! Reading it costs time with every mount of the node, so the usual way of a verb does without: it is read
-//! only when a target is already mounted and has to be recognised, or will not be unmounted.
+//! Reading it costs time with every mount of the node, so the usual way of a verb does without: it
+//! is read only when a target is already mounted and has to be recognised, or will not be
+//! unmounted.
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -75,14 +76,14 @@ pub fn below(target: &Path) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// The mounts inside a mount, in an order in which they can be unmounted. What hangs in another mount at the
-/// same path, below or above this one, is not among them.
+/// The mounts inside a mount, in an order in which they can be unmounted. What hangs in another
+/// mount at the same path, below or above this one, is not among them.
 pub fn inside(mount: u64) -> Result<Vec<Entry>> {
     Ok(subtree(read()?, mount))
 }
 
-/// Whether mounts made below a path travel to other mount namespaces, by the innermost mount that the path is in;
-/// `None` if it is in none.
+/// Whether mounts made below a path travel to other mount namespaces, by the innermost mount that
+/// the path is in; `None` if it is in none.
 pub fn is_shared(path: &Path) -> Result<Option<bool>> {
     let text = std::fs::read(OWN).context("read /proc/self/mountinfo: is /proc mounted?")?;
     let lines = text.split(|byte| *byte == b'\n');
@@ -101,7 +102,8 @@ const LONGEST_WAIT: Duration = Duration::from_hours(1);
 pub struct Tables(Vec<File>);
 
 impl Tables {
-    /// Those of this process, of pid 1 and of `others`. One that cannot be opened is left out, but for our own.
+    /// Those of this process, of pid 1 and of `others`. One that cannot be opened is left out, but
+    /// for our own.
     pub fn open(others: impl Iterator<Item = u32>) -> Result<Self> {
         let own = File::open(OWN).context("read /proc/self/mountinfo: is /proc mounted?")?;
         let others = [1].into_iter().chain(others);

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 /// How long the way back is tried: the kernel may be out of memory for a moment.
 const WAY_BACK: Duration = Duration::from_secs(2);
 
-/// Gives this process and what it starts a mount table of their own: nothing they mount is seen outside, and
-/// the kernel unmounts it all when the last of them is gone.
+/// Gives this process and what it starts a mount table of their own: nothing they mount is seen
+/// outside, and the kernel unmounts it all when the last of them is gone.
 ///
 /// Fails with `Denied` without the right to do so.
 pub fn enter() -> Result<()> {
@@ -44,8 +44,8 @@ pub fn privately<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     done
 }
 
-/// Whoever cannot return must end: it would undo, and look whether it is done, where nobody else is. Its supervisor
-/// cleans up after it.
+/// Whoever cannot return must end: it would undo, and look whether it is done, where nobody else
+/// is. Its supervisor cleans up after it.
 fn return_to(ours: &fs::File) {
     let start = Instant::now();
     while setns(ours, CloneFlags::CLONE_NEWNS).is_err() {
@@ -62,8 +62,8 @@ const SYSTEM: [&str; 9] = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/
 /// And these, without what is mounted below them: systemd listens in the second.
 const EXACTLY: [&str; 2] = ["/", "/run"];
 
-/// Does something in a mount table that has nothing but the node's system and the mounts that lead to `kept`: what is
-/// started there and stays holds no volume, and sees none that is mounted later.
+/// Does something in a mount table that has nothing but the node's system and the mounts that lead
+/// to `kept`: what is started there and stays holds no volume, and sees none that is mounted later.
 ///
 /// Only for a process with one thread, whose working directory is then `/`.
 pub fn secluded<T>(kept: &[&Path], work: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -82,8 +82,8 @@ pub fn secluded<T>(kept: &[&Path], work: impl FnOnce() -> Result<T>) -> Result<T
     })
 }
 
-/// Covers a directory, in a namespace of our own, with memory; its root. The mount table has the name for its source.
-/// Without a size it is the kernel's default.
+/// Covers a directory, in a namespace of our own, with memory; its root. The mount table has the
+/// name for its source. Without a size it is the kernel's default.
 pub fn cover(name: &str, directory: &Path, size: Option<u64>) -> Result<OwnedFd> {
     let limit = size.map(|size| format!(",size={size}")).unwrap_or_default();
     let data = CString::new(format!("mode=700{limit}"))?;
@@ -102,8 +102,8 @@ fn not_allowed_back() -> Failure {
     Failure::new(Code::Denied, text)
 }
 
-/// Covers /run, in the namespace of [`enter`], with an empty one of its own: what is left there then is
-/// known.
+/// Covers /run, in the namespace of [`enter`], with an empty one of its own: what is left there
+/// then is known.
 pub fn cover_run() -> Result<()> {
     match mount("tmpfs", "/run", "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=755,size=16m"))
     {
@@ -113,8 +113,8 @@ pub fn cover_run() -> Result<()> {
     }
 }
 
-/// The other processes that share our mount table, as `1234 (name)`. After [`enter`] all of them are our
-/// descendants.
+/// The other processes that share our mount table, as `1234 (name)`. After [`enter`] all of them
+/// are our descendants.
 pub fn companions() -> Result<Vec<String>> {
     let namespace = |process: PathBuf| fs::read_link(process.join("ns/mnt"));
     let ours = namespace("/proc/self".into()).context("read /proc/self/ns/mnt: is /proc mounted?")?;

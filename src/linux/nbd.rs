@@ -1,9 +1,10 @@
-//! Network block devices: the handshake with a server (NBD's own protocol document), and the kernel's side
-//! (linux/nbd-netlink.h).
+//! Network block devices: the handshake with a server (NBD's own protocol document), and the
+//! kernel's side (linux/nbd-netlink.h).
 //!
-//! The kernel takes a connection and does the rest alone, so nothing has to run on the node. It also chooses the free
-//! device, in one step with taking it: nobody else can have taken it in between. What a device is for it remembers
-//! itself (its `backend`, Linux 5.14), so a device is found again whatever became of us.
+//! The kernel takes a connection and does the rest alone, so nothing has to run on the node. It
+//! also chooses the free device, in one step with taking it: nobody else can have taken it in
+//! between. What a device is for it remembers itself (its `backend`, Linux 5.14), so a device is
+//! found again whatever became of us.
 
 pub mod allocation;
 
@@ -102,8 +103,8 @@ pub fn by_tcp(server: SocketAddr, patience: Duration) -> Result<OwnedFd> {
     // The kernel hears of a server that is gone also while nobody reads.
     sockopt::set_tcp_nodelay(&socket, true)?;
     sockopt::set_socket_keepalive(&socket, true)?;
-    // What it has not been told when the connection ends must not reach it later: the device may be another
-    // connection's by then, and old data would be written over new.
+    // What it has not been told when the connection ends must not reach it later: the device may be
+    // another connection's by then, and old data would be written over new.
     sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
     Ok(TcpStream::into(socket))
 }
@@ -224,7 +225,8 @@ fn answer(talk: &mut impl Read, to: u32) -> Result<(u32, Vec<u8>)> {
     Ok((kind, data))
 }
 
-/// Begins with the export, and learns what the server says of it; `None` if it only knows the older way to ask.
+/// Begins with the export, and learns what the server says of it; `None` if it only knows the older
+/// way to ask.
 fn go(talk: &mut (impl Read + Write), name: &str) -> Result<Option<Export>> {
     let length = u32::try_from(name.len())?;
     // One piece of information is asked for besides.
@@ -326,8 +328,8 @@ impl Device {
         self.backend().is_some_and(|name| name == backend)
     }
 
-    /// Lets the kernel serve it as a free device, with the name of its backend; what the server does not answer within
-    /// `timeout` is an error.
+    /// Lets the kernel serve it as a free device, with the name of its backend; what the server
+    /// does not answer within `timeout` is an error.
     pub fn connect(served: &Served, backend: &str, timeout: Duration, read_only: bool) -> Result<Self> {
         let kernel = kernel()?;
         let export = served.export;
@@ -381,7 +383,8 @@ impl Device {
             .with_context(|| format!("change the size of {}", self.path().display()))
     }
 
-    /// How long reads and writes wait for another connection when the one they had has ended, before they are errors.
+    /// How long reads and writes wait for another connection when the one they had has ended,
+    /// before they are errors.
     pub fn bridge(self, backend: &str, gap: Duration) -> Result<()> {
         let wish = self.named().text(number::BACKEND, backend).long(number::GAP, gap.as_secs());
         kernel()?
@@ -390,8 +393,8 @@ impl Device {
             .with_context(|| format!("hold back what {} is told", self.path().display()))
     }
 
-    /// Gives the kernel another connection to the same export in the place of one that has ended; if none has, it is
-    /// not used. The size is that of the export now.
+    /// Gives the kernel another connection to the same export in the place of one that has ended;
+    /// if none has, it is not used. The size is that of the export now.
     pub fn reconnect(self, backend: &str, served: &Served) -> Result<()> {
         let wish = self
             .named()
@@ -404,7 +407,8 @@ impl Device {
             .with_context(|| format!("connect {} again", self.path().display()))
     }
 
-    /// Ends the connection, and with it whatever waits for the server. What is not connected is disconnected.
+    /// Ends the connection, and with it whatever waits for the server. What is not connected is
+    /// disconnected.
     pub fn disconnect(self) -> Result<()> {
         let Some(family) = Family::find(FAMILY)? else { return self.hang_up() };
         match family.request(number::DISCONNECT, &self.named()) {

@@ -1,7 +1,7 @@
 //! Names, addresses and connections: finding a server before the kernel is asked to.
 //!
-//! The kernel's own clients wait for minutes, or for ever, for a server that does not answer, and say little
-//! about why. Here each question has a limit and an answer in words.
+//! The kernel's own clients wait for minutes, or for ever, for a server that does not answer, and
+//! say little about why. Here each question has a limit and an answer in words.
 
 use super::deadline::Deadline;
 use anyhow::{Context as _, Result};
@@ -22,7 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The largest datagram that a nameserver sends to who asked for no more.
 const DATAGRAM: usize = 512;
 
-/// The addresses of a name, or the address that it is; not without one. For a driver with an option nameserver.
+/// The addresses of a name, or the address that it is; not without one. For a driver with an option
+/// nameserver.
 pub fn addresses(name: &str, nameserver: Option<IpAddr>, deadline: &Deadline) -> Result<Vec<IpAddr>> {
     found(name, nameserver, hint(nameserver), deadline)
 }

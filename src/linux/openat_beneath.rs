@@ -1,7 +1,7 @@
 //! Opening and making files below a directory without ever following a symlink.
 //!
-//! The kernel does it in one step with openat2(2), Linux 5.6; before that every component is opened from the
-//! descriptor of the one above it, which is just as safe: nobody can swap a descriptor.
+//! The kernel does it in one step with openat2(2), Linux 5.6; before that every component is opened
+//! from the descriptor of the one above it, which is just as safe: nobody can swap a descriptor.
 
 use anyhow::{Context, Result};
 use flexvol_protocol::failure::{Code, Failure};
@@ -101,8 +101,8 @@ fn plain_names(below: &Path) -> rustix::io::Result<Vec<&Path>> {
 
 /// Makes the directory and the missing ones above it; the new names, outermost first, for the undo.
 ///
-/// The last gets `last`'s mode and owner if it was made, those above it `above`'s, whatever the umask. If it
-/// fails, those that were made are gone again.
+/// The last gets `last`'s mode and owner if it was made, those above it `above`'s, whatever the
+/// umask. If it fails, those that were made are gone again.
 pub fn make_directories(
     root: BorrowedFd<'_>,
     below: &Path,
@@ -149,8 +149,8 @@ fn make_each(
     Ok(())
 }
 
-/// Makes a file of plain name with this content, mode and owner, whatever the umask. Nobody else may know of the
-/// directory yet.
+/// Makes a file of plain name with this content, mode and owner, whatever the umask. Nobody else
+/// may know of the directory yet.
 pub fn write_file(root: BorrowedFd<'_>, name: &str, content: &[u8], owner: Ownership) -> Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let write = || -> Result<()> {
@@ -175,8 +175,8 @@ pub fn remove_directories(root: BorrowedFd<'_>, made: &[PathBuf]) -> Result<()> 
     Ok(())
 }
 
-/// What a directory is made with. One that still has it was left by a call that was killed before it could
-/// set owner and mode, and the next call does so.
+/// What a directory is made with. One that still has it was left by a call that was killed before
+/// it could set owner and mode, and the next call does so.
 const DRAFT: u32 = 0o1700;
 
 /// Whether it was made; false if it was there.
@@ -196,13 +196,14 @@ fn make_directory(parent: BorrowedFd<'_>, name: &Path, owner: Ownership) -> Resu
 fn finish_directory(parent: BorrowedFd<'_>, name: &Path, owner: Ownership) -> rustix::io::Result<()> {
     let fd = fs::openat(parent, name, OFlags::RDONLY | PARENT.difference(OFlags::PATH), Mode::empty())?;
     let (uid, gid) = (fs::Uid::from_raw(owner.uid), fs::Gid::from_raw(owner.gid));
-    // Owner first: chown(2) clears the set-id bits, and the mode is widened only for the final owner.
+    // Owner first: chown(2) clears the set-id bits, and the mode is widened only for the final
+    // owner.
     fs::fchown(&fd, Some(uid), Some(gid))?;
     fs::fchmod(&fd, Mode::from_raw_mode(owner.mode))
 }
 
-/// Without regard to the set-group-id bit, which the directory above may hand on; the owner may be set
-/// already.
+/// Without regard to the set-group-id bit, which the directory above may hand on; the owner may be
+/// set already.
 fn is_draft(parent: BorrowedFd<'_>, name: &Path, uid: u32) -> bool {
     fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
         FileType::from_raw_mode(stat.st_mode) == FileType::Directory

@@ -1,12 +1,14 @@
 //! What a call that was killed has left running.
 //!
-//! The kernel ends a helper with the process that started it, but not what the helper has started itself: `rm -rf` of
-//! a script, a fetch of git's. That would go on while the next call looks at the same directory or device.
+//! The kernel ends a helper with the process that started it, but not what the helper has started
+//! itself: `rm -rf` of a script, a fetch of git's. That would go on while the next call looks at
+//! the same directory or device.
 //!
-//! So every helper has in its environment who started it, and what it starts inherits that. Whoever holds a
-//! [lock](super::lock) says so in its file. A file of one that is gone is of one that was killed, and only then are all
-//! processes looked through that were started after it. One whose environment cannot be had (see [`Reader`]) is taken
-//! for somebody else's: of all that are there, a stranger's is the likelier.
+//! So every helper has in its environment who started it, and what it starts inherits that. Whoever
+//! holds a [lock](super::lock) says so in its file. A file of one that is gone is of one that was
+//! killed, and only then are all processes looked through that were started after it. One whose
+//! environment cannot be had (see [`Reader`]) is taken for somebody else's: of all that are there,
+//! a stranger's is the likelier.
 
 use super::deadline::Deadline;
 use super::proc_mem::Reader;
@@ -39,8 +41,8 @@ pub(super) fn own_name() -> String {
     format!("{own}-{}", process::started(own).unwrap_or_default())
 }
 
-/// Whether anything runs that the process of this name, which is gone, has left. Where that cannot be found out it is said
-/// so, too: a later call looks again.
+/// Whether anything runs that the process of this name, which is gone, has left. Where that cannot
+/// be found out it is said so, too: a later call looks again.
 pub(super) fn has_left(name: &str) -> bool {
     environments().map_or(true, |mut environments| !left_by(name, &mut environments).is_empty())
 }

@@ -1,10 +1,10 @@
 //! Partitions of a disk image: where number N begins and ends.
 //!
-//! The kernel could tell (`LO_FLAGS_PARTSCAN`), but then device nodes of all of them come and go with udev,
-//! and a device with partitions in use does not clear itself. So the tables are read here: the MBR with its
-//! chain of extended boot records, and the GPT (UEFI specification, 5.3). Images come from tenants; nothing
-//! in them is believed before it was checked: sums cannot overflow, loops end, tables are bounded, partitions
-//! lie in the image.
+//! The kernel could tell (`LO_FLAGS_PARTSCAN`), but then device nodes of all of them come and go
+//! with udev, and a device with partitions in use does not clear itself. So the tables are read
+//! here: the MBR with its chain of extended boot records, and the GPT (UEFI specification, 5.3).
+//! Images come from tenants; nothing in them is believed before it was checked: sums cannot
+//! overflow, loops end, tables are bounded, partitions lie in the image.
 
 use super::bytes;
 use super::window::{SECTOR, Window};
@@ -33,16 +33,16 @@ pub struct Partition {
 
 /// The window of partition `number`, counted from 1, of an image file or a whole disk.
 ///
-/// Fails with `NotFound` and the numbers there are, and with `BadOptions` when there is no table, it is
-/// damaged, or the partition reaches past the end of the image.
+/// Fails with `NotFound` and the numbers there are, and with `BadOptions` when there is no table,
+/// it is damaged, or the partition reaches past the end of the image.
 pub fn partition_window(image: BorrowedFd<'_>, number: u32) -> Result<Window> {
     let size = bytes::size_of(image).context("learn the size of the image")?;
     let partitions = partitions_in(size, |at, buffer| bytes::read_at(image, at, buffer))?;
     Ok(select(&partitions, number, size)?)
 }
 
-/// Whether the table has another partition over the same bytes. Only who formats it has to know: disks that start from a
-/// CD are made so on purpose.
+/// Whether the table has another partition over the same bytes. Only who formats it has to know:
+/// disks that start from a CD are made so on purpose.
 pub fn overlaps_another(image: BorrowedFd<'_>, number: u32) -> Result<bool> {
     let size = bytes::size_of(image).context("learn the size of the image")?;
     let partitions = partitions_in(size, |at, buffer| bytes::read_at(image, at, buffer))?;
@@ -54,9 +54,9 @@ pub fn overlaps_another(image: BorrowedFd<'_>, number: u32) -> Result<bool> {
     Ok(partitions.iter().any(overlaps))
 }
 
-/// The pure core: all partitions of an image of `size` bytes. `read_at` fills the buffer from an offset on
-/// and says how much of it, less only at the end. Windows may reach past the end: only that of the wanted one
-/// matters.
+/// The pure core: all partitions of an image of `size` bytes. `read_at` fills the buffer from an
+/// offset on and says how much of it, less only at the end. Windows may reach past the end: only
+/// that of the wanted one matters.
 pub fn partitions_in(
     size: u64,
     read_at: impl FnMut(u64, &mut [u8]) -> io::Result<usize>,
@@ -143,8 +143,8 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> Image<R> {
         Ok(partitions)
     }
 
-    /// Follows the chain: a record's first used entry counts from the record itself, the link to the next
-    /// record from the beginning of the extended partition.
+    /// Follows the chain: a record's first used entry counts from the record itself, the link to
+    /// the next record from the beginning of the extended partition.
     fn logical(&mut self, base: u64, partitions: &mut Vec<Partition>) -> Result<()> {
         let (mut at, mut number) = (base, FIRST_LOGICAL);
         for _ in 0..MOST_LOGICAL {

@@ -1,5 +1,5 @@
-//! The target as a name in an opened parent directory, so that no swap of a path component can lead us
-//! elsewhere.
+//! The target as a name in an opened parent directory, so that no swap of a path component can lead
+//! us elsewhere.
 
 use super::process::{Ended, Worker};
 use super::{mount_table, openat_beneath};
@@ -83,7 +83,8 @@ pub struct Mounted {
 }
 
 impl Place {
-    /// Opens the parent: below kubelet's root no symlink is followed. `None` if the parent does not exist.
+    /// Opens the parent: below kubelet's root no symlink is followed. `None` if the parent does not
+    /// exist.
     pub fn open(target: &TargetPath) -> Result<Option<Self>> {
         let dir = VolumeDir::of(target);
         let (Some(above), Some(name)) = (dir.below.parent(), dir.below.file_name()) else {
@@ -94,10 +95,11 @@ impl Place {
         Ok(parent.map(|parent| Self { parent, name: name.into(), path: target.as_path().to_owned() }))
     }
 
-    /// The place of a mount inside the mount on top, at `target` in the mount table's spelling; `None` if
-    /// nothing, or only a symlink, leads there now.
+    /// The place of a mount inside the mount on top, at `target` in the mount table's spelling;
+    /// `None` if nothing, or only a symlink, leads there now.
     ///
-    /// Looked up from the root of the mount on top: whatever is renamed in between, what is found is inside.
+    /// Looked up from the root of the mount on top: whatever is renamed in between, what is found
+    /// is inside.
     pub fn inside(&self, target: &Path) -> Result<Option<Self>> {
         let Ok(below) = target.strip_prefix(self.resolved()?) else { return Ok(None) };
         let (Some(above), Some(name)) = (below.parent(), below.file_name()) else { return Ok(None) };
@@ -123,7 +125,8 @@ impl Place {
         &self.name
     }
 
-    /// A path to the place that goes through the open parent: for system calls that take none but a path.
+    /// A path to the place that goes through the open parent: for system calls that take none but a
+    /// path.
     pub fn through_parent(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.parent.as_raw_fd())).join(&self.name)
     }
@@ -143,8 +146,8 @@ impl Place {
         }
     }
 
-    /// The id of the mount on top that no other mount has before the next boot; `None` on a kernel before
-    /// 6.8, where an id is given away again once its mount is gone.
+    /// The id of the mount on top that no other mount has before the next boot; `None` on a kernel
+    /// before 6.8, where an id is given away again once its mount is gone.
     pub fn unique_mount_id(&self) -> Option<u64> {
         /// `STATX_MNT_ID_UNIQUE`.
         const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
@@ -153,8 +156,8 @@ impl Place {
         (stat.stx_mask & UNIQUE.bits() != 0).then_some(stat.stx_mnt_id)
     }
 
-    /// Asks the server or daemon behind it for a sign of life. [`look`](Self::look) does so only where the kernel
-    /// has to: this asks, in a process of its own, because that can hang.
+    /// Asks the server or daemon behind it for a sign of life. [`look`](Self::look) does so only
+    /// where the kernel has to: this asks, in a process of its own, because that can hang.
     pub fn pulse(&self, wait: Duration) -> Pulse {
         let asked = Worker::start(|| match self.sign_of_life() {
             Err(errno) if is_of_the_dead(errno) => DEAD.to_owned(),
@@ -167,8 +170,9 @@ impl Place {
         }
     }
 
-    /// Attributes of a directory may be answered from a cache; how full it is never is, by the kernel. A program
-    /// may know both by heart, so it is asked for a name that nobody has; only whether it answers counts.
+    /// Attributes of a directory may be answered from a cache; how full it is never is, by the
+    /// kernel. A program may know both by heart, so it is asked for a name that nobody has; only
+    /// whether it answers counts.
     fn sign_of_life(&self) -> rustix::io::Result<()> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
         fs::statx(fs::CWD, &self.path, flags, StatxFlags::BASIC_STATS)?;
@@ -178,8 +182,8 @@ impl Place {
         Ok(())
     }
 
-    /// Asks the mount on top, in a process of its own and at most for so long, how it is: how full, which not every
-    /// server knows, and what its root is.
+    /// Asks the mount on top, in a process of its own and at most for so long, how it is: how full,
+    /// which not every server knows, and what its root is.
     pub fn ask(&self, wait: Duration) -> Answer {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
         let root = || fs::statx(fs::CWD, &self.path, flags, StatxFlags::BASIC_STATS).map(drop);
@@ -263,8 +267,8 @@ impl Place {
             .with_context(|| format!("remove {}", self.path.display()))
     }
 
-    /// Removes what is left of [`turn_into_file`](Self::turn_into_file); a file with content is nobody's to
-    /// remove.
+    /// Removes what is left of [`turn_into_file`](Self::turn_into_file); a file with content is
+    /// nobody's to remove.
     pub fn remove_file_if_empty(&self) -> Result<()> {
         let stat = fs::statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW)?;
         anyhow::ensure!(stat.st_size == 0, "{} is a file with content: move it away", self.path.display());

@@ -1,7 +1,7 @@
 //! A directory in memory that only root can enter, for what a daemon must be able to read again.
 //!
-//! /run is in memory on a node; where it is not, the directory is a small file system of its own that is. Its
-//! content never reaches a disk of ours.
+//! /run is in memory on a node; where it is not, the directory is a small file system of its own
+//! that is. Its content never reaches a disk of ours.
 
 use super::directory::Directory;
 use super::mount::{self, NewMount, Parameter, Value, Way};

@@ -1,8 +1,8 @@
 //! What stands in the memory of other processes: their words and their environment.
 //!
-//! The kernel reads it under a lock of that process, and one that unmaps a file of a dead mount may hold that for ever.
-//! Whoever reads then sits in the kernel, too. So a fork of ours does; one that is held up is killed, and another goes
-//! on behind the process that did it.
+//! The kernel reads it under a lock of that process, and one that unmaps a file of a dead mount may
+//! hold that for ever. Whoever reads then sits in the kernel, too. So a fork of ours does; one that
+//! is held up is killed, and another goes on behind the process that did it.
 
 use super::{process, raw};
 use anyhow::{Context, Result};
@@ -15,8 +15,8 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// How long the first answer that does not come is waited for. Each further one half as long, so that many cost little
-/// more than one.
+/// How long the first answer that does not come is waited for. Each further one half as long, so
+/// that many cost little more than one.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// But not less than this.

@@ -27,8 +27,8 @@ use std::time::{Duration, Instant};
 /// A reply is a few hundred bytes; more than this is not read.
 const LARGEST_REPLY: usize = 64 << 10;
 
-/// Begins the line of a worker that panicked. No reply, and nothing else a worker says, begins with it: who
-/// panicked has undone nothing, so it must not look like an answer.
+/// Begins the line of a worker that panicked. No reply, and nothing else a worker says, begins with
+/// it: who panicked has undone nothing, so it must not look like an answer.
 const PANICKED: char = '\0';
 
 /// From SIGTERM to SIGKILL: a check of a file system writes what it has fixed.
@@ -37,8 +37,8 @@ const MOMENT: Duration = Duration::from_millis(200);
 /// How long a process killed with SIGKILL is waited for before it counts as stuck in the kernel.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// Makes the process independent of whoever started it: files are private unless told otherwise, and no
-/// directory of the caller's is held or relied on.
+/// Makes the process independent of whoever started it: files are private unless told otherwise,
+/// and no directory of the caller's is held or relied on.
 pub fn detach_from_caller() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     // In a chroot or with a deleted working directory as well: `/` is always there.
@@ -61,7 +61,8 @@ pub fn refused(error: impl Into<io::Error>) -> anyhow::Error {
     errno.into()
 }
 
-/// Executes a program in place of this one, with these words of which the first is its name. Returns only if that fails.
+/// Executes a program in place of this one, with these words of which the first is its name.
+/// Returns only if that fails.
 #[allow(clippy::disallowed_methods, reason = "no child of ours, but what we become")]
 pub fn executing(program: &Path, arguments: &[OsString]) -> io::Error {
     let mut command = Command::new(program);
@@ -70,7 +71,8 @@ pub fn executing(program: &Path, arguments: &[OsString]) -> io::Error {
     name.into_iter().fold(&mut command, |command, name| command.arg0(name)).args(words).exec()
 }
 
-/// Does something whose files, and those of the programs it starts, are made without these permissions.
+/// Does something whose files, and those of the programs it starts, are made without these
+/// permissions.
 ///
 /// Only for a process with one thread.
 pub fn with_umask<T>(mask: u32, work: impl FnOnce() -> T) -> T {
@@ -80,11 +82,12 @@ pub fn with_umask<T>(mask: u32, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The signal flag is looked at this often while a worker is waited for: a signal just before poll(2) would
-/// not end it.
+/// The signal flag is looked at this often while a worker is waited for: a signal just before
+/// poll(2) would not end it.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A panic writes one `line` made of its text and place, and nothing else of the process runs any more.
+/// A panic writes one `line` made of its text and place, and nothing else of the process runs any
+/// more.
 pub(super) fn end_on_panic(pipe: Arc<OwnedFd>, line: impl Fn(&str) -> String + Send + Sync + 'static) {
     std::panic::set_hook(Box::new(move |panic| {
         let text = panic.payload_as_str().unwrap_or("unknown reason");
@@ -97,19 +100,19 @@ pub(super) fn end_on_panic(pipe: Arc<OwnedFd>, line: impl Fn(&str) -> String + S
     }));
 }
 
-/// From now on the processes that our children leave behind become our own, so that [`end_children`] finds
-/// them.
+/// From now on the processes that our children leave behind become our own, so that
+/// [`end_children`] finds them.
 ///
 /// For a driver's processes only; in any other, children are not ours to end.
 pub fn adopt_orphans() {
     let _ = nix::sys::prctl::set_child_subreaper(true);
 }
 
-/// Ends every process that the commands of this call have started, in whatever session; for when the call has
-/// failed.
+/// Ends every process that the commands of this call have started, in whatever session; for when
+/// the call has failed.
 ///
-/// Does nothing in a process that did not [`adopt_orphans`]. They are told to end first. What sits in the kernel is given
-/// up half a second after it was killed.
+/// Does nothing in a process that did not [`adopt_orphans`]. They are told to end first. What sits
+/// in the kernel is given up half a second after it was killed.
 pub fn end_children() {
     let (start, mut told) = (Instant::now(), BTreeSet::new());
     while nix::sys::prctl::get_child_subreaper() == Ok(true) && start.elapsed() < MOMENT + LAST_WAIT {
@@ -134,8 +137,9 @@ pub fn has_children() -> bool {
     children().into_iter().any(|pid| !is_zombie(pid.as_raw()))
 }
 
-/// The number of our PID namespace, 0 where there is no /proc: processes of the same one see each other. Names are made of it
-/// by which a daemon's group is found again: an error of a moment must not make another name.
+/// The number of our PID namespace, 0 where there is no /proc: processes of the same one see each
+/// other. Names are made of it by which a daemon's group is found again: an error of a moment must
+/// not make another name.
 pub fn namespace() -> u64 {
     let ask = || rustix::fs::stat("/proc/self/ns/pid").map(|stat| stat.st_ino);
     ask().or_else(|_| ask()).unwrap_or_default()
@@ -171,13 +175,14 @@ pub fn group_of(pid: i32) -> Option<i32> {
     stat_field(pid, 5)
 }
 
-/// The session of a process, 0 if that began in another PID namespace; `None` if there is none of that number.
+/// The session of a process, 0 if that began in another PID namespace; `None` if there is none of
+/// that number.
 pub fn session_of(pid: i32) -> Option<i32> {
     stat_field(pid, 6)
 }
 
-/// When a process was started, in ticks since the boot: no two processes of one number have the same. `None`
-/// if there is none of that number, or no /proc.
+/// When a process was started, in ticks since the boot: no two processes of one number have the
+/// same. `None` if there is none of that number, or no /proc.
 pub fn started(pid: i32) -> Option<u64> {
     stat_field(pid, 22)
 }
@@ -225,9 +230,10 @@ pub fn is_zombie(pid: i32) -> bool {
     stat_field(pid, 3) == Some('Z')
 }
 
-/// Those of our own user and PID namespace that run a program of this name and have this among their words. Anybody may call
-/// itself so, also who is root in a container that shares the namespace: whoever is asked for something, or believed, has to
-/// be known by more, such as its control group.
+/// Those of our own user and PID namespace that run a program of this name and have this among
+/// their words. Anybody may call itself so, also who is root in a container that shares the
+/// namespace: whoever is asked for something, or believed, has to be known by more, such as its
+/// control group.
 pub fn running(program: &str, word: &str) -> Vec<i32> {
     let program = program.get(..15).unwrap_or(program);
     let ours = namespace();
@@ -254,7 +260,8 @@ pub(super) fn tell(pid: i32, signal: rustix::process::Signal) {
     }
 }
 
-/// Its words as one line; of one without any its name in brackets. `None` if there is none of that number.
+/// Its words as one line; of one without any its name in brackets. `None` if there is none of that
+/// number.
 pub fn command_line(pid: i32) -> Option<String> {
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let line = String::from_utf8_lossy(&words).replace('\0', " ");
@@ -264,8 +271,8 @@ pub fn command_line(pid: i32) -> Option<String> {
     Some(format!("[{}]", name(pid)?))
 }
 
-/// The words of a process that is just about to execute something else, once they are as wanted: the kernel tells of
-/// an execution before it shows. `None` if it ends before, or they never are.
+/// The words of a process that is just about to execute something else, once they are as wanted:
+/// the kernel tells of an execution before it shows. `None` if it ends before, or they never are.
 pub fn words_once(pid: i32, wanted: impl Fn(&[OsString]) -> bool) -> Option<Vec<OsString>> {
     let end = Instant::now() + Duration::from_millis(100);
     while Instant::now() < end {
@@ -281,7 +288,8 @@ pub fn words_once(pid: i32, wanted: impl Fn(&[OsString]) -> bool) -> Option<Vec<
     None
 }
 
-/// One field of /proc/PID/stat, counted as proc(5) does; the name, which may hold anything, comes second.
+/// One field of /proc/PID/stat, counted as proc(5) does; the name, which may hold anything, comes
+/// second.
 fn stat_field<T: std::str::FromStr>(pid: i32, number: usize) -> Option<T> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let after_name = stat.rsplit(|byte| *byte == b')').next()?;
@@ -323,7 +331,8 @@ pub enum Ended {
 }
 
 impl Worker {
-    /// Forks. The fork runs `work`, writes what it returns and exits; it gets SIGTERM when this process ends.
+    /// Forks. The fork runs `work`, writes what it returns and exits; it gets SIGTERM when this
+    /// process ends.
     ///
     /// Only for a process with one thread: the fork has only the calling one.
     pub fn start(work: impl FnOnce() -> String) -> Result<Self> {
@@ -332,7 +341,8 @@ impl Worker {
         if let Some(pid) = raw::fork().context("start a worker")? {
             return Ok(Self { pid, line: reader });
         }
-        // Above all the reply pipe: a worker stuck in the kernel must not keep kubelet waiting for its end.
+        // Above all the reply pipe: a worker stuck in the kernel must not keep kubelet waiting for
+        // its end.
         raw::close_all_but([writer.as_fd()]);
         end_with(parent);
         adopt_orphans();
@@ -348,8 +358,8 @@ impl Worker {
         self.pid.as_raw()
     }
 
-    /// Until it has replied or `allowed` is over. A signal to this process is passed on, and the worker then
-    /// has its own time to undo and reply.
+    /// Until it has replied or `allowed` is over. A signal to this process is passed on, and the
+    /// worker then has its own time to undo and reply.
     pub fn wait(self, allowed: Duration) -> Ended {
         let end = Instant::now().checked_add(allowed);
         let mut line = Vec::new();
@@ -360,7 +370,8 @@ impl Worker {
             }
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
             match self.read(&mut line, left.min(TICK)) {
-                // Not before it was asked: who waits for many has no time left for the last of them.
+                // Not before it was asked: who waits for many has no time left for the last of
+                // them.
                 Err(_) if left.is_zero() => return self.give_up(),
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 // No memory to wait with: the worker goes on all the same.

@@ -1,7 +1,7 @@
 //! The processes of a /proc: who they are and what they see.
 //!
-//! All of one process is read through its opened directory: when it ends and another gets its number, reads
-//! fail instead of mixing the two.
+//! All of one process is read through its opened directory: when it ends and another gets its
+//! number, reads fail instead of mixing the two.
 
 use super::mount_table::{self, Entry};
 use super::proc_mem::{Reader, read_at};
@@ -47,8 +47,8 @@ pub struct Identity {
     pub is_nested: bool,
     /// Whether it has `CAP_SYS_ADMIN`, without which nothing can be mounted.
     pub may_mount: bool,
-    /// Whether it is in a user namespace other than ours: whoever makes one is root in it and may do anything,
-    /// in it.
+    /// Whether it is in a user namespace other than ours: whoever makes one is root in it and may
+    /// do anything, in it.
     pub is_root_of_its_own: bool,
 }
 
@@ -61,9 +61,9 @@ impl ProcessTable {
         Ok((kind == fs::PROC_SUPER_MAGIC).then_some(Self(fd)))
     }
 
-    /// The processes with a command line that is wanted, in the order of their numbers; those that end
-    /// meanwhile, and those whose command line cannot be had, are left out. Each is opened when it is
-    /// its turn: anybody can start many.
+    /// The processes with a command line that is wanted, in the order of their numbers; those that
+    /// end meanwhile, and those whose command line cannot be had, are left out. Each is opened when
+    /// it is its turn: anybody can start many.
     pub fn matching(
         &self,
         wanted: impl Fn(&[String], Option<&Path>) -> bool,
@@ -85,7 +85,8 @@ impl ProcessTable {
     ) -> Option<Process> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = openat(&self.0, pid.to_string(), flags, Mode::empty()).ok()?;
-        // By its number: if what is read of the directory afterwards can be read, nobody else had that.
+        // By its number: if what is read of the directory afterwards can be read, nobody else had
+        // that.
         let words = words(&lines.read(pid));
         let executable = root::link(directory.as_fd(), "exe");
         if words.is_empty() || !wanted(&words, executable.as_deref()) {
@@ -101,8 +102,8 @@ impl ProcessTable {
         Some(Process { pid, words, executable, cwd, identity, directory })
     }
 
-    /// For kernels before 4.1, which do not list the numbers of a process: what cannot be compared is not
-    /// ours.
+    /// For kernels before 4.1, which do not list the numbers of a process: what cannot be compared
+    /// is not ours.
     fn is_elsewhere(&self, directory: &OwnedFd) -> bool {
         let own = root::link(self.0.as_fd(), "self/ns/pid");
         own.is_none() || root::link(directory.as_fd(), "ns/pid") != own
@@ -131,7 +132,8 @@ impl Process {
         root::link(self.directory.as_fd(), "ns/mnt")
     }
 
-    /// The very file it executes, whatever has that name now; `None` if it ended or that may not be seen.
+    /// The very file it executes, whatever has that name now; `None` if it ended or that may not be
+    /// seen.
     pub fn open_executable(&self) -> Option<OwnedFd> {
         openat(&self.directory, "exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
     }

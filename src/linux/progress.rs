@@ -1,8 +1,8 @@
-//! A second process that looks on while the first works, for people: what has been started, and how much it has read
-//! and written.
+//! A second process that looks on while the first works, for people: what has been started, and how
+//! much it has read and written.
 //!
-//! It is the command line's. Nothing of it is in the process that works, which is kubelet's, too, nor in a thread of
-//! it: workers are forks.
+//! It is the command line's. Nothing of it is in the process that works, which is kubelet's, too,
+//! nor in a thread of it: workers are forks.
 
 use super::{process, raw};
 use anyhow::{Context, Result};
@@ -26,8 +26,8 @@ pub struct Onlooker {
 }
 
 impl Onlooker {
-    /// Forks. The fork calls `look` four times a second with how long it has looked on, at last with `None`; it has
-    /// standard input, output and error, and nothing else that was open.
+    /// Forks. The fork calls `look` four times a second with how long it has looked on, at last
+    /// with `None`; it has standard input, output and error, and nothing else that was open.
     ///
     /// Only for a process with one thread: the fork has only the calling one.
     pub fn start(mut look: impl FnMut(Option<Duration>)) -> Result<Self> {
@@ -69,8 +69,8 @@ pub struct AtWork {
     pub written: u64,
 }
 
-/// The youngest of those that descend from a process, this one and what it started aside: who works now. `None` if
-/// there is none, or no /proc.
+/// The youngest of those that descend from a process, this one and what it started aside: who works
+/// now. `None` if there is none, or no /proc.
 pub fn youngest_of(ancestor: u32) -> Option<AtWork> {
     let us = std::process::id();
     let below = process::all().filter(|pid| descends(*pid, ancestor, us));

@@ -19,9 +19,9 @@ const LEAST: Duration = Duration::from_millis(1);
 
 /// How long the first connection waits for an answer; each further one waits twice as long.
 ///
-/// A QEMU that has just begun to listen takes a connection in two threads at once, and then greets twice, says nothing, or dies
-/// (7.2: 1 in 4,000 to 10,000 on a busy node). So who starts one talks over a connection that it is started with, and
-/// this is for daemons that a killed call has left.
+/// A QEMU that has just begun to listen takes a connection in two threads at once, and then greets
+/// twice, says nothing, or dies (7.2: 1 in 4,000 to 10,000 on a busy node). So who starts one talks
+/// over a connection that it is started with, and this is for daemons that a killed call has left.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// All that can come before an answer, and the answer.
@@ -70,7 +70,8 @@ fn once(socket: &Path, command: &str, arguments: &Value, wait: Duration) -> Resu
     talk(stream, command, arguments, wait)
 }
 
-/// Executes a command by a connection of which nothing else was asked; each line is waited for so long.
+/// Executes a command by a connection of which nothing else was asked; each line is waited for so
+/// long.
 pub fn talk(stream: UnixStream, command: &str, arguments: &Value, wait: Duration) -> Result<Value> {
     let (wait, mut lines) = (wait.max(LEAST), BufReader::new(stream));
     lines.get_ref().set_read_timeout(Some(wait))?;
@@ -87,7 +88,8 @@ pub fn talk(stream: UnixStream, command: &str, arguments: &Value, wait: Duration
     Ok(returned)
 }
 
-/// A connection; nothing where others wait for one already, of whom the kernel lets no more than two.
+/// A connection; nothing where others wait for one already, of whom the kernel lets no more than
+/// two.
 fn connect(socket: &Path) -> io::Result<Option<UnixStream>> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -130,8 +132,8 @@ pub fn answer(lines: &mut impl BufRead) -> Result<Value> {
     }
 }
 
-/// What it says next. Whoever says more than an answer can be is no longer listened to: the program reads a tenant's image
-/// and may be what that makes of it.
+/// What it says next. Whoever says more than an answer can be is no longer listened to: the program
+/// reads a tenant's image and may be what that makes of it.
 fn message(lines: &mut impl BufRead) -> Result<Value> {
     let mut line = String::new();
     let length = lines.take(MOST).read_line(&mut line).map_err(|error| match error.kind() {

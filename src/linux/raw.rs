@@ -11,13 +11,13 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr;
 
-/// The system's allocator, but whatever is given back is zeros: a secret may have been in it, also in what a library
-/// had copied.
+/// The system's allocator, but what is given back is zeroed: it may hold a secret.
 #[derive(Debug)]
 pub struct Wiping;
 
-// SAFETY: each call is System's own with the same layout. What is given back belongs to nobody else any more, so it may
-// be written to. realloc is the trait's own: it allocates, copies and gives back through this.
+// SAFETY: each call is System's own with the same layout. What is given back belongs to nobody else
+// any more, so it may be written to. realloc is the trait's own: it allocates, copies and gives
+// back through this.
 unsafe impl GlobalAlloc for Wiping {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises are those System wants.
@@ -103,7 +103,7 @@ pub(super) enum LoopCall {
     GetFree = 0x4C82,
 }
 
-/// `NBD_DISCONNECT` and `NBD_CLEAR_SOCK` (linux/nbd.h): the end of a connection, whoever has made it.
+/// `NBD_DISCONNECT` and `NBD_CLEAR_SOCK` (linux/nbd.h): ends a connection, whoever made it.
 pub(super) fn nbd_end(device: BorrowedFd<'_>) -> io::Result<()> {
     for request in [0xAB08, 0xAB04] {
         // SAFETY: they take nothing.
@@ -133,8 +133,7 @@ pub(super) fn loop_set_status(device: BorrowedFd<'_>, info: &LoopInfo) -> io::Re
 /// `LOOP_GET_STATUS64`; `ENXIO` when the device has no backing file.
 pub(super) fn loop_status(device: BorrowedFd<'_>) -> io::Result<LoopInfo> {
     let mut info = LoopInfo::EMPTY;
-    // SAFETY: the kernel writes sizeof(struct loop_info64) bytes, and every bit pattern of them is a
-    // LoopInfo.
+    // SAFETY: the kernel writes sizeof(struct loop_info64) bytes; every bit pattern is a LoopInfo.
     unsafe { ioctl(device, 0x4C05, ptr::from_mut(&mut info).cast()) }?;
     Ok(info)
 }
@@ -158,7 +157,7 @@ pub(super) fn set_loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
     unsafe { ioctl(socket, 0x8914, ptr::from_mut(&mut request).cast()) }.map(drop)
 }
 
-/// Adds a key of this type to the key ring of the calling thread, which ends with it (`KEY_SPEC_THREAD_KEYRING`).
+/// Adds a key of this type to the calling thread's key ring (`KEY_SPEC_THREAD_KEYRING`).
 pub(super) fn add_thread_key(kind: &CStr, name: &CStr, bytes: &[u8]) -> io::Result<()> {
     // SAFETY: the kernel reads two strings that end, and as many bytes as there are.
     let id = unsafe {
@@ -169,7 +168,7 @@ pub(super) fn add_thread_key(kind: &CStr, name: &CStr, bytes: &[u8]) -> io::Resu
 
 /// # Safety
 ///
-/// `argument` must be what `request` takes: an integer, or a pointer valid for the whole of its structure.
+/// `argument` must be what `request` takes: an integer, or a pointer to a whole structure.
 unsafe fn ioctl(fd: BorrowedFd<'_>, request: u16, argument: *mut libc::c_void) -> io::Result<i32> {
     // SAFETY: the descriptor is open for the whole call; the rest is the caller's promise.
     match unsafe { libc::ioctl(fd.as_raw_fd(), libc::Ioctl::from(request), argument) } {
@@ -190,7 +189,7 @@ pub(super) struct MountAttributes {
 
 const _: () = assert!(size_of::<MountAttributes>() == 32);
 
-/// `mount_setattr(2)` (Linux 5.12) on the mount behind `tree`, and on those below it if `recursive`.
+/// `mount_setattr(2)` (Linux 5.12) on the mount behind `tree`, with those below if `recursive`.
 pub(super) fn set_mount_attributes(
     tree: BorrowedFd<'_>,
     recursive: bool,
@@ -198,7 +197,7 @@ pub(super) fn set_mount_attributes(
 ) -> rustix::io::Result<()> {
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
     let fd = tree.as_raw_fd();
-    // SAFETY: the path is a constant, and the kernel only reads the structure, whose size is passed with it.
+    // SAFETY: the path is a constant; the kernel only reads the structure, of the size passed.
     match unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -219,8 +218,8 @@ pub(super) fn set_mount_attributes(
 
 /// fork(2): the child's number in the parent, `None` in the child.
 ///
-/// Sound only in a process with one thread, which every process of the verb path is; the tests fork with
-/// others around and rely on the C library, whose allocator survives that.
+/// Sound only in a process with one thread, which every process of the verb path is; the tests fork
+/// with others around and rely on the C library, whose allocator survives that.
 pub(super) fn fork() -> nix::Result<Option<nix::unistd::Pid>> {
     // SAFETY: see above.
     match unsafe { nix::unistd::fork() }? {
@@ -251,7 +250,7 @@ pub(super) fn take_stdout() -> Option<OwnedFd> {
     (moved == 3).then(|| unsafe { OwnedFd::from_raw_fd(3) })
 }
 
-/// Closes every descriptor from 3 on but `kept`, in a fork that will not go back to the code that owns them.
+/// Closes every descriptor from 3 on but `kept`, in a fork that never returns to their owners.
 pub(super) fn close_all_but<const N: usize>(kept: [BorrowedFd<'_>; N]) {
     let mut kept = kept.map(|fd| fd.as_raw_fd());
     kept.sort_unstable();
@@ -282,8 +281,8 @@ fn close_between(first: i32, last: i32) {
 
 /// Runs `hook` in the child between fork and exec.
 ///
-/// The hook may only make system calls that signal-safety(7) allows: no allocation, no lock. All hooks are in
-/// [`super::supervise`], [`super::limits`] and [`super::tracer`].
+/// The hook may only make system calls that signal-safety(7) allows: no allocation, no lock. All
+/// hooks are in [`super::supervise`], [`super::limits`] and [`super::tracer`].
 pub(super) fn before_exec(
     command: &mut Command,
     hook: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
@@ -348,10 +347,11 @@ pub(super) fn refuse_processes() -> io::Result<()> {
     }
 }
 
-/// Marks every descriptor from `first` on close-on-exec; `close_range` since Linux 5.11, one by one before.
+/// Marks every descriptor from `first` on close-on-exec; `close_range` since Linux 5.11, one by one
+/// before.
 ///
-/// Safe between fork and exec. Not plain closing: the standard library reports a failed exec through one of
-/// them.
+/// Safe between fork and exec. Not plain closing: the standard library reports a failed exec
+/// through one of them.
 pub(super) fn close_on_exec_from(first: u32) {
     // SAFETY: three integers, no memory; the flag only changes what the next exec does.
     let done =
@@ -365,8 +365,8 @@ pub(super) fn close_on_exec_from(first: u32) {
     }
 }
 
-/// How far the slow ways look: no descriptor was opened above the limit, unless somebody lowered it since. At
-/// most 65,536, which are 20 ms of system calls.
+/// How far the slow ways look: no descriptor was opened above the limit, unless somebody lowered it
+/// since. At most 65,536, which are 20 ms of system calls.
 fn most_descriptors() -> i32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
     i32::try_from(limit.min(65_536)).unwrap_or(65_536)
@@ -423,7 +423,7 @@ pub(super) fn system_call(pid: i32) -> io::Result<SystemCall> {
     // `struct ptrace_syscall_info` of linux/ptrace.h: what it is, two addresses, and then a union.
     let mut info = [0_u64; 11];
     let size = size_of_val(&info) as u64;
-    // SAFETY: the kernel writes no more than the size passed with it, and any number may be in there.
+    // SAFETY: the kernel writes no more than the size passed, and any number may be in there.
     match unsafe { libc::syscall(libc::SYS_ptrace, 0x420e_i64, i64::from(pid), size, &raw mut info) } {
         -1 => Err(io::Error::last_os_error()),
         _ => match info {
@@ -453,8 +453,8 @@ impl Change {
     }
 }
 
-/// waitid(2) for one process, or for any that this thread traces or has started; `None` if there is nothing
-/// yet, or nobody.
+/// waitid(2) for one process, or for any that this thread traces or has started; `None` if there is
+/// nothing yet, or nobody.
 pub(super) fn wait_traced(pid: Option<i32>, flags: i32) -> io::Result<Option<Change>> {
     let (kind, id) = pid.map_or((libc::P_ALL, 0), |pid| (libc::P_PID, pid.cast_unsigned()));
     let flags = flags | libc::__WALL | libc::__WNOTHREAD;

@@ -1,7 +1,7 @@
 //! Block devices of Ceph by the kernel: what Documentation/ABI/testing/sysfs-bus-rbd says.
 //!
-//! The user's key travels through the key ring of this thread, which nobody else reads and which ends with it: what is
-//! written to /sys names the key, and can be read again there.
+//! The user's key travels through the key ring of this thread, which nobody else reads and which
+//! ends with it: what is written to /sys names the key, and can be read again there.
 
 use super::deadline::Deadline;
 use super::files::read_small;
@@ -56,8 +56,8 @@ pub fn by_key(name: &str) -> Result<Option<Mapped>> {
 
 /// Maps an image: `monitor` is an address with its port, `options` have no key yet.
 ///
-/// Returns when the image can be read, or not at all while the cluster's disks do not answer; a signal that ends the
-/// process ends that, too.
+/// Returns when the image can be read, or not at all while the cluster's disks do not answer; a
+/// signal that ends the process ends that, too.
 pub fn map(monitor: &str, options: &str, image: &Image<'_>, key: &Key<'_>) -> Result<(), Errno> {
     let name = CString::new(key.name).map_err(|_| Errno::INVAL)?;
     raw::add_thread_key(c"ceph", &name, key.bytes).map_err(|error| errno_of(&error))?;

@@ -1,4 +1,5 @@
-//! The duty of process 1: whoever loses its parent is given to it, and stays a zombie until it is asked for.
+//! The duty of process 1: whoever loses its parent is given to it, and stays a zombie until it is
+//! asked for.
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{SigSet, Signal};
@@ -8,8 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// Says when children have ended, and takes them away.
 ///
-/// SIGCHLD stays blocked as long as the process lives. Children that are started through the standard library
-/// begin without any blocked signal.
+/// SIGCHLD stays blocked as long as the process lives. Children that are started through the
+/// standard library begin without any blocked signal.
 #[derive(Debug)]
 pub struct Reaper {
     ended: SignalFd,

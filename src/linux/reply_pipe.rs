@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// How long a reader that does not read is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The way back to kubelet. There is one per process, and [`send`](Self::send) consumes it: exactly one
-/// reply.
+/// The way back to kubelet. There is one per process, and [`send`](Self::send) consumes it: exactly
+/// one reply.
 #[derive(Debug)]
 pub struct ReplyPipe {
     /// `None` if fd 1 was closed: then nobody wants an answer, and the work is done all the same.
@@ -22,7 +22,8 @@ pub struct ReplyPipe {
 }
 
 impl ReplyPipe {
-    /// Moves fd 1 to a close-on-exec descriptor, turns 0, 1 and 2 into /dev/null and closes all others.
+    /// Moves fd 1 to a close-on-exec descriptor, turns 0, 1 and 2 into /dev/null and closes all
+    /// others.
     ///
     /// The first thing a driver does: before it nothing may be opened, written or started.
     ///
@@ -36,14 +37,14 @@ impl ReplyPipe {
         Self { pipe }
     }
 
-    /// From now on a panic is a reply, too: a `line` made of its text and place. kubelet must see neither a backtrace nor
-    /// nothing. The process ends with it.
+    /// From now on a panic is a reply, too: a `line` made of its text and place. kubelet must see
+    /// neither a backtrace nor nothing. The process ends with it.
     pub fn reply_on_panic(&self, line: fn(&str) -> String) {
         self.pipe.iter().cloned().for_each(|pipe| end_on_panic(pipe, line));
     }
 
-    /// Writes the reply. A closed pipe is no error, and a full one is waited for only so long: nobody reads
-    /// it.
+    /// Writes the reply. A closed pipe is no error, and a full one is waited for only so long:
+    /// nobody reads it.
     pub fn send(self, line: &str) {
         let Some(pipe) = self.pipe else { return };
         let (mut rest, end) = (line.as_bytes(), Instant::now() + PATIENCE);
@@ -59,9 +60,9 @@ impl ReplyPipe {
 
 /// Whether there is room to write before `end`, also for a process that was told to stop.
 ///
-/// poll(2) promises room for `PIPE_BUF` bytes, 4096. A failure's line is bounded by that, so its one write
-/// does not block. A longer one, of a name or device that a command printed, can block on a pipe that is
-/// nearly full: kubelet's is new and empty.
+/// poll(2) promises room for `PIPE_BUF` bytes, 4096. A failure's line is bounded by that, so its
+/// one write does not block. A longer one, of a name or device that a command printed, can block on
+/// a pipe that is nearly full: kubelet's is new and empty.
 pub fn is_writable(pipe: impl AsFd, end: Instant) -> bool {
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -71,15 +72,15 @@ pub fn is_writable(pipe: impl AsFd, end: Instant) -> bool {
             Err(Errno::INTR) if !left.is_zero() => {}
             Ok(ready) => return ready > 0,
             Err(Errno::INTR) => return false,
-            // Nobody can say (no memory): most likely there is room, and a reply that is not tried is surely
-            // lost.
+            // Nobody can say (no memory): most likely there is room, and a reply that is not tried
+            // is surely lost.
             Err(_) => return true,
         }
     }
 }
 
-/// The same where no further descriptor was allowed. If none is to be had, this is the end: with an answer if it can be
-/// written, else with a status that says that there is none.
+/// The same where no further descriptor was allowed. If none is to be had, this is the end: with an
+/// answer if it can be written, else with a status that says that there is none.
 fn take_with_room(no_room: impl FnOnce() -> String) -> Option<OwnedFd> {
     if fcntl_getfd(stdout()).is_err() {
         return None;

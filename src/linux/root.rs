@@ -1,8 +1,8 @@
 //! A directory that is `/` to somebody else: another root directory, or that of another process.
 //!
-//! Paths are walked from its descriptor name by name, symlinks included: an absolute one starts at the root
-//! again, and `..` ends there, as it is for who lives inside. Nothing outside is ever opened, whatever the
-//! inside is made of.
+//! Paths are walked from its descriptor name by name, symlinks included: an absolute one starts at
+//! the root again, and `..` ends there, as it is for who lives inside. Nothing outside is ever
+//! opened, whatever the inside is made of.
 
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{self, FileType, Mode, OFlags, openat, readlinkat};
@@ -60,8 +60,8 @@ impl Root {
         self.reach(path).is_ok_and(|reached| reached.missing.as_os_str().is_empty())
     }
 
-    /// The text of a file of at most `limit` bytes; `None` if there is none. Fifos, devices and directories
-    /// are refused, broken UTF-8 is replaced.
+    /// The text of a file of at most `limit` bytes; `None` if there is none. Fifos, devices and
+    /// directories are refused, broken UTF-8 is replaced.
     pub fn read(&self, path: &Path, limit: usize) -> Result<Option<String>> {
         let what = || format!("read {}", path.display());
         let Some(fd) = self.open_whole(path, OFlags::RDONLY | OFlags::NONBLOCK)? else { return Ok(None) };
@@ -80,8 +80,8 @@ impl Root {
         Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// The names in a directory, sorted, and whether each is a directory itself; none if there is no such
-    /// directory. Names that are no text are left out.
+    /// The names in a directory, sorted, and whether each is a directory itself; none if there is
+    /// no such directory. Names that are no text are left out.
     pub fn list(&self, directory: &Path) -> Result<Vec<(String, bool)>> {
         let what = || format!("list {}", directory.display());
         let opened = match self.open_whole(directory, OFlags::RDONLY | OFlags::DIRECTORY) {

@@ -1,14 +1,16 @@
-//! A process that can change nothing: in a new PID namespace, with a mount table, a network and a copy of
-//! the machine's files of its own.
+//! A process that can change nothing: in a new PID namespace, with a mount table, a network and a
+//! copy of the machine's files of its own.
 //!
-//! `/` is an overlay whose upper layer is a tmpfs, and so is every other file system of the machine that can be
-//! written to: what is written anywhere goes to memory, is found again by [`Inside::changed`], and is gone with
-//! the last process of the namespace. /run is empty but for `lock`, /proc is the namespace's own, /dev is the
-//! machine's, its directories read-only unless [`Terms::makes_nodes`]. Nothing here is ever removed by hand: what is removed by hand below a
+//! `/` is an overlay whose upper layer is a tmpfs, and so is every other file system of the machine
+//! that can be written to: what is written anywhere goes to memory, is found again by
+//! [`Inside::changed`], and is gone with the last process of the namespace. /run is empty but for
+//! `lock`, /proc is the namespace's own, /dev is the machine's, its directories read-only unless
+//! [`Terms::makes_nodes`]. Nothing here is ever removed by hand: what is removed by hand below a
 //! mount may be the machine's.
 //!
-//! That is for programs that make mistakes, not for those that mean harm: root in a sandbox can still write to a
-//! disk of the machine through its device, and to what the kernel shows in /sys and /proc/sys.
+//! That is for programs that make mistakes, not for those that mean harm: root in a sandbox can
+//! still write to a disk of the machine through its device, and to what the kernel shows in /sys
+//! and /proc/sys.
 
 mod changes;
 mod keeper;
@@ -76,11 +78,13 @@ pub struct Terms {
     pub isolation: Isolation,
     /// See [`Network`].
     pub network: Network,
-    /// Directories and files of the machine that shall be seen although they are below /run, read-only.
+    /// Directories and files of the machine that shall be seen although they are below /run,
+    /// read-only.
     pub exposed: Vec<PathBuf>,
     /// Whether nodes and links can be made in the machine's /dev, and removed. They stay.
     pub makes_nodes: bool,
-    /// Directories that shall be empty file systems of their own in the sandbox, with shared propagation.
+    /// Directories that shall be empty file systems of their own in the sandbox, with shared
+    /// propagation.
     pub empty: Vec<PathBuf>,
 }
 
@@ -271,11 +275,11 @@ impl Inside {
         self.isolation
     }
 
-    /// Every file, directory and link that was made, changed or removed since the sandbox began, whatever the
-    /// file system; not what is in the directories that began [empty](Terms::empty).
+    /// Every file, directory and link that was made, changed or removed since the sandbox began,
+    /// whatever the file system; not what is in the directories that began [empty](Terms::empty).
     ///
-    /// A directory is changed if its owner or mode is, a file if its time is as well. Without isolation
-    /// nothing is found.
+    /// A directory is changed if its owner or mode is, a file if its time is as well. Without
+    /// isolation nothing is found.
     pub fn changed(&self) -> Result<Vec<PathBuf>> {
         let now = self.written()?;
         let new = now.iter().filter(|(path, mark)| self.made.get(*path) != Some(mark)).map(|(path, _)| path);
@@ -291,8 +295,8 @@ impl Inside {
         Ok(written)
     }
 
-    /// Every process of the sandbox but this one and the first; no zombie that waits for one of these. As
-    /// `(pid, command line)`.
+    /// Every process of the sandbox but this one and the first; no zombie that waits for one of
+    /// these. As `(pid, command line)`.
     pub fn processes(&self) -> Result<Vec<(i32, String)>> {
         let names = fs::read_dir("/proc").context("list /proc")?;
         let pids = names.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -321,8 +325,8 @@ impl Inside {
         Ok(mount_table::read()?.into_iter().filter(|entry| !is_old(entry)).collect())
     }
 
-    /// Every loop device over a file of the sandbox or of something mounted in it, and every device of device
-    /// mapper, the network, Ceph and iSCSI that is new.
+    /// Every loop device over a file of the sandbox or of something mounted in it, and every device
+    /// of device mapper, the network, Ceph and iSCSI that is new.
     pub fn devices(&self) -> Result<Vec<PathBuf>> {
         let is_old = |entry: &Entry| self.mounts.values().any(|old| old.device == entry.device);
         // Those with a device behind them can be the machine's.
@@ -333,12 +337,14 @@ impl Inside {
         Ok(found)
     }
 
-    /// Takes away the loop devices among them, as a reboot does; of one that is in use once that is over.
+    /// Takes away the loop devices among them, as a reboot does; of one that is in use once that is
+    /// over.
     pub fn detach_devices(&self) {
         loop_device::detach_all(&self.world.devices);
     }
 
-    /// Where a file that was changed in the sandbox is found although something is mounted above it.
+    /// Where a file that was changed in the sandbox is found although something is mounted above
+    /// it.
     pub fn beneath(&self, path: &Path) -> Option<PathBuf> {
         let layers = self.world.layers.iter().filter(|layer| path.starts_with(&layer.target));
         let layer = layers.max_by_key(|layer| layer.target.components().count())?;
@@ -426,7 +432,8 @@ mod tests {
         pids.filter_map(process::command_line).any(|line| line.contains(words))
     }
 
-    /// A command line that no other process of the machine has, not even in another run of these tests.
+    /// A command line that no other process of the machine has, not even in another run of these
+    /// tests.
     fn lasting(digit: u8) -> String {
         format!("sleep 71.{}{digit}", std::process::id())
     }
@@ -591,7 +598,8 @@ mod tests {
         .unwrap()
     }
 
-    /// A shell that makes file systems until one has one of these numbers, and there a loop device, which it prints.
+    /// A shell that makes file systems until one has one of these numbers, and there a loop device,
+    /// which it prints.
     fn take_one_of(numbers: &str) -> String {
         format!(
             "for i in $(seq 400); do [ $i -gt 80 ] || mount -t tmpfs none /mnt; n=$(stat -c %d /mnt)
@@ -806,7 +814,8 @@ mod tests {
                 start.elapsed()
             })
             .min();
-        // It is 10 ms; others may be at work on this machine, but nothing here waits for a time to be over.
+        // It is 10 ms; others may be at work on this machine, but nothing here waits for a time to
+        // be over.
         assert!(took < Some(Duration::from_millis(200)), "{took:?}");
         assert!(!is_running(&sleep));
         assert!(mount_table::read().unwrap().iter().all(|entry| entry.source != maker::SOURCE));

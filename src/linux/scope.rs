@@ -1,10 +1,11 @@
-//! The control group of one daemon: whatever it has started, and whatever became of the parents, is found and
-//! ended there.
+//! The control group of one daemon: whatever it has started, and whatever became of the parents, is
+//! found and ended there.
 //!
-//! Where systemd runs it is a scope of systemd's, because there nobody else may make groups; elsewhere a
-//! directory of our own, not below kubelet's group, so that a restart of kubelet ends no daemon. Control groups
-//! of version 1 will do; there the limit of memory is in a second group. On a node with none of them a daemon has no
-//! scope, and where memory is not controlled it has no limit.
+//! Where systemd runs it is a scope of systemd's, because there nobody else may make groups;
+//! elsewhere a directory of our own, not below kubelet's group, so that a restart of kubelet ends
+//! no daemon. Control groups of version 1 will do; there the limit of memory is in a second group.
+//! On a node with none of them a daemon has no scope, and where memory is not controlled it has no
+//! limit.
 
 use anyhow::{Context, Result};
 use rustix::fs::{Mode, OFlags};
@@ -16,7 +17,8 @@ use std::time::{Duration, Instant};
 /// Where version 1 counts memory.
 const MEMORY: &str = "/sys/fs/cgroup/memory";
 
-/// Where control groups may be: version 2, version 2 beside version 1, systemd's own of version 1, and that of memory.
+/// Where control groups may be: version 2, version 2 beside version 1, systemd's own of version 1,
+/// and that of memory.
 const ROOTS: [&str; 4] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd", MEMORY];
 
 /// Where systemd puts scopes.
@@ -59,7 +61,8 @@ impl Scope {
         Self { name: name.to_owned(), memory: None }
     }
 
-    /// The same, whose processes are killed before they have more memory than so many bytes, where the node can.
+    /// The same, whose processes are killed before they have more memory than so many bytes, where
+    /// the node can.
     #[must_use]
     pub fn limited(self, bytes: u64) -> Self {
         Self { memory: Some(bytes), ..self }
@@ -80,8 +83,8 @@ impl Scope {
         self.directories().any(|directory| members(&directory).contains(&pid))
     }
 
-    /// Lets what is in it finish for so long, kills the rest, and removes it. What cannot be killed now stays in
-    /// it.
+    /// Lets what is in it finish for so long, kills the rest, and removes it. What cannot be killed
+    /// now stays in it.
     pub fn end(&self, patience: Duration) {
         self.wait(patience);
         let start = Instant::now();
@@ -227,8 +230,8 @@ fn is_forbidden(error: &std::io::Error) -> bool {
     matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | Unsupported)
 }
 
-/// Removes the groups of daemons that were killed with all that could have unmounted them, as in a sandbox. One
-/// with processes in it cannot be removed, and one that is about to get some is young.
+/// Removes the groups of daemons that were killed with all that could have unmounted them, as in a
+/// sandbox. One with processes in it cannot be removed, and one that is about to get some is young.
 fn sweep(own: &Path) {
     let groups = std::fs::read_dir(own).into_iter().flatten().flatten().map(|entry| entry.path());
     for group in groups.filter(|path| path.is_dir()) {

@@ -1,7 +1,8 @@
 //! Being told to stop.
 //!
-//! kubelet's stop ends the whole cgroup with SIGTERM, an admin with SIGINT; both mean: undo and reply now.
-//! The flag here is the crate's only global state, because a signal handler has nothing else it could reach.
+//! kubelet's stop ends the whole cgroup with SIGTERM, an admin with SIGINT; both mean: undo and
+//! reply now. The flag here is the crate's only global state, because a signal handler has nothing
+//! else it could reach.
 
 use super::raw;
 use anyhow::{Context, Result};
@@ -22,15 +23,16 @@ const STOPPING: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
 /// Called once at the start of the process, before anything is changed on the node.
 ///
 /// From then on SIGTERM, SIGINT and SIGHUP set the flag and end blocking calls with `EINTR` (no
-/// `SA_RESTART`); SIGPIPE is ignored, as nobody may be left to read the reply, and so is SIGXFSZ; and no signal is blocked,
-/// whatever was inherited.
+/// `SA_RESTART`); SIGPIPE is ignored, as nobody may be left to read the reply, and so is SIGXFSZ;
+/// and no signal is blocked, whatever was inherited.
 pub fn install() -> Result<()> {
     for signal in STOPPING {
         raw::set_disposition(signal, SigHandler::Handler(interrupt))
             .with_context(|| format!("handle {signal}"))?;
     }
     raw::set_disposition(Signal::SIGPIPE, SigHandler::SigIgn).context("ignore SIGPIPE")?;
-    // A limit on files is an error of who writes (EFBIG), and not the end of a worker that has mounted.
+    // A limit on files is an error of who writes (EFBIG), and not the end of a worker that has
+    // mounted.
     raw::set_disposition(Signal::SIGXFSZ, SigHandler::SigIgn).context("ignore SIGXFSZ")?;
     SigSet::all().thread_unblock().context("unblock signals")
 }
@@ -43,7 +45,8 @@ pub(super) fn forget() {
     let _ = SigSet::all().thread_unblock();
 }
 
-/// The one that came was heeded; another one counts again. For what is left to do by who was told to stop.
+/// The one that came was heeded; another one counts again. For what is left to do by who was told
+/// to stop.
 pub fn heeded() {
     INTERRUPTED.store(false, Ordering::Relaxed);
 }
@@ -53,8 +56,8 @@ pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// Waits until there is something to read, the time is over (`None`: never), or the process was told to stop,
-/// be it before or meanwhile; says whether there is something to read.
+/// Waits until there is something to read, the time is over (`None`: never), or the process was
+/// told to stop, be it before or meanwhile; says whether there is something to read.
 pub fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool> {
     wait_any(&mut [PollFd::new(fd, PollFlags::POLLIN)], timeout)
 }
@@ -68,7 +71,8 @@ pub fn wait_any_readable<const N: usize>(
 }
 
 fn wait_any(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<bool> {
-    // Blocked but while waiting: a signal between the look at the flag and the wait would go unseen.
+    // Blocked but while waiting: a signal between the look at the flag and the wait would go
+    // unseen.
     let mask = SigSet::from_iter(STOPPING).thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
     let ready = if interrupted() { Ok(0) } else { poll_with(fds, timeout, mask) };
     mask.thread_set_mask()?;
@@ -99,8 +103,8 @@ mod tests {
     use nix::sys::signal::raise;
     use std::time::{Duration, Instant};
 
-    /// The flag stays set for the process, so this test runs in one of its own: the test binary again, with
-    /// only this test and the variable set.
+    /// The flag stays set for the process, so this test runs in one of its own: the test binary
+    /// again, with only this test and the variable set.
     const ALONE: &str = "FLEXVOL_TEST_ALONE";
 
     #[test]

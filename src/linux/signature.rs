@@ -1,8 +1,8 @@
-//! What is on a disk, told by the magic numbers everybody leaves at fixed places (libblkid's superblocks list
-//! them).
+//! What is on a disk, told by the magic numbers everybody leaves at fixed places (libblkid's
+//! superblocks list them).
 //!
-//! Two users: the executor, which mounts an image as what it is and not as what a tenant says it is, and
-//! [`super::blank`], whose refusal should name what would be destroyed.
+//! Two users: the executor, which mounts an image as what it is and not as what a tenant says it
+//! is, and [`super::blank`], whose refusal should name what would be destroyed.
 
 use super::bytes;
 use super::window::Window;
@@ -132,8 +132,9 @@ impl fmt::Display for Signature {
 
 use Signature as S;
 
-/// What is told by one magic number at one place, in this order. Tables and containers come before what their
-/// content may imitate; a boot sector alone comes last, as file systems for booting carry one, too.
+/// What is told by one magic number at one place, in this order. Tables and containers come before
+/// what their content may imitate; a boot sector alone comes last, as file systems for booting
+/// carry one, too.
 const MAGICS: &[(u64, &[u8], Signature)] = &[
     (0, b"LUKS\xba\xbe", S::Luks),
     (0, b"XFSB", S::Xfs),
@@ -191,12 +192,14 @@ pub fn identify(fd: BorrowedFd<'_>, window: &Window) -> Result<Option<Signature>
     identify_in(size, read).context("look for a file system")
 }
 
-/// The pure core: `read_at` fills the buffer from an offset on and says how much of it, less only at the end.
+/// The pure core: `read_at` fills the buffer from an offset on and says how much of it, less only
+/// at the end.
 pub fn identify_in(
     size: u64,
     mut read_at: impl FnMut(u64, &mut [u8]) -> io::Result<usize>,
 ) -> io::Result<Option<Signature>> {
-    // Everything but zfs and what is at the end lies in here; a shorter file looks like zeros behind its end.
+    // Everything but zfs and what is at the end lies in here; a shorter file looks like zeros
+    // behind its end.
     let mut head = vec![0; 0x2_0000];
     let filled = read_at(0, &mut head)?;
     head[filled..].fill(0);
@@ -221,12 +224,13 @@ fn in_head(head: &[u8]) -> Option<Signature> {
     ext(head).or_else(|| MAGICS.iter().find(at).map(|(_, _, found)| *found))
 }
 
-/// Which ext it is, is a question of its features (linux fs/ext4/ext4.h; libblkid decides the same way).
+/// Which ext it is, is a question of its features (linux fs/ext4/ext4.h; libblkid decides the same
+/// way).
 fn ext(head: &[u8]) -> Option<Signature> {
     const HAS_JOURNAL: u32 = 0x4;
     const JOURNAL_DEVICE: u32 = 0x8;
-    // filetype, needs_recovery, meta_bg; sparse_super, large_file, btree_dir: whatever else there is, is
-    // ext4's.
+    // filetype, needs_recovery, meta_bg; sparse_super, large_file, btree_dir: whatever else there
+    // is, is ext4's.
     const INCOMPATIBLE_OF_EXT3: u32 = 0x2 | 0x4 | 0x10;
     const READ_ONLY_OF_EXT3: u32 = 0x1 | 0x2 | 0x4;
     let word = |at: usize| head.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
@@ -278,7 +282,8 @@ const IDENTIFIERS: [(&[Signature], u64, usize); 5] = [
     (&[Signature::Luks], 168, 40),
 ];
 
-/// What is on a disk and which one it is (its UUID): the same for two devices that show the same file system, and for a copy.
+/// What is on a disk and which one it is (its UUID): the same for two devices that show the same
+/// file system, and for a copy.
 pub fn identifier(fd: BorrowedFd<'_>) -> Result<Option<(Signature, Vec<u8>)>> {
     let Some(found) = identify(fd, &Window::default())? else { return Ok(None) };
     let place = IDENTIFIERS.iter().find(|(kinds, ..)| kinds.contains(&found));
@@ -309,7 +314,8 @@ mod tests {
         identify_in(content.len() as u64, read).unwrap()
     }
 
-    /// Makes an image of `size` bytes with a program, `{}` standing for its path, and says what is in it.
+    /// Makes an image of `size` bytes with a program, `{}` standing for its path, and says what is
+    /// in it.
     fn made_by(tool: &str, args: &[&str], size: u64) -> Option<Signature> {
         let directory = tempfile::tempdir().unwrap();
         let image = directory.path().join("image");

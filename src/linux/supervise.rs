@@ -1,4 +1,5 @@
-//! A running helper: fed, drained, watched and, if need be, killed, by one thread in one poll(2) loop.
+//! A running helper: fed, drained, watched and, if need be, killed, by one thread in one poll(2)
+//! loop.
 
 use super::deadline::Deadline;
 use super::raw;
@@ -30,14 +31,15 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How long a helper's children may still write once it has ended.
 const DRAIN: Duration = Duration::from_millis(200);
 
-/// The loop looks at the deadline and the signal flag this often; a signal just before poll(2) would not end
-/// it.
+/// The loop looks at the deadline and the signal flag this often; a signal just before poll(2)
+/// would not end it.
 const TICK: Duration = Duration::from_millis(100);
 
 /// The same where the kernel cannot tell of the end of a process (`pidfd_open`, Linux 5.3).
 const BLIND_TICK: Duration = Duration::from_millis(10);
 
-/// Makes `command` start like a fresh process, except for `kept`, and end with this one, by this signal.
+/// Makes `command` start like a fresh process, except for `kept`, and end with this one, by this
+/// signal.
 pub(super) fn prepare(command: &mut Command, kept: Vec<OwnedFd>, root: Option<OwnedFd>, last: Signal) {
     let parent = getpid();
     raw::before_exec(command, move || {
@@ -49,7 +51,8 @@ pub(super) fn prepare(command: &mut Command, kept: Vec<OwnedFd>, root: Option<Ow
 /// The same for a daemon, which outlives this process: in a session of its own, and in the control
 /// groups whose `cgroup.procs` are given.
 ///
-/// One whose caller is gone before it is in the groups does not begin: whoever cleans up may have looked there before.
+/// One whose caller is gone before it is in the groups does not begin: whoever cleans up may have
+/// looked there before.
 pub(super) fn prepare_daemon(
     command: &mut Command,
     kept: Vec<OwnedFd>,
@@ -128,8 +131,8 @@ enum Stage {
 }
 
 impl Running {
-    /// Takes over the process, the reading ends of its output and, if it has one, of its answer, and if it
-    /// gets input, the writing end of that. What is `masked` never shows in its output.
+    /// Takes over the process, the reading ends of its output and, if it has one, of its answer,
+    /// and if it gets input, the writing end of that. What is `masked` never shows in its output.
     pub(super) fn new(
         child: Child,
         (output, answer): (OwnedFd, Option<OwnedFd>),
@@ -214,7 +217,8 @@ impl Running {
         }
     }
 
-    /// To the whole group. Only while the process is not reaped: then nobody else can have got its number.
+    /// To the whole group. Only while the process is not reaped: then nobody else can have got its
+    /// number.
     fn signal(&self, signal: Signal) {
         // Nobody left to get it is as good.
         let _ = kill_process_group(self.pid, signal);
@@ -237,7 +241,8 @@ impl Running {
         Ok(())
     }
 
-    /// Reaps it. What it left in its process group ends with it, unless that is a daemon somebody wants.
+    /// Reaps it. What it left in its process group ends with it, unless that is a daemon somebody
+    /// wants.
     fn finish(&mut self, daemon: bool) -> io::Result<ExitStatus> {
         let succeeded = matches!(waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?,
             Some(status) if status.exit_status() == Some(0));
@@ -316,9 +321,9 @@ struct Tail {
 }
 
 impl Tail {
-    /// `slack` is the length of the longest form of a secret in bytes: what is kept begins anywhere, also in
-    /// the middle of it, where it could not be recognised; so that much is kept before the text that is
-    /// shown.
+    /// `slack` is the length of the longest form of a secret in bytes: what is kept begins
+    /// anywhere, also in the middle of it, where it could not be recognised; so that much is kept
+    /// before the text that is shown.
     fn new(slack: usize) -> Self {
         Self { bytes: Vec::new(), total: 0, slack }
     }

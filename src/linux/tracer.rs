@@ -1,13 +1,14 @@
-//! A program and all that it starts, followed with ptrace(2): what is executed, how many system calls are made,
-//! and something done exactly before one of them.
+//! A program and all that it starts, followed with ptrace(2): what is executed, how many system
+//! calls are made, and something done exactly before one of them.
 //!
-//! A thread of its own follows, because whoever traces a process must be the one to wait for it, and somebody
-//! else must read meanwhile what the program prints. When that thread ends, the kernel lets go of every process
-//! that is still traced, alive and wherever it is; so ends a trace. The program itself is never reaped here:
-//! that is up to whoever started it.
+//! A thread of its own follows, because whoever traces a process must be the one to wait for it,
+//! and somebody else must read meanwhile what the program prints. When that thread ends, the kernel
+//! lets go of every process that is still traced, alive and wherever it is; so ends a trace. The
+//! program itself is never reaped here: that is up to whoever started it.
 //!
-//! Only stops of processes that the thread follows are waited for: any number of programs can be traced at the
-//! same time. Nobody else in the process may wait for just any child meanwhile, without `__WNOTHREAD`.
+//! Only stops of processes that the thread follows are waited for: any number of programs can be
+//! traced at the same time. Nobody else in the process may wait for just any child meanwhile,
+//! without `__WNOTHREAD`.
 
 mod changes;
 
@@ -26,13 +27,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often to look for stops once the program itself has ended: then the kernel cannot be asked to wait.
+/// How often to look for stops once the program itself has ended: then the kernel cannot be asked
+/// to wait.
 const TICK: Duration = Duration::from_micros(200);
 
 /// How long to wait, when everything is over, for a process that was forked to execute something.
 const LAST_EXECUTIONS: Duration = Duration::from_millis(100);
 
-/// `PTRACE_O_*`: everything that is started is traced as well; stops at system calls are told from others.
+/// `PTRACE_O_*`: everything that is started is traced as well; stops at system calls are told from
+/// others.
 const OPTIONS: c_int = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACEFORK
     | libc::PTRACE_O_TRACEVFORK
@@ -51,17 +54,19 @@ pub enum Trace {
     Executions(Option<Look>),
 }
 
-/// A look around while everything that the program does stands still at an execution: what it finds, for people.
+/// A look around while everything that the program does stands still at an execution: what it
+/// finds, for people.
 #[derive(Clone)]
 pub struct Look(Arc<dyn Fn() -> Vec<String> + Send + Sync>);
 
 /// What was followed.
 #[derive(Clone, Debug, Default)]
 pub struct Traced {
-    /// How many were begun, by all processes together, from the first of the program itself to the end of the
-    /// call or the strike.
+    /// How many were begun, by all processes together, from the first of the program itself to the
+    /// end of the call or the strike.
     pub system_calls: usize,
-    /// How many of them made, removed or renamed a file, mounted, unmounted, or changed a loop device.
+    /// How many of them made, removed or renamed a file, mounted, unmounted, or changed a loop
+    /// device.
     pub changes: usize,
     /// What was executed after the program itself, in order.
     pub executions: Vec<Execution>,
@@ -87,7 +92,8 @@ pub struct Struck {
 pub struct Execution {
     /// By whom.
     pub pid: i32,
-    /// Its arguments, with its own name, as everybody on the machine can read them. Raw: secrets may be in them.
+    /// Its arguments, with its own name, as everybody on the machine can read them. Raw: secrets
+    /// may be in them.
     pub words: Vec<OsString>,
     /// Its environment, as `NAME=value`. Raw, too.
     pub environment: Vec<OsString>,
@@ -136,13 +142,14 @@ impl fmt::Debug for Strike {
     }
 }
 
-/// Whether this process may trace those it starts: not under every seccomp profile, nor with every setting of
-/// `kernel.yama.ptrace_scope`.
+/// Whether this process may trace those it starts: not under every seccomp profile, nor with every
+/// setting of `kernel.yama.ptrace_scope`.
 pub fn is_possible() -> bool {
     raw::can_trace()
 }
 
-/// The command will be started for [`Tracer::follow`], by the same thread, and stands still until then.
+/// The command will be started for [`Tracer::follow`], by the same thread, and stands still until
+/// then.
 pub fn offer(command: &mut Command) {
     raw::before_exec(command, || raw::ptrace(Request::TraceMe, 0, 0));
 }
@@ -151,7 +158,8 @@ impl Tracer {
     /// Follows a program that was started after an [`offer`].
     pub fn follow(program: Pid, trace: Trace, strike: Option<Strike>) -> Result<Self> {
         let pid = program.as_raw_pid();
-        // It stands at the end of its execve(2). What takes the trace over finds it as still as that.
+        // It stands at the end of its execve(2). What takes the trace over finds it as still as
+        // that.
         let handed_over = raw::wait_traced(Some(pid), libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT)
             .and_then(|_| raw::wait_traced(Some(pid), libc::WSTOPPED | libc::WNOHANG))
             .and_then(|_| raw::ptrace(Request::Detach, pid, libc::SIGSTOP))
@@ -183,7 +191,8 @@ impl Tracer {
         }
     }
 
-    /// Lets go of whatever is left; what was seen. Called when the program has ended and before it is reaped.
+    /// Lets go of whatever is left; what was seen. Called when the program has ended and before it
+    /// is reaped.
     pub fn end(self) -> Result<Traced> {
         let _ = self.over.send(());
         self.thread.join().map_err(|_| anyhow!("the thread that traces has panicked"))?
@@ -255,8 +264,8 @@ impl Following {
         self.follow_rest()
     }
 
-    /// The program waits to be reaped, so that the kernel would have nothing else to tell: everybody is asked
-    /// in turn.
+    /// The program waits to be reaped, so that the kernel would have nothing else to tell:
+    /// everybody is asked in turn.
     fn follow_rest(&mut self) -> Result<()> {
         let mut until = None;
         while !self.tracees.is_empty() && self.traced.struck.is_none() {

@@ -1,10 +1,10 @@
 //! Changes anywhere below one directory: a watch on it and on every directory in it.
 //!
-//! A directory is watched before it is listed, and a new one before its change is handed out. So whoever looks
-//! at what a change names sees all of it, or is told of another change. What is watched under a path follows
-//! the file system and not the order of changes: after each one that makes or unmakes a directory, whatever is
-//! there now is watched. So a directory that was renamed, swapped, or removed and made again never speaks
-//! under a path it no longer has.
+//! A directory is watched before it is listed, and a new one before its change is handed out. So
+//! whoever looks at what a change names sees all of it, or is told of another change. What is
+//! watched under a path follows the file system and not the order of changes: after each one that
+//! makes or unmakes a directory, whatever is there now is watched. So a directory that was renamed,
+//! swapped, or removed and made again never speaks under a path it no longer has.
 
 use super::directory::Kind;
 use super::inotify::{Inotify, Interest, Notice, Watch, What};
@@ -26,8 +26,8 @@ pub struct Tree {
     inotify: Inotify,
     /// By its path below the root, which itself is the empty path.
     watches: BTreeMap<PathBuf, Watch>,
-    /// The path under which a watch speaks. Where the two maps disagree this one is right: the other's entry
-    /// waits for the news that the directory moved.
+    /// The path under which a watch speaks. Where the two maps disagree this one is right: the
+    /// other's entry waits for the news that the directory moved.
     paths: HashMap<Watch, PathBuf>,
     /// The root and the directories above it.
     line: Vec<Watch>,
@@ -39,7 +39,8 @@ pub struct Tree {
 pub enum Hidden {
     /// They are passed over, with all below them.
     Skipped,
-    /// Those are watched that are there when the directory above begins to be; a new one is passed over.
+    /// Those are watched that are there when the directory above begins to be; a new one is passed
+    /// over.
     KeptIfThere,
 }
 
@@ -57,7 +58,8 @@ pub enum Change {
     Overflow,
     /// The root was removed or its file system unmounted: [`Tree::renew`] once there is one again.
     RootRemoved,
-    /// The root, or a directory above it, was renamed: nothing is known of what the root's path names now.
+    /// The root, or a directory above it, was renamed: nothing is known of what the root's path
+    /// names now.
     RootMoved,
 }
 
@@ -80,8 +82,8 @@ pub enum How {
 }
 
 impl Tree {
-    /// Watches the root and all below it. Fails if the root is not there; that the kernel's limit of watches
-    /// is reached, or what fails further down, shows in [`unwatched`](Self::unwatched).
+    /// Watches the root and all below it. Fails if the root is not there; that the kernel's limit
+    /// of watches is reached, or what fails further down, shows in [`unwatched`](Self::unwatched).
     pub fn new(root: &Path, hidden: Hidden) -> Result<Self> {
         let mut tree = Self::asleep(root, hidden)?;
         tree.begin()?;
@@ -192,7 +194,8 @@ impl Tree {
         }
     }
 
-    /// Ends the watch of a directory that was at that path, unless it speaks under another one by now.
+    /// Ends the watch of a directory that was at that path, unless it speaks under another one by
+    /// now.
     fn end(&mut self, watch: Watch, path: &Path) {
         if self.paths.get(&watch).is_some_and(|current| current == path) {
             self.paths.remove(&watch);

@@ -17,9 +17,9 @@ pub struct Window {
 impl Window {
     /// First byte and length within something of `total` bytes.
     ///
-    /// Fails with `BadOptions` for a window that is empty or reaches past the end: the kernel would silently
-    /// cut it short (loop(4) clamps `lo_sizelimit`), and a file system in it would be damaged later instead
-    /// of now.
+    /// Fails with `BadOptions` for a window that is empty or reaches past the end: the kernel would
+    /// silently cut it short (loop(4) clamps `lo_sizelimit`), and a file system in it would be
+    /// damaged later instead of now.
     pub fn within(&self, total: u64) -> Result<(u64, u64)> {
         let rest =
             total.checked_sub(self.offset).filter(|rest| *rest > 0).ok_or_else(|| self.outside(total))?;
@@ -30,8 +30,8 @@ impl Window {
         }
     }
 
-    /// Like [`Window::within`], and fails with `BadOptions` unless both ends are on a sector: a loop device
-    /// has no other sizes.
+    /// Like [`Window::within`], and fails with `BadOptions` unless both ends are on a sector: a
+    /// loop device has no other sizes.
     pub fn sectors_within(&self, total: u64) -> Result<(u64, u64)> {
         let (offset, size) = self.within(total)?;
         if !offset.is_multiple_of(SECTOR) || self.size.is_some_and(|size| !size.is_multiple_of(SECTOR)) {

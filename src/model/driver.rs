@@ -1,4 +1,5 @@
-//! What a storage driver is: a table of options, a few static facts, and a pure function from call to plan.
+//! What a storage driver is: a table of options, a few static facts, and a pure function from call
+//! to plan.
 //!
 //! docs/writing-a-driver.md has one in thirty lines, and `drivers::tmpfs` is the smallest real one.
 
@@ -28,7 +29,8 @@ pub struct Growth<'a> {
     pub old_bytes: u64,
 }
 
-/// One kind of storage. No method does I/O; each gives the same answer on every host and at any time.
+/// One kind of storage. No method does I/O; each gives the same answer on every host and at any
+/// time.
 pub trait Driver: Sync {
     /// The name people type and kubelet's executable is called by default.
     fn name(&self) -> &'static str;
@@ -44,52 +46,53 @@ pub trait Driver: Sync {
         &[]
     }
 
-    /// The verbs it has. Every other one is answered `Not supported`, which kubelet remembers until the
-    /// driver is probed again; so this must never depend on anything but the side file. The default is right for
-    /// every driver that does everything in `mount`.
+    /// The verbs it has. Every other one is answered `Not supported`, which kubelet remembers until
+    /// the driver is probed again; so this must never depend on anything but the side file. The
+    /// default is right for every driver that does everything in `mount`.
     fn verbs(&self, _settings: &Settings) -> VerbSet {
         VerbSet::MOUNTING
     }
 
-    /// What `init` answers, in kubelet and in the controller-manager, as often as anything changes in the
-    /// driver's directory. `attach` decides how kubelet names the volume and must not change while one is
-    /// mounted.
+    /// What `init` answers, in kubelet and in the controller-manager, as often as anything changes
+    /// in the driver's directory. `attach` decides how kubelet names the volume and must not change
+    /// while one is mounted.
     fn capabilities(&self, settings: &Settings) -> Capabilities;
 
-    /// The programs of the node that it may run for some volume or other, each a plain name, or an absolute path
-    /// where the side file gives one: for `install`, which warns of those that the node lacks. The default is
-    /// none, right for every driver that asks nobody but the kernel.
+    /// The programs of the node that it may run for some volume or other, each a plain name, or an
+    /// absolute path where the side file gives one: for `install`, which warns of those that the
+    /// node lacks. The default is none, right for every driver that asks nobody but the kernel.
     fn programs<'a>(&self, _settings: &'a Settings) -> Vec<&'a str> {
         Vec::new()
     }
 
-    /// Mistakes of the side file that show without any volume: called before anything is attached, mounted or
-    /// grown, so that a slip in the command for `unmount` shows with the first `mount`. Not before `init`,
-    /// which must not fail.
+    /// Mistakes of the side file that show without any volume: called before anything is attached,
+    /// mounted or grown, so that a slip in the command for `unmount` shows with the first `mount`.
+    /// Not before `init`, which must not fail.
     fn check(&self, _settings: &Settings) -> Result<()> {
         Ok(())
     }
 
-    /// `mount`: kubelet calls it for each pod and volume, again after any failure, after its own restart, and
-    /// at the same time as other verbs of other volumes. Secrets and the pod's names are in the options here
-    /// and nowhere else.
+    /// `mount`: kubelet calls it for each pod and volume, again after any failure, after its own
+    /// restart, and at the same time as other verbs of other volumes. Secrets and the pod's names
+    /// are in the options here and nowhere else.
     fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan>;
 
-    /// `unmount`: gets a path and nothing else, mounted or not, possibly years later on a rebooted node. The
-    /// default unmounts whatever is there and is right for every driver that leaves nothing but a mount.
+    /// `unmount`: gets a path and nothing else, mounted or not, possibly years later on a rebooted
+    /// node. The default unmounts whatever is there and is right for every driver that leaves
+    /// nothing but a mount.
     fn unmount(&self, target: &TargetPath, _settings: &Settings) -> Result<Plan> {
         Ok(Plan::unmount(target))
     }
 
-    /// `expandfs`: kubelet calls it for a mounted volume whose PV has grown, until it succeeds. Grows the
-    /// store and the file system, since `expandvolume` never comes. Planned only if in
+    /// `expandfs`: kubelet calls it for a mounted volume whose PV has grown, until it succeeds.
+    /// Grows the store and the file system, since `expandvolume` never comes. Planned only if in
     /// [`verbs`](Self::verbs).
     fn expand_fs(&self, _target: &TargetPath, _growth: &Growth<'_>, _request: &Request<'_>) -> Result<Plan> {
         Err(unplanned(Verb::ExpandFs))
     }
 
-    /// Every verb that is rarer: attach, detach, waitforattach, isattached, mountdevice, unmountdevice,
-    /// getvolumename, expandvolume. Planned only if in [`verbs`](Self::verbs).
+    /// Every verb that is rarer: attach, detach, waitforattach, isattached, mountdevice,
+    /// unmountdevice, getvolumename, expandvolume. Planned only if in [`verbs`](Self::verbs).
     fn other(&self, call: &Call, _settings: &Settings) -> Result<Plan> {
         Err(unplanned(call.verb()))
     }

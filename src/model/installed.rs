@@ -18,7 +18,8 @@ pub struct Installed {
     pub profile: Option<&'static Profile>,
     /// Its directory's name, `vendor~driver`; `None` when a person runs it without saying as whom.
     pub directory: Option<String>,
-    /// Its side file. Whether volumes are attached is what the profile says where the side file does not.
+    /// Its side file. Whether volumes are attached is what the profile says where the side file
+    /// does not.
     pub settings: Settings,
 }
 
@@ -40,7 +41,8 @@ impl Installed {
         Self { driver, profile, directory, settings }
     }
 
-    /// The driver that a side file names; else that of the profile; else the one that is called like the executable.
+    /// The driver that a side file names; else that of the profile; else the one that is called
+    /// like the executable.
     pub fn identify(directory: Option<String>, executable: &str, settings: Settings) -> Result<Self> {
         let profile = profiles::chosen(directory.as_deref(), &settings);
         let name = profile.map_or(executable, |profile| profile.driver.name());
@@ -67,8 +69,8 @@ impl Installed {
         Capabilities { fs_group: self.settings.fs_group.unwrap_or(held.fs_group), ..held }
     }
 
-    /// The plan of any call but `init`: of the options in its own dialect, with the side file's default options laid
-    /// under the volume's.
+    /// The plan of any call but `init`: of the options in its own dialect, with the side file's
+    /// default options laid under the volume's.
     pub fn plan(&self, call: &Call) -> Result<Plan> {
         if !matches!(call.verb(), Verb::Unmount | Verb::UnmountDevice | Verb::Detach) {
             self.check_attach()?;
@@ -99,7 +101,8 @@ impl Installed {
         }
     }
 
-    /// A call as its driver reads it, and what became of its options otherwise than their author may think.
+    /// A call as its driver reads it, and what became of its options otherwise than their author
+    /// may think.
     pub fn understood(&self, call: &Call) -> Result<(Call, Vec<String>)> {
         let mut call = call.clone();
         let Some(options) = call.options_mut() else { return Ok((call, Vec::new())) };
@@ -112,7 +115,8 @@ impl Installed {
         Ok((call, notes))
     }
 
-    /// What a reply says besides Success to a verb that only the profile has; `None` if the driver says it.
+    /// What a reply says besides Success to a verb that only the profile has; `None` if the driver
+    /// says it.
     pub fn fields(&self, call: &Call) -> Option<Fields> {
         let said = self.profile.map(|profile| profile.fields(call, &self.settings));
         said.filter(|fields| *fields != Fields::default())
@@ -142,7 +146,8 @@ impl Installed {
         Err(Failure::options(format!("{SIDE_FILE}: \"attach\": {text}")))
     }
 
-    /// A volume says otherwise with any spelling of the option; with the empty string it says nothing.
+    /// A volume says otherwise with any spelling of the option; with the empty string it says
+    /// nothing.
     fn lay_defaults_under(&self, options: &mut Options) {
         for (key, value) in &self.settings.options {
             if !is_given(self.driver.options(), options, key) {

@@ -1,14 +1,18 @@
-//! What a volume is and what becomes of it, without touching a node: drivers turn options into plans.
+//! What a volume is and what becomes of it, without touching a node: drivers turn options into
+//! plans.
 //!
-//! 1. A [`driver`] turns a call's options, declared once with [`options!`](crate::options!), into a [`plan`].
-//!    [`drivers`] has them all; read [`drivers::tmpfs`] first.
+//! 1. A [`driver`] turns a call's options, declared once with [`options!`](crate::options!), into a
+//!    [`plan`]. [`drivers`] has them all; read [`drivers::tmpfs`] first.
 //! 2. [`profiles`] has the options of other drivers, translated before a driver sees them.
-//! 3. [`installed`] is a driver with its profile and its [`settings`], and makes the plan of a call. [`settings`] is what an admin says about one installed driver, and [`policy`] what its tenants may ask for: it
-//!    is checked on the finished plan.
-//! 4. [`diagnostics`] knows what an error text means and how it is fixed, [`packages`] which package brings which program.
+//! 3. [`installed`] is a driver with its profile and its [`settings`], and makes the plan of a
+//!    call. [`settings`] is what an admin says about one installed driver, and [`policy`] what its
+//!    tenants may ask for: it is checked on the finished plan.
+//! 4. [`diagnostics`] knows what an error text means and how it is fixed, [`packages`] which
+//!    package brings which program.
 //! 5. [`schema`] and [`server`] are knowledge about words.
 //!
-//! Nothing here does I/O, and the compiler shows it of system calls: no crate that makes one is a dependency.
+//! Nothing here does I/O, and the compiler shows it of system calls: no crate that makes one is a
+//! dependency.
 
 pub mod diagnostics;
 pub mod driver;

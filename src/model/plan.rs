@@ -1,8 +1,9 @@
 //! What shall be true, and the steps that make it so: data, nothing else.
 //!
-//! A driver turns options into a [`Plan`] without looking at the machine; the executor
-//! makes it true. Because a plan is data it can be printed (`flexvol plan`), checked by the node's
-//! [`policy`](crate::policy) before anything happens, compared with a golden file, and undone step by step.
+//! A driver turns options into a [`Plan`] without looking at the machine; the executor makes it
+//! true. Because a plan is data it can be printed (`flexvol plan`), checked by the node's
+//! [`policy`](crate::policy) before anything happens, compared with a golden file, and undone step
+//! by step.
 //!
 //! Serialised, a plan shows everything but secrets, which read `***`.
 
@@ -48,8 +49,8 @@ use std::path::PathBuf;
 /// A goal and the way there.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
-    /// Looked at before the first step (already true: nothing is done) and after the last (still false:
-    /// undone).
+    /// Looked at before the first step (already true: nothing is done) and after the last (still
+    /// false: undone).
     pub goal: Goal,
     /// In order. Each is safe to repeat after a crash.
     pub steps: Vec<Step>,
@@ -98,7 +99,8 @@ pub enum Step {
         /// Mode and owner of the last component; the missing ones above are 0755 and root's.
         owner: Ownership,
     },
-    /// Go on only if something is mounted here: else what follows would be done to the directory beneath.
+    /// Go on only if something is mounted here: else what follows would be done to the directory
+    /// beneath.
     ExpectMount {
         /// Above a file that a later step uses.
         path: PathBuf,
@@ -154,8 +156,8 @@ pub enum Step {
     Reach(Reach),
     /// Find a monitor that answers.
     ReachCluster(Cluster),
-    /// Make a directory on the server that was reached, unless the share can be mounted as it is. Whatever is
-    /// mounted for that, nobody else sees.
+    /// Make a directory on the server that was reached, unless the share can be mounted as it is.
+    /// Whatever is mounted for that, nobody else sees.
     MakeDirectoryOnShare {
         /// Which share a later step mounts.
         share: Share,
@@ -197,8 +199,8 @@ pub enum Step {
         /// Which ones.
         overlay: Overlay,
     },
-    /// Go on only if what kubelet has had mounted once for the node, if anything, is this: it knows a volume by a name
-    /// that two can have.
+    /// Go on only if what kubelet has had mounted once for the node, if anything, is this: it knows
+    /// a volume by a name that two can have.
     ExpectStaged {
         /// Where kubelet had it mounted.
         staged: TargetPath,
@@ -238,8 +240,8 @@ pub enum Step {
         /// The pod's volume directory.
         target: TargetPath,
     },
-    /// Unmount everything at the target, let the program that served it finish, and remove its files. One that
-    /// does not answer any more is ended first: nothing else could free the mount.
+    /// Unmount everything at the target, let the program that served it finish, and remove its
+    /// files. One that does not answer any more is ended first: nothing else could free the mount.
     EndDaemon {
         /// The pod's volume directory.
         target: TargetPath,
@@ -269,7 +271,8 @@ pub enum Step {
 }
 
 impl Step {
-    /// How the step is taken back when a later one fails; `None` where there is nothing to take back.
+    /// How the step is taken back when a later one fails; `None` where there is nothing to take
+    /// back.
     pub fn undo(&self) -> Option<&'static str> {
         match self {
             Self::PrepareTarget { .. } => Some("remove the directory if it was made"),
@@ -372,7 +375,8 @@ pub enum Region {
 }
 
 impl Plan {
-    /// The plan of every plain unmount: kubelet hands over a path and nothing else, so it needs nothing else.
+    /// The plan of every plain unmount: kubelet hands over a path and nothing else, so it needs
+    /// nothing else.
     pub fn unmount(target: &TargetPath) -> Self {
         Self {
             goal: Goal::Unmounted { target: target.clone() },

@@ -1,9 +1,9 @@
 //! What the node's admin allows a tenant to ask for.
 //!
-//! Options come from whoever may create pods or PVs; the driver is root. The policy stands in the driver's
-//! side file and is checked on the finished [`Plan`], before its first step: a driver cannot forget it. Paths
-//! are checked here by their text and opened later below their root without following any symlink, so text
-//! and file cannot disagree.
+//! Options come from whoever may create pods or PVs; the driver is root. The policy stands in the
+//! driver's side file and is checked on the finished [`Plan`], before its first step: a driver
+//! cannot forget it. Paths are checked here by their text and opened later below their root without
+//! following any symlink, so text and file cannot disagree.
 
 use crate::plan::{
     Checkout, Daemon, Nbd, NbdServer, Overlay, Plan, Propagation, Source, Step, Store, StoreStep, Upper,
@@ -34,28 +34,31 @@ pub const IMAGE_ROOT: &str = "/var/lib/flexvol/images";
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a key of the admin's, independent of the others")]
 pub struct Policy {
-    /// Directories of the node below which `bind` may take its source. None by default: a bind of `/` is the
-    /// node.
+    /// Directories of the node below which `bind` may take its source. None by default: a bind of
+    /// `/` is the node.
     #[serde(deserialize_with = "some_list")]
     pub bind_roots: Vec<PathBuf>,
-    /// Directories below which `image` may use and make files; a relative `file` is taken below the first.
+    /// Directories below which `image` may use and make files; a relative `file` is taken below the
+    /// first.
     #[serde(deserialize_with = "some_list")]
     pub image_roots: Vec<PathBuf>,
-    /// Directories below which `rbd` may read a key: whoever may name a file there logs in with it. None by
-    /// default.
+    /// Directories below which `rbd` may read a key: whoever may name a file there logs in with it.
+    /// None by default.
     #[serde(deserialize_with = "some_list")]
     pub keyring_roots: Vec<PathBuf>,
-    /// The servers that volumes may come from: names, addresses, networks, `*.` and a domain, or `*` for any. Absent, it
-    /// may be any. The node itself, its link and its cloud's metadata service are allowed by their own name only.
+    /// The servers that volumes may come from: names, addresses, networks, `*.` and a domain, or
+    /// `*` for any. Absent, it may be any. The node itself, its link and its cloud's metadata
+    /// service are allowed by their own name only.
     #[serde(deserialize_with = "list_if_any", skip_serializing_if = "Option::is_none")]
     pub servers: Option<Vec<String>>,
-    /// The groups of LVM that `lvm` may use volumes of, or `*` for any: one with the node's own root, too. None by
-    /// default.
+    /// The groups of LVM that `lvm` may use volumes of, or `*` for any: one with the node's own
+    /// root, too. None by default.
     #[serde(deserialize_with = "some_list")]
     pub volume_groups: Vec<String>,
     /// Whether volumes may log in by Kerberos, which is with the node's own tickets and keytab.
     pub allow_kerberos: bool,
-    /// Whether `webdav` volumes without a Secret may log in with what stands in davfs2's file for the whole node.
+    /// Whether `webdav` volumes without a Secret may log in with what stands in davfs2's file for
+    /// the whole node.
     pub allow_node_secrets: bool,
     /// Whether servers may send clients to other servers, where the client can be told not to go.
     pub allow_redirects: bool,
@@ -74,7 +77,8 @@ pub struct Policy {
         skip_serializing_if = "Option::is_none"
     )]
     pub max_size: Option<Quantity>,
-    /// The largest cache on the node's disk that one volume's program may keep; a smaller `max_size` counts.
+    /// The largest cache on the node's disk that one volume's program may keep; a smaller
+    /// `max_size` counts.
     #[serde(
         deserialize_with = "size",
         serialize_with = "size_text",
@@ -156,7 +160,8 @@ fn size_text<S: serde::Serializer>(size: &Option<Quantity>, serializer: S) -> Re
 pub struct Allowed {
     /// The admin's directory; its own symlinks are the admin's business.
     pub root: PathBuf,
-    /// Relative, of plain names only; opened without following any symlink. Empty for the root itself.
+    /// Relative, of plain names only; opened without following any symlink. Empty for the root
+    /// itself.
     pub below: PathBuf,
 }
 
@@ -339,7 +344,8 @@ impl Policy {
         self.servers.iter().flatten().any(|word| server::is_named(word, server))
     }
 
-    /// Refuses an address that a server's name has: who answers for a name may say that it is the node itself.
+    /// Refuses an address that a server's name has: who answers for a name may say that it is the
+    /// node itself.
     pub fn check_address(&self, server: &str, address: IpAddr) -> Result<()> {
         if !server::is_local_address(address) || self.names(server) || self.names(&address.to_string()) {
             return Ok(());
@@ -381,7 +387,8 @@ impl Policy {
         }
     }
 
-    /// A mount that travels to the node hides what was there, for everybody and with the node's rights.
+    /// A mount that travels to the node hides what was there, for everybody and with the node's
+    /// rights.
     fn check_propagation(&self, propagation: Propagation) -> Result<()> {
         if propagation == Propagation::Bidirectional && !self.allow_shared {
             return Err(denied(

@@ -1,11 +1,12 @@
 //! The options of a driver, declared once.
 //!
-//! [`options!`](crate::options!) turns a struct with doc comments into the struct, its parser, the table that
-//! `flexvol explain` prints, and the hint for a mistyped key. A driver never looks at raw strings.
+//! [`options!`](crate::options!) turns a struct with doc comments into the struct, its parser, the
+//! table that `flexvol explain` prints, and the hint for a mistyped key. A driver never looks at
+//! raw strings.
 //!
-//! What every driver's options have in common: the empty string means absent; an alias is as good as the
-//! name, but not beside it; a key with a `/` in it is somebody else's annotation and left alone; any other
-//! unknown key is an error, because an option that is silently ignored loses data.
+//! What every driver's options have in common: the empty string means absent; an alias is as good
+//! as the name, but not beside it; a key with a `/` in it is somebody else's annotation and left
+//! alone; any other unknown key is an error, because an option that is silently ignored loses data.
 
 use flexvol_protocol::failure::{Failure, Result};
 use std::collections::BTreeMap;
@@ -35,8 +36,8 @@ pub struct OptionSpec {
 }
 
 impl OptionSpec {
-    /// Whether a key is one of its spellings. One that ends in `.*` is called by every key that begins so, and its
-    /// driver reads them.
+    /// Whether a key is one of its spellings. One that ends in `.*` is called by every key that
+    /// begins so, and its driver reads them.
     pub fn is_called(&self, key: &str) -> bool {
         let begins =
             |start: &str| key.strip_prefix(start).is_some_and(|rest| !rest.is_empty() && rest != "*");

@@ -1,8 +1,9 @@
-//! Names and addresses of servers, as volumes and policies write them: the one parser that every driver uses.
+//! Names and addresses of servers, as volumes and policies write them: the one parser that every
+//! driver uses.
 //!
-//! It takes less than the programs that read the text after us. What two parsers could read differently is
-//! refused: user names, escapes, addresses in other spellings than the usual one. So what the policy
-//! compares is what is connected to.
+//! It takes less than the programs that read the text after us. What two parsers could read
+//! differently is refused: user names, escapes, addresses in other spellings than the usual one. So
+//! what the policy compares is what is connected to.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -25,8 +26,8 @@ const METADATA: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
 ];
 
-/// A host name, an IPv4 address, or an IPv6 address in brackets or without; the result has brackets around
-/// the latter.
+/// A host name, an IPv4 address, or an IPv6 address in brackets or without; the result has brackets
+/// around the latter.
 pub fn host(text: &str) -> Result<String, String> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     if bare.parse::<Ipv6Addr>().is_ok() {
@@ -75,8 +76,8 @@ pub fn host_and_port(text: &str) -> Result<(String, Option<u16>), String> {
     }
 }
 
-/// The host of a URL of HTTP, or of the same without its scheme. There is no user in it and nothing that means
-/// something to a program that reads options, lines or quotes.
+/// The host of a URL of HTTP, or of the same without its scheme. There is no user in it and nothing
+/// that means something to a program that reads options, lines or quotes.
 pub fn of_url(text: &str) -> Result<String, String> {
     let wrong = || format!("{text:?} is not a URL such as https://files.example.com/web, without a user");
     let rest = ["https://", "http://"].iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text);
@@ -111,7 +112,8 @@ fn address(server: &str) -> Option<IpAddr> {
     bare.parse().ok()
 }
 
-/// Whether a server is meant by a word of the admin's: its name or address, `*.` and a domain, or `*`.
+/// Whether a server is meant by a word of the admin's: its name or address, `*.` and a domain, or
+/// `*`.
 pub fn is_meant(word: &str, server: &str) -> bool {
     match word.strip_prefix('*') {
         Some("") => true,
@@ -128,8 +130,8 @@ pub fn is_named(word: &str, server: &str) -> bool {
     is_within(word, server).unwrap_or_else(|| canonical(word) == canonical(server))
 }
 
-/// The same for a network such as `10.0.0.0/8`; nothing for what is none. One of more than a 256th of all addresses
-/// names nobody.
+/// The same for a network such as `10.0.0.0/8`; nothing for what is none. One of more than a 256th
+/// of all addresses names nobody.
 fn is_within(network: &str, server: &str) -> Option<bool> {
     let (first, bits) = network.split_once('/')?;
     let bits = bits.parse::<u32>().ok().filter(|bits| *bits >= 8);
@@ -147,7 +149,8 @@ fn is_within(network: &str, server: &str) -> Option<bool> {
     })
 }
 
-/// Whether a server is the node itself, its link or its cloud's metadata service, as far as its name tells.
+/// Whether a server is the node itself, its link or its cloud's metadata service, as far as its
+/// name tells.
 pub fn is_local(server: &str) -> bool {
     let name = canonical(server);
     let local_name = || LOCAL_NAMES.contains(&name.as_str()) || name.ends_with(".localhost");

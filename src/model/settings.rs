@@ -1,8 +1,8 @@
 //! The side file: what the admin says about one installed driver.
 //!
-//! `.flexvol.json` lies beside the executable, because a controller-manager's container sees only that
-//! directory, and its name starts with a dot, because kubelet's prober ignores such names. It is written by
-//! whoever installs the driver and only ever read here.
+//! `.flexvol.json` lies beside the executable, because a controller-manager's container sees only
+//! that directory, and its name starts with a dot, because kubelet's prober ignores such names. It
+//! is written by whoever installs the driver and only ever read here.
 //!
 //! ```
 //! let settings = flexvol_model::side_file::parse(r#"{
@@ -35,8 +35,8 @@ pub struct Settings {
     /// Which driver this is, when neither the directory nor the file name says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// The option dialect it speaks (see [`crate::profiles`]), where the directory does not say so; `none` for
-    /// flexvol's own in the directory of a driver that has one.
+    /// The option dialect it speaks (see [`crate::profiles`]), where the directory does not say so;
+    /// `none` for flexvol's own in the directory of a driver that has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// Options a volume has unless it says otherwise.
@@ -44,8 +44,9 @@ pub struct Settings {
     /// Whether kubelet shall chown volumes to the pod's fsGroup, if otherwise than the driver says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fs_group: Option<bool>,
-    /// Whether volumes are attached to a node before they are mounted, if otherwise than the driver or its profile
-    /// says; only for a driver that can do both. It must not change while a volume is in use.
+    /// Whether volumes are attached to a node before they are mounted, if otherwise than the driver
+    /// or its profile says; only for a driver that can do both. It must not change while a volume
+    /// is in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attach: Option<bool>,
     /// What tenants may ask for.
@@ -96,8 +97,9 @@ impl Deadlines {
 }
 
 impl Settings {
-    /// Reads a side file's text; whether what it says fits together, [`side_file`](crate::side_file) knows. The error names
-    /// keys but repeats no value: old drivers take passwords as options.
+    /// Reads a side file's text; whether what it says fits together,
+    /// [`side_file`](crate::side_file) knows. The error names keys but repeats no value: old
+    /// drivers take passwords as options.
     pub(crate) fn from_json(text: &str) -> Result<Self> {
         let Object(settings) = serde_json::from_str(text).map_err(|error| malformed(&error))?;
         Ok(settings)

@@ -6,7 +6,8 @@ use crate::profiles;
 use crate::settings::Settings;
 use flexvol_protocol::failure::Result;
 
-/// Reads a side file's text. The error names keys but repeats no value: old drivers take passwords as options.
+/// Reads a side file's text. The error names keys but repeats no value: old drivers take passwords
+/// as options.
 pub fn parse(text: &str) -> Result<Settings> {
     let settings = Settings::from_json(text)?;
     check(&settings)?;

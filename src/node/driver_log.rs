@@ -1,12 +1,13 @@
 //! The drivers' log: one line of JSON for every call that was carried out.
 //!
-//! kubelet shows a message to whoever reads the pod's Events, and forgets it. The log keeps what was asked for
-//! and what became of it on the node, for `flexvol deploy` to stream to where a cluster collects logs.
+//! kubelet shows a message to whoever reads the pod's Events, and forgets it. The log keeps what
+//! was asked for and what became of it on the node, for `flexvol deploy` to stream to where a
+//! cluster collects logs.
 //!
-//! A line is written after the reply, so it can neither delay nor spoil it; a log that cannot be written is
-//! no failure of a call. It holds no option and no secret: the message is the reply's, which holds none
-//! either. `init` is not logged, because it opens nothing but the side file; nor is a call that nobody could
-//! understand or that the driver does not have.
+//! A line is written after the reply, so it can neither delay nor spoil it; a log that cannot be
+//! written is no failure of a call. It holds no option and no secret: the message is the reply's,
+//! which holds none either. `init` is not logged, because it opens nothing but the side file; nor
+//! is a call that nobody could understand or that the driver does not have.
 
 use crate::executor::record::{self, STATE};
 use flexvol_linux::{append, clock};
@@ -21,8 +22,8 @@ use std::time::Instant;
 /// The log grows to this many bytes, and is then kept once more as `drivers.jsonl.1`.
 const SIZE_LIMIT: u64 = 1 << 20;
 
-/// The longest text of a line but the message, which has its own limit, and names. With every byte of them
-/// escaped a line still fits into [`LINE_LIMIT`].
+/// The longest text of a line but the message, which has its own limit, and names. With every byte
+/// of them escaped a line still fits into [`LINE_LIMIT`].
 const TEXT_LIMIT: usize = 640;
 
 /// The longest name of a driver, volume or pod; Kubernetes allows no longer ones.

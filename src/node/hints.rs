@@ -1,7 +1,8 @@
 //! What stands in a message besides the facts: why, and what to do about it.
 //!
-//! [`flexvol_linux`] tells what happened, [`flexvol_model::diagnostics`] and [`flexvol_model::packages`] know what that means. Here
-//! they meet, on the way of an error out of the node.
+//! [`flexvol_linux`] tells what happened, [`flexvol_model::diagnostics`] and
+//! [`flexvol_model::packages`] know what that means. Here they meet, on the way of an error out of
+//! the node.
 
 use anyhow::Error;
 use flexvol_linux::directory::resolve;
@@ -19,7 +20,8 @@ use std::path::Path;
 /// The largest os-release that is read, in bytes.
 const OS_RELEASE: usize = 1 << 16;
 
-/// The failure that an error is for the rest of the world, with a hint after each cause that has one.
+/// The failure that an error is for the rest of the world, with a hint after each cause that has
+/// one.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub fn to_failure(error: Error) -> Failure {
     errno::told(&error, |cause| {
@@ -54,8 +56,8 @@ fn explained(failed: &Failed) -> String {
     }
 }
 
-/// A helper's last words, with cause and fix if they are known. What the kernel does not permit to a process without
-/// the capability for it is nobody else's fault.
+/// A helper's last words, with cause and fix if they are known. What the kernel does not permit to
+/// a process without the capability for it is nobody else's fault.
 pub fn with_hint(words: String) -> String {
     if words.to_lowercase().contains("operation not permitted") && !may_mount() {
         return format!("{words}: {}", known_errors::NO_ADMIN.hint());
@@ -76,8 +78,9 @@ pub fn distribution(root: &Path) -> Distribution {
     text.map_or(Distribution::Unknown, |text| Distribution::of(&text))
 }
 
-/// What to do so that a node has a program, `install xfsprogs`; `None` if it has it. `root` is where the node's
-/// file system begins; the program is a plain name, as [`Helper::find`](flexvol_linux::helper::Helper::find) takes it, or an absolute path, as
+/// What to do so that a node has a program, `install xfsprogs`; `None` if it has it. `root` is
+/// where the node's file system begins; the program is a plain name, as
+/// [`Helper::find`](flexvol_linux::helper::Helper::find) takes it, or an absolute path, as
 /// [`Helper::at`](flexvol_linux::helper::Helper::at) does.
 pub fn lacks(root: &Path, program: &str) -> Option<String> {
     let path = Path::new(program);

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 /// A verb with its arguments.
 ///
-/// The driver's side parses one from argv, kubelet's side renders one to argv; `parse(render(call)) == call`.
-/// Its `Debug` masks the secrets.
+/// The driver's side parses one from argv, kubelet's side renders one to argv; `parse(render(call))
+/// == call`. Its `Debug` masks the secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "Argument documents the fields")]
 pub enum Call {
@@ -32,9 +32,11 @@ pub enum Call {
     Mount { target: TargetPath, device: Option<String>, options: Options },
     /// [`Verb::Unmount`]
     Unmount { target: TargetPath },
-    /// [`Verb::ExpandVolume`]. The controller would send a relative target, as it knows no plugin directory.
+    /// [`Verb::ExpandVolume`]. The controller would send a relative target, as it knows no plugin
+    /// directory.
     ExpandVolume { options: Options, target: PathBuf, new_bytes: u64, old_bytes: u64 },
-    /// [`Verb::ExpandFs`]. The target is the pod's directory; in some releases the global one at first.
+    /// [`Verb::ExpandFs`]. The target is the pod's directory; in some releases the global one at
+    /// first.
     ExpandFs { options: Options, device: String, target: TargetPath, new_bytes: u64, old_bytes: u64 },
 }
 
@@ -56,10 +58,11 @@ macro_rules! options_of {
 }
 
 impl Call {
-    /// Reads what follows the verb in argv. `init` takes and ignores anything, for kubelets to come.
+    /// Reads what follows the verb in argv. `init` takes and ignores anything, for kubelets to
+    /// come.
     ///
-    /// A wrong number of arguments or an argument of the wrong shape is a [`Failure`] that names the argument
-    /// and never repeats it.
+    /// A wrong number of arguments or an argument of the wrong shape is a [`Failure`] that names
+    /// the argument and never repeats it.
     pub fn parse(verb: Verb, arguments: &[OsString]) -> Result<Self> {
         Ok(match (verb, arguments) {
             (Verb::Init, _) => Self::Init,
@@ -123,8 +126,8 @@ impl Call {
         }
     }
 
-    /// The options, of the verbs that have some. `unmount` and `unmountdevice` have none: what they need must
-    /// have been recorded.
+    /// The options, of the verbs that have some. `unmount` and `unmountdevice` have none: what they
+    /// need must have been recorded.
     pub fn options(&self) -> Option<&Options> {
         options_of!(self)
     }
@@ -153,7 +156,8 @@ impl Call {
         }
     }
 
-    /// argv from the verb on, byte for byte as kubelet passes it. Holds the secrets: for exec alone.
+    /// argv from the verb on, byte for byte as kubelet passes it. Holds the secrets: for exec
+    /// alone.
     pub fn to_arguments(&self) -> Vec<OsString> {
         let json = || self.options().map(Options::to_json).unwrap_or_default().into();
         let path = |target: &TargetPath| target.as_path().into();

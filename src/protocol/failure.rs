@@ -1,12 +1,14 @@
 //! What went wrong, in the one form the rest of the world sees.
 //!
-//! Inside, code that touches the OS returns `anyhow::Result` and adds context (`mount tmpfs on /a/b`). Pure
-//! code returns [`Result`] with a [`Failure`] made on the spot. At the edge everything becomes a `Failure`: a
-//! [`Code`] for whoever branches on it (exit status of the admin commands, later gRPC status), one line of
-//! text for people and the pod's Event, and the residue an undo could not remove.
+//! Inside, code that touches the OS returns `anyhow::Result` and adds context (`mount tmpfs on
+//! /a/b`). Pure code returns [`Result`] with a [`Failure`] made on the spot. At the edge everything
+//! becomes a `Failure`: a [`Code`] for whoever branches on it (exit status of the admin commands,
+//! later gRPC status), one line of text for people and the pod's Event, and the residue an undo
+//! could not remove.
 //!
-//! Texts are one line, lower case, without a full stop, and name the next step. They never hold a secret: who
-//! builds one from a helper's output passes it through [`crate::secret::Redactor`] first.
+//! Texts are one line, lower case, without a full stop, and name the next step. They never hold a
+//! secret: who builds one from a helper's output passes it through [`crate::secret::Redactor`]
+//! first.
 
 use crate::text::one_line;
 use std::borrow::Cow;
@@ -16,7 +18,8 @@ use std::fmt;
 /// `Result` of pure code.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// The longest message a reply carries, in bytes: it becomes a pod Event, which people read in a terminal.
+/// The longest message a reply carries, in bytes: it becomes a pod Event, which people read in a
+/// terminal.
 pub const MESSAGE_LIMIT: usize = 1024;
 
 /// Why a call failed, for whoever has to branch on it.
@@ -83,8 +86,8 @@ impl Failure {
         &self.residue
     }
 
-    /// The whole text as people and the pod's Event see it: one line, printable, at most [`MESSAGE_LIMIT`]
-    /// bytes.
+    /// The whole text as people and the pod's Event see it: one line, printable, at most
+    /// [`MESSAGE_LIMIT`] bytes.
     pub fn message(&self) -> String {
         let text = if self.residue.is_empty() {
             Cow::from(&self.message)

@@ -4,8 +4,8 @@ use crate::failure::{Failure, Result};
 use crate::mount_options::{Rule, Value};
 use serde::Serialize;
 
-/// The option of ext4 that says what the kernel does after an error, and what it does unless the volume says otherwise:
-/// the superblock, which is the tenant's, could ask it to panic.
+/// The option of ext4 that says what the kernel does after an error, and what it does unless the
+/// volume says otherwise: the superblock, which is the tenant's, could ask it to panic.
 pub const ERRORS: (&str, &str) = ("errors", "remount-ro");
 
 /// A disk file system the kernel mounts from a block device.
@@ -70,14 +70,15 @@ impl FileSystem {
 
     /// The option that a mount must have besides those of the volume, unless these have it.
     ///
-    /// Of what is mounted, ext4 alone keeps in its superblock what the kernel does after an error. xfs shuts down,
-    /// which sysfs tunes and only the admin can; btrfs panics with an option alone (`fatal_errors`), which is on no list.
+    /// Of what is mounted, ext4 alone keeps in its superblock what the kernel does after an error.
+    /// xfs shuts down, which sysfs tunes and only the admin can; btrfs panics with an option alone
+    /// (`fatal_errors`), which is on no list.
     pub fn safeguard(self) -> Option<(&'static str, &'static str)> {
         (self == Self::Ext4).then_some(ERRORS)
     }
 
-    /// The mount options a tenant may give it. What could harm the node (`errors=panic`), reach other devices
-    /// (external journals, further devices) or read other paths is not among them.
+    /// The mount options a tenant may give it. What could harm the node (`errors=panic`), reach
+    /// other devices (external journals, further devices) or read other paths is not among them.
     pub fn rules(self) -> &'static [Rule] {
         match self {
             Self::Ext4 => EXT4,

@@ -1,8 +1,9 @@
 //! What may be asked of mkfs.
 //!
-//! The words come from a volume's options, mkfs runs as root. Many of its options take paths (`-d` of ext4,
-//! `-p` and `-c` of xfs, `--rootdir` of btrfs, journals elsewhere) and some make it do nothing and succeed,
-//! so that only what is listed here passes: a flag and its value, each a word of its own.
+//! The words come from a volume's options, mkfs runs as root. Many of its options take paths (`-d`
+//! of ext4, `-p` and `-c` of xfs, `--rootdir` of btrfs, journals elsewhere) and some make it do
+//! nothing and succeed, so that only what is listed here passes: a flag and its value, each a word
+//! of its own.
 
 use crate::failure::{Failure, Result};
 use crate::file_system::FileSystem;
@@ -73,8 +74,8 @@ const BTRFS: &[Flag] = &[
     Flag("-O", Takes::Features(&["list-all"])),
 ];
 
-/// Fails with `BadOptions` unless each of `words` is a flag that is harmless for this kind, followed by its
-/// value.
+/// Fails with `BadOptions` unless each of `words` is a flag that is harmless for this kind,
+/// followed by its value.
 pub fn validate(kind: FileSystem, words: &[String]) -> Result<()> {
     let flags = match kind {
         FileSystem::Ext4 => EXT4,

@@ -1,8 +1,10 @@
-//! The option `mountOptions`: a tenant's comma list, taken apart word by word against an allow-list.
+//! The option `mountOptions`: a tenant's comma list, taken apart word by word against an
+//! allow-list.
 //!
-//! The words every file system knows become [`MountFlags`]; the rest must match a [`Rule`] of the file system
-//! and travels on as single key-value pairs, so that no value can carry a further option. `ro` wins over
-//! `rw`, and nosuid and nodev stand unless the node's policy lets the tenant lift them.
+//! The words every file system knows become [`MountFlags`]; the rest must match a [`Rule`] of the
+//! file system and travels on as single key-value pairs, so that no value can carry a further
+//! option. `ro` wins over `rw`, and nosuid and nodev stand unless the node's policy lets the tenant
+//! lift them.
 
 use crate::failure::{Failure, Result};
 use crate::quantity::Quantity;
@@ -69,8 +71,8 @@ impl MountFlags {
     fn take(&mut self, word: &str) -> bool {
         match word {
             "ro" => self.read_only = true,
-            // "rw" and "defaults" ask for nothing: kubelet's `readwrite` decides, and a requested ro always
-            // wins.
+            // "rw" and "defaults" ask for nothing: kubelet's `readwrite` decides, and a requested
+            // ro always wins.
             "rw" | "defaults" | "async" | "relatime" | "_netdev" => {}
             "suid" => self.suid = true,
             "nosuid" => self.suid = false,
@@ -189,8 +191,8 @@ impl Value {
 const COMMON: &[Rule] =
     &[Rule("sync", Value::None), Rule("dirsync", Value::None), Rule("lazytime", Value::None)];
 
-/// Takes a comma list apart: the flags as they shall be, starting from `flags`, and the file system's own
-/// options.
+/// Takes a comma list apart: the flags as they shall be, starting from `flags`, and the file
+/// system's own options.
 pub fn parse(list: &str, mut flags: MountFlags, rules: &[Rule]) -> Result<(MountFlags, Vec<FsOption>)> {
     let read_only = flags.read_only;
     let mut options = Vec::new();

@@ -13,8 +13,8 @@ const DRIVER_LIMIT: usize = 63;
 
 /// The name of a driver as kubelet accepts it after `init`: a Kubernetes qualified name.
 ///
-/// Every value holds to these rules, so [`DriverName::directory`] and [`DriverName::executable`] are always
-/// plain file names without a slash or a leading dot.
+/// Every value holds to these rules, so [`DriverName::directory`] and [`DriverName::executable`]
+/// are always plain file names without a slash or a leading dot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DriverName {
     vendor: Option<String>,
@@ -43,7 +43,8 @@ impl DriverName {
         Err(Failure::options(format!("driver name {name:?} {complaint}")))
     }
 
-    /// Reads the name of a directory in the plugin directory, `vendor~driver`, as kubelet's prober does.
+    /// Reads the name of a directory in the plugin directory, `vendor~driver`, as kubelet's prober
+    /// does.
     pub fn from_directory(directory: impl AsRef<OsStr>) -> Result<Self> {
         let directory = directory.as_ref().to_string_lossy();
         if directory.contains('/') {
@@ -54,8 +55,8 @@ impl DriverName {
         Self::parse(&directory.replace('~', "/"))
     }
 
-    /// The part before the slash. Without one, the controller-manager cannot recover attachments after a
-    /// restart.
+    /// The part before the slash. Without one, the controller-manager cannot recover attachments
+    /// after a restart.
     pub fn vendor(&self) -> Option<&str> {
         self.vendor.as_deref()
     }
@@ -75,8 +76,8 @@ impl DriverName {
         &self.driver
     }
 
-    /// The file that kubelet executes in a directory of any name, also of one that Kubernetes refuses: the part
-    /// after the last `~`.
+    /// The file that kubelet executes in a directory of any name, also of one that Kubernetes
+    /// refuses: the part after the last `~`.
     pub fn executable_in(directory: &OsStr) -> &OsStr {
         let last = directory.as_bytes().rsplit(|byte| *byte == b'~').next();
         OsStr::from_bytes(last.unwrap_or_default())

@@ -1,9 +1,10 @@
 //! The options of a volume: one JSON object of strings, in which kubelet's own keys begin with
 //! `kubernetes.io/`.
 //!
-//! Kubelet writes the user's keys over its own, and only API validation keeps users from `kubernetes.io/`.
-//! Whatever two parsers might read differently is therefore refused here, not guessed: duplicate keys, values
-//! that are no strings, anything around the object. No error repeats a value: it may be a secret.
+//! Kubelet writes the user's keys over its own, and only API validation keeps users from
+//! `kubernetes.io/`. Whatever two parsers might read differently is therefore refused here, not
+//! guessed: duplicate keys, values that are no strings, anything around the object. No error
+//! repeats a value: it may be a secret.
 
 use super::{decimal, go_json};
 use crate::failure::{Failure, Result};
@@ -32,11 +33,12 @@ const SERVICE_ACCOUNT: &str = "kubernetes.io/serviceAccount.name";
 const FS_GROUP: &str = "kubernetes.io/mounterArgs.FsGroup";
 const LEGACY_FS_GROUP: &str = "kubernetes.io/fsGroup";
 
-/// The options of one call. Every verb that has options sends `fs_type`, `access`, `volume_name` and `own`;
-/// only `mount` sends the rest.
+/// The options of one call. Every verb that has options sends `fs_type`, `access`, `volume_name`
+/// and `own`; only `mount` sends the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// `fsType` as it was sent: kubelet sends it always, mostly empty. Drivers ask [`Options::fs_type`].
+    /// `fsType` as it was sent: kubelet sends it always, mostly empty. Drivers ask
+    /// [`Options::fs_type`].
     pub fs_type: Option<String>,
     /// `readwrite` as it was sent. Drivers ask [`Options::access`].
     pub access: Option<Access>,
@@ -46,7 +48,8 @@ pub struct Options {
     pub pod: PodRef,
     /// The pod's `fsGroup`, sent even to drivers without that capability.
     pub fs_group: Option<FsGroup>,
-    /// Every key of the Secret that `secretRef` names, decoded: raw bytes, a final newline included.
+    /// Every key of the Secret that `secretRef` names, decoded: raw bytes, a final newline
+    /// included.
     pub secrets: BTreeMap<String, Secret>,
     /// The user's own options. Any text: tenants write them, the driver runs as root.
     pub own: BTreeMap<String, String>,
@@ -63,7 +66,8 @@ pub enum Access {
     ReadOnly,
 }
 
-/// The pod of a `mount`. All absent in other verbs; an empty service account is that of a static pod.
+/// The pod of a `mount`. All absent in other verbs; an empty service account is that of a static
+/// pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodRef {
     /// Its name.
@@ -115,8 +119,8 @@ impl Options {
         Ok(options)
     }
 
-    /// Renders the options byte for byte as kubelet does. Of two fields that claim one key the typed one
-    /// wins.
+    /// Renders the options byte for byte as kubelet does. Of two fields that claim one key the
+    /// typed one wins.
     pub fn to_json(&self) -> String {
         let typed = [
             (FS_TYPE, self.fs_type.clone()),
@@ -175,8 +179,8 @@ impl Options {
         Ok(())
     }
 
-    /// Both spellings may come (a caller that serves old and new drivers), but must agree; the current one is
-    /// kept.
+    /// Both spellings may come (a caller that serves old and new drivers), but must agree; the
+    /// current one is kept.
     fn set_fs_group(&mut self, spelling: FsGroupSpelling, text: &str) -> Result<()> {
         let gid = decimal(text).filter(|gid| *gid != u32::MAX).ok_or_else(|| {
             Failure::options(format!("option {:?} must be a group id from 0 to 4294967294", spelling.key()))
@@ -227,14 +231,16 @@ impl FsGroupSpelling {
     }
 }
 
-/// Kubelet sends standard base64 with padding; a lenient decoder would give two texts for one secret.
+/// Kubelet sends standard base64 with padding; a lenient decoder would give two texts for one
+/// secret.
 fn decode(name: &str, text: &str) -> Result<Secret> {
     STANDARD.decode(text).map(Secret::new).map_err(|_| {
         Failure::options(format!("secret {name:?} is not standard base64 with padding: encode it anew"))
     })
 }
 
-/// `serde_json`'s own words repeat what they did not expect, so only the position is taken from them.
+/// `serde_json`'s own words repeat what they did not expect, so only the position is taken from
+/// them.
 fn malformed(error: &serde_json::Error) -> Failure {
     let (line, column) = (error.line(), error.column());
     Failure::options(match error.classify() {
@@ -246,7 +252,8 @@ fn malformed(error: &serde_json::Error) -> Failure {
     })
 }
 
-/// The members of an object as they come, duplicates included: a map would keep the last of them in silence.
+/// The members of an object as they come, duplicates included: a map would keep the last of them in
+/// silence.
 struct Entries(Vec<(String, Value)>);
 
 impl<'de> Deserialize<'de> for Entries {

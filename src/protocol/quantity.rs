@@ -1,9 +1,9 @@
 //! Sizes as people write them in a PV: `64Mi`, `1.5G`, `512k`, `1e9`, `1048576`.
 //!
-//! Kubernetes' suffixes mean what they mean there: `Ki Mi Gi Ti Pi Ei` are powers of 1024, `M G T P E` powers
-//! of
-//! 1000. The lower-case `k m g t` are the kernel's and `truncate`'s: powers of 1024, for the PVs of older
-//!       drivers. `K` alone is refused, because the two worlds disagree about it.
+//! Kubernetes' suffixes mean what they mean there: `Ki Mi Gi Ti Pi Ei` are powers of 1024, `M G T P
+//! E` powers of
+//! 1000. The lower-case `k m g t` are the kernel's and `truncate`'s: powers of 1024, for the PVs of
+//!       older drivers. `K` alone is refused, because the two worlds disagree about it.
 
 use std::fmt;
 

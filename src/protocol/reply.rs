@@ -1,16 +1,18 @@
-//! What a driver answers, and the one line it is written as. How kubelet reads it: [`super::DriverStatus`].
+//! What a driver answers, and the one line it is written as. How kubelet reads it:
+//! [`super::DriverStatus`].
 
 use super::DriverStatus;
 use super::go_json::{object, quote};
 use crate::failure::Failure;
 use serde_json::{Map, Value};
 
-/// What kubelet and the controller-manager know a driver by. The answer to `init`, and the same on every host
-/// for ever: to change `attach` changes the identity of volumes in use.
+/// What kubelet and the controller-manager know a driver by. The answer to `init`, and the same on
+/// every host for ever: to change `attach` changes the identity of volumes in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "the wire has five independent switches")]
 pub struct Capabilities {
-    /// Volumes are attached to nodes and mounted in two stages; without it only `mount` and `unmount` come.
+    /// Volumes are attached to nodes and mounted in two stages; without it only `mount` and
+    /// `unmount` come.
     pub attach: bool,
     /// The runtime may relabel the volume; not for file systems without extended attributes.
     pub selinux_relabel: bool,
@@ -101,8 +103,8 @@ impl Reply {
         Self::Success(Fields { attached: Some(attached), ..Fields::default() })
     }
 
-    /// The whole output of a call: one JSON object with the status first, and a line feed. No other line feed
-    /// is in it, whatever the message holds.
+    /// The whole output of a call: one JSON object with the status first, and a line feed. No other
+    /// line feed is in it, whatever the message holds.
     pub fn to_line(&self) -> String {
         let members = match self {
             Self::Success(fields) => fields.members(),
@@ -114,8 +116,9 @@ impl Reply {
         line
     }
 
-    /// The reply that [`to_line`](Self::to_line) made this line of; `None` if it made no such line. For the
-    /// way from a worker to its supervisor; what another driver answers is a [`DriverStatus`].
+    /// The reply that [`to_line`](Self::to_line) made this line of; `None` if it made no such line.
+    /// For the way from a worker to its supervisor; what another driver answers is a
+    /// [`DriverStatus`].
     pub fn from_line(line: &str) -> Option<Self> {
         let object: Map<String, Value> = serde_json::from_str(line).ok()?;
         let text = |key: &str| object.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -158,8 +161,9 @@ impl Fields {
     }
 }
 
-/// The longest a message gets in a line, in bytes: escapes can make six of one, and a line of a message has
-/// to fit into `PIPE_BUF` bytes, because only so much is written without waiting for the reader.
+/// The longest a message gets in a line, in bytes: escapes can make six of one, and a line of a
+/// message has to fit into `PIPE_BUF` bytes, because only so much is written without waiting for
+/// the reader.
 const QUOTED_LIMIT: usize = 4000;
 
 /// The message as a JSON string, cut where it would get too long.

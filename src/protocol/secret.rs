@@ -1,7 +1,7 @@
 //! Bytes that nobody may see.
 //!
-//! A [`Secret`] has no `Display` and no serialisation but `***`; its bytes are wiped when it is dropped. Who
-//! needs them says so with [`Secret::expose`], which is easy to find in a review.
+//! A [`Secret`] has no `Display` and no serialisation but `***`; its bytes are wiped when it is
+//! dropped. Who needs them says so with [`Secret::expose`], which is easy to find in a review.
 
 use crate::text::one_line;
 use base64::Engine as _;
@@ -13,7 +13,8 @@ use zeroize::Zeroizing;
 /// What stands in every text where a secret would.
 pub const MASK: &str = "***";
 
-/// Secrets shorter than this are not searched for in texts: masking every `a` would only destroy the message.
+/// Secrets shorter than this are not searched for in texts: masking every `a` would only destroy
+/// the message.
 const SHORTEST_REDACTED: usize = 4;
 
 /// The same for a single line of a secret, such as a key in PEM form.
@@ -34,8 +35,8 @@ impl Secret {
         &self.0
     }
 
-    /// One line without the line breaks at its end, which `echo` leaves there and nobody means; what has several lines,
-    /// or is no text at all, is left as it is.
+    /// One line without the line breaks at its end, which `echo` leaves there and nobody means;
+    /// what has several lines, or is no text at all, is left as it is.
     #[must_use]
     pub fn line(&self) -> Self {
         let is_break = |byte: &u8| b"\r\n".contains(byte);
@@ -60,8 +61,8 @@ impl Serialize for Secret {
 
 /// Removes every given secret from texts that come from elsewhere, such as a helper's last words.
 ///
-/// Looks for the raw, the base64 and the percent-encoded form, for the raw one as it stands in a one-line
-/// message, and for each longer line of it.
+/// Looks for the raw, the base64 and the percent-encoded form, for the raw one as it stands in a
+/// one-line message, and for each longer line of it.
 #[derive(Default)]
 pub struct Redactor {
     needles: Vec<Zeroizing<String>>,
@@ -81,7 +82,8 @@ impl Redactor {
         Self { needles }
     }
 
-    /// The length of the longest form in bytes: what a cut in a text can leave of a secret is shorter.
+    /// The length of the longest form in bytes: what a cut in a text can leave of a secret is
+    /// shorter.
     pub fn longest(&self) -> usize {
         self.needles.first().map_or(0, |needle| needle.len())
     }

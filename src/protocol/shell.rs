@@ -5,7 +5,8 @@ pub fn words(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// What a key has, without the quotes of a shell; the last assignment counts. `None` if there is none.
+/// What a key has, without the quotes of a shell; the last assignment counts. `None` if there is
+/// none.
 pub fn assigned(text: &str, key: &str) -> Option<String> {
     let mut pairs = text.lines().filter_map(|line| line.trim().split_once('='));
     let (_, value) = pairs.rfind(|(name, _)| *name == key)?;

@@ -1,4 +1,5 @@
-//! A reply as kubelet reads it: Go's `json.Unmarshal` into its `DriverStatus`, with every leniency and trap.
+//! A reply as kubelet reads it: Go's `json.Unmarshal` into its `DriverStatus`, with every leniency
+//! and trap.
 
 use super::Capabilities;
 use super::go_json::{self, Malformed, Value};
@@ -51,8 +52,9 @@ impl Default for DriverStatus {
 impl DriverStatus {
     /// Reads the whole combined output of a call.
     ///
-    /// Known keys are found in any case and the last of several wins, unknown ones are ignored, `null` leaves
-    /// the default. One known key with a value of the wrong type voids the whole answer, in any verb.
+    /// Known keys are found in any case and the last of several wins, unknown ones are ignored,
+    /// `null` leaves the default. One known key with a value of the wrong type voids the whole
+    /// answer, in any verb.
     pub fn parse(output: &[u8]) -> Result<Self, Malformed> {
         let mut status = Self::default();
         match go_json::parse(output)? {
@@ -89,9 +91,9 @@ impl DriverStatus {
         }
     }
 
-    /// The only pointer of the struct: `null` empties it, an object is merged over what it points to, or over
-    /// nothing but `false` if a `null` came before. Go names this field with a capital, having no key of its
-    /// own.
+    /// The only pointer of the struct: `null` empties it, an object is merged over what it points
+    /// to, or over nothing but `false` if a `null` came before. Go names this field with a capital,
+    /// having no key of its own.
     fn set_capabilities(&mut self, value: Value) -> Result<(), Malformed> {
         match value {
             Value::Null => self.capabilities = None,
@@ -135,8 +137,8 @@ impl Capabilities {
     }
 }
 
-/// A key as Go compares it: simple case folding, by which two letters outside ASCII equal one inside. That Go
-/// prefers the exact spelling cannot be seen: no two fields fold to the same.
+/// A key as Go compares it: simple case folding, by which two letters outside ASCII equal one
+/// inside. That Go prefers the exact spelling cannot be seen: no two fields fold to the same.
 fn fold(key: &str) -> String {
     let fold = |c| match c {
         '\u{17f}' => 's',

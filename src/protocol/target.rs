@@ -7,11 +7,11 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// An absolute path without `.`, `..`, NUL or a slash too many, never `/` itself: as the mount table spells
-/// it.
+/// An absolute path without `.`, `..`, NUL or a slash too many, never `/` itself: as the mount
+/// table spells it.
 ///
-/// Kubelet made the directory and sends its path in just this form; anything else is a hand-made call. The
-/// bytes are kept, UTF-8 or not. Nothing is known about symbolic links in it.
+/// Kubelet made the directory and sends its path in just this form; anything else is a hand-made
+/// call. The bytes are kept, UTF-8 or not. Nothing is known about symbolic links in it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetPath(PathBuf);
 

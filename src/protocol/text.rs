@@ -1,7 +1,9 @@
-//! Text for terminals and pod Events: one line, without characters that would hide or turn the rest.
+//! Text for terminals and pod Events: one line, without characters that would hide or turn the
+//! rest.
 
-/// Whether a terminal does something with a character instead of showing it: control characters, and those of Unicode that
-/// turn or hide what stands beside them (General Category Cf, U+202E among them, and the separators of lines).
+/// Whether a terminal does something with a character instead of showing it: control characters,
+/// and those of Unicode that turn or hide what stands beside them (General Category Cf, U+202E
+/// among them, and the separators of lines).
 pub fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -11,7 +13,8 @@ pub fn is_unprintable(c: char) -> bool {
             | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// `text` as one printable line of at most `limit` bytes: line breaks become `; `, what is [unprintable](is_unprintable) `?`.
+/// `text` as one printable line of at most `limit` bytes: line breaks become `; `, what is
+/// [unprintable](is_unprintable) `?`.
 pub fn one_line(text: &str, limit: usize) -> String {
     let joined = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
     let mut line: String = joined.chars().map(|c| if is_unprintable(c) { '?' } else { c }).collect();

@@ -39,8 +39,8 @@ pub enum Argument {
     Options,
     /// The name of the Node object, which need not be the host name.
     Node,
-    /// The PV's name, or the pod volume's for an inline volume; never a device, whatever the official text
-    /// says.
+    /// The PV's name, or the pod volume's for an inline volume; never a device, whatever the
+    /// official text says.
     Volume,
     /// What `attach` or `waitforattach` answered; may be empty.
     Device,
@@ -99,7 +99,8 @@ pub struct VerbSpec {
     pub not_supported: &'static str,
 }
 
-/// Every verb, in the order of [`Verb::ALL`]. Read by usage texts, `explain` and the conformance check.
+/// Every verb, in the order of [`Verb::ALL`]. Read by usage texts, `explain` and the conformance
+/// check.
 pub static VERBS: [VerbSpec; 12] = {
     use Argument::{Device, NewBytes, Node, OldBytes, Options, Target, Volume};
     [
@@ -231,7 +232,8 @@ impl Verb {
         Self::ExpandFs,
     ];
 
-    /// The verb kubelet wrote. `None` must be answered with `Not supported`: newer kubelets may ask for more.
+    /// The verb kubelet wrote. `None` must be answered with `Not supported`: newer kubelets may ask
+    /// for more.
     pub fn parse(name: &OsStr) -> Option<Self> {
         Self::ALL.into_iter().find(|verb| *name == *verb.name())
     }
@@ -253,8 +255,8 @@ impl fmt::Display for Verb {
     }
 }
 
-/// Which verbs a driver implements. Made at compile time, so that `Not supported` cannot depend on the
-/// moment: kubelet never asks again.
+/// Which verbs a driver implements. Made at compile time, so that `Not supported` cannot depend on
+/// the moment: kubelet never asks again.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct VerbSet(u16);
 
@@ -262,8 +264,8 @@ impl VerbSet {
     /// Those of a driver that does everything in `mount`.
     pub const MOUNTING: Self = Self::of(&[Verb::Init, Verb::Mount, Verb::Unmount]);
 
-    /// Those that kubelet calls only of a driver that attaches. `getvolumename` is none of them: its answer is
-    /// dropped, and a failure of it stops the volume.
+    /// Those that kubelet calls only of a driver that attaches. `getvolumename` is none of them:
+    /// its answer is dropped, and a failure of it stops the volume.
     pub const ATTACHING: Self = Self::of(&[
         Verb::Attach,
         Verb::Detach,

@@ -1,10 +1,10 @@
 //! Whose directory a target is, told from its path alone.
 //!
-//! kubelet keeps pods' volumes in `<root>/pods/<uid>/volumes/<vendor>~<driver>/<name>` and device mounts in
-//! `<root>/plugins/kubernetes.io/flexvolume/<vendor>/<driver>/mounts/<name>` (pkg/volume/flexvolume,
-//! pkg/kubelet/config). The root differs from distribution to distribution and may lead through symlinks,
-//! which are the admin's; from `pods` or `plugins` on everything was made by kubelet, and a symlink there is
-//! an attack.
+//! kubelet keeps pods' volumes in `<root>/pods/<uid>/volumes/<vendor>~<driver>/<name>` and device
+//! mounts in `<root>/plugins/kubernetes.io/flexvolume/<vendor>/<driver>/mounts/<name>`
+//! (pkg/volume/flexvolume, pkg/kubelet/config). The root differs from distribution to distribution
+//! and may lead through symlinks, which are the admin's; from `pods` or `plugins` on everything was
+//! made by kubelet, and a symlink there is an attack.
 
 use crate::TargetPath;
 use std::ffi::OsStr;
@@ -17,13 +17,14 @@ pub struct VolumeDir {
     pub root: PathBuf,
     /// The rest: no symlink is followed here.
     pub below: PathBuf,
-    /// The driver directory's name (`vendor~driver`) that the path names; `None` for a path that is not
-    /// kubelet's.
+    /// The driver directory's name (`vendor~driver`) that the path names; `None` for a path that is
+    /// not kubelet's.
     pub driver: Option<String>,
 }
 
 impl VolumeDir {
-    /// Splits a target. One that is not in kubelet's tree is taken as a name in its parent directory.
+    /// Splits a target. One that is not in kubelet's tree is taken as a name in its parent
+    /// directory.
     pub fn of(target: &TargetPath) -> Self {
         let parts: Vec<_> = target.as_path().components().collect();
         pod_volume(&parts).or_else(|| device_mount(&parts)).unwrap_or_else(|| Self {
@@ -33,7 +34,8 @@ impl VolumeDir {
         })
     }
 
-    /// Where kubelet has the device of a pod's volume mounted once for the node; `None` for any other directory.
+    /// Where kubelet has the device of a pod's volume mounted once for the node; `None` for any
+    /// other directory.
     ///
     /// The volume's name is the last component of both (`MakeGlobalPDName`, pkg/volume/flexvolume).
     pub fn staged(&self) -> Option<TargetPath> {
@@ -49,8 +51,8 @@ impl VolumeDir {
         self.driver.is_some() && self.below.starts_with("plugins")
     }
 
-    /// Whether kubelet made this directory for the driver in `directory`, or for any driver if that is not
-    /// known.
+    /// Whether kubelet made this directory for the driver in `directory`, or for any driver if that
+    /// is not known.
     pub fn belongs_to(&self, directory: Option<&str>) -> bool {
         self.driver.as_deref().is_some_and(|driver| directory.is_none_or(|directory| directory == driver))
     }

@@ -28,7 +28,8 @@ pub struct CallArguments {
     pub verb: OsString,
     /// The verb's arguments, in kubelet's order; the options JSON may be left out
     arguments: Vec<OsString>,
-    /// The driver's directory, as if installed there: kubelet's directories of other drivers are refused
+    /// The driver's directory, as if installed there: kubelet's directories of other drivers are
+    /// refused
     #[arg(long = "as", value_name = "VENDOR~DRIVER", value_parser = directory)]
     directory: Option<DriverName>,
     /// Options as this driver spells them (flexvol drivers --profiles); also taken from --as
@@ -187,7 +188,8 @@ pub fn read_settings(path: &Path) -> Result<Settings> {
     side_file::parse(&text.ok_or_else(missing)?).map_err(|why| of_file(Some(path), &why))
 }
 
-/// A mistake of a side file under the name that was typed: here it may have any, and there may be none at all.
+/// A mistake of a side file under the name that was typed: here it may have any, and there may be
+/// none at all.
 fn of_file(path: Option<&Path>, why: &Failure) -> Failure {
     let message = why.message();
     let what = message.strip_prefix(SIDE_FILE).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&message);
@@ -196,8 +198,8 @@ fn of_file(path: Option<&Path>, why: &Failure) -> Failure {
 }
 
 impl VolumeArguments {
-    /// The arguments of a verb, with the options JSON in its place unless it was typed. A `mount` is told of
-    /// the pod.
+    /// The arguments of a verb, with the options JSON in its place unless it was typed. A `mount`
+    /// is told of the pod.
     pub fn complete(&self, verb: &OsStr, given: &[OsString], pod: PodRef) -> Result<Vec<OsString>> {
         let mut arguments = given.to_vec();
         let known = Verb::parse(verb);

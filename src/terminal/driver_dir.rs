@@ -7,7 +7,8 @@ use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::{Code, Failure};
 use std::path::{Path, PathBuf};
 
-/// The directory that was given, or else the one kubelet reads. Absolute: drivers are executed in `/`.
+/// The directory that was given, or else the one kubelet reads. Absolute: drivers are executed in
+/// `/`.
 pub fn find(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(given) = given {
         return std::path::absolute(given).context("find the plugin directory");

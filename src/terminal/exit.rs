@@ -18,7 +18,8 @@ pub fn wants_json(arguments: &[OsString]) -> bool {
     arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json")
 }
 
-/// Of a command line that cannot be parsed. Help and version are no errors, but clap hands them out the same way.
+/// Of a command line that cannot be parsed. Help and version are no errors, but clap hands them out
+/// the same way.
 pub fn usage(error: &clap::Error, json: bool) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         // Nothing to be done about a closed terminal.

@@ -1,7 +1,9 @@
-//! What the programs for people have in common: what they take from a command line, and how they show what they did.
+//! What the programs for people have in common: what they take from a command line, and how they
+//! show what they did.
 //!
-//! [`screen`] prints, [`exit`] ends, [`progress`] says at a terminal what takes so long. [`arguments`] are those of a call,
-//! [`plan`], [`report`], [`capabilities`] and [`probing`] what more than one command shows.
+//! [`screen`] prints, [`exit`] ends, [`progress`] says at a terminal what takes so long.
+//! [`arguments`] are those of a call, [`plan`], [`report`], [`capabilities`] and [`probing`] what
+//! more than one command shows.
 
 pub mod arguments;
 pub mod capabilities;

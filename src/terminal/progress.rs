@@ -1,4 +1,5 @@
-//! What people see at a terminal while a command takes long: a file system is made or checked, an image allocated.
+//! What people see at a terminal while a command takes long: a file system is made or checked, an
+//! image allocated.
 
 use crate::screen::{Screen, bytes};
 use flexvol_linux::progress::{AtWork, Onlooker, youngest_of};
@@ -8,8 +9,8 @@ use std::time::Duration;
 /// Nothing is shown of what is done sooner.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Shows on standard error what works for this process, in a line that is gone when this is dropped. Where nobody looks
-/// on, or JSON is wanted, nothing.
+/// Shows on standard error what works for this process, in a line that is gone when this is
+/// dropped. Where nobody looks on, or JSON is wanted, nothing.
 pub fn show(screen: &Screen) -> Option<Onlooker> {
     let wanted = io::stderr().is_terminal() && !screen.wants_json();
     wanted.then(|| start(std::process::id())).flatten()

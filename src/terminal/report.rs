@@ -1,4 +1,5 @@
-//! What `try` and `pod` did, as the rows of a table, printed as they come, or all as JSON at the end.
+//! What `try` and `pod` did, as the rows of a table, printed as they come, or all as JSON at the
+//! end.
 
 use crate::progress;
 use crate::screen::{Screen, Tone};
@@ -131,7 +132,8 @@ pub struct Totals {
 }
 
 impl<'a> Report<'a> {
-    /// Prints what is about to be done, and the heading: the first column's name and width are the caller's.
+    /// Prints what is about to be done, and the heading: the first column's name and width are the
+    /// caller's.
     pub fn begin(screen: &'a mut Screen, intro: &str, first: &str, width: usize) -> Result<Self> {
         if !screen.wants_json() {
             screen.line(&format!("{intro}\n"))?;
@@ -191,7 +193,8 @@ impl<'a> Report<'a> {
         Totals { calls: self.calls, failures, skipped }
     }
 
-    /// The last words: a line in the colour of success or failure, or everything with `more` as JSON.
+    /// The last words: a line in the colour of success or failure, or everything with `more` as
+    /// JSON.
     pub fn end(self, good: bool, line: &str, more: impl Serialize) -> Result<()> {
         #[derive(Serialize)]
         struct All<T> {

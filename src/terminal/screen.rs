@@ -52,7 +52,8 @@ impl Tone {
 }
 
 impl Screen {
-    /// Standard output. Colour only for a terminal, and never with `NO_COLOR` (<https://no-color.org>).
+    /// Standard output. Colour only for a terminal, and never with `NO_COLOR`
+    /// (<https://no-color.org>).
     pub fn standard(json: bool) -> Self {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -84,8 +85,8 @@ impl Screen {
         self.text(&format!("{line}\n"))
     }
 
-    /// Shows a line until there is another; nothing where nobody looks on. It has to be shorter than a
-    /// terminal is wide.
+    /// Shows a line until there is another; nothing where nobody looks on. It has to be shorter
+    /// than a terminal is wide.
     pub fn passing(&mut self, line: &str) -> Result<()> {
         if self.is_terminal() && !self.json {
             self.text(line)?;
@@ -120,8 +121,8 @@ impl Screen {
         self.line(&heading)
     }
 
-    /// Prints columns as wide as their widest cell; the first row is the heading. What a cell holds may be
-    /// anybody's words: no control character of it reaches a terminal.
+    /// Prints columns as wide as their widest cell; the first row is the heading. What a cell holds
+    /// may be anybody's words: no control character of it reaches a terminal.
     pub fn table<const N: usize>(&mut self, rows: &[[String; N]]) -> Result<()> {
         let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(|cell| printable(cell))).collect();
         let widths = widths(&rows);
@@ -136,7 +137,8 @@ impl Screen {
     }
 }
 
-/// Text as a terminal may get it. What turns it around is never of our own; colours and line breaks are.
+/// Text as a terminal may get it. What turns it around is never of our own; colours and line breaks
+/// are.
 fn shown(text: &str) -> Cow<'_, str> {
     let turns = |c: char| is_unprintable(c) && !c.is_control();
     if text.contains(turns) { text.replace(turns, "?").into() } else { text.into() }

@@ -1,12 +1,14 @@
-//! Every command that README.md and the pages of docs/ show is run, and says what the page says that it says.
+//! Every command that README.md and the pages of docs/ show is run, and says what the page says
+//! that it says.
 //!
-//! A block ```` ```console ```` holds lines `$ command` (continued by `> `), each with what it prints. All commands of a page are
-//! run by one shell, one after the other, on a node of their own: `tests/docs/node.sh`, in a mount and process
-//! namespace, then the page's `setup` where there is one: the shell stands in a copy of the directory of its name here.
+//! A block ```` ```console ```` holds lines `$ command` (continued by `> `), each with what it
+//! prints. All commands of a page are run by one shell, one after the other, on a node of their
+//! own: `tests/docs/node.sh`, in a mount and process namespace, then the page's `setup` where there
+//! is one: the shell stands in a copy of the directory of its name here.
 //!
-//! In what a page shows, a line `…` stands for any lines and `…` within a line for any text; widths of columns,
-//! durations and hashes are not compared. A command with nothing below it may print anything. Each must succeed, but
-//! the last of a block ```` ```console exit=N ````.
+//! In what a page shows, a line `…` stands for any lines and `…` within a line for any text; widths
+//! of columns, durations and hashes are not compared. A command with nothing below it may print
+//! anything. Each must succeed, but the last of a block ```` ```console exit=N ````.
 #![cfg(test)]
 #![expect(clippy::disallowed_methods, reason = "tests start programs")]
 

@@ -3,7 +3,8 @@
 /// Stands for any text, or on a line of its own for any lines.
 const ANY: &str = "…";
 
-/// The first line of `shown` that does not come in `printed`, or comes too late; `None` if all is as shown.
+/// The first line of `shown` that does not come in `printed`, or comes too late; `None` if all is
+/// as shown.
 pub(crate) fn first_difference(shown: &[String], printed: &str) -> Option<String> {
     let shown: Vec<_> = shown.iter().map(|line| plain(line)).collect();
     let printed: Vec<_> = printed.lines().map(plain).filter(|line| !line.is_empty()).collect();

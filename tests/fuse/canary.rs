@@ -1,5 +1,6 @@
-//! A secret that is nowhere else on this machine, and who can find it while a volume is mounted, unmounted, or not: in
-//! answers, files, mount tables, and, a thousand times a second, in the arguments and environments of all processes.
+//! A secret that is nowhere else on this machine, and who can find it while a volume is mounted,
+//! unmounted, or not: in answers, files, mount tables, and, a thousand times a second, in the
+//! arguments and environments of all processes.
 
 use crate::node::{alone_for, sh};
 use crate::sshd::base64;
@@ -15,14 +16,16 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Where programs leave things, as the shell reads it. What servers and the test itself have is below the test's own directory.
+/// Where programs leave things, as the shell reads it. What servers and the test itself have is
+/// below the test's own directory.
 const PLACES: &str = "/run /var/log /var/lib/flexvol /var/cache/davfs2 /var/tmp /dev/shm ~root/.cache/rclone ~root/.config/rclone ~root/.davfs2";
 
 fn canary() -> String {
     std::iter::repeat_with(fastrand::alphanumeric).take(4 * PART).collect()
 }
 
-/// Also in the middle of what is encoded: three ways to begin. Of letters and digits the spelling of an address is no other.
+/// Also in the middle of what is encoded: three ways to begin. Of letters and digits the spelling
+/// of an address is no other.
 fn parts(canary: &str) -> Parts {
     Parts::of((0..3).map(|skip| base64(&canary[skip..])).chain([canary.to_owned()]))
 }
@@ -37,8 +40,8 @@ fn files(parts: &Parts) -> Vec<PathBuf> {
     text.lines().map(PathBuf::from).collect()
 }
 
-/// What an answer, and what a file, must not hold. While a volume is mounted its program may read it again, and nobody
-/// else.
+/// What an answer, and what a file, must not hold. While a volume is mounted its program may read
+/// it again, and nobody else.
 fn judge(what: &str, run: &Run, parts: &Parts, mounted: bool) {
     assert!(!parts.are_in(&run.output), "{what}: the answer repeats it");
     for path in files(parts) {

@@ -1,7 +1,7 @@
 //! The conformance kit on every driver that has a live server here: whatever is played must hold.
 //!
-//! A few cases about mounts, daemons, crashes and secrets; `FULL=1` plays all of them, must and should, which takes
-//! minutes for each driver: every mount logs in to a server.
+//! A few cases about mounts, daemons, crashes and secrets; `FULL=1` plays all of them, must and
+//! should, which takes minutes for each driver: every mount logs in to a server.
 
 use crate::cephfs::Cluster;
 use crate::git::Repository;
@@ -28,8 +28,8 @@ const CASES: [&str; 10] = [
     "crash::killed_mount_then_mount",
 ];
 
-/// What davfs2 does itself: it names a directory after the whole path of the mount, which may be too long for one, and
-/// leaves that and a line of /run/mount/utab behind.
+/// What davfs2 does itself: it names a directory after the whole path of the mount, which may be
+/// too long for one, and leaves that and a line of /run/mount/utab behind.
 const OF_DAVFS: [&str; 3] = ["mount::awkward_root", "log::bounded", "storm::cycles"];
 
 fn full() -> bool {
@@ -147,7 +147,8 @@ fn git() {
     alone("check::git", &["git"], || {
         let node = Node::new("git");
         let _server = Repository::make(&node).serve();
-        // On disk a clone goes with its unmount, also from under who still looks at it from elsewhere.
+        // On disk a clone goes with its unmount, also from under who still looks at it from
+        // elsewhere.
         let options = with(&crate::git::of_daemon(), "size", "16Mi");
         holds(&node, "git", &options, &["--ephemeral-ok"]);
     });

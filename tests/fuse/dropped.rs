@@ -1,5 +1,5 @@
-//! Servers that fall silent, for every driver whose mounts a program serves: whatever becomes of a server, each call
-//! ends in its time, says who did not answer, and leaves nothing.
+//! Servers that fall silent, for every driver whose mounts a program serves: whatever becomes of a
+//! server, each call ends in its time, says who did not answer, and leaves nothing.
 
 use crate::node::{Node, PASSWORD, Server, alone, mount_table};
 use crate::sshd::{Sshd, base64};
@@ -16,7 +16,8 @@ use std::time::Duration;
 
 const PROGRAMS: [&str; 7] = ["sshfs", "sshd", "ssh-keygen", "s3fs", "curl", "rclone", "mount.davfs"];
 
-/// What a mount may take here, in seconds; the longest of those that test something else is far below.
+/// What a mount may take here, in seconds; the longest of those that test something else is far
+/// below.
 const MOUNT: u64 = 4;
 
 /// The same for an unmount.
@@ -25,7 +26,8 @@ const UNMOUNT: u64 = 12;
 /// What undoing and ending take at most, beyond that.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// A port on which nobody is told anything: the kernel has no room for a connection, and drops what asks for one.
+/// A port on which nobody is told anything: the kernel has no room for a connection, and drops what
+/// asks for one.
 pub(crate) struct Dropping {
     _listener: OwnedFd,
     _fillers: Vec<TcpStream>,
@@ -66,7 +68,8 @@ fn volumes() -> Vec<Volume> {
     kinds.into_iter().map(volume).collect()
 }
 
-/// Mounts all of them at the same time; each fails in its time with the server's name, and leaves nothing.
+/// Mounts all of them at the same time; each fails in its time with the server's name, and leaves
+/// nothing.
 fn none_is_mounted(volumes: &[Volume]) {
     let mounts: Vec<_> =
         volumes.iter().map(|volume| volume.node.start(&volume.node.pod("1"), &volume.options)).collect();
@@ -99,7 +102,8 @@ fn a_mount_from_a_server_that_says_nothing_fails_in_its_time() {
     });
 }
 
-/// A process that waits in the kernel: of the node, or of a pod, which has the volume as a mount of its own.
+/// A process that waits in the kernel: of the node, or of a pod, which has the volume as a mount of
+/// its own.
 fn reader(target: &Path, name: &str, of_pod: bool) -> Child {
     let mut command = Command::new("unshare");
     if of_pod {

@@ -19,7 +19,8 @@ const UNMOUNT: u64 = 12;
 /// One that is none of the loopback's: glusterd takes no brick from there.
 const ADDRESS: &str = "10.99.7.1";
 
-/// The trusted pool of one; ends with the test, and so does its state, which it keeps in fixed places.
+/// The trusted pool of one; ends with the test, and so does its state, which it keeps in fixed
+/// places.
 pub(crate) struct Gluster(Child);
 
 impl Gluster {

@@ -1,6 +1,8 @@
-//! Which of root's capabilities a driver needs: what SECURITY.md says is enough, and nothing in it can be left out.
+//! Which of root's capabilities a driver needs: what SECURITY.md says is enough, and nothing in it
+//! can be left out.
 //!
-//! `UPDATE=1 cargo test --test fuse least` measures anew, from all capabilities down, and prints the rows.
+//! `UPDATE=1 cargo test --test fuse least` measures anew, from all capabilities down, and prints
+//! the rows.
 
 use crate::cephfs::Cluster;
 use crate::glusterfs::{Gluster, of_gluster};
@@ -11,7 +13,8 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// All of them but those that only a node's own services have a use for: nobody could tell that they are gone.
+/// All of them but those that only a node's own services have a use for: nobody could tell that
+/// they are gone.
 const CAPABILITIES: &[&str] = &[
     "chown",
     "dac_override",

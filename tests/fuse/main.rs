@@ -1,5 +1,5 @@
-//! The drivers whose mounts are served by a program, against real servers on loopback: each test in mount, process
-//! and network namespaces of its own.
+//! The drivers whose mounts are served by a program, against real servers on loopback: each test in
+//! mount, process and network namespaces of its own.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "the tests start servers and look at what is there")]
 

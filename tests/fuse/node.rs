@@ -61,7 +61,8 @@ impl Server {
         server
     }
 
-    /// From now on it accepts connections and says nothing, and those that it has hear nothing either.
+    /// From now on it accepts connections and says nothing, and those that it has hear nothing
+    /// either.
     pub(crate) fn stop(&self) {
         let own = self.0.id().cast_signed();
         for pid in std::iter::once(own).chain(descendants(own)) {
@@ -157,8 +158,8 @@ impl Node {
         processes_with(root.to_str().unwrap())
     }
 
-    /// No mount, no process of the driver's, no private file, no control group, no scratch; the directories can be
-    /// removed.
+    /// No mount, no process of the driver's, no private file, no control group, no scratch; the
+    /// directories can be removed.
     #[track_caller]
     pub(crate) fn is_clean(&self, processes: &[&str]) {
         let table = mount_table();
@@ -178,8 +179,8 @@ impl Node {
         }
     }
 
-    /// Nobody but root can find the text: not on a command line, in an environment, in the mount table or in what
-    /// we write down.
+    /// Nobody but root can find the text: not on a command line, in an environment, in the mount
+    /// table or in what we write down.
     #[track_caller]
     pub(crate) fn keeps_secret(secret: &str) {
         let here = std::process::id().cast_signed();
@@ -231,7 +232,8 @@ pub(crate) fn end(pids: &[i32]) {
     eventually("the end of them", || pids.iter().all(|pid| !is_alive(*pid)));
 }
 
-/// A volume as two pods use it: written, read back, seen by the other, read-only for a third; unmounted in turn.
+/// A volume as two pods use it: written, read back, seen by the other, read-only for a third;
+/// unmounted in turn.
 pub(crate) fn lives(node: &Node, options: &Value) {
     let (one, two, three) = (node.pod("1"), node.pod("2"), node.pod("3"));
     node.mount(&one, options).success();

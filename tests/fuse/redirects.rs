@@ -16,7 +16,8 @@ use std::time::Duration;
 struct Other(Arc<AtomicUsize>);
 
 impl Other {
-    /// Starts both: one that is allowed and redirects everything, and the one on 127.0.0.9 that it names.
+    /// Starts both: one that is allowed and redirects everything, and the one on 127.0.0.9 that it
+    /// names.
     fn start() -> Self {
         let other = Self(Arc::default());
         let asked = Arc::clone(&other.0);

@@ -154,7 +154,8 @@ fn a_silent_server_fails_the_mount_in_time() {
     });
 }
 
-/// Killed with everything that could clean up after it: the daemon stays, and the next call finds it.
+/// Killed with everything that could clean up after it: the daemon stays, and the next call finds
+/// it.
 #[test]
 fn what_a_killed_call_left_is_ended_by_the_next() {
     alone("sshfs::what_a_killed_call_left_is_ended_by_the_next", &PROGRAMS, || {

@@ -1,7 +1,9 @@
-//! A daemon where systemd runs: in a scope of its own, which outlives kubelet's unit and ends with the volume.
+//! A daemon where systemd runs: in a scope of its own, which outlives kubelet's unit and ends with
+//! the volume.
 //!
-//! systemd is process 1 of namespaces of its own here, in a control group of its own; kubelet is a unit of it, so
-//! that what a call leaves in kubelet's control group is killed when the call has ended, as by a restart of kubelet.
+//! systemd is process 1 of namespaces of its own here, in a control group of its own; kubelet is a
+//! unit of it, so that what a call leaves in kubelet's control group is killed when the call has
+//! ended, as by a restart of kubelet.
 
 use crate::node::{Node, alone, sh};
 use crate::sshd::Sshd;
@@ -12,7 +14,8 @@ use std::process::{Child, Command, Stdio};
 
 const PROGRAMS: [&str; 7] = ["sshfs", "sshd", "ssh-keygen", "systemctl", "systemd-run", "nsenter", "xargs"];
 
-/// Process 1, with the units `kubelet.service`, which makes the call in /run/words, and a target that wants nothing.
+/// Process 1, with the units `kubelet.service`, which makes the call in /run/words, and a target
+/// that wants nothing.
 const BOOT: &str = r"
     mount -t tmpfs -o mode=755 run /run
     mkdir -p /run/systemd/system

@@ -1,6 +1,7 @@
-//! `watch SPELLINGS`: the parts of a secret, for `grep -F -f`; SPELLINGS is a file with one spelling a line.
-//! `watch SPELLINGS PLUGINS`: looks for them, in the guest, until that file is gone; then says how often it looked, and line by
-//! line who had a part. PLUGINS is the directory of the drivers, which kubelet starts with the secret.
+//! `watch SPELLINGS`: the parts of a secret, for `grep -F -f`; SPELLINGS is a file with one
+//! spelling a line. `watch SPELLINGS PLUGINS`: looks for them, in the guest, until that file is
+//! gone; then says how often it looked, and line by line who had a part. PLUGINS is the directory
+//! of the drivers, which kubelet starts with the secret.
 #![allow(
     dead_code,
     clippy::unwrap_used,

@@ -62,7 +62,8 @@ fn value() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Options as a tenant, or somebody who calls himself kubelet, may write them; indexes into a driver's keys among them.
+/// Options as a tenant, or somebody who calls himself kubelet, may write them; indexes into a
+/// driver's keys among them.
 fn members() -> impl Strategy<Value = Vec<(usize, Value)>> {
     vec((0..200_usize, value()), 0..6)
 }

@@ -1,4 +1,5 @@
-//! The inputs in `fuzz/corpus`, those that once crashed a reader among them, through the functions the fuzzers call.
+//! The inputs in `fuzz/corpus`, those that once crashed a reader among them, through the functions
+//! the fuzzers call.
 
 use crate::readers::READERS;
 use crate::report::Report;

@@ -1,5 +1,6 @@
-//! Options that would like to be more than one: each string of each option of every driver and every dialect, with what
-//! separates words, lines, options and paths. A plan refuses it, or holds it whole in one place where it means nothing.
+//! Options that would like to be more than one: each string of each option of every driver and
+//! every dialect, with what separates words, lines, options and paths. A plan refuses it, or holds
+//! it whole in one place where it means nothing.
 
 use crate::report::Report;
 use flexvol::driver;

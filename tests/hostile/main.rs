@@ -1,5 +1,6 @@
-//! Whatever others write: the committed inputs of the fuzzers, options that would like to be more than one, names that
-//! would like to be paths, arguments without end; and what is left in memory of a secret.
+//! Whatever others write: the committed inputs of the fuzzers, options that would like to be more
+//! than one, names that would like to be paths, arguments without end; and what is left in memory
+//! of a secret.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "kubelet's side: programs are started plainly")]
 #![allow(unreachable_pub, reason = "the readers are a library for fuzzers")]

@@ -1,4 +1,5 @@
-//! What is left of a Secret in a driver's own memory when it is done, and what others see of it before.
+//! What is left of a Secret in a driver's own memory when it is done, and what others see of it
+//! before.
 
 use crate::report::Report;
 use crate::support::{Call, Plugin, Run, namespace};
@@ -62,8 +63,8 @@ struct Last {
     core: String,
 }
 
-/// Runs a call, and stops it and whatever it forks for a last look just before each ends. Programs it executes are none
-/// of ours.
+/// Runs a call, and stops it and whatever it forks for a last look just before each ends. Programs
+/// it executes are none of ours.
 fn last_looks(call: &Call, canary: &str) -> (Run, Vec<Last>) {
     let script = "kill -STOP $$; exec \"$@\"";
     let words = ["-c", script, "sh"].into_iter().map(Into::into);

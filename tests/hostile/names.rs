@@ -1,4 +1,5 @@
-//! Names that others choose (of pods, volumes, keys of a Secret, targets) where they become names of files.
+//! Names that others choose (of pods, volumes, keys of a Secret, targets) where they become names
+//! of files.
 
 use crate::injection::{Leaf, leaves};
 use flexvol::drivers;
@@ -60,7 +61,8 @@ proptest! {
         prop_assert!(path.file_name().is_some_and(|name| name.len() < 255), "{:?}", path);
     }
 
-    /// What pods and volumes are called is no part of any path or word of ours: only the admin's own commands get it.
+    /// What pods and volumes are called is no part of any path or word of ours: only the admin's
+    /// own commands get it.
     #[test]
     fn a_pod_s_name_is_in_no_plan(name in name()) {
         let mark = format!("zq9{name}");

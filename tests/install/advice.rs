@@ -1,4 +1,5 @@
-//! What an admin is told besides: of the kubelets that read the directory, and of programs the node lacks.
+//! What an admin is told besides: of the kubelets that read the directory, and of programs the node
+//! lacks.
 //!
 //! Other tests start kubelets, too: advice is about those of the directory at hand only.
 
@@ -11,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Prints TEXT when asked for its version under a bare environment, and else waits for the end of its input.
+/// Prints TEXT when asked for its version under a bare environment, and else waits for the end of
+/// its input.
 const PROGRAM: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-//! Whatever is wrong with the plugin directory or the driver: one line with the fix, and nothing is touched.
+//! Whatever is wrong with the plugin directory or the driver: one line with the fix, and nothing is
+//! touched.
 
 use super::node::{Node, answer, command, script};
 use super::support::skip;

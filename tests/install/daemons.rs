@@ -1,4 +1,5 @@
-//! What runs as long as the node does: `deploy` and `watch` have no more after many upgrades than after a few.
+//! What runs as long as the node does: `deploy` and `watch` have no more after many upgrades than
+//! after a few.
 
 use super::node::{Node, command, script};
 use super::trust::{Report, is_full};

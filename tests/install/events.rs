@@ -1,11 +1,13 @@
-//! What kubelet's watch sees: one change for each operation, none for a no-op. Recorded with real inotify.
+//! What kubelet's watch sees: one change for each operation, none for a no-op. Recorded with real
+//! inotify.
 
 use super::node::{Node, script};
 use flexvol::sys::inotify::{Inotify, Interest, Notice, What};
 use std::fs;
 use std::path::PathBuf;
 
-/// Everything that happened, as kubelet's watches on the plugin directory and the driver's would tell.
+/// Everything that happened, as kubelet's watches on the plugin directory and the driver's would
+/// tell.
 struct Record {
     inotify: Inotify,
 }
@@ -26,7 +28,8 @@ impl Record {
         self.inotify.read().unwrap()
     }
 
-    /// Without what kubelet ignores: names that begin with a dot, and that a watch went with its directory.
+    /// Without what kubelet ignores: names that begin with a dot, and that a watch went with its
+    /// directory.
     fn visible(&mut self) -> Vec<Seen> {
         let name = |notice: &Notice| notice.name.as_ref().map(|name| name.to_str().unwrap().to_owned());
         let seen = self.all().into_iter().filter(|notice| notice.what != What::Ended);

@@ -1,5 +1,5 @@
-//! An installation that ends between two renames, and an uninstall that cannot look at something: strace lets the system
-//! call fail, or kills at it.
+//! An installation that ends between two renames, and an uninstall that cannot look at something:
+//! strace lets the system call fail, or kills at it.
 
 use super::node::{Answer, Node, answer, script};
 use super::support::skip;

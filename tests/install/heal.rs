@@ -187,7 +187,8 @@ impl<'a> Installed<'a> {
     }
 }
 
-/// What is to come of it, as the table in `plugin_dir::receipt` says. The option that is left, or a refusal.
+/// What is to come of it, as the table in `plugin_dir::receipt` says. The option that is left, or a
+/// refusal.
 fn expected(program: Program, side: Side, receipt: bool) -> Result<Option<&'static str>, ()> {
     use Program::{Directory, Foreign, ForeignInPlace, Gone, Link};
     match (program, side) {

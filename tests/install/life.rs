@@ -234,7 +234,8 @@ fn what_was_written_after_a_take_over_is_not_removed() {
     assert_eq!(node.listing(), [""; 0]);
 }
 
-/// kubelet unmounts no device of a driver that attaches no more, so what attaches goes on until an admin says otherwise.
+/// kubelet unmounts no device of a driver that attaches no more, so what attaches goes on until an
+/// admin says otherwise.
 #[test]
 fn what_attaches_goes_on_attaching() {
     let Some(node) = Node::new("life::what_attaches_goes_on_attaching") else { return };

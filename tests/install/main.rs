@@ -1,4 +1,5 @@
-//! Installing and removing drivers: the built command on real directories, watched, killed and crowded.
+//! Installing and removing drivers: the built command on real directories, watched, killed and
+//! crowded.
 #![cfg(test)]
 #![expect(clippy::disallowed_methods, reason = "tests start programs")]
 

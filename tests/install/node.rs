@@ -1,4 +1,5 @@
-//! A node of its own for each test: a plugin directory, a state directory, an empty /run, the command.
+//! A node of its own for each test: a plugin directory, a state directory, an empty /run, the
+//! command.
 
 use super::support::{BINARY, namespace, release};
 use flexvol::protocol::{DriverStatus, Outcome};
@@ -14,8 +15,8 @@ pub(crate) fn script(capabilities: &str) -> String {
     format!("#!/bin/sh\necho '{{\"status\":\"Success\",\"capabilities\":{{{capabilities}}}}}'\n")
 }
 
-/// The command under test: the release if there is one, else ours without its debug information, which is
-/// most of it.
+/// The command under test: the release if there is one, else ours without its debug information,
+/// which is most of it.
 pub(crate) fn command() -> &'static Path {
     static COMMAND: OnceLock<PathBuf> = OnceLock::new();
     COMMAND.get_or_init(|| release().unwrap_or_else(stripped))
@@ -23,7 +24,8 @@ pub(crate) fn command() -> &'static Path {
 
 fn stripped() -> PathBuf {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    // Other test processes may be doing the same, and have the same number in namespaces of their own.
+    // Other test processes may be doing the same, and have the same number in namespaces of their
+    // own.
     let own = tempfile::NamedTempFile::new_in(place).unwrap().into_temp_path();
     let done = Command::new("strip").arg("-o").args([&*own, Path::new(BINARY)]).status();
     if !done.is_ok_and(|status| status.success()) {
@@ -84,8 +86,8 @@ impl Node {
         self.path("state")
     }
 
-    /// An executable file, written by another process: ours forks in other threads, and a descriptor for
-    /// writing that a fork has would make it busy.
+    /// An executable file, written by another process: ours forks in other threads, and a
+    /// descriptor for writing that a fork has would make it busy.
     pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -133,7 +135,8 @@ impl Node {
         .collect()
     }
 
-    /// The capabilities that the installed driver answers with; kubelet must always be able to load it.
+    /// The capabilities that the installed driver answers with; kubelet must always be able to load
+    /// it.
     pub(crate) fn init(&self, driver: &str) -> DriverStatus {
         let executable =
             self.plugins().join(driver.replace('/', "~")).join(driver.split('/').nth(1).unwrap());

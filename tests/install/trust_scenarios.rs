@@ -1,5 +1,5 @@
-//! The scenarios of installing, for `tests/support/trust`: whatever happens, kubelet's view is the old or the new one,
-//! and the same command again completes the work and leaves no litter.
+//! The scenarios of installing, for `tests/support/trust`: whatever happens, kubelet's view is the
+//! old or the new one, and the same command again completes the work and leaves no litter.
 
 use super::node::{Node, init, script};
 use super::support::skip;
@@ -23,8 +23,8 @@ impl Drivers {
     }
 }
 
-/// What kubelet would find: the content of the executable, which must be loadable, and nothing that would make it
-/// execute what is not there.
+/// What kubelet would find: the content of the executable, which must be loadable, and nothing that
+/// would make it execute what is not there.
 fn view(node: &Node) -> Option<String> {
     let strange = |name: &String| !name.starts_with('.') && name != "v~d" && !name.starts_with("v~d/");
     let listing = node.listing();
@@ -126,7 +126,8 @@ fn a_take_over_and_its_way_back() {
     });
 }
 
-/// Killed at any instruction, and with any call that fails, the same command again puts it back as it was.
+/// Killed at any instruction, and with any call that fails, the same command again puts it back as
+/// it was.
 #[test]
 fn what_is_put_back() {
     with_node("trust_scenarios::what_is_put_back", |node| {

@@ -88,8 +88,8 @@ fn sources_that_are_refused() {
     });
 }
 
-/// A pod with write access to the source's parent swaps a directory and a symlink to the node's own files as
-/// fast as it can.
+/// A pod with write access to the source's parent swaps a directory and a symlink to the node's own
+/// files as fast as it can.
 #[test]
 fn a_symlink_swapped_in_by_a_pod() {
     isolated("bind::a_symlink_swapped_in_by_a_pod", |node| {
@@ -297,8 +297,8 @@ fn recursion_and_propagation() {
     });
 }
 
-/// Both of the kernel's ways, through the library: the same result, and never through a symlink at the
-/// target.
+/// Both of the kernel's ways, through the library: the same result, and never through a symlink at
+/// the target.
 #[test]
 fn both_ways_of_mounting() {
     isolated("bind::both_ways_of_mounting", |node| {

@@ -107,7 +107,8 @@ fn the_world_is_the_model_s_after_hundreds_of_verbs() {
     });
 }
 
-/// A file system that nobody may write to just now: its own calls end in their time, and others notice nothing.
+/// A file system that nobody may write to just now: its own calls end in their time, and others
+/// notice nothing.
 #[test]
 fn a_frozen_file_system_holds_up_nothing_else() {
     isolated("crowd::a_frozen_file_system_holds_up_nothing_else", |node| {

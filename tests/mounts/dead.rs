@@ -1,4 +1,5 @@
-//! A server that has forgotten the volume: whoever asks for anything gets ESTALE, as from NFS after its export is gone.
+//! A server that has forgotten the volume: whoever asks for anything gets ESTALE, as from NFS after
+//! its export is gone.
 
 use crate::stale::Stale;
 use crate::support::{isolated, mounts_at, sh, skip};
@@ -28,7 +29,8 @@ fn stale(at: &Path) -> Stale {
     stale
 }
 
-/// At a volume's place: it is not mounted over, taken off when kubelet asks for that, and no other volume notices it.
+/// At a volume's place: it is not mounted over, taken off when kubelet asks for that, and no other
+/// volume notices it.
 #[test]
 fn a_stale_mount_at_the_target() {
     const NAME: &str = "dead::a_stale_mount_at_the_target";

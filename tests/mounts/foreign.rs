@@ -1,4 +1,5 @@
-//! What is not the volume's stays mounted, whatever a pod does to the paths and whatever a record says.
+//! What is not the volume's stays mounted, whatever a pod does to the paths and whatever a record
+//! says.
 
 use crate::support::{Node, isolated, mounts_at, run, sh};
 use serde_json::json;
@@ -6,7 +7,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A pod swaps the directory above a mount inside its volume for a symlink to another pod's volumes.
+/// A pod swaps the directory above a mount inside its volume for a symlink to another pod's
+/// volumes.
 #[test]
 fn mounts_inside_are_not_found_by_path() {
     isolated("foreign::mounts_inside_are_not_found_by_path", |node| {
@@ -72,7 +74,8 @@ fn a_record_is_of_one_driver_and_one_mount() {
         assert_eq!(admin(&["tmpfs", "mount", "/run/x"]).1, Some(0));
         refused("bind");
         assert_eq!(mounts(), 1);
-        // A kernel without unique ids gives the next mount the same id again: let another one have it.
+        // A kernel without unique ids gives the next mount the same id again: let another one have
+        // it.
         sh("mkdir /run/y; umount /run/x; grep -q 'uniqueId.:null' /run/flexvol/volumes/x-* && mount -t tmpfs y /run/y || :
             mount -t tmpfs foreign /run/x");
         for driver in ["bind", "tmpfs"] {
@@ -86,7 +89,8 @@ fn a_record_is_of_one_driver_and_one_mount() {
     });
 }
 
-/// One rule for both verbs: another driver's directory is nobody else's, and an empty one elsewhere is an admin's to name.
+/// One rule for both verbs: another driver's directory is nobody else's, and an empty one elsewhere
+/// is an admin's to name.
 #[test]
 fn what_cannot_be_unmounted_is_not_mounted() {
     isolated("foreign::what_cannot_be_unmounted_is_not_mounted", |node| {

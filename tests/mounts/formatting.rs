@@ -184,7 +184,8 @@ fn a_superblock_asks_for_no_more_than_a_volume() {
     });
 }
 
-/// Of a device of more than 1 GiB the places that every file system writes were looked at, and no others.
+/// Of a device of more than 1 GiB the places that every file system writes were looked at, and no
+/// others.
 #[test]
 fn data_anywhere_in_a_large_device_is_not_formatted() {
     with_driver("formatting::data_anywhere_in_a_large_device_is_not_formatted", |node| {

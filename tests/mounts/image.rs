@@ -89,7 +89,8 @@ fn data_survives_for_every_kind() {
             ));
             node.unmount("image", &target).success();
             node.assert_clean();
-            // The kind is seen, not told; the size in the options does not matter to a file that exists.
+            // The kind is seen, not told; the size in the options does not matter to a file that
+            // exists.
             let plain = json!({"file": format!("deep/{kind}.img"), "size": "400Mi"});
             for options in [&options, &plain, &with(&plain, &ro())] {
                 node.mount("image", &target, options).success();
@@ -304,8 +305,8 @@ fn a_dirty_ext4_is_fixed_first() {
     });
 }
 
-/// Half of what it fixes is worse than nothing: a check is told to end when its call is killed, and may say so, as
-/// e2fsck does, to a pipe that nobody reads any more.
+/// Half of what it fixes is worse than nothing: a check is told to end when its call is killed, and
+/// may say so, as e2fsck does, to a pipe that nobody reads any more.
 #[test]
 fn a_check_is_told_to_end_before_it_is_killed() {
     const CHECK: &str = "#!/bin/sh\ntrap 'echo cancelled; echo >/run/told; exit 32' TERM\necho >/run/begun\nwhile :; do sleep 0.05; done\n";
@@ -333,7 +334,8 @@ fn a_check_is_told_to_end_before_it_is_killed() {
     });
 }
 
-/// An image that once held ext4 still has backups of its superblock, which e2fsck would bring back to life.
+/// An image that once held ext4 still has backups of its superblock, which e2fsck would bring back
+/// to life.
 #[test]
 fn only_what_is_ext4_is_checked_as_ext4() {
     isolated("image::only_what_is_ext4_is_checked_as_ext4", |node| {

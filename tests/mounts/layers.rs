@@ -82,8 +82,8 @@ fn no_layer_leads_out_of_what_is_allowed() {
     });
 }
 
-/// Where the layers are stacked nobody else is: whoever stayed there would mount for nobody, and whoever may not return
-/// does not go.
+/// Where the layers are stacked nobody else is: whoever stayed there would mount for nobody, and
+/// whoever may not return does not go.
 #[test]
 fn the_way_back_to_the_node_is_tried_again() {
     const NAME: &str = "layers::the_way_back_to_the_node_is_tried_again";

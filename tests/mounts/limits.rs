@@ -1,4 +1,5 @@
-//! Resource limits of kubelet's, and things in the place of our files, hold up no call and end none without a word.
+//! Resource limits of kubelet's, and things in the place of our files, hold up no call and end none
+//! without a word.
 
 use crate::support::{Node, has, isolated, sh, skip};
 use serde_json::json;

@@ -1,5 +1,6 @@
-//! Two volumes of one name. kubelet knows an attached volume by its driver and the name of its PV, or the name that a pod
-//! gives it, across namespaces: what is mounted for the node may be another tenant's.
+//! Two volumes of one name. kubelet knows an attached volume by its driver and the name of its PV,
+//! or the name that a pod gives it, across namespaces: what is mounted for the node may be another
+//! tenant's.
 
 use crate::image::with;
 use crate::support::{Answer, Node, has, isolated, mounts_at, sh, skip};
@@ -79,7 +80,8 @@ fn no_pod_is_shown_another_volume_of_the_same_name() {
     });
 }
 
-/// As kubelet leaves it: the first pod is gone, and its volume is still there when the second comes.
+/// As kubelet leaves it: the first pod is gone, and its volume is still there when the second
+/// comes.
 #[test]
 fn nor_the_one_that_a_pod_before_has_left() {
     with_driver("nor_the_one_that_a_pod_before_has_left", |node| {

@@ -1,5 +1,5 @@
-//! A process that is not our daemon and calls itself so, as who is root in a container can: nothing of it is used, asked for
-//! long, or waited for.
+//! A process that is not our daemon and calls itself so, as who is root in a container can: nothing
+//! of it is used, asked for long, or waited for.
 
 use crate::support::{Node, has, isolated, sh, skip};
 use serde_json::{Value, json};

@@ -151,8 +151,8 @@ fn only_whole_images_that_nobody_uses() {
     });
 }
 
-/// Whoever writes the image changes its header between our look at it and the daemon's, again and again: the daemon cannot
-/// open what that names.
+/// Whoever writes the image changes its header between our look at it and the daemon's, again and
+/// again: the daemon cannot open what that names.
 #[test]
 fn a_header_that_changes_after_the_look_opens_nothing() {
     with_driver("a_header_that_changes_after_the_look_opens_nothing", |node| {
@@ -297,7 +297,8 @@ mod unfinished {
         json!({"file": "a.qcow2", "fsType": "ext4", "kubernetes.io/pvOrVolumeName": "vol"})
     }
 
-    /// On a blank image that somebody else has made, mkfs is held up late until its deadline kills it.
+    /// On a blank image that somebody else has made, mkfs is held up late until its deadline kills
+    /// it.
     fn interrupted(name: &str, body: impl FnOnce(&Node)) {
         with_driver(name, |node| {
             node.install(DRIVER, json!({"attach": true, "deadlines": {"mount": 4}}));
@@ -337,7 +338,8 @@ mod unfinished {
         });
     }
 
-    /// On such an image the worker is killed where all but the superblock is on the disk: its device goes with it.
+    /// On such an image the worker is killed where all but the superblock is on the disk: its
+    /// device goes with it.
     fn killed(name: &str, body: impl FnOnce(&Node)) {
         with_driver(name, |node| {
             sh("qemu-img create -q -f qcow2 /run/img/a.qcow2 16M");

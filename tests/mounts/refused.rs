@@ -5,8 +5,8 @@ use serde_json::json;
 use std::net::TcpListener;
 use std::process::Command;
 
-/// A server that is there, so that all that is missing is the node's own permission to mount. `fsopen(2)` asks for
-/// that before anything else, so no kernel module is needed either.
+/// A server that is there, so that all that is missing is the node's own permission to mount.
+/// `fsopen(2)` asks for that before anything else, so no kernel module is needed either.
 #[test]
 fn a_missing_capability_is_no_server_s_fault() {
     isolated("refused::a_missing_capability_is_no_server_s_fault", |node| {

@@ -71,8 +71,8 @@ fn ten_first_mounts_at_once() {
     });
 }
 
-/// One of two pods that start at once on a new file must fail; its undo must not take the file from the
-/// other.
+/// One of two pods that start at once on a new file must fail; its undo must not take the file from
+/// the other.
 #[test]
 fn a_failing_pod_does_not_hurt_the_other() {
     isolated("shared::a_failing_pod_does_not_hurt_the_other", |node| {
@@ -119,8 +119,8 @@ fn slowed(node: &Node, target: &Path, options: &Value, pause: &str) -> Answer {
     node.call(traced.arg(plain.get_program()).args(plain.get_args()))
 }
 
-/// The races of the test above, one by one. The first flock of a call is the target's, the second the
-/// image's.
+/// The races of the test above, one by one. The first flock of a call is the target's, the second
+/// the image's.
 #[test]
 fn the_undo_of_one_and_the_start_of_another() {
     isolated("shared::the_undo_of_one_and_the_start_of_another", |node| {
@@ -284,8 +284,8 @@ fn a_device_of_someone_else_is_shared_and_left() {
         assert_eq!(fs::read_to_string("/run/theirs/f").unwrap(), "x");
         node.unmount("image", &target).success();
         if has("strace") {
-            // Closing a device that was open for writing makes udev read it anew: only one's own is opened
-            // so.
+            // Closing a device that was open for writing makes udev read it anew: only one's own is
+            // opened so.
             let theirs = sh("findmnt -fno SOURCE /run/theirs");
             let plain = node.command("image", "mount", &target, Some(&json!({"file": "b", "size": "1Mi"})));
             let mut traced = Command::new("strace");

@@ -1,5 +1,6 @@
-//! A process that swaps a directory for a symlink, as fast as it can, while a driver works on a path through it: each
-//! component in turn. Whatever the driver answers, nothing outside is touched, shown, mounted on or unmounted.
+//! A process that swaps a directory for a symlink, as fast as it can, while a driver works on a
+//! path through it: each component in turn. Whatever the driver answers, nothing outside is
+//! touched, shown, mounted on or unmounted.
 
 use crate::support::{Node, isolated, mounts, mounts_at, sh};
 use crate::trust::{Report, is_full};
@@ -22,7 +23,8 @@ fn rounds(gate: u32, components: usize) -> u32 {
     if is_full() { ROUNDS.div_ceil(u32::try_from(components).unwrap()) } else { gate }
 }
 
-/// What the attacker would like to be used: the same names as inside, and a mount that could be unmounted.
+/// What the attacker would like to be used: the same names as inside, and a mount that could be
+/// unmounted.
 const OUTSIDE: &str = "/run/outside";
 
 /// A node with an outside, for as long as the test takes.
@@ -73,8 +75,8 @@ impl Attacker<'_> {
         }
     }
 
-    /// Does something while everything is as it should be, given what had to be unmounted for that: a directory that was
-    /// swapped away in the moment in which something was mounted on it.
+    /// Does something while everything is as it should be, given what had to be unmounted for that:
+    /// a directory that was swapped away in the moment in which something was mounted on it.
     fn in_peace(&self, work: impl FnOnce(Vec<String>)) {
         let mut swapped = self.swapped.lock().unwrap();
         let mut strays = Vec::new();

@@ -292,7 +292,8 @@ fn image_on_a_device(name: &str, attach: bool, [empty, filled]: [&str; 2]) {
             let unstage = attach.then(|| call("unmountdevice", &[&stage]));
             [unmount(node, "qcow2")].into_iter().chain(unstage).collect()
         };
-        // An image that was made stays, empty, whatever fails then. What an mkfs left in it is known as long as it is there.
+        // An image that was made stays, empty, whatever fails then. What an mkfs left in it is
+        // known as long as it is there.
         let new = Volume {
             fresh: &|| drop(sh(&format!("rm -rf /run/img/a.qcow2 {UNFINISHED}"))),
             intact: &|| assert_eq!(fs::read_dir(UNFINISHED).into_iter().flatten().count(), 0),

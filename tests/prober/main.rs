@@ -1,5 +1,5 @@
-//! The prober on real directories, with the kernel's own news of their changes: the library's `Watcher`, and
-//! the commands `probe` and `watch`.
+//! The prober on real directories, with the kernel's own news of their changes: the library's
+//! `Watcher`, and the commands `probe` and `watch`.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "tests start programs and threads as they need")]
 

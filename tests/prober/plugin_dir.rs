@@ -14,15 +14,16 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// What a good driver answers.
 pub(crate) const GOOD: &str = r#"echo '{"status":"Success","capabilities":{"attach":false}}'"#;
 
-/// A plugin directory, and beside it the executables that its drivers link to: no file that this process
-/// writes is ever executed, as it could be busy.
+/// A plugin directory, and beside it the executables that its drivers link to: no file that this
+/// process writes is ever executed, as it could be busy.
 pub(crate) struct PluginDir {
     home: TempDir,
     pub(crate) path: PathBuf,
 }
 
 impl PluginDir {
-    /// An empty one, with two executables: `good`, and `bad`, whose `init` fails. Each notes its calls.
+    /// An empty one, with two executables: `good`, and `bad`, whose `init` fails. Each notes its
+    /// calls.
     pub(crate) fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("exec");

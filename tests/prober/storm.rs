@@ -1,5 +1,5 @@
-//! A thousand drivers that come, change and go while ten thousand changes a second are made: the final table
-//! is what a fresh scan finds, and no second sees more than one probe.
+//! A thousand drivers that come, change and go while ten thousand changes a second are made: the
+//! final table is what a fresh scan finds, and no second sees more than one probe.
 
 use super::plugin_dir::{PluginDir, last};
 use super::report::Dice;
@@ -88,7 +88,8 @@ fn fresh(dir: &PluginDir) -> BTreeMap<String, String> {
     known.collect()
 }
 
-/// To the end of the storm and of what it left to be done. Notes after what and before what each probe began.
+/// To the end of the storm and of what it left to be done. Notes after what and before what each
+/// probe began.
 fn watch(watcher: &mut Watcher, raging: &AtomicBool) -> Vec<(Instant, Instant)> {
     let mut begun = Vec::new();
     let mut quiet = None::<Instant>;

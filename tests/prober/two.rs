@@ -1,5 +1,5 @@
-//! Two node daemons that look at one plugin directory while its drivers come and go: in the end each of them knows what is
-//! there, as the model does that made the changes.
+//! Two node daemons that look at one plugin directory while its drivers come and go: in the end
+//! each of them knows what is there, as the model does that made the changes.
 
 use super::plugin_dir::{PluginDir, last};
 use super::report::{Dice, Report, is_full};
@@ -27,8 +27,8 @@ const EXECUTABLES: [(&str, &str); 5] = [
 /// What is there, by the name of its directory.
 type World = BTreeMap<String, &'static str>;
 
-/// One operation on the directory and on the model: a driver is installed at once or in steps, replaced, moved away, or
-/// removed at once or in steps.
+/// One operation on the directory and on the model: a driver is installed at once or in steps,
+/// replaced, moved away, or removed at once or in steps.
 fn operate(dir: &PluginDir, world: &mut World, dice: &mut Dice, number: usize) {
     let name = format!("v~d{}", dice.roll(DRIVERS));
     let (executable, known) = EXECUTABLES[dice.roll(EXECUTABLES.len())];

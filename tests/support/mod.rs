@@ -1,5 +1,5 @@
-//! What the tests with real processes share: a driver as kubelet has it installed, and kubelet's way of
-//! running it.
+//! What the tests with real processes share: a driver as kubelet has it installed, and kubelet's
+//! way of running it.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use flexvol::protocol::{DriverStatus, Outcome};
@@ -47,7 +47,8 @@ pub(crate) struct Plugin {
     pub(crate) executable: PathBuf,
 }
 
-/// A side file that allows what the servers of tests are, unless it says itself which servers it allows.
+/// A side file that allows what the servers of tests are, unless it says itself which servers it
+/// allows.
 pub(crate) fn with_loopback(side_file: &serde_json::Value) -> serde_json::Value {
     let mut side_file = side_file.clone();
     if side_file["policy"].get("servers").is_none() {
@@ -57,8 +58,8 @@ pub(crate) fn with_loopback(side_file: &serde_json::Value) -> serde_json::Value 
 }
 
 impl Plugin {
-    /// `directory/name` below a fresh plugin directory, a symlink: a copy made in this process, which forks
-    /// in other threads, could be busy when it is executed.
+    /// `directory/name` below a fresh plugin directory, a symlink: a copy made in this process,
+    /// which forks in other threads, could be busy when it is executed.
     pub(crate) fn new(directory: impl AsRef<Path>, name: &str, side_file: Option<&str>) -> Self {
         let plugin = Self::empty(directory, name, side_file);
         symlink(program(), &plugin.executable).unwrap();

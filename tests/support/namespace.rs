@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Gives this thread, and what it starts, a mount table of its own, without the volumes and drivers of a kubelet of this
-/// machine, and an empty `/run`; says SKIP where that is not allowed.
+/// Gives this thread, and what it starts, a mount table of its own, without the volumes and drivers
+/// of a kubelet of this machine, and an empty `/run`; says SKIP where that is not allowed.
 pub(crate) fn enter(name: &str) -> bool {
     match unshare(CloneFlags::CLONE_NEWNS).and_then(|()| seclude()) {
         Ok(()) => {

@@ -24,8 +24,8 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// `mount` and `unmount` are scripts of sh; `$1` is the target, `$2` a directory to leave files in, and
-    /// `MARK` a time to sleep. `None` where a namespace cannot be had.
+    /// `mount` and `unmount` are scripts of sh; `$1` is the target, `$2` a directory to leave files
+    /// in, and `MARK` a time to sleep. `None` where a namespace cannot be had.
     pub(crate) fn new(name: &str, mount: &str, unmount: Option<&str>) -> Option<Self> {
         Self::with(name, mount, unmount, "")
     }

@@ -7,8 +7,8 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
-/// `FUSE_INIT`, the only request that is answered well, and those that nobody waits for an answer to: `FUSE_FORGET`,
-/// `FUSE_BATCH_FORGET`, `FUSE_INTERRUPT`.
+/// `FUSE_INIT`, the only request that is answered well, and those that nobody waits for an answer
+/// to: `FUSE_FORGET`, `FUSE_BATCH_FORGET`, `FUSE_INTERRUPT`.
 const INIT: u32 = 26;
 const UNANSWERED: [u32; 3] = [2, 42, 36];
 

@@ -1,5 +1,5 @@
-//! A node without a cluster: a plugin directory with drivers made of a few lines of sh that log their calls,
-//! and `flexvol` at work on it.
+//! A node without a cluster: a plugin directory with drivers made of a few lines of sh that log
+//! their calls, and `flexvol` at work on it.
 
 use super::BINARY;
 use std::fs;
@@ -70,8 +70,8 @@ impl Site {
         self.script(&format!("plugins/{directory}/{}", directory.rsplit('~').next().unwrap()), &body)
     }
 
-    /// Written by another process: a child of this one, forked by another test, could hold it open, and then
-    /// it is busy when it is executed.
+    /// Written by another process: a child of this one, forked by another test, could hold it open,
+    /// and then it is busy when it is executed.
     pub(crate) fn script(&self, below: &str, text: &str) -> PathBuf {
         let path = self.path(below);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -1,7 +1,8 @@
-//! Who can find a secret: any part of it, in any spelling, in the arguments and environments of all processes and in the
-//! mount table, a thousand times a second.
+//! Who can find a secret: any part of it, in any spelling, in the arguments and environments of all
+//! processes and in the mount table, a thousand times a second.
 //!
-//! Of the standard library alone, because tests/guest/watch.rs, which is compiled by itself, looks in the same way.
+//! Of the standard library alone, because tests/guest/watch.rs, which is compiled by itself, looks
+//! in the same way.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
@@ -38,7 +39,8 @@ pub(crate) struct Watch<'a> {
     pub(crate) parts: &'a Parts,
     /// Those that a test has started with the secret, and the test.
     pub(crate) excused: Vec<u32>,
-    /// The driver, or where all are: kubelet starts them with the secret, and what comes after that is their own.
+    /// The driver, or where all are: kubelet starts them with the secret, and what comes after that
+    /// is their own.
     pub(crate) drivers: PathBuf,
 }
 
@@ -80,7 +82,8 @@ impl Watch<'_> {
         seen.looks += 1;
     }
 
-    /// Whoever has other arguments than a moment ago is another program, with an environment of its own.
+    /// Whoever has other arguments than a moment ago is another program, with an environment of its
+    /// own.
     fn look_at(&self, pid: u32, seen: &mut Seen) {
         let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
         let arguments = read("cmdline");

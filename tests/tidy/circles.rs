@@ -1,5 +1,5 @@
-//! No circle between the files of a crate: who reads one file has to read those it imports, and not the other way round. A
-//! parent and its parts are one thing in several files.
+//! No circle between the files of a crate: who reads one file has to read those it imports, and not
+//! the other way round. A parent and its parts are one thing in several files.
 
 use super::{Source, rust};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +45,8 @@ fn imports(files: &[(Module, String)]) -> Imports {
     files.iter().map(of).collect()
 }
 
-/// Every path of this crate that stands in a `use` or begins with `crate` or `super`, taken apart at its braces.
+/// Every path of this crate that stands in a `use` or begins with `crate` or `super`, taken apart
+/// at its braces.
 fn paths(code: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("use ") {

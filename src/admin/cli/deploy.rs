@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long standard output may be full before a line is lost. Keeping drivers in place is worth more than
-/// telling of it.
+/// How long standard output may be full before a line is lost. Keeping drivers in place is worth
+/// more than telling of it.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Install drivers and keep them in place: the entry point of the image

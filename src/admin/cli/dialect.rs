@@ -1,4 +1,5 @@
-//! The dialects of other drivers, for people: what `drivers --profiles` and `explain --profile` print.
+//! The dialects of other drivers, for people: what `drivers --profiles` and `explain --profile`
+//! print.
 
 use super::example;
 

@@ -44,7 +44,8 @@ pub(super) struct Doctor {
     /// The plugin directory; may be repeated [default: those that flexvol locate finds]
     #[arg(long, value_name = "DIR")]
     plugin_dir: Vec<PathBuf>,
-    /// kubelet's own directory; may be repeated [default: those of all that run, are mounted or recorded]
+    /// kubelet's own directory; may be repeated [default: those of all that run, are mounted or
+    /// recorded]
     #[arg(long, value_name = "DIR")]
     kubelet_root: Vec<PathBuf>,
     /// kubelet's log [default: /var/log/kubelet.log, or the journal of the last hour]

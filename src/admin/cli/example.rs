@@ -6,8 +6,8 @@ use flexvol_model::settings::Settings;
 use flexvol_protocol::Verb;
 use std::fmt::Write as _;
 
-/// A PV with its claim, and a pod with the volume inline; with the claim, if the driver may attach: kubelet knows an
-/// inline volume that is attached by its name in the pod alone.
+/// A PV with its claim, and a pod with the volume inline; with the claim, if the driver may attach:
+/// kubelet knows an inline volume that is attached by its name in the pod alone.
 pub(super) fn example(driver: &dyn Driver) -> String {
     let examples = driver.options().iter().filter(|option| !option.example.is_empty());
     let mut options: Vec<_> = examples.map(|option| (option.name, option.example)).collect();
@@ -117,7 +117,8 @@ spec:
     }
 }
 
-/// The command that puts the driver of the example on a node, with what only the node's admin may say.
+/// The command that puts the driver of the example on a node, with what only the node's admin may
+/// say.
 fn installation(driver: &str) -> String {
     let settings = match driver {
         "example.com/bind" => " --set policy.bindRoots=/srv/volumes",
@@ -137,8 +138,8 @@ fn installation(driver: &str) -> String {
     format!("flexvol install {driver}{settings}")
 }
 
-/// The body of a flexVolume. Every value is quoted: kubelet takes nothing but strings, and YAML reads `0755`
-/// and `yes` its way.
+/// The body of a flexVolume. Every value is quoted: kubelet takes nothing but strings, and YAML
+/// reads `0755` and `yes` its way.
 fn volume(driver: &str, options: &[(&str, &str)], secret: &str, indent: usize) -> String {
     let mut text = format!("{:indent$}driver: {driver}\n", "");
     if !secret.is_empty() {

@@ -58,10 +58,12 @@ pub(super) struct Install {
     drivers: Vec<Choice>,
     #[command(flatten)]
     placing: Placing,
-    /// Lay one value over the side file: an option, fsGroup, or a path such as deadlines.mount; may be repeated
+    /// Lay one value over the side file: an option, fsGroup, or a path such as deadlines.mount; may
+    /// be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = SideFileChanges::parse_set)]
     set: Vec<(String, String)>,
-    /// Understand the options of this driver, as `flexvol drivers --profiles` lists them; none for flexvol's own
+    /// Understand the options of this driver, as `flexvol drivers --profiles` lists them; none for
+    /// flexvol's own
     #[arg(long, value_name = "PROFILE", value_parser = profile_or_none())]
     profile: Option<String>,
     /// Replace the policy by this JSON object
@@ -70,10 +72,12 @@ pub(super) struct Install {
     /// Replace the whole side file by this JSON object
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// Install this executable instead of flexvol itself: another build, or any driver in any language
+    /// Install this executable instead of flexvol itself: another build, or any driver in any
+    /// language
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Replace a driver of the same name that flexvol did not install; it is kept in the state directory
+    /// Replace a driver of the same name that flexvol did not install; it is kept in the state
+    /// directory
     #[arg(long)]
     take_over: bool,
     /// Put back the driver that was replaced last

@@ -71,7 +71,8 @@ pub(super) struct Manifest {
     /// Replace newer versions of the drivers
     #[arg(long)]
     allow_downgrade: bool,
-    /// Uninstall the drivers whenever a pod ends, unless volumes are mounted; needs the host's processes
+    /// Uninstall the drivers whenever a pod ends, unless volumes are mounted; needs the host's
+    /// processes
     #[arg(long)]
     uninstall_on_exit: bool,
     /// Where a node has the program (systemd, cloud-init)
@@ -168,7 +169,8 @@ impl Manifest {
         self.drivers.iter().try_for_each(|driver| Choice::parse(driver)?.check(&side_file_changes))
     }
 
-    /// Into a directory that is made if it is missing. Nothing is overwritten: it may have been edited.
+    /// Into a directory that is made if it is missing. Nothing is overwritten: it may have been
+    /// edited.
     fn write(&self, screen: &mut Screen, directory: &Path, made: &Text) -> Result<()> {
         let files = match made {
             Text::Files(files) => files.clone(),

@@ -40,7 +40,8 @@ Exit status: 0 all of them are alive, 1 one is not, 2 wrong usage.")]
 pub(super) struct Status {
     #[command(flatten)]
     which: WhichVolumes,
-    /// kubelet's own directory; may be repeated [default: those of all that run, are mounted or recorded]
+    /// kubelet's own directory; may be repeated [default: those of all that run, are mounted or
+    /// recorded]
     #[arg(long, value_name = "DIR")]
     kubelet_root: Vec<PathBuf>,
     /// How long a volume may take to answer, in seconds

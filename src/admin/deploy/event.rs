@@ -1,4 +1,5 @@
-//! What a deployment says: JSON lines among those of the drivers' log. Those have a `verb`, these an `event`.
+//! What a deployment says: JSON lines among those of the drivers' log. Those have a `verb`, these
+//! an `event`.
 
 use flexvol_linux::clock;
 use flexvol_protocol::failure::MESSAGE_LIMIT;

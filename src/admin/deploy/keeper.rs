@@ -11,13 +11,14 @@ use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT};
 use serde_json::Value;
 use std::time::Duration;
 
-/// How long another installer may hold the plugin directory when we go: a pod that is told to stop has ten seconds.
+/// How long another installer may hold the plugin directory when we go: a pod that is told to stop
+/// has ten seconds.
 const LAST_PATIENCE: Duration = Duration::from_secs(8);
 
 /// Installs the same drivers again and again.
 ///
-/// A driver that was removed comes back with the settings it had, whoever set them: an admin's edits of the side
-/// file are no damage.
+/// A driver that was removed comes back with the settings it had, whoever set them: an admin's
+/// edits of the side file are no damage.
 #[derive(Debug)]
 pub struct Installs {
     source: Source,
@@ -59,7 +60,8 @@ impl Keeper for Installs {
                     kept.settings.clone().or(request.side_file_changes.settings);
             }
             Ok(Some(text)) if flexvol_model::side_file::parse(&text).is_ok() => {}
-            // An admin is just writing it, or has made a mistake: a take-over would begin without their policy.
+            // An admin is just writing it, or has made a mistake: a take-over would begin without
+            // their policy.
             _ => request.allowed.take_over &= kept.settings.is_none(),
         }
         let report = install(&request, &self.source)?;

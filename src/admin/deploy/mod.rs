@@ -1,12 +1,13 @@
 //! Drivers put into the plugin directory and kept there: what process 1 of the image does.
 //!
-//! One thread and one poll(2), without a timer while all is well: it wakes when something in the plugin
-//! directory or in the drivers' log changes, when a child ends, when it is told to stop. Whether a driver is as
-//! it should be is not judged here: it is installed again, and an installation that finds nothing to do writes
-//! nothing. So the changes that an installation makes wake this process once more, and that is the end of it.
+//! One thread and one poll(2), without a timer while all is well: it wakes when something in the
+//! plugin directory or in the drivers' log changes, when a child ends, when it is told to stop.
+//! Whether a driver is as it should be is not judged here: it is installed again, and an
+//! installation that finds nothing to do writes nothing. So the changes that an installation makes
+//! wake this process once more, and that is the end of it.
 //!
-//! * [`schedule`] says when a driver is looked at again, and keeps two deployments that want different things
-//!   from outdoing each other.
+//! * [`schedule`] says when a driver is looked at again, and keeps two deployments that want
+//!   different things from outdoing each other.
 //! * [`keeper`] installs.
 //! * [`watches`] turns changes of directories into the numbers of drivers.
 //! * [`tail`] follows the drivers' log, so that the pod's log is the drivers'.
@@ -86,8 +87,8 @@ pub struct Wanted {
 /// Called with each line for people who collect logs.
 pub type Output<'a> = &'a mut dyn FnMut(&str);
 
-/// Keeps the drivers in place until the process is told to stop. An error is for whoever starts it to start it
-/// again.
+/// Keeps the drivers in place until the process is told to stop. An error is for whoever starts it
+/// to start it again.
 pub fn deploy(wanted: Wanted, keeper: &mut dyn Keeper, output: Output<'_>) -> Result<()> {
     signal::install()?;
     let reaper = Reaper::new()?;
@@ -160,7 +161,8 @@ impl<'a> Deployment<'a> {
             }
         }
         if looked {
-            // What was put in place is new, and so is its directory: others may have changed it before it was watched.
+            // What was put in place is new, and so is its directory: others may have changed it
+            // before it was watched.
             let now = Instant::now();
             for number in self.watches.renew(&self.homes, &self.log) {
                 self.posts[number].schedule.changed(now);
@@ -279,8 +281,8 @@ impl<'a> Deployment<'a> {
     }
 }
 
-/// A pod holds the plugin directory by a mount of its own, and a mount stays on a directory that was removed
-/// or renamed on the host. Only a new container sees the new one.
+/// A pod holds the plugin directory by a mount of its own, and a mount stays on a directory that
+/// was removed or renamed on the host. Only a new container sees the new one.
 fn lost(plugin_dir: &Path) -> Failure {
     let text = format!(
         "{} was replaced on the host, and this container still holds the old one: restart the container",

@@ -1,7 +1,7 @@
 //! Whether every driver is in place, as a file that a probe can look at.
 //!
-//! The file names the process that wrote it and when that was started: a file that outlived its writer, such
-//! as the one of a pod that was killed, says nothing.
+//! The file names the process that wrote it and when that was started: a file that outlived its
+//! writer, such as the one of a pod that was killed, says nothing.
 
 use anyhow::Result;
 use flexvol_linux::{files, process};
@@ -62,7 +62,8 @@ impl Drop for Ready {
     }
 }
 
-/// Asked by a probe: fails with the reason if the process that writes the file is not ready, or is no more.
+/// Asked by a probe: fails with the reason if the process that writes the file is not ready, or is
+/// no more.
 pub fn check(path: &Path) -> Result<()> {
     let not_ready = |why: &str| Failure::new(Code::NotFound, format!("{}: {why}", path.display()));
     let text = files::read_small(path, SIZE_LIMIT)?;

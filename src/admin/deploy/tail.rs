@@ -1,4 +1,5 @@
-//! Following a log that others append to and put aside when it is full: `tail -F`, a line at a time.
+//! Following a log that others append to and put aside when it is full: `tail -F`, a line at a
+//! time.
 
 use anyhow::{Context, Result};
 use flexvol_linux::append;
@@ -35,15 +36,16 @@ impl Tail {
             .any(|path| path.file_name() == Some(name.as_os_str()))
     }
 
-    /// Hands out every whole line that is new, oldest first. What is no line of a log (too long, not text) is
-    /// left out.
+    /// Hands out every whole line that is new, oldest first. What is no line of a log (too long,
+    /// not text) is left out.
     pub fn read(&mut self, mut line: impl FnMut(&str)) -> Result<()> {
         for part in [&mut self.previous, &mut self.current].into_iter().flatten() {
             part.read(&mut line).with_context(|| format!("read {}", self.path.display()))?;
         }
         let there = identity(&self.path);
         if there.or(identity(&append::previous(&self.path))).is_none() {
-            // Removed, not put aside. The kernel tells of a removed directory once no file of it is open.
+            // Removed, not put aside. The kernel tells of a removed directory once no file of it is
+            // open.
             (self.previous, self.current) = (None, None);
         } else if self.current.as_ref().map(|part| part.identity) != there {
             // Read to its end just now, and again from the next time on.

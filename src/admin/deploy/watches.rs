@@ -1,4 +1,5 @@
-//! What is watched: the plugin directories, the drivers' directories in them, and the directory of the log.
+//! What is watched: the plugin directories, the drivers' directories in them, and the directory of
+//! the log.
 
 use super::Home;
 use anyhow::Result;
@@ -40,9 +41,9 @@ impl Watches {
         Ok(Self { inotify: Inotify::new()?, held: Vec::new() })
     }
 
-    /// Watches what is there. To be repeated after every change: what is watched already costs a system call,
-    /// and what came anew is watched from then on. The numbers of the drivers for which that is so: what has happened to
-    /// them between their coming and this call nobody tells.
+    /// Watches what is there. To be repeated after every change: what is watched already costs a
+    /// system call, and what came anew is watched from then on. The numbers of the drivers for
+    /// which that is so: what has happened to them between their coming and this call nobody tells.
     pub fn renew(&mut self, homes: &[Home], log: &Path) -> Vec<usize> {
         let mut anew = Vec::new();
         for (number, home) in homes.iter().enumerate() {
@@ -55,7 +56,8 @@ impl Watches {
         anew
     }
 
-    /// Whether that is a new watch. What is not there cannot be watched, and is found missing by who looks at it.
+    /// Whether that is a new watch. What is not there cannot be watched, and is found missing by
+    /// who looks at it.
     fn watch(&mut self, path: &Path, subject: Subject) -> bool {
         let entries = Interest::ENTRIES.and(Interest::ITSELF);
         // What somebody was writing is left alone until they have closed it.
@@ -100,7 +102,8 @@ impl AsFd for Watches {
     }
 }
 
-/// What a notice about a subject means. Other people's drivers in the same plugin directory mean nothing.
+/// What a notice about a subject means. Other people's drivers in the same plugin directory mean
+/// nothing.
 fn meaning(subject: &Subject, notice: &Notice, homes: &[Home]) -> Vec<Change> {
     match (subject, &notice.name) {
         (Subject::Driver(number), _) => vec![Change::Driver(*number)],

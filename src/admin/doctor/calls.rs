@@ -19,7 +19,8 @@ pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Processes of executables in the plugin directories. Their arguments hold secrets: only the verb is told.
+/// Processes of executables in the plugin directories. Their arguments hold secrets: only the verb
+/// is told.
 fn hanging(plugins: &[PathBuf]) -> Result<Vec<Finding>> {
     let inside: Vec<_> =
         locate::kubelets().unwrap_or_default().into_iter().filter_map(|kubelet| kubelet.inside).collect();

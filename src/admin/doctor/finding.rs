@@ -67,7 +67,8 @@ impl Finding {
     }
 }
 
-/// A message of ours, `what is wrong: what to do`, in two. Whatever looks for plugin directories writes them so.
+/// A message of ours, `what is wrong: what to do`, in two. Whatever looks for plugin directories
+/// writes them so.
 pub(super) fn halves(message: &str) -> (&str, &str) {
     message.rsplit_once(": ").unwrap_or((message, "see flexvol list and flexvol probe"))
 }

@@ -1,5 +1,5 @@
-//! What kubelet says about volumes in its log: some troubles leave no other trace on the node, because no driver was
-//! ever called. The lines may hold secrets, so none is repeated.
+//! What kubelet says about volumes in its log: some troubles leave no other trace on the node,
+//! because no driver was ever called. The lines may hold secrets, so none is repeated.
 
 use super::{Finding, Request};
 use anyhow::Result;
@@ -60,8 +60,8 @@ pub(super) struct Said {
 pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
     let mut counted: BTreeMap<(&str, Vec<String>), (Explained, usize)> = BTreeMap::new();
     for Said { explained, .. } in said(request)? {
-        // The volumes check has those, by what is on the disk; a driver's own words are in its log; and a Secret that
-        // comes late is everyday, of volumes of all kinds.
+        // The volumes check has those, by what is on the disk; a driver's own words are in its log;
+        // and a Secret that comes late is everyday, of volumes of all kinds.
         if ["orphaned-pod", "waited-too-long", "object-not-read"].contains(&explained.known_error.id) {
             continue;
         }

@@ -1,4 +1,5 @@
-//! What calls and installers have left that were killed: loop devices, credentials, records, hidden files.
+//! What calls and installers have left that were killed: loop devices, credentials, records, hidden
+//! files.
 
 use super::{Finding, Repair, Request};
 use crate::inventory;

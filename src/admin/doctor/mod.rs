@@ -6,9 +6,10 @@
 //!                                             repair (only when told) ◀─ Repair: what can be fixed from here
 //! ```
 //!
-//! Checks know nothing of each other, so one that hangs or fails costs the others nothing, and none needs a kubelet
-//! to run. They only look. [`examine`] runs one; findings are put in the order of their severity, then of the checks:
-//! causes come before what follows from them. A [`Repair`] says what it would do; [`Repair::carry_out`] looks again before it does it.
+//! Checks know nothing of each other, so one that hangs or fails costs the others nothing, and none
+//! needs a kubelet to run. They only look. [`examine`] runs one; findings are put in the order of
+//! their severity, then of the checks: causes come before what follows from them. A [`Repair`] says
+//! what it would do; [`Repair::carry_out`] looks again before it does it.
 
 mod calls;
 mod drivers;

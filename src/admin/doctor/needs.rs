@@ -120,7 +120,8 @@ fn programs(name: &str, driver: &dyn Driver, settings: &Settings) -> Vec<Finding
         .collect()
 }
 
-/// How bad it is that one of a driver's programs is missing; `None` if something else does the same.
+/// How bad it is that one of a driver's programs is missing; `None` if something else does the
+/// same.
 fn weight(
     driver: &str,
     program: &str,

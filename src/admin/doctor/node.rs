@@ -1,4 +1,5 @@
-//! What the node itself must be like: mounts that travel into pods, security modules, and where daemons live.
+//! What the node itself must be like: mounts that travel into pods, security modules, and where
+//! daemons live.
 
 use super::{Finding, Request};
 use crate::inventory;

@@ -1,5 +1,5 @@
-//! The plugin directory: which it is, whether drivers can be executed there, and whether some lie where kubelet does
-//! not look.
+//! The plugin directory: which it is, whether drivers can be executed there, and whether some lie
+//! where kubelet does not look.
 
 use super::finding::halves;
 use super::{Finding, Request};

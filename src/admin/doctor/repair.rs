@@ -1,4 +1,5 @@
-//! What can be fixed from here. Each looks again before it does anything: between finding and fixing the world goes on.
+//! What can be fixed from here. Each looks again before it does anything: between finding and
+//! fixing the world goes on.
 
 use crate::plugin_dir::{in_use, litter};
 use anyhow::{Context as _, Result};
@@ -21,7 +22,8 @@ pub enum Repair {
         /// Where it is.
         target: PathBuf,
     },
-    /// Unmounts the volumes of a pod that is gone, and removes the directories that are empty then. No file is removed.
+    /// Unmounts the volumes of a pod that is gone, and removes the directories that are empty then.
+    /// No file is removed.
     ClearPod {
         /// The pod's directory.
         directory: PathBuf,

@@ -1,5 +1,5 @@
-//! Space and inodes where something must be written. A full /run is the strangest of all: nothing works and nothing
-//! says why.
+//! Space and inodes where something must be written. A full /run is the strangest of all: nothing
+//! works and nothing says why.
 
 use super::{Finding, Request};
 use crate::inventory;

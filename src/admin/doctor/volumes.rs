@@ -78,7 +78,8 @@ fn of_volume(volume: &Volume) -> Option<Finding> {
     }
 }
 
-/// An empty directory may be about to be mounted; what is in one that is not lies on the node's own disk.
+/// An empty directory may be about to be mounted; what is in one that is not lies on the node's own
+/// disk.
 fn unmounted(volume: &Volume, name: &str) -> Option<Finding> {
     let entries = listing::list(&volume.target).ok()?;
     let first = entries.first()?;
@@ -91,7 +92,8 @@ fn unmounted(volume: &Volume, name: &str) -> Option<Finding> {
     Some(Finding::warning("volume-files", &evidence, fix))
 }
 
-/// Files beside volumes: kubelet takes each for a volume, and credentials lie there more often than not.
+/// Files beside volumes: kubelet takes each for a volume, and credentials lie there more often than
+/// not.
 fn strangers(volumes: &[Volume]) -> Vec<Finding> {
     let parents: BTreeSet<_> = volumes
         .iter()

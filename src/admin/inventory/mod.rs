@@ -6,9 +6,10 @@
 //! records of our drivers ──┘
 //! ```
 //!
-//! A volume is known by kubelet's names for its directory ([`VolumeDir`]), under any root, or by a record of one of
-//! our drivers. A directory in which nothing is mounted is one, too: a driver that fails leaves no more than that. The
-//! names of pods come from the record, else from the names of the directories of their logs.
+//! A volume is known by kubelet's names for its directory ([`VolumeDir`]), under any root, or by a
+//! record of one of our drivers. A directory in which nothing is mounted is one, too: a driver that
+//! fails leaves no more than that. The names of pods come from the record, else from the names of
+//! the directories of their logs.
 
 pub mod pods;
 
@@ -31,8 +32,8 @@ pub const DEFAULT_ROOT: &str = "/var/lib/kubelet";
 /// How long a volume may think about how it is.
 pub const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What Kubernetes itself keeps in directories that look like those of flex drivers, all of the vendor
-/// `kubernetes.io`.
+/// What Kubernetes itself keeps in directories that look like those of flex drivers, all of the
+/// vendor `kubernetes.io`.
 const IN_TREE: &[&str] = &[
     "aws-ebs",
     "azure-disk",
@@ -68,7 +69,8 @@ const IN_TREE: &[&str] = &[
 /// One volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
-    /// The driver's directory, `vendor~driver`; of a volume outside kubelet's directories the driver's own name.
+    /// The driver's directory, `vendor~driver`; of a volume outside kubelet's directories the
+    /// driver's own name.
     pub driver: String,
     /// PV or pod-volume name.
     pub name: String,
@@ -98,7 +100,8 @@ impl Volume {
         DriverName::from_directory(&self.driver).map_or_else(|_| self.driver.clone(), |name| name.to_string())
     }
 
-    /// What it is mounted from, in the words of the mount table; of a bind mount the directory of its file system.
+    /// What it is mounted from, in the words of the mount table; of a bind mount the directory of
+    /// its file system.
     pub fn source(&self) -> Option<String> {
         self.mount.as_ref().map(|entry| match entry.source.to_string_lossy() {
             source if entry.root == Path::new("/") => source.into_owned(),
@@ -112,7 +115,8 @@ impl Volume {
     }
 }
 
-/// Looks for all of them, under the roots that were named and those that are known, and asks each how it is.
+/// Looks for all of them, under the roots that were named and those that are known, and asks each
+/// how it is.
 pub fn volumes(roots: &[PathBuf], patience: Duration) -> Result<Vec<Volume>> {
     let table = mount_table::read()?;
     let records = Record::all();
@@ -144,7 +148,8 @@ pub fn volumes(roots: &[PathBuf], patience: Duration) -> Result<Vec<Volume>> {
     Ok(volumes)
 }
 
-/// The roots of all kubelets that are known of: told, running, mounted, recorded, and the usual one.
+/// The roots of all kubelets that are known of: told, running, mounted, recorded, and the usual
+/// one.
 pub fn roots(told: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(all_roots(told, &mount_table::read()?, &Record::all()).into_iter().collect())
 }

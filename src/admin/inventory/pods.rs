@@ -35,8 +35,8 @@ fn named(directory: &str) -> Option<(String, String)> {
 /// How deep below the root of control groups those of pods are.
 const DEPTH: usize = 4;
 
-/// The uids of pods that have a control group, which kubelet makes before it mounts anything; `None` on a node
-/// where pods have none.
+/// The uids of pods that have a control group, which kubelet makes before it mounts anything;
+/// `None` on a node where pods have none.
 pub fn running() -> Option<BTreeSet<String>> {
     let root =
         ["/sys/fs/cgroup/systemd", "/sys/fs/cgroup"].map(Path::new).into_iter().find(|root| root.is_dir())?;
@@ -65,7 +65,8 @@ fn uid_of(group: &str) -> Option<String> {
     (is_pod && uid.starts_with(|c: char| c.is_ascii_hexdigit())).then(|| uid.replace('_', "-"))
 }
 
-/// The directories of all pods' volumes below a kubelet's own directory. Nothing that is mounted is asked.
+/// The directories of all pods' volumes below a kubelet's own directory. Nothing that is mounted is
+/// asked.
 pub fn volume_directories(root: &Path) -> Vec<PathBuf> {
     let inside = |path: PathBuf| {
         let entries = listing::list(&path).unwrap_or_default();

@@ -51,7 +51,8 @@ pub(super) fn kustomization(deployment: &Deployment<'_>) -> Manifest {
     Manifest::Files(files)
 }
 
-/// For `kubectl patch daemonset NAME --patch-file`: the pods of that DaemonSet bring the drivers with them.
+/// For `kubectl patch daemonset NAME --patch-file`: the pods of that DaemonSet bring the drivers
+/// with them.
 pub(super) fn init_container(deployment: &Deployment<'_>) -> Manifest {
     let request = deployment.request;
     let map = request.policy.is_some().then(|| format!("{}-policy", request.name));
@@ -64,7 +65,8 @@ pub(super) fn init_container(deployment: &Deployment<'_>) -> Manifest {
     Manifest::Objects(notes, vec![json!({"spec": {"template": {"spec": spec}}})])
 }
 
-/// What to know before applying it. Only words of our own: a comment is no place for anybody else's.
+/// What to know before applying it. Only words of our own: a comment is no place for anybody
+/// else's.
 fn notes(deployment: &Deployment<'_>) -> Vec<String> {
     let platform = deployment.request.platform;
     let mut notes = vec![format!("FlexVolume drivers for {}", platform.title)];
@@ -104,7 +106,8 @@ fn metadata(deployment: &Deployment<'_>) -> Value {
     json!({"name": request.name, "namespace": request.namespace, "labels": labels(request)})
 }
 
-/// Pods with a directory of the host are `privileged` to Pod Security, however little else they have.
+/// Pods with a directory of the host are `privileged` to Pod Security, however little else they
+/// have.
 fn namespace(deployment: &Deployment<'_>) -> Value {
     let mut labels = labels(deployment.request);
     for mode in ["enforce", "audit", "warn"] {

@@ -18,13 +18,14 @@ pub(super) fn labels(request: &Request) -> Value {
     labels
 }
 
-/// What the pods of one deployment have and no others; never changes, because a selector cannot be changed.
+/// What the pods of one deployment have and no others; never changes, because a selector cannot be
+/// changed.
 fn selector(request: &Request) -> Value {
     json!({"app.kubernetes.io/name": "flexvol", "app.kubernetes.io/instance": request.name})
 }
 
-/// On every Linux node, however tainted: a node without drivers cannot start the pods that need them, nor
-/// stop them.
+/// On every Linux node, however tainted: a node without drivers cannot start the pods that need
+/// them, nor stop them.
 pub(super) fn daemon_set(deployment: &Deployment<'_>, policy_map: Option<&str>) -> Value {
     let request = deployment.request;
     json!({
@@ -37,7 +38,8 @@ pub(super) fn daemon_set(deployment: &Deployment<'_>, policy_map: Option<&str>) 
         },
         "spec": {
             "selector": {"matchLabels": selector(request)},
-            // A version that does not become ready stops the roll-out; drivers of a pod that is being replaced stay.
+            // A version that does not become ready stops the roll-out; drivers of a pod that is
+            // being replaced stay.
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
             "template": {
                 "metadata": {
@@ -65,7 +67,8 @@ fn pod(deployment: &Deployment<'_>, policy_map: Option<&str>) -> Value {
         "volumes": volumes(deployment, policy_map),
     });
     if request.uninstall_on_exit {
-        // Whether a volume is in use is seen in kubelet's mount table, which everybody may read who sees kubelet.
+        // Whether a volume is in use is seen in kubelet's mount table, which everybody may read who
+        // sees kubelet.
         pod["hostPID"] = true.into();
     }
     pod

@@ -1,7 +1,7 @@
 //! JSON as YAML in block style.
 //!
-//! Every string is quoted, with everything but ASCII escaped: no text can become anything but that text,
-//! whatever a reader of YAML takes for a boolean, a number, a comment or a line break.
+//! Every string is quoted, with everything but ASCII escaped: no text can become anything but that
+//! text, whatever a reader of YAML takes for a boolean, a number, a comment or a line break.
 
 use serde_json::Value;
 use std::fmt::Write as _;

@@ -1,4 +1,5 @@
-//! For nodes that are set up without a cluster: a unit of systemd, and user data that brings it there.
+//! For nodes that are set up without a cluster: a unit of systemd, and user data that brings it
+//! there.
 
 use super::{Deployment, Fetch, emit};
 use flexvol_protocol::failure::{Failure, Result};
@@ -8,9 +9,9 @@ use std::fmt::Write as _;
 /// Where a node has the policy.
 const POLICY: &str = "/etc/flexvol/policy.json";
 
-/// Before kubelet, so that it finds the drivers when it starts; not required by it, because a node without
-/// drivers is still a node. It gives up no directory of its own mount table: a private one would keep a
-/// plugin directory that has long been replaced.
+/// Before kubelet, so that it finds the drivers when it starts; not required by it, because a node
+/// without drivers is still a node. It gives up no directory of its own mount table: a private one
+/// would keep a plugin directory that has long been replaced.
 pub(super) fn unit(deployment: &Deployment<'_>) -> String {
     let request = deployment.request;
     let command = [request.program.clone(), "deploy".to_owned()];

@@ -1,7 +1,8 @@
 //! What is in a plugin directory under a driver's name.
 //!
-//! *Ours* is a driver whose side file has a hash: only installers write one; and what a [receipt](super::receipt) knows
-//! again. Whatever else is there belongs to somebody, and is never overwritten unasked.
+//! *Ours* is a driver whose side file has a hash: only installers write one; and what a
+//! [receipt](super::receipt) knows again. Whatever else is there belongs to somebody, and is never
+//! overwritten unasked.
 
 use anyhow::{Context as _, Result, ensure};
 use flexvol_linux::directory::{self, Directory, Kind};
@@ -14,8 +15,8 @@ use std::ffi::OsStr;
 use std::io::Read as _;
 use std::path::PathBuf;
 
-/// How the names of all files begin that an installer makes and renames or removes before it ends. One that is
-/// there while nobody holds the lock was left by an installer that was killed.
+/// How the names of all files begin that an installer makes and renames or removes before it ends.
+/// One that is there while nobody holds the lock was left by an installer that was killed.
 pub const LEFTOVER: &str = ".flexvol-";
 
 /// What is there under a driver's name.
@@ -113,7 +114,8 @@ pub const PROGRAM_MODE: u32 = 0o755;
 const PROGRAM_LIMIT: u64 = 1 << 30;
 
 impl Ours {
-    /// Whether the side file is there, and the executable is what was installed, with the permissions it was installed with.
+    /// Whether the side file is there, and the executable is what was installed, with the
+    /// permissions it was installed with.
     pub fn is_intact(&self) -> bool {
         let is_executable = self.program.as_ref().is_some_and(|program| program.mode == PROGRAM_MODE);
         is_executable && self.has_whole_program() && matches!(self.side_file, SideFile::Whole { .. })
@@ -139,8 +141,8 @@ impl Found {
         Self::at(plugins, &name.directory())
     }
 
-    /// Looks at a directory of any name, even one that Kubernetes refuses: kubelet executes the file in it that
-    /// is named like the part after the last `~`.
+    /// Looks at a directory of any name, even one that Kubernetes refuses: kubelet executes the
+    /// file in it that is named like the part after the last `~`.
     pub fn at(plugins: &Directory, directory: &str) -> Result<Self> {
         let executable = DriverName::executable_in(directory.as_ref()).to_str().unwrap_or_default();
         let Some(entry) = plugins.look(directory)? else { return Ok(Self::Absent) };
@@ -231,7 +233,8 @@ pub(super) fn is_stamped(home: &Directory) -> Result<bool> {
     Ok(matches!(side_file(home)?, Some((Ok(settings), _)) if settings.hash.is_some()))
 }
 
-/// The side file with its permissions, if there is one; what is wrong with it, if it cannot be read.
+/// The side file with its permissions, if there is one; what is wrong with it, if it cannot be
+/// read.
 fn side_file(home: &Directory) -> Result<Option<(Result<Settings, String>, u32)>> {
     let Some(entry) = home.look(SIDE_FILE)? else { return Ok(None) };
     let parsed = match home.read(SIDE_FILE, SIZE_LIMIT) {

@@ -1,7 +1,8 @@
 //! Which volumes of a driver are mounted right now: without their driver nobody could unmount them.
 //!
-//! The mount tables of this process, of pid 1 and of every kubelet are read, as far as they can be: kubelet
-//! may have one of its own. Volumes are known by kubelet's names for their targets, under any root.
+//! The mount tables of this process, of pid 1 and of every kubelet are read, as far as they can be:
+//! kubelet may have one of its own. Volumes are known by kubelet's names for their targets, under
+//! any root.
 
 use super::refusal::{Reason, Refusal};
 use anyhow::Result;
@@ -23,9 +24,9 @@ pub struct Volume {
     pub pod: Option<String>,
 }
 
-/// Refuses in a pod, which has `place` of the node's as a mount and does not see the volumes mounted there; kubelet
-/// does. Without a sight of it nothing is known, and nothing known must not mean that nothing is mounted.
-/// `or` is what else an admin can do.
+/// Refuses in a pod, which has `place` of the node's as a mount and does not see the volumes
+/// mounted there; kubelet does. Without a sight of it nothing is known, and nothing known must not
+/// mean that nothing is mounted. `or` is what else an admin can do.
 pub fn sees_mounts(place: &Path, or: &str) -> Result<()> {
     if files::is_mount_root(place) && !process::is_on_host() && locate::kubelets()?.is_empty() {
         let text = format!(

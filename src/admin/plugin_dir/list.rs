@@ -1,7 +1,8 @@
-//! What is in a plugin directory: whose each driver is, whether kubelet loads it, and which volumes need it.
+//! What is in a plugin directory: whose each driver is, whether kubelet loads it, and which volumes
+//! need it.
 //!
-//! Foreign drivers are listed like our own. Nothing is changed, and no lock is taken: an installer at work is
-//! seen as it was or as it will be.
+//! Foreign drivers are listed like our own. Nothing is changed, and no lock is taken: an installer
+//! at work is seen as it was or as it will be.
 
 use super::found::{Broken, Found, Ours, PROGRAM_MODE, Program, SideFile};
 use super::in_use::{self, Volume};
@@ -57,8 +58,8 @@ pub enum Owner {
     Unknown(String),
 }
 
-/// Everything in a plugin directory, in the order of names. With `terms`, the `init` of each driver is run as
-/// kubelet runs it.
+/// Everything in a plugin directory, in the order of names. With `terms`, the `init` of each driver
+/// is run as kubelet runs it.
 pub fn list(place: &Place, terms: Option<&Terms>) -> Result<Vec<Item>> {
     list_noted(place, STATE.as_ref(), terms)
 }

@@ -1,4 +1,5 @@
-//! What killed installers left in a plugin directory: hidden names, which the next installation removes.
+//! What killed installers left in a plugin directory: hidden names, which the next installation
+//! removes.
 
 use super::install::stage;
 use super::opened::{Opened, Place};
@@ -8,7 +9,8 @@ use flexvol_linux::directory::{Directory, Kind};
 use std::path::Path;
 use std::time::Duration;
 
-/// The names, those inside of drivers' directories as `vendor~driver/name`; none while an installer is at work.
+/// The names, those inside of drivers' directories as `vendor~driver/name`; none while an installer
+/// is at work.
 pub fn of(plugins: &Path) -> Vec<String> {
     let Ok(Some(directory)) = Directory::open(plugins) else { return Vec::new() };
     if directory.lock(&Deadline::for_undo(Duration::ZERO)).is_err() {

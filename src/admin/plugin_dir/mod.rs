@@ -5,12 +5,14 @@
 //! <plugin directory>/<vendor>~<driver>/.flexvol.json     what the admin says about it; ignored by kubelet
 //! ```
 //!
-//! kubelet watches the directory (pkg/volume/flexvolume/probe.go): at every change of a name without a leading
-//! dot it runs the driver's `init` again at its next look, and of a driver whose `init` fails it keeps the old
-//! object and tries for ever. So a driver appears by one rename of a complete directory, changes by one rename
-//! of a complete file, and goes by one unlink and one rmdir.
+//! kubelet watches the directory (pkg/volume/flexvolume/probe.go): at every change of a name
+//! without a leading dot it runs the driver's `init` again at its next look, and of a driver whose
+//! `init` fails it keeps the old object and tries for ever. So a driver appears by one rename of a
+//! complete directory, changes by one rename of a complete file, and goes by one unlink and one
+//! rmdir.
 //!
-//! Who works on a plugin directory holds its flock(2): two installers in two containers share nothing else.
+//! Who works on a plugin directory holds its flock(2): two installers in two containers share
+//! nothing else.
 
 pub mod found;
 pub mod in_use;

@@ -20,8 +20,8 @@ const ATTEMPTS: usize = 5;
 pub struct Place {
     /// As the node calls it.
     pub directory: PathBuf,
-    /// Where the node's file system begins for us: an image, or a host mounted into a container. `None` for
-    /// our own.
+    /// Where the node's file system begins for us: an image, or a host mounted into a container.
+    /// `None` for our own.
     pub root: Option<PathBuf>,
     /// How long another installer may hold it.
     pub patience: Duration,

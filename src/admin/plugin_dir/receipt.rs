@@ -1,16 +1,16 @@
-//! What was installed, noted outside the plugin directory: so damage is told from somebody else's driver, and what was
-//! lost comes back with the settings it had.
+//! What was installed, noted outside the plugin directory: so damage is told from somebody else's
+//! driver, and what was lost comes back with the settings it had.
 //!
 //! ```text
 //! <state>/installed/vendor~driver@<hash of the plugin directory's path>      0600, in a directory of 0700; JSON
 //! ```
 //!
-//! A receipt is written before the rename that makes its program visible, and names the program before it, too: killed
-//! in between, either is known. It goes with `uninstall` and `--roll-back`. One that cannot be read, or that others
-//! could have written, is none.
+//! A receipt is written before the rename that makes its program visible, and names the program
+//! before it, too: killed in between, either is known. It goes with `uninstall` and `--roll-back`.
+//! One that cannot be read, or that others could have written, is none.
 //!
-//! A driver whose side file bears a hash is ours without a receipt, as before there were any. Of all else a receipt
-//! decides, by the executable:
+//! A driver whose side file bears a hash is ours without a receipt, as before there were any. Of
+//! all else a receipt decides, by the executable:
 //!
 //! | executable | side file | ours |
 //! |---|---|---|
@@ -21,13 +21,14 @@
 //! | any, while somebody has it open for writing | any | no: look again when they have closed it |
 //! | all else: a symlink, a directory, another program | any | no: foreign |
 //!
-//! Ours is put back by `install` and `deploy`, removed by `uninstall`, and *altered* to `doctor` and `list` if anything of
-//! it is not as installed. Foreign is refused by the first two unless told `--take-over`, and by `uninstall`. ARCHITECTURE.md
-//! has the whole table, tests/install/heal.rs plays it.
+//! Ours is put back by `install` and `deploy`, removed by `uninstall`, and *altered* to `doctor`
+//! and `list` if anything of it is not as installed. Foreign is refused by the first two unless
+//! told `--take-over`, and by `uninstall`. ARCHITECTURE.md has the whole table,
+//! tests/install/heal.rs plays it.
 //!
-//! *Any* side file is one that is gone, is no JSON, or bears no hash; the settings of the last are the admin's, and are
-//! kept. One that is JSON, but wrong, is an admin's mistake: told, and not touched. Neither is one that is a symlink or
-//! no file, or that somebody has open for writing.
+//! *Any* side file is one that is gone, is no JSON, or bears no hash; the settings of the last are
+//! the admin's, and are kept. One that is JSON, but wrong, is an admin's mistake: told, and not
+//! touched. Neither is one that is a symlink or no file, or that somebody has open for writing.
 
 use super::found::{Executable, Foreign, Found, Ours, Program, SideFile};
 use super::install::source::Source;
@@ -70,8 +71,8 @@ pub struct Known {
     size: u64,
     /// Its first bytes, in hexadecimal.
     head: String,
-    /// Which file it was; `None` where the file system does not say when files were made, and numbers of inodes come
-    /// again.
+    /// Which file it was; `None` where the file system does not say when files were made, and
+    /// numbers of inodes come again.
     birth: Option<Birth>,
 }
 
@@ -156,7 +157,8 @@ impl Receipts {
         Ok((found, Some(receipt)))
     }
 
-    /// The directories of drivers that were installed in a plugin directory, also of those that are not there any more.
+    /// The directories of drivers that were installed in a plugin directory, also of those that are
+    /// not there any more.
     pub fn all(place: &Place, state: &Path) -> Result<Vec<String>> {
         let this = Self::of(place, state, "")?;
         let Some(all) = Directory::open(&this.state.join(INSTALLED))? else { return Ok(Vec::new()) };
@@ -200,7 +202,8 @@ fn parsed(content: &[u8]) -> Option<Receipt> {
 }
 
 impl Receipt {
-    /// What is there, after what was installed there is known. `source` is what may have been installed.
+    /// What is there, after what was installed there is known. `source` is what may have been
+    /// installed.
     pub fn recognize(
         &self,
         found: Found,
@@ -256,8 +259,8 @@ impl Receipt {
     }
 }
 
-/// Whether nobody can have meant the side file: it is no JSON object, and nobody is writing it. Another one is an admin's,
-/// who made a mistake, and hears of it.
+/// Whether nobody can have meant the side file: it is no JSON object, and nobody is writing it.
+/// Another one is an admin's, who made a mistake, and hears of it.
 fn is_garbled(home: &Directory) -> Result<bool> {
     let is_file = home.look(SIDE_FILE)?.is_some_and(|entry| entry.kind == Kind::File);
     if !is_file || home.is_being_written(SIDE_FILE)? {

@@ -1,8 +1,8 @@
 //! Taking a driver out of the plugin directory: unlink, then rmdir.
 //!
-//! The executable goes first: for kubelet that is the clean end of a driver. The side file goes last, because
-//! it says that the directory is ours, and a killed uninstall must be able to go on. Nothing is removed that
-//! flexvol did not put there or keep a copy of.
+//! The executable goes first: for kubelet that is the clean end of a driver. The side file goes
+//! last, because it says that the directory is ours, and a killed uninstall must be able to go on.
+//! Nothing is removed that flexvol did not put there or keep a copy of.
 
 use super::found::{Broken, Executable, Foreign, Found, LEFTOVER, Ours, Program};
 use super::in_use::{self, Volume};
@@ -43,7 +43,8 @@ pub enum Busy {
     Refuse,
     /// Wait until none is, so long; then refuse.
     Wait(Duration),
-    /// Remove the driver all the same, also where nobody sees them: pods with such volumes will not terminate until it is back.
+    /// Remove the driver all the same, also where nobody sees them: pods with such volumes will not
+    /// terminate until it is back.
     Ignore,
 }
 
@@ -101,7 +102,8 @@ struct Installed {
 }
 
 impl Installed {
-    /// Also where a symlink of somebody else's is still in place of the executable: its take-over did not come to its end.
+    /// Also where a symlink of somebody else's is still in place of the executable: its take-over
+    /// did not come to its end.
     fn of(found: &Found) -> Option<Self> {
         let (settings, program) = match found {
             Found::Ours(Ours { settings, program, .. }) => (settings, program.clone()),
@@ -178,7 +180,8 @@ fn remove(
     Ok(Removed { was_there: true, warnings })
 }
 
-/// Some drivers mount what their volumes share in their own directory: removing that would empty it.
+/// Some drivers mount what their volumes share in their own directory: removing that would empty
+/// it.
 fn check_mounts(home: &Directory) -> Result<()> {
     let path =
         std::fs::canonicalize(home.path()).with_context(|| format!("look at {}", home.path().display()))?;
@@ -203,7 +206,8 @@ fn receipts(request: &Request) -> Result<Receipts> {
     Receipts::of(&request.place, &request.state, &request.name.directory())
 }
 
-/// Removes the receipt; why it could not. With it the next installation has the settings of this one.
+/// Removes the receipt; why it could not. With it the next installation has the settings of this
+/// one.
 fn forget(request: &Request) -> Option<String> {
     let forgotten = receipts(request).and_then(|receipts| Ok(receipts.forget()?));
     let told = |error: anyhow::Error| {

@@ -1,9 +1,10 @@
 //! The proof that kubelet itself has called a driver that was just installed.
 //!
-//! Two things are looked at. Does a kubelet watch the plugin directory? Its inotify watches stand in
-//! /proc/PID/fdinfo, with the inode of what they watch; if none does, it is the wrong directory. And did a
-//! child of that kubelet execute the new file? The kernel tells who does (fanotify), from before the file
-//! became visible. kubelet is lazy: it looks at what changed when it next works on a pod with volumes.
+//! Two things are looked at. Does a kubelet watch the plugin directory? Its inotify watches stand
+//! in /proc/PID/fdinfo, with the inode of what they watch; if none does, it is the wrong directory.
+//! And did a child of that kubelet execute the new file? The kernel tells who does (fanotify), from
+//! before the file became visible. kubelet is lazy: it looks at what changed when it next works on
+//! a pod with volumes.
 
 use super::install::Report;
 use super::refusal::{Reason, Refusal};
@@ -25,15 +26,16 @@ const OWN_RUNS: usize = 1;
 pub struct Witness(Option<Executions>);
 
 impl Witness {
-    /// Marks the hidden executable. Where the kernel does not tell who executes a file, [`prove`] makes do with
-    /// less.
+    /// Marks the hidden executable. Where the kernel does not tell who executes a file, [`prove`]
+    /// makes do with less.
     pub fn of(hidden: &Path) -> Self {
         Self(Executions::of(hidden))
     }
 }
 
-/// Waits for kubelet to call the driver; how it is known that it did. A [`Refusal`] if it does not in time, or
-/// no kubelet watches the directory. Without a witness nothing was changed, and kubelet has nothing to call.
+/// Waits for kubelet to call the driver; how it is known that it did. A [`Refusal`] if it does not
+/// in time, or no kubelet watches the directory. Without a witness nothing was changed, and kubelet
+/// has nothing to call.
 pub fn prove(report: &Report, witness: Option<Witness>, patience: Duration) -> Result<String> {
     let plugins = Directory::open(&report.directory)?.context("the plugin directory is gone")?;
     let kubelets: Vec<u32> = locate::kubelets()?.into_iter().map(|kubelet| kubelet.pid).collect();
@@ -52,8 +54,8 @@ fn program(report: &Report) -> PathBuf {
     report.directory.join(report.name.directory()).join(report.name.executable())
 }
 
-/// Whether a process has an inotify watch on a directory. A file system without a device of its own may show
-/// another number in stat than in fdinfo; there the inode must do.
+/// Whether a process has an inotify watch on a directory. A file system without a device of its own
+/// may show another number in stat than in fdinfo; there the inode must do.
 fn watches(pid: u32, identity: Option<(u64, u64)>) -> bool {
     let Some((device, inode)) = identity else { return false };
     let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
@@ -74,7 +76,8 @@ fn is_watch_on(line: &str, device: u64, inode: u64) -> bool {
     field("ino") == Some(inode) && (major == 0 || field("sdev") == Some(own))
 }
 
-/// Waits for a child of a kubelet. One that is gone before we can look counts if it was not our own.
+/// Waits for a child of a kubelet. One that is gone before we can look counts if it was not our
+/// own.
 fn executed(executions: &Executions, kubelets: &[u32], patience: Duration) -> Result<Option<String>> {
     let (start, mut unknown) = (Instant::now(), 0);
     loop {

@@ -22,7 +22,8 @@ pub struct Answer {
     pub run: Run,
     /// Kubelet's judgement, as strict as kubelet is.
     pub verdict: Verdict,
-    /// Whether we did something to the driver that may keep it from answering: killed it, closed its output.
+    /// Whether we did something to the driver that may keep it from answering: killed it, closed
+    /// its output.
     pub disturbed: bool,
     /// Ours, which overlooks noise around the answer, its spelling and the exit status.
     pub meant: Meant,
@@ -105,7 +106,8 @@ impl Answer {
         }
     }
 
-    /// It must have failed, in so many words: neither worked nor said that it lacks the verb, nor said nothing.
+    /// It must have failed, in so many words: neither worked nor said that it lacks the verb, nor
+    /// said nothing.
     pub fn refuses(self, expected: &str) -> Result<Self, Stopped> {
         if self.is_failure() {
             Ok(self)
@@ -192,7 +194,8 @@ impl Answer {
 impl Meant {
     fn of(verdict: &Verdict, run: &Run) -> Self {
         match verdict {
-            // The answer of a driver that ended by itself is there, even if another process holds the output.
+            // The answer of a driver that ended by itself is there, even if another process holds
+            // the output.
             _ if run.stopped.is_some() && run.exited.is_none() => Self::Nothing,
             Verdict::Success(status) => Self::Success(status.clone()),
             Verdict::NotSupported => Self::NotSupported,

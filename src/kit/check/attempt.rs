@@ -1,5 +1,5 @@
-//! A volume whose options are changed on the way to the driver: what becomes of it, compared with what becomes
-//! of it otherwise, and its end.
+//! A volume whose options are changed on the way to the driver: what becomes of it, compared with
+//! what becomes of it otherwise, and its end.
 
 use super::answer::{Answer, Meant};
 use super::evidence::Stopped;
@@ -50,8 +50,8 @@ pub(super) fn plainly(options: &Options) -> OsString {
 }
 
 impl Subject<'_> {
-    /// Everything up to `mount`, each call with the options as they are spelled. Ends at the first that is no
-    /// success.
+    /// Everything up to `mount`, each call with the options as they are spelled. Ends at the first
+    /// that is no success.
     pub(super) fn attempt(&mut self, volume: &PodVolume, spelling: Spelling<'_>) -> Result<Attempt, Stopped> {
         if self.attaches()
             && let Some(answer) = self.attach_spelled(volume, spelling)?
@@ -235,7 +235,8 @@ impl Looks {
         flags.into_iter().find(|(flag, _)| lost(*flag)).map(|(_, name)| name)
     }
 
-    /// In which way it is another than it should be, if it is; where data is kept, also whether it is the same.
+    /// In which way it is another than it should be, if it is; where data is kept, also whether it
+    /// is the same.
     pub(super) fn difference(&self, usual: &Self, keeps_data: bool) -> Option<String> {
         let words =
             |what: &str, now: &str, before: &str| Some(format!("{what} is {now} instead of {before}"));

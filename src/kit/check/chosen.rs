@@ -24,8 +24,8 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// The cases meant by any of the patterns, all if there is none, up to a level. An error names the pattern
-    /// that means none.
+    /// The cases meant by any of the patterns, all if there is none, up to a level. An error names
+    /// the pattern that means none.
     pub fn new(patterns: &[String], level: Level) -> Result<Self, String> {
         let of_level = || Case::all().filter(move |case| case.level <= level);
         let mut meant = BTreeSet::new();
@@ -53,7 +53,8 @@ impl Chosen {
         self.reported.iter().any(|case| case.id == id)
     }
 
-    /// Those of just these ids, if they are played and there are any, and those that most others need first.
+    /// Those of just these ids, if they are played and there are any, and those that most others
+    /// need first.
     pub fn with_ids(ids: &[&str]) -> Option<Self> {
         let meant = |case: &&Case| ids.contains(&case.id) || FIRST.contains(&case.id);
         let cases: Vec<_> = Case::all().filter(meant).collect();

@@ -1,4 +1,5 @@
-//! The verbs of drivers that attach, one call each and nothing around it, for cases that are about that call.
+//! The verbs of drivers that attach, one call each and nothing around it, for cases that are about
+//! that call.
 
 use super::answer::Answer;
 use super::evidence::Stopped;

@@ -42,7 +42,8 @@ pub struct Facts {
     pub keeps_data: bool,
     /// The processes that ran while it was mounted and not before: its daemons.
     pub daemons: Vec<String>,
-    /// Files and directories that it leaves after each volume in the same place: there it keeps its data.
+    /// Files and directories that it leaves after each volume in the same place: there it keeps its
+    /// data.
     pub keeps: Vec<PathBuf>,
     /// Whether mounts, devices or processes were left when the first volume was gone.
     pub litters: bool,

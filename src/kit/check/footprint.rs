@@ -18,8 +18,8 @@ const TICK: Duration = Duration::from_millis(5);
 /// How long what is on its way may take.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
-/// What is looked at, once it is the same twice, so long apart: what a driver has started may still be on its way to its
-/// program, or to its end.
+/// What is looked at, once it is the same twice, so long apart: what a driver has started may still
+/// be on its way to its program, or to its end.
 pub(super) fn at_rest<T: PartialEq>(
     apart: Duration,
     look: impl Fn() -> Result<T, Stopped>,
@@ -83,7 +83,8 @@ impl Footprint {
         Ok(Self(found))
     }
 
-    /// What is there and was not before, files in one directory aside; what goes away by itself is given a moment.
+    /// What is there and was not before, files in one directory aside; what goes away by itself is
+    /// given a moment.
     pub(super) fn grown(&self, subject: &Subject<'_>, aside: &Path) -> Result<Vec<String>, Stopped> {
         let end = Instant::now() + MOMENT;
         loop {

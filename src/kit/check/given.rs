@@ -11,7 +11,8 @@ use std::time::Duration;
 pub struct Given {
     /// Absolute.
     pub driver: PathBuf,
-    /// The volume to mount; without one only what needs none is checked. Its kubelet root and pod are replaced.
+    /// The volume to mount; without one only what needs none is checked. Its kubelet root and pod
+    /// are replaced.
     pub volume: Option<PodVolume>,
     /// What lies in the driver's nature.
     pub natures: BTreeSet<Nature>,

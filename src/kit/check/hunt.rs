@@ -1,4 +1,5 @@
-//! Secrets in places where they must not be: as they are, in the spellings that tools give them, and in part.
+//! Secrets in places where they must not be: as they are, in the spellings that tools give them,
+//! and in part.
 
 use super::answer::Answer;
 use super::evidence::Evidence;
@@ -145,8 +146,8 @@ impl Hunt {
         evidence
     }
 
-    /// The files of the sandbox that were made or changed since it began and hold a secret, but for those in
-    /// volumes.
+    /// The files of the sandbox that were made or changed since it began and hold a secret, but for
+    /// those in volumes.
     pub(super) fn files(&self, inside: &Inside) -> Result<Vec<Find>> {
         let mut paths = inside.changed()?;
         in_directory(Path::new(KUBELET_ROOT), &mounted(), &mut paths);

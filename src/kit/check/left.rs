@@ -3,12 +3,12 @@
 //! Of the files that were made, some are nobody's loss. Not counted are
 //!
 //! * what lies where logs do: below a directory `log`, or with that ending;
-//! * empty directories, but for those in /tmp: few drivers take them away, and one that makes one for each volume
-//!   is found by the cases that count;
+//! * empty directories, but for those in /tmp: few drivers take them away, and one that makes one
+//!   for each volume is found by the cases that count;
 //! * files without a byte that are locks: in /run, or with `lock` in their name;
 //! * what the system's own tools write down, and services that they start;
-//! * what a driver that keeps data leaves after every volume in the same place: the survey finds that
-//!   ([`kept`]).
+//! * what a driver that keeps data leaves after every volume in the same place: the survey finds
+//!   that ([`kept`]).
 
 use super::subject::{KUBELET_ROOT, Subject};
 use anyhow::{Context as _, Result};
@@ -28,7 +28,8 @@ const MOMENT: Duration = Duration::from_millis(500);
 /// The same for files alone, and with a driver that is known to leave something behind.
 const SHORT_MOMENT: Duration = Duration::from_millis(30);
 
-/// The same for a device: the kernel ends it with its last close, and who just looks at it, as udev does, may be the last.
+/// The same for a device: the kernel ends it with its last close, and who just looks at it, as udev
+/// does, may be the last.
 const LETTING_GO: Duration = Duration::from_secs(2);
 
 /// How often it is looked for.
@@ -50,7 +51,8 @@ const NOTES: &[&str] = &[
     "/var/lib/nfs",
 ];
 
-/// Directories in which everybody has something: that one file in them stays does not excuse another.
+/// Directories in which everybody has something: that one file in them stays does not excuse
+/// another.
 const EVERYBODYS: &[&str] = &[
     "/",
     "/dev/shm",
@@ -137,8 +139,9 @@ impl Left {
     }
 }
 
-/// What a driver that keeps data leaves after each volume, by what there was after the first pod that had it and
-/// after the second: single files, and whole directories in which there was no more of it then.
+/// What a driver that keeps data leaves after each volume, by what there was after the first pod
+/// that had it and after the second: single files, and whole directories in which there was no more
+/// of it then.
 pub(super) fn kept(first: &BTreeSet<PathBuf>, second: &BTreeSet<PathBuf>, first_pod: &str) -> Vec<PathBuf> {
     let more: Vec<_> = second.difference(first).filter_map(|path| path.parent()).collect();
     let stays = first.intersection(second).filter(|path| !path.to_string_lossy().contains(first_pod));
@@ -167,7 +170,8 @@ pub(super) fn files(subject: &Subject<'_>) -> Result<BTreeSet<PathBuf>> {
     Ok(found)
 }
 
-/// As the mount table and the layers of the sandbox have it. What is in it is seen by kubelet, whatever it is.
+/// As the mount table and the layers of the sandbox have it. What is in it is seen by kubelet,
+/// whatever it is.
 fn own_directory(subject: &Subject<'_>) -> Result<PathBuf> {
     let driver = &subject.given.driver;
     let own = driver.parent().with_context(|| format!("{} is in no directory", driver.display()))?;
@@ -201,7 +205,8 @@ fn counts_as(path: &Path, data: &Metadata) -> bool {
     !is_lock
 }
 
-/// Whatever is in kubelet's directory and no directory itself: those are kubelet's. Not in what is mounted there.
+/// Whatever is in kubelet's directory and no directory itself: those are kubelet's. Not in what is
+/// mounted there.
 fn in_kubelets(directory: &Path, mounts: &[Entry], found: &mut BTreeSet<PathBuf>) -> Result<()> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),

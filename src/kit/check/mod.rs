@@ -1,24 +1,27 @@
-//! Whether a driver is what kubelet needs: a conformance kit for FlexVolume drivers in any language.
+//! Whether a driver is what kubelet needs: a conformance kit for FlexVolume drivers in any
+//! language.
 //!
 //! ```text
 //! Given ──▶ survey ──▶ Facts ──▶ Plan: which cases ──▶ one sandbox a case ──▶ CaseResult ──▶ Report
 //! ```
 //!
-//! A [`Case`] is data: what holds, why kubelet cares, how to fix it, and a function. There are two kinds.
-//! A *played* case does to the driver what kubelet does, through [`Subject`], and looks at what becomes of it.
-//! A *watched* case has nothing to play: it looks at every call of every other case and at what each left
-//! behind, so that a driver that prints a warning each time fails one case and not a hundred. For the same
-//! reason a played case takes an answer for what it was *meant* to be ([`Meant`]): only the watched cases are
-//! strict about its form.
+//! A [`Case`] is data: what holds, why kubelet cares, how to fix it, and a function. There are two
+//! kinds. A *played* case does to the driver what kubelet does, through [`Subject`], and looks at
+//! what becomes of it. A *watched* case has nothing to play: it looks at every call of every other
+//! case and at what each left behind, so that a driver that prints a warning each time fails one
+//! case and not a hundred. For the same reason a played case takes an answer for what it was
+//! *meant* to be ([`Meant`]): only the watched cases are strict about its form.
 //!
-//! What has to work before a case can begin, such as a first mount, is no failure of that case: it is
-//! *blocked*, and the case that is about the first mount fails.
+//! What has to work before a case can begin, such as a first mount, is no failure of that case: it
+//! is *blocked*, and the case that is about the first mount fails.
 //!
-//! Every case is played in a process that is the first of a new PID namespace, with a mount table and a network
-//! of its own and a copy of the machine's files to write to ([`flexvol_linux::sandbox`]). When it ends, everything
-//! it made ends with it; what the driver made and should have undone is found before that ([`Left`]).
+//! Every case is played in a process that is the first of a new PID namespace, with a mount table
+//! and a network of its own and a copy of the machine's files to write to
+//! ([`flexvol_linux::sandbox`]). When it ends, everything it made ends with it; what the driver
+//! made and should have undone is found before that ([`Left`]).
 //!
-//! The cases follow what pkg/volume/flexvolume of Kubernetes 1.13 to 1.36 does; CONFORMANCE.md lists them.
+//! The cases follow what pkg/volume/flexvolume of Kubernetes 1.13 to 1.36 does; CONFORMANCE.md
+//! lists them.
 
 mod answer;
 mod attempt;

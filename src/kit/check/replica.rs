@@ -1,5 +1,5 @@
-//! The driver and what lies beside it once more, for cases in which it is replaced: its own directory is not ours to
-//! change.
+//! The driver and what lies beside it once more, for cases in which it is replaced: its own
+//! directory is not ours to change.
 
 use super::evidence::{Played, Stopped};
 use super::staging::make_directory;

@@ -60,8 +60,9 @@ impl CaseResult {
         self.evidence.iter().enumerate().filter(is_new).map(|(_, each)| each)
     }
 
-    /// A piece of evidence as names and texts, in the order in which an author wants to know: what was seen,
-    /// sent, what came back, what kubelet does then, why that matters and how it is fixed.
+    /// A piece of evidence as names and texts, in the order in which an author wants to know: what
+    /// was seen, sent, what came back, what kubelet does then, why that matters and how it is
+    /// fixed.
     pub fn told(&self, evidence: &Evidence) -> Vec<(&'static str, String)> {
         // What keeps a case from being judged is another one's subject.
         let about = match &self.outcome {
@@ -114,7 +115,8 @@ impl Report {
         self.results.iter().filter(wanted).filter(|result| ended(&result.outcome)).count()
     }
 
-    /// 0 if no must failed, 1 if one did or was blocked, 2 if one could not be played, or nothing was judged.
+    /// 0 if no must failed, 1 if one did or was blocked, 2 if one could not be played, or nothing
+    /// was judged.
     pub fn exit_status(&self) -> u8 {
         let bad = |outcome: &Outcome| matches!(outcome, Outcome::Failed | Outcome::Blocked(_));
         let broken = |outcome: &Outcome| matches!(outcome, Outcome::Broken(_));
@@ -193,8 +195,8 @@ pub(crate) mod tests {
         case("mount::odd", Level::Should),
     ];
 
-    /// One that holds, one that failed in three others, one that failed, one blocked by it, one skipped and one
-    /// broken.
+    /// One that holds, one that failed in three others, one that failed, one blocked by it, one
+    /// skipped and one broken.
     pub(crate) fn made_up() -> Report {
         let seen = |problem: &str| Evidence {
             problem: problem.to_owned(),

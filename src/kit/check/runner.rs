@@ -26,8 +26,8 @@ const MOUNT_WORKS: &str = "mount::works";
 /// How many pieces of evidence of one watched case are kept.
 const KEPT: usize = 3;
 
-/// Surveys the driver, plays the chosen cases and puts everything together; `done` is told of each case as it
-/// ends.
+/// Surveys the driver, plays the chosen cases and puts everything together; `done` is told of each
+/// case as it ends.
 ///
 /// An error is one of the kit, or of what it was given; exit status 2.
 pub fn run(given: &Given, chosen: &Chosen, done: &mut dyn FnMut(&CaseResult)) -> Result<Report> {

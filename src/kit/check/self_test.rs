@@ -1,8 +1,10 @@
-//! Whether the kit is any good: drivers that are known to be well-behaved, and drivers that are known not to be.
+//! Whether the kit is any good: drivers that are known to be well-behaved, and drivers that are
+//! known not to be.
 //!
-//! The well-behaved ones are three shell scripts, which people may copy. A [`Fault`] is one of them with a few
-//! words changed, so that it misbehaves in one way: mostly a way in which a popular driver does. The kit is good
-//! if each fault fails the cases that were written for it and no other, and the three fail none.
+//! The well-behaved ones are three shell scripts, which people may copy. A [`Fault`] is one of them
+//! with a few words changed, so that it misbehaves in one way: mostly a way in which a popular
+//! driver does. The kit is good if each fault fails the cases that were written for it and no
+//! other, and the three fail none.
 
 mod faults;
 
@@ -89,13 +91,13 @@ pub struct Matrix {
 pub enum Depth {
     /// These: with all of them, a fault is seen to fail no other case than its own.
     Chosen(Chosen),
-    /// Those it is to fail. Where one of them is watched, that is all of them. The well-behaved drivers play
-    /// everything.
+    /// Those it is to fail. Where one of them is watched, that is all of them. The well-behaved
+    /// drivers play everything.
     OwnCases,
 }
 
-/// Plays cases with every driver whose name is meant by one of the patterns, or with all; `done` is told of each
-/// driver as it is through.
+/// Plays cases with every driver whose name is meant by one of the patterns, or with all; `done` is
+/// told of each driver as it is through.
 pub fn run(patterns: &[String], depth: &Depth, done: &mut dyn FnMut(&Row)) -> Result<Matrix> {
     let wanted = |name: &str| patterns.is_empty() || patterns.iter().any(|pattern| matching(pattern, name));
     let directory = tempfile::tempdir().context("make a directory for the drivers")?;
@@ -219,7 +221,8 @@ impl Laid {
     const WELL: Self = Self { vendor: "check.example", mode: 0o755, beside: None };
 }
 
-/// Where kubelet would have it. A script that somebody still writes to is executed without complaint.
+/// Where kubelet would have it. A script that somebody still writes to is executed without
+/// complaint.
 fn write(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {
     let laid = faults::laid(name);
     let own = directory.join(format!("{}~{name}", laid.vendor));
@@ -263,8 +266,8 @@ impl Row {
         self.what.is_empty()
     }
 
-    /// Whether exactly the cases failed that were to and can on this machine, and all could be played; with a
-    /// well-behaved driver, whether all could be judged too.
+    /// Whether exactly the cases failed that were to and can on this machine, and all could be
+    /// played; with a well-behaved driver, whether all could be judged too.
     pub fn is_exact(&self) -> bool {
         self.differences().is_empty()
     }

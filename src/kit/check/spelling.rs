@@ -1,4 +1,5 @@
-//! Options as others than kubelet might write them: the same text for every JSON parser, or none at all.
+//! Options as others than kubelet might write them: the same text for every JSON parser, or none at
+//! all.
 
 use flexvol_protocol::Options;
 use serde_json::Value;

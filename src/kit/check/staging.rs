@@ -1,5 +1,5 @@
-//! Volumes into pods and out again, call by call, with kubelet's own steps around them: what a case does that is
-//! about one verb in the middle.
+//! Volumes into pods and out again, call by call, with kubelet's own steps around them: what a case
+//! does that is about one verb in the middle.
 
 use super::answer::{Answer, Meant};
 use super::evidence::{Evidence, Stopped};
@@ -20,8 +20,8 @@ pub(super) const UNMOUNT_WORKS: &str = "unmount::works";
 const ATTACH_WORKS: &str = "attach::works";
 
 impl Subject<'_> {
-    /// Everything before `mount`: of a driver that attaches, its device on the node; the pod's directory, made
-    /// as kubelet makes it.
+    /// Everything before `mount`: of a driver that attaches, its device on the node; the pod's
+    /// directory, made as kubelet makes it.
     pub fn stage(&mut self, volume: &PodVolume) -> Result<(), Stopped> {
         if self.attaches() {
             let device = self.attach(volume)?;
@@ -64,7 +64,8 @@ impl Subject<'_> {
         answer.or_blocked(ATTACH_WORKS).map(drop)
     }
 
-    /// `mount`, and nothing else; for a driver that lacks it, kubelet's bind of the global directory.
+    /// `mount`, and nothing else; for a driver that lacks it, kubelet's bind of the global
+    /// directory.
     pub fn mount(&mut self, volume: &PodVolume) -> Result<Answer, Stopped> {
         let answer = self.call(&volume.mount_call()?);
         if answer.meant == Meant::NotSupported && self.attaches() {
@@ -85,7 +86,8 @@ impl Subject<'_> {
         Ok(answer)
     }
 
-    /// The volume in the pod, for a case that is about what comes then: blocked if that does not work.
+    /// The volume in the pod, for a case that is about what comes then: blocked if that does not
+    /// work.
     pub fn bring_up(&mut self, volume: &PodVolume) -> Result<Answer, Stopped> {
         self.stage(volume)?;
         let answer = self.mount(volume)?.or_blocked(MOUNT_WORKS)?;
@@ -96,8 +98,8 @@ impl Subject<'_> {
         Ok(answer)
     }
 
-    /// Out of the pod and off the node, for a case that is about what was before: blocked if that does not
-    /// work. Removes the directories as kubelet does.
+    /// Out of the pod and off the node, for a case that is about what was before: blocked if that
+    /// does not work. Removes the directories as kubelet does.
     pub fn take_down(&mut self, volume: &PodVolume) -> Result<(), Stopped> {
         let answer = self.unmount(volume)?.or_blocked(UNMOUNT_WORKS)?;
         self.put_away(volume, &answer)
@@ -173,7 +175,8 @@ pub(super) fn remove_directory(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// A file with this text, made or overwritten; for what a pod writes and for what is put in a driver's way.
+/// A file with this text, made or overwritten; for what a pod writes and for what is put in a
+/// driver's way.
 pub(super) fn put(path: &Path, text: impl AsRef<[u8]>) -> std::io::Result<()> {
     File::create(path)?.write_all(text.as_ref())
 }

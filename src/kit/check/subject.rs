@@ -66,8 +66,8 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// What is at a path or below it, or is a device of that name, was made or changed by the case and not by
-    /// the driver.
+    /// What is at a path or below it, or is a device of that name, was made or changed by the case
+    /// and not by the driver.
     pub fn ours(&mut self, path: impl Into<PathBuf>) {
         self.ours.push(path.into());
     }
@@ -122,7 +122,8 @@ impl<'a> Subject<'a> {
         answers
     }
 
-    /// One call in the background, and meanwhile something else; the answer to it, and what came of the other.
+    /// One call in the background, and meanwhile something else; the answer to it, and what came of
+    /// the other.
     pub fn beside<T>(&mut self, call: &[OsString], deed: impl FnOnce(&mut Self) -> T) -> (Option<Answer>, T) {
         let (executable, terms, disturbed) = (self.executable.clone(), self.terms.clone(), self.disturbs());
         let (answer, done) = std::thread::scope(|scope| {

@@ -96,7 +96,8 @@ fn live(subject: &mut Subject<'_>, facts: &mut Facts) -> Result<(), Stopped> {
     Ok(())
 }
 
-/// Of the root of a volume that is mounted, of what is in it, and of what was made for it elsewhere, by path.
+/// Of the root of a volume that is mounted, of what is in it, and of what was made for it
+/// elsewhere, by path.
 pub(super) fn modes(subject: &Subject<'_>, volume: &PodVolume) -> Result<BTreeMap<String, u32>, Stopped> {
     let mode_of = |path: &Path| {
         let found = path.symlink_metadata().ok().filter(|found| !found.is_symlink())?;

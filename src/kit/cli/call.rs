@@ -109,7 +109,8 @@ impl CallDriver {
         if self.kubelet_log { result.print_log(screen) } else { result.print(screen) }
     }
 
-    /// Directories of volumes are made as kubelet makes them. The first call that fails decides the status.
+    /// Directories of volumes are made as kubelet makes them. The first call that fails decides the
+    /// status.
     fn replay(&self, executable: &Path, file: &Path, root: &Path, screen: &mut Screen) -> Result<ExitCode> {
         let text =
             files::read_small(file, CAPTURE)?.with_context(|| format!("there is no {}", file.display()))?;
@@ -133,7 +134,8 @@ impl CallDriver {
         Ok(status.unwrap_or(ExitCode::SUCCESS))
     }
 
-    /// What begins with `/` or `.` is a path; anything else a driver's name, whatever is in this directory.
+    /// What begins with `/` or `.` is a path; anything else a driver's name, whatever is in this
+    /// directory.
     fn executable(&self) -> Result<PathBuf> {
         let path = Path::new(&self.driver);
         if path.is_absolute() || path.starts_with(".") || path.starts_with("..") {

@@ -49,17 +49,20 @@ pub(super) struct Check {
     /// The executable, or its directory vendor~driver
     #[arg(required_unless_present = "self_test")]
     driver: Option<PathBuf>,
-    /// What to print: text for people, json for programs, junit for build servers, tap (version 14) for test
-    /// harnesses. The last two know no levels: in them, a should that does not hold is a failure
+    /// What to print: text for people, json for programs, junit for build servers, tap (version 14)
+    /// for test harnesses. The last two know no levels: in them, a should that does not hold is a
+    /// failure
     #[arg(long, value_enum, value_name = "text|json|junit|tap", hide_possible_values = true)]
     format: Option<Format>,
     /// Write that to a file, and the text to standard output all the same
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Check the kit itself: drivers that are built to misbehave must be found out, each by its own cases
+    /// Check the kit itself: drivers that are built to misbehave must be found out, each by its own
+    /// cases
     #[arg(long = "self", conflicts_with = "driver")]
     self_test: bool,
-    /// With --self: play with each driver only the cases it is to fail, unless one of them watches all others
+    /// With --self: play with each driver only the cases it is to fail, unless one of them watches
+    /// all others
     #[arg(long, requires = "self_test")]
     quick: bool,
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! The kit's command line: one file a subcommand, each a thin adapter that calls the library and prints.
+//! The kit's command line: one file a subcommand, each a thin adapter that calls the library and
+//! prints.
 //!
 //! Exit status: 0 done, 1 failed, 2 wrong usage; others of single commands say their `--help`.
 

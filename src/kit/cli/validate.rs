@@ -22,7 +22,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Check the volumes in YAML files without a cluster: options, secrets, claims, policy, and what would be done
+/// Check the volumes in YAML files without a cluster: options, secrets, claims, policy, and what
+/// would be done
 #[derive(Args)]
 #[command(after_help = "\
 Reads what kubectl applies: PersistentVolume, PersistentVolumeClaim, Secret, Pod and whatever has
@@ -50,13 +51,15 @@ pub(super) struct Validate {
     /// YAML or JSON; may be repeated, - for standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE", required_unless_present = "rules", num_args = 1..)]
     files: Vec<PathBuf>,
-    /// The plugin directory of a node: its side files are taken, and a driver that is not in it is named
+    /// The plugin directory of a node: its side files are taken, and a driver that is not in it is
+    /// named
     #[arg(long, visible_alias = "plugin-dir", value_name = "DIR")]
     driver_dir: Option<PathBuf>,
     /// A side file (.flexvol.json), of one driver or of each that it fits; may be repeated
     #[arg(long, value_name = "[VENDOR/DRIVER=]FILE", value_parser = side_file)]
     settings: Vec<(Option<DriverName>, PathBuf)>,
-    /// Which driver or profile of flexvol's a name stands for, if neither it nor its side file says so
+    /// Which driver or profile of flexvol's a name stands for, if neither it nor its side file says
+    /// so
     #[arg(long, value_name = "VENDOR/DRIVER=NAME", value_parser = alias)]
     profile: Vec<(DriverName, Meaning)>,
     /// Show what would be done on the node for each volume, and what the policy says

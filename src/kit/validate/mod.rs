@@ -1,4 +1,5 @@
-//! What is wrong with volumes, told from their YAML alone: before a cluster, a node or a pod is asked.
+//! What is wrong with volumes, told from their YAML alone: before a cluster, a node or a pod is
+//! asked.
 //!
 //! ```text
 //! texts ─▶ objects ─▶ each flexVolume: its fields, its options, its Secret, its PersistentVolume
@@ -6,11 +7,14 @@
 //!             └─▶ names, secrets, claims
 //! ```
 //!
-//! The rules are the API server's, kubelet's and the drivers' own: options are held against the table of
-//! [`schema`](flexvol_model::schema), volumes are resolved by [`kubelet`](flexvol_kubelet)'s [`Objects`], plans are made
-//! by [`Installed::plan`](flexvol_model::installed::Installed::plan). What a driver would refuse is refused here in the same words.
+//! The rules are the API server's, kubelet's and the drivers' own: options are held against the
+//! table of [`schema`](flexvol_model::schema), volumes are resolved by
+//! [`kubelet`](flexvol_kubelet)'s [`Objects`], plans are made by
+//! [`Installed::plan`](flexvol_model::installed::Installed::plan). What a driver would refuse is
+//! refused here in the same words.
 //!
-//! Pure: texts and what is known of the nodes in, findings out. No finding repeats a value of a Secret.
+//! Pure: texts and what is known of the nodes in, findings out. No finding repeats a value of a
+//! Secret.
 //!
 //! ```
 //! use flexvol_kit::validate::{KnownDrivers, Source, validate};
@@ -112,7 +116,8 @@ fn check_each(all: &[Flex<'_>], installed: &KnownDrivers, findings: &mut Finding
     all.iter().map(&mut check).collect()
 }
 
-/// What kubelet reads of the objects. Whatever it refuses that nobody has complained of is an error too.
+/// What kubelet reads of the objects. Whatever it refuses that nobody has complained of is an error
+/// too.
 fn resolve(all: &[Object<'_>], findings: &mut Findings) -> Objects {
     let mut cluster = Objects::default();
     for object in all {

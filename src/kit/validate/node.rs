@@ -1,5 +1,5 @@
-//! One value of a document, and the line it is written in. Reading never fails: what is not there, or is
-//! something else, reads as absent.
+//! One value of a document, and the line it is written in. Reading never fails: what is not there,
+//! or is something else, reads as absent.
 
 use flexvol_kubelet::yaml::Lines;
 use serde_json::Value;
@@ -77,7 +77,8 @@ impl<'a> Node<'a> {
         self.value.as_str().filter(|text| !text.is_empty())
     }
 
-    /// The node at the end of a path such as `spec.volumes[0].name`, or as near to it as there is one.
+    /// The node at the end of a path such as `spec.volumes[0].name`, or as near to it as there is
+    /// one.
     pub(super) fn nearest(self, path: &str) -> Self {
         let mut node = self;
         for part in path.split(['.', '[', ']']).filter(|part| !part.is_empty()) {

@@ -36,7 +36,8 @@ impl Flex<'_> {
         }
     }
 
-    /// Their drivers pass over what they do not know, and so does ours. A slip is an error all the same.
+    /// Their drivers pass over what they do not know, and so does ours. A slip is an error all the
+    /// same.
     fn check_keys(&self, profile: &Profile, findings: &mut Findings) {
         for (key, node) in self.options().members() {
             let Some(why) = profile.complaint(key) else { continue };

@@ -49,8 +49,8 @@ pub struct PlannedCall {
 }
 
 impl Flex<'_> {
-    /// The plans of a volume for a pod that uses it. It is not `certain` if its Secret is in no file or has the
-    /// wrong type.
+    /// The plans of a volume for a pod that uses it. It is not `certain` if its Secret is in no
+    /// file or has the wrong type.
     pub(super) fn plan(
         &self,
         known: &Known,
@@ -129,8 +129,8 @@ impl Flex<'_> {
         }
     }
 
-    /// Where the option is written that a message is about; messages quote the option's name or its value, or
-    /// begin with the name.
+    /// Where the option is written that a message is about; messages quote the option's name or its
+    /// value, or begin with the name.
     fn place(&self, message: &str, known: &Known) -> Node<'_> {
         let options = self.options();
         let quoted = |key: &str| message.find(&format!("{key:?}"));

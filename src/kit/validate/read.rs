@@ -103,8 +103,8 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Of an object that is named and in no file: which of `all` of its kind may be meant, those of `likely` by their names,
-/// or `otherwise`.
+/// Of an object that is named and in no file: which of `all` of its kind may be meant, those of
+/// `likely` by their names, or `otherwise`.
 pub(super) fn in_no_file<'a>(
     kind: &str,
     key: &Key,

@@ -78,7 +78,8 @@ pub(super) fn check(secret: &Object<'_>, drivers: &BTreeSet<String>, findings: &
     }
 }
 
-/// Keys that nobody reads and that stand for one that is missing. Others are none of the driver's business.
+/// Keys that nobody reads and that stand for one that is missing. Others are none of the driver's
+/// business.
 pub(super) fn check_keys(
     secret: &Object<'_>,
     drivers: &BTreeSet<String>,
@@ -121,7 +122,8 @@ fn ends_with_break(key: &str, bytes: &[u8]) -> bool {
 }
 
 impl Flex<'_> {
-    /// The Secret a volume names, with the pods that use the volume. Whether all that it needs is known.
+    /// The Secret a volume names, with the pods that use the volume. Whether all that it needs is
+    /// known.
     pub(super) fn check_secrets(&self, all: &[Object<'_>], used: &[&Used], findings: &mut Findings) -> bool {
         let (Some(driver), Some(name)) = (&self.driver, self.node.at(&["secretRef", "name"]).text()) else {
             return true;

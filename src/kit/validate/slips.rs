@@ -1,5 +1,5 @@
-//! Slips in the fields around a volume: `flexvolume` for `flexVolume`. The API server refuses such a field, or drops it
-//! and all that is in it.
+//! Slips in the fields around a volume: `flexvolume` for `flexVolume`. The API server refuses such
+//! a field, or drops it and all that is in it.
 
 use super::finding::{ACCESS_MODES, Findings, UNKNOWN_FIELD};
 use super::node::Node;

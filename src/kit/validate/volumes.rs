@@ -21,8 +21,9 @@ impl Flex<'_> {
         }
     }
 
-    /// With `attach: true`, kubelet knows an inline volume by driver and name alone (`GetUniqueVolumeNameFromSpec`), and
-    /// takes it for a PV when a second pod of the node has one of that name (`GenerateMountVolumeFunc`).
+    /// With `attach: true`, kubelet knows an inline volume by driver and name alone
+    /// (`GetUniqueVolumeNameFromSpec`), and takes it for a PV when a second pod of the node has one
+    /// of that name (`GenerateMountVolumeFunc`).
     fn check_inline(&self, known: Option<&Known>, findings: &mut Findings) {
         if let (Some(driver), true) =
             (&self.driver, known.is_some_and(|known| known.installed.capabilities().attach))

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 /// From SIGTERM to SIGKILL, and from there to giving up on a process that sits in the kernel.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How often to look where the kernel cannot tell of the end of a process (`pidfd_open`, Linux 5.3).
+/// How often to look where the kernel cannot tell of the end of a process (`pidfd_open`, Linux
+/// 5.3).
 const BLIND_TICK: Duration = Duration::from_millis(10);
 
 /// How long a signal that comes just before we wait for the driver goes unseen.
@@ -110,7 +111,8 @@ impl<'a> Running<'a> {
         Ok(Run { end, exited, closed, took, output, stopped, struck, unheard, traced })
     }
 
-    /// What the tracer has seen. Of a process that sits in the kernel it may wait for ever to see more.
+    /// What the tracer has seen. Of a process that sits in the kernel it may wait for ever to see
+    /// more.
     fn traced(&mut self) -> io::Result<Option<Traced>> {
         let Some(tracer) = self.tracer.take().filter(|_| self.exited.is_some()) else { return Ok(None) };
         let seen = tracer.end().map_err(io::Error::other)?;
@@ -146,7 +148,8 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Notes the end of the process, without reaping it: until then its group's number is nobody else's.
+    /// Notes the end of the process, without reaping it: until then its group's number is nobody
+    /// else's.
     fn is_over(&mut self) -> io::Result<bool> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         // Of one that is traced, stops are told as well.
@@ -204,8 +207,8 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Ends the whole group: mostly a request, then force. What left the group is out of reach, but no longer
-    /// waited for.
+    /// Ends the whole group: mostly a request, then force. What left the group is out of reach, but
+    /// no longer waited for.
     fn stop(&mut self, signals: &[Signal]) -> io::Result<()> {
         let limit = self.output.len();
         for signal in signals {

@@ -126,7 +126,8 @@ impl Located {
         chosen
     }
 
-    /// One line a candidate: whether it is chosen, the directory, who says so and how that is known.
+    /// One line a candidate: whether it is chosen, the directory, who says so and how that is
+    /// known.
     pub fn explain(&self) -> Vec<String> {
         self.candidates.iter().map(Candidate::explain).collect()
     }
@@ -136,8 +137,8 @@ impl Located {
         self.chosen().into_iter().filter_map(|candidate| candidate.problem(self.platform)).collect()
     }
 
-    /// What an admin should know besides: whose word was not taken, and a controller-manager that looks
-    /// elsewhere.
+    /// What an admin should know besides: whose word was not taken, and a controller-manager that
+    /// looks elsewhere.
     pub fn warnings(&self) -> Vec<String> {
         let chosen = self.chosen();
         let of_kubelets = chosen.first().is_some_and(|first| first.origin != Origin::ControllerManager);
@@ -173,15 +174,15 @@ impl Candidate {
         self.place.as_ref().map(|place| place.inside.as_path())
     }
 
-    /// The directory as the node whose root is here calls it: not what a kubelet in a container says. What can
-    /// only be reached through a process has no such name.
+    /// The directory as the node whose root is here calls it: not what a kubelet in a container
+    /// says. What can only be reached through a process has no such name.
     pub fn below(&self, root: &Path) -> Option<PathBuf> {
         let below = Path::new("/").join(self.directory()?.strip_prefix(root).ok()?);
         if below.starts_with("/proc") { self.inside().map(Path::to_owned) } else { Some(below) }
     }
 
-    /// Why nothing can be installed into the directory as it is, with the fix; `None` if it can, or if
-    /// nobody looked.
+    /// Why nothing can be installed into the directory as it is, with the fix; `None` if it can, or
+    /// if nobody looked.
     pub fn problem(&self, platform: Option<&Platform>) -> Option<String> {
         let (directory, condition) = (self.directory()?.display(), self.condition.as_ref()?);
         let fix = |kind: ObstacleKind| {

@@ -1,7 +1,7 @@
 //! Which processes have a kubelet or a controller-manager in them, and the flags they were given.
 //!
-//! Pure. Flags are read as pflag, Go's usual library, reads them: `--name=value` or `--name value`, never one
-//! dash, `_` for `-`, the last one counts, and nothing after `--`.
+//! Pure. Flags are read as pflag, Go's usual library, reads them: `--name=value` or `--name value`,
+//! never one dash, `_` for `-`, the last one counts, and nothing after `--`.
 
 use std::path::Path;
 
@@ -10,8 +10,8 @@ use std::path::Path;
 pub enum Program {
     /// kubelet itself, hyperkube's too.
     Kubelet,
-    /// k3s, which has kubelet inside: its flags are `kubelet-arg`, on its own command line or in its
-    /// configuration.
+    /// k3s, which has kubelet inside: its flags are `kubelet-arg`, on its own command line or in
+    /// its configuration.
     K3s,
     /// kubelite of `MicroK8s`, which reads kubelet's flags from a file.
     Kubelite,
@@ -26,8 +26,8 @@ pub enum Program {
 }
 
 impl Program {
-    /// The row of the platform table that says where such a program keeps its settings; none for what has
-    /// flags of its own.
+    /// The row of the platform table that says where such a program keeps its settings; none for
+    /// what has flags of its own.
     pub fn platform(self) -> Option<&'static str> {
         match self {
             Self::Kubelet | Self::ControllerManager => None,
@@ -41,8 +41,8 @@ impl Program {
 }
 
 impl Program {
-    /// The words that make this executable print the release of Kubernetes and end; none where no words are
-    /// known, or where what it prints is a version of its own.
+    /// The words that make this executable print the release of Kubernetes and end; none where no
+    /// words are known, or where what it prints is a version of its own.
     pub fn release_words(self, executable: Option<&Path>) -> Option<&'static [&'static str]> {
         let name = executable.and_then(Path::file_name).map(|name| name.to_string_lossy());
         match self {
@@ -58,8 +58,8 @@ impl Program {
 
 /// What a process is, and the words after its name; `None` for all others.
 ///
-/// By `argv[0]` or, where a wrapper has changed that, by the executable. Anybody can call themselves so:
-/// [`trust`](super::trust) says who is believed.
+/// By `argv[0]` or, where a wrapper has changed that, by the executable. Anybody can call
+/// themselves so: [`trust`](super::trust) says who is believed.
 pub fn recognise(words: &[String], executable: Option<&Path>) -> Option<(Program, Vec<String>)> {
     let words = untitled(words);
     let (first, rest) = words.split_first()?;
@@ -91,8 +91,8 @@ fn recognise_name(name: &str, rest: &[String]) -> Option<(Program, Vec<String>)>
     Some((found.0, found.1.to_vec()))
 }
 
-/// k3s writes its name and command over its arguments, a token being among them: one word with blanks in it
-/// and then nothing.
+/// k3s writes its name and command over its arguments, a token being among them: one word with
+/// blanks in it and then nothing.
 fn untitled(words: &[String]) -> Vec<String> {
     match words.split_first() {
         Some((title, rest)) if title.contains(' ') && rest.iter().all(String::is_empty) => {
@@ -130,8 +130,8 @@ const WITH_VALUE: &[&str] =
 
 /// The flags among `words` that have a value.
 ///
-/// Which of the others take none is not known here: of `--anonymous-auth --volume-plugin-dir=X` the first is
-/// left out.
+/// Which of the others take none is not known here: of `--anonymous-auth --volume-plugin-dir=X` the
+/// first is left out.
 pub fn flags(words: &[String], from: &str) -> Vec<Flag> {
     let words: Vec<_> = words.iter().take_while(|word| *word != "--").collect();
     let mut flags = Vec::new();
@@ -159,8 +159,8 @@ pub fn last<'a>(flags: &'a [Flag], name: &str) -> Option<&'a Flag> {
     flags.iter().rfind(|flag| flag.name == name)
 }
 
-/// The values of a flag that may be given many times, each of which is a flag without dashes of another
-/// program's: k3s' `--kubelet-arg=volume-plugin-dir=X`.
+/// The values of a flag that may be given many times, each of which is a flag without dashes of
+/// another program's: k3s' `--kubelet-arg=volume-plugin-dir=X`.
 pub fn handed_on(flags: &[Flag], name: &str) -> Vec<Flag> {
     let handed = flags.iter().filter(|flag| flag.name == name);
     handed.filter_map(|flag| inner(&flag.value, &format!("{}: {name}", flag.from))).collect()
@@ -172,7 +172,8 @@ pub fn inner(text: &str, from: &str) -> Option<Flag> {
     Some(Flag::new(name, value, from))
 }
 
-/// The flags that stand in other text, such as a unit or environment file of systemd; comments are left out.
+/// The flags that stand in other text, such as a unit or environment file of systemd; comments are
+/// left out.
 pub fn flags_in_text(text: &str, from: &str) -> Vec<Flag> {
     let lines = text.lines().filter(|line| !line.trim_start().starts_with(['#', ';']));
     let apart = |c: char| c.is_whitespace() || "\"'`\\".contains(c);

@@ -1,8 +1,8 @@
 //! What kubelet was told, from its flags and the files they name.
 //!
-//! No I/O of its own: the files are those that a [`Files`] shows, which is the node as kubelet sees it, or a
-//! table in a test. In the order of what counts more: the flag, the drop-in files of `--config-dir` from the
-//! last to the first, the file of `--config`, and kubelet's default.
+//! No I/O of its own: the files are those that a [`Files`] shows, which is the node as kubelet sees
+//! it, or a table in a test. In the order of what counts more: the flag, the drop-in files of
+//! `--config-dir` from the last to the first, the file of `--config`, and kubelet's default.
 
 use super::command_line::{Flag, flags, flags_in_text, handed_on, inner, last};
 use crate::platform::{DEFAULT_KUBELET_ROOT, DEFAULT_PLUGIN_DIR, Kept};
@@ -25,8 +25,8 @@ const ATTACHING_FLAG: &str = "enable-controller-attach-detach";
 pub trait Files {
     /// The text of a file of a configuration's size; `None` if there is none.
     fn read(&self, path: &Path) -> Result<Option<String>>;
-    /// The names in a directory, sorted, and whether each is a directory itself; none if there is no such
-    /// directory.
+    /// The names in a directory, sorted, and whether each is a directory itself; none if there is
+    /// no such directory.
     fn list(&self, directory: &Path) -> Result<Vec<(String, bool)>>;
 }
 
@@ -66,8 +66,8 @@ pub fn plugin_dir(flags: &[Flag], cwd: &Path, files: &dyn Files) -> Result<Told>
     Ok(Told { directory: DEFAULT_PLUGIN_DIR.into(), by, is_default: true })
 }
 
-/// Whether a kubelet with these flags, started in `cwd`, calls `attach` and `detach` itself. By default it
-/// leaves that to kube-controller-manager.
+/// Whether a kubelet with these flags, started in `cwd`, calls `attach` and `detach` itself. By
+/// default it leaves that to kube-controller-manager.
 pub fn attaches(flags: &[Flag], cwd: &Path, files: &dyn Files) -> Result<bool> {
     if let Some(flag) = given(flags, ATTACHING_FLAG) {
         return Ok(is_no(&flag.value));
@@ -143,7 +143,8 @@ fn setting(document: &Value) -> Option<String> {
     document.get("volumePluginDir")?.as_str().map(str::to_owned)
 }
 
-/// The first document of a file, YAML or JSON; `None` if there is no such file. An empty one is null.
+/// The first document of a file, YAML or JSON; `None` if there is no such file. An empty one is
+/// null.
 fn document(path: &Path, files: &dyn Files) -> Result<Option<Value>> {
     let Some(text) = files.read(path)? else { return Ok(None) };
     if let Ok(value) = serde_json::from_str(&text) {
@@ -155,7 +156,8 @@ fn document(path: &Path, files: &dyn Files) -> Result<Option<Value>> {
     Ok(Some(documents.into_iter().next().unwrap_or(Value::Null)))
 }
 
-/// The flags that kubelet would be started with, from where a platform keeps them; later ones count more.
+/// The flags that kubelet would be started with, from where a platform keeps them; later ones count
+/// more.
 ///
 /// What is not there is passed over.
 pub fn kept(places: &[Kept], files: &dyn Files) -> Result<Vec<Flag>> {
@@ -192,8 +194,8 @@ fn flags_in(path: &str, files: &dyn Files) -> Result<Vec<Flag>> {
     Ok(flags)
 }
 
-/// `kubelet-arg` and its like in k3s' `config.yaml` and then `config.yaml.d`: a list or one word; with a plus
-/// the values are added to those of earlier files, without it they replace them.
+/// `kubelet-arg` and its like in k3s' `config.yaml` and then `config.yaml.d`: a list or one word;
+/// with a plus the values are added to those of earlier files, without it they replace them.
 ///
 /// k3s has kubelet read drop-ins below its data directory, too.
 pub fn rancher(directory: &Path, name: &str, files: &dyn Files) -> Result<Vec<Flag>> {
@@ -239,8 +241,8 @@ pub fn arguments(path: &Path, files: &dyn Files) -> Result<Vec<Flag>> {
     Ok(flags(&words, &path.display().to_string()))
 }
 
-/// `SNAP_DATA` is two directories above the file, `/var/snap/microk8s/<revision>`, and `SNAP_COMMON` beside
-/// that.
+/// `SNAP_DATA` is two directories above the file, `/var/snap/microk8s/<revision>`, and
+/// `SNAP_COMMON` beside that.
 fn expand(line: &str, path: &Path) -> String {
     let data = path.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
     let common = data.with_file_name("common");
@@ -251,8 +253,8 @@ fn expand(line: &str, path: &Path) -> String {
     })
 }
 
-/// A configuration whose member is kubelet's: `volumePluginDir`, or `volume-plugin-dir: [X]` as OpenShift 3
-/// has it, and so with who attaches.
+/// A configuration whose member is kubelet's: `volumePluginDir`, or `volume-plugin-dir: [X]` as
+/// OpenShift 3 has it, and so with who attaches.
 fn within(path: &str, members: &[&str], files: &dyn Files) -> Result<Vec<Flag>> {
     let Some(document) = document(Path::new(path), files)? else { return Ok(Vec::new()) };
     let Some(inside) = members.iter().try_fold(&document, |value, member| value.get(member)) else {
@@ -291,8 +293,8 @@ pub fn flex_volume_plugin_dir(flags: &[Flag], cwd: &Path) -> Option<Told> {
     Some(Told { directory: cwd.join(&flag.value), by, is_default: false })
 }
 
-/// The flags k3s hands on to `kubelet` or `kube-controller-manager`: those of its configuration, then those of
-/// its own command line.
+/// The flags k3s hands on to `kubelet` or `kube-controller-manager`: those of its configuration,
+/// then those of its own command line.
 pub fn k3s(words: &[String], name: &str, files: &dyn Files) -> Result<Vec<Flag>> {
     let own = flags(words, "command line");
     let mut handed = rancher(Path::new("/etc/rancher/k3s"), name, files)?;

@@ -1,4 +1,5 @@
-//! What each kind of program says about plugin directories. Pure: the files are those a [`Files`] shows.
+//! What each kind of program says about plugin directories. Pure: the files are those a [`Files`]
+//! shows.
 
 use super::command_line::{Flag, Program, flags, last};
 use super::configuration::{
@@ -56,8 +57,8 @@ fn kept_by(program: Program, files: &dyn Files) -> Result<Vec<Flag>> {
     platform.map_or(Ok(Vec::new()), |platform| kept(platform.kept, files))
 }
 
-/// What a running program with kube-controller-manager in it was told; `None` if nothing, or if there is none
-/// in it.
+/// What a running program with kube-controller-manager in it was told; `None` if nothing, or if
+/// there is none in it.
 pub fn manager(program: Program, words: &[String], cwd: &Path, files: &dyn Files) -> Result<Option<Told>> {
     let own = flags(words, "command line");
     let flags = match program {

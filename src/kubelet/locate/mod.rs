@@ -6,14 +6,15 @@
 //!                  │ trust (pure): whose word counts
 //! ```
 //!
-//! In the order of what counts more: `--plugin-dir`; the environment; a running kubelet; what kubelet's
-//! configuration says while none runs; the controller-manager; the platform table; kubelet's default. Of the
-//! first of these that says anything every directory is chosen: a node can have two kubelets. All the others
-//! are shown, with the reason why not.
+//! In the order of what counts more: `--plugin-dir`; the environment; a running kubelet; what
+//! kubelet's configuration says while none runs; the controller-manager; the platform table;
+//! kubelet's default. Of the first of these that says anything every directory is chosen: a node
+//! can have two kubelets. All the others are shown, with the reason why not.
 //!
-//! argv is anybody's word: only a process of root's in our own pid namespace that may mount is taken for a
-//! kubelet ([`trust`]). A kubelet in a container is read through its own root directory, and what it calls its
-//! plugin directory is translated to where the same directory is for us (`node`).
+//! argv is anybody's word: only a process of root's in our own pid namespace that may mount is
+//! taken for a kubelet ([`trust`]). A kubelet in a container is read through its own root
+//! directory, and what it calls its plugin directory is translated to where the same directory is
+//! for us (`node`).
 
 pub mod choose;
 pub mod command_line;
@@ -42,8 +43,8 @@ pub const ENVIRONMENT: &str = "FLEXVOL_PLUGIN_DIR";
 pub struct Request {
     /// The directories of `--plugin-dir`; with a root, as seen inside of it.
     pub explicit: Vec<PathBuf>,
-    /// Another root directory: an image's, or that of the node, mounted into a container. No process is
-    /// looked at unless its `proc` is the node's.
+    /// Another root directory: an image's, or that of the node, mounted into a container. No
+    /// process is looked at unless its `proc` is the node's.
     pub root: Option<PathBuf>,
 }
 
@@ -58,19 +59,20 @@ pub struct KubeletProcess {
     pub directory: Option<PathBuf>,
     /// What it calls its own directory, below which the pods are.
     pub root_dir: PathBuf,
-    /// Whether it calls `attach` and `detach` itself; otherwise, also if that cannot be found out, it leaves
-    /// that to kube-controller-manager.
+    /// Whether it calls `attach` and `detach` itself; otherwise, also if that cannot be found out,
+    /// it leaves that to kube-controller-manager.
     pub attaches: bool,
     program: Program,
     process: Process,
 }
 
 impl KubeletProcess {
-    /// Its release, as its own executable says when it is run; `None` if it cannot be run here, if it does not
-    /// say, or not in time.
+    /// Its release, as its own executable says when it is run; `None` if it cannot be run here, if
+    /// it does not say, or not in time.
     pub fn release(&self, deadline: &Deadline) -> Option<Release> {
         let words = self.program.release_words(self.process.executable.as_deref())?;
-        // What it executes and not what is called so now: that may be another release, or another's program.
+        // What it executes and not what is called so now: that may be another release, or another's
+        // program.
         let executable = self.process.open_executable()?;
         let helper = Helper::opened(executable).ok()?.args(words).answering();
         let outcome = helper.run(deadline).ok().filter(Outcome::success)?;
@@ -80,14 +82,14 @@ impl KubeletProcess {
 
 /// Looks around and chooses. For `locate`, and for every command that was not told a directory.
 ///
-/// Fails only if the other root cannot be opened or `/proc` cannot be listed. That nothing can be chosen is no
-/// error: see [`Located::chosen`].
+/// Fails only if the other root cannot be opened or `/proc` cannot be listed. That nothing can be
+/// chosen is no error: see [`Located::chosen`].
 pub fn locate(request: &Request) -> Result<Located> {
     node::Node::open(request.root.as_deref())?.locate(&request.explicit, std::env::var_os(ENVIRONMENT))
 }
 
-/// The kubelets that run in our pid namespace. For who waits for one, looks at its mounts, or wants to know
-/// what it is.
+/// The kubelets that run in our pid namespace. For who waits for one, looks at its mounts, or wants
+/// to know what it is.
 pub fn kubelets() -> Result<Vec<KubeletProcess>> {
     node::Node::open(None)?.kubelets()
 }

@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 
 /// The largest configuration file that is read.
 const CONFIGURATION: usize = 1 << 20;
-/// More processes than this that call themselves kubelet are not looked at; of those that are believed and
-/// those that are not each, so that nobody can hide a kubelet in a crowd.
+/// More processes than this that call themselves kubelet are not looked at; of those that are
+/// believed and those that are not each, so that nobody can hide a kubelet in a crowd.
 const PROCESSES: usize = 64;
 /// The longest piece of somebody else's text in a line of ours.
 const WORDS: usize = 200;

@@ -3,7 +3,8 @@
 use flexvol_linux::mount_table::Entry;
 use std::path::{Path, PathBuf};
 
-/// The paths at which `ours` shows the directory that is `below` the mount `theirs`, the shortest first.
+/// The paths at which `ours` shows the directory that is `below` the mount `theirs`, the shortest
+/// first.
 ///
 /// A path found can be covered by another mount: who uses it compares the two directories.
 pub(super) fn candidates(theirs: &Entry, below: &Path, ours: &[Entry]) -> Vec<PathBuf> {

@@ -3,10 +3,11 @@
 use super::command_line::Program;
 use flexvol_linux::process_table::Identity;
 
-/// Why a process that calls itself kubelet or kube-controller-manager is not believed; `None` if it is.
+/// Why a process that calls itself kubelet or kube-controller-manager is not believed; `None` if it
+/// is.
 ///
-/// A pod can run a process with any argv. It cannot be root in our pid and user namespace with `CAP_SYS_ADMIN`
-/// unless the node's admin let it, and then it needs no lie.
+/// A pod can run a process with any argv. It cannot be root in our pid and user namespace with
+/// `CAP_SYS_ADMIN` unless the node's admin let it, and then it needs no lie.
 pub fn distrust(program: Program, identity: Identity) -> Option<String> {
     let (real, effective) = identity.users;
     if identity.is_nested {

@@ -1,5 +1,5 @@
-//! Which volume a claim has, as the cluster's binder would decide: by name, by the volume's own word, and else
-//! the smallest that fits.
+//! Which volume a claim has, as the cluster's binder would decide: by name, by the volume's own
+//! word, and else the smallest that fits.
 
 use super::pod::Pod;
 use super::volume::{Claim, PersistentVolume};

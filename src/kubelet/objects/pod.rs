@@ -165,7 +165,8 @@ fn given_uid(field: &Field<'_>) -> Result<String> {
     Err(field.error("must be a UUID: remove it, and one is made from the pod's name"))
 }
 
-/// The same for the same pod, so that `down` finds what `up` made. In the form of a UUID of version 8.
+/// The same for the same pod, so that `down` finds what `up` made. In the form of a UUID of version
+/// 8.
 fn made_up_uid(identity: &Identity) -> String {
     let digest = Sha256::digest(format!("{}/{}", identity.namespace, identity.name));
     let mut bytes = [0; 16];

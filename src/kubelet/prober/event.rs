@@ -10,7 +10,8 @@ use std::path::PathBuf;
 pub struct Event {
     /// What.
     pub kind: Kind,
-    /// The driver directory's name in the plugin directory; of the watch itself, the plugin directory's path.
+    /// The driver directory's name in the plugin directory; of the watch itself, the plugin
+    /// directory's path.
     pub directory: OsString,
     /// What the driver is called in manifests, or would be; `None` of the watch itself.
     pub driver: Option<String>,
@@ -27,13 +28,13 @@ pub struct Event {
 pub enum Kind {
     /// A driver is in service that was not.
     Added,
-    /// Its `init` ran again and succeeded: it may have other capabilities, and verbs that were `Not supported`
-    /// are tried again.
+    /// Its `init` ran again and succeeded: it may have other capabilities, and verbs that were `Not
+    /// supported` are tried again.
     Updated,
     /// It is out of service, because it is gone.
     Removed,
-    /// Its `init` failed. With [`Event::capabilities`] an older version is still in service, which no prober
-    /// but kubelet's would do; else none is.
+    /// Its `init` failed. With [`Event::capabilities`] an older version is still in service, which
+    /// no prober but kubelet's would do; else none is.
     Failed,
     /// Nothing of a driver: the watch itself has something to say.
     Noted,

@@ -1,5 +1,5 @@
-//! What is wrong with a driver whose `init` failed, and what to do: kubelet says `unexpected end of JSON
-//! input` to most of it.
+//! What is wrong with a driver whose `init` failed, and what to do: kubelet says `unexpected end of
+//! JSON input` to most of it.
 
 use crate::{End, Exchange, Fault, Run, Verdict};
 use flexvol_protocol::text::one_line;
@@ -17,8 +17,8 @@ const LINE: u64 = 256;
 /// How much of a driver's output is shown, in bytes.
 const SHOWN: usize = 80;
 
-/// The fix, where it does not follow from what kubelet says. An `init` has no secrets, so its output may be
-/// shown.
+/// The fix, where it does not follow from what kubelet says. An `init` has no secrets, so its
+/// output may be shown.
 pub(super) fn of(executable: &Path, exchange: &Exchange) -> Option<String> {
     let run = exchange.run.as_ref()?;
     match (&run.end, &exchange.verdict) {

@@ -1,8 +1,9 @@
-//! Which drivers kubelet knows: one scan of the plugin directory, and the watch that follows every change.
+//! Which drivers kubelet knows: one scan of the plugin directory, and the watch that follows every
+//! change.
 //!
-//! [`scan`] is what kubelet does when it starts: it runs `init` of every directory and loads what answers.
-//! [`Watcher`] is what it does from then on, or should: [`Behaviour`] says whose prober it is, that of the
-//! design or that of a release, and how these differ.
+//! [`scan`] is what kubelet does when it starts: it runs `init` of every directory and loads what
+//! answers. [`Watcher`] is what it does from then on, or should: [`Behaviour`] says whose prober it
+//! is, that of the design or that of a release, and how these differ.
 //!
 //! ```text
 //! kernel ─▶ sys::watch_tree ─▶ watcher ─▶ model (pure) ─▶ events
@@ -10,8 +11,8 @@
 //!                     list, init  └──────────┘
 //! ```
 //!
-//! What a driver's directory cannot show is not seen: an executable that is a symlink to the outside may
-//! change there without any news, for kubelet as for us.
+//! What a driver's directory cannot show is not seen: an executable that is a symlink to the
+//! outside may change there without any news, for kubelet as for us.
 //!
 //! Followed are pkg/volume/flexvolume/probe.go and pkg/volume/plugins.go of Kubernetes 1.8 to 1.36.
 

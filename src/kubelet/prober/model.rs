@@ -1,8 +1,9 @@
-//! What a prober does with the changes it is told of, as a machine without a clock or a file system.
+//! What a prober does with the changes it is told of, as a machine without a clock or a file
+//! system.
 //!
-//! Whoever drives it tells it what [changed](Model::changed) and asks for the next [step](Model::step), does
-//! that, and tells it what came of it. Changes may be told at any time, also in the middle of a probe: they
-//! count for the next one.
+//! Whoever drives it tells it what [changed](Model::changed) and asks for the next
+//! [step](Model::step), does that, and tells it what came of it. Changes may be told at any time,
+//! also in the middle of a probe: they count for the next one.
 
 use super::behaviour::Behaviour;
 use super::event::{Event, Kind, Known};
@@ -71,8 +72,8 @@ pub(super) enum Step {
 }
 
 impl Model {
-    /// Begins with everything to be probed. `period` is the shortest time between two signals, or, of a
-    /// kubelet, the time from one look-up to the next.
+    /// Begins with everything to be probed. `period` is the shortest time between two signals, or,
+    /// of a kubelet, the time from one look-up to the next.
     pub(super) fn new(behaviour: Behaviour, period: Duration, now: Instant) -> Self {
         Self {
             behaviour,
@@ -224,8 +225,8 @@ impl Model {
 
     fn found(&mut self, name: OsString, outcome: Outcome) {
         let Some(probe) = &mut self.probe else { return };
-        // Who removes a driver takes the executable first and the directory a moment later. If that stays, the
-        // next signal says that there is no executable in it.
+        // Who removes a driver takes the executable first and the directory a moment later. If that
+        // stays, the next signal says that there is no executable in it.
         let outcome = match outcome {
             Outcome::Failed(failed) if probe.vanishing && failed.stage == Stage::Init => {
                 self.pending.entry(name.clone()).or_insert(Operation::AddOrUpdate);
@@ -233,8 +234,8 @@ impl Model {
             }
             outcome => outcome,
         };
-        // Kubelet has what fails in its queue until it succeeds or is removed; of a whole directory, it has
-        // none.
+        // Kubelet has what fails in its queue until it succeeds or is removed; of a whole
+        // directory, it has none.
         let again =
             matches!(&outcome, Outcome::Failed(failed) if failed.stage == Stage::Init) && !probe.whole;
         if again && self.behaviour != Behaviour::Design {

@@ -34,8 +34,8 @@ pub struct Found {
 }
 
 impl Scan {
-    /// What a kubelet has of it that behaves like that: before 1.24, one driver whose `init` fails costs all
-    /// the others too.
+    /// What a kubelet has of it that behaves like that: before 1.24, one driver whose `init` fails
+    /// costs all the others too.
     #[must_use]
     pub fn under(mut self, behaviour: Behaviour) -> Self {
         let fails =
@@ -122,10 +122,11 @@ pub fn terms() -> Terms {
     Terms { patience: Duration::from_secs(10), heeds_signals: true, ..Terms::default() }
 }
 
-/// Looks at everything in a plugin directory as kubelet does when it starts. Runs each driver's `init`, one
-/// after the other.
+/// Looks at everything in a plugin directory as kubelet does when it starts. Runs each driver's
+/// `init`, one after the other.
 ///
-/// An empty directory is fine and has nothing in it; a missing one, which kubelet would create, is not.
+/// An empty directory is fine and has nothing in it; a missing one, which kubelet would create, is
+/// not.
 pub fn scan(plugin_dir: &Path, terms: &Terms) -> Result<Scan> {
     let plugin_dir = std::path::absolute(plugin_dir).context("find the working directory")?;
     let entries = listing::list(&plugin_dir).map_err(|error| unreadable(&plugin_dir, error))?;
@@ -136,15 +137,16 @@ pub fn scan(plugin_dir: &Path, terms: &Terms) -> Result<Scan> {
     Ok(Scan { found: found.collect(), plugin_dir })
 }
 
-/// Looks at one name in a plugin directory, an absolute path, as [`scan`] does. `None` if it is not there.
+/// Looks at one name in a plugin directory, an absolute path, as [`scan`] does. `None` if it is not
+/// there.
 pub fn look(plugin_dir: &Path, name: &OsStr, terms: &Terms) -> Option<Finding> {
     // What cannot be looked at is tried, and the reason found out that way.
     let kind = listing::kind_of(&plugin_dir.join(name)).unwrap_or(Some(Kind::Directory))?;
     Some(judge(plugin_dir, name, kind, terms))
 }
 
-/// Runs `init` in a driver directory, whatever its name and whatever it is: kubelet does that for each name
-/// that a change is told of. `plugin_dir` is an absolute path.
+/// Runs `init` in a driver directory, whatever its name and whatever it is: kubelet does that for
+/// each name that a change is told of. `plugin_dir` is an absolute path.
 pub fn init(plugin_dir: &Path, name: &OsStr, terms: &Terms) -> Result<Loaded, Failed> {
     let executable = executable(plugin_dir, name);
     let mut caller = Caller::new(executable.clone());
@@ -155,7 +157,8 @@ pub fn init(plugin_dir: &Path, name: &OsStr, terms: &Terms) -> Result<Loaded, Fa
     Ok(Loaded { name, executable, capabilities, took: exchange.took() })
 }
 
-/// What kubelet executes for a directory of that name: the file named like the part after the last `~`.
+/// What kubelet executes for a directory of that name: the file named like the part after the last
+/// `~`.
 pub(super) fn executable(plugin_dir: &Path, name: &OsStr) -> PathBuf {
     plugin_dir.join(name).join(DriverName::executable_in(name))
 }
@@ -183,7 +186,8 @@ pub(super) fn unreadable(plugin_dir: &Path, error: anyhow::Error) -> anyhow::Err
     Failure::new(code, text).into()
 }
 
-/// Why kubelet passes over a name when it starts, without executing anything; `None` if it does not.
+/// Why kubelet passes over a name when it starts, without executing anything; `None` if it does
+/// not.
 pub fn ignored(name: &OsStr, kind: Kind) -> Option<Ignored> {
     match kind {
         _ if is_hidden(name) => Some(Ignored::DotName),
@@ -217,7 +221,8 @@ fn misnomer(directory: &OsStr, failure: &Failure) -> Failed {
     Failed { stage: Stage::Name, logged, fix: Some(failure.message()) }
 }
 
-/// Of a driver that kubelet forgets about, because the `init` of another one failed in the same probe.
+/// Of a driver that kubelet forgets about, because the `init` of another one failed in the same
+/// probe.
 pub(super) fn dropped(what: &str, culprit: &OsStr) -> Failed {
     let logged = format!(
         "{what}, but that of {} failed in the same probe, and kubelet drops both until something changes again",

@@ -16,8 +16,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a plugin directory may be away before it is made again: whoever replaces it with another one in
-/// two renames must not find ours in between.
+/// How long a plugin directory may be away before it is made again: whoever replaces it with
+/// another one in two renames must not find ours in between.
 const ABSENCE: Duration = Duration::from_secs(1);
 
 /// How often to look whether it is back.
@@ -31,15 +31,15 @@ const HELD_BACK: Duration = Duration::from_millis(250);
 pub struct Habits {
     /// Whose prober it is.
     pub behaviour: Behaviour,
-    /// Of the design, the shortest time between two signals; of a kubelet, the time from one look-up of a
-    /// volume plugin to the next.
+    /// Of the design, the shortest time between two signals; of a kubelet, the time from one
+    /// look-up of a volume plugin to the next.
     pub period: Duration,
     /// How drivers are executed.
     pub terms: Terms,
     /// How often everything is probed while the kernel cannot watch it all. No kubelet does that.
     pub rescan: Duration,
-    /// Whether a missing plugin directory is made at the start, as kubelet does; else it is an error. One
-    /// that disappears later is made again in any case.
+    /// Whether a missing plugin directory is made at the start, as kubelet does; else it is an
+    /// error. One that disappears later is made again in any case.
     pub create: bool,
 }
 
@@ -118,8 +118,8 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// What became true: waits until something has, at most for `timeout`, or until the process is told to
-    /// stop. Runs `init` meanwhile, so it may take as long as one driver more.
+    /// What became true: waits until something has, at most for `timeout`, or until the process is
+    /// told to stop. Runs `init` meanwhile, so it may take as long as one driver more.
     pub fn next(&mut self, timeout: Duration) -> Result<Vec<Event>> {
         let start = Instant::now();
         while !signal::interrupted() {
@@ -140,8 +140,8 @@ impl Watcher {
         Ok(self.model.take_events())
     }
 
-    /// The drivers in service, by the name of their directory: the cached list, which no call of a driver is
-    /// needed for.
+    /// The drivers in service, by the name of their directory: the cached list, which no call of a
+    /// driver is needed for.
     pub fn loaded(&self) -> impl Iterator<Item = &Loaded> {
         self.table().values().filter_map(|known| known.loaded.as_ref())
     }
@@ -313,8 +313,8 @@ impl Watcher {
 }
 
 impl AsFd for Watcher {
-    /// For who waits for other things too: readable when something has happened. A signal that is due shows
-    /// only in [`next`](Watcher::next).
+    /// For who waits for other things too: readable when something has happened. A signal that is
+    /// due shows only in [`next`](Watcher::next).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.tree.as_fd()
     }

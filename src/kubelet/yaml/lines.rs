@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-/// The line of a value's key or, where it has none, of the value itself; and the same of all below it.
+/// The line of a value's key or, where it has none, of the value itself; and the same of all below
+/// it.
 ///
-/// What an alias or a merge brings is written somewhere else and has no lines: its place is that of whatever
-/// holds it.
+/// What an alias or a merge brings is written somewhere else and has no lines: its place is that of
+/// whatever holds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lines {
     line: usize,

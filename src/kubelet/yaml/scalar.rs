@@ -107,7 +107,8 @@ fn huge(text: &str) -> Option<Number> {
     Number::from_f64(if negative { -value } else { value })
 }
 
-/// Go writes a whole float below 10^21 without point or exponent, so whoever reads it sees an integer.
+/// Go writes a whole float below 10^21 without point or exponent, so whoever reads it sees an
+/// integer.
 fn shortest(value: f64) -> Number {
     let whole = (value.fract() == 0.0 && value.abs() < 1e21).then(|| format!("{value:.0}"));
     let integer = whole.filter(|text| text != "-0").and_then(|text| text.parse::<Number>().ok());

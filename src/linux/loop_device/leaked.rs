@@ -1,4 +1,5 @@
-//! Loop devices of others that nobody uses and nobody will let go: attached without autoclear, and forgotten.
+//! Loop devices of others that nobody uses and nobody will let go: attached without autoclear, and
+//! forgotten.
 
 use super::{backing_name, bound_numbers, node, open_node, status};
 use crate::raw::{self, LoopCall};
@@ -7,7 +8,8 @@ use rustix::fs::OFlags;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The devices, and the files they show, as far as `concerns` says that it may be about such a file.
+/// The devices, and the files they show, as far as `concerns` says that it may be about such a
+/// file.
 pub fn leaked(concerns: impl Fn(&Path) -> bool) -> Result<Vec<(PathBuf, PathBuf)>> {
     let mut found = Vec::new();
     for number in bound_numbers().context("list loop devices")? {
@@ -34,8 +36,8 @@ pub fn release(device: &Path, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The device, held alone: what is mounted in whatever namespace, or used by another device, cannot be. One that
-/// the kernel clears by itself is never left.
+/// The device, held alone: what is mounted in whatever namespace, or used by another device, cannot
+/// be. One that the kernel clears by itself is never left.
 fn unused(number: u32) -> Option<OwnedFd> {
     let fd = open_node(number, OFlags::RDONLY | OFlags::EXCL).ok()??;
     let info = status(fd.as_fd()).ok()??;

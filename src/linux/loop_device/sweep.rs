@@ -9,18 +9,20 @@ use std::fs;
 use std::path::PathBuf;
 use std::thread::sleep;
 
-/// The devices over files on the file systems of these numbers (`st_dev`), and over files on those devices.
+/// The devices over files on the file systems of these numbers (`st_dev`), and over files on those
+/// devices.
 pub fn over(file_systems: &BTreeSet<u64>) -> Result<Vec<PathBuf>> {
     Ok(devices_over(file_systems)?.into_iter().map(|device| device.path).collect())
 }
 
-/// Detaches those of [`over`], or has the kernel do it when their last user lets go; how long this may take
-/// is limited. The file systems must be there, or their numbers may be others'.
+/// Detaches those of [`over`], or has the kernel do it when their last user lets go; how long this
+/// may take is limited. The file systems must be there, or their numbers may be others'.
 pub(crate) fn detach_all(file_systems: &BTreeSet<u64>) {
     detach(hold(file_systems));
 }
 
-/// Those of [`over`], to be [detached](detach): they stay what they are although their file systems go.
+/// Those of [`over`], to be [detached](detach): they stay what they are although their file systems
+/// go.
 pub(crate) fn hold(file_systems: &BTreeSet<u64>) -> Vec<LoopDevice> {
     devices_over(file_systems).unwrap_or_default()
 }

@@ -1,4 +1,5 @@
-//! What a server says of an export's blocks: the context `base:allocation` of NBD's protocol document.
+//! What a server says of an export's blocks: the context `base:allocation` of NBD's protocol
+//! document.
 //!
 //! A connection of its own asks, because the kernel's cannot, and ends when all is said.
 
@@ -40,7 +41,8 @@ const STEP: u64 = 1 << 30;
 /// No server answers with more.
 const LONGEST: u32 = 2 << 20;
 
-/// Where the export reads as zero, as far as its server knows and time allows: an older server knows nothing.
+/// Where the export reads as zero, as far as its server knows and time allows: an older server
+/// knows nothing.
 #[must_use]
 pub fn zeros(socket: OwnedFd, name: &str, deadline: &Deadline) -> Zeros {
     let mut zeros = Zeros::default();
@@ -118,7 +120,8 @@ fn ask_one(
     }
 }
 
-/// Its number, then length and state of one extent after the other. Of the last more may be told than was asked.
+/// Its number, then length and state of one extent after the other. Of the last more may be told
+/// than was asked.
 fn learn(said: &[u8], context: u32, Range { start, end }: Range<u64>, zeros: &mut Zeros) -> Result<u64> {
     let (words, _) = said.as_chunks::<4>();
     let mut words = words.iter().map(|word| u32::from_be_bytes(*word));

@@ -9,10 +9,12 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// The marks of a directory that does not show what is below it, as root and as root of a user namespace.
+/// The marks of a directory that does not show what is below it, as root and as root of a user
+/// namespace.
 const OPAQUE: [&str; 2] = ["trusted.overlay.opaque", "user.overlay.opaque"];
 
-/// What tells whether a file is still the same. Of a directory only what it is itself, without what is in it.
+/// What tells whether a file is still the same. Of a directory only what it is itself, without what
+/// is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     mode: u32,
@@ -61,8 +63,8 @@ fn compare(
 }
 
 impl Mark {
-    /// A directory is copied up when something in it changes; a file when it is opened for writing, with its
-    /// time.
+    /// A directory is copied up when something in it changes; a file when it is opened for writing,
+    /// with its time.
     fn of(stat: Stat) -> Self {
         let content = (stat.st_size, stat.st_mtime, stat.st_mtime_nsec.cast_signed(), stat.st_rdev);
         Self {

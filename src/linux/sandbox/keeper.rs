@@ -1,9 +1,10 @@
-//! Four processes: the one that wants a sandbox, the keeper, the first one inside, and the one that does the work.
+//! Four processes: the one that wants a sandbox, the keeper, the first one inside, and the one that
+//! does the work.
 //!
-//! The keeper stays outside. It waits until nobody holds the other end of its orders any more, however that
-//! came about, kills the sandbox and takes away what outlives its processes. So a killed flexvol leaves
-//! nothing behind either. The first one inside reaps, as that of a machine does: a driver may wait for a daemon
-//! that it has ended to be gone.
+//! The keeper stays outside. It waits until nobody holds the other end of its orders any more,
+//! however that came about, kills the sandbox and takes away what outlives its processes. So a
+//! killed flexvol leaves nothing behind either. The first one inside reaps, as that of a machine
+//! does: a driver may wait for a daemon that it has ended to be gone.
 
 use super::maker::World;
 use super::world;
@@ -70,8 +71,8 @@ pub(super) fn keep(terms: &Terms, ends: Ends, work: impl FnOnce(&Inside) -> Vec<
     raw::end_with(status)
 }
 
-/// The file systems of a sandbox. As long as this exists, all that is mounted there stays, whoever has ended, and the
-/// kernel gives their numbers to no other.
+/// The file systems of a sandbox. As long as this exists, all that is mounted there stays, whoever
+/// has ended, and the kernel gives their numbers to no other.
 struct Made {
     own: BTreeSet<u64>,
     table: File,
@@ -112,7 +113,8 @@ fn found(isolation: Isolation) -> Result<(Option<Pid>, OwnedFd, OwnedFd)> {
     Ok((raw::fork()?, reader, writer))
 }
 
-/// Out of reach of the terminal, without its output, and for the namespaces that only a fork enters.
+/// Out of reach of the terminal, without its output, and for the namespaces that only a fork
+/// enters.
 fn settle(isolation: Isolation) -> Result<()> {
     rustix::process::setsid().context("begin a session")?;
     let null = File::options().read(true).write(true).open("/dev/null").context("open /dev/null")?;

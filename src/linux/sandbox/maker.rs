@@ -5,8 +5,8 @@
 //!                       tmpfs ──────────▶ n/up ──┴─ overlay ──▶ /dir of the sandbox
 //! ```
 //!
-//! The tmpfs covers a directory of the machine, in our namespace, until the new root is complete; then it hangs
-//! on descriptors only.
+//! The tmpfs covers a directory of the machine, in our namespace, until the new root is complete;
+//! then it hangs on descriptors only.
 
 use super::{Isolation, read_only};
 use crate::mount_table::{self, Entry};
@@ -128,7 +128,8 @@ impl Maker {
         self.overlay(&machine, &self.place(root), root).context("mount an overlay of /")
     }
 
-    /// From here on `/` is the sandbox's. The machine's is still mounted, above it, where no path leads.
+    /// From here on `/` is the sandbox's. The machine's is still mounted, above it, where no path
+    /// leads.
     pub(super) fn enter(&self) -> Result<()> {
         rustix::process::chdir(self.place(Path::new("/")))?;
         rustix::process::pivot_root(".", ".").context("exchange the root")?;
@@ -258,7 +259,8 @@ impl Maker {
     }
 }
 
-/// A directory that can be covered for a moment: it is in the root's own file system, with all that it holds.
+/// A directory that can be covered for a moment: it is in the root's own file system, with all that
+/// it holds.
 fn scratch() -> Result<PathBuf> {
     let table = mount_table::read()?;
     let is_free = |path: &Path| !table.iter().any(|entry| entry.target.starts_with(path));
@@ -268,7 +270,8 @@ fn scratch() -> Result<PathBuf> {
     free.context("find a directory in / without mounts")
 }
 
-/// An overlay gives its directories, the files written to it and those of the machine a device each.
+/// An overlay gives its directories, the files written to it and those of the machine a device
+/// each.
 fn devices_of_overlay(target: &Path) -> Result<Vec<u64>> {
     let mut devices = vec![fs::stat(target)?.st_dev];
     let probe = target.join(format!(".sandbox.{:x}", fastrand::u64(..)));

@@ -1,5 +1,6 @@
-//! The root of a sandbox in a user namespace. What the machine has mounted in a directory may not be uncovered
-//! there, so there can be no overlay of it: only of the directories without mounts, each by itself.
+//! The root of a sandbox in a user namespace. What the machine has mounted in a directory may not
+//! be uncovered there, so there can be no overlay of it: only of the directories without mounts,
+//! each by itself.
 
 use super::maker::{Maker, OWN, make_directory, make_file, show};
 use crate::mount_table;
@@ -10,8 +11,9 @@ use std::path::{Path, PathBuf};
 /// A file that is mounted cannot be replaced, a copy can: what is configured is smaller than this.
 const COPIED: u64 = 1 << 20;
 
-/// Instead of [`Maker::lay_root`]. `empty` are directories that will be mounted on: the ones above them are made here,
-/// because nobody but the machine's root may make anything in an overlay of root's.
+/// Instead of [`Maker::lay_root`]. `empty` are directories that will be mounted on: the ones above
+/// them are made here, because nobody but the machine's root may make anything in an overlay of
+/// root's.
 pub(super) fn lay(maker: &mut Maker, empty: &[PathBuf]) -> Result<()> {
     let root = Path::new("/");
     let mut targets: Vec<_> = mount_table::read()?.into_iter().map(|entry| entry.target).collect();

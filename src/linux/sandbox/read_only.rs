@@ -23,8 +23,8 @@ pub(super) fn make(path: &Path) -> Result<()> {
     }
 }
 
-/// Before Linux 5.12 each has to be told, with all the flags it has. One that is covered cannot be, and need
-/// not be.
+/// Before Linux 5.12 each has to be told, with all the flags it has. One that is covered cannot be,
+/// and need not be.
 pub(super) fn make_each(path: &Path) -> Result<()> {
     for entry in mount_table::below(&std::fs::canonicalize(path)?)? {
         let there = statvfs(&entry.target)?.f_flag;

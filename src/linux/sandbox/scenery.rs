@@ -1,5 +1,5 @@
-//! What is on a node besides the volume that a case is about: mounts of nobody's, programs without a network or
-//! with a mount table of their own.
+//! What is on a node besides the volume that a case is about: mounts of nobody's, programs without
+//! a network or with a mount table of their own.
 
 use super::{Inside, Isolation};
 use crate::mount_table::{self, Entry};
@@ -59,8 +59,8 @@ impl Inside {
         Ok(done)
     }
 
-    /// Somebody with a mount table that begins as ours is now, and gets what is mounted later as a container
-    /// does.
+    /// Somebody with a mount table that begins as ours is now, and gets what is mounted later as a
+    /// container does.
     pub fn neighbour(&self) -> Result<Neighbour> {
         self.own_table()?;
         let (ask, questions) = channel();

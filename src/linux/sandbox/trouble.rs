@@ -1,5 +1,5 @@
-//! What may be in a driver's way on a node: directories that are full or read-only, other names of the host and
-//! of directories.
+//! What may be in a driver's way on a node: directories that are full or read-only, other names of
+//! the host and of directories.
 
 use super::{Inside, Isolation, read_only};
 use anyhow::{Context as _, Result, ensure};
@@ -28,8 +28,8 @@ impl Drop for Trouble {
 }
 
 impl Inside {
-    /// Directories are file systems without room for a byte or another file. What was in them is not seen, but
-    /// for `kept`, a directory in one of them.
+    /// Directories are file systems without room for a byte or another file. What was in them is
+    /// not seen, but for `kept`, a directory in one of them.
     pub fn fill_up(&self, directories: &[&str], kept: &Path) -> Result<Trouble> {
         let mut trouble = self.no_trouble()?;
         let kept = kept.canonicalize().with_context(|| format!("find {}", kept.display()))?;

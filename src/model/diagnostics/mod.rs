@@ -6,19 +6,20 @@
 //!                                     known errors (data) ─▶ KnownError: cause, fix, next command
 //! ```
 //!
-//! There is one table, [`known_errors::all`]. A [`KnownError`] is recognised by a number of the kernel and the kind of
-//! share it came from, or by words: of kubelet, or of the kernel and its helpers. The executor and the runner of
-//! helpers put cause and fix into the [`Failure`](flexvol_protocol::failure::Failure) itself, so whoever reads the Event
-//! needs no other document; `flexvol explain-error` and `doctor` take a text apart that came from anywhere.
+//! There is one table, [`known_errors::all`]. A [`KnownError`] is recognised by a number of the
+//! kernel and the kind of share it came from, or by words: of kubelet, or of the kernel and its
+//! helpers. The executor and the runner of helpers put cause and fix into the
+//! [`Failure`](flexvol_protocol::failure::Failure) itself, so whoever reads the Event needs no
+//! other document; `flexvol explain-error` and `doctor` take a text apart that came from anywhere.
 //!
-//! Pure: words in, words out. No text that is asked about is repeated but names of verbs, volumes and
-//! directories: an Event or a line of a log may hold a secret.
+//! Pure: words in, words out. No text that is asked about is repeated but names of verbs, volumes
+//! and directories: an Event or a line of a log may hold a secret.
 //!
 //! ```
 //! # use flexvol_model::diagnostics;
 //! let text = r#"MountVolume.SetUp failed for volume "v" : mount command failed, status: Failure, reason: mount error(13): Permission denied"#;
 //! let explained = diagnostics::explain(text).unwrap();
-//! assert!(explained.did[0].contains("mount") && explained.known error.cause.contains("user and password"));
+//! assert!(explained.did[0].contains("mount") && explained.known_error.cause.contains("user and password"));
 //! ```
 
 pub mod known_errors;
@@ -112,7 +113,8 @@ pub fn of_share(file_system: &str, number: i32) -> Option<&'static KnownError> {
     })
 }
 
-/// What a helper program's last words mean; `None` if they are not known, or say all of it themselves.
+/// What a helper program's last words mean; `None` if they are not known, or say all of it
+/// themselves.
 pub fn of_helper(words: &str) -> Option<&'static KnownError> {
     let text = words.to_lowercase();
     let known =
@@ -163,8 +165,8 @@ fn by_hand(verb: Verb) -> String {
     known_errors::CALL.replace("init", &words.collect::<Vec<_>>().join(" "))
 }
 
-/// Explains the text of an Event, a line of kubelet's log, a driver's message or a helper's words; `None` if
-/// nothing in it is known.
+/// Explains the text of an Event, a line of kubelet's log, a driver's message or a helper's words;
+/// `None` if nothing in it is known.
 pub fn explain(text: &str) -> Option<Explained> {
     let wrapped = Wrapped::of(text);
     // The innermost text says most, the whole one least.
@@ -173,8 +175,8 @@ pub fn explain(text: &str) -> Option<Explained> {
     Some(Explained { did: wrapped.did, verb: wrapped.verb, known_error })
 }
 
-/// The one whose cause stands in the text already, as our own drivers write it; else by its sign: the first of
-/// the table wins, and there the particular comes before the general.
+/// The one whose cause stands in the text already, as our own drivers write it; else by its sign:
+/// the first of the table wins, and there the particular comes before the general.
 fn known_error_of(text: &str) -> Option<&'static KnownError> {
     let small = text.to_lowercase();
     let said = known_errors::all().find(|known_error| text.contains(known_error.cause));

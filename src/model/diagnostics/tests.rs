@@ -3,7 +3,8 @@ use std::collections::BTreeSet;
 
 const JQ_IS_MISSING: &str = r#"Failed to unmarshal output for command: mount, output: "bash: jq: command not found\n", error: invalid character 'b' looking for beginning of value"#;
 
-/// What people search for, and which known error it must be: texts of kubelet, of drivers, of mount(8) and its helpers.
+/// What people search for, and which known error it must be: texts of kubelet, of drivers, of
+/// mount(8) and its helpers.
 const TEXTS: &[(&str, &str)] = &[
     (r#"MountVolume.SetUp failed for volume "data" : no volume plugin matched"#, "no-plugin"),
     (

@@ -75,7 +75,8 @@ impl<'a> Wrapped<'a> {
         self.is_answer = true;
     }
 
-    /// `driver call failed: executable: …, args: […], error: …, output: "…"`. The arguments may hold secrets.
+    /// `driver call failed: executable: …, args: […], error: …, output: "…"`. The arguments may
+    /// hold secrets.
     fn execution(&mut self) {
         if let Some((_, rest)) = self.inside.split_once("driver call failed") {
             self.executed(after(rest, "args: [").unwrap_or(""));
@@ -88,7 +89,8 @@ impl<'a> Wrapped<'a> {
         let Some(rest) = after(self.inside, "Failed to unmarshal output for command:") else { return };
         self.executed(rest);
         let (printed, error) = rest.rsplit_once(", error: ").unwrap_or((rest, rest));
-        // What comes before the object is why there is none, or one of a failure; what comes after it is but noise.
+        // What comes before the object is why there is none, or one of a failure; what comes after
+        // it is but noise.
         let words = after(printed, ", output: ").and_then(|printed| printed.split('{').next());
         self.inside = words.filter(|words| known_error_of(words).is_some()).unwrap_or(error);
     }

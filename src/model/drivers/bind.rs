@@ -1,12 +1,12 @@
 //! `bind`: a directory or file of the node as a volume.
 //!
-//! The source must lie below a root the node's admin allowed (`policy.bindRoots`; none by default) and is
-//! opened from there without following a symlink, so neither `..` nor a symlink that a pod swaps in can lead
-//! out.
+//! The source must lie below a root the node's admin allowed (`policy.bindRoots`; none by default)
+//! and is opened from there without following a symlink, so neither `..` nor a symlink that a pod
+//! swaps in can lead out.
 //!
-//! Capabilities: no attach; no relabelling and no chown, because the files belong to the node and others may
-//! use them; no metrics, because statfs would report the node's disk and may hang on a source that is itself
-//! a dead network mount.
+//! Capabilities: no attach; no relabelling and no chown, because the files belong to the node and
+//! others may use them; no metrics, because statfs would report the node's disk and may hang on a
+//! source that is itself a dead network mount.
 
 use super::{access, flags_alone};
 use crate::driver::{Driver, Request};
@@ -37,8 +37,8 @@ crate::options! {
         gid: Option<Id> = "gid" {},
         /// Show what is mounted below the source too.
         recursive: bool = "recursive" { default: "false" },
-        /// Whether later mounts travel: private, rslave (from the node to the pod) or rshared (both ways, if
-        /// the node's policy allows it).
+        /// Whether later mounts travel: private, rslave (from the node to the pod) or rshared (both
+        /// ways, if the node's policy allows it).
         propagation: Propagation = "propagation" { default: "private" },
         /// Comma list of further flags: noexec, noatime, ro and the like.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"] },

@@ -1,19 +1,22 @@
 //! What the drivers have in common whose volume is a file system on a block device from elsewhere.
 //!
-//! Each pod's `mount` attaches the device, or takes it if it is there, and mounts it at the pod's own directory: the
-//! same file system, however many mounts it has. The last unmount detaches the device.
+//! Each pod's `mount` attaches the device, or takes it if it is there, and mounts it at the pod's
+//! own directory: the same file system, however many mounts it has. The last unmount detaches the
+//! device.
 //!
-//! With `attach: true`, kubelet attaches such a volume (the controller-manager answers that with a name alone, without
-//! any tool), has it mounted once for the node by `mountdevice`, and shows that mount to each pod by `mount`. But it
-//! hands secrets to `mount` alone. So a volume that needs one is left alone by `mountdevice`, and mounted as without.
+//! With `attach: true`, kubelet attaches such a volume (the controller-manager answers that with a
+//! name alone, without any tool), has it mounted once for the node by `mountdevice`, and shows that
+//! mount to each pod by `mount`. But it hands secrets to `mount` alone. So a volume that needs one
+//! is left alone by `mountdevice`, and mounted as without.
 //!
-//! The verbs are the same with and without: a kubelet that has not yet heard of a change must get answers that it can
-//! go on with. What it has staged before is unmounted with the last pod.
+//! The verbs are the same with and without: a kubelet that has not yet heard of a change must get
+//! answers that it can go on with. What it has staged before is unmounted with the last pod.
 //!
-//! Capabilities: no attach, unless the admin or the profile says so. kubelet knows an attached inline volume by its
-//! name in the pod alone, so two pods with a volume `data` would share one. But only of an attached volume does the
-//! controller keep other nodes away. A disk file system stores labels and owners, so kubelet may relabel and chown;
-//! statfs asks no server that may be dead for longer than the device waits.
+//! Capabilities: no attach, unless the admin or the profile says so. kubelet knows an attached
+//! inline volume by its name in the pod alone, so two pods with a volume `data` would share one.
+//! But only of an attached volume does the controller keep other nodes away. A disk file system
+//! stores labels and owners, so kubelet may relabel and chown; statfs asks no server that may be
+//! dead for longer than the device waits.
 
 use super::disk::{self, Disk, Said};
 use crate::driver::{Driver, Growth, Request};
@@ -27,23 +30,24 @@ use flexvol_protocol::{Call, Capabilities, Options, TargetPath, Verb, VerbSet};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-/// Declares the options of such a driver: its own, and those of the file system and the encryption, which are the same
-/// for all of them.
+/// Declares the options of such a driver: its own, and those of the file system and the encryption,
+/// which are the same for all of them.
 macro_rules! block_options {
     ($(#[$outer:meta])* pub struct $name:ident { $($own:tt)* }) => {
         $crate::options! {
             $(#[$outer])*
             pub struct $name {
                 $($own)*
-                /// The file system: ext4, xfs, btrfs, squashfs, erofs or iso9660. The default is what the device
-                /// holds, and ext4 for a new one. The same as flexVolume.fsType.
+                /// The file system: ext4, xfs, btrfs, squashfs, erofs or iso9660. The default is
+                /// what the device holds, and ext4 for a new one. The same as flexVolume.fsType.
                 fs_type: Option<String> = "fsType" {},
-                /// Whether a blank device gets a file system: never, or ifBlank. One with anything on it is never
-                /// formatted.
+                /// Whether a blank device gets a file system: never, or ifBlank. One with anything
+                /// on it is never formatted.
                 format: $crate::drivers::disk::Format = "format" { default: "ifBlank" },
                 /// Further words for mkfs, separated by spaces.
                 mkfs_options: Option<String> = "mkfsOptions" { aliases: ["fsOpts"] },
-                /// Let the file system's checker fix it before the first mount, unless that is read-only.
+                /// Let the file system's checker fix it before the first mount, unless that is
+                /// read-only.
                 fsck: bool = "fsck" { default: "true" },
                 /// Give blocks of deleted files back to the store.
                 discard: bool = "discard" { default: "false" },
@@ -140,8 +144,8 @@ impl Volume {
         })
     }
 
-    /// The same volume, on a store that is brought with a line of the Secret, which its kind calls `name`. It cannot
-    /// be mounted without, which `lacking` says; a name it has all the same.
+    /// The same volume, on a store that is brought with a line of the Secret, which its kind calls
+    /// `name`. It cannot be mounted without, which `lacking` says; a name it has all the same.
     pub(super) fn with_secret(
         mut self,
         (name, spec): (&'static str, &SecretSpec),
@@ -290,8 +294,8 @@ impl<K: Kind> Driver for Block<K> {
     fn expand_fs(&self, target: &TargetPath, growth: &Growth<'_>, request: &Request<'_>) -> Result<Plan> {
         let volume = K::volume(request)?;
         volume.disk.refuse_to_grow()?;
-        // kubelet before 1.22 asks for this where the device would be mounted for the node, before any `mount`: a
-        // failure would keep the pod from starting.
+        // kubelet before 1.22 asks for this where the device would be mounted for the node, before
+        // any `mount`: a failure would keep the pod from starting.
         if !volume.is_staged(request.settings) && VolumeDir::of(target).is_staging() {
             return Ok(Plan::nothing());
         }
@@ -329,7 +333,8 @@ fn named<K: Kind>(device: &str, options: &Options, settings: &Settings) -> Resul
         device => {
             let name = name()?;
             let kind = |name: &str| name.split_once(':').map(|(kind, _)| kind.to_owned());
-            // What another driver has answered before this one, such as the path of a device, names no store.
+            // What another driver has answered before this one, such as the path of a device, names
+            // no store.
             if device != name && kind(device) == kind(&name) {
                 return Err(another(device, &name));
             }

@@ -1,11 +1,13 @@
-//! `cephfs`: a directory of a Ceph cluster's file system, by the kernel's own client, or by ceph-fuse where the kernel has
-//! none.
+//! `cephfs`: a directory of a Ceph cluster's file system, by the kernel's own client, or by
+//! ceph-fuse where the kernel has none.
 //!
-//! The kernel's way needs none of Ceph's programs: the monitors' names are looked up and one is asked whether it answers
-//! before the kernel is told, and the key is in the mount's data, which the mount table does not show.
+//! The kernel's way needs none of Ceph's programs: the monitors' names are looked up and one is
+//! asked whether it answers before the kernel is told, and the key is in the mount's data, which
+//! the mount table does not show.
 //!
-//! Whoever reads or writes while the cluster is away waits until it is back. A node that the cluster has shut out
-//! meanwhile gets errors for ever, unless `mountOptions` has `recover_session=clean`, which loses what was not written yet.
+//! Whoever reads or writes while the cluster is away waits until it is back. A node that the
+//! cluster has shut out meanwhile gets errors for ever, unless `mountOptions` has
+//! `recover_session=clean`, which loses what was not written yet.
 
 use super::ceph::{self, KEY, Mode, Monitors, NO_KEY};
 use super::fuse::{self, Plain, RemotePath};
@@ -38,13 +40,14 @@ crate::options! {
         fs_name: Option<Plain> = "fsName" { aliases: ["mdsNamespace"] },
         /// Who logs in.
         user: Plain = "user" { aliases: ["mountUser"], default: "admin" },
-        /// Who mounts: kernel, fuse (ceph-fuse of the node), or auto, which is the kernel if it has Ceph's file system.
+        /// Who mounts: kernel, fuse (ceph-fuse of the node), or auto, which is the kernel if it has
+        /// Ceph's file system.
         mounter: Mounter = "mounter" { default: "auto" },
-        /// Version of the protocol for the kernel: legacy, crc, secure, prefer-crc or prefer-secure. The default is
-        /// legacy, and prefer-crc if all monitors have port 3300.
+        /// Version of the protocol for the kernel: legacy, crc, secure, prefer-crc or
+        /// prefer-secure. The default is legacy, and prefer-crc if all monitors have port 3300.
         ms_mode: Option<Mode> = "msMode" {},
-        /// Nameserver that is asked for the monitors' addresses: the cluster's DNS if they are Services. The default
-        /// is the node's own resolver.
+        /// Nameserver that is asked for the monitors' addresses: the cluster's DNS if they are
+        /// Services. The default is the node's own resolver.
         nameserver: Option<Address> = "nameserver" {},
         /// How many seconds each monitor has to accept a connection; 0 leaves that to the kernel.
         connect_timeout: u32 = "connectTimeout" { default: "5" },

@@ -1,14 +1,14 @@
 //! `cifs`: a share of an SMB server (Windows, Samba, a NAS), by the kernel's own client.
 //!
-//! The node needs no mount.cifs: the kernel takes each option on its own, so that a password may hold any
-//! character but a line break, and no other process ever sees it. For Kerberos and for DFS the kernel itself asks
-//! programs of the node's cifs-utils and keyutils.
+//! The node needs no mount.cifs: the kernel takes each option on its own, so that a password may
+//! hold any character but a line break, and no other process ever sees it. For Kerberos and for DFS
+//! the kernel itself asks programs of the node's cifs-utils and keyutils.
 //!
-//! An SMB server knows nothing of the node's users: every file belongs to `uid` and `gid`. With an fsGroup the
-//! group is that and may write, unless the options say otherwise.
+//! An SMB server knows nothing of the node's users: every file belongs to `uid` and `gid`. With an
+//! fsGroup the group is that and may write, unless the options say otherwise.
 //!
-//! Capabilities: no attach; no chown, because there are no owners to change; no labels; no metrics, because
-//! statfs hangs when the server is gone.
+//! Capabilities: no attach; no chown, because there are no owners to change; no labels; no metrics,
+//! because statfs hangs when the server is gone.
 
 use super::share::{self, Address, Port, Servers, SubDirectory, reach, secret_text};
 use super::{access, flags};
@@ -28,11 +28,14 @@ pub struct Cifs;
 crate::options! {
     /// What a PV may say.
     pub struct CifsOptions {
-        /// The share, and the directory in it if not all of it is meant: `//server/share/directory`.
+        /// The share, and the directory in it if not all of it is meant:
+        /// `//server/share/directory`.
         source: Option<Unc> = "source" { aliases: ["networkPath"], example: "//files.example.com/web" },
-        /// Name or address of the server, instead of `source`. Of several, the first that answers is used.
+        /// Name or address of the server, instead of `source`. Of several, the first that answers
+        /// is used.
         server: Option<Servers> = "server" { aliases: ["servers", "host"] },
-        /// Name of the share, and the directory in it if not all of it is meant, instead of `source`.
+        /// Name of the share, and the directory in it if not all of it is meant, instead of
+        /// `source`.
         share: Option<ShareName> = "share" {},
         /// A directory of the share to be mounted instead of it.
         sub_dir: Option<SubDirectory> = "subDir" { aliases: ["subdir", "subPath"] },
@@ -54,13 +57,13 @@ crate::options! {
         dir_mode: Option<Mode> = "dirMode" { aliases: ["dir_mode"] },
         /// Port of the server. The default is 445.
         port: Option<Port> = "port" {},
-        /// Nameserver that is asked for the servers' addresses: the cluster's DNS if they are Services. The
-        /// default is the node's own resolver.
+        /// Nameserver that is asked for the servers' addresses: the cluster's DNS if they are
+        /// Services. The default is the node's own resolver.
         nameserver: Option<Address> = "nameserver" { example: "10.96.0.10" },
         /// How many seconds each server has to accept a connection; 0 leaves that to the kernel.
         connect_timeout: u32 = "connectTimeout" { default: "5" },
-        /// How the user is authenticated: ntlmssp, or krb5 with the node's credentials cache or keytab; ntlmsspi
-        /// and krb5i sign every packet. The default is what the server wants.
+        /// How the user is authenticated: ntlmssp, or krb5 with the node's credentials cache or
+        /// keytab; ntlmsspi and krb5i sign every packet. The default is what the server wants.
         sec: Option<Security> = "sec" {},
         /// Whose credentials cache is used for Kerberos. The default is root's.
         cruid: Option<Id> = "cruid" {},

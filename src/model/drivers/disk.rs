@@ -1,5 +1,5 @@
-//! What the drivers have in common whose volume is a file system on a device: which one, how it is made, checked and
-//! mounted.
+//! What the drivers have in common whose volume is a file system on a device: which one, how it is
+//! made, checked and mounted.
 
 use super::{access, flags};
 use crate::plan::{MountFrom, Step};
@@ -83,14 +83,14 @@ impl Disk {
         self.kind.map(|kind| kind.name().to_owned())
     }
 
-    /// Whether a blank device gets a file system. A read-only volume is not formatted: nobody could ever put
-    /// anything on it.
+    /// Whether a blank device gets a file system. A read-only volume is not formatted: nobody could
+    /// ever put anything on it.
     pub(super) fn formats(&self) -> bool {
         self.format && self.writable()
     }
 
-    /// What is done to the attached device until it is mounted. One that is only read is not checked: a checker
-    /// writes.
+    /// What is done to the attached device until it is mounted. One that is only read is not
+    /// checked: a checker writes.
     pub(super) fn steps(&self, target: &TargetPath) -> Result<Vec<Step>> {
         if let Some(kind) = self.kind.filter(|kind| kind.read_only() && self.access() == Access::ReadWrite) {
             return Err(Failure::options(format!(

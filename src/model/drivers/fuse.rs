@@ -1,5 +1,6 @@
-//! What the drivers have in common whose mounts are served by a program: values that can carry neither a second
-//! option nor a second line, secrets by any of their names, owners, and the shape of the plan.
+//! What the drivers have in common whose mounts are served by a program: values that can carry
+//! neither a second option nor a second line, secrets by any of their names, owners, and the shape
+//! of the plan.
 
 use super::share;
 use crate::plan::{Content, Daemon, Goal, Plan, Source, Step, View, Word};
@@ -36,7 +37,8 @@ pub(super) fn daemon(program: &'static str, from: &str, target: &TargetPath, fla
     }
 }
 
-/// The plan of mounting; `file_system` is the type in the mount table, empty if nobody knows it for sure.
+/// The plan of mounting; `file_system` is the type in the mount table, empty if nobody knows it for
+/// sure.
 pub(super) fn mount(file_system: &str, source: Source, daemon: Daemon) -> Plan {
     let file_system = (!file_system.is_empty()).then(|| file_system.into());
     let view = View { file_system, source, access: super::access(daemon.flags) };
@@ -93,12 +95,12 @@ pub(super) fn further(
 /// What a pod's fsGroup leaves to others where the kernel knows who is in the group.
 pub(super) const BY_KERNEL: u32 = 0o007;
 
-/// The same where the program asks the node's list of groups, in which no container's are: everybody in the pod,
-/// who is all that can see the volume.
+/// The same where the program asks the node's list of groups, in which no container's are:
+/// everybody in the pod, who is all that can see the volume.
 pub(super) const BY_PROGRAM: u32 = 0o000;
 
-/// Whose the files are shown to be: `uid=…`, `gid=…`, `umask=…`, as far as anybody said. A pod's fsGroup gets the
-/// files, and may write them; `others` is the mask then.
+/// Whose the files are shown to be: `uid=…`, `gid=…`, `umask=…`, as far as anybody said. A pod's
+/// fsGroup gets the files, and may write them; `others` is the mask then.
 pub(super) fn owner_words(
     uid: Option<Id>,
     gid: Option<Id>,
@@ -156,7 +158,8 @@ impl OptionValue for Host {
     }
 }
 
-/// A URL of HTTP without a user, of characters that mean nothing to a program that reads options or lines.
+/// A URL of HTTP without a user, of characters that mean nothing to a program that reads options or
+/// lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url(pub String);
 

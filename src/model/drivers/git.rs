@@ -1,10 +1,12 @@
 //! `git`: a revision of a repository, cloned for each pod that mounts it.
 //!
-//! Each mount is a fresh clone that nobody else has, with what it was asked for and no newer: on the node's disk, or
-//! in memory. What pods write into it is gone with it. git sees nothing of the node: no configuration, no hooks, no
-//! keys of root's. Submodules are not cloned, because the repository and not the volume would name their servers.
+//! Each mount is a fresh clone that nobody else has, with what it was asked for and no newer: on
+//! the node's disk, or in memory. What pods write into it is gone with it. git sees nothing of the
+//! node: no configuration, no hooks, no keys of root's. Submodules are not cloned, because the
+//! repository and not the volume would name their servers.
 //!
-//! Capabilities: no attach; chown to the fsGroup and labels by kubelet, because no other pod has these files.
+//! Capabilities: no attach; chown to the fsGroup and labels by kubelet, because no other pod has
+//! these files.
 
 use super::fuse::{self, Plain};
 use super::share::SubDirectory;
@@ -27,7 +29,8 @@ pub struct Git;
 crate::options! {
     /// What a PV may say.
     pub struct GitOptions {
-        /// The repository: an address of https, http, ssh or git, or `user@host:path`; without a password.
+        /// The repository: an address of https, http, ssh or git, or `user@host:path`; without a
+        /// password.
         repository: Repository = "repository" { aliases: ["repo", "url"], example: "https://git.example.com/web.git" },
         /// A branch, a tag, or the whole id of a commit. The default is the server's own choice.
         revision: Revision = "revision" { aliases: ["branch", "tag", "commit", "ref"], default: "HEAD" },
@@ -35,16 +38,18 @@ crate::options! {
         depth: u32 = "depth" { default: "1" },
         /// A directory of the repository that is shown instead of the whole.
         sub_path: Option<SubDirectory> = "subPath" { aliases: ["subDir", "directory"] },
-        /// Keep the clone in memory, at most so large; without, it is on the node's disk. Needs Linux 5.12.
+        /// Keep the clone in memory, at most so large; without, it is on the node's disk. Needs
+        /// Linux 5.12.
         size: Option<Quantity> = "size" {},
         /// Who logs in to a web server; else the Secret's `username`.
         user: Option<Plain> = "user" { aliases: ["username"] },
-        /// The SSH server's public host key, such as `ssh-ed25519 AAAA...`; several are separated by commas. One
-        /// line of `ssh-keyscan SERVER` without its first word.
+        /// The SSH server's public host key, such as `ssh-ed25519 AAAA...`; several are separated
+        /// by commas. One line of `ssh-keyscan SERVER` without its first word.
         host_key: Option<HostKeys> = "hostKey" {},
         /// Lines of a `known_hosts` file instead. The Secret's key `known_hosts` is as good.
         known_hosts: Option<String> = "knownHosts" {},
-        /// Whether the SSH server must be who it says it is: strict, or off for a network where nobody lies.
+        /// Whether the SSH server must be who it says it is: strict, or off for a network where
+        /// nobody lies.
         host_key_check: HostKeyCheck = "hostKeyCheck" { default: "strict" },
         /// Comma list of further flags: noexec, noatime, ro and the like.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"], example: "noexec" },

@@ -1,12 +1,13 @@
 //! `image`: the file system inside a file of the node, through a loop device.
 //!
-//! Pods that use the same file share one loop device and one superblock, so they see each other's writes;
-//! each keeps its own read-only or read-write view, because read-only is a property of the mount and not of
-//! the superblock. The kernel detaches the loop device when the last mount is gone (autoclear), whatever
-//! became of us.
+//! Pods that use the same file share one loop device and one superblock, so they see each other's
+//! writes; each keeps its own read-only or read-write view, because read-only is a property of the
+//! mount and not of the superblock. The kernel detaches the loop device when the last mount is gone
+//! (autoclear), whatever became of us.
 //!
-//! Capabilities: no attach, the file is on this node; a disk file system stores labels and owners, so kubelet
-//! may relabel and chown; statfs never hangs; `expandfs` grows file and file system while they are in use.
+//! Capabilities: no attach, the file is on this node; a disk file system stores labels and owners,
+//! so kubelet may relabel and chown; statfs never hangs; `expandfs` grows file and file system
+//! while they are in use.
 
 use super::disk::{self, Disk, Format, Said};
 use crate::driver::{Driver, Growth, Request};
@@ -25,19 +26,20 @@ pub struct Image;
 crate::options! {
     /// What a PV may say.
     pub struct ImageOptions {
-        /// The file. A relative path is taken below the node's first image root (/var/lib/flexvol/images by
-        /// default).
+        /// The file. A relative path is taken below the node's first image root
+        /// (/var/lib/flexvol/images by default).
         file: String = "file" { example: "web.img" },
-        /// A directory above the file where something must be mounted, such as a share: without, nothing is done,
-        /// and no file is made on the node's own disk by mistake.
+        /// A directory above the file where something must be mounted, such as a share: without,
+        /// nothing is done, and no file is made on the node's own disk by mistake.
         mount_point: Option<String> = "mountPoint" {},
         /// Make the file with this size if there is none. A file that exists keeps its own size.
         size: Option<Quantity> = "size" { example: "1Gi" },
-        /// The file system: ext4, xfs, btrfs, squashfs, erofs or iso9660. The default is what the file holds,
-        /// and ext4 for a new one. The same as flexVolume.fsType.
+        /// The file system: ext4, xfs, btrfs, squashfs, erofs or iso9660. The default is what the
+        /// file holds, and ext4 for a new one. The same as flexVolume.fsType.
         fs_type: Option<String> = "fsType" {},
-        /// Whether a blank file gets a file system: never, or ifBlank. The default is ifBlank when a size is
-        /// given, else never. A file with anything in it is never formatted; with partition, a partition.
+        /// Whether a blank file gets a file system: never, or ifBlank. The default is ifBlank when
+        /// a size is given, else never. A file with anything in it is never formatted; with
+        /// partition, a partition.
         format: Option<Format> = "format" { example: "ifBlank" },
         /// Further words for mkfs, separated by spaces.
         mkfs_options: Option<String> = "mkfsOptions" {},

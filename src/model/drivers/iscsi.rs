@@ -1,6 +1,8 @@
-//! `iscsi`: the file system on a logical unit of an iSCSI target, by the kernel's client and open-iscsi.
+//! `iscsi`: the file system on a logical unit of an iSCSI target, by the kernel's client and
+//! open-iscsi.
 //!
-//! The options have the names of Kubernetes' own iscsi volumes. iscsid must run on the node; its database is left alone.
+//! The options have the names of Kubernetes' own iscsi volumes. iscsid must run on the node; its
+//! database is left alone.
 
 use super::block::{self, Block, Kind, Volume, block_options};
 use super::nbd::Seconds;
@@ -33,8 +35,8 @@ block_options! {
         interface: InterfaceName = "iscsiInterface" { default: "default" },
         /// What the node calls itself, instead of the name it has.
         initiator_name: Option<TargetName> = "initiatorName" {},
-        /// Log in with the Secret's `discovery.sendtargets.auth.username` and `…password` to ask for portals; without
-        /// `discovery` nobody asks.
+        /// Log in with the Secret's `discovery.sendtargets.auth.username` and `…password` to ask
+        /// for portals; without `discovery` nobody asks.
         chap_auth_discovery: bool = "chapAuthDiscovery" { default: "false" },
         /// Log in with the Secret's `node.session.auth.username` and `…password`.
         chap_auth_session: bool = "chapAuthSession" { default: "false" },
@@ -79,7 +81,8 @@ impl OptionValue for TargetName {
     const KIND: &'static str = "iqn., eui. or naa. name";
 
     fn parse(text: &str) -> Result<Self, String> {
-        // What Kubernetes takes and iscsiadm can call a directory: capitals too, as many a NAS has them.
+        // What Kubernetes takes and iscsiadm can call a directory: capitals too, as many a NAS has
+        // them.
         let is_plain = |rest: &str| {
             let plain = |c: char| c.is_alphanumeric() || c.is_ascii_graphic() && !",;*&$|/\\".contains(c);
             rest.chars().all(plain) && !rest.contains("..")

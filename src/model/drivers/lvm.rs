@@ -1,7 +1,8 @@
 //! `lvm`: the file system on a logical volume of LVM, linear or thin, made on demand.
 //!
-//! A volume that is not active is activated, and deactivated again by the last unmount; one that was active stays so. In
-//! a volume group that several nodes see, a tag on the volume names the node that uses it, and the others refuse it until it is gone.
+//! A volume that is not active is activated, and deactivated again by the last unmount; one that
+//! was active stays so. In a volume group that several nodes see, a tag on the volume names the
+//! node that uses it, and the others refuse it until it is gone.
 
 use super::block::{self, Block, Kind, Volume, block_options};
 use crate::driver::Request;
@@ -23,7 +24,8 @@ block_options! {
         volume_group: Name = "volumeGroup" { aliases: ["volumegroup", "vg"], example: "data" },
         /// The logical volume in it.
         volume: Name = "volume" { aliases: ["volumeID", "volumeId", "lv"], example: "web" },
-        /// Make the logical volume with this size if there is none. One that exists keeps its own size.
+        /// Make the logical volume with this size if there is none. One that exists keeps its own
+        /// size.
         size: Option<Quantity> = "size" { example: "1Gi" },
         /// Make it in this thin pool of the group. The default is a linear one.
         thin_pool: Option<Name> = "thinPool" { aliases: ["thinpool", "pool"] },

@@ -1,8 +1,8 @@
-//! `nbd`: the file system on a network block device of the kernel's, of a server in the network or of a disk image of
-//! the node.
+//! `nbd`: the file system on a network block device of the kernel's, of a server in the network or
+//! of a disk image of the node.
 //!
-//! The node needs the kernel's module and, for images, qemu-storage-daemon; no nbd-client. For an image it does what
-//! `qcow2` does, faster.
+//! The node needs the kernel's module and, for images, qemu-storage-daemon; no nbd-client. For an
+//! image it does what `qcow2` does, faster.
 
 use super::block::{self, Block, Kind, Volume, block_options};
 use super::share::{Address, Port, Servers};
@@ -28,16 +28,16 @@ block_options! {
         port: Option<Port> = "port" {},
         /// The name of what it serves. The default is the server's own.
         export: Option<Export> = "export" { aliases: ["name"], example: "web" },
-        /// Nameserver that is asked for the server's address: the cluster's DNS if it is a Service. The default is
-        /// the node's own resolver.
+        /// Nameserver that is asked for the server's address: the cluster's DNS if it is a Service.
+        /// The default is the node's own resolver.
         nameserver: Option<Address> = "nameserver" {},
         /// How many seconds the server has to accept a connection.
         connect_timeout: Seconds = "connectTimeout" { default: "5" },
-        /// How many seconds a read or write may take. After that the server counts as gone, and everything on the
-        /// volume is an error until it is unmounted everywhere and mounted again.
+        /// How many seconds a read or write may take. After that the server counts as gone, and
+        /// everything on the volume is an error until it is unmounted everywhere and mounted again.
         timeout: Seconds = "timeout" { default: "30" },
-        /// A disk image of the node instead of a server. A relative path is taken below the node's first image root
-        /// (/var/lib/flexvol/images by default).
+        /// A disk image of the node instead of a server. A relative path is taken below the node's
+        /// first image root (/var/lib/flexvol/images by default).
         file: Option<String> = "file" {},
         /// What is in the file: qcow2, or raw.
         image_format: ImageFormat = "imageFormat" { default: "qcow2" },

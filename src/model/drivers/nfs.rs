@@ -1,16 +1,16 @@
 //! `nfs`: a directory that a server exports, by the kernel's own client.
 //!
-//! The node needs no mount.nfs: names are looked up and the server is asked whether it answers before the
-//! kernel is told, which would wait for minutes. mount.nfs is run only for Kerberos, or where option `helper`
-//! asks for it.
+//! The node needs no mount.nfs: names are looked up and the server is asked whether it answers
+//! before the kernel is told, which would wait for minutes. mount.nfs is run only for Kerberos, or
+//! where option `helper` asks for it.
 //!
-//! Mounts are hard: a program that reads or writes while the server is away waits until it is back. The
-//! alternative, `soft` in `mountOptions`, loses what was written without telling everybody, so it has to be
-//! asked for. Version 3 keeps file locks on the node (`nolock`), because locks on the server need daemons that
-//! a node rarely runs; `lock` in `mountOptions` asks for them.
+//! Mounts are hard: a program that reads or writes while the server is away waits until it is back.
+//! The alternative, `soft` in `mountOptions`, loses what was written without telling everybody, so
+//! it has to be asked for. Version 3 keeps file locks on the node (`nolock`), because locks on the
+//! server need daemons that a node rarely runs; `lock` in `mountOptions` asks for them.
 //!
-//! Capabilities: no attach; no chown by kubelet, which takes hours on a large export and fails where root is
-//! squashed; no labels; no metrics, because statfs hangs when the server is gone.
+//! Capabilities: no attach; no chown by kubelet, which takes hours on a large export and fails
+//! where root is squashed; no labels; no metrics, because statfs hangs when the server is gone.
 
 use super::share::{self, Address, Port, Servers, SubDirectory, reach};
 use super::{access, flags};
@@ -31,7 +31,8 @@ pub struct Nfs;
 crate::options! {
     /// What a PV may say.
     pub struct NfsOptions {
-        /// Name or address of the server. Of several, the first that answers is used: they must serve the same.
+        /// Name or address of the server. Of several, the first that answers is used: they must
+        /// serve the same.
         server: Servers = "server" { aliases: ["servers", "host"], example: "nas.example.com" },
         /// The directory that the server exports, or one below it.
         path: ExportPath = "path" { aliases: ["share", "export"], example: "/exports/web" },
@@ -47,16 +48,17 @@ crate::options! {
         protocol: Protocol = "protocol" { aliases: ["proto"], default: "tcp" },
         /// Port of the server. The default is 2049.
         port: Option<Port> = "port" {},
-        /// Port of the server's mountd, for version 3 through a firewall. The default asks its rpcbind.
+        /// Port of the server's mountd, for version 3 through a firewall. The default asks its
+        /// rpcbind.
         mount_port: Option<Port> = "mountPort" { aliases: ["mountport"] },
-        /// Nameserver that is asked for the servers' addresses: the cluster's DNS if they are Services. The
-        /// default is the node's own resolver.
+        /// Nameserver that is asked for the servers' addresses: the cluster's DNS if they are
+        /// Services. The default is the node's own resolver.
         nameserver: Option<Address> = "nameserver" { example: "10.96.0.10" },
-        /// How many seconds each server has to accept a connection; 0 leaves that to the kernel, which waits
-        /// for minutes.
+        /// How many seconds each server has to accept a connection; 0 leaves that to the kernel,
+        /// which waits for minutes.
         connect_timeout: u32 = "connectTimeout" { default: "5" },
-        /// Security: sys trusts the node's user ids; krb5, krb5i (signed) and krb5p (encrypted) need a keytab and
-        /// rpc.gssd on the node.
+        /// Security: sys trusts the node's user ids; krb5, krb5i (signed) and krb5p (encrypted)
+        /// need a keytab and rpc.gssd on the node.
         sec: Option<Security> = "sec" {},
         /// Whether mount.nfs of the node is used: auto uses it for Kerberos.
         helper: Helper = "helper" { default: "auto" },
@@ -114,7 +116,8 @@ const RULES: &[Rule] = &[
     Rule("sec", Value::Instead("option sec")),
 ];
 
-/// An absolute path on the server. What is in it is the server's business, but for what would end it.
+/// An absolute path on the server. What is in it is the server's business, but for what would end
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportPath(pub String);
 
@@ -162,7 +165,8 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Not the value of `proto=`, which would mean IPv4 as well. What mountd is asked by follows from it.
+    /// Not the value of `proto=`, which would mean IPv4 as well. What mountd is asked by follows
+    /// from it.
     fn word(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",

@@ -1,14 +1,14 @@
 //! `overlay`: directories of the node, one above the other, with a layer of the pod's own on top.
 //!
-//! What the pod writes goes to its own layer, in memory or in a directory of the node; the directories below
-//! stay as they are and can serve any number of pods: reference data that programs want to write to, or caches
-//! that are there when a pod starts.
+//! What the pod writes goes to its own layer, in memory or in a directory of the node; the
+//! directories below stay as they are and can serve any number of pods: reference data that
+//! programs want to write to, or caches that are there when a pod starts.
 //!
-//! All directories must lie below a root the node's admin allowed (`policy.bindRoots`), and are opened from there
-//! without following a symlink. Needs Linux 5.2.
+//! All directories must lie below a root the node's admin allowed (`policy.bindRoots`), and are
+//! opened from there without following a symlink. Needs Linux 5.2.
 //!
-//! Capabilities: no attach; no chown by kubelet, which would copy every file to the pod's layer; no labels; metrics,
-//! because the layers are local.
+//! Capabilities: no attach; no chown by kubelet, which would copy every file to the pod's layer; no
+//! labels; metrics, because the layers are local.
 
 use super::{access, flags_alone};
 use crate::driver::{Driver, Request};
@@ -26,11 +26,12 @@ pub struct OverlayDriver;
 crate::options! {
     /// What a PV may say.
     pub struct OverlayOptions {
-        /// Directories of the node with a colon between them, the topmost first, below a root the node's policy
-        /// allows.
+        /// Directories of the node with a colon between them, the topmost first, below a root the
+        /// node's policy allows.
         lower: Directories = "lower" { aliases: ["lowerdir"], example: "/srv/data/patches:/srv/data/base" },
-        /// Directory of the node for what is written, below a root the node's policy allows: it is kept when the
-        /// pod ends, and only one pod at a time may have it. The default is memory, and is lost.
+        /// Directory of the node for what is written, below a root the node's policy allows: it is
+        /// kept when the pod ends, and only one pod at a time may have it. The default is memory,
+        /// and is lost.
         upper: Option<String> = "upper" { aliases: ["upperdir"] },
         /// How much may be written to memory.
         size: Option<Quantity> = "size" { example: "64Mi" },

@@ -1,7 +1,9 @@
-//! `qcow2`: the file system inside a disk image of the node, by qemu-storage-daemon, its FUSE export and a loop device.
+//! `qcow2`: the file system inside a disk image of the node, by qemu-storage-daemon, its FUSE
+//! export and a loop device.
 //!
-//! It needs nothing of the kernel but FUSE; where the kernel has nbd, driver `nbd` is faster. An image with a backing file is
-//! refused, because that could be any file of the node. An image of raw format is `image`'s.
+//! It needs nothing of the kernel but FUSE; where the kernel has nbd, driver `nbd` is faster. An
+//! image with a backing file is refused, because that could be any file of the node. An image of
+//! raw format is `image`'s.
 
 use super::block::{self, Block, Kind, Volume, block_options};
 use crate::driver::Request;
@@ -20,8 +22,8 @@ pub struct Qcow2Kind;
 block_options! {
     /// What a PV may say.
     pub struct Qcow2Options {
-        /// The image. A relative path is taken below the node's first image root (/var/lib/flexvol/images by
-        /// default).
+        /// The image. A relative path is taken below the node's first image root
+        /// (/var/lib/flexvol/images by default).
         file: String = "file" { example: "web.qcow2" },
         /// Make the image with this size if there is none. An image that exists keeps its own size.
         size: Option<Quantity> = "size" { example: "1Gi" },

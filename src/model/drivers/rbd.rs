@@ -1,14 +1,18 @@
-//! `rbd`: a file system on a block device image of a Ceph cluster, by the kernel's own client, or by Ceph's daemon rbd-nbd
-//! where option `mounter` says so: it knows features that the kernel lacks, such as journaling.
+//! `rbd`: a file system on a block device image of a Ceph cluster, by the kernel's own client, or
+//! by Ceph's daemon rbd-nbd where option `mounter` says so: it knows features that the kernel
+//! lacks, such as journaling.
 //!
-//! For the kernel's client the node needs none of Ceph's programs: the monitors' names are looked up and one is asked whether it answers before
-//! the kernel is told. The user's key goes through the kernel's key ring, and is in no file of /sys afterwards.
+//! For the kernel's client the node needs none of Ceph's programs: the monitors' names are looked
+//! up and one is asked whether it answers before the kernel is told. The user's key goes through
+//! the kernel's key ring, and is in no file of /sys afterwards.
 //!
-//! An image that is mapped for writing is claimed, so that no other node maps it: by its exclusive lock where it has that
-//! feature (`rbd create` gives it one; `rbd feature enable POOL/IMAGE exclusive-lock`). Without it, or without option
-//! `exclusive`, others who have it open are seen only where the node has the program `rbd`.
+//! An image that is mapped for writing is claimed, so that no other node maps it: by its exclusive
+//! lock where it has that feature (`rbd create` gives it one; `rbd feature enable POOL/IMAGE
+//! exclusive-lock`). Without it, or without option `exclusive`, others who have it open are seen
+//! only where the node has the program `rbd`.
 //!
-//! Whoever reads or writes while the cluster is away waits until it is back; `requestTimeout` lets it fail instead.
+//! Whoever reads or writes while the cluster is away waits until it is back; `requestTimeout` lets
+//! it fail instead.
 
 use super::block::{self, Block, Kind, Volume, block_options};
 use super::ceph::{self, KEY, Mode, Monitors, NO_KEY, Name};
@@ -40,25 +44,27 @@ block_options! {
         snapshot: Option<Name> = "snapshot" {},
         /// Who logs in.
         user: Name = "user" { aliases: ["mountUser"], default: "admin" },
-        /// A file of the node with the user's key, below a directory that the node's `policy.keyringRoots` names:
-        /// then the volume needs no Secret.
+        /// A file of the node with the user's key, below a directory that the node's
+        /// `policy.keyringRoots` names: then the volume needs no Secret.
         keyring: Option<String> = "keyring" {},
-        /// Who maps the image: kernel, or rbd-nbd of the node (Ceph 16.2.5 or newer), which knows features that the
-        /// kernel lacks.
+        /// Who maps the image: kernel, or rbd-nbd of the node (Ceph 16.2.5 or newer), which knows
+        /// features that the kernel lacks.
         mounter: RbdMounter = "mounter" { default: "kernel" },
-        /// Version of the protocol, as the kernel has it: legacy, crc, secure, prefer-crc or prefer-secure. The
-        /// default is legacy, and prefer-crc if all monitors have port 3300; rbd-nbd finds out.
+        /// Version of the protocol, as the kernel has it: legacy, crc, secure, prefer-crc or
+        /// prefer-secure. The default is legacy, and prefer-crc if all monitors have port 3300;
+        /// rbd-nbd finds out.
         ms_mode: Option<Mode> = "msMode" {},
-        /// Nameserver that is asked for the monitors' addresses: the cluster's DNS if they are Services. The default
-        /// is the node's own resolver.
+        /// Nameserver that is asked for the monitors' addresses: the cluster's DNS if they are
+        /// Services. The default is the node's own resolver.
         nameserver: Option<Address> = "nameserver" {},
         /// How many seconds each monitor has to accept a connection; 0 leaves that to the kernel.
         connect_timeout: u32 = "connectTimeout" { default: "5" },
-        /// Whether no other node can map the image for writing while this one has it. Then `rbd resize` has to wait until
-        /// the kernel's client has let go of it as well.
+        /// Whether no other node can map the image for writing while this one has it. Then `rbd
+        /// resize` has to wait until the kernel's client has let go of it as well.
         exclusive: bool = "exclusive" { default: "true" },
-        /// After how many seconds reading and writing fails if the cluster does not answer, with rbd-nbd until the volume
-        /// is mounted again. With 0 it waits until the cluster does, and nothing is lost.
+        /// After how many seconds reading and writing fails if the cluster does not answer, with
+        /// rbd-nbd until the volume is mounted again. With 0 it waits until the cluster does, and
+        /// nothing is lost.
         request_timeout: u32 = "requestTimeout" { default: "0" },
     }
 }

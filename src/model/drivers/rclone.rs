@@ -1,12 +1,12 @@
 //! `rclone`: any of the stores of the network that rclone knows.
 //!
-//! Options of the kind go by `backend.KEY`, secrets by the same keys of the Secret. Both are on a list: rclone
-//! has options that read files of the node, run programs on it or use its identity, and none of these is a
-//! tenant's. So the node's own file system is no backend either.
+//! Options of the kind go by `backend.KEY`, secrets by the same keys of the Secret. Both are on a
+//! list: rclone has options that read files of the node, run programs on it or use its identity,
+//! and none of these is a tenant's. So the node's own file system is no backend either.
 //!
-//! Files are written from the beginning to the end, and stored when they are closed. To change them in place,
-//! mountOptions have `vfs-cache-mode=writes`: then files are stored a moment later, and what has not reached the
-//! server when the volume is unmounted is lost.
+//! Files are written from the beginning to the end, and stored when they are closed. To change them
+//! in place, mountOptions have `vfs-cache-mode=writes`: then files are stored a moment later, and
+//! what has not reached the server when the volume is unmounted is lost.
 
 use super::fuse::{self, RemotePath};
 use super::share;
@@ -28,13 +28,13 @@ pub struct Rclone;
 crate::options! {
     /// What a PV may say.
     pub struct RcloneOptions {
-        /// The kind of store: s3, webdav, sftp, ftp, smb, http, azureblob, b2, swift, google cloud storage,
-        /// drive, dropbox, onedrive, box, pcloud, mega, koofr, seafile, hdfs.
+        /// The kind of store: s3, webdav, sftp, ftp, smb, http, azureblob, b2, swift, google cloud
+        /// storage, drive, dropbox, onedrive, box, pcloud, mega, koofr, seafile, hdfs.
         remote: Remote = "remote" { aliases: ["type"], example: "b2" },
         /// The directory, bucket or share in it. The default is its root.
         path: RemotePath = "path" { example: "web/assets" },
-        /// What rclone calls an option of that kind, `backend.url` for instance. Passwords and keys are the
-        /// Secret's, by the same names without `backend.`.
+        /// What rclone calls an option of that kind, `backend.url` for instance. Passwords and keys
+        /// are the Secret's, by the same names without `backend.`.
         backend: Option<String> = "backend.*" {},
         /// Lines of a `known_hosts` file, for sftp. The Secret's key `known_hosts` is as good.
         known_hosts: Option<String> = "knownHosts" {},
@@ -44,10 +44,12 @@ crate::options! {
         uid: Option<Id> = "uid" {},
         /// The same for the group. The default is the pod's fsGroup.
         gid: Option<Id> = "gid" {},
-        /// Which permissions all files are shown without. The default is 0007 with an fsGroup, else 0022.
+        /// Which permissions all files are shown without. The default is 0007 with an fsGroup, else
+        /// 0022.
         umask: Option<Mode> = "umask" {},
-        /// Comma list of further flags and of options of rclone's mount. `vfs-cache-mode=writes` lets files be
-        /// changed in place, and loses what has not reached the server when the volume is unmounted.
+        /// Comma list of further flags and of options of rclone's mount. `vfs-cache-mode=writes`
+        /// lets files be changed in place, and loses what has not reached the server when the
+        /// volume is unmounted.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"], example: "noexec" },
     }
 }
@@ -161,7 +163,8 @@ const OBSCURED: [&str; 4] = ["pass", "password", "key_file_pass", "library_key"]
 /// What must not be an option: whoever may read a PV could read it.
 const SECRETS: &[&str] = FROM_SECRET.split_at(15).0;
 
-/// What is taken from the Secret: what is nobody's to read, and who logs in. Never where the server is.
+/// What is taken from the Secret: what is nobody's to read, and who logs in. Never where the server
+/// is.
 const FROM_SECRET: &[&str] = &[
     "pass",
     "password",
@@ -216,8 +219,8 @@ const RULES: &[Rule] = &[
     Rule("file-perms", Value::Number),
 ];
 
-/// What a volume gets that does not say otherwise. Without a cache a file that is closed is stored, or closing it
-/// fails; but files can only be written from the beginning to the end.
+/// What a volume gets that does not say otherwise. Without a cache a file that is closed is stored,
+/// or closing it fails; but files can only be written from the beginning to the end.
 const DEFAULTS: [(&str, &str); 5] = [
     ("vfs-cache-mode", "off"),
     ("vfs-write-back", "0s"),
@@ -351,7 +354,8 @@ impl Config {
         Self { content: fuse::content(format!("[volume]\ntype = {kind}\n")), files: Vec::new() }
     }
 
-    /// One option of it. Backquotes keep a value as it is, but for `%(`, which means another option.
+    /// One option of it. Backquotes keep a value as it is, but for `%(`, which means another
+    /// option.
     pub(super) fn set(&mut self, key: &str, value: &str) -> Result<()> {
         if value.chars().any(char::is_control) || value.contains("%(") {
             return Err(Failure::options(format!("option {key:?} must be one line without %(")));

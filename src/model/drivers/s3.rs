@@ -1,8 +1,8 @@
-//! `s3`: a bucket, or what lies below a prefix of it, of any store that speaks S3; through s3fs, or through
-//! rclone where the node prefers it.
+//! `s3`: a bucket, or what lies below a prefix of it, of any store that speaks S3; through s3fs, or
+//! through rclone where the node prefers it.
 //!
-//! Keys come by the Secret and never from the node: neither its instance role nor root's configuration is a
-//! tenant's to use.
+//! Keys come by the Secret and never from the node: neither its instance role nor root's
+//! configuration is a tenant's to use.
 
 use super::fuse::{self, Plain, RemotePath, Url};
 use super::rclone;
@@ -29,7 +29,8 @@ crate::options! {
         endpoint: Option<Url> = "endpoint" { aliases: ["url", "object-store-endpoint"], example: "https://s3.example.com" },
         /// The store's region.
         region: Option<Plain> = "region" { aliases: ["object-store-storage-class"] },
-        /// Whether the bucket is named in the path, not in the host name. Needed by most stores but Amazon's.
+        /// Whether the bucket is named in the path, not in the host name. Needed by most stores but
+        /// Amazon's.
         path_style: Option<bool> = "pathStyle" { aliases: ["use_path_request_style"] },
         /// Whether anybody may read the bucket, without a key.
         public: bool = "public" { default: "false" },
@@ -41,7 +42,8 @@ crate::options! {
         uid: Option<Id> = "uid" {},
         /// Their group. The default is the pod's fsGroup.
         gid: Option<Id> = "gid" {},
-        /// Which permissions all files are without. The default is what their metadata say, and 0000 with an fsGroup.
+        /// Which permissions all files are without. The default is what their metadata say, and
+        /// 0000 with an fsGroup.
         umask: Option<Mode> = "umask" {},
         /// Comma list of further flags and options of s3fs.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"], example: "noexec" },
@@ -102,7 +104,8 @@ const API_KEY: SecretSpec = SecretSpec {
     example: false,
 };
 
-/// What is left free of the node's disk, in MiB: with less, s3fs sends parts of a file before all of it is there.
+/// What is left free of the node's disk, in MiB: with less, s3fs sends parts of a file before all
+/// of it is there.
 const DISK_FREE: &str = "ensure_diskfree=512";
 
 /// What a tenant may say to s3fs.
@@ -133,7 +136,8 @@ const RULES: &[Rule] = &[
     Rule("compat_dir", Value::None),
 ];
 
-/// What s3fs does otherwise than by its own defaults, unless the volume says so: it would wait five minutes.
+/// What s3fs does otherwise than by its own defaults, unless the volume says so: it would wait five
+/// minutes.
 const DEFAULTS: [(&str, &str); 3] =
     [("connect_timeout", "10"), ("readwrite_timeout", "60"), ("retries", "2")];
 

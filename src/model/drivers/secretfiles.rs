@@ -1,8 +1,9 @@
 //! `secretfiles`: the keys of a Secret as files, in memory and read-only.
 //!
-//! For pods that want a Secret which only nodes may read, or one under another driver's name: kubelet hands the
-//! Secret of `secretRef` to the driver, as it does for every FlexVolume. The files are all there before anybody can
-//! see the first of them. They are not brought up to date when the Secret changes.
+//! For pods that want a Secret which only nodes may read, or one under another driver's name:
+//! kubelet hands the Secret of `secretRef` to the driver, as it does for every FlexVolume. The
+//! files are all there before anybody can see the first of them. They are not brought up to date
+//! when the Secret changes.
 //!
 //! Capabilities: metrics, because statfs of memory never hangs; nothing that would write to it.
 

@@ -1,5 +1,5 @@
-//! What the drivers of network shares have in common: options that name servers, secrets as text, and the order of
-//! the steps.
+//! What the drivers of network shares have in common: options that name servers, secrets as text,
+//! and the order of the steps.
 
 use crate::plan::{DirectoryOnShare, Goal, Ownership, Plan, Reach, Share, Step, View};
 use crate::schema::OptionValue;
@@ -95,8 +95,8 @@ pub(super) fn secret_text(options: &Options, keys: &[&str]) -> Result<Option<Sec
     found.map(|(key, secret)| one_line(key, secret)).transpose()
 }
 
-/// A secret's only line, for programs and protocols that take a line of text; without the line break that `echo`
-/// leaves at its end.
+/// A secret's only line, for programs and protocols that take a line of text; without the line
+/// break that `echo` leaves at its end.
 pub(super) fn one_line(key: &str, secret: &Secret) -> Result<Secret> {
     let line = secret.line();
     if line.expose().iter().any(|byte| b"\r\n\0".contains(byte)) {

@@ -1,4 +1,5 @@
-//! What the drivers have in common that let ssh talk to a server: who the server is, and who we are.
+//! What the drivers have in common that let ssh talk to a server: who the server is, and who we
+//! are.
 //!
 //! ssh reads neither the node's configuration nor root's keys.
 

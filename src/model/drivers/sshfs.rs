@@ -1,7 +1,8 @@
 //! `sshfs`: a directory of any machine with an SSH server.
 //!
-//! Who the server is must be known: by `hostKey`, or by `knownHosts` of the volume or of its Secret. A key or a
-//! password comes by the Secret. ssh reads neither the node's configuration nor root's keys.
+//! Who the server is must be known: by `hostKey`, or by `knownHosts` of the volume or of its
+//! Secret. A key or a password comes by the Secret. ssh reads neither the node's configuration nor
+//! root's keys.
 
 use super::fuse::{self, Host, Plain, RemotePath};
 use super::share::Port;
@@ -28,23 +29,25 @@ crate::options! {
         path: RemotePath = "path" { aliases: ["share"] },
         /// Who logs in.
         user: Plain = "user" { aliases: ["username"], default: "root" },
-        /// The server's public host key, such as `ssh-ed25519 AAAA...`; several are separated by commas. One
-        /// line of `ssh-keyscan SERVER` without its first word.
+        /// The server's public host key, such as `ssh-ed25519 AAAA...`; several are separated by
+        /// commas. One line of `ssh-keyscan SERVER` without its first word.
         host_key: Option<HostKeys> = "hostKey" { example: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPlaceholderPlaceholderPlaceholderPlacehold" },
         /// Lines of a `known_hosts` file instead. The Secret's key `known_hosts` is as good.
         known_hosts: Option<String> = "knownHosts" {},
-        /// Whether the server must be who it says it is: strict, or off for a network where nobody lies.
+        /// Whether the server must be who it says it is: strict, or off for a network where nobody
+        /// lies.
         host_key_check: HostKeyCheck = "hostKeyCheck" { default: "strict" },
         /// Whom the files are shown to belong to. The default is what the server says.
         uid: Option<Id> = "uid" {},
         /// The same for the group. The default is the pod's fsGroup, else what the server says.
         gid: Option<Id> = "gid" {},
-        /// Which permissions all files are shown without. The default is 0007 with an fsGroup, else theirs.
+        /// Which permissions all files are shown without. The default is 0007 with an fsGroup, else
+        /// theirs.
         umask: Option<Mode> = "umask" {},
         /// Show the files of the user who logs in as root's: user, or none.
         idmap: IdMap = "idmap" { default: "none" },
-        /// Who decides what a pod may do: the kernel, by owners and modes as they are shown, or the server, which
-        /// lets everybody in the pod do what the user who logs in may.
+        /// Who decides what a pod may do: the kernel, by owners and modes as they are shown, or the
+        /// server, which lets everybody in the pod do what the user who logs in may.
         permissions: Permissions = "permissions" { default: "kernel" },
         /// Compress what is sent.
         compression: bool = "compression" { default: "false" },

@@ -1,8 +1,9 @@
-//! `tmpfs`: memory of the node as a volume. The smallest real driver, and the template for a new one.
+//! `tmpfs`: memory of the node as a volume. The smallest real driver, and the template for a new
+//! one.
 //!
-//! Capabilities: no attach; labels are stored, so relabelling works; statfs never hangs; kubelet need not
-//! chown, because the pod's fsGroup becomes the root directory's group with the setgid bit, which new files
-//! inherit.
+//! Capabilities: no attach; labels are stored, so relabelling works; statfs never hangs; kubelet
+//! need not chown, because the pod's fsGroup becomes the root directory's group with the setgid
+//! bit, which new files inherit.
 
 use super::{access, flags};
 use crate::driver::{Driver, Request};
@@ -20,13 +21,13 @@ pub struct Tmpfs;
 crate::options! {
     /// What a PV may say.
     pub struct TmpfsOptions {
-        /// The most it may hold: a size, or a percentage of the node's memory. The kernel's default is half
-        /// the memory. What is stored counts as memory of the containers that wrote it.
+        /// The most it may hold: a size, or a percentage of the node's memory. The kernel's default
+        /// is half the memory. What is stored counts as memory of the containers that wrote it.
         size: Option<TmpfsSize> = "size" { example: "64Mi" },
         /// The most files and directories it may hold. The kernel's default depends on the memory.
         nr_inodes: Option<Quantity> = "nrInodes" { aliases: ["nr_inodes"] },
-        /// Mode of the root directory. The default is 0777, and 2777 with an fsGroup, so that any user of the
-        /// pod can write.
+        /// Mode of the root directory. The default is 0777, and 2777 with an fsGroup, so that any
+        /// user of the pod can write.
         mode: Option<Mode> = "mode" {},
         /// Owner of the root directory.
         uid: Id = "uid" { default: "0" },

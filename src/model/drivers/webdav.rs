@@ -1,8 +1,9 @@
 //! `webdav`: a directory of a web server, by davfs2.
 //!
-//! What pods write is stored when they close the file. davfs2 keeps its cache in the node's `/var/cache/davfs2`,
-//! which only its own user can enter. It lets nobody make a file whom the node's list of users lacks: for pods of
-//! other users than root there is driver `rclone` with `remote: webdav`.
+//! What pods write is stored when they close the file. davfs2 keeps its cache in the node's
+//! `/var/cache/davfs2`, which only its own user can enter. It lets nobody make a file whom the
+//! node's list of users lacks: for pods of other users than root there is driver `rclone` with
+//! `remote: webdav`.
 
 use super::fuse::{self, Plain, Url};
 use crate::driver::{Driver, Request};
@@ -31,7 +32,8 @@ crate::options! {
         uid: Option<Id> = "uid" {},
         /// The same for the group. The default is the pod's fsGroup.
         gid: Option<Id> = "gid" {},
-        /// Which permissions all files are shown without. The default is 0000 with an fsGroup, else 0022.
+        /// Which permissions all files are shown without. The default is 0000 with an fsGroup, else
+        /// 0022.
         umask: Option<Mode> = "umask" {},
         /// Comma list of further flags.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"], example: "noexec" },
@@ -44,8 +46,8 @@ const USER: SecretSpec =
 const PASSWORD: SecretSpec =
     SecretSpec { keys: &["password", "passwd", "pass"], doc: "the password", example: false };
 
-/// The server is asked once more where davfs2 would try for five minutes. Newer kernels read more of
-/// a directory at once than davfs2 has room for without being told, and then get nothing.
+/// The server is asked once more where davfs2 would try for five minutes. Newer kernels read more
+/// of a directory at once than davfs2 has room for without being told, and then get nothing.
 const SETTINGS: &str = "buf_size 256\nask_auth 0\ndelay_upload 0\nconnect_timeout 10\nread_timeout 30\nretry 5\nmax_retry 30\ndir_refresh 5\n";
 
 /// How much davfs2 keeps of files that nobody has open, in MiB.
@@ -118,8 +120,8 @@ impl Driver for Webdav {
     }
 }
 
-/// A killed davfs2 leaves its pid, and then does not mount there again. Every one leaves its cache, of which the server's
-/// name is the beginning: the next pod has another target, and another cache.
+/// A killed davfs2 leaves its pid, and then does not mount there again. Every one leaves its cache,
+/// of which the server's name is the beginning: the next pod has another target, and another cache.
 fn traces(target: &TargetPath) -> [PathBuf; 2] {
     let name = target.to_string().trim_start_matches('/').replace('/', "-");
     [format!("/run/mount.davfs/{name}.pid"), format!("/var/cache/davfs2/*+{name}+root")].map(PathBuf::from)
@@ -135,8 +137,8 @@ fn owner(options: &WebdavOptions, volume: &Options) -> Vec<String> {
     words.iter().flat_map(|word| mask(word).map_or(vec![word.clone()], |mask| modes(mask).to_vec())).collect()
 }
 
-/// One line for the one server there is. davfs2 always reads the node's `/etc/davfs2/secrets`, and then this, whose word
-/// counts: so there is a line also for who is nobody.
+/// One line for the one server there is. davfs2 always reads the node's `/etc/davfs2/secrets`, and
+/// then this, whose word counts: so there is a line also for who is nobody.
 fn secrets(options: &WebdavOptions, request: &Request<'_>) -> Result<Content> {
     let volume = request.options;
     let user = match &options.user {

@@ -26,7 +26,8 @@ pub enum Family {
 pub enum Distribution {
     /// From packages.
     Packages(Family),
-    /// From packages with these names, and not as usual: what to do, with `PACKAGE` for the package.
+    /// From packages with these names, and not as usual: what to do, with `PACKAGE` for the
+    /// package.
     Images(Family, &'static str),
     /// Not at all, or not from packages: why, and what to do.
     Sealed(&'static str),

@@ -1,7 +1,8 @@
-//! Which package brings which program, and what it is called on which distribution: for the message that one is
-//! missing.
+//! Which package brings which program, and what it is called on which distribution: for the message
+//! that one is missing.
 //!
-//! Pure: who asks has read the node's os-release(5). Of a distribution that is not known, all names are told.
+//! Pure: who asks has read the node's os-release(5). Of a distribution that is not known, all names
+//! are told.
 
 pub mod distribution;
 
@@ -104,8 +105,8 @@ const PACKAGES: &[Package] = &[
     same(&["systemd-run"], "systemd"),
 ];
 
-/// What to do so that a node of that distribution has a program, `install xfsprogs`; `None` for a program that nobody
-/// here knows, where something can be installed at all.
+/// What to do so that a node of that distribution has a program, `install xfsprogs`; `None` for a
+/// program that nobody here knows, where something can be installed at all.
 pub fn fix(program: &str, distribution: Distribution) -> Option<String> {
     let package = PACKAGES.iter().find(|package| package.programs.contains(&program));
     let named = |family| package.map(|package| package.on(family));
@@ -151,8 +152,8 @@ impl Package {
         }
     }
 
-    /// `nfs-common (debian, ubuntu), nfs-utils (fedora, rhel, alpine, arch) or nfs-client (suse)`; the name alone
-    /// where there is one only.
+    /// `nfs-common (debian, ubuntu), nfs-utils (fedora, rhel, alpine, arch) or nfs-client (suse)`;
+    /// the name alone where there is one only.
     fn everywhere(&self) -> String {
         let mut named: Vec<(&str, Vec<&str>)> = Vec::new();
         for (name, column) in self.names.into_iter().zip(COLUMNS).filter(|(name, _)| !name.is_empty()) {

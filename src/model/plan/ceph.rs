@@ -39,7 +39,8 @@ pub struct RbdImage {
     pub mode: Option<String>,
     /// Who logs in.
     pub user: String,
-    /// The file of the node with that user's key, below a root the policy allows; `None` where a Secret has it.
+    /// The file of the node with that user's key, below a root the policy allows; `None` where a
+    /// Secret has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keyring: Option<PathBuf>,
     /// The pool.
@@ -57,7 +58,8 @@ pub struct RbdImage {
     /// Whose client maps it.
     #[serde(default, skip_serializing_if = "RbdMounter::is_usual")]
     pub mounter: RbdMounter,
-    /// After how many seconds what is read or written fails if the cluster does not answer; 0 is never.
+    /// After how many seconds what is read or written fails if the cluster does not answer; 0 is
+    /// never.
     pub patience: u32,
 }
 

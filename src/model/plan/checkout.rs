@@ -9,14 +9,16 @@ use std::path::PathBuf;
 
 /// A revision of a repository, cloned by git for this one mount and shown once it is complete.
 ///
-/// It is nobody else's and ends with the mount: unmounted by [`Step::EndDaemon`](super::Step::EndDaemon), because
-/// what belongs to it is found in the same places.
+/// It is nobody else's and ends with the mount: unmounted by
+/// [`Step::EndDaemon`](super::Step::EndDaemon), because what belongs to it is found in the same
+/// places.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Checkout {
     /// Where it is shown.
     pub target: TargetPath,
-    /// Where it is cloned from, as git understands it: no word that could be an option, and no password.
+    /// Where it is cloned from, as git understands it: no word that could be an option, and no
+    /// password.
     pub repository: String,
     /// What the server has under this name: a branch, a tag, or the whole id of a commit.
     pub revision: String,
@@ -28,8 +30,8 @@ pub struct Checkout {
     /// In memory, at most so many bytes; else on the node's disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// The private files of git's home directory by their names: in memory, for root alone, gone before anybody
-    /// sees the clone.
+    /// The private files of git's home directory by their names: in memory, for root alone, gone
+    /// before anybody sees the clone.
     pub files: BTreeMap<&'static str, Content>,
     /// Whom git talks to, for the policy.
     pub servers: Vec<String>,

@@ -21,11 +21,12 @@ pub struct Run {
     /// The target the command mounts on: unmounted again if a later step fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mounts: Option<TargetPath>,
-    /// Per-mount flags that mount gets, whatever the command gave it: stricter ones of its own stay.
+    /// Per-mount flags that mount gets, whatever the command gave it: stricter ones of its own
+    /// stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flags: Option<MountFlags>,
-    /// The target the command unmounts: not run unless something is mounted there, and its failure is
-    /// forgiven, because the unmount step that follows decides.
+    /// The target the command unmounts: not run unless something is mounted there, and its failure
+    /// is forgiven, because the unmount step that follows decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unmounts: Option<TargetPath>,
     /// What its output means.
@@ -63,7 +64,8 @@ pub enum Word {
 }
 
 impl Run {
-    /// The same as [`Share::has_ticket`](super::Share::has_ticket), for the program that mounts NFS.
+    /// The same as [`Share::has_ticket`](super::Share::has_ticket), for the program that mounts
+    /// NFS.
     pub fn has_ticket(&self) -> bool {
         let asks = |word: &Word| matches!(word, Word::Text(list) if list.split(',').any(|option| option.starts_with("sec=krb5")));
         self.argv.first() == Some(&Word::Program("mount.nfs")) && self.argv.iter().any(asks)

@@ -10,9 +10,10 @@ use std::path::PathBuf;
 
 /// A program that mounts and then serves the mount, as those of FUSE do.
 ///
-/// Unlike a [`Run`](super::Run) it is not waited for: success is a mount that answers. It is told to stay in the foreground
-/// where it can, so that its last words are heard; it runs in a session and a control group of its own, which
-/// its unmount ends. What it reads from files it can read again at any time, because ssh and others do.
+/// Unlike a [`Run`](super::Run) it is not waited for: success is a mount that answers. It is told
+/// to stay in the foreground where it can, so that its last words are heard; it runs in a session
+/// and a control group of its own, which its unmount ends. What it reads from files it can read
+/// again at any time, because ssh and others do.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Daemon {
@@ -24,8 +25,8 @@ pub struct Daemon {
     pub servers: Vec<String>,
     /// Its arguments. Everybody on the node can read them.
     pub words: Vec<Word>,
-    /// Arguments with which it first says whether the server has what is to be mounted, if it would mount without
-    /// asking; empty if it asks.
+    /// Arguments with which it first says whether the server has what is to be mounted, if it would
+    /// mount without asking; empty if it asks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub probe: Vec<Word>,
     /// Its private files by their names: in memory, for root alone, there until it is unmounted.
@@ -33,18 +34,19 @@ pub struct Daemon {
     /// What it reads from standard input; without this, nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stdin: Option<Content>,
-    /// Whether it gets a directory on disk for what it has to keep meanwhile, gone with the unmount.
+    /// Whether it gets a directory on disk for what it has to keep meanwhile, gone with the
+    /// unmount.
     pub scratch: bool,
-    /// What it says when it has given up and goes on all the same: davfs2 mounts although the server does not answer,
-    /// ceph-fuse waits for a thread of its own. Empty for one that ends.
+    /// What it says when it has given up and goes on all the same: davfs2 mounts although the
+    /// server does not answer, ceph-fuse waits for a thread of its own. Empty for one that ends.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub futile: &'static str,
-    /// The private file that it writes its last words to, if it cannot say them aloud. It is in a memory of its own
-    /// that is soon full: what a program says for years fills nothing else.
+    /// The private file that it writes its last words to, if it cannot say them aloud. It is in a
+    /// memory of its own that is soon full: what a program says for years fills nothing else.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub log: &'static str,
-    /// What else it leaves on the node: a file below /run, not there when it starts, or, with `*` for the beginning of its
-    /// name, a cache that is removed once the server has all of it.
+    /// What else it leaves on the node: a file below /run, not there when it starts, or, with `*`
+    /// for the beginning of its name, a cache that is removed once the server has all of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub traces: Vec<PathBuf>,
     /// Where it mounts.
@@ -64,7 +66,8 @@ pub enum Piece {
     Text(String),
     /// The bytes of a secret.
     Secret(Secret),
-    /// What a program prints when it reads a secret from standard input: its own way to write it down.
+    /// What a program prints when it reads a secret from standard input: its own way to write it
+    /// down.
     Printed(&'static [&'static str], Secret),
     /// The path of another private file.
     File(&'static str),

@@ -1,7 +1,8 @@
 //! Shares of a server: what a plan says about the network.
 //!
-//! Which address a name has, and whether the server answers, is known only when the plan is carried out; until
-//! then a plan says `{server}` where the address will stand, as it says `***` where a secret will.
+//! Which address a name has, and whether the server answers, is known only when the plan is carried
+//! out; until then a plan says `{server}` where the address will stand, as it says `***` where a
+//! secret will.
 
 use super::Ownership;
 use core::net::IpAddr;

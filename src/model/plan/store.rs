@@ -1,4 +1,5 @@
-//! Block devices that come to the node from elsewhere, and what lies between them and the file system.
+//! Block devices that come to the node from elsewhere, and what lies between them and the file
+//! system.
 
 mod lvm;
 
@@ -13,8 +14,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a block device comes from: all that names it and nothing that is secret, because what is attached is
-/// remembered on the node until it is detached.
+/// Where a block device comes from: all that names it and nothing that is secret, because what is
+/// attached is remembered on the node until it is detached.
 ///
 /// Two are equal if they are the same device with the same manner of attaching it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,8 +150,8 @@ impl fmt::Display for Portal {
 }
 
 impl Store {
-    /// Its name for people and for the controller-manager, which sees no device. Equal for two ways to attach the
-    /// same device: by it the node keeps calls on it apart.
+    /// Its name for people and for the controller-manager, which sees no device. Equal for two ways
+    /// to attach the same device: by it the node keeps calls on it apart.
     pub fn name(&self) -> String {
         match self {
             Self::Qcow2(image) => format!("qcow2:{}", image.file.display()),
@@ -193,8 +194,8 @@ impl fmt::Display for Store {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum StoreStep {
-    /// Bring the device to the node, unless it is there, for a mount at the target. It stays as long as one of the
-    /// targets it was brought for is mounted.
+    /// Bring the device to the node, unless it is there, for a mount at the target. It stays as
+    /// long as one of the targets it was brought for is mounted.
     Attach {
         /// Where it will be mounted.
         target: TargetPath,
@@ -215,13 +216,14 @@ pub enum StoreStep {
         /// In bytes.
         size: u64,
     },
-    /// Take the device away that was brought to the node for the target, unless other targets need it.
+    /// Take the device away that was brought to the node for the target, unless other targets need
+    /// it.
     Detach {
         /// Where it was mounted.
         target: TargetPath,
     },
-    /// Unmount what was mounted once for the node while the driver still attached, and detach its device, unless a pod
-    /// uses it: kubelet asks for that no more.
+    /// Unmount what was mounted once for the node while the driver still attached, and detach its
+    /// device, unless a pod uses it: kubelet asks for that no more.
     Unstage {
         /// Where kubelet has the device mounted.
         staged: TargetPath,

@@ -45,7 +45,8 @@ pub enum Source {
         #[serde(skip_serializing_if = "Option::is_none")]
         directory: Option<PathBuf>,
     },
-    /// What the driver's own command mounts for a volume of this name, as the record of the mount has it.
+    /// What the driver's own command mounts for a volume of this name, as the record of the mount
+    /// has it.
     Identity(String),
     /// Whatever the driver's own command mounts.
     Any,
@@ -71,7 +72,8 @@ impl fmt::Display for Source {
     }
 }
 
-/// The types that a volume may have in the mount table: the kernel's own client's, or that of the program in its place.
+/// The types that a volume may have in the mount table: the kernel's own client's, or that of the
+/// program in its place.
 #[derive(Clone, Debug, Serialize, PartialEq, Eq)]
 #[serde(untagged)]
 pub enum FileSystems {

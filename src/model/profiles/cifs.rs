@@ -4,8 +4,8 @@ use super::words::{To, Word};
 use super::{FsGroupUse, Key, Layer, PLAIN, Profile, Quirk, key, other};
 use crate::drivers::cifs::Cifs;
 
-/// Words of mount.cifs that are options of ours, or that mean nothing any more. The later word wins there, so the
-/// volume's own list wins over what comes from elsewhere.
+/// Words of mount.cifs that are options of ours, or that mean nothing any more. The later word wins
+/// there, so the volume's own list wins over what comes from elsewhere.
 const WORDS: &[Word] = &[
     Word("username", To::Secret(&["username", "user"])),
     Word("user", To::Secret(&["username", "user"])),

@@ -1,10 +1,11 @@
 //! The option dialects of the drivers people already have, as data.
 //!
-//! A volume says `networkPath`, because the driver it was written for does; ours says `source`. A [`Profile`]
-//! is everything that lies between the two: their keys, their defaults, what wins over what, their
-//! capabilities where the state of a cluster depends on them, and their oddities as small pure functions
-//! ([`Quirk`]). It is chosen by the driver's directory (`fstab~cifs`) or the side file ([`chosen`]), and
-//! applied in one place, [`Installed::plan`](crate::installed::Installed::plan), so that no driver knows of it.
+//! A volume says `networkPath`, because the driver it was written for does; ours says `source`. A
+//! [`Profile`] is everything that lies between the two: their keys, their defaults, what wins over
+//! what, their capabilities where the state of a cluster depends on them, and their oddities as
+//! small pure functions ([`Quirk`]). It is chosen by the driver's directory (`fstab~cifs`) or the
+//! side file ([`chosen`]), and applied in one place,
+//! [`Installed::plan`](crate::installed::Installed::plan), so that no driver knows of it.
 //!
 //! Where we do not do what the other driver does, it is a line of [`Profile::deviations`], which
 //! `flexvol explain --profile` prints.
@@ -35,7 +36,8 @@ use crate::settings::Settings;
 use flexvol_protocol::DriverName;
 use std::fmt;
 
-/// What a side file says as `profile` to speak flexvol's own dialect in the directory of another driver.
+/// What a side file says as `profile` to speak flexvol's own dialect in the directory of another
+/// driver.
 pub const NONE: &str = "none";
 
 /// One driver's dialect.
@@ -60,8 +62,8 @@ pub struct Profile {
     pub fs_group: FsGroupUse,
     /// Whether kubelet shall chown the volume; `None` leaves it to our driver.
     pub chown: Option<bool>,
-    /// The device that `waitforattach` names, if its volumes are attached: whether they are must not change while
-    /// one is in use.
+    /// The device that `waitforattach` names, if its volumes are attached: whether they are must
+    /// not change while one is in use.
     pub attach: Option<Device>,
     /// What else there is to do to the options, in this order.
     pub quirks: &'static [Quirk],
@@ -214,8 +216,8 @@ pub fn nearest(typed: &str) -> Option<&'static str> {
     did_you_mean(typed, ALL.iter().map(|profile| profile.name))
 }
 
-/// The dialect of an installed driver: the side file's, if it names one; else that of the directory, unless the
-/// side file makes it another driver.
+/// The dialect of an installed driver: the side file's, if it names one; else that of the
+/// directory, unless the side file makes it another driver.
 pub fn chosen(directory: Option<&str>, settings: &Settings) -> Option<&'static Profile> {
     match settings.profile.as_deref() {
         Some(NONE) => None,

@@ -5,7 +5,8 @@ use flexvol_protocol::failure::{Failure, Result};
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::{Access, Options};
 
-/// What else is to be done to the options of a dialect. The keys are ours already, or theirs where we have none.
+/// What else is to be done to the options of a dialect. The keys are ours already, or theirs where
+/// we have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quirk {
     /// `file` lies below `share`, if that is given, and something must be mounted there.
@@ -35,7 +36,8 @@ pub enum Quirk {
     ReadOnlyIf(&'static str),
     /// `mountOptions` of NAS drivers: by default what the version needs, and none for none.
     NasOptions,
-    /// A `path` below one of these exports is a directory of the export's that is made if it is missing.
+    /// A `path` below one of these exports is a directory of the export's that is made if it is
+    /// missing.
     MadeBelow(&'static [&'static str]),
     /// `source` is the directory of namespace and volume below the driver's own.
     DirectoryOfVolume,
@@ -68,8 +70,8 @@ pub enum Quirk {
 }
 
 impl Quirk {
-    /// Whether it says what is an option, what a mount option and what a secret: the side file's are told apart
-    /// before they are laid under the volume's.
+    /// Whether it says what is an option, what a mount option and what a secret: the side file's
+    /// are told apart before they are laid under the volume's.
     pub(super) fn takes_apart(self) -> bool {
         matches!(self, Self::Words(_) | Self::ShellWords | Self::KeyAsSecret(..))
     }

@@ -61,7 +61,8 @@ pub(super) const BLOBFUSE: Profile = Profile {
     ..PLAIN
 };
 
-/// Words of blobfuse. What reads files of the node, or sends data elsewhere, is left to our driver to refuse.
+/// Words of blobfuse. What reads files of the node, or sends data elsewhere, is left to our driver
+/// to refuse.
 const BLOBFUSE_WORDS: &[Word] = &[
     Word("uid", To::Option("uid")),
     Word("gid", To::Option("gid")),

@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 pub struct Translated {
     /// What our driver reads.
     pub options: Options,
-    /// What became of options otherwise than their author may think: a line each, with keys and never a value.
+    /// What became of options otherwise than their author may think: a line each, with keys and
+    /// never a value.
     pub notes: Vec<String>,
 }
 
@@ -28,8 +29,8 @@ enum Fit {
 }
 
 impl Profile {
-    /// What our driver is to read: the volume's options, those of the side file under them, then the
-    /// profile's own. Pure, and the same for the same options.
+    /// What our driver is to read: the volume's options, those of the side file under them, then
+    /// the profile's own. Pure, and the same for the same options.
     pub fn translate(&self, given: &Options, side_file: &BTreeMap<String, String>) -> Result<Translated> {
         let mut notes = Vec::new();
         let mut options = given.clone();
@@ -53,8 +54,8 @@ impl Profile {
         Ok(Translated { options, notes })
     }
 
-    /// The side file's options, where the volume says nothing. Words are taken apart first, and what becomes a
-    /// secret is one: nothing of the side file must win over anything of the volume.
+    /// The side file's options, where the volume says nothing. Words are taken apart first, and
+    /// what becomes a secret is one: nothing of the side file must win over anything of the volume.
     fn lay_under(&self, work: &mut Work<'_>, side_file: &BTreeMap<String, String>) -> Result<()> {
         let own = self.canonical(side_file, &mut Vec::new());
         let options = Options { own, ..Options::default() };
@@ -74,8 +75,8 @@ impl Profile {
         Ok(())
     }
 
-    /// Refuses default options of the admin's that no volume could use: unlike a tenant's, an admin's slip is
-    /// not passed over.
+    /// Refuses default options of the admin's that no volume could use: unlike a tenant's, an
+    /// admin's slip is not passed over.
     pub fn check_defaults(&self, side_file: &BTreeMap<String, String>) -> Result<()> {
         if let Some(key) = side_file.keys().find(|key| !key.contains('/') && self.known(key).is_none()) {
             let hint = self.hint(key);
@@ -92,8 +93,9 @@ impl Profile {
         self.known(key).is_none().then(why)
     }
 
-    /// A refusal as the volume's author has to read it: an option that is missing bears the name that it has here,
-    /// and the slip for which it is missing is named, since an unknown key alone is passed over.
+    /// A refusal as the volume's author has to read it: an option that is missing bears the name
+    /// that it has here, and the slip for which it is missing is named, since an unknown key alone
+    /// is passed over.
     pub fn in_its_words(&self, why: Failure, given: &BTreeMap<String, String>) -> Failure {
         if why.code() != Code::BadOptions {
             return why;
@@ -122,8 +124,8 @@ impl Profile {
         self.known(key).is_none() && meant.is_some_and(|name| !is_given(name))
     }
 
-    /// Each option under our name, or under theirs if we have none; what nobody knows is left out, because
-    /// theirs does so.
+    /// Each option under our name, or under theirs if we have none; what nobody knows is left out,
+    /// because theirs does so.
     fn canonical(
         &self,
         given: &BTreeMap<String, String>,
@@ -143,7 +145,8 @@ impl Profile {
         found.into_iter().map(|(name, (_, _, value))| (name, value.clone())).collect()
     }
 
-    /// What a key means here: first in their dialect, then in ours, then in any case, then in that of others.
+    /// What a key means here: first in their dialect, then in ours, then in any case, then in that
+    /// of others.
     fn known(&self, key: &str) -> Option<(Fit, String)> {
         let named = |name: &str| name.to_owned();
         let theirs = |key: &super::Key| named(key.ours.unwrap_or(key.theirs));

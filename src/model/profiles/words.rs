@@ -1,8 +1,8 @@
 //! A comma list of mount options, of which some words are options of ours.
 //!
-//! In such a list the later word wins, and so does the list over what comes from the Secret. A word that is
-//! an option of ours is taken out of the list, so that there is one place for each thing and no order to get wrong;
-//! the rest goes on to our driver, which knows which words are allowed.
+//! In such a list the later word wins, and so does the list over what comes from the Secret. A word
+//! that is an option of ours is taken out of the list, so that there is one place for each thing
+//! and no order to get wrong; the rest goes on to our driver, which knows which words are allowed.
 
 use super::Layer;
 use flexvol_protocol::Options;

@@ -27,8 +27,9 @@ pub(super) struct Binding {
 }
 
 impl Context<'_> {
-    /// The lock keeps every bind of this root out until the call has succeeded or removed the directory
-    /// again: another pod that showed it in between would be left with a directory that has no name.
+    /// The lock keeps every bind of this root out until the call has succeeded or removed the
+    /// directory again: another pod that showed it in between would be left with a directory that
+    /// has no name.
     pub(super) fn make_directory(&mut self, path: &Path, owner: Ownership) -> Result<Option<Undo>> {
         let Allowed { root, below } = self.settings.policy.bind_source(path)?;
         self.lock_sources(&root, Hold::Alone)?;
@@ -41,7 +42,8 @@ impl Context<'_> {
         Ok((!made.is_empty()).then_some(Undo::RemoveDirectories(root, made)))
     }
 
-    /// Held until the call ends. Not on the root itself: a tenant to whom it is shown could hold that for ever.
+    /// Held until the call ends. Not on the root itself: a tenant to whom it is shown could hold
+    /// that for ever.
     fn lock_sources(&mut self, root: &Path, hold: Hold) -> Result<()> {
         if self.sources.is_none() {
             let path = record::root_lock_path(mount::identity(openat_beneath::open_root(root)?.as_fd())?);

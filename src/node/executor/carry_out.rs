@@ -1,8 +1,9 @@
-//! How every plan is carried out: look (is the goal reached already, or the target in use by something else?), perform each
-//! step, look again, and if anything failed undo the performed steps in reverse order and say what could not be undone.
+//! How every plan is carried out: look (is the goal reached already, or the target in use by
+//! something else?), perform each step, look again, and if anything failed undo the performed steps
+//! in reverse order and say what could not be undone.
 //!
-//! What a step means on a real node is [`dispatch`](super::dispatch)'s business; the tests here put a [`World`] of their own in
-//! its place and let any step fail.
+//! What a step means on a real node is `dispatch`'s business; the tests here put
+//! a [`World`] of their own in its place and let any step fail.
 
 use crate::hints::to_failure;
 use anyhow::Result;
@@ -29,14 +30,15 @@ pub trait World {
     /// How things stand. Never asks a server that may be dead.
     fn look(&mut self, goal: &Goal) -> Result<TargetState>;
 
-    /// Performs one step, which may have been performed before; what takes it back, if it changed anything.
-    /// A step that fails leaves nothing of itself.
+    /// Performs one step, which may have been performed before; what takes it back, if it changed
+    /// anything. A step that fails leaves nothing of itself.
     fn perform(&mut self, step: &Step) -> Result<Option<Self::Undo>>;
 
     /// Whether the goal is reached now, looked at independently of what `perform` believes.
     fn confirm(&mut self, goal: &Goal) -> Result<()>;
 
-    /// Called once before the first [`undo`](Self::undo): whatever time was left, this is other time.
+    /// Called once before the first [`undo`](Self::undo): whatever time was left, this is other
+    /// time.
     fn begin_undo(&mut self) {}
 
     /// Takes back what `perform` did.
@@ -73,7 +75,8 @@ fn carry_out<W: World>(world: &mut W, plan: &Plan, undos: &mut Vec<W::Undo>) -> 
     world.confirm(&plan.goal).map_err(|error| named(error, "look whether it is done"))
 }
 
-/// What the kernel says says nothing without what was being done. Most say so where they know most of it.
+/// What the kernel says says nothing without what was being done. Most say so where they know most
+/// of it.
 fn named(error: anyhow::Error, doing: &'static str) -> anyhow::Error {
     let is_bare = error.chain().count() == 1
         && (error.is::<std::io::Error>() || error.is::<rustix::io::Errno>() || error.is::<nix::Error>());

@@ -18,8 +18,8 @@ use std::time::Duration;
 /// What a decoded key begins with: its type, the time when it was made, and how long it is.
 const HEAD: usize = 12;
 
-/// The first monitor that answers; if none does, what each of them did. It is called by its address and port, which is
-/// all that the kernel knows it by, and it tells the kernel of the others.
+/// The first monitor that answers; if none does, what each of them did. It is called by its address
+/// and port, which is all that the kernel knows it by, and it tells the kernel of the others.
 pub(super) fn reach(cluster: &Cluster, policy: &Policy, deadline: &Deadline) -> Result<Reached> {
     let mut failures: Vec<Failure> = Vec::new();
     for monitor in &cluster.monitors {

@@ -1,9 +1,9 @@
 //! The step of clones: fresh for each mount, and shown once they are complete.
 //!
-//! git runs with a home directory of ours and nothing of the node's: no configuration, no hooks, no templates, no
-//! askpass. What it is to keep secret is in that home, in memory, and gone before anybody sees the clone. On the
-//! node's disk the clone lies where only root can enter, so that the node's other users do not see it; in memory
-//! it has no other place than the mount.
+//! git runs with a home directory of ours and nothing of the node's: no configuration, no hooks, no
+//! templates, no askpass. What it is to keep secret is in that home, in memory, and gone before
+//! anybody sees the clone. On the node's disk the clone lies where only root can enter, so that the
+//! node's other users do not see it; in memory it has no other place than the mount.
 
 use super::context::{Context, open_place};
 use super::daemon;

@@ -1,4 +1,5 @@
-//! What is done after a call that was killed on its way: by its supervisor at once, or by the next call.
+//! What is done after a call that was killed on its way: by its supervisor at once, or by the next
+//! call.
 
 use super::record::{self, Record};
 use super::unmount::{MOST_LAYERS, has_dead_device, take_off};
@@ -17,8 +18,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a mount or a device is asked whether it is alive, and how long a store may take to go.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Who served the mount of a killed call may have been killed with it, or was among what it had left running. kubelet would
-/// mount again for ever, and never unmount.
+/// Who served the mount of a killed call may have been killed with it, or was among what it had
+/// left running. kubelet would mount again for ever, and never unmount.
 pub(super) fn take_off_dead(target: &TargetPath) -> Result<()> {
     let Some(place) = Place::open(target)? else { return Ok(()) };
     match place.look()? {
@@ -46,11 +47,13 @@ pub enum Worker {
     Stuck,
 }
 
-/// For when a call was killed on its way: takes off what it left, waiting for nothing that may hang.
+/// For when a call was killed on its way: takes off what it left, waiting for nothing that may
+/// hang.
 ///
-/// Detached lazily is what no program uses yet, a mount that was only just made, and what has hung in the kernel already; an
-/// unmount whose worker merely died must not tear a living volume from its users. A mount with a record of another call
-/// belongs to that one, which succeeded, and is not taken for what a mount left.
+/// Detached lazily is what no program uses yet, a mount that was only just made, and what has hung
+/// in the kernel already; an unmount whose worker merely died must not tear a living volume from
+/// its users. A mount with a record of another call belongs to that one, which succeeded, and is
+/// not taken for what a mount left.
 pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
     let _lock = match worker {
         Worker::Gone => {
@@ -85,7 +88,8 @@ pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
     store::sweep(target, &Deadline::for_undo(PATIENCE))
 }
 
-/// Takes off one mount after the other; whether the directory was reached, and not a mount that stays.
+/// Takes off one mount after the other; whether the directory was reached, and not a mount that
+/// stays.
 fn uncover(place: &Place, stays: impl Fn(u64) -> bool, take_off: impl Fn() -> Result<()>) -> Result<bool> {
     for _ in 0..MOST_LAYERS {
         match place.look()? {

@@ -1,4 +1,5 @@
-//! What the steps of one call share: its settings and deadline, and what one step hands to the next.
+//! What the steps of one call share: its settings and deadline, and what one step hands to the
+//! next.
 
 use super::Task;
 use super::disk::DeviceContext;
@@ -36,8 +37,8 @@ pub(super) struct Reached {
 }
 
 impl<'a> Context<'a> {
-    /// A view for one call. `asked` is the digest that would be recorded, to tell a repetition from a
-    /// contradiction.
+    /// A view for one call. `asked` is the digest that would be recorded, to tell a repetition from
+    /// a contradiction.
     pub(super) fn new(task: &Task<'a>, deadline: Deadline, asked: Option<String>) -> Self {
         Self {
             driver: task.driver,
@@ -54,7 +55,8 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The mount this call made: its id and, where the kernel has one, the id that is never used again.
+    /// The mount this call made: its id and, where the kernel has one, the id that is never used
+    /// again.
     pub(super) fn mount_ids(&self) -> Option<(u64, Option<u64>)> {
         Some((self.mount_id?, self.unique_mount_id))
     }

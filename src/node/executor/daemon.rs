@@ -1,11 +1,13 @@
 //! The steps of the drivers whose mounts are served by a program: FUSE.
 //!
-//! * What the program reads lies in a [`Private`] directory below /run, found again by the target's name alone:
-//!   a lost record does not matter.
+//! * What the program reads lies in a [`Private`] directory below /run, found again by the target's
+//!   name alone: a lost record does not matter.
 //! * It counts as mounted when the mount is there and answers, asked by a process that may hang.
-//! * If it ends before, its last words are the reason; whatever it started is ended, its files are removed.
-//! * The unmount lets it write back what pods have written, then ends it with all it has started. If it does
-//!   not answer any more it is ended first, because a mount whose server is gone cannot be unmounted otherwise.
+//! * If it ends before, its last words are the reason; whatever it started is ended, its files are
+//!   removed.
+//! * The unmount lets it write back what pods have written, then ends it with all it has started.
+//!   If it does not answer any more it is ended first, because a mount whose server is gone cannot
+//!   be unmounted otherwise.
 
 use super::context::{Context, open_place};
 use super::home::Home;
@@ -31,7 +33,8 @@ use std::time::Duration;
 /// How often a daemon is looked at until it has mounted.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How long a mount that was just made is asked at a time; in between it is looked whether the daemon is alive.
+/// How long a mount that was just made is asked at a time; in between it is looked whether the
+/// daemon is alive.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// How long a first listing may take: a server may have a million names for it, and be well.
@@ -71,8 +74,8 @@ fn launch(home: &Home, daemon: &Daemon, context: &Context<'_>) -> Result<Running
     helper.args(words(&daemon.words)?).mask(&masked).launch(&scope)
 }
 
-/// Whoever still tells after so long has much to tell, and has it: the program gives up a server that says nothing
-/// before that. Where there is less time, only an answer counts.
+/// Whoever still tells after so long has much to tell, and has it: the program gives up a server
+/// that says nothing before that. Where there is less time, only an answer counts.
 fn probed(daemon: &Daemon, probe: Helper, deadline: &Deadline) -> Result<()> {
     let asked = Deadline::after(PATIENCE.min(deadline.remaining()));
     match probe.run(&asked) {
@@ -99,7 +102,8 @@ pub(super) fn serve(context: &Context<'_>, daemon: &Daemon) -> Result<Option<Und
     served
 }
 
-/// Nothing was mounted before the daemon of the target was ended. What is there now it has mounted just before that.
+/// Nothing was mounted before the daemon of the target was ended. What is there now it has mounted
+/// just before that.
 fn take_off_late(target: &TargetPath) -> Result<()> {
     let Some(place) = Place::open(target)? else { return Ok(()) };
     match place.look()? {
@@ -233,7 +237,8 @@ fn remove_traces(traces: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Removes the caches of davfs2 whose names end so, unless one has what no server has: then somebody can still save it.
+/// Removes the caches of davfs2 whose names end so, unless one has what no server has: then
+/// somebody can still save it.
 fn remove_saved(parent: &Path, end: &[u8]) -> Result<()> {
     let Some(caches) = Directory::open(parent)? else { return Ok(()) };
     for name in caches.names()?.iter().filter(|name| name.as_encoded_bytes().ends_with(end)) {
@@ -245,8 +250,8 @@ fn remove_saved(parent: &Path, end: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Whether davfs2 says so, which it does once it has ended by itself: no file is newer than the server's, and none was
-/// put aside because the server did not take it.
+/// Whether davfs2 says so, which it does once it has ended by itself: no file is newer than the
+/// server's, and none was put aside because the server did not take it.
 fn is_saved(index: &str) -> bool {
     let aside = index.rsplit_once("<d:backup>").and_then(|(_, rest)| rest.split_once("</d:backup>"));
     aside.is_none_or(|(aside, _)| !aside.contains("<d:reg>"))

@@ -1,4 +1,5 @@
-//! A device that is on the node by now, as the steps on it see it: nothing here depends on where it comes from.
+//! A device that is on the node by now, as the steps on it see it: nothing here depends on where it
+//! comes from.
 
 use anyhow::{Context as _, Result};
 use flexvol_linux::deadline::Deadline;
@@ -53,7 +54,8 @@ pub(super) trait Disk: Any {
     /// Whether it cannot be written.
     fn is_read_only(&self) -> bool;
 
-    /// Whether nobody has anything on it; `sampled`, if samples shall do where a proof takes more than a call.
+    /// Whether nobody has anything on it; `sampled`, if samples shall do where a proof takes more
+    /// than a call.
     fn prove_blank(&self, sampled: bool, deadline: &Deadline) -> Result<()>;
 
     /// What is noted of an mkfs before, which can have run for so long.

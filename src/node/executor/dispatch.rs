@@ -47,7 +47,8 @@ impl World for Context<'_> {
     }
 
     fn perform(&mut self, step: &Step) -> Result<Option<Undo>> {
-        // A worker whose supervisor is gone must not mount or unmount behind the back of kubelet's next call.
+        // A worker whose supervisor is gone must not mount or unmount behind the back of kubelet's
+        // next call.
         self.deadline.check_signals("carrying out the call")?;
         match step {
             Step::PrepareTarget { target } => self.prepare_target(target),
@@ -106,8 +107,8 @@ impl World for Context<'_> {
         }
     }
 
-    /// By the id of the mount that was made, which costs the same on a node with ten thousand mounts; a mount
-    /// that somebody else's command made has to be recognised in the mount table.
+    /// By the id of the mount that was made, which costs the same on a node with ten thousand
+    /// mounts; a mount that somebody else's command made has to be recognised in the mount table.
     fn confirm(&mut self, goal: &Goal) -> Result<()> {
         let Goal::Mounted { target, .. } = goal else { return Ok(()) };
         let place = open_place(target)?;

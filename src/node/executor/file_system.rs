@@ -1,8 +1,9 @@
-//! The steps on a device that is on the node by now: what it holds, formatting it, checking it, growing what is
-//! on it.
+//! The steps on a device that is on the node by now: what it holds, formatting it, checking it,
+//! growing what is on it.
 //!
-//! Nothing here depends on where the device comes from; the little that does is a [`Disk`]'s. A lock, of the
-//! image file or of the store, keeps every other call on the same device out until this one ends.
+//! Nothing here depends on where the device comes from; the little that does is a [`Disk`]'s. A
+//! lock, of the image file or of the store, keeps every other call on the same device out until
+//! this one ends.
 
 use super::context::{Context, denied, open_place};
 use super::disk::Disk;
@@ -26,11 +27,12 @@ use rustix::fs::fsync;
 use rustix::io::Errno;
 use std::time::Duration;
 
-/// How long an mkfs may run on after its call's deadline: until it is killed, and the time stamps' rounding.
+/// How long an mkfs may run on after its call's deadline: until it is killed, and the time stamps'
+/// rounding.
 const AFTER_DEADLINE: Duration = Duration::from_secs(20);
 
-/// How long a device may be somebody else's alone: who looks for a free loop device claims the one that the kernel named,
-/// for a moment, even if another call has taken it meanwhile.
+/// How long a device may be somebody else's alone: who looks for a free loop device claims the one
+/// that the kernel named, for a moment, even if another call has taken it meanwhile.
 const CLAIMED: Duration = Duration::from_millis(500);
 
 /// A device that was looked at and can be mounted.
@@ -85,7 +87,8 @@ impl Context<'_> {
         if self.disk.in_use || self.disk.formatted || disk.is_read_only() {
             return Ok(());
         }
-        // A blank or a different file system is the mount step's to refuse; a checker would only guess at it.
+        // A blank or a different file system is the mount step's to refuse; a checker would only
+        // guess at it.
         match identify(disk)? {
             Some(found) if kind.is_none_or(|kind| kind == found) => {
                 refuse_wishes_of(disk, found)?;
@@ -128,8 +131,8 @@ impl Context<'_> {
         Ok(Recognised { kind, path: disk.path().display().to_string(), read_only })
     }
 
-    /// Read-only as a whole if that is how it is asked for, unless another mount of it on this node is not: then this
-    /// mount alone is.
+    /// Read-only as a whole if that is how it is asked for, unless another mount of it on this node
+    /// is not: then this mount alone is.
     pub(super) fn mount_device(
         &mut self,
         target: &TargetPath,
@@ -183,8 +186,8 @@ fn with_safeguard<'a>(kind: FileSystem, options: &[Parameter<'a>]) -> Vec<Parame
         .collect()
 }
 
-/// The undo of an mkfs that failed: the device was blank, and is again where that can be. Not while mkfs may still
-/// write to it.
+/// The undo of an mkfs that failed: the device was blank, and is again where that can be. Not while
+/// mkfs may still write to it.
 pub(super) fn unmake(disk: &dyn Disk, error: anyhow::Error) -> anyhow::Error {
     let still_runs = error.downcast_ref().is_some_and(|failure: &Failure| !failure.residue().is_empty());
     if still_runs {

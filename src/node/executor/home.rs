@@ -1,5 +1,6 @@
-//! What one target has on the node besides its mount: private files in memory, a directory on disk, and a control
-//! group. All of it is found by the target's name alone, so that a lost record does not matter.
+//! What one target has on the node besides its mount: private files in memory, a directory on disk,
+//! and a control group. All of it is found by the target's name alone, so that a lost record does
+//! not matter.
 
 use super::record::{self, STATE};
 use anyhow::{Context as _, Result, bail};
@@ -67,8 +68,8 @@ impl Home {
         }
     }
 
-    /// Makes the private directory, with a limit if something is going to grow in it, and the one on disk if that
-    /// is wanted.
+    /// Makes the private directory, with a limit if something is going to grow in it, and the one
+    /// on disk if that is wanted.
     pub(super) fn make(&self, limited: bool, scratch: bool) -> Result<()> {
         if limited {
             self.private.make_limited()?;

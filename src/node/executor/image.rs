@@ -1,8 +1,9 @@
-//! The steps of image files: make, attach, grow. What is done to the file system in them is [`disk`](super::disk)'s.
+//! The steps of image files: make, attach, grow. What is done to the file system in them is
+//! [`disk`](super::disk)'s.
 //!
-//! One flock on the image file covers all of them, so that two pods that start at once make, format and
-//! attach it once. It is taken on a descriptor of its own: the loop driver keeps the one it was given open as
-//! long as the device lives, and a lock on that would live as long.
+//! One flock on the image file covers all of them, so that two pods that start at once make, format
+//! and attach it once. It is taken on a descriptor of its own: the loop driver keeps the one it was
+//! given open as long as the device lives, and a lock on that would live as long.
 
 use super::context::{Context, denied};
 use super::disk::{Disk, Guard};
@@ -133,8 +134,8 @@ impl Context<'_> {
         }
     }
 
-    /// Whether it was made. If its size cannot be set there is none; if it cannot be locked, whoever holds
-    /// the lock uses it.
+    /// Whether it was made. If its size cannot be set there is none; if it cannot be locked,
+    /// whoever holds the lock uses it.
     fn create_in_parent(&mut self, file: &Path, size: u64, allocation: Allocation) -> Result<bool> {
         let (parent, name) = self.image_parent(file)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -146,7 +147,8 @@ impl Context<'_> {
             fd => Ok((fd?, true)),
         };
         let (fd, made) = self.lock_image(parent.as_fd(), &name, open)?;
-        // Another call may have been faster between our making and locking it: then it is that call's.
+        // Another call may have been faster between our making and locking it: then it is that
+        // call's.
         let made = made && size_of(fd.as_fd())? == 0;
         let sized = Self::size_image(fd.as_fd(), size, allocation);
         self.disk.lock = Some(Guard::File(fd));
@@ -156,8 +158,8 @@ impl Context<'_> {
         sized.map(|()| made)
     }
 
-    /// Opens and locks the image, again if it was removed meanwhile: a lock on a file without a name guards
-    /// nothing.
+    /// Opens and locks the image, again if it was removed meanwhile: a lock on a file without a
+    /// name guards nothing.
     fn lock_image(
         &self,
         parent: BorrowedFd<'_>,
@@ -181,7 +183,8 @@ impl Context<'_> {
         }
     }
 
-    /// The admin's root, and below it what the volume's name asks for; only root may look at other volumes.
+    /// The admin's root, and below it what the volume's name asks for; only root may look at other
+    /// volumes.
     fn make_parent(&self, file: &Path) -> Result<Vec<PathBuf>> {
         const PRIVATE: Ownership = Ownership { mode: 0o700, uid: 0, gid: 0 };
         let Allowed { root, below } = self.settings.policy.image(file)?;
@@ -250,8 +253,9 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// A device that shows the image already. One without a file system is most likely just being let go, by
-    /// a mkfs that was killed with its call: it is waited for, so that the image can be formatted.
+    /// A device that shows the image already. One without a file system is most likely just being
+    /// let go, by a mkfs that was killed with its call: it is waited for, so that the image can be
+    /// formatted.
     fn find_device(&self, file: BorrowedFd<'_>, window: &Window) -> Result<Option<LoopDevice>> {
         let patience = Deadline::for_undo(LETTING_GO);
         loop {
@@ -333,8 +337,8 @@ fn window(fd: BorrowedFd<'_>, region: Region) -> Result<Window> {
     }
 }
 
-/// What lies behind a file system's last byte may be its free space, so only a partition table says that a window is
-/// nobody else's.
+/// What lies behind a file system's last byte may be its free space, so only a partition table says
+/// that a window is nobody else's.
 fn proof(fd: BorrowedFd<'_>, region: Region, window: Window) -> Result<Window> {
     let is_apart = match region {
         Region::Partition(number) => !partition::overlaps_another(fd, number)?,

@@ -22,7 +22,8 @@ impl Context<'_> {
     pub(super) fn mount_overlay(&mut self, target: &TargetPath, overlay: &Overlay) -> Result<Option<Undo>> {
         let place = open_place(target)?;
         record::prepare()?;
-        // The memory of the upper layer is mounted where nobody sees it; in the overlay it lives on.
+        // The memory of the upper layer is mounted where nobody sees it; in the overlay it lives
+        // on.
         let stacked = namespace::privately(|| self.stack(overlay))?;
         self.mount_id = Some(mount::put(&stacked, &place)?);
         Ok(Some(Undo::Unmount(target.clone())))
@@ -42,8 +43,8 @@ impl Context<'_> {
         let lower = lower.iter().map(path).collect::<Vec<_>>().join(":");
         let (work, upper) = (format!("{}/work", path(&upper)), format!("{}/upper", path(&upper)));
         let own = [("lowerdir", &*lower), ("upperdir", &*upper), ("workdir", &*work)];
-        // What a tenant may have put into a layer must not lead to files outside it.
-        // With an index the kernel refuses an upper layer that another overlay has, and one of other directories.
+        // What a tenant may have put into a layer must not lead to files outside it. With an index
+        // the kernel refuses an upper layer that another overlay has, and one of other directories.
         let index = if matches!(overlay.upper, Upper::Directory(_)) { "on" } else { "off" };
         let safe = [("metacopy", "off"), ("redirect_dir", "off"), ("index", index)];
         let parameter = |(key, value)| Parameter { key, value: Value::Text(value) };

@@ -1,4 +1,5 @@
-//! What calls have left that were killed with all that could have cleaned up: for `doctor` to find and to fix.
+//! What calls have left that were killed with all that could have cleaned up: for `doctor` to find
+//! and to fix.
 //!
 //! Everything is done under the target's lock, so no call is disturbed.
 
@@ -26,8 +27,8 @@ const YOUNG: Duration = Duration::from_secs(30);
 /// No target has more mounts on top of each other than this.
 const MOST_LAYERS: usize = 64;
 
-/// The names of what volumes have besides their mounts, and whose volume is not among the node's mounts. Our own
-/// mount table may be a pod's.
+/// The names of what volumes have besides their mounts, and whose volume is not among the node's
+/// mounts. Our own mount table may be a pod's.
 pub fn homes(mounts: &[Entry]) -> Vec<String> {
     let mounted: BTreeSet<_> = mounts.iter().map(|entry| record::file_name(&entry.target)).collect();
     let entries = std::fs::read_dir(Path::new(STATE).join("daemons")).into_iter().flatten().flatten();
@@ -40,8 +41,9 @@ pub fn homes(mounts: &[Entry]) -> Vec<String> {
     names.filter(|name| !mounted.contains(name) && !locked(name)).collect()
 }
 
-/// The targets of records that nothing is mounted at: whoever unmounted them was not asked by us, a driver of an earlier
-/// version or by hand. Our own mount table may be a pod's, so both are looked at.
+/// The targets of records that nothing is mounted at: whoever unmounted them was not asked by us, a
+/// driver of an earlier version or by hand. Our own mount table may be a pod's, so both are looked
+/// at.
 pub fn records(mounts: &[Entry]) -> Vec<TargetPath> {
     let mounted: BTreeSet<_> = mounts.iter().map(|entry| entry.target.as_path()).collect();
     let is_old = |record: &Record| record.since.saturating_add(YOUNG.as_secs()) < clock::seconds();
@@ -64,7 +66,8 @@ fn is_free(target: &TargetPath) -> Result<bool> {
     Ok(matches!(place.look()?, Look::Missing | Look::Plain(_)))
 }
 
-/// Ends who serves it and removes its files, unless its volume is mounted by now: `mounts` looks at the node's.
+/// Ends who serves it and removes its files, unless its volume is mounted by now: `mounts` looks at
+/// the node's.
 pub fn remove_home(name: &str, mounts: impl FnOnce() -> Result<Vec<Entry>>) -> Result<()> {
     let is_plain = !name.starts_with('.') && !name.contains('/');
     anyhow::ensure!(is_plain, "{name:?} is no name of a volume's files");
@@ -91,7 +94,8 @@ pub fn detach_dead(target: &TargetPath) -> Result<()> {
     Ok(())
 }
 
-/// Unmounts all that is at a target for whose pod is gone: what is dead lazily, what lives only if nobody uses it.
+/// Unmounts all that is at a target for whose pod is gone: what is dead lazily, what lives only if
+/// nobody uses it.
 pub fn unmount(target: &TargetPath) -> Result<()> {
     detach_dead(target)?;
     let _lock = lock(target);

@@ -65,8 +65,8 @@ pub struct Task<'a> {
     pub plan: &'a Plan,
 }
 
-/// Carries out a plan on this node, one call at a time for each target, and for each volume that is attached to a node.
-/// Returns what the reply says besides success.
+/// Carries out a plan on this node, one call at a time for each target, and for each volume that is
+/// attached to a node. Returns what the reply says besides success.
 pub fn execute(task: &Task<'_>, deadline: Deadline) -> Result<Fields> {
     let Task { call, plan, .. } = task;
     let lock = lock_path(call, plan).map(|path| lock(path, call.verb(), &deadline)).transpose()?.flatten();

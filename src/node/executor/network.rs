@@ -112,7 +112,8 @@ impl Context<'_> {
     }
 }
 
-/// Mounts first: a server may export a directory, and neither what is above it nor the right to make anything there.
+/// Mounts first: a server may export a directory, and neither what is above it nor the right to
+/// make anything there.
 fn first_mounted<T>(
     mount: impl Fn(&dyn Fn(&NewMount<'_>) -> Result<T>) -> Result<T>,
     act: &dyn Fn(&NewMount<'_>) -> Result<T>,
@@ -145,13 +146,15 @@ fn both(unmounted: anyhow::Error, unmade: anyhow::Error) -> anyhow::Error {
     Failure::new(unmounted.code(), format!("{}; {}", unmounted.message(), unmade.message())).into()
 }
 
-/// The addresses of a server, if the policy allows all of them: whoever answers for a name may give any.
+/// The addresses of a server, if the policy allows all of them: whoever answers for a name may give
+/// any.
 pub(super) fn allowed(policy: &Policy, server: &str, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>> {
     addresses.iter().try_for_each(|address| policy.check_address(server, *address))?;
     Ok(addresses)
 }
 
-/// That no server answers. Of each whether its address is known and allowed: where it is not, the fix is in its failure.
+/// That no server answers. Of each whether its address is known and allowed: where it is not, the
+/// fix is in its failure.
 fn unreached(mut failures: Vec<(bool, Failure)>) -> Failure {
     failures.sort_by_key(|(is_known, _)| *is_known);
     let code = failures.first().map_or(Code::BadOptions, |(_, failure)| failure.code());

@@ -8,7 +8,8 @@ use flexvol_protocol::TargetPath;
 use flexvol_protocol::volume_dir::VolumeDir;
 
 impl Context<'_> {
-    /// Whether kubelet made the directory for this driver, or a record says that what is there is ours.
+    /// Whether kubelet made the directory for this driver, or a record says that what is there is
+    /// ours.
     pub(super) fn is_ours(&self, target: &TargetPath) -> bool {
         is_volume_of(self.driver, self.directory, target)
     }
@@ -32,9 +33,9 @@ impl Context<'_> {
     }
 }
 
-/// Whether a target is a volume of `driver`, installed in `directory`: by its path, or by a record of this
-/// driver and of what is mounted there now. Without the latter a record that outlived its mount would give
-/// away the next one.
+/// Whether a target is a volume of `driver`, installed in `directory`: by its path, or by a record
+/// of this driver and of what is mounted there now. Without the latter a record that outlived its
+/// mount would give away the next one.
 pub fn is_volume_of(driver: &str, directory: Option<&str>, target: &TargetPath) -> bool {
     VolumeDir::of(target).belongs_to(directory)
         || Record::read(target).is_some_and(|record| {

@@ -1,8 +1,8 @@
-//! What is remembered of a mounted volume: a small file in /run, without any secret, that may be lost at any
-//! time.
+//! What is remembered of a mounted volume: a small file in /run, without any secret, that may be
+//! lost at any time.
 //!
-//! The mount table decides what is mounted. A record only adds what the table cannot know: with which options
-//! it was asked for, and that a mount outside kubelet's tree is ours.
+//! The mount table decides what is mounted. A record only adds what the table cannot know: with
+//! which options it was asked for, and that a mount outside kubelet's tree is ours.
 
 use anyhow::{Context as _, Result};
 use flexvol_linux::{clock, files, process};
@@ -50,7 +50,8 @@ pub struct Record {
     pub identity: Option<String>,
     /// Seconds since 1970.
     pub since: u64,
-    /// The process kubelet started, whose worker wrote this: one that was killed after that has mounted for nobody.
+    /// The process kubelet started, whose worker wrote this: one that was killed after that has
+    /// mounted for nobody.
     #[serde(default)]
     pub supervisor: i32,
 }
@@ -132,7 +133,8 @@ pub fn attachment_lock_path(volume: &str, node: &str) -> PathBuf {
     path_for("locks", &Path::new("attachments").join(node).join(volume))
 }
 
-/// Where the lock of a directory is below which sources are made; by its device and inode, whatever it is called.
+/// Where the lock of a directory is below which sources are made; by its device and inode, whatever
+/// it is called.
 pub fn root_lock_path((device, inode): (u64, u64)) -> PathBuf {
     locks().join(format!("{ROOT}{device}-{inode}"))
 }
@@ -186,8 +188,8 @@ pub(super) fn plain(path: &Path, longest: usize) -> String {
     name.chars().map(plain).take(longest).collect()
 }
 
-/// What a volume was asked for: all that decides how it is mounted, and nothing of the pod it is mounted for.
-/// Secrets are left out: a rotated password is no other volume.
+/// What a volume was asked for: all that decides how it is mounted, and nothing of the pod it is
+/// mounted for. Secrets are left out: a rotated password is no other volume.
 fn digest_of(options: &Options) -> String {
     let group = options.fs_group.as_ref().map(|group| group.gid.to_string()).unwrap_or_default();
     let mut parts = vec![options.access().word(), options.fs_type().unwrap_or_default(), group.as_str()];
@@ -197,9 +199,10 @@ fn digest_of(options: &Options) -> String {
 
 /// FNV-1a of 128 bits over the parts and their lengths.
 ///
-/// Two targets with the same digest would share a lock and overwrite each other's record, which is harmless; and who
-/// names a volume chooses neither its pod's UID nor another name than the one that stands beside the digest. So no
-/// cryptographic hash is needed here. The names of stores are tenants' words altogether: `store::attachment_record::Id`.
+/// Two targets with the same digest would share a lock and overwrite each other's record, which is
+/// harmless; and who names a volume chooses neither its pod's UID nor another name than the one
+/// that stands beside the digest. So no cryptographic hash is needed here. The names of stores are
+/// tenants' words altogether: `store::attachment_record::Id`.
 fn digest(parts: &[&[u8]]) -> String {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;

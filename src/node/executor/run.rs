@@ -1,5 +1,5 @@
-//! The step of the `exec` driver: a command of the side file, its secrets in private files, its mount
-//! verified.
+//! The step of the `exec` driver: a command of the side file, its secrets in private files, its
+//! mount verified.
 
 use super::context::{Context, denied, open_place};
 use super::undo::Undo;
@@ -41,8 +41,8 @@ pub(super) fn run(context: &mut Context<'_>, run: &Run) -> Result<Option<Undo>> 
     }
 }
 
-/// A command that mounts and then fails would be taken for a success by kubelet's next look. Its own error is
-/// the one to know; a mount that stays is told besides.
+/// A command that mounts and then fails would be taken for a success by kubelet's next look. Its
+/// own error is the one to know; a mount that stays is told besides.
 fn failed(error: anyhow::Error, target: &TargetPath) -> anyhow::Error {
     // First of all: what it left running could mount again, or hold the mount.
     process::end_children();
@@ -50,8 +50,8 @@ fn failed(error: anyhow::Error, target: &TargetPath) -> anyhow::Error {
     after_rollback(error, undone, format_args!("a mount at {target}"))
 }
 
-/// No flag of the command's own choice lets a tenant become root. What is not there or dead, the second look
-/// complains about.
+/// No flag of the command's own choice lets a tenant become root. What is not there or dead, the
+/// second look complains about.
 fn restrict(run: &Run) -> Result<()> {
     let (Some(target), Some(flags)) = (&run.mounts, run.flags) else { return Ok(()) };
     let place = open_place(target)?;
@@ -157,7 +157,8 @@ fn answer(context: &mut Context<'_>, answer: Answer, printed: &str) -> Result<()
     Ok(())
 }
 
-/// The one line that is not empty. Whatever else a command prints may be a warning: no device to format.
+/// The one line that is not empty. Whatever else a command prints may be a warning: no device to
+/// format.
 fn one_answer(printed: &str, wanted: &str) -> Result<String> {
     let mut lines = printed.lines().map(str::trim).filter(|line| !line.is_empty());
     match (lines.next(), lines.next()) {

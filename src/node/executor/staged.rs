@@ -1,8 +1,9 @@
-//! What kubelet has had mounted once for the node, and shown to pods: the device of a volume that is attached.
+//! What kubelet has had mounted once for the node, and shown to pods: the device of a volume that
+//! is attached.
 //!
-//! kubelet knows an attached volume by its driver and the name of its PV, or the name that a pod gives it, and two
-//! volumes of two namespaces can have one name. So what is there is compared with what the options of each call name:
-//! never is a pod shown another one's.
+//! kubelet knows an attached volume by its driver and the name of its PV, or the name that a pod
+//! gives it, and two volumes of two namespaces can have one name. So what is there is compared with
+//! what the options of each call name: never is a pod shown another one's.
 
 use super::context::{Context, open_place};
 use super::record::Record;
@@ -35,7 +36,8 @@ impl Context<'_> {
         if is_it { Ok(()) } else { Err(another(staged, &entry, source)) }
     }
 
-    /// Never a directory of the node's own: what is staged is a mount, or the pod would write to the node's disk.
+    /// Never a directory of the node's own: what is staged is a mount, or the pod would write to
+    /// the node's disk.
     pub(super) fn show_staged(
         &mut self,
         target: &TargetPath,
@@ -67,8 +69,8 @@ impl Context<'_> {
     }
 }
 
-/// Whether what is mounted here was mounted for a volume of this name. What an older version mounted, or whose record is
-/// lost, has none, and is not another one's for that.
+/// Whether what is mounted here was mounted for a volume of this name. What an older version
+/// mounted, or whose record is lost, has none, and is not another one's for that.
 pub(super) fn is_named(target: &TargetPath, mounted: Mounted, name: &str) -> bool {
     identity(target, mounted.id).is_none_or(|identity| identity == name)
 }

@@ -1,17 +1,18 @@
-//! Unmounting: whatever is at the target, it ends as an empty directory of the node, or gone, and no data is
-//! touched.
+//! Unmounting: whatever is at the target, it ends as an empty directory of the node, or gone, and
+//! no data is touched.
 //!
 //! * Not mounted, never mounted, missing: done.
 //! * Several mounts on top of each other: all are taken off.
-//! * Mounts below the target, made by others: they are unmounted first, innermost first. They hang inside the
-//!   volume, and unmounting loses nothing. A pod can rename the directories above them at any time, so they
-//!   are looked up from the volume's own root, which no rename leads out of, and known by their mount ids.
-//! * In use by a living process: waited for a moment, then a failure that names the processes; kubelet comes
-//!   again. A healthy mount is never detached lazily, because its user would go on writing to a volume that
-//!   everybody believes gone.
-//! * Dead (its daemon or server is gone) or silent (it has not answered for half of the time that the verb has):
-//!   detached lazily if it is busy, because its users can do nothing with it but wait, and nothing else would
-//!   ever let it go.
+//! * Mounts below the target, made by others: they are unmounted first, innermost first. They hang
+//!   inside the volume, and unmounting loses nothing. A pod can rename the directories above them
+//!   at any time, so they are looked up from the volume's own root, which no rename leads out of,
+//!   and known by their mount ids.
+//! * In use by a living process: waited for a moment, then a failure that names the processes;
+//!   kubelet comes again. A healthy mount is never detached lazily, because its user would go on
+//!   writing to a volume that everybody believes gone.
+//! * Dead (its daemon or server is gone) or silent (it has not answered for half of the time that
+//!   the verb has): detached lazily if it is busy, because its users can do nothing with it but
+//!   wait, and nothing else would ever let it go.
 //! * Not ours (`/`, `/etc`, a mount outside kubelet's tree that no record names): refused.
 //! * Files in the directory that were written while nothing was mounted: left, and named.
 
@@ -30,7 +31,8 @@ use rustix::io::Errno;
 use std::io;
 use std::time::Duration;
 
-/// No target has more mounts on top of each other than this; a guard against mounting as fast as we unmount.
+/// No target has more mounts on top of each other than this; a guard against mounting as fast as we
+/// unmount.
 pub(super) const MOST_LAYERS: usize = 256;
 
 /// How long a busy mount is waited for: containers that are just ending.
@@ -108,7 +110,8 @@ fn free(place: &Place, dead: bool, deadline: &Deadline) -> Result<()> {
     if unmount_children(place)? > 0 {
         return Ok(());
     }
-    // A healthy server answers at once. Half of the time is left for its users, should it come back.
+    // A healthy server answers at once. Half of the time is left for its users, should it come
+    // back.
     if dead || place.pulse(deadline.remaining() / 2) != Pulse::Alive {
         return lazily(place, io::ErrorKind::ResourceBusy.into());
     }
@@ -159,8 +162,8 @@ fn unmount_children(place: &Place) -> Result<usize> {
     .into())
 }
 
-/// How many of them were where the table says, and are unmounted. What is not is left: the path may by now
-/// lead to another pod's volume.
+/// How many of them were where the table says, and are unmounted. What is not is left: the path may
+/// by now lead to another pod's volume.
 fn unmount_each(place: &Place, children: &[Entry]) -> Result<usize> {
     let mut count = 0;
     for child in children {

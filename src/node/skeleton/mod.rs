@@ -1,23 +1,25 @@
-//! The process kubelet starts: takes the reply pipe away from everybody, answers once, and exits with 0.
+//! The process kubelet starts: takes the reply pipe away from everybody, answers once, and exits
+//! with 0.
 //!
 //! In this order:
 //!
-//! 1. [`ReplyPipe::take`](flexvol_linux::reply_pipe::ReplyPipe::take): fd 1 is moved to a close-on-exec
-//!    descriptor, 0, 1 and 2 become /dev/null and every other inherited descriptor is closed. kubelet reads
-//!    stdout and stderr as one pipe up to its end, so a stray byte voids the answer, and a child that keeps
-//!    the pipe hangs kubelet for ever.
-//! 2. A panic hook that replies, and handlers for the signals that mean stop; the side file; umask 077 and
-//!    working directory `/`.
-//! 3. Which verb? One the driver does not have is `Not supported` whatever its arguments, because kubelet
-//!    remembers that answer; `init` is answered on the spot. Both need no file, no /proc and no second
-//!    process.
-//! 4. Everything else is parsed, and what came with secrets is taken out of argv, where everybody on the node could read
-//!    it for as long as this process lives. It runs in a worker, a fork of this process, which plans and executes. This
-//!    process waits: if the worker dies, hangs in the kernel past its deadline or is killed, it cleans up
-//!    after it and replies all the same.
-//! 5. One reply, one write(2), exit 0, whatever the reply says: on any other status kubelet logs the whole
-//!    argv, secrets and all.
-//! 6. A line in the [drivers' log](crate::driver_log), now that nothing can delay or spoil the reply.
+//! 1. [`ReplyPipe::take`](flexvol_linux::reply_pipe::ReplyPipe::take): fd 1 is moved to a
+//!    close-on-exec descriptor, 0, 1 and 2 become /dev/null and every other inherited descriptor is
+//!    closed. kubelet reads stdout and stderr as one pipe up to its end, so a stray byte voids the
+//!    answer, and a child that keeps the pipe hangs kubelet for ever.
+//! 2. A panic hook that replies, and handlers for the signals that mean stop; the side file; umask
+//!    077 and working directory `/`.
+//! 3. Which verb? One the driver does not have is `Not supported` whatever its arguments, because
+//!    kubelet remembers that answer; `init` is answered on the spot. Both need no file, no /proc
+//!    and no second process.
+//! 4. Everything else is parsed, and what came with secrets is taken out of argv, where everybody
+//!    on the node could read it for as long as this process lives. It runs in a worker, a fork of
+//!    this process, which plans and executes. This process waits: if the worker dies, hangs in the
+//!    kernel past its deadline or is killed, it cleans up after it and replies all the same.
+//! 5. One reply, one write(2), exit 0, whatever the reply says: on any other status kubelet logs
+//!    the whole argv, secrets and all.
+//! 6. A line in the [drivers' log](crate::driver_log), now that nothing can delay or spoil the
+//!    reply.
 
 mod supervise;
 
@@ -37,14 +39,14 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// The whole life of a driver's process. `identify` is called once the reply pipe is safe, because it may
-/// fail, and before the working directory changes, because `argv[0]` may be relative to it.
+/// The whole life of a driver's process. `identify` is called once the reply pipe is safe, because
+/// it may fail, and before the working directory changes, because `argv[0]` may be relative to it.
 pub fn main(identify: impl FnOnce() -> Result<Installed>, arguments: &mut [OsString]) -> ExitCode {
     let pipe = ReplyPipe::take(no_room);
     limits::lift();
     pipe.reply_on_panic(|text| Reply::from(bug(text)).to_line());
-    // Before anything that takes time: without a handler, kubelet's stop would end this process without a
-    // word.
+    // Before anything that takes time: without a handler, kubelet's stop would end this process
+    // without a word.
     let told = signal::install().map_err(to_failure);
     let installed = told.and_then(|()| identify());
     process::detach_from_caller();
@@ -82,8 +84,8 @@ fn answer(installed: &Installed, arguments: &mut [OsString]) -> (Reply, Option<C
     dispatch(installed, verb, arguments)
 }
 
-/// Runs one verb: at once if it is `init` or none of the driver's, else supervised in a worker. Never panics,
-/// never prints.
+/// Runs one verb: at once if it is `init` or none of the driver's, else supervised in a worker.
+/// Never panics, never prints.
 pub fn perform(installed: &Installed, verb: &OsStr, arguments: &[OsString]) -> Reply {
     dispatch(installed, verb, &mut arguments.to_vec()).0
 }
@@ -133,7 +135,8 @@ fn storage(installed: &Installed, call: &Call) -> Option<String> {
     }
 }
 
-/// What the worker does. Whatever a helper or the kernel says, no secret of the call leaves in the reply.
+/// What the worker does. Whatever a helper or the kernel says, no secret of the call leaves in the
+/// reply.
 fn work(installed: &Installed, call: &Call, deadline: Deadline) -> Reply {
     match carried_out(installed, call, deadline) {
         Ok(fields) => Reply::Success(fields),

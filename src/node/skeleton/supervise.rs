@@ -1,12 +1,12 @@
 //! Waiting for a worker that may never come back.
 //!
-//! A mount of a dead server sits in the kernel where no signal handler runs; only another process can still
-//! answer kubelet. So the work is done in a fork, and the process kubelet knows waits for its reply, passes
-//! on what it is told (SIGTERM), and when time is up kills the worker, ends what its commands left running
-//! and detaches what it may have left at the target.
+//! A mount of a dead server sits in the kernel where no signal handler runs; only another process
+//! can still answer kubelet. So the work is done in a fork, and the process kubelet knows waits for
+//! its reply, passes on what it is told (SIGTERM), and when time is up kills the worker, ends what
+//! its commands left running and detaches what it may have left at the target.
 //!
-//! The worker ends with this process (`PR_SET_PDEATHSIG`, SIGTERM): it stops at the next step and undoes what
-//! it did.
+//! The worker ends with this process (`PR_SET_PDEATHSIG`, SIGTERM): it stops at the next step and
+//! undoes what it did.
 
 use super::redacted;
 use crate::executor::{self, Left, Worker};
@@ -18,15 +18,16 @@ use flexvol_protocol::{Call, Reply, TargetPath, Verb};
 use std::cell::RefCell;
 use std::time::Duration;
 
-/// After the deadline the worker has this long to undo and reply before it is killed. With the 110 s of a
-/// mount it stays below the 123 s after which kubelet stops waiting.
+/// After the deadline the worker has this long to undo and reply before it is killed. With the 110
+/// s of a mount it stays below the 123 s after which kubelet stops waiting.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// How long cleaning up after a killed worker may take.
 const CLEAN_UP: Duration = Duration::from_secs(2);
 
-/// How much sooner than `allowed` a call's worker must end, and once more its supervisor's patience with it: an unmount
-/// has nothing to undo, and what frees a target without its worker is answered in time as well.
+/// How much sooner than `allowed` a call's worker must end, and once more its supervisor's patience
+/// with it: an unmount has nothing to undo, and what frees a target without its worker is answered
+/// in time as well.
 pub(super) fn margin(verb: Verb, allowed: Duration) -> Duration {
     match verb {
         Verb::Unmount | Verb::UnmountDevice => (CLEAN_UP * 2).min(allowed / 8),
@@ -41,9 +42,10 @@ fn patience(verb: Verb, allowed: Duration) -> Duration {
     }
 }
 
-/// Runs `work` in a fork and brings back its reply, or one of our own: of an unmount within `allowed`, else with a grace. `driver`
-/// and `directory` (`vendor~driver`) are the driver's names; `storage` is what is waited for, if that is known. The call
-/// is not borrowed while `work` is done: that may forget what is secret of it.
+/// Runs `work` in a fork and brings back its reply, or one of our own: of an unmount within
+/// `allowed`, else with a grace. `driver` and `directory` (`vendor~driver`) are the driver's names;
+/// `storage` is what is waited for, if that is known. The call is not borrowed while `work` is
+/// done: that may forget what is secret of it.
 pub(super) fn supervise(
     call: &RefCell<Call>,
     (driver, directory): (&str, Option<&str>),
@@ -60,7 +62,8 @@ pub(super) fn supervise(
             Some(reply) => return reply,
             None => (broken("replied half"), Worker::Gone),
         },
-        // Not told by the worker, which cannot undo any more, but cleaned up after like one that was killed.
+        // Not told by the worker, which cannot undo any more, but cleaned up after like one that
+        // was killed.
         Ok(Ended::Panicked(text)) => {
             (Failure::new(Code::Internal, redacted(call, &super::bug(&text))), Worker::Gone)
         }
@@ -103,7 +106,8 @@ fn broken(how: &str) -> Failure {
     Failure::new(Code::Internal, format!("the driver's worker {how}: kubelet tries again"))
 }
 
-/// Takes off what a worker may have left at the target. An unmount that got nowhere is thereby done.
+/// Takes off what a worker may have left at the target. An unmount that got nowhere is thereby
+/// done.
 fn after(call: &Call, before: Option<u64>, worker: Worker, failure: Failure) -> Reply {
     let cleaned = |target: &TargetPath, left| carried_out(|| executor::clean_up(target, left, worker));
     match (call, target(call)) {

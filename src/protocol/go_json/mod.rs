@@ -1,9 +1,9 @@
 //! JSON exactly as Go's `encoding/json` reads and writes it, because that is what sits in kubelet.
 //!
-//! `serde_json` is stricter than Go (invalid UTF-8, lone surrogates, nesting deeper than 128, huge numbers)
-//! and words its errors differently, while a driver's author searches for the words kubelet logged. So this
-//! is a reader of its own: one check of the whole text, then a shallow look at the members somebody asks for,
-//! as `json.Unmarshal` does.
+//! `serde_json` is stricter than Go (invalid UTF-8, lone surrogates, nesting deeper than 128, huge
+//! numbers) and words its errors differently, while a driver's author searches for the words
+//! kubelet logged. So this is a reader of its own: one check of the whole text, then a shallow look
+//! at the members somebody asks for, as `json.Unmarshal` does.
 
 mod reader;
 
@@ -13,7 +13,8 @@ use std::fmt::{self, Write as _};
 
 /// Why kubelet could not use a reply, in the words of Go's `encoding/json`.
 ///
-/// Holds at most one character of the reply, so it may be logged even if the driver printed a secret.
+/// Holds at most one character of the reply, so it may be logged even if the driver printed a
+/// secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed(String);
 
@@ -30,7 +31,8 @@ impl Malformed {
         Self(format!("invalid character {} {place}", quoted_byte(byte)))
     }
 
-    /// `target` is what Go names the receiver, e.g. `Go struct field DriverStatus.attached of type bool`.
+    /// `target` is what Go names the receiver, e.g. `Go struct field DriverStatus.attached of type
+    /// bool`.
     pub(super) fn wrong_type(value: &Value, target: &str) -> Self {
         Self(format!("json: cannot unmarshal {} into {target}", value.kind()))
     }
@@ -44,7 +46,8 @@ impl fmt::Display for Malformed {
 
 impl Error for Malformed {}
 
-/// A byte as Go's `quoteChar` shows it: taken for a Latin-1 character, escaped as in a Go string literal.
+/// A byte as Go's `quoteChar` shows it: taken for a Latin-1 character, escaped as in a Go string
+/// literal.
 fn quoted_byte(byte: u8) -> String {
     match byte {
         b'\'' => r"'\''".into(),
@@ -105,7 +108,8 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Checks that `text` is one JSON value with nothing but JSON white space around it, and returns it.
+/// Checks that `text` is one JSON value with nothing but JSON white space around it, and returns
+/// it.
 pub(super) fn parse(text: &[u8]) -> Result<Value<'_>, Malformed> {
     let mut reader = Reader::new(text);
     let value = reader.value()?;

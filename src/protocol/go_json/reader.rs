@@ -1,5 +1,5 @@
-//! The scanner below [`super::parse`]: byte by byte, with Go's states and Go's words for what it did not
-//! expect.
+//! The scanner below [`super::parse`]: byte by byte, with Go's states and Go's words for what it
+//! did not expect.
 
 use super::{Malformed, Object, Value};
 use std::iter;
@@ -64,8 +64,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Walks over a value with a list of what is open, not by recursion: the deepest text must not end our
-    /// stack.
+    /// Walks over a value with a list of what is open, not by recursion: the deepest text must not
+    /// end our stack.
     fn nest(&mut self) -> Result<()> {
         let mut open = Vec::new();
         loop {
@@ -205,8 +205,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What comes after `\u`: a character, one half of a pair with the other half next, or U+FFFD for a lone
-    /// half.
+    /// What comes after `\u`: a character, one half of a pair with the other half next, or U+FFFD
+    /// for a lone half.
     fn unicode(&mut self) -> Result<char> {
         let unit = self.hex4()?;
         let mut ahead = *self;
@@ -231,8 +231,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The next byte inside a token, left unread. At the end of the text Go feeds its scanner a space, so
-    /// `tru` is an invalid `' '`, not an unexpected end.
+    /// The next byte inside a token, left unread. At the end of the text Go feeds its scanner a
+    /// space, so `tru` is an invalid `' '`, not an unexpected end.
     fn within_token(&self) -> u8 {
         self.rest.first().copied().unwrap_or(b' ')
     }
@@ -242,7 +242,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Go turns every invalid byte into a U+FFFD of its own; [`String::from_utf8_lossy`] makes one of several.
+/// Go turns every invalid byte into a U+FFFD of its own; [`String::from_utf8_lossy`] makes one of
+/// several.
 fn push_as_go(text: &mut String, bytes: &[u8]) {
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());

@@ -1,4 +1,5 @@
-//! What each pod of the node is shown without `attach`, and what is left of a change while a pod has the volume.
+//! What each pod of the node is shown without `attach`, and what is left of a change while a pod
+//! has the volume.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -59,7 +60,8 @@ fn volumes_of_one_name_do_not_meet() {
     });
 }
 
-/// As after an upgrade that changes it: kubelet has the device mounted for the node, and a pod is shown that.
+/// As after an upgrade that changes it: kubelet has the device mounted for the node, and a pod is
+/// shown that.
 #[test]
 fn what_was_staged_goes_with_the_last_pod() {
     with_driver("qcow2::by_mount_alone::what_was_staged_goes_with_the_last_pod", |node| {
@@ -75,7 +77,8 @@ fn what_was_staged_goes_with_the_last_pod() {
             node.unmount(DRIVER, &one).success();
             assert_eq!(fs::read(two.join("f")).unwrap(), b"kept");
             if asked {
-                // One that has not heard of it yet asks for this while a pod has the volume, or when none has.
+                // One that has not heard of it yet asks for this while a pod has the volume, or
+                // when none has.
                 unmount_device(node).success();
                 assert_eq!(fs::read(two.join("f")).unwrap(), b"kept");
             }

@@ -1,4 +1,5 @@
-//! Everything of a call is killed at once, its daemon too: the next call does what that one was to do.
+//! Everything of a call is killed at once, its daemon too: the next call does what that one was to
+//! do.
 
 use super::{DRIVER, daemons, options, stage, staged, with_driver};
 use crate::support::{Node, processes, sh};

@@ -90,8 +90,8 @@ fn a_stopped_daemon_of_another_node_holds_up_no_volume() {
     });
 }
 
-/// Its loop device stays as long as its volume is mounted, and nobody answers for the file it shows. The kernel
-/// remembers for a second what was last answered.
+/// Its loop device stays as long as its volume is mounted, and nobody answers for the file it
+/// shows. The kernel remembers for a second what was last answered.
 #[test]
 fn a_killed_daemon_holds_up_no_other_volume() {
     with_driver("qcow2::silent::a_killed_daemon_holds_up_no_other_volume", |node| {

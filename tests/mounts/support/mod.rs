@@ -1,5 +1,5 @@
-//! A node of its own for each test: mount and process namespace, an empty /run, kubelet's directories,
-//! installed drivers.
+//! A node of its own for each test: mount and process namespace, an empty /run, kubelet's
+//! directories, installed drivers.
 
 mod node;
 
@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 /// The longest a test may take, in seconds, before everything it started is killed.
 const LIMIT: u32 = 240;
 
-/// Runs `body` in namespaces of its own and looks for leaks afterwards. `name` is the test's full name.
+/// Runs `body` in namespaces of its own and looks for leaks afterwards. `name` is the test's full
+/// name.
 pub fn isolated(name: &str, body: impl FnOnce(&Node)) {
     if !trust::is_inside(name) && (!nix::unistd::geteuid().is_root() || !has("unshare")) {
         return skip(name, "needs root and unshare");

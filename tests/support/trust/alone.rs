@@ -14,9 +14,10 @@ pub(crate) fn is_inside(name: &str) -> bool {
     std::env::var_os(INSIDE).is_some_and(|inside| inside == name)
 }
 
-/// Runs `body` where it has mounts, processes, /run and scratch of its own, and what `further` words of unshare(1) say. `name` is the
-/// test's full name: the test binary is executed again for exactly this test. When it ends, however it does, or after
-/// `limit` seconds, the kernel ends all of its processes and mounts.
+/// Runs `body` where it has mounts, processes, /run and scratch of its own, and what `further`
+/// words of unshare(1) say. `name` is the test's full name: the test binary is executed again for
+/// exactly this test. When it ends, however it does, or after `limit` seconds, the kernel ends all
+/// of its processes and mounts.
 pub(crate) fn alone(name: &str, limit: u32, further: &[&str], body: impl FnOnce()) {
     if is_inside(name) {
         let cover = concat!(
@@ -29,8 +30,9 @@ pub(crate) fn alone(name: &str, limit: u32, further: &[&str], body: impl FnOnce(
     let limit = if super::is_full() || super::sample_of(0) > 0 { LONG } else { limit };
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", &limit.to_string(), "unshare", "-m", "-p", "--fork", "--kill-child"]);
-    // The first process of the namespace is no test: one that waits for a silent volume is not ended by SIGKILL, and
-    // the others are only once the first has ended. And it reaps what others leave.
+    // The first process of the namespace is no test: one that waits for a silent volume is not
+    // ended by SIGKILL, and the others are only once the first has ended. And it reaps what others
+    // leave.
     command.args(["--mount-proc", "--propagation", "private"]).args(further);
     command.args(["sh", "-c", "\"$@\"; exit $?", "init"]).arg(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(INSIDE, name);

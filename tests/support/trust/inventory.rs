@@ -13,7 +13,8 @@ const PLACES: [&str; 2] = ["/run/flexvol", "/var/lib/flexvol"];
 /// How long what was told to go may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is there. Of the processes all of this PID namespace, of everything else what is this mount namespace's.
+/// What is there. Of the processes all of this PID namespace, of everything else what is this mount
+/// namespace's.
 #[derive(Clone, Debug)]
 pub(crate) struct Inventory {
     places: Vec<PathBuf>,
@@ -87,8 +88,9 @@ fn after(line: &str, fields: usize) -> String {
     line.split(' ').skip(fields).collect::<Vec<_>>().join(" ")
 }
 
-/// Files by their names, without those that grow by design. In places that are not ours without empty ones and their
-/// directories: an image that could not be locked may be another pod's by now, and stays. Whether there was such a one.
+/// Files by their names, without those that grow by design. In places that are not ours without
+/// empty ones and their directories: an image that could not be locked may be another pod's by now,
+/// and stays. Whether there was such a one.
 fn walk(place: &Path, found: &mut BTreeSet<String>) -> bool {
     let ours = PLACES.iter().any(|own| place.starts_with(own));
     let mut has_empty = false;

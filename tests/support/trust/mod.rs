@@ -1,18 +1,22 @@
-//! What root code is trusted by: whatever becomes of a call, the next one finds a node it can work on.
+//! What root code is trusted by: whatever becomes of a call, the next one finds a node it can work
+//! on.
 //!
-//! A driver's scenario is a [`Volume`]: its name, the calls that bring it to a pod and take it away, how its store is
-//! made what it was at first, and what must be intact whenever it is there. Everything else follows from that:
+//! A driver's scenario is a [`Volume`]: its name, the calls that bring it to a pod and take it
+//! away, how its store is made what it was at first, and what must be intact whenever it is there.
+//! Everything else follows from that:
 //!
-//! * [`crash`]: SIGKILL before each system call of each call, of the worker, the supervisor, both, or of a program
-//!   they run; then kubelet's next move;
-//! * [`faults`]: each system call fails, with each error; one reply, and nothing of a call that failed stays;
+//! * [`crash`]: SIGKILL before each system call of each call, of the worker, the supervisor, both,
+//!   or of a program they run; then kubelet's next move;
+//! * [`faults`]: each system call fails, with each error; one reply, and nothing of a call that
+//!   failed stays;
 //! * [`races`]: calls for one target at the same time, and many pods at once;
 //! * [`endures`]: what is done thousands of times leaves no more than what is done once.
 //!
-//! After each, [`Inventory`] says what is left: mounts, loop devices, processes, control groups, files, records,
-//! locks, hidden directories. In the gate a sample is tried, by a fixed seed; with `FULL=1` in the environment all
-//! there is. `FLEXVOL_KIND` names one of `crash`, `fault`, `race` and `endurance`, where no other is wanted. Every run
-//! adds a line to the file that `FLEXVOL_TRUST` names, of which the page of results is made.
+//! After each, [`Inventory`] says what is left: mounts, loop devices, processes, control groups,
+//! files, records, locks, hidden directories. In the gate a sample is tried, by a fixed seed; with
+//! `FULL=1` in the environment all there is. `FLEXVOL_KIND` names one of `crash`, `fault`, `race`
+//! and `endurance`, where no other is wanted. Every run adds a line to the file that
+//! `FLEXVOL_TRUST` names, of which the page of results is made.
 #![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
 
 mod alone;
@@ -41,7 +45,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Volume<'a> {
     /// As the results call it: the driver, and what of it: `image/ext4`.
     pub(crate) name: &'a str,
-    /// The calls that bring it to a pod, in order: `mount`, or `attach`, `mountdevice`, ... Each is repeatable.
+    /// The calls that bring it to a pod, in order: `mount`, or `attach`, `mountdevice`, ... Each is
+    /// repeatable.
     pub(crate) up: Vec<Rung<'a>>,
     /// The calls that take it away, in order. Each works where there is nothing to take away.
     pub(crate) down: Vec<Rung<'a>>,
@@ -57,7 +62,8 @@ pub(crate) struct Volume<'a> {
     pub(crate) sample: usize,
     /// How much of the whole the long form tries.
     pub(crate) whole: Whole,
-    /// Whether the programs it runs are struck, too: not those with threads, which never do the same twice.
+    /// Whether the programs it runs are struck, too: not those with threads, which never do the
+    /// same twice.
     pub(crate) programs: bool,
     /// Where files may be left, besides the places of our own.
     pub(crate) places: Vec<std::path::PathBuf>,
@@ -84,8 +90,8 @@ pub(crate) enum Speaks {
 pub(crate) enum Whole {
     /// Every point, with every victim and every error.
     All,
-    /// Every point with one victim and one error each, in turn: where each call takes its time. The seed says which is first,
-    /// so eight seeds in a row try all.
+    /// Every point with one victim and one error each, in turn: where each call takes its time. The
+    /// seed says which is first, so eight seeds in a row try all.
     EachOnce,
 }
 
@@ -194,8 +200,8 @@ impl<'a> Volume<'a> {
         self.lower(0);
     }
 
-    /// Everything there is to try with it, whatever comes out of the first; so many cycles in the gate, and the other
-    /// number in the long form.
+    /// Everything there is to try with it, whatever comes out of the first; so many cycles in the
+    /// gate, and the other number in the long form.
     #[track_caller]
     pub(crate) fn withstands(&self, cycles: [usize; 2]) {
         let kinds: [&dyn Fn(); 4] =

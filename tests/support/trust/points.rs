@@ -27,8 +27,9 @@ const ERRORS: [Errno; 8] = [
     Errno::EPERM,
 ];
 
-/// Those that no kernel lets fail so: about the process itself, or its end. And close(2), which has closed whatever it says,
-/// and recvfrom(2), by which the standard library alone hears from a child that it has just started.
+/// Those that no kernel lets fail so: about the process itself, or its end. And close(2), which has
+/// closed whatever it says, and recvfrom(2), by which the standard library alone hears from a child
+/// that it has just started.
 const INFALLIBLE: [i64; 19] = [
     libc::SYS_recvfrom,
     libc::SYS_close,
@@ -165,7 +166,8 @@ impl Place<'_> {
 
     fn try_one(&self, strike: Strike, baseline: &Inventory, lower_first: bool) {
         self.prepare();
-        // Who was killed leaves half an image, and the next call goes on with it. Who gets no memory is.
+        // Who was killed leaves half an image, and the next call goes on with it. Who gets no
+        // memory is.
         let killed =
             matches!(strike.act, Act::Kill(_)) || strike.number.is_some_and(|call| MEMORY.contains(&call));
         let before = if killed { Inventory::take(&[]) } else { self.volume.inventory() };
@@ -173,7 +175,8 @@ impl Place<'_> {
         let played = play((self.rung().command)(), Some(strike), programs, self.both());
         (self.volume.always)();
         let succeeded = self.judge(strike, &played, &before);
-        // A volume that is there and has lost its daemon is dead: kubelet asks nothing of it but to go.
+        // A volume that is there and has lost its daemon is dead: kubelet asks nothing of it but to
+        // go.
         let dead = succeeded && strike.act == Act::Kill(Victim::Program);
         if lower_first || dead {
             self.volume.lower(0);
@@ -186,16 +189,18 @@ impl Place<'_> {
         baseline.holds();
     }
 
-    /// The file of a lock that nobody holds goes with the next call: only who has it locked may remove it. So does what is
-    /// noted of an mkfs that did not come to its end. And an installer's driver is the old or the new one, whole; or the
-    /// new one and beside it, under a hidden name, the side file without which it would be nobody's.
+    /// The file of a lock that nobody holds goes with the next call: only who has it locked may
+    /// remove it. So does what is noted of an mkfs that did not come to its end. And an installer's
+    /// driver is the old or the new one, whole; or the new one and beside it, under a hidden name,
+    /// the side file without which it would be nobody's.
     fn may_stay(&self, change: &str) -> bool {
         ["/run/flexvol/locks/", "/run/flexvol/unfinished"].iter().any(|place| change.contains(place))
             || (self.volume.speaks == Speaks::Admin
                 && (!change.contains("/.flexvol-") || is_witness(change.trim_start_matches("file "))))
     }
 
-    /// Whoever could still answer has answered, and of a call that failed on the way up nothing stays. Whether it succeeded.
+    /// Whoever could still answer has answered, and of a call that failed on the way up nothing
+    /// stays. Whether it succeeded.
     fn judge(&self, strike: Strike, played: &Played, before: &Inventory) -> bool {
         let dumb = match strike.act {
             Act::Kill(Victim::Both | Victim::Supervisor) => true,
@@ -222,8 +227,8 @@ impl Place<'_> {
     }
 }
 
-/// So many by the dice, and as many of the call itself as of the programs it runs: an image's maker makes thousands of system
-/// calls, and the driver hundreds.
+/// So many by the dice, and as many of the call itself as of the programs it runs: an image's maker
+/// makes thousands of system calls, and the driver hundreds.
 fn sample(strikes: Vec<Strike>, count: usize, dice: &mut Dice) -> Vec<Strike> {
     let (of_programs, mut own): (Vec<_>, Vec<_>) =
         strikes.into_iter().partition(|strike| strike.role == Role::Program);

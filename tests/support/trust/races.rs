@@ -7,7 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const ROUNDS: usize = 4;
 const LONG_ROUNDS: usize = 500;
 
-/// Two of the same call, and a call and its opposite, at the same moment; each answers well, and the next calls work.
+/// Two of the same call, and a call and its opposite, at the same moment; each answers well, and
+/// the next calls work.
 #[track_caller]
 pub(crate) fn races(volume: &Volume<'_>) {
     if !is_wanted("race") {

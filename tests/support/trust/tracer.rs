@@ -1,7 +1,9 @@
-//! A call that is followed with ptrace(2), and struck exactly before one of its system calls, every time.
+//! A call that is followed with ptrace(2), and struck exactly before one of its system calls, every
+//! time.
 //!
-//! A call is two processes, the one that is started and its worker, which makes all changes; and the programs that the
-//! worker runs. The system calls of each of the three are counted apart, because they run at the same time.
+//! A call is two processes, the one that is started and its worker, which makes all changes; and
+//! the programs that the worker runs. The system calls of each of the three are counted apart,
+//! because they run at the same time.
 
 use nix::errno::Errno;
 use nix::libc;
@@ -53,8 +55,9 @@ pub(crate) struct Strike {
     pub(crate) role: Role,
     pub(crate) point: usize,
     pub(crate) act: Act,
-    /// Which system call that was when they were counted. A call that looks at all processes makes more of them when there
-    /// are more: the first one of this kind from the point on is struck, not what happens to be there.
+    /// Which system call that was when they were counted. A call that looks at all processes makes
+    /// more of them when there are more: the first one of this kind from the point on is struck,
+    /// not what happens to be there.
     pub(crate) number: Option<i64>,
 }
 
@@ -84,7 +87,8 @@ pub(crate) struct Played {
     pub(crate) output: String,
 }
 
-/// Runs the command to its end. In a thread of its own: when that ends, the kernel lets go of what is still followed.
+/// Runs the command to its end. In a thread of its own: when that ends, the kernel lets go of what
+/// is still followed.
 pub(crate) fn play(
     mut command: Command,
     strike: Option<Strike>,

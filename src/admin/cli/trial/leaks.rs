@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// A loop device lets go a moment after its last mount, and a process ends a moment after its last word.
+/// A loop device lets go a moment after its last mount, and a process ends a moment after its last
+/// word.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// Looks for everything. A mount that is left hides the files below it, so it is looked for first.
@@ -66,8 +67,8 @@ fn loop_devices(root: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// What is on the stage and not expected there, and whatever but the log is in flexvol's own directory in
-/// /run, which began empty.
+/// What is on the stage and not expected there, and whatever but the log is in flexvol's own
+/// directory in /run, which began empty.
 fn files(stage: &Stage, drivers: &[&str]) -> Result<Vec<String>> {
     let expected = Stage::expected(drivers)?;
     let mut found = Vec::new();

@@ -1,5 +1,5 @@
-//! What happens to one driver: it is loaded, serves three pods one after the other, and is asked twice for
-//! everything.
+//! What happens to one driver: it is loaded, serves three pods one after the other, and is asked
+//! twice for everything.
 
 use super::stage::{FILE, Part, Stage};
 use anyhow::{Context as _, Result, ensure};

@@ -1,9 +1,9 @@
 //! `flexvol try`: a whole pod's life for each driver, on this machine, without a cluster.
 //!
-//! Everything happens in a mount namespace and a directory of its own. What is printed is what was seen: the
-//! installed copy of this very executable answers, data is written through the mount and read back, and at
-//! the end the mount table, the loop devices, the processes and the files are looked at for anything left
-//! behind.
+//! Everything happens in a mount namespace and a directory of its own. What is printed is what was
+//! seen: the installed copy of this very executable answers, data is written through the mount and
+//! read back, and at the end the mount table, the loop devices, the processes and the files are
+//! looked at for anything left behind.
 
 mod leaks;
 mod life;

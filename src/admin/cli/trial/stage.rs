@@ -95,7 +95,8 @@ impl Stage {
         let request =
             Request { side_file_changes, state: state.clone(), ..Request::new(name.clone(), place) };
         install::install(&request, &Source::own()?)?;
-        // The receipt: nobody repairs what lives for one trial. If it stays, the search for leaks names it.
+        // The receipt: nobody repairs what lives for one trial. If it stays, the search for leaks
+        // names it.
         let _ = std::fs::remove_dir_all(state);
         Ok(Caller::new(plugins.join(name.directory()).join(name.executable())))
     }

@@ -1,5 +1,6 @@
-//! What an admin should know about the kubelets that read the plugin directory and about the programs of the
-//! node. None of it hinders: kubelet may be restarted later, and most volumes need few of the programs.
+//! What an admin should know about the kubelets that read the plugin directory and about the
+//! programs of the node. None of it hinders: kubelet may be restarted later, and most volumes need
+//! few of the programs.
 
 use super::Request;
 use flexvol_kubelet::locate::{KubeletProcess, kubelets};
@@ -31,7 +32,8 @@ struct Reader {
     attaches: bool,
 }
 
-/// Looks around and says what there is to say about a driver that was just put in place, or would be.
+/// Looks around and says what there is to say about a driver that was just put in place, or would
+/// be.
 pub(super) fn gather(
     request: &Request,
     plugins: &Directory,

@@ -1,5 +1,6 @@
-//! Whether volumes are attached stays as it is until an admin says otherwise: of a driver that attaches no more,
-//! kubelet unmounts no device and the controller-manager takes back no attachment.
+//! Whether volumes are attached stays as it is until an admin says otherwise: of a driver that
+//! attaches no more, kubelet unmounts no device and the controller-manager takes back no
+//! attachment.
 
 use super::{Installer, check};
 use crate::plugin_dir::found::Found;

@@ -36,8 +36,8 @@ struct Staged {
 }
 
 impl Changing<'_> {
-    /// Stages all there is to stage, checks it, and renames it into place. On an error nothing is left of it but what says
-    /// whose a half replaced driver is.
+    /// Stages all there is to stage, checks it, and renames it into place. On an error nothing is
+    /// left of it but what says whose a half replaced driver is.
     pub(super) fn change(&self, mark: Mark<'_>) -> Result<Changed> {
         let labels = Labels::of(self.plugins, &self.installer.request.name)?;
         let appears = self.decision.plan.steps.contains(&Step::Appear);

@@ -18,8 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Where the private directories of all installers are, each locked by its own. Root's alone.
 const ALL: [&str; 2] = ["/run/flexvol", "check"];
 
-/// A directory of our own, removed when dropped. Nobody but us may read it: a side file may hold default options
-/// that are secret.
+/// A directory of our own, removed when dropped. Nobody but us may read it: a side file may hold
+/// default options that are secret.
 #[derive(Debug)]
 pub(super) enum Scratch {
     /// Under [`ALL`]. If we are killed, the next installer removes it.
@@ -70,14 +70,15 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Self::Swept { all, name, .. } = self {
-            // Once more, as whoever runs this again may have nothing to ask. The next that has would find it.
+            // Once more, as whoever runs this again may have nothing to ask. The next that has
+            // would find it.
             let _ = all.remove_tree(&*name).or_else(|_| all.remove_tree(name));
         }
     }
 }
 
-/// A directory `vendor~driver` of our own with a side file: an executable that is told that it is called so
-/// reads that side file, wherever it is itself.
+/// A directory `vendor~driver` of our own with a side file: an executable that is told that it is
+/// called so reads that side file, wherever it is itself.
 #[derive(Debug)]
 pub(super) struct Guise {
     name: PathBuf,

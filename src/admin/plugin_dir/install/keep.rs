@@ -4,8 +4,9 @@
 //! <state>/replaced/vendor~driver/<content>/…      the driver's directory as it was
 //! ```
 //!
-//! A copy appears whole, by one rename, and is named after its content: the same driver is kept once, also if its
-//! take-over was killed when our side file lay beside it already. That one is no part of it.
+//! A copy appears whole, by one rename, and is named after its content: the same driver is kept
+//! once, also if its take-over was killed when our side file lay beside it already. That one is no
+//! part of it.
 
 use super::source::copy;
 use crate::plugin_dir::found::{self, LEFTOVER};
@@ -70,7 +71,8 @@ fn keep_in(state: &Directory, home: &Directory) -> Result<()> {
     state.sync()
 }
 
-/// The copy that a take-over made before it was killed: only there may a side file be left that ours has replaced.
+/// The copy that a take-over made before it was killed: only there may a side file be left that
+/// ours has replaced.
 fn begun(state: &Directory, home: &Directory) -> Result<Option<Directory>> {
     let mut names = home.names()?;
     names.retain(|name| *name != SIDE_FILE && !name.as_encoded_bytes().starts_with(LEFTOVER.as_bytes()));
@@ -97,7 +99,8 @@ pub(crate) fn kept(state: &Path) -> Result<Vec<Directory>> {
     Ok(dated.into_iter().map(|(_, copy)| copy).collect())
 }
 
-/// Whether a name stands for the same in a copy, with all that is in it: then nothing is lost without it.
+/// Whether a name stands for the same in a copy, with all that is in it: then nothing is lost
+/// without it.
 pub(crate) fn is_same(name: &OsStr, one: &Directory, copy: &Directory) -> Result<bool> {
     let kind = |of: &Directory| Ok::<_, anyhow::Error>(of.look(name)?.map(|entry| entry.kind));
     let content = |of: &Directory| -> Result<Option<Fingerprint>> {

@@ -8,10 +8,11 @@
 //!           vendor~driver/driver      one rename: kubelet sees the old or the new
 //! ```
 //!
-//! Everything works on the opened plugin directory and under its flock(2). An installer that was killed leaves
-//! hidden names, which the next one removes; what kubelet sees is old or new at any moment. A kubelet that
-//! *starts* while a hidden directory exists would watch inside it, and take a change in there for a driver's;
-//! so that directory exists for two renames only, and files are staged outside it.
+//! Everything works on the opened plugin directory and under its flock(2). An installer that was
+//! killed leaves hidden names, which the next one removes; what kubelet sees is old or new at any
+//! moment. A kubelet that *starts* while a hidden directory exists would watch inside it, and take
+//! a change in there for a driver's; so that directory exists for two renames only, and files are
+//! staged outside it.
 
 mod advice;
 mod attached;
@@ -62,7 +63,8 @@ pub struct Request {
     pub allowed: Allowed,
     /// Change nothing, only say what would be done.
     pub dry_run: bool,
-    /// What was installed before, where the state directory does not say so: for who stays, and has no disk for it.
+    /// What was installed before, where the state directory does not say so: for who stays, and has
+    /// no disk for it.
     pub receipt: Option<Receipt>,
 }
 
@@ -108,7 +110,8 @@ impl Request {
     }
 }
 
-/// Installs or updates one driver in one plugin directory. An error that is a [`Refusal`] says why not.
+/// Installs or updates one driver in one plugin directory. An error that is a [`Refusal`] says why
+/// not.
 pub fn install(request: &Request, source: &Source) -> Result<Report> {
     install_marked(request, source, &mut |_| Ok(()))
 }
@@ -244,8 +247,8 @@ impl Installer<'_> {
         Receipt { settings: decision.settings.clone(), programs }
     }
 
-    /// Writes the receipt for an executable in `home`, unless there is just that one. A node whose state cannot be
-    /// written has its drivers all the same: why it could not is for a warning.
+    /// Writes the receipt for an executable in `home`, unless there is just that one. A node whose
+    /// state cannot be written has its drivers all the same: why it could not is for a warning.
     fn note(&self, decision: &Decision, home: &Directory, program: &str) -> Option<String> {
         let mut receipt = self.receipt(decision, home, program);
         if !decision.plan.steps.is_empty() {
@@ -293,8 +296,8 @@ impl Installer<'_> {
         let findings = Findings::gather(&Subject { plugins, root, source, copies })?.into_result()?;
         let mut changed = Changed::default();
         if !request.dry_run {
-            // Not what is left in the driver's directory: it says that kubelet may have missed something, and
-            // must not go before that is fixed.
+            // Not what is left in the driver's directory: it says that kubelet may have missed
+            // something, and must not go before that is fixed.
             stage::clean(plugins)?;
             let runs_here = !findings.other_machine;
             changed = Changing { installer: self, plugins, decision, runs_here }.change(mark)?;

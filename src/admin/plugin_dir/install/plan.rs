@@ -1,9 +1,11 @@
-//! What has to be done, decided from what is there and what is wanted; pure, so that it can be shown.
+//! What has to be done, decided from what is there and what is wanted; pure, so that it can be
+//! shown.
 //!
-//! Each step leaves a state that kubelet may see for good. Two rules give their order. A newer program
-//! understands the side file of an older one, never the other way round; so an upgrade changes the program
-//! first and a downgrade the side file. And kubelet only hears of the program, not of the side file: where the
-//! side file changes what `init` answers, the program must come, or come again, after it.
+//! Each step leaves a state that kubelet may see for good. Two rules give their order. A newer
+//! program understands the side file of an older one, never the other way round; so an upgrade
+//! changes the program first and a downgrade the side file. And kubelet only hears of the program,
+//! not of the side file: where the side file changes what `init` answers, the program must come, or
+//! come again, after it.
 
 use super::side_file_changes::side_file_mode;
 use crate::plugin_dir::found::{Broken, Executable, Foreign, Found, Ours, PROGRAM_MODE, SideFile};
@@ -24,7 +26,8 @@ pub struct Wanted<'a> {
     pub settings: &'a Settings,
     /// What the program makes of the side file that is there.
     pub with_old_side_file: Init,
-    /// Whether an installer was killed in the driver's directory: kubelet may not have heard of its last change.
+    /// Whether an installer was killed in the driver's directory: kubelet may not have heard of its
+    /// last change.
     pub interrupted: bool,
 }
 
@@ -121,7 +124,8 @@ impl Outcome {
     }
 }
 
-/// Whether the plan depends on [`Wanted::with_old_side_file`]: else nobody has to run the program for it.
+/// Whether the plan depends on [`Wanted::with_old_side_file`]: else nobody has to run the program
+/// for it.
 pub fn asks_init(found: &Found, settings: &Settings) -> bool {
     let is_other = |ours: &Ours| without_stamp(&ours.settings) != without_stamp(settings);
     matches!(found, Found::Ours(ours) if ours.side_file.is_lost() || is_other(ours))

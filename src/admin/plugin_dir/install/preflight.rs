@@ -1,5 +1,5 @@
-//! Whether a plugin directory can take a driver that kubelet can then execute; asked before anything is
-//! written. All that is wrong is told at once, each with its fix.
+//! Whether a plugin directory can take a driver that kubelet can then execute; asked before
+//! anything is written. All that is wrong is told at once, each with its fix.
 
 use super::source::Source;
 use crate::plugin_dir::refusal::{Reason, Refusal};
@@ -27,7 +27,8 @@ pub(super) struct Findings {
     errors: Vec<String>,
     /// What does not hinder.
     pub(super) warnings: Vec<String>,
-    /// The program is for the machine of the root, which is another than this one: it cannot be run here.
+    /// The program is for the machine of the root, which is another than this one: it cannot be run
+    /// here.
     pub(super) other_machine: bool,
 }
 

@@ -22,8 +22,8 @@ pub struct RolledBack {
     pub steps: Vec<Step>,
 }
 
-/// Puts the driver back that was replaced last. kubelet sees one event for the executable, and one for every
-/// other file of the driver's that is missing by now.
+/// Puts the driver back that was replaced last. kubelet sees one event for the executable, and one
+/// for every other file of the driver's that is missing by now.
 pub fn roll_back(request: &Request) -> Result<RolledBack> {
     let Some(plugins) = Opened::open(&request.place)? else { return Err(nothing_kept(request)) };
     let plugins = if request.dry_run { plugins } else { plugins.lock(&request.place)? };
@@ -120,8 +120,8 @@ impl RollBack<'_> {
         made.sync()
     }
 
-    /// Into the directory that is there: what is missing first, the executable, and the side file last, by
-    /// which the driver is known as ours until then.
+    /// Into the directory that is there: what is missing first, the executable, and the side file
+    /// last, by which the driver is known as ours until then.
     fn replace(&self) -> Result<()> {
         let home = home(self.plugins, &self.request.name)?.context("the driver's directory is gone")?;
         let labels = Labels::of(self.plugins, &self.request.name)?;

@@ -22,7 +22,8 @@ pub struct SideFileChanges {
     pub settings: Option<Value>,
     /// A `policy` in place of the one that is there.
     pub policy: Option<Value>,
-    /// Single values by their keys: an option, `fsGroup`, `attach`, or a path of keys such as `deadlines.mount`.
+    /// Single values by their keys: an option, `fsGroup`, `attach`, or a path of keys such as
+    /// `deadlines.mount`.
     pub set: Vec<(String, String)>,
 }
 
@@ -45,13 +46,15 @@ impl SideFileChanges {
         Ok((key.to_owned(), value.to_owned()))
     }
 
-    /// Whether a flexvol would take this for a driver that is not there yet; `install` asks when it is.
+    /// Whether a flexvol would take this for a driver that is not there yet; `install` asks when it
+    /// is.
     pub fn check(&self, name: &DriverName) -> Result<()> {
         self.asked(name, None, true).map(|_| ())
     }
 
-    /// The settings the driver shall have. `own` says whether the program is this flexvol, whose drivers are
-    /// known; of another program nothing is known, but a driver that bears the name of one is taken for it.
+    /// The settings the driver shall have. `own` says whether the program is this flexvol, whose
+    /// drivers are known; of another program nothing is known, but a driver that bears the name of
+    /// one is taken for it.
     pub fn settle(
         &self,
         name: &DriverName,
@@ -80,7 +83,8 @@ impl SideFileChanges {
         self.give_identity(&mut settings, name);
         side_file::check(&settings)?;
         let ours = if own { Some(known(name, settings.driver.as_deref())?) } else { None };
-        // What was there before may be wrong, and an upgrade that fixes the driver must not wait for that.
+        // What was there before may be wrong, and an upgrade that fixes the driver must not wait
+        // for that.
         if let Some(driver) = ours.filter(|_| self.says_something()) {
             Installed::new(driver, Some(name.directory()), settings.clone()).check()?;
         }
@@ -139,8 +143,8 @@ fn known(name: &DriverName, driver: Option<&str>) -> Result<&'static dyn Driver>
     Err(Failure::options(format!("flexvol has no driver {wrong:?}: write {name}=DRIVER with one of {all}")))
 }
 
-/// Lays one `KEY=VALUE` over a side file. An option is always a text; elsewhere a value that is JSON is taken
-/// as such.
+/// Lays one `KEY=VALUE` over a side file. An option is always a text; elsewhere a value that is
+/// JSON is taken as such.
 fn lay(side_file: &mut Value, key: &str, text: &str) -> Result<()> {
     let root = key.split_once('.').filter(|(root, _)| ROOTS.contains(root));
     let json = || serde_json::from_str(text).unwrap_or_else(|_| json!(text));
@@ -190,8 +194,8 @@ fn remove_equal(value: &mut Value, default: &Value) {
     }
 }
 
-/// The permissions of the side file: a default option may be a password, and who reads the file must be root
-/// then; else anybody may, such as a controller-manager that is not root.
+/// The permissions of the side file: a default option may be a password, and who reads the file
+/// must be root then; else anybody may, such as a controller-manager that is not root.
 pub fn side_file_mode(settings: &Settings) -> u32 {
     if settings.options.is_empty() && settings.exec.is_none() { 0o644 } else { 0o600 }
 }

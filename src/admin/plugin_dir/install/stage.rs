@@ -1,5 +1,5 @@
-//! Files that are made under hidden names, complete with permissions, label and content on disk, before they
-//! are renamed to where they belong.
+//! Files that are made under hidden names, complete with permissions, label and content on disk,
+//! before they are renamed to where they belong.
 
 use super::source::Source;
 use crate::plugin_dir::found::{LEFTOVER, PROGRAM_MODE};
@@ -15,8 +15,8 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 
-/// The SELinux labels of what is made, taken from what is there: a copy made in a container would have the
-/// container's, which kubelet may not execute.
+/// The SELinux labels of what is made, taken from what is there: a copy made in a container would
+/// have the container's, which kubelet may not execute.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Labels {
     /// Of executables.
@@ -72,14 +72,14 @@ impl<'a> Stage<'a> {
         self.home
     }
 
-    /// The executable is the new one, and the side file that belongs to it still has this hidden name; `None` once it is in
-    /// place.
+    /// The executable is the new one, and the side file that belongs to it still has this hidden
+    /// name; `None` once it is in place.
     pub(super) fn set_witness(&mut self, name: Option<String>) {
         self.witness = name;
     }
 
-    /// Removes what was not renamed away: for when something failed, which is what people shall hear of. The witness
-    /// stays, as after a kill: without it the driver would be nobody's.
+    /// Removes what was not renamed away: for when something failed, which is what people shall
+    /// hear of. The witness stays, as after a kill: without it the driver would be nobody's.
     pub(super) fn discard(&self) {
         for name in self.names.iter().filter(|name| Some(*name) != self.witness.as_ref()) {
             let _ = self.home.remove_tree(name);
@@ -152,8 +152,9 @@ pub(crate) fn clean(home: &Directory) -> Result<()> {
     Ok(())
 }
 
-/// Whether an installer that did not come to its end left word that it has brought this executable: it stopped between
-/// its two renames, and the side file that belongs to the executable still has a hidden name.
+/// Whether an installer that did not come to its end left word that it has brought this executable:
+/// it stopped between its two renames, and the side file that belongs to the executable still has a
+/// hidden name.
 pub(crate) fn is_half_replaced(home: &Directory, program: &Fingerprint) -> Result<bool> {
     let tells = |name: &OsString| {
         let content = home.read(name, SIZE_LIMIT).ok().flatten()?;

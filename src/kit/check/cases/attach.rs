@@ -1,5 +1,5 @@
-//! `attach`, `isattached` and `detach`, as the controller calls them, and `waitforattach`, as kubelet does before
-//! each mount.
+//! `attach`, `isattached` and `detach`, as the controller calls them, and `waitforattach`, as
+//! kubelet does before each mount.
 
 mod device;
 mod disk;
@@ -470,7 +470,8 @@ fn wait_fails_in_time(subject: &mut Subject<'_>) -> Played {
     subject.terms.strike =
         Some(Strike { when: Moment::After(HOPE), signal: Blow::Terminate, whom: Whom::Driver });
     subject.terms.patience = HOPE + TO_END;
-    // Nobody has attached it, and no device has that name. A driver that attaches it all the same is as good.
+    // Nobody has attached it, and no device has that name. A driver that attaches it all the same
+    // is as good.
     let answer = subject.call_wait(&volume, "/dev/check/none");
     subject.terms = usual;
     if answer.was_stopped() {

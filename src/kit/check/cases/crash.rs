@@ -1,7 +1,7 @@
 //! Calls that do not come to their end: killed, told to end, with nobody left to hear the answer.
 //!
-//! A call is followed once, to learn what it does, and then struck again and again: right after what it
-//! changes, and at system calls all over its length.
+//! A call is followed once, to learn what it does, and then struck again and again: right after
+//! what it changes, and at system calls all over its length.
 
 mod plan;
 mod told;
@@ -201,8 +201,8 @@ fn fresh(subject: &mut Subject<'_>) -> Result<PodVolume, Stopped> {
     Ok(volume)
 }
 
-/// What a pod needs: a mount, once, that can be written to. Kubelet mounts nothing where something is mounted. Told
-/// are the call before and what became of it.
+/// What a pod needs: a mount, once, that can be written to. Kubelet mounts nothing where something
+/// is mounted. Told are the call before and what became of it.
 fn up(subject: &mut Subject<'_>, plan: &Plan, volume: &PodVolume, (before, when): (&Answer, &str)) -> Played {
     let target = volume.target()?;
     let answer = if is_mounted(&target)? {

@@ -1,5 +1,5 @@
-//! What a driver gets from kubelet and never asked for: variables, a directory, a mask, a path of its own, limits,
-//! and a node that is full.
+//! What a driver gets from kubelet and never asked for: variables, a directory, a mask, a path of
+//! its own, limits, and a node that is full.
 
 mod ordeal;
 mod scarce;
@@ -17,7 +17,8 @@ use std::path::Path;
 /// As it is on most nodes, and as little as a driver may count on.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Variables of a session, a proxy, a debugger: nobody has a use for them, and many programs look at them.
+/// Variables of a session, a proxy, a debugger: nobody has a use for them, and many programs look
+/// at them.
 const HOSTILE: &[(&str, &str)] = &[
     ("HOME", "/no/such/home"),
     ("TMPDIR", "/no/such/directory"),

@@ -162,8 +162,8 @@ impl Scene {
         subject.put_away(&self.volume, &answer)
     }
 
-    /// Whether what the volume was asked to hold is what the file system holds; that of a server, for example,
-    /// is not of our size.
+    /// Whether what the volume was asked to hold is what the file system holds; that of a server,
+    /// for example, is not of our size.
     fn is_sized(&self) -> bool {
         let asked = self
             .volume

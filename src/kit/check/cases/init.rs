@@ -1,5 +1,5 @@
-//! `init`, on which everything else depends: kubelet calls it for each change in the driver's directory, and takes
-//! what it says for the truth about every volume.
+//! `init`, on which everything else depends: kubelet calls it for each change in the driver's
+//! directory, and takes what it says for the truth about every volume.
 
 use crate::check::answer::{Answer, Meant};
 use crate::check::case::{Case, How, Level, Scope};

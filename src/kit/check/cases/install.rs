@@ -1,5 +1,5 @@
-//! The driver as a file: its names and modes, what kubelet's prober makes of them, and what it takes to start it.
-//! Looked at where it lies; what an installer does on the way is not seen.
+//! The driver as a file: its names and modes, what kubelet's prober makes of them, and what it
+//! takes to start it. Looked at where it lies; what an installer does on the way is not seen.
 
 mod executable;
 
@@ -198,7 +198,8 @@ fn after_env<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<&'a str> {
     None
 }
 
-/// The loader of a program that is linked with shared libraries, of 64 bits and this machine's byte order.
+/// The loader of a program that is linked with shared libraries, of 64 bits and this machine's byte
+/// order.
 fn loader(head: &[u8]) -> Option<String> {
     if !head.starts_with(b"\x7fELF\x02\x01") {
         return None;

@@ -1,5 +1,5 @@
-//! What must not be there any more when a volume is gone, looked for at the end of every case that came to its
-//! good end.
+//! What must not be there any more when a volume is gone, looked for at the end of every case that
+//! came to its good end.
 
 use crate::check::case::Seen;
 use crate::check::case::{Case, How, Level, Scope};

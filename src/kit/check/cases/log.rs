@@ -1,4 +1,5 @@
-//! What a driver writes down of its calls, if it does: the author's affair, as long as it harms nobody.
+//! What a driver writes down of its calls, if it does: the author's affair, as long as it harms
+//! nobody.
 
 use crate::check::answer::Answer;
 use crate::check::attempt::plainly;

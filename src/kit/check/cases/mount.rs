@@ -352,7 +352,8 @@ fn end(subject: &mut Subject<'_>, volume: &PodVolume, answer: &Answer) -> Played
     if answer.is_success() { subject.take_down(volume) } else { abandon(subject, volume, answer) }
 }
 
-/// After a mount that failed nothing is mounted, and nothing in kubelet's directories, that was not there before.
+/// After a mount that failed nothing is mounted, and nothing in kubelet's directories, that was not
+/// there before.
 fn makes_no_places(before: &Footprint, answer: &Answer) -> Played {
     let grown = if answer.is_success() { Vec::new() } else { before.new_places()? };
     if grown.is_empty() {

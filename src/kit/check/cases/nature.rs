@@ -1,4 +1,5 @@
-//! Capabilities that lie in the nature of a file system: whether it can be measured, whether it stores labels.
+//! Capabilities that lie in the nature of a file system: whether it can be measured, whether it
+//! stores labels.
 
 use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::{Played, Stopped};

@@ -1,5 +1,5 @@
-//! The options of a call: one JSON object of strings, written in part by kubelet and in part by whoever may make
-//! a pod, for a driver that runs as root.
+//! The options of a call: one JSON object of strings, written in part by kubelet and in part by
+//! whoever may make a pod, for a driver that runs as root.
 
 mod access;
 mod text;

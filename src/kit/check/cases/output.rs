@@ -1,5 +1,5 @@
-//! What every answer must be, whatever the call: one JSON object that kubelet can read, in time, and then the
-//! end. All of it is watched.
+//! What every answer must be, whatever the call: one JSON object that kubelet can read, in time,
+//! and then the end. All of it is watched.
 
 pub(in crate::check) mod played;
 

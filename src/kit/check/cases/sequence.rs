@@ -1,5 +1,6 @@
-//! Whole lives of volumes, as kubelet plays them: calls in the order and with the looks at the directory between
-//! them in which they come. Each call has cases of its own; here it is what lies between them.
+//! Whole lives of volumes, as kubelet plays them: calls in the order and with the looks at the
+//! directory between them in which they come. Each call has cases of its own; here it is what lies
+//! between them.
 
 mod node;
 

@@ -23,7 +23,8 @@ const CYCLING: Duration = Duration::from_millis(120);
 /// Before growth is looked for, and at least after that.
 const FIRST_CYCLES: usize = 3;
 
-/// How long somebody whose neighbour hangs is waited for, if that is longer than it usually takes several times.
+/// How long somebody whose neighbour hangs is waited for, if that is longer than it usually takes
+/// several times.
 const NEIGHBOURLY: Duration = Duration::from_secs(1);
 
 /// Between two replacements of the driver.
@@ -240,8 +241,8 @@ fn mount_a_unmount_b(subject: &mut Subject<'_>) -> Played {
     subject.take_down(&running)
 }
 
-/// The driver is stopped in the middle of a mount, as by a server that hangs, at several points: at one of them a
-/// lock may be held for a moment, at two only one that is held for long.
+/// The driver is stopped in the middle of a mount, as by a server that hangs, at several points: at
+/// one of them a lock may be held for a moment, at two only one that is held for long.
 fn hung_neighbour(subject: &mut Subject<'_>) -> Played {
     if subject.facts.keeps_data || subject.attaches() {
         let text = "two pods have the same volume, and calls for one volume may wait for each other";

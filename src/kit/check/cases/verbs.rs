@@ -178,7 +178,8 @@ fn missing_stay_missing(subject: &mut Subject<'_>) -> Played {
     let volume = some_volume(subject)?;
     for call in calls(&volume)? {
         let verb = call.verb();
-        // Without a volume nobody knows whether these are there, and whether it is safe to call them.
+        // Without a volume nobody knows whether these are there, and whether it is safe to call
+        // them.
         let unclear = !subject.facts.mounts && matches!(verb, Verb::Mount | Verb::Unmount);
         if verb == Verb::Init || subject.facts.has(verb) || unclear {
             continue;

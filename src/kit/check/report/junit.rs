@@ -12,8 +12,9 @@ struct Verdict {
 }
 
 impl Report {
-    /// One test suite a group. A case that is blocked by one that failed here is skipped: the failure is told
-    /// once. `JUnit` has no levels: a should that does not hold is a failure, too, with its level as the type.
+    /// One test suite a group. A case that is blocked by one that failed here is skipped: the
+    /// failure is told once. `JUnit` has no levels: a should that does not hold is a failure, too,
+    /// with its level as the type.
     pub fn to_junit(&self) -> String {
         let mut xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();
         let verdicts: Vec<_> = self.results.iter().map(|result| self.verdict(result)).collect();

@@ -4,8 +4,8 @@ use super::{CaseResult, Outcome, Report};
 use std::fmt::Write as _;
 
 impl Report {
-    /// One line a case, and a YAML block for each that does not hold. What is blocked by a case that failed
-    /// here is skipped.
+    /// One line a case, and a YAML block for each that does not hold. What is blocked by a case
+    /// that failed here is skipped.
     pub fn to_tap(&self) -> String {
         let mut tap = format!(
             "TAP version 14\n1..{}\n# flexvol check {}, seed {}\n",

@@ -55,7 +55,8 @@ impl Transcript {
     }
 }
 
-/// Where a volume does not even live as usual, whatever else fails is no wonder: blocked by what that is about.
+/// Where a volume does not even live as usual, whatever else fails is no wonder: blocked by what
+/// that is about.
 fn usual_life(subject: &mut Subject<'_>, case: &Case) -> Played {
     if case.scope == Scope::All || subject.facts.mounts {
         return Ok(());

@@ -68,7 +68,8 @@ pub(super) struct RunArguments {
     /// How long one call may take before it counts as hanging
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
-    /// How many cases are played at the same time [default: one a CPU, at most 4; with --network host one]
+    /// How many cases are played at the same time [default: one a CPU, at most 4; with --network
+    /// host one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: Option<u16>,
     #[command(flatten)]
@@ -88,10 +89,12 @@ struct NatureArguments {
     /// Let the driver see this directory or file below /run or /var/lib/kubelet; may be repeated
     #[arg(long, value_name = "PATH")]
     expose: Vec<PathBuf>,
-    /// Let the driver make and remove nodes and links in the machine's /dev, as LVM does without udev
+    /// Let the driver make and remove nodes and links in the machine's /dev, as LVM does without
+    /// udev
     #[arg(long)]
     make_nodes: bool,
-    /// The value of this option is a list of mount options, in which commas mean something; may be repeated
+    /// The value of this option is a list of mount options, in which commas mean something; may be
+    /// repeated
     #[arg(long, value_name = "KEY")]
     mount_options: Vec<String>,
     /// Nothing can be written to the volume, whatever a pod asks for

@@ -9,7 +9,8 @@ use flexvol_terminal::screen::{Screen, Tone};
 /// The width of an id.
 const ID: usize = 36;
 
-/// One line a case: on a terminal the last one, and those that failed; elsewhere every one that was played.
+/// One line a case: on a terminal the last one, and those that failed; elsewhere every one that was
+/// played.
 pub(super) struct Progress<'a> {
     screen: &'a mut Screen,
     wanted: bool,

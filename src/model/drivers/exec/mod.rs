@@ -1,8 +1,8 @@
 //! `exec`: any script as a safe driver.
 //!
-//! The side file says which command serves which verb; the deadline, the lock, the look at the mount table
-//! before and after, the undo and the reply are flexvol's. There is no shell, so no option can become a
-//! command:
+//! The side file says which command serves which verb; the deadline, the lock, the look at the
+//! mount table before and after, the undo and the reply are flexvol's. There is no shell, so no
+//! option can become a command:
 //!
 //! ```json
 //! {"driver": "exec", "exec": {
@@ -15,30 +15,31 @@
 //! * `{target}` `{device}` `{node}` `{newBytes}` `{oldBytes}`: the verb's own arguments;
 //! * `{volume}` `{fsType}` `{access}` (`ro` or `rw`), `{option.NAME}`: where kubelet sends options;
 //! * `{fsGroup}` `{pod.name}` `{pod.namespace}` `{pod.uid}` `{serviceAccount}`: in `mount` alone;
-//! * `{secret.KEY}`, in `mount` alone and at the end of an argument: the path of a file only the command can
-//!   read and that is gone with it.
+//! * `{secret.KEY}`, in `mount` alone and at the end of an argument: the path of a file only the
+//!   command can read and that is gone with it.
 //!
-//! A `?` before the brace (`{option.port?}`) drops the whole argument when there is no value. `{{` and `}}`
-//! are a brace. A value may not begin an argument with `-`, so that no tenant can add a flag. One without a
-//! `?` that a verb never has a value for is found at the first `mount`, not when a pod is to be ended.
+//! A `?` before the brace (`{option.port?}`) drops the whole argument when there is no value. `{{`
+//! and `}}` are a brace. A value may not begin an argument with `-`, so that no tenant can add a
+//! flag. One without a `?` that a verb never has a value for is found at the first `mount`, not
+//! when a pod is to be ended.
 //!
-//! Where a command serves `mountdevice`, kubelet shows what that mounted to every pod whose volume has the same name,
-//! and two volumes can have one: `exec.identity` says what the volume is called by its storage, as in
-//! `"identity": "{option.server}/{option.share}"`. Where another is mounted for the node, `mount` and `expandfs` fail.
-//! Without it, volumes with other options are others.
+//! Where a command serves `mountdevice`, kubelet shows what that mounted to every pod whose volume
+//! has the same name, and two volumes can have one: `exec.identity` says what the volume is called
+//! by its storage, as in `"identity": "{option.server}/{option.share}"`. Where another is mounted
+//! for the node, `mount` and `expandfs` fail. Without it, volumes with other options are others.
 //!
-//! A command succeeds by exiting with 0; what it prints is the reason when it does not. `attach` and
-//! `waitforattach` print the device, `isattached` prints `true` or `false`, `getvolumename` the name: one
-//! line of standard output and nothing else there. `unmount` is optional: whatever the command does, flexvol
-//! unmounts what is left at the target.
+//! A command succeeds by exiting with 0; what it prints is the reason when it does not. `attach`
+//! and `waitforattach` print the device, `isattached` prints `true` or `false`, `getvolumename` the
+//! name: one line of standard output and nothing else there. `unmount` is optional: whatever the
+//! command does, flexvol unmounts what is left at the target.
 //!
-//! What the command mounts gets nosuid and nodev, unless `policy.allowSuid` and `policy.allowDev` say
-//! otherwise, and is read-only if the volume is, whatever the command did about `{access}`; what it made
-//! stricter stays so.
+//! What the command mounts gets nosuid and nodev, unless `policy.allowSuid` and `policy.allowDev`
+//! say otherwise, and is read-only if the volume is, whatever the command did about `{access}`;
+//! what it made stricter stays so.
 //!
-//! A daemon that the command starts and leaves running, as FUSE does, inherits none of kubelet's descriptors,
-//! but lives in kubelet's cgroup: a restart of kubelet's service ends it and its mount is dead, unless the
-//! command itself starts it with `systemd-run --scope`.
+//! A daemon that the command starts and leaves running, as FUSE does, inherits none of kubelet's
+//! descriptors, but lives in kubelet's cgroup: a restart of kubelet's service ends it and its mount
+//! is dead, unless the command itself starts it with `systemd-run --scope`.
 
 pub mod settings;
 mod template;
@@ -151,8 +152,8 @@ fn refuse_unknown<'a>(keys: impl IntoIterator<Item = &'a String>, config: &ExecS
     Err(Failure::options(format!("unknown option {key:?}: {hint}")))
 }
 
-/// What `init` promises, and no more, is there: kubelet calls no verb that is not promised, and waits for
-/// ever for one that is promised and not there.
+/// What `init` promises, and no more, is there: kubelet calls no verb that is not promised, and
+/// waits for ever for one that is promised and not there.
 fn check_capabilities(config: &ExecSettings) -> Result<()> {
     let has = |verb: Verb| config.commands.contains_key(verb.name());
     let complain = |text: String| Err(Failure::options(format!("{SIDE_FILE}: {text}")));
@@ -171,7 +172,8 @@ fn check_capabilities(config: &ExecSettings) -> Result<()> {
     }
 }
 
-/// kubelet has what `mountdevice` mounts for a volume of this name shown to every pod that names one so.
+/// kubelet has what `mountdevice` mounts for a volume of this name shown to every pod that names
+/// one so.
 fn expect_staged(target: &TargetPath, request: &Request<'_>) -> Result<Option<Step>> {
     let staged = VolumeDir::of(target).staged();
     let source = identity(request)?;
@@ -232,7 +234,8 @@ fn mounting(verb: Verb, target: &TargetPath, request: &Request<'_>, values: &Val
     })
 }
 
-/// The command is the admin's, and so are nosuid and nodev: the policy lifts them for all its volumes.
+/// The command is the admin's, and so are nosuid and nodev: the policy lifts them for all its
+/// volumes.
 fn flags(request: &Request<'_>) -> MountFlags {
     let policy = &request.settings.policy;
     MountFlags {

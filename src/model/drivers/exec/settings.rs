@@ -16,9 +16,9 @@ pub struct ExecSettings {
     pub options: BTreeSet<String>,
     /// Whether the commands read the volume's secrets from standard input.
     pub secrets_on_stdin: bool,
-    /// What the volume is called by its storage, of the options that name it: two volumes of different names are never
-    /// taken for each other, also where kubelet does, by a PV or a pod that calls its volume the same. Absent, volumes
-    /// with other options are other volumes.
+    /// What the volume is called by its storage, of the options that name it: two volumes of
+    /// different names are never taken for each other, also where kubelet does, by a PV or a pod
+    /// that calls its volume the same. Absent, volumes with other options are other volumes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
     /// The file system type that must be at the target after `mount`; absent accepts any.

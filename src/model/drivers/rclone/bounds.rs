@@ -10,7 +10,8 @@ const BUFFER: u64 = 128 << 20;
 /// How many files it may store at a time.
 const TRANSFERS: u64 = 64;
 
-/// A size as rclone reads it, rounded up: without a unit it is in KiB, and every unit is a power of 1024.
+/// A size as rclone reads it, rounded up: without a unit it is in KiB, and every unit is a power of
+/// 1024.
 fn bytes(text: &str) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);

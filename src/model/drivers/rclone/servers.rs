@@ -1,4 +1,5 @@
-//! Which servers rclone talks to: every option and every key of the Secret that says where, for the policy.
+//! Which servers rclone talks to: every option and every key of the Secret that says where, for the
+//! policy.
 
 use crate::server;
 use flexvol_protocol::Options;
@@ -22,8 +23,8 @@ const PLACES: [(&str, Reader); 7] = [
 const SIGNED: &str = "sas_url";
 const ACCOUNT: &str = "service_account_credentials";
 
-/// All that a key of Google's holds. rclone reads keys in upper and lower case, and with some letters of other
-/// alphabets; here they are spelled in one way.
+/// All that a key of Google's holds. rclone reads keys in upper and lower case, and with some
+/// letters of other alphabets; here they are spelled in one way.
 const OF_ACCOUNT: [&str; 11] = [
     "type",
     "project_id",
@@ -144,7 +145,8 @@ fn of_account(kind: &str, volume: &Options) -> Result<Vec<String>> {
     Ok(token.into_iter().chain(domain).collect())
 }
 
-/// Refuses keys of a Secret that `secrets()` does not name: what says where the server is never is among these.
+/// Refuses keys of a Secret that `secrets()` does not name: what says where the server is never is
+/// among these.
 pub(super) fn check_secret(known: &[&str], volume: &Options) -> Result<()> {
     let taken = super::FROM_SECRET;
     match known.iter().find(|key| volume.secrets.contains_key(**key) && !taken.contains(key)) {

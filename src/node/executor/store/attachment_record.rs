@@ -1,10 +1,10 @@
-//! What the node remembers of a device that was brought to it: a small file in /run, gone with the node's next
-//! boot as the device is.
+//! What the node remembers of a device that was brought to it: a small file in /run, gone with the
+//! node's next boot as the device is.
 //!
-//! It is written before anything is attached, so that whoever comes after a crash knows whose the device is, and
-//! it names the targets that the device is there for: the last of them takes it away. A device that was there
-//! before us has a file, too, and is never taken away. If the file is lost, the device itself says
-//! whose it is ([`lost`](super::lost)).
+//! It is written before anything is attached, so that whoever comes after a crash knows whose the
+//! device is, and it names the targets that the device is there for: the last of them takes it
+//! away. A device that was there before us has a file, too, and is never taken away. If the file is
+//! lost, the device itself says whose it is ([`lost`](super::lost)).
 
 use super::credential_fingerprint::CredentialFingerprint;
 use crate::executor::record::{self, STATE};
@@ -25,7 +25,8 @@ use std::time::Duration;
 /// No record is larger, however many pods share the device.
 const LARGEST: usize = 1 << 20;
 
-/// A store's name for files, control groups and device mapper: equal for equal stores, and for no others.
+/// A store's name for files, control groups and device mapper: equal for equal stores, and for no
+/// others.
 ///
 /// Tenants choose what it is made of, so it has a digest that nobody finds two texts for.
 #[derive(Clone, Debug, Default)]
@@ -44,8 +45,8 @@ impl PartialEq for Id {
 impl Eq for Id {}
 
 impl Id {
-    /// A store that an older version attached has the name which that gave it until it is detached: so have its device
-    /// and all that belongs to it.
+    /// A store that an older version attached has the name which that gave it until it is detached:
+    /// so have its device and all that belongs to it.
     pub(super) fn of(store: &Store) -> Self {
         let id = Self::new(store);
         let is_of = |record: AttachmentRecord| record.store.name() == store.name();
@@ -110,14 +111,15 @@ impl Id {
 /// How much of a store's name can be read in its [`Id`].
 const READABLE: usize = 32;
 
-/// How many bytes of SHA-256 its digest has: as many as keep two texts from having the same, and no more, because a socket
-/// in a directory of this name has a path of at most 107 bytes.
+/// How many bytes of SHA-256 its digest has: as many as keep two texts from having the same, and no
+/// more, because a socket in a directory of this name has a path of at most 107 bytes.
 const DIGEST: usize = 20;
 
 /// What the names of stores' locks begin with.
 const LOCK: &str = "store-";
 
-/// Removes what calls left that were killed before they had a record: stale locks, and drafts of records.
+/// Removes what calls left that were killed before they had a record: stale locks, and drafts of
+/// records.
 pub(super) fn remove_stale_locks() {
     for id in locked() {
         let Ok(lock) = id.lock_name(&Deadline::after(Duration::ZERO)) else { continue };
@@ -152,7 +154,8 @@ pub(super) struct AttachmentRecord {
     /// Until when an mkfs can run that nobody has seen end, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) formatting: Option<u64>,
-    /// The number of the daemon that shows it, and when that was started, for a node without control groups.
+    /// The number of the daemon that shows it, and when that was started, for a node without
+    /// control groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) daemon: Option<(i32, u64)>,
     /// Whose credentials its server has let in, if it wants any.

@@ -1,5 +1,5 @@
-//! Whose credentials a store was opened with. Its server is asked once for all pods of the node: who comes later must
-//! have the same ones, or would be shown what its own would not open.
+//! Whose credentials a store was opened with. Its server is asked once for all pods of the node:
+//! who comes later must have the same ones, or would be shown what its own would not open.
 
 use flexvol_protocol::failure::{Code, Failure, Result};
 use flexvol_protocol::secret::Secret;
@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 type Credentials = BTreeMap<&'static str, Secret>;
 
-/// What is remembered of credentials, in a record that only root can read: not them, but enough to know them again.
+/// What is remembered of credentials, in a record that only root can read: not them, but enough to
+/// know them again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CredentialFingerprint {
     salt: u128,

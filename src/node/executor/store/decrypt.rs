@@ -1,4 +1,5 @@
-//! The step that puts encryption between a device and its file system, and what is noted of either being blank.
+//! The step that puts encryption between a device and its file system, and what is noted of either
+//! being blank.
 
 use super::attachment_record::{AttachmentRecord, Id};
 use super::{Attached, Found, backend, luks, no_store};

@@ -13,7 +13,8 @@ use flexvol_protocol::failure::{Code, Failure};
 use std::path::Path;
 
 impl Context<'_> {
-    /// A file system that is mounted already is read-only in all its mounts, or in those of them that say so.
+    /// A file system that is mounted already is read-only in all its mounts, or in those of them
+    /// that say so.
     pub(super) fn access(&self, top: Option<&Path>, attachment: &Attachment) -> Result<bool> {
         let number = top.map_or(0, |top| number_of(top.as_os_str()));
         let is_of = |entry: &Entry| number != 0 && number_of(&entry.source) == number;
@@ -52,7 +53,8 @@ impl Context<'_> {
         self.name_of(store)
     }
 
-    /// Without a record, too, a device that an older version attached has the name which that gave it.
+    /// Without a record, too, a device that an older version attached has the name which that gave
+    /// it.
     fn name_of(&self, store: &Store) -> Result<Id> {
         let id = Id::of(store);
         let Some(old) = id.old().filter(|_| AttachmentRecord::read(&id).is_none()) else { return Ok(id) };
@@ -61,7 +63,8 @@ impl Context<'_> {
         Ok(if is_named || luks::is_open(&old) { old } else { id })
     }
 
-    /// The store's device, if it is on this node, and not that of another one which has the same name.
+    /// The store's device, if it is on this node, and not that of another one which has the same
+    /// name.
     pub(super) fn find_store(&self, id: &Id, store: &Store) -> Result<Option<Found>> {
         let found = backend(store).find(&self.site(id))?;
         if found.is_some() {

@@ -1,7 +1,8 @@
 //! Growing: the store, then what lies on it.
 //!
-//! A store that only its server can make larger is looked at again. Is it still too small, the call fails: after a
-//! success kubelet would write down the new size, ask no more, and users would count on room that is not there.
+//! A store that only its server can make larger is looked at again. Is it still too small, the call
+//! fails: after a success kubelet would write down the new size, ask no more, and users would count
+//! on room that is not there.
 
 use super::{Attached, backend, luks, no_store, open_device};
 use crate::executor::context::Context;

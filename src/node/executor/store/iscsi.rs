@@ -1,13 +1,16 @@
 //! Logical units of iSCSI targets, by the kernel's client and open-iscsi's programs.
 //!
-//! * A session that was there before us is used, and never ended. Ours have an interface of their own, by which they
-//!   are told from others without a record: the last unit of one ends it.
-//! * In a session of ours there are only units that volumes have asked for: others may not be meant for this node.
-//! * Of several ways to the same unit the first is used, or multipathd's device above them where it runs.
+//! * A session that was there before us is used, and never ended. Ours have an interface of their
+//!   own, by which they are told from others without a record: the last unit of one ends it.
+//! * In a session of ours there are only units that volumes have asked for: others may not be meant
+//!   for this node.
+//! * Of several ways to the same unit the first is used, or multipathd's device above them where it
+//!   runs.
 //!
-//! Whether another node uses a unit, only reservations can tell, and few volumes have any; the controller keeps a volume
-//! of one node from others by `attach`. A session that was there before us is no proof of who a pod is: who may name its
-//! target can use it. In one of ours only those get units who have the Secret that it was made with.
+//! Whether another node uses a unit, only reservations can tell, and few volumes have any; the
+//! controller keeps a volume of one node from others by `attach`. A session that was there before
+//! us is no proof of who a pod is: who may name its target can use it. In one of ours only those
+//! get units who have the Secret that it was made with.
 
 use super::{Backend, Found, Site, TICK, With};
 use crate::executor::network::allowed;
@@ -34,7 +37,8 @@ const UNIT: Duration = Duration::from_secs(1);
 /// How long multipathd may take to take up a unit.
 const MULTIPATH: Duration = Duration::from_secs(10);
 
-/// How long a multipath device may be in use that was just unmounted: udev looks into each that changed.
+/// How long a multipath device may be in use that was just unmounted: udev looks into each that
+/// changed.
 const LETTING_GO: Duration = Duration::from_secs(5);
 
 /// How often multipath is asked to let go of it.
@@ -45,8 +49,8 @@ impl Backend for Iscsi {
         Ok(device(&units(self)).map(|path| Found { path, held: None }))
     }
 
-    /// Whoever runs a server gives a target any name: that of another server's is another target, also if this node has a
-    /// session with that one.
+    /// Whoever runs a server gives a target any name: that of another server's is another target,
+    /// also if this node has a session with that one.
     fn recognize(&self, at: &Site<'_>, known: Option<&Store>) -> Result<()> {
         if let Some(Store::Iscsi(known)) = known
             && known.portals.iter().any(|portal| self.portals.contains(portal))

@@ -1,5 +1,5 @@
-//! A device without a record, which all of /run/flexvol may have gone with: what it is called, or whose session it
-//! belongs to, says that we have brought it.
+//! A device without a record, which all of /run/flexvol may have gone with: what it is called, or
+//! whose session it belongs to, says that we have brought it.
 
 use super::attachment_record::{AttachmentRecord, Id};
 use super::{Found, Site, backend, luks, nbd, rbd, wait_until_free};

@@ -1,8 +1,8 @@
 //! The layer of encryption: LUKS2 by cryptsetup.
 //!
-//! The passphrase travels on standard input alone. The layer's name is made of the store's, so it is found again
-//! without a record. A layer that was made and has no file system yet says so in its own header, because what it
-//! decrypts is noise that no proof of blankness could tell from data.
+//! The passphrase travels on standard input alone. The layer's name is made of the store's, so it
+//! is found again without a record. A layer that was made and has no file system yet says so in its
+//! own header, because what it decrypts is noise that no proof of blankness could tell from data.
 
 use super::attachment_record::Id;
 use anyhow::{Context as _, Result};
@@ -24,9 +24,9 @@ const LABEL: std::ops::Range<usize> = 24..72;
 /// Where it has its tables, in the size that cryptsetup gives them.
 const JSON: std::ops::Range<usize> = 4096..16384;
 
-/// What deriving the key takes: as much as RFC 9106 wants of Argon2id where memory is scarce, and one pass more, the least that
-/// cryptsetup does. Its own way, a gigabyte and two seconds of each mount, is too much beside pods; and what it measures on a
-/// busy node is less.
+/// What deriving the key takes: as much as RFC 9106 wants of Argon2id where memory is scarce, and
+/// one pass more, the least that cryptsetup does. Its own way, a gigabyte and two seconds of each
+/// mount, is too much beside pods; and what it measures on a busy node is less.
 const DERIVATION: [&str; 8] = [
     "--pbkdf",
     "argon2id",
@@ -64,7 +64,8 @@ pub(super) fn is_fresh(below: BorrowedFd<'_>) -> Result<bool> {
     Ok(length == header.len() && label == FRESH.as_bytes())
 }
 
-/// Whether making the layer ended before there was a key to open it with: nobody can have anything on it.
+/// Whether making the layer ended before there was a key to open it with: nobody can have anything
+/// on it.
 pub(super) fn is_half(below: BorrowedFd<'_>) -> Result<bool> {
     let mut text = vec![0; JSON.len()];
     let length = read_at(below, JSON.start as u64, &mut text).context("read the LUKS header")?;
@@ -91,7 +92,8 @@ pub(super) fn format(device: &Path, passphrase: &Secret, deadline: &Deadline) ->
         .map(drop)
 }
 
-/// Opens it, after clearing away what a killed call left of that. Without the kernel's key ring, so that it can grow without the passphrase, which then nobody has.
+/// Opens it, after clearing away what a killed call left of that. Without the kernel's key ring, so
+/// that it can grow without the passphrase, which then nobody has.
 pub(super) fn open(
     device: &Path,
     id: &Id,

@@ -1,12 +1,14 @@
 //! Logical volumes of LVM, made on demand, by its own program.
 //!
 //! * Whether a volume is active the kernel says, without asking the disks of the group.
-//! * A volume that is made bears a tag from its first moment on until it is complete: one that a killed call left is
-//!   removed and made anew, since nobody can have used it. Then another says that nothing was written to it.
-//! * In a group that several nodes see and nothing guards (no lvmlockd, no system ID), the node that uses a volume puts its
-//!   name on it as a tag. Another one refuses it, and any other volume of the same thin pool, which only one node may have
-//!   active. After a reboot the tag is still this node's; one of a node that is gone for good has to be
-//!   removed by hand, by somebody who knows that it is. Volumes that are only read, and not thin, may be on many nodes.
+//! * A volume that is made bears a tag from its first moment on until it is complete: one that a
+//!   killed call left is removed and made anew, since nobody can have used it. Then another says
+//!   that nothing was written to it.
+//! * In a group that several nodes see and nothing guards (no lvmlockd, no system ID), the node
+//!   that uses a volume puts its name on it as a tag. Another one refuses it, and any other volume
+//!   of the same thin pool, which only one node may have active. After a reboot the tag is still
+//!   this node's; one of a node that is gone for good has to be removed by hand, by somebody who
+//!   knows that it is. Volumes that are only read, and not thin, may be on many nodes.
 
 mod report;
 
@@ -30,7 +32,8 @@ const BEGUN: &str = "flexvol.being-made";
 /// And the name of the node that uses it.
 const IN_USE: &str = "flexvol.in-use.";
 
-/// What LVM's names in device mapper begin with, and how long they are for a volume that is nobody's part.
+/// What LVM's names in device mapper begin with, and how long they are for a volume that is
+/// nobody's part.
 const KIND: (&str, usize) = ("LVM-", 4 + 64);
 
 impl Backend for LogicalVolume {

@@ -1,10 +1,11 @@
-//! The steps of block devices that come to the node from elsewhere: bring one, put encryption on it, grow it, take
-//! it away.
+//! The steps of block devices that come to the node from elsewhere: bring one, put encryption on
+//! it, grow it, take it away.
 //!
-//! * A device is brought once for all targets that need it, and taken away by the last of them: [`AttachmentRecord`].
+//! * A device is brought once for all targets that need it, and taken away by the last of them:
+//!   [`AttachmentRecord`].
 //! * One that was there before us is used and left.
-//! * One that is in use by others on this node is refused: two who write to one device destroy it. Whether another
-//!   node uses it, the kinds ask that can ([`Backend::attach`]).
+//! * One that is in use by others on this node is refused: two who write to one device destroy it.
+//!   Whether another node uses it, the kinds ask that can ([`Backend::attach`]).
 //! * One lock for each device: bringing, formatting and taking away never meet.
 
 mod admission;
@@ -55,7 +56,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a device that was just unmounted may be busy: the kernel ends a file system after the call returned.
+/// How long a device that was just unmounted may be busy: the kernel ends a file system after the
+/// call returned.
 const LETTING_GO: Duration = Duration::from_secs(5);
 
 /// How long taking back half of an attachment may take, after whatever the call itself took.
@@ -78,12 +80,14 @@ pub(super) trait Backend {
     /// The device that shows the store now, whoever attached it.
     fn find(&self, at: &Site<'_>) -> Result<Option<Found>>;
 
-    /// Fails if the device that was found is another one's that has the same name; `known` is whose it is by its record.
+    /// Fails if the device that was found is another one's that has the same name; `known` is whose
+    /// it is by its record.
     fn recognize(&self, _at: &Site<'_>, _known: Option<&Store>) -> Result<()> {
         Ok(())
     }
 
-    /// The device that a record names, as long as it is this store's. A number that goes with its user is another's soon.
+    /// The device that a record names, as long as it is this store's. A number that goes with its
+    /// user is another's soon.
     fn hold(&self, _at: &Site<'_>, device: &Path) -> Option<Found> {
         Some(Found { path: device.to_owned(), held: None })
     }
@@ -93,17 +97,18 @@ pub(super) trait Backend {
         true
     }
 
-    /// Whether no other node can have it: then it is attached for writing though only a reader has come, so that a writer
-    /// can come later.
+    /// Whether no other node can have it: then it is attached for writing though only a reader has
+    /// come, so that a writer can come later.
     fn is_of_node(&self) -> bool {
         false
     }
 
-    /// Attaches it, after clearing away what a killed call left. Fails if another node uses it, where that can be
-    /// told; a failure leaves nothing.
+    /// Attaches it, after clearing away what a killed call left. Fails if another node uses it,
+    /// where that can be told; a failure leaves nothing.
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found>;
 
-    /// Uses a device that was there before: fails where [`attach`](Self::attach) would, and notes what it would note.
+    /// Uses a device that was there before: fails where [`attach`](Self::attach) would, and notes
+    /// what it would note.
     fn adopt(&self, _at: &Site<'_>, _with: &With<'_>) -> Result<()> {
         Ok(())
     }
@@ -113,13 +118,16 @@ pub(super) trait Backend {
         Ok(())
     }
 
-    /// Detaches what [`attach`](Self::attach) attached, also half of it. What is not there is detached.
+    /// Detaches what [`attach`](Self::attach) attached, also half of it. What is not there is
+    /// detached.
     fn detach(&self, at: &Site<'_>, device: Option<&Path>) -> Result<()>;
 
-    /// Makes the store at least so large, and the node see it. One that grows elsewhere is only looked at again.
+    /// Makes the store at least so large, and the node see it. One that grows elsewhere is only
+    /// looked at again.
     fn grow(&self, at: &Site<'_>, device: &Path, size: u64) -> Result<()>;
 
-    /// Where the device that was just brought reads as zero, as far as its storage says so and in a share of the time.
+    /// Where the device that was just brought reads as zero, as far as its storage says so and in a
+    /// share of the time.
     fn zeros(&self, _at: &Site<'_>, _with: &With<'_>) -> Zeros {
         Zeros::default()
     }
@@ -269,7 +277,8 @@ fn no_store() -> anyhow::Error {
     anyhow::anyhow!("no store is attached: the plan lacks a step")
 }
 
-/// Whether a device is there for a target, or something of a call that was killed before it had one.
+/// Whether a device is there for a target, or something of a call that was killed before it had
+/// one.
 pub(super) fn is_left(context: &Context<'_>, target: &TargetPath) -> Result<bool> {
     let lost =
         attachment_record::locked().next().is_some() || (context.driver == QCOW2 && qcow2::has_orphans());
@@ -278,8 +287,8 @@ pub(super) fn is_left(context: &Context<'_>, target: &TargetPath) -> Result<bool
     Ok(lost || !AttachmentRecord::of(target)?.is_empty() || (!attaches && unstage::is_left(target)?))
 }
 
-/// Whether what is mounted at a target is of a device that we brought for it and that has died since: nobody can use it, and
-/// kubelet, which asks for it again, would never unmount it.
+/// Whether what is mounted at a target is of a device that we brought for it and that has died
+/// since: nobody can use it, and kubelet, which asks for it again, would never unmount it.
 pub(super) fn is_dead_at(place: &Place, target: &TargetPath) -> Result<bool> {
     Ok(!AttachmentRecord::of(target)?.is_empty() && unmount::has_dead_device(place))
 }
@@ -307,7 +316,8 @@ pub(super) fn sweep(target: &TargetPath, deadline: &Deadline) -> Result<()> {
     Ok(())
 }
 
-/// The target stays in the record until the device is gone: a call that is killed on the way is repeated.
+/// The target stays in the record until the device is gone: a call that is killed on the way is
+/// repeated.
 fn let_go(at: &Site<'_>, mut record: AttachmentRecord, target: &TargetPath) -> Result<()> {
     let top = top(at.id, &record);
     let is_other = |other: &PathBuf| other != target.as_path() && is_mounted_from(other, top.as_deref());
@@ -353,7 +363,8 @@ fn wait_until_free(device: &Path, deadline: &Deadline) -> Result<()> {
     Ok(())
 }
 
-/// Whether it is mounted anywhere, in whatever namespace, or another device lies on it: open(2), `O_EXCL`.
+/// Whether it is mounted anywhere, in whatever namespace, or another device lies on it: open(2),
+/// `O_EXCL`.
 fn is_claimed(device: &Path) -> Result<bool> {
     match open(device, OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
         Err(Errno::BUSY) => Ok(true),
@@ -372,8 +383,9 @@ fn is_claimed(device: &Path) -> Result<bool> {
     }
 }
 
-/// Mounted it may be only as volumes of this driver: then the record of them was lost. One that is nowhere mounted and still
-/// in use may be a file system on its end: the pod before has just been unmounted.
+/// Mounted it may be only as volumes of this driver: then the record of them was lost. One that is
+/// nowhere mounted and still in use may be a file system on its end: the pod before has just been
+/// unmounted.
 fn refuse_other_users(device: &Path, directory: Option<&str>, deadline: &Deadline) -> Result<()> {
     let number = number_of(device.as_os_str());
     let is_of = |entry: &Entry| number_of(&entry.source) == number;

@@ -1,15 +1,17 @@
 //! Network block devices: of a server in the network, or of a disk image of the node, which
 //! [`qemu`](super::qemu) serves on a socket.
 //!
-//! The kernel holds the connection, and the device bears the store's name: it is found again without a record. If the
-//! connection ends, every read and write is an error from then on, because nobody is left who could connect again;
-//! the volume is unmounted everywhere and mounted again. A server that merely falls silent counts as gone after the
-//! store's timeout, so nothing hangs for longer.
+//! The kernel holds the connection, and the device bears the store's name: it is found again
+//! without a record. If the connection ends, every read and write is an error from then on, because
+//! nobody is left who could connect again; the volume is unmounted everywhere and mounted again. A
+//! server that merely falls silent counts as gone after the store's timeout, so nothing hangs for
+//! longer.
 //!
-//! An image's daemon does not let it grow while it is served. So that is interrupted for a moment, in which the kernel
-//! holds back what it is told to read and write.
+//! An image's daemon does not let it grow while it is served. So that is interrupted for a moment,
+//! in which the kernel holds back what it is told to read and write.
 //!
-//! Whether another node uses the same export, the protocol cannot tell. Of an image, locks on the file do.
+//! Whether another node uses the same export, the protocol cannot tell. Of an image, locks on the
+//! file do.
 
 use super::attachment_record::AttachmentRecord;
 use super::qemu::{self, Home, Shown};
@@ -39,8 +41,8 @@ const ID: &str = "content";
 /// How long the kernel waits for an image's daemon to be connected again while the image grows.
 const GAP: Duration = Duration::from_secs(20);
 
-/// How often the kernel is given a new connection: it takes none until it has seen that the old one has ended, and does
-/// not say so. Those it has no use for are closed.
+/// How often the kernel is given a new connection: it takes none until it has seen that the old one
+/// has ended, and does not say so. Those it has no use for are closed.
 const ATTEMPTS: usize = 8;
 
 /// How long a device that was disconnected may be in use: by who looks at each new device, say.
@@ -52,13 +54,14 @@ const LAST: usize = 4096;
 /// What all their names begin with.
 const OURS: &str = "flexvol-";
 
-/// What the kernel calls the device's backend: several nodes, each in its container, may share the kernel.
+/// What the kernel calls the device's backend: several nodes, each in its container, may share the
+/// kernel.
 pub(super) fn backend(at: &Site<'_>) -> String {
     format!("{OURS}{}-{}", at.id.as_str(), process::namespace())
 }
 
-/// The device with that name. One that lost its server may still be in use somewhere, and another be there by now: the
-/// record knows which.
+/// The device with that name. One that lost its server may still be in use somewhere, and another
+/// be there by now: the record knows which.
 pub(super) fn connected(at: &Site<'_>) -> Result<Option<Device>> {
     let devices = Device::of(&backend(at))?;
     let known = AttachmentRecord::read(at.id).and_then(|record| record.device);
@@ -117,8 +120,8 @@ impl Backend for Nbd {
     }
 }
 
-/// One that an admin has connected by hand bears no name of its export: what is on it tells. Of a copy, too, but the kernel
-/// could not tell these two apart either.
+/// One that an admin has connected by hand bears no name of its export: what is on it tells. Of a
+/// copy, too, but the kernel could not tell these two apart either.
 fn refuse_second(device: Device) -> Result<()> {
     let identifier = |device: Device| {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -193,7 +196,8 @@ fn grow_image(nbd: &Nbd, at: &Site<'_>, device: Device, size: u64) -> Result<()>
     resized
 }
 
-/// The server, once it serves the export; for the first time with the policy, which decides about addresses.
+/// The server, once it serves the export; for the first time with the policy, which decides about
+/// addresses.
 fn connect(nbd: &Nbd, at: &Site<'_>, policy: Option<&Policy>) -> Result<Served> {
     with_server(nbd, at, policy, |socket, export| Served::begin(socket, export, at.deadline))
 }
@@ -257,8 +261,8 @@ pub(super) fn take_away(at: &Site<'_>) -> Result<()> {
     wait_until_gone(at)
 }
 
-/// Disconnects whatever has the store's name, and ends its daemon. First the device: what it has been told to write is
-/// on its way by then.
+/// Disconnects whatever has the store's name, and ends its daemon. First the device: what it has
+/// been told to write is on its way by then.
 fn clear(at: &Site<'_>) -> Result<()> {
     for device in Device::of(&backend(at))? {
         device.disconnect()?;

@@ -1,15 +1,19 @@
 //! The proof that a device is blank, over as many calls as it takes.
 //!
-//! A terabyte is not read in the time of one call. What a call has read and found to be zero is noted in /run, and the next
-//! one goes on there. In between nobody holds the device: what makes that safe is that nobody but this volume's pods writes to
-//! it, and these have no mount of it before it is formatted. As far as it can be seen, that is not taken for granted:
+//! A terabyte is not read in the time of one call. What a call has read and found to be zero is
+//! noted in /run, and the next one goes on there. In between nobody holds the device: what makes
+//! that safe is that nobody but this volume's pods writes to it, and these have no mount of it
+//! before it is formatted. As far as it can be seen, that is not taken for granted:
 //!
-//! * A note counts for the same store, size and hardware identity (an LVM or SCSI identifier, an RBD image), the same boot,
-//!   and for a quarter of an hour: kubelet tries again every two minutes.
+//! * A note counts for the same store, size and hardware identity (an LVM or SCSI identifier, an
+//!   RBD image), the same boot, and for a quarter of an hour: kubelet tries again every two
+//!   minutes.
 //! * It counts no more once this node has written to the same instance of the device.
-//! * Before the device is formatted, signatures and samples are read again, where whoever formats or mounts a device writes.
+//! * Before the device is formatted, signatures and samples are read again, where whoever formats
+//!   or mounts a device writes.
 //!
-//! A note goes with the unmount of the volume that it was made for. One that is lost, torn or too old costs time and nothing else.
+//! A note goes with the unmount of the volume that it was made for. One that is lost, torn or too
+//! old costs time and nothing else.
 
 use super::{Attached, Disk};
 use crate::executor::record::STATE;

@@ -1,9 +1,10 @@
-//! Disk images by qemu-storage-daemon, on nodes without the kernel's nbd: it shows the image's content as a file (FUSE),
-//! and a loop device makes a block device of that.
+//! Disk images by qemu-storage-daemon, on nodes without the kernel's nbd: it shows the image's
+//! content as a file (FUSE), and a loop device makes a block device of that.
 //!
-//! The daemon has a mount table of its own, and nobody else sees the file: nothing of it is on the node that could
-//! be removed or left. It must not see the file system that is mounted from it either: a daemon that were the last
-//! to see it would have to write to itself when it ends, and could never end.
+//! The daemon has a mount table of its own, and nobody else sees the file: nothing of it is on the
+//! node that could be removed or left. It must not see the file system that is mounted from it
+//! either: a daemon that were the last to see it would have to write to itself when it ends, and
+//! could never end.
 //!
 //! Which images are refused, and what keeps one from being opened twice, says [`qemu`].
 
@@ -81,8 +82,9 @@ pub(super) fn end_orphans(deadline: &Deadline) {
 /// What the daemon's words have before the image's name.
 const NAME: &str = r#""id":"image-"#;
 
-/// In the daemon's root: the file that is the image's content. No other image's is called so, and the kernel tells the name
-/// of what a device shows without asking the daemon, which may not answer. In that of an older version it is [`SERVED`].
+/// In the daemon's root: the file that is the image's content. No other image's is called so, and
+/// the kernel tells the name of what a device shows without asking the daemon, which may not
+/// answer. In that of an older version it is [`SERVED`].
 fn content(name: &str) -> String {
     format!("{SERVED}-{name}")
 }
@@ -95,7 +97,8 @@ fn has_content(pid: i32, path: &str) -> bool {
 /// And the socket that the daemon takes commands from.
 const CONTROL: &str = "/var/control";
 
-/// What a process has at a path of its own. It may be anybody's, who has a link to anything there: none is followed.
+/// What a process has at a path of its own. It may be anybody's, who has a link to anything there:
+/// none is followed.
 fn seen(pid: i32, path: &str, flags: OFlags) -> Result<OwnedFd> {
     let root = format!("/proc/{pid}/root");
     let place = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -125,7 +128,8 @@ impl<'a> Home<'a> {
         Self { at, name: at.id.as_str(), scope: qemu::scope(at) }
     }
 
-    /// Those that are called so. Two images can have no name in common, nor can the beginning of one be another's.
+    /// Those that are called so. Two images can have no name in common, nor can the beginning of
+    /// one be another's.
     fn namesakes(&self) -> Vec<i32> {
         process::running(PROGRAM, &format!("{NAME}{}\"", self.name))
     }
@@ -145,8 +149,8 @@ impl<'a> Home<'a> {
         paths.find(|path| has_content(pid, path)).map(|path| Server { pid, path })
     }
 
-    /// The device that shows what a process serves of which nobody knows whose it is, without record and control group, and
-    /// that is in use: what was written to it is not on the disk yet.
+    /// The device that shows what a process serves of which nobody knows whose it is, without
+    /// record and control group, and that is in use: what was written to it is not on the disk yet.
     fn used(&self, pid: i32) -> Option<PathBuf> {
         if qemu::is_ours(pid, self.at) {
             return None;
@@ -257,8 +261,9 @@ fn serve(disk: &DiskImage, home: &Home, image: &OwnedFd, at: &Site<'_>, with: &W
         open_file(&content, with.read_only)
     })?;
     let whole = Window::default();
-    // Never with direct I/O: of two writes at once a QEMU without "fuse: Copy write buffer content before polling" (July
-    // 2025) may store the bytes of one as the other. Through the page cache they come one after the other.
+    // Never with direct I/O: of two writes at once a QEMU without "fuse: Copy write buffer content
+    // before polling" (July 2025) may store the bytes of one as the other. Through the page cache
+    // they come one after the other.
     LoopDevice::attach(content.as_fd(), &disk.file, &whole, with.read_only, false).map(Found::of_loop)
 }
 

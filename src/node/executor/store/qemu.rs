@@ -1,9 +1,10 @@
-//! The daemon of a disk image, qemu-storage-daemon, for the drivers that make a block device of what it shows.
+//! The daemon of a disk image, qemu-storage-daemon, for the drivers that make a block device of
+//! what it shows.
 //!
-//! Whoever writes an image chooses what its header says, and qemu follows it: a backing file or a data file could
-//! be any file of the node. An image with either is refused, and whether an image is a raw one is never guessed from
-//! what is in it. A lock keeps the image from being opened twice, on this node or, where the file system has
-//! such locks, on another.
+//! Whoever writes an image chooses what its header says, and qemu follows it: a backing file or a
+//! data file could be any file of the node. An image with either is refused, and whether an image
+//! is a raw one is never guessed from what is in it. A lock keeps the image from being opened
+//! twice, on this node or, where the file system has such locks, on another.
 
 use super::attachment_record::AttachmentRecord;
 use super::{Site, TICK, With};
@@ -43,7 +44,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// Covered with the root that the daemon has, in its mount table.
 const COVERED: &str = "/var";
 
-/// The file systems of a node's own disks, as statfs(2) has them: ext4, overlays, xfs, btrfs, f2fs, ZFS, and tmpfs.
+/// The file systems of a node's own disks, as statfs(2) has them: ext4, overlays, xfs, btrfs, f2fs,
+/// ZFS, and tmpfs.
 const LOCAL: [u32; 7] =
     [0xEF53, 0x794C_7630, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x2FC1_2FC1, 0x0102_1994];
 
@@ -65,9 +67,9 @@ pub(super) struct Shown {
     pub(super) export: Value,
 }
 
-/// Whether a process that has the store's name among its words is the daemon that we have started for it: it is in its
-/// control group, or the one of the record. Of one that an older version has started, where there are no control groups,
-/// there is only the record of its device.
+/// Whether a process that has the store's name among its words is the daemon that we have started
+/// for it: it is in its control group, or the one of the record. Of one that an older version has
+/// started, where there are no control groups, there is only the record of its device.
 pub(super) fn is_ours(pid: i32, at: &Site<'_>) -> bool {
     let is_recorded = |record: AttachmentRecord| match record.daemon {
         Some((number, started)) => number == pid && process::started(pid) == Some(started),
@@ -83,7 +85,8 @@ pub(super) fn note(daemon: &Daemon, at: &Site<'_>) -> Result<()> {
     AttachmentRecord { daemon: started, ..record }.write()
 }
 
-/// The control group of an image's daemons. Several nodes, each in its container, may share the groups.
+/// The control group of an image's daemons. Several nodes, each in its container, may share the
+/// groups.
 pub(super) fn scope(at: &Site<'_>) -> Scope {
     Scope::named(&format!("{}-{}", at.id.as_str(), process::namespace()))
 }
@@ -115,7 +118,8 @@ impl Home {
         self.private.file("control")
     }
 
-    /// Whether it runs. Its socket may be lost with /run, and it must not be started again while it is used.
+    /// Whether it runs. Its socket may be lost with /run, and it must not be started again while it
+    /// is used.
     pub(super) fn is_alive(&self) -> bool {
         qmp::is_listening(&self.control()) || !self.daemons().is_empty()
     }
@@ -163,8 +167,9 @@ impl Home {
     }
 }
 
-/// Does something where a root is that has the image in it, and nothing else of the node but programs: whatever its header
-/// says while a program reads it, there is nothing else to open. Mounts that lead to `kept` are there as well.
+/// Does something where a root is that has the image in it, and nothing else of the node but
+/// programs: whatever its header says while a program reads it, there is nothing else to open.
+/// Mounts that lead to `kept` are there as well.
 pub(super) fn confined<T>(
     image: &OwnedFd,
     kept: &[&Path],
@@ -189,7 +194,8 @@ pub(super) fn is_of_node(image: &DiskImage) -> bool {
         && rustix::fs::access(&image.file, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-/// Starts it in a scope and a root, where it takes commands at a path and shows the image; it has begun when `is_ready`.
+/// Starts it in a scope and a root, where it takes commands at a path and shows the image; it has
+/// begun when `is_ready`.
 pub(super) fn start(
     scope: &Scope,
     image: &OwnedFd,
@@ -266,7 +272,8 @@ pub(super) fn open(
     Ok(file)
 }
 
-/// In JSON, where no comma of a name means anything. It is told by one connection that it has, and by those that come later.
+/// In JSON, where no comma of a name means anything. It is told by one connection that it has, and
+/// by those that come later.
 fn words(control: &Path, connection: &Path, image: &Path, shown: Shown) -> Vec<String> {
     let Shown { format, read_only, server, export } = shown;
     let file = json!({"driver": "file", "node-name": "file", "filename": image, "read-only": read_only});
@@ -305,8 +312,9 @@ fn create(root: BorrowedFd<'_>, below: &Path) -> Result<OwnedFd> {
     Ok(rustix::fs::openat(&directory, name, flags, Mode::from_raw_mode(0o600))?)
 }
 
-/// qemu's lock lets others write to a raw image. Ours lasts as long as the daemon has the file open, and driver `image`
-/// heeds it; of a loop device that it made before nothing but the device tells.
+/// qemu's lock lets others write to a raw image. Ours lasts as long as the daemon has the file
+/// open, and driver `image` heeds it; of a loop device that it made before nothing but the device
+/// tells.
 fn keep_others_out(file: &OwnedFd, read_only: bool) -> Result<()> {
     let hold = if read_only { Hold::Together } else { Hold::Alone };
     let used = |how: &str| {

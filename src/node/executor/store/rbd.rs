@@ -1,7 +1,8 @@
 //! Images of a Ceph cluster, by the kernel's own client or by Ceph's daemon.
 //!
-//! Whichever of them has it, the device is found again without a record, by a name that is made of the store's: there
-//! is one device of an image on a node, whoever of its pods asks for which client.
+//! Whichever of them has it, the device is found again without a record, by a name that is made of
+//! the store's: there is one device of an image on a node, whoever of its pods asks for which
+//! client.
 
 mod kernel;
 mod login;
@@ -65,7 +66,8 @@ impl Backend for RbdImage {
         Login::of(self, at, with).and_then(|login| login.zeros(at)).unwrap_or_default()
     }
 
-    /// The image is its cluster's to grow, which tells the kernel's client by itself; that is asked again all the same.
+    /// The image is its cluster's to grow, which tells the kernel's client by itself; that is asked
+    /// again all the same.
     fn grow(&self, at: &Site<'_>, _: &Path, size: u64) -> Result<()> {
         let (is, before, after) = match kernel::find(at)? {
             Some(mapped) => {

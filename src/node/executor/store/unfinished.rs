@@ -1,14 +1,16 @@
-//! What an mkfs has left on a device that failed, was killed at its deadline, or with the worker that ran it: the next call
-//! finds it, and must neither refuse it for ever nor format what somebody has put there since.
+//! What an mkfs has left on a device that failed, was killed at its deadline, or with the worker
+//! that ran it: the next call finds it, and must neither refuse it for ever nor format what
+//! somebody has put there since.
 //!
-//! The device was proven blank before, so all that is on it once mkfs has ended is of that mkfs. A digest of it is
-//! noted, of all of it up to 1 GiB and of samples of a larger one, and only what still has that digest is formatted again:
-//! whoever formats or mounts the device elsewhere changes it. The note is in /run, and goes with the node's next boot; then, as without a
-//! note, the device holds data.
+//! The device was proven blank before, so all that is on it once mkfs has ended is of that mkfs. A
+//! digest of it is noted, of all of it up to 1 GiB and of samples of a larger one, and only what
+//! still has that digest is formatted again: whoever formats or mounts the device elsewhere changes
+//! it. The note is in /run, and goes with the node's next boot; then, as without a note, the device
+//! holds data.
 //!
-//! No note is written while mkfs may still run. A device that is a file of the node, shown by a daemon, is gone with that
-//! before anybody can look at it when the call is killed; then the file is noted, by its inode and the time of its last
-//! change.
+//! No note is written while mkfs may still run. A device that is a file of the node, shown by a
+//! daemon, is gone with that before anybody can look at it when the call is killed; then the file
+//! is noted, by its inode and the time of its last change.
 
 use super::attachment_record::{AttachmentRecord, Id};
 use super::open_device;
@@ -27,7 +29,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long may be looked at a device after its call's deadline: it was just read, and little of it is not zero.
+/// How long may be looked at a device after its call's deadline: it was just read, and little of it
+/// is not zero.
 const AFTER_DEADLINE: Duration = Duration::from_secs(3);
 
 /// No other note is so long.
@@ -56,15 +59,16 @@ fn write(id: &Id, note: &[u8]) -> Result<()> {
     })
 }
 
-/// Whether an mkfs began there that nobody saw end. That counts only as long as nothing but that mkfs can have happened:
-/// another node may have the device by then. What has a signature was finished.
+/// Whether an mkfs began there that nobody saw end. That counts only as long as nothing but that
+/// mkfs can have happened: another node may have the device by then. What has a signature was
+/// finished.
 pub(super) fn is_begun(until: Option<u64>, device: BorrowedFd<'_>) -> Result<bool> {
     Ok(until.is_some_and(|until| clock::seconds() <= until)
         && signature::identify(device, &Window::default())?.is_none())
 }
 
-/// Notes what such an mkfs has left on a device that goes, and its record with it. The caller has its lock, so mkfs has
-/// ended.
+/// Notes what such an mkfs has left on a device that goes, and its record with it. The caller has
+/// its lock, so mkfs has ended.
 pub(super) fn note_before_it_goes(record: &AttachmentRecord, device: &Path) -> Result<()> {
     let id = record.id();
     // Whoever saw it end has noted what it left.
@@ -76,8 +80,8 @@ pub(super) fn note_before_it_goes(record: &AttachmentRecord, device: &Path) -> R
     if is_begun(record.formatting, fd.as_fd())? { note_settled(&id, fd.as_fd()) } else { Ok(()) }
 }
 
-/// The same once the device has gone before it could be looked at, with the daemon that showed a file of the node as it: the
-/// file, unless it was changed when that mkfs can have run no more.
+/// The same once the device has gone before it could be looked at, with the daemon that showed a
+/// file of the node as it: the file, unless it was changed when that mkfs can have run no more.
 pub(super) fn note_file(record: &AttachmentRecord) -> Result<()> {
     match (record.formatting, stamp_of(&record.store)) {
         (Some(until), Some((changed, stamp))) if changed <= until => write(&record.id(), stamp.as_bytes()),
@@ -85,8 +89,8 @@ pub(super) fn note_file(record: &AttachmentRecord) -> Result<()> {
     }
 }
 
-/// Whether the file that is about to be shown is as it was noted: then an mkfs began there that nobody saw end, and
-/// nothing has happened since. A note that is true no more is removed.
+/// Whether the file that is about to be shown is as it was noted: then an mkfs began there that
+/// nobody saw end, and nothing has happened since. A note that is true no more is removed.
 pub(super) fn is_as_noted(store: &Store, id: &Id) -> Result<bool> {
     let Some(noted) = read(id)?.filter(|noted| noted.len() != DIGEST) else { return Ok(false) };
     let is_same = stamp_of(store).is_some_and(|(_, stamp)| stamp.as_bytes() == noted);
@@ -96,8 +100,9 @@ pub(super) fn is_as_noted(store: &Store, id: &Id) -> Result<bool> {
     Ok(is_same)
 }
 
-/// When the file behind a device was last changed, which nobody can set back, in seconds since 1970; and what no other
-/// state of any file has. `None` where there is no file of the node behind it.
+/// When the file behind a device was last changed, which nobody can set back, in seconds since
+/// 1970; and what no other state of any file has. `None` where there is no file of the node behind
+/// it.
 fn stamp_of(store: &Store) -> Option<(u64, String)> {
     let (Store::Qcow2(image) | Store::Nbd(Nbd { from: NbdServer::Image { image, .. }, .. })) = store else {
         return None;
@@ -116,7 +121,8 @@ fn read(id: &Id) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// Whether the device holds what was noted, and nothing else. A note that is true no more is removed.
+/// Whether the device holds what was noted, and nothing else. A note that is true no more is
+/// removed.
 pub(super) fn is_all(id: &Id, device: BorrowedFd<'_>, deadline: &Deadline) -> Result<bool> {
     let Some(noted) = read(id)? else { return Ok(false) };
     let is_all = digest_of_device(device, deadline)? == *noted;

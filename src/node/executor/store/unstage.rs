@@ -1,5 +1,5 @@
-//! What kubelet had mounted once for the node while the driver still attached, and asks nobody to unmount since it does
-//! not: it goes with the last pod that uses the volume.
+//! What kubelet had mounted once for the node while the driver still attached, and asks nobody to
+//! unmount since it does not: it goes with the last pod that uses the volume.
 
 use super::{AttachmentRecord, proof, sweep};
 use crate::executor::context::Context;

@@ -181,7 +181,8 @@ fn mount_device_without_name(subject: &mut Subject<'_>) -> Played {
     subject.unstage(&volume)
 }
 
-/// What file system is on top there, and from what kind of device: its number may be another each time.
+/// What file system is on top there, and from what kind of device: its number may be another each
+/// time.
 fn source_at(path: &Path) -> Result<Option<String>, Stopped> {
     let on_top = mount_table::at(path)?;
     let kind = |entry: &mount_table::Entry| {
@@ -206,7 +207,8 @@ fn mount_device_fails_cleanly(subject: &mut Subject<'_>) -> Played {
         let answer = subject.call_mount_device(&volume, device)?;
         let answer = answer.answers("the device, or the fsType, is wrong")?;
         if answer.is_success() {
-            // It has found the right one by the options, and knows better than to ask for that type.
+            // It has found the right one by the options, and knows better than to ask for that
+            // type.
             subject.unstage(&given)?;
             continue;
         }

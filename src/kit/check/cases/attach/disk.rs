@@ -231,7 +231,8 @@ fn keeps_what_is_there(subject: &mut Subject<'_>, what: &[(&str, Vec<u8>)]) -> P
     Ok(())
 }
 
-/// The disk of an attached volume, which is a file of the sandbox: none of the machine's is written to.
+/// The disk of an attached volume, which is a file of the sandbox: none of the machine's is written
+/// to.
 struct Disk<'a>(&'a str);
 
 impl<'a> Disk<'a> {

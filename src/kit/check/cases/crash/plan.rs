@@ -100,7 +100,8 @@ impl Plan {
         format!("{how} {place} ({whom})")
     }
 
-    /// Mounted no more often than it always is; less often, if the call that was struck mounts in steps.
+    /// Mounted no more often than it always is; less often, if the call that was struck mounts in
+    /// steps.
     pub(super) fn mounted(
         &self,
         subject: &Subject<'_>,

@@ -1,4 +1,5 @@
-//! The life of a volume while something is odd about the process that kubelet starts, or about the node.
+//! The life of a volume while something is odd about the process that kubelet starts, or about the
+//! node.
 
 use crate::check::answer::Answer;
 use crate::check::evidence::{Played, Stopped};
@@ -15,9 +16,9 @@ pub(super) enum Demand {
     Answers,
 }
 
-/// Calls `init`, `mount` and `unmount`, the last two if there is a volume that can be mounted. What `impose` does
-/// to the subject is taken back at the end, what it returns is dropped. `words` say what is odd, as the beginning
-/// of a sentence.
+/// Calls `init`, `mount` and `unmount`, the last two if there is a volume that can be mounted. What
+/// `impose` does to the subject is taken back at the end, what it returns is dropped. `words` say
+/// what is odd, as the beginning of a sentence.
 ///
 /// A driver that prints noise does so here, too, and one that does not must not begin to.
 pub(super) fn endure<T>(

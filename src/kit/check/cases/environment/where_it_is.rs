@@ -93,7 +93,8 @@ impl Elsewhere {
         Ok(subject.inside.show(here, &self.directory)?)
     }
 
-    /// A link to the driver, and to each other thing that is in its directory if that has nothing else in it.
+    /// A link to the driver, and to each other thing that is in its directory if that has nothing
+    /// else in it.
     fn link(&self, subject: &Subject<'_>) -> Played {
         let driver = &subject.given.driver;
         let (here, file) = parts(driver)?;

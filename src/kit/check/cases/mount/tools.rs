@@ -41,8 +41,8 @@ pub(super) struct Tools<'a> {
 }
 
 impl<'a> Tools<'a> {
-    /// Of all programs that are started from now on the `nth` fails, as mount(8) does: it complains, and its exit
-    /// status is 32.
+    /// Of all programs that are started from now on the `nth` fails, as mount(8) does: it
+    /// complains, and its exit status is 32.
     pub(super) fn failing(subject: &Subject<'a>, nth: usize) -> Result<Self, Stopped> {
         let workshop = Path::new(WORKSHOP);
         make_directory(workshop)?;

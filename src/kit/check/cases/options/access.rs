@@ -32,7 +32,8 @@ const SWITCHES: [(&str, &str); 8] = [
     ("opts", "rw"),
 ];
 
-/// Keys that are not kubelet's, and are to who ignores case. ſ is an s in small letters to Go, and sorts last.
+/// Keys that are not kubelet's, and are to who ignores case. ſ is an s in small letters to Go, and
+/// sorts last.
 const LIKENESSES: [&str; 4] = [
     "KUBERNETES.IO/readwrite",
     "Kubernetes.io/ReadWrite",

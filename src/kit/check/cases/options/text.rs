@@ -20,7 +20,8 @@ const UNKNOWN_KEY: &str = "check.example/unknown";
 /// Everything that Go escapes.
 const ESCAPES: &str = "<a> & \"b\" \\ \u{2028}\u{2029}\n\r\t\u{8}\u{c}\u{1}/";
 
-/// Two directions, a combination, a plane beyond the first, and what stands for bytes that are no text.
+/// Two directions, a combination, a plane beyond the first, and what stands for bytes that are no
+/// text.
 const SCRIPTS: &str = "ملف\u{202e} e\u{301} 京都 👩\u{200d}💻 \u{fffd}";
 
 /// How what is not of the first 128 characters begins when UTF-8 is taken for Latin-1.

@@ -115,8 +115,8 @@ pub(super) fn shell(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-/// What makes a shell act whether it stands between quotes of one kind, of the other or of none; one by one too,
-/// for a driver that knows some.
+/// What makes a shell act whether it stands between quotes of one kind, of the other or of none;
+/// one by one too, for a driver that knows some.
 fn texts(act: &str, one_by_one: bool) -> Vec<String> {
     let dollar = format!("$({act})'$({act})'");
     let backtick = format!("`{act}`'`{act}`'");
@@ -267,7 +267,8 @@ pub(super) fn paths(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-/// What became of the directory, if something did: then the volume may be one that the driver cannot unmount.
+/// What became of the directory, if something did: then the volume may be one that the driver
+/// cannot unmount.
 fn walk(
     subject: &mut Subject<'_>,
     place: &Place,

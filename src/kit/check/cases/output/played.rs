@@ -1,4 +1,5 @@
-//! Answers that are hard to write: with text in them that JSON must escape, and to somebody who reads slowly.
+//! Answers that are hard to write: with text in them that JSON must escape, and to somebody who
+//! reads slowly.
 
 use crate::check::answer::Answer;
 use crate::check::case::{Case, How, Level, Scope};
@@ -107,7 +108,8 @@ fn escapes_a_file(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-/// One after the other, each option has a value that breaks JSON, so that the driver complains about it.
+/// One after the other, each option has a value that breaks JSON, so that the driver complains
+/// about it.
 fn escapes_options(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     let own = volume.options.own.keys().take(OPTIONS).map(String::as_str);

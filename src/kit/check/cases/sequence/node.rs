@@ -1,4 +1,5 @@
-//! Lives in which more than one pod's directory takes part: the device of the node, the driver itself.
+//! Lives in which more than one pod's directory takes part: the device of the node, the driver
+//! itself.
 
 use super::{UNMOUNT_WORKS, case, load, put_away, reload};
 use crate::check::answer::{Answer, Meant};
@@ -63,7 +64,8 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
 ];
 
-/// What the controller and kubelet do after a reboot: the node's status says attached, the driver knows better.
+/// What the controller and kubelet do after a reboot: the node's status says attached, the driver
+/// knows better.
 pub(super) fn attach_again(subject: &mut Subject<'_>, volume: &PodVolume) -> Played {
     let mut device = subject.device().to_owned();
     if subject.facts.has(Verb::IsAttached) {

@@ -37,8 +37,8 @@ pub(super) fn mount_without_state(subject: &mut Subject<'_>) -> Played {
     ends(subject, &volume, &what)
 }
 
-/// Whether a disk was brought to the node or was there before, only the notes could tell: it may stay. A loop device goes
-/// by itself.
+/// Whether a disk was brought to the node or was there before, only the notes could tell: it may
+/// stay. A loop device goes by itself.
 fn excuse_devices(subject: &mut Subject<'_>) -> Played {
     let mut devices = subject.inside.devices()?;
     devices.retain(|device| !device.to_string_lossy().starts_with("/dev/loop"));

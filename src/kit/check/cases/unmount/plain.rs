@@ -123,7 +123,8 @@ fn mounted_again(subject: &mut Subject<'_>, volume: &PodVolume, name: &str) -> P
     subject.take_down(&next)
 }
 
-/// The volume goes with the mount. It is held, so that it can be seen whether it was emptied before.
+/// The volume goes with the mount. It is held, so that it can be seen whether it was emptied
+/// before.
 fn held(subject: &mut Subject<'_>, volume: &PodVolume, name: &str) -> Played {
     let second = second_view(subject, volume.target()?.as_path())?;
     let answer = subject.unmount(volume)?.or_blocked("unmount::works")?;

@@ -1,4 +1,5 @@
-//! Volumes that grow in a wrong way. A tmpfs can, whatever the machine allows; the reference leaves it.
+//! Volumes that grow in a wrong way. A tmpfs can, whatever the machine allows; the reference leaves
+//! it.
 
 use crate::check::self_test::Fault;
 use crate::check::self_test::Reference::Tmpfs;

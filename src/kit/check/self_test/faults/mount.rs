@@ -1,4 +1,5 @@
-//! Mounts that are none, or too many, or of something else, and mounts that fail and leave something.
+//! Mounts that are none, or too many, or of something else, and mounts that fail and leave
+//! something.
 
 use crate::check::self_test::Fault;
 use crate::check::self_test::Reference::{Keeper, Tmpfs};

@@ -96,8 +96,8 @@ impl Volume {
         self.size.parse().with_context(|| format!("read the size of {}", self.name))
     }
 
-    /// Whether other nodes could use it at the same time and would not know. LVM itself guards a group that has a lock
-    /// manager or an owner.
+    /// Whether other nodes could use it at the same time and would not know. LVM itself guards a
+    /// group that has a lock manager or an owner.
     pub(super) fn needs_tag(&self, read_only: bool) -> bool {
         let is_guarded = !self.system_id.is_empty() || !["", "none"].contains(&self.lock_type.as_str());
         let is_thin = !self.pool.is_empty();

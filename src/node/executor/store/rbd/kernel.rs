@@ -1,7 +1,8 @@
 //! By the kernel's own client.
 //!
-//! A device is found again by the name of the key that it was mapped with, which is made of the store's. One that
-//! somebody else has mapped is not taken: whoever names it here has not shown a key for it.
+//! A device is found again by the name of the key that it was mapped with, which is made of the
+//! store's. One that somebody else has mapped is not taken: whoever names it here has not shown a
+//! key for it.
 
 use super::super::{Site, TICK, With};
 use super::login::{self, Login};
@@ -19,11 +20,12 @@ use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a device may be busy that nobody has mounted: something of the node may be looking at it.
+/// How long a device may be busy that nobody has mounted: something of the node may be looking at
+/// it.
 const LETTING_GO: Duration = Duration::from_secs(5);
 
-/// How long another node may take to let go of the image, if it does: a crashed one is noticed after half a minute, and
-/// kubelet comes again.
+/// How long another node may take to let go of the image, if it does: a crashed one is noticed
+/// after half a minute, and kubelet comes again.
 const LOCK_PATIENCE: u64 = 10;
 
 /// What the key is called that a store is mapped with.
@@ -68,8 +70,8 @@ fn refuse_clash(read_only: bool, is_same: impl Fn(&Mapped) -> bool) -> Result<()
     other.map_or(Ok(()), |other| Err(second(&format!("to {}", other.path().display()))))
 }
 
-/// For writing it is claimed where the image can be: a kernel that cannot, or an image without that feature, says
-/// `INVAL`.
+/// For writing it is claimed where the image can be: a kernel that cannot, or an image without that
+/// feature, says `INVAL`.
 fn map(login: &Login<'_>, at: &Site<'_>, with: &With<'_>, key: &Secret) -> Result<()> {
     let RbdImage { pool, image, snapshot, .. } = login.image;
     let mapped = Image { pool, image, snapshot: snapshot.as_deref() };

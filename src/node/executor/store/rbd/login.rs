@@ -1,5 +1,5 @@
-//! The user of an image, and what Ceph's own programs read to log in as that one: a configuration and a keyring in
-//! memory, for root alone, there as long as a program needs to read them.
+//! The user of an image, and what Ceph's own programs read to log in as that one: a configuration
+//! and a keyring in memory, for root alone, there as long as a program needs to read them.
 
 use super::super::{Site, With};
 use super::MONITORS;
@@ -96,15 +96,16 @@ impl<'a> Login<'a> {
         }
     }
 
-    /// Others who have the image open, as far as Ceph's own program is there to tell. One that does not answer
-    /// keeps nobody from the volume.
+    /// Others who have the image open, as far as Ceph's own program is there to tell. One that does
+    /// not answer keeps nobody from the volume.
     pub(super) fn refuse_watched(&self, at: &Site<'_>) -> Result<()> {
         if Helper::find("rbd").is_err() {
             return Ok(());
         }
         let watchers = self.lend("rbd", at, |rbd| Ok(self.ask(rbd, at).unwrap_or_default()))?;
         let Some(first) = watchers.first() else { return Ok(()) };
-        // The cluster drops the watch of a client that was killed, of this node perhaps, half a minute later.
+        // The cluster drops the watch of a client that was killed, of this node perhaps, half a
+        // minute later.
         let text = format!(
             "image {} is open elsewhere, {first}: unmount it there, or wait half a minute for one that was killed",
             self.image.spec()

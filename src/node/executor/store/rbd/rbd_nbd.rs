@@ -1,10 +1,12 @@
 //! By rbd-nbd, Ceph's daemon for images with features that the kernel's client lacks.
 //!
-//! It stays in the foreground, so that its last words are heard, in a scope of its own, and shows the image as a network
-//! block device. The kernel knows that device by the name that the daemon was told to give it, which is made of the
-//! store's; the daemon has the same name among its words. What it has to read is gone as soon as it serves.
+//! It stays in the foreground, so that its last words are heard, in a scope of its own, and shows
+//! the image as a network block device. The kernel knows that device by the name that the daemon
+//! was told to give it, which is made of the store's; the daemon has the same name among its words.
+//! What it has to read is gone as soon as it serves.
 //!
-//! Is it killed, every read and write is an error from then on, and the volume is unmounted and mounted again.
+//! Is it killed, every read and write is an error from then on, and the volume is unmounted and
+//! mounted again.
 
 use super::super::{Site, TICK, With, nbd, qemu};
 use super::login::{self, DAEMON, Login, READ_ONLY};
@@ -64,7 +66,8 @@ pub(super) fn detach(at: &Site<'_>) -> Result<()> {
     nbd::wait_until_gone(at)
 }
 
-/// Disconnects whatever has the store's name, lets its daemon write back, and ends it with all it had.
+/// Disconnects whatever has the store's name, lets its daemon write back, and ends it with all it
+/// had.
 pub(super) fn clear(at: &Site<'_>) -> Result<()> {
     let devices = Device::of(&nbd::backend(at))?;
     for device in &devices {
@@ -81,8 +84,9 @@ pub(super) fn clear(at: &Site<'_>) -> Result<()> {
     login::forget(at)
 }
 
-/// How large the device is, once it is as wanted or was waited for. The daemon hears that its image has grown, and older
-/// ones cannot tell the kernel; nor can we, who do not know how large it is: past its end it answers zeros.
+/// How large the device is, once it is as wanted or was waited for. The daemon hears that its image
+/// has grown, and older ones cannot tell the kernel; nor can we, who do not know how large it is:
+/// past its end it answers zeros.
 pub(super) fn size_once(at: &Site<'_>, wanted: u64) -> Result<u64> {
     let device = find(at)?.context("it is not mapped any more: mount it again")?;
     let patience = Deadline::after(NEWS.min(at.deadline.remaining()));
