@@ -54,9 +54,18 @@ impl Scratch {
         }
         let now = clock::since_1970();
         let name = format!("{}-{}", std::process::id(), now.as_nanos());
-        let own = all.create_directory(&name, 0o700)?;
-        own.lock(&Deadline::after(PATIENCE))?;
-        Ok(Self::Swept { all, own, name })
+        let own = all.create_directory(&name, 0o700).and_then(|own| {
+            own.lock(&Deadline::after(PATIENCE))?;
+            Ok(own)
+        });
+        match own {
+            Ok(own) => Ok(Self::Swept { all, own, name }),
+            Err(error) => {
+                // Made, and not to be had: whoever runs this again may have nothing to ask.
+                let _ = all.remove_tree(name);
+                Err(error)
+            }
+        }
     }
 
     fn path(&self) -> &Path {
