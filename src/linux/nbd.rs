@@ -192,7 +192,7 @@ pub fn greet(talk: &mut (impl Read + Write), name: &str) -> Result<Export> {
 
 /// The handshake as far as options can be asked for; the flags that both sides know.
 fn begin_options(talk: &mut (impl Read + Write)) -> Result<u16> {
-    let wrong = "who answers is no NBD server of today: check server and port";
+    let wrong = "the server does not speak the NBD fixed-newstyle protocol: check server and port";
     let mut greeting = [0; GREETING.len()];
     talk.read_exact(&mut greeting).map_err(|error| said_nothing(&error))?;
     let flags = u16::from_be_bytes(take(talk)?);
@@ -240,7 +240,7 @@ fn go(talk: &mut (impl Read + Write), name: &str) -> Result<Option<Export>> {
             (UNSUPPORTED, _) => return Ok(None),
             (UNKNOWN, _) => bail!(unknown(name)),
             (TLS_REQUIRED, _) => {
-                let text = "the server wants TLS, which the kernel's client has not: let it serve without, in a network of its own";
+                let text = "the server requires TLS, which the kernel's NBD client does not support: let it serve without TLS, in a network of its own";
                 bail!(Failure::new(Code::Denied, text));
             }
             (POLICY, _) => bail!(Failure::new(
@@ -446,7 +446,7 @@ pub fn check() -> Result<()> {
 fn kernel() -> Result<Family> {
     Family::find(FAMILY)?.ok_or_else(|| {
         let text = if Path::new(MODULE).exists() {
-            "the kernel connects network block devices only for who is in the node's own network: run kubelet there (hostNetwork)"
+            "the kernel connects network block devices only from the host's network namespace: run kubelet there (hostNetwork: true)"
         } else {
             "the kernel has no network block devices: load them (modprobe nbd), at each boot by /etc/modules-load.d"
         };
@@ -524,7 +524,7 @@ mod tests {
     fn a_refusal_is_explained() {
         let answered = |kind| refused(&[GREETING, FIXED, &reply(kind, b"")]);
         assert!(answered(UNKNOWN).contains("no export \"web\""));
-        assert!(answered(TLS_REQUIRED).contains("wants TLS"));
+        assert!(answered(TLS_REQUIRED).contains("requires TLS"));
         assert!(answered(POLICY).contains("does not serve this node"));
         assert!(answered((1 << 31) + 7).contains("0x80000007"));
         assert!(refused(&[b"SSH-2.0-OpenSSH_9.2", b"xxxxxxxxxx"]).contains("no NBD server"));

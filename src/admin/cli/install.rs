@@ -25,7 +25,7 @@ const PATIENCE: &str = "60";
 /// A longer wait than that nobody means; the clock has an end, too.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
-/// Install drivers so that kubelet never sees half of one
+/// Install drivers atomically: kubelet never sees a partial one
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

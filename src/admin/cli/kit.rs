@@ -17,17 +17,17 @@ const PROGRAM: &str = "flexvol-kit";
 /// What each does is said here for `flexvol --help`; how, by the kit itself.
 #[derive(Subcommand)]
 pub(super) enum Kit {
-    /// Read a plugin directory as kubelet does, and say what it makes of each driver
+    /// Say what kubelet would load from a plugin directory, what not, and why
     Probe(Words),
-    /// Watch a plugin directory as kubelet does, and say what becomes of its drivers
+    /// Watch a plugin directory and its drivers as kubelet does
     Watch(Words),
     /// Write down the calls that kubelet makes, without secrets, to be made again elsewhere
     Record(Words),
-    /// Call a driver once and judge its answer as kubelet does
+    /// Call any driver as kubelet does, and say what kubelet would make of it
     Call(Words),
-    /// Bring the flex volumes of a pod up, or take them down, as kubelet does it
+    /// Bring the volumes of a pod up or down, from its YAML, without a cluster
     Pod(Words),
-    /// Say what is wrong with volumes, from their YAML alone
+    /// Check the volumes in YAML files without a cluster: options, secrets, claims, policy
     Validate(Words),
     /// Check whether a driver is what kubelet needs, case by case
     Check(Words),

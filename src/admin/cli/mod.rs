@@ -46,8 +46,8 @@ flexvol is every FlexVolume driver a Kubernetes node needs, in one binary.
 Installed as <vendor>~<driver>/<driver> it answers kubelet; as flexvol it answers you.
 
 Try these first:
-  sudo flexvol try                                do to drivers what kubelet does, without a cluster
-  flexvol drivers                                 what there is
+  sudo flexvol try                                exercise drivers as kubelet would, without a cluster
+  flexvol drivers                                 list the drivers
   flexvol explain tmpfs                           its options, and a PV and a pod to copy
   flexvol plan tmpfs mount /mnt -o size=16Mi      what would be done, and how it is undone
   sudo flexvol run tmpfs mount /mnt -o size=16Mi  do it, as kubelet would
@@ -55,11 +55,11 @@ Try these first:
 On a node:
   sudo flexvol locate                             which directory kubelet reads drivers from, and why
   sudo flexvol install tmpfs                      put a driver there; kubelet finds it while it runs
-  sudo flexvol list                               what is there, whose it is, and what is wrong with it
-  sudo flexvol watch                              see drivers come and go as kubelet does
+  sudo flexvol list                               list installed drivers, their owners and problems
+  sudo flexvol watch                              watch drivers come and go as kubelet does
 
 When a pod hangs in ContainerCreating:
-  sudo flexvol doctor                             what is wrong with this node, why, and how to fix it
+  sudo flexvol doctor                             list problems of this node, each with cause and fix
   sudo flexvol status                             every flex volume of the node, and whether it answers
   sudo flexvol logs --failed                      what drivers were asked for on this node, and what became of it
   flexvol explain-error 'TEXT OF THE EVENT'       what kubelet did, why it failed, how to fix it

@@ -20,7 +20,7 @@ pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
     }
     findings.extend(mounts.iter().flat_map(|mounts| leftovers::homes(mounts)).map(|name| {
         let evidence = format!("the files, maybe credentials, of a volume that is no longer mounted: {name} below /run/flexvol/daemons");
-        let fix = "remove them, and end who still serves nothing";
+        let fix = "remove them, and kill orphaned daemons";
         Finding::warning("credentials-left", &evidence, fix).with(Repair::RemoveHome { name })
     }));
     findings.extend(mounts.iter().flat_map(|mounts| leftovers::records(mounts)).map(|target| {

@@ -14,7 +14,7 @@ pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
     if kubelets.is_empty() && request.plugin_dir.is_empty() {
         findings.push(Finding::note(
             "kubelet-none",
-            "no kubelet runs here that can be seen",
+            "no kubelet process found",
             "run this on the node, as root; or name its directories with --plugin-dir and --kubelet-root",
         ));
     }

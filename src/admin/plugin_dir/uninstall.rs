@@ -293,8 +293,8 @@ fn in_use_refusal(name: &DriverName, busy: &[Volume], asked: Busy) -> Refusal {
         Busy::Refuse | Busy::Ignore => ("mounted".to_owned(), "add --when-idle to wait"),
     };
     let text = format!(
-        "{name} has {} {still}, which nobody could unmount without it: {}: end those pods, or {fix}",
-        if busy.len() == 1 { "a volume".to_owned() } else { format!("{} volumes", busy.len()) },
+        "cannot uninstall {name}: {} {still}: {}: end those pods, or {fix}",
+        if busy.len() == 1 { "a volume is".to_owned() } else { format!("{} volumes are", busy.len()) },
         in_use::describe(busy)
     );
     Refusal::new(Reason::InUse, text)

@@ -33,7 +33,7 @@ Examples:
 flexvol itself executes this program for these commands.
 Exit status: 0 done, 1 failed, 2 wrong usage; others of single commands say their --help.";
 
-/// Do to FlexVolume drivers what kubelet does, without a cluster
+/// Exercise FlexVolume drivers as kubelet would, without a cluster
 #[derive(Parser)]
 #[command(name = "flexvol", version, after_help = EXAMPLES, max_term_width = 100, arg_required_else_help = true)]
 struct Cli {

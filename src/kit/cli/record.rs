@@ -26,7 +26,7 @@ The kernel tells who executes a driver of the plugin directory, foreign ones too
 JSON a call. The values of Secrets, of options called like credentials, and of password= and the like are masked. Look through it \
 all the same before you give it to anybody: names of servers, pods and volumes stay. A call that ends within a millisecond may be missed.
 
-The lines are replayed by flexvol call, with secrets of nobody and in a directory of your choice:
+The lines are replayed by flexvol call, with placeholder secrets and in a directory of your choice:
 
 Examples:
   sudo flexvol record --for 300 > calls.jsonl       then make the pod, or delete it

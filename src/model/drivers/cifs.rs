@@ -45,7 +45,7 @@ crate::options! {
         version: Option<Version> = "version" { aliases: ["vers"], example: "3.1.1" },
         /// Domain or workgroup of the user; the key domain of the Secret wins.
         domain: Option<Name> = "domain" { aliases: ["workgroup"] },
-        /// Whether nobody logs in.
+        /// Log in as guest.
         guest: bool = "guest" { default: "false" },
         /// Owner of all files, for the node.
         uid: Option<Id> = "uid" {},

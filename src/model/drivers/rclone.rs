@@ -406,7 +406,7 @@ impl Config {
             }
             (None, None, _) => {
                 return Err(Failure::options(
-                    "nobody says which host key the server has: add option \"knownHosts\" (what ssh-keyscan prints)",
+                    "no host key configured: add option \"knownHosts\" (what ssh-keyscan prints)",
                 ));
             }
         };

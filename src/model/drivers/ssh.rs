@@ -113,7 +113,7 @@ impl Identity<'_> {
             (None, Some(text), None, _) => Ok((fuse::content(format!("{text}\n")), strict)),
             (None, None, Some(secret), _) => Ok((Content::default().secret(secret).text("\n"), strict)),
             (None, None, None, _) => Err(Failure::options(
-                "nobody says which host key the server has: add option \"hostKey\" (what ssh-keyscan prints, without its first word)",
+                "no host key configured: add option \"hostKey\" (what ssh-keyscan prints, without its first word)",
             )),
             _ => Err(Failure::options(
                 "the host key is given twice: keep one of \"hostKey\", \"knownHosts\" and the secret's known_hosts",

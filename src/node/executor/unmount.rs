@@ -94,7 +94,7 @@ fn peel(place: &Place, deadline: &Deadline) -> Result<()> {
     }
     Err(Failure::new(
         Code::Busy,
-        format!("{} is mounted again and again: who mounts it?", place.path().display()),
+        format!("{} cannot be unmounted: another process keeps remounting it", place.path().display()),
     )
     .into())
 }

@@ -43,7 +43,7 @@ impl Trial {
         let stage = Stage::set()?;
         let version = env!("CARGO_PKG_VERSION");
         let intro = format!(
-            "flexvol {version}: what kubelet does to a driver, done to its own, in a mount namespace of its own"
+            "flexvol {version}: exercising its own drivers as kubelet would, in a mount namespace of its own"
         );
         let mut report = Report::begin(screen, &intro, "DRIVER", 7)?;
         for part in parts(&stage) {

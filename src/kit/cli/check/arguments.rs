@@ -80,7 +80,7 @@ pub(super) struct RunArguments {
 
 /// What would be a fault in another driver.
 #[derive(Args)]
-#[command(next_help_heading = "What the driver needs, and what lies in its nature")]
+#[command(next_help_heading = "Driver traits")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 struct NatureArguments {
     /// With host, the driver reaches what this machine reaches; without it nothing but 127.0.0.1
@@ -133,15 +133,15 @@ fn no_case(pattern: &str) -> String {
     if groups.contains(group) {
         let ids: Vec<_> = Case::all().filter(|case| case.group() == group).map(|case| case.id).collect();
         return near.map_or_else(
-            || format!("no case is meant by {pattern:?}: there are {}", ids.join(", ")),
-            |near| format!("no case is meant by {pattern:?}: did you mean {near}?"),
+            || format!("no case matches {pattern:?}: there are {}", ids.join(", ")),
+            |near| format!("no case matches {pattern:?}: did you mean {near}?"),
         );
     }
     let near = did_you_mean(group, groups.iter().copied()).map_or_else(
         || format!("the groups are {}", groups.into_iter().collect::<Vec<_>>().join(", ")),
         |near| format!("did you mean '{near}::*'?"),
     );
-    format!("no case is meant by {pattern:?}: {near}")
+    format!("no case matches {pattern:?}: {near}")
 }
 
 impl RunArguments {

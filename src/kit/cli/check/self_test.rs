@@ -13,7 +13,7 @@ pub(super) fn run(screen: &mut Screen, patterns: &[String], quick: bool) -> Resu
     let (cases, drivers): (Vec<_>, Vec<_>) =
         patterns.iter().cloned().partition(|pattern| pattern.contains("::"));
     let chosen = Chosen::new(&cases, Level::Should)
-        .map_err(|pattern| Failure::call(format!("no case is meant by {pattern}: flexvol check list")))?;
+        .map_err(|pattern| Failure::call(format!("no case matches {pattern}: flexvol check list")))?;
     let depth = if quick { Depth::OwnCases } else { Depth::Chosen(chosen) };
     let mut shown = screen.passing("looking at the drivers …");
     let matrix = self_test::run(&drivers, &depth, &mut |row| {

@@ -46,7 +46,7 @@ mod template;
 
 pub use settings::ExecSettings;
 
-/// The driver, and the key of what the admin says to it.
+/// Name of the driver, and of its key in the side file.
 pub const NAME: &str = "exec";
 
 use crate::driver::{Driver, Growth, Request};

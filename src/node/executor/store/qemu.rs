@@ -340,7 +340,12 @@ fn is_unmade(image: &OwnedFd, format: ImageFormat) -> Result<bool> {
 
 /// Locked: another node may be making it as well, and who fails empties it.
 fn make(image: &OwnedFd, format: ImageFormat, size: u64, at: &Site<'_>) -> Result<()> {
-    lock::wait(image.as_fd(), Hold::Alone, at.deadline, "waiting for who else makes the image")?;
+    lock::wait(
+        image.as_fd(),
+        Hold::Alone,
+        at.deadline,
+        "waiting for another call that is creating the image",
+    )?;
     let made = if is_unmade(image, format)? { make_alone(image, format, size, at) } else { Ok(()) };
     // Whoever uses it has a lock of its own kind.
     rustix::fs::flock(image, FlockOperation::Unlock)?;
