@@ -527,8 +527,8 @@ mod tests {
         assert!(answered(TLS_REQUIRED).contains("requires TLS"));
         assert!(answered(POLICY).contains("does not serve this node"));
         assert!(answered((1 << 31) + 7).contains("0x80000007"));
-        assert!(refused(&[b"SSH-2.0-OpenSSH_9.2", b"xxxxxxxxxx"]).contains("no NBD server"));
-        assert!(refused(&[GREETING, &[0, 0]]).contains("no NBD server"));
+        assert!(refused(&[b"SSH-2.0-OpenSSH_9.2", b"xxxxxxxxxx"]).contains("fixed-newstyle"));
+        assert!(refused(&[GREETING, &[0, 0]]).contains("fixed-newstyle"));
         assert!(refused(&[GREETING]).contains("hung up"));
         let endless = reply(INFO, b"")[..16].iter().copied().chain([255; 4]).collect::<Vec<_>>();
         assert!(refused(&[GREETING, FIXED, &endless]).contains("protocol"));

@@ -57,7 +57,7 @@ says "guest: nbd: a silent server" '*"Failure"*nbd-dead.test*does not answer*' s
 busybox nc -l -p 7777 </etc/protocols >/dev/null &
 disown
 sleep 0.3
-says "guest: nbd: another protocol" '*"Failure"*no NBD server*' stage nbd "$web,\"port\":\"7777\""
+says "guest: nbd: another protocol" '*"Failure"*fixed-newstyle*' stage nbd "$web,\"port\":\"7777\""
 says "guest: nbd: no image" '*"Failure"*option size*' stage nbd '"file":"none.img","imageFormat":"raw"'
 says "guest: nbd: nothing is left of them" '' nbds
 
