@@ -118,7 +118,7 @@ mod tests {
         std::os::unix::fs::symlink(dir.path().join("elsewhere"), &link).unwrap();
         assert!(line(&link, "x\n", 9).is_err() && !dir.path().join("elsewhere").exists());
         let fifo = dir.path().join("fifo");
-        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).unwrap();
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let _reader = fs::openat(CWD, &fifo, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
         assert!(line(&fifo, "x\n", 9).unwrap_err().to_string().contains("not a regular file"));
     }
