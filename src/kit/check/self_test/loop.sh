@@ -131,8 +131,19 @@ detach() {
     [ "${record%%:*}" = "$2" ] || succeed
     image=$images/${record#*:}
     for found in $(device); do losetup -d "$found" || fail "cannot take $found away"; done
+    gone
     rm "$images/attached/$1"
     succeed
+}
+
+# Whoever has the device open, udev for a moment or a mount for long, keeps it until that ends: the next attach must
+# not find it then.
+gone() {
+    tries=100
+    while [ -n "$(device)" ]; do
+        [ $((tries -= 1)) -gt 0 ] || fail "$found is still in use: look for its mount with findmnt"
+        sleep 0.1
+    done
 }
 
 is_attached() {

@@ -7,8 +7,8 @@ const RECORD: &str = r#"    [ -L "$images/attached/$volume" ] || ln -s "#;
 const FIND: &str = r#"[ -n "$found" ] || found=$(losetup -f --show "$image")"#;
 const DEVICE: &str = r#"    succeed ",\"device\":\"$found\"""#;
 const UNKNOWN: &str = r#"record=$(readlink "$images/attached/$1") || succeed"#;
-const FREE: &str =
-    r#"for found in $(device); do losetup -d "$found" || fail "cannot take $found away"; done"#;
+const FREE: &str = r#"for found in $(device); do losetup -d "$found" || fail "cannot take $found away"; done
+    gone"#;
 const ATTACHED: &str =
     r#"    [ "$(readlink "$images/attached/$volume")" = "$2:${image##*/}" ] && [ -n "$(device)" ] &&"#;
 const BLANK: &str = r#"if [ $? = 2 ] && cmp -s -n 1048576 "$found" /dev/zero; then"#;

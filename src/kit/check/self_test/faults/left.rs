@@ -19,7 +19,7 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "forgets the loop device when a volume is detached: kvaps/loop",
         of: Loop,
         change: &[(
-            "for found in $(device); do losetup -d \"$found\" || fail \"cannot take $found away\"; done",
+            "for found in $(device); do losetup -d \"$found\" || fail \"cannot take $found away\"; done\n    gone",
             "",
         )],
         fails: &["attach::detach_by_name", "left::devices"],
