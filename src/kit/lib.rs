@@ -6,4 +6,6 @@
 
 pub mod check;
 pub mod cli;
+pub mod fault_injection;
+pub mod tracer;
 pub mod validate;

@@ -5,15 +5,15 @@ mod running;
 mod start;
 
 use flexvol_linux::limits::Limits;
-use flexvol_linux::tracer::{self, Point, Trace, Traced};
-use nix::libc;
 use running::Running;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::Pid;
 use std::ffi::OsString;
 use std::fmt;
+use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// `PATH` of a service under systemd, as kubelet has it.
@@ -42,8 +42,6 @@ pub struct Terms {
     pub linger: Option<Duration>,
     /// How the output is read.
     pub reader: Reader,
-    /// A signal out of the blue.
-    pub strike: Option<Strike>,
     /// What the driver may use up.
     pub limits: Limits,
     /// Its umask; `None` is that of this process.
@@ -51,9 +49,8 @@ pub struct Terms {
     /// Whether its standard input is one on which nothing ever comes, and not /dev/null: who reads
     /// it hangs.
     pub silent_input: bool,
-    /// What to follow of all that it does. Where that is not permitted it is not started; see
-    /// [`tracer::is_possible`].
-    pub trace: Option<Trace>,
+    /// Who watches.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 /// How the output is read.
@@ -71,42 +68,22 @@ pub enum Reader {
     },
 }
 
-/// A signal to a driver that has done nothing to deserve it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Strike {
-    /// When; never, if the driver has ended before.
-    pub when: Moment,
-    /// Which.
-    pub signal: Blow,
-    /// To whom.
-    pub whom: Whom,
-}
+/// Watches a driver while it is executed, and may act on it: how the conformance kit follows and
+/// interrupts one. Each value watches one execution; the thread that executes the driver calls the
+/// methods in the order in which they stand here.
+pub trait Observer: fmt::Debug + Send + Sync {
+    /// Before the start; may change how the driver is started. An error is why it is not.
+    fn prepare(&self, command: &mut Command) -> io::Result<()>;
 
-/// When a driver is struck.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// This long after its start.
-    After(Duration),
-    /// At a certain system call of any process of the call. The driver is traced up to there.
-    At(Point),
-}
+    /// The driver runs, as the leader of a process group of its own. After an error it is killed.
+    fn started(&self, driver: Pid, at: Instant) -> io::Result<()>;
 
-/// What a driver is struck with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blow {
-    /// SIGKILL.
-    Kill,
-    /// SIGTERM.
-    Terminate,
-}
+    /// Called whenever something has happened, as long as the driver runs: does what is due, so
+    /// long after the start. When to be called again at the latest, counted from the start.
+    fn running(&self, elapsed: Duration) -> Option<Duration>;
 
-/// Who is struck.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whom {
-    /// The process that kubelet started.
-    Driver,
-    /// That and every other process of its group, at once: kubelet's control group ends.
-    Group,
+    /// The driver has ended and is not reaped yet; or it cannot be ended, if not `exited`.
+    fn ended(&self, exited: bool) -> io::Result<()>;
 }
 
 impl Default for Terms {
@@ -120,33 +97,11 @@ impl Default for Terms {
             directory: Some("/".into()),
             linger: None,
             reader: Reader::All,
-            strike: None,
             limits: Limits::default(),
             umask: None,
             silent_input: false,
-            trace: None,
+            observer: None,
         }
-    }
-}
-
-impl Terms {
-    fn are_traced(&self) -> bool {
-        self.trace.is_some() || self.strike.is_some_and(|strike| matches!(strike.when, Moment::At(_)))
-    }
-}
-
-impl Strike {
-    /// To a driver that was not reaped yet: nobody else has its number.
-    fn hit(self, driver: Pid) {
-        let signal = match self.signal {
-            Blow::Kill => Signal::KILL,
-            Blow::Terminate => Signal::TERM,
-        };
-        // Nobody left to get it is as good.
-        let _ = match self.whom {
-            Whom::Driver => kill_process(driver, signal),
-            Whom::Group => kill_process_group(driver, signal),
-        };
     }
 }
 
@@ -166,13 +121,8 @@ pub struct Run {
     pub output: Vec<u8>,
     /// Why it was stopped, if it was.
     pub stopped: Option<Stop>,
-    /// When it was struck, counted from the start; `None` if it ended before, or was to be left
-    /// alone.
-    pub struck: Option<Duration>,
     /// Whether somebody stopped listening while it ran: the output may be cut off.
     pub unheard: bool,
-    /// What was followed, if that was asked for.
-    pub traced: Option<Traced>,
 }
 
 impl Run {
@@ -189,20 +139,8 @@ impl Run {
             took,
             output: Vec::new(),
             stopped: None,
-            struck: None,
             unheard: false,
-            traced: None,
         }
-    }
-
-    /// Whether what it answered, and how it ended, was not up to the driver alone.
-    pub fn disturbed(&self) -> bool {
-        self.struck.is_some() || self.unheard
-    }
-
-    /// How long the driver took to end once it was struck.
-    pub fn outlived_strike(&self) -> Option<Duration> {
-        self.exited?.checked_sub(self.struck?)
     }
 }
 
@@ -262,12 +200,7 @@ pub(super) fn run(program: &Path, arguments: &[OsString], terms: &Terms) -> Run 
         drop(held);
         watched
     });
-    watched.unwrap_or_else(|error| match error.raw_os_error() {
-        Some(libc::EPERM) if terms.are_traced() && !tracer::is_possible() => {
-            Run::not_started("ptrace(2) is not permitted here", start.elapsed())
-        }
-        _ => Run::not_started(error, start.elapsed()),
-    })
+    watched.unwrap_or_else(|error| Run::not_started(error, start.elapsed()))
 }
 
 #[cfg(test)]
@@ -311,16 +244,8 @@ pub(super) mod tests {
         !stat.is_empty() && !stat.contains(") Z ")
     }
 
-    pub(super) fn ends_soon(pid: i32) -> bool {
-        let start = Instant::now();
-        while is_alive(pid) && start.elapsed() < Duration::from_secs(10) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        !is_alive(pid)
-    }
-
     pub(super) fn end(pid: i32) {
-        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+        rustix::process::kill_process(Pid::from_raw(pid).unwrap(), rustix::process::Signal::KILL).unwrap();
     }
 
     #[test]
@@ -348,7 +273,7 @@ pub(super) mod tests {
         let script = script("trap '' PIPE; echo x 2>/dev/null || echo broken > $dir/pipe");
         let run = run_with(&script, |terms| terms.reader = Reader::Closed);
         assert!(script.dir.path().join("pipe").exists());
-        assert!(run.output.is_empty() && run.unheard && run.disturbed(), "{run:?}");
+        assert!(run.output.is_empty() && run.unheard, "{run:?}");
         assert_eq!((run.end, run.stopped, run.closed), (End::Exited(0), None, None));
     }
 
@@ -359,7 +284,7 @@ pub(super) mod tests {
         });
         assert_eq!(run.output.len(), 8192);
         // Half of it does not fit, and 64 bytes come out each time.
-        assert!(run.exited.unwrap() >= Duration::from_millis(60) && !run.disturbed(), "{run:?}");
+        assert!(run.exited.unwrap() >= Duration::from_millis(60) && !run.unheard, "{run:?}");
     }
 
     #[test]
@@ -397,40 +322,5 @@ pub(super) mod tests {
         assert_eq!(open(Limits::default()), ["0", "1", "2", "3"]);
         // Another way of starting it.
         assert_eq!(open(Limits { files: Some(64), ..Limits::default() }), ["0", "1", "2", "3"]);
-    }
-
-    fn struck(body: &str, signal: Blow, whom: Whom) -> (Script, Run) {
-        let script = script(body);
-        let when = Moment::After(Duration::from_millis(100));
-        let run = run_with(&script, |terms| terms.strike = Some(Strike { when, signal, whom }));
-        (script, run)
-    }
-
-    #[test]
-    fn a_strike_hits_the_driver_or_all_of_its_group() {
-        let body = "sleep 60 >/dev/null 2>&1 & echo $! > $dir/child; wait";
-        let (script, run) = struck(body, Blow::Kill, Whom::Driver);
-        assert_eq!((run.end, run.stopped), (End::Signaled(9), None));
-        assert!(is_alive(child_of(&script)));
-        end(child_of(&script));
-        let (script, run) = struck(body, Blow::Kill, Whom::Group);
-        assert_eq!((&run.end, run.disturbed()), (&End::Signaled(9), true));
-        assert!(run.outlived_strike().unwrap() < Duration::from_secs(5), "{run:?}");
-        assert!(ends_soon(child_of(&script)));
-    }
-
-    #[test]
-    fn who_is_asked_to_end_may_still_answer() {
-        let body = "trap 'sleep 0.1; echo late; exit 4' TERM; while :; do sleep 0.01; done";
-        let (_, run) = struck(body, Blow::Terminate, Whom::Driver);
-        assert_eq!((run.stopped, &run.output[..]), (None, &b"late\n"[..]));
-        assert_eq!(run.end, End::Exited(4));
-        assert!(run.outlived_strike().unwrap() >= Duration::from_millis(100), "{run:?}");
-    }
-
-    #[test]
-    fn who_has_ended_is_not_struck() {
-        let (_, run) = struck(SUCCESS, Blow::Kill, Whom::Group);
-        assert_eq!((run.end, run.struck, run.output.len()), (End::Exited(0), None, 21));
     }
 }

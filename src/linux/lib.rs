@@ -52,7 +52,7 @@ pub mod process;
 pub mod process_table;
 pub mod progress;
 pub mod qmp;
-mod raw;
+pub mod raw;
 pub mod rbd;
 pub mod reaper;
 pub mod reply_pipe;
@@ -62,7 +62,7 @@ pub mod scope;
 pub mod signal;
 pub mod signature;
 mod supervise;
-pub mod tracer;
+
 pub mod users;
 pub mod watch_tree;
 pub mod window;

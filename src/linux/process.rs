@@ -220,7 +220,7 @@ pub(super) fn is_service(pid: i32) -> bool {
 }
 
 /// What the kernel calls it: 15 bytes of its program's name.
-pub(super) fn name(pid: i32) -> Option<String> {
+pub fn name(pid: i32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim_end().to_owned())
 }

@@ -1,6 +1,7 @@
 //! One answer of a driver, taken strictly and for what it was meant to be.
 
 use super::evidence::{Evidence, Stopped};
+use crate::fault_injection::Observed;
 use flexvol_kubelet::{Asked, Diagnosis, End, Fault, Run, Verdict};
 use flexvol_protocol::{Capabilities, DriverStatus};
 use serde_json::Value;
@@ -25,6 +26,8 @@ pub struct Answer {
     /// Whether we did something to the driver that may keep it from answering: killed it, closed
     /// its output.
     pub disturbed: bool,
+    /// What was seen of it by those who interrupt and follow it.
+    pub observed: Observed,
     /// Ours, which overlooks noise around the answer, its spelling and the exit status.
     pub meant: Meant,
 }
@@ -46,7 +49,7 @@ impl Answer {
     /// Of an execution that is over.
     pub fn new(executable: PathBuf, asked: Asked, run: Run, verdict: Verdict) -> Self {
         let meant = Meant::of(&verdict, &run);
-        Self { executable, asked, run, verdict, disturbed: false, meant }
+        Self { executable, asked, run, verdict, disturbed: false, observed: Observed::default(), meant }
     }
 
     /// Whether it worked.
@@ -72,6 +75,11 @@ impl Answer {
     /// Whether the driver hung: it was stopped by us.
     pub fn was_stopped(&self) -> bool {
         self.run.stopped.is_some() && self.run.exited.is_none()
+    }
+
+    /// How long the driver took to end once a fault was injected.
+    pub fn outlived(&self) -> Option<Duration> {
+        self.run.exited?.checked_sub(self.observed.injected?)
     }
 
     /// The object that is the answer, whatever is around it.

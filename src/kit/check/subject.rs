@@ -4,6 +4,8 @@ use super::answer::Answer;
 use super::evidence::Stopped;
 use super::facts::Facts;
 use super::given::Given;
+use crate::fault_injection::{FaultInjection, Injector};
+use crate::tracer::Trace;
 use flexvol_kubelet::{Asked, Caller, PodVolume, Reader, Run, Terms};
 use flexvol_linux::sandbox::{Inside, Isolation};
 use flexvol_protocol::Call;
@@ -34,6 +36,11 @@ pub struct Subject<'a> {
     pub inside: &'a Inside,
     /// How it is executed; a case may change that.
     pub terms: Terms,
+    /// What is done to it while it runs.
+    pub fault: Option<FaultInjection>,
+    /// What is followed of it. Where that is not permitted it is not executed; see
+    /// [`is_possible`](crate::tracer::is_possible).
+    pub trace: Option<Trace>,
     /// What is executed: the driver, or another way to it.
     pub executable: PathBuf,
     /// Whether the calls that come now are judged by the case alone: no watched case looks at them.
@@ -56,6 +63,8 @@ impl<'a> Subject<'a> {
             facts,
             inside,
             terms: Terms { patience, linger, umask, ..Terms::default() },
+            fault: None,
+            trace: None,
             executable: given.driver.clone(),
             excused: false,
             random: fastrand::Rng::with_seed(seed),
@@ -125,9 +134,9 @@ impl<'a> Subject<'a> {
     /// One call in the background, and meanwhile something else; the answer to it, and what came of
     /// the other.
     pub fn beside<T>(&mut self, call: &[OsString], deed: impl FnOnce(&mut Self) -> T) -> (Option<Answer>, T) {
-        let (executable, terms, disturbed) = (self.executable.clone(), self.terms.clone(), self.disturbs());
+        let (executable, execution) = (self.executable.clone(), self.execution());
         let (answer, done) = std::thread::scope(|scope| {
-            let thread = scope.spawn(|| executed(&executable, call, terms, disturbed));
+            let thread = scope.spawn(|| execution.play(&executable, call));
             let done = deed(self);
             (thread.join().ok(), done)
         });
@@ -169,7 +178,12 @@ impl<'a> Subject<'a> {
     }
 
     fn executed(&self, executable: &Path, arguments: &[OsString]) -> Answer {
-        executed(executable, arguments, self.terms.clone(), self.disturbs())
+        self.execution().play(executable, arguments)
+    }
+
+    fn execution(&self) -> Execution {
+        let (fault, trace) = (self.fault, self.trace.clone());
+        Execution { terms: self.terms.clone(), fault, trace, disturbed: self.disturbs() }
     }
 
     /// Whether the driver is executed in a way that may keep it from answering.
@@ -177,17 +191,29 @@ impl<'a> Subject<'a> {
         let terms = &self.terms;
         self.excused
             || terms.patience < self.given.patience
-            || terms.strike.is_some()
+            || self.fault.is_some()
             || terms.reader != Reader::All
     }
 }
 
-/// Kubelet, for one call. Nothing is remembered: each call is judged by itself.
-fn executed(executable: &Path, arguments: &[OsString], terms: Terms, disturbed: bool) -> Answer {
-    let mut caller = Caller::new(executable);
-    caller.terms = terms;
-    let exchange = caller.execute(arguments);
-    let run = exchange.run.unwrap_or_else(Run::nothing);
-    let answer = Answer::new(executable.to_owned(), Asked::new(arguments.to_vec()), run, exchange.verdict);
-    Answer { disturbed, ..answer }
+/// How a call is made.
+struct Execution {
+    terms: Terms,
+    fault: Option<FaultInjection>,
+    trace: Option<Trace>,
+    disturbed: bool,
+}
+
+impl Execution {
+    /// Kubelet, for one call. Nothing is remembered: each call is judged by itself.
+    fn play(self, executable: &Path, arguments: &[OsString]) -> Answer {
+        let injector = Injector::new(self.fault, self.trace);
+        let mut caller = Caller::new(executable);
+        caller.terms = Terms { observer: Some(injector.clone()), ..self.terms };
+        let exchange = caller.execute(arguments);
+        let run = exchange.run.unwrap_or_else(Run::nothing);
+        let asked = Asked::new(arguments.to_vec());
+        let answer = Answer::new(executable.to_owned(), asked, run, exchange.verdict);
+        Answer { disturbed: self.disturbed, observed: injector.observed(), ..answer }
+    }
 }

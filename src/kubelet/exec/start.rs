@@ -1,7 +1,7 @@
 //! How a driver is started.
 
 use super::{Reader, Terms};
-use flexvol_linux::{limits, tracer};
+use flexvol_linux::limits;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use std::ffi::OsString;
 use std::io;
@@ -47,8 +47,8 @@ pub(super) fn spawn(
     }
     command.process_group(0);
     limits::impose(&mut command, terms.limits, terms.umask);
-    if terms.are_traced() {
-        tracer::offer(&mut command);
+    if let Some(observer) = &terms.observer {
+        observer.prepare(&mut command)?;
     }
     command.stdin(input).stdout(writer.try_clone()?).stderr(writer);
     // The command holds our copies of the pipe's writing end until it is dropped, on return.

@@ -102,7 +102,7 @@ pub(crate) fn play(
         command.stdin(Stdio::null()).stdout(writer.try_clone().unwrap());
         command.stderr(if both_outputs { writer.try_clone().unwrap().into() } else { Stdio::null() });
         drop(writer);
-        flexvol::sys::tracer::offer(&mut command);
+        flexvol::tracer::offer(&mut command);
         let mut child = command.spawn().unwrap();
         drop(command);
         let supervisor = Pid::from_raw(child.id().cast_signed());

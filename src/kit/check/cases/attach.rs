@@ -12,7 +12,8 @@ use crate::check::given::Nature;
 use crate::check::left;
 use crate::check::staging::{is_mounted, make_directory, remove_directory};
 use crate::check::subject::{NODE, Subject};
-use flexvol_kubelet::{Blow, Moment, PodVolume, Strike, Whom, by_kubelet};
+use crate::fault_injection::{FaultInjection, Moment, Signal, Target};
+use flexvol_kubelet::{PodVolume, by_kubelet};
 use flexvol_linux::mount_table;
 use flexvol_protocol::{Access, Verb, VerbSet};
 use std::path::Path;
@@ -467,17 +468,17 @@ fn wait_again(subject: &mut Subject<'_>) -> Played {
 fn wait_fails_in_time(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     let usual = subject.terms.clone();
-    subject.terms.strike =
-        Some(Strike { when: Moment::After(HOPE), signal: Blow::Terminate, whom: Whom::Driver });
+    subject.fault =
+        Some(FaultInjection { at: Moment::After(HOPE), signal: Signal::Terminate, target: Target::Driver });
     subject.terms.patience = HOPE + TO_END;
     // Nobody has attached it, and no device has that name. A driver that attaches it all the same
     // is as good.
     let answer = subject.call_wait(&volume, "/dev/check/none");
-    subject.terms = usual;
+    (subject.terms, subject.fault) = (usual, None);
     if answer.was_stopped() {
         return Err(answer.fails("it was told to end by SIGTERM, and had not ended 10 s later"));
     }
-    if answer.run.struck.is_none() {
+    if answer.observed.injected.is_none() {
         answer.answers("nothing is attached")?;
     }
     // What was attached all the same is known to detach only after an attach.

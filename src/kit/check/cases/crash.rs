@@ -1,6 +1,6 @@
 //! Calls that do not come to their end: killed, told to end, with nobody left to hear the answer.
 //!
-//! A call is followed once, to learn what it does, and then struck again and again: right after
+//! A call is followed once, to learn what it does, and then interrupted again and again: right after
 //! what it changes, and at system calls all over its length.
 
 mod plan;
@@ -12,7 +12,8 @@ use crate::check::evidence::{Played, Stopped};
 use crate::check::given::Nature;
 use crate::check::staging::{is_mounted, make_directory, put, remove_directory};
 use crate::check::subject::Subject;
-use flexvol_kubelet::{Blow, PodVolume, Strike, Whom};
+use crate::fault_injection::{FaultInjection, Signal, Target};
+use flexvol_kubelet::PodVolume;
 use flexvol_protocol::{Verb, VerbSet};
 use plan::Plan;
 use std::time::Duration;
@@ -25,7 +26,7 @@ const THEN_UNMOUNT: &str = "crash::killed_mount_then_unmount";
 const THEN_MOUNT: &str = "crash::killed_mount_then_mount";
 const KILLED_UNMOUNT: &str = "crash::killed_unmount";
 
-/// What costs more than it shows is done at one of so many strikes.
+/// What costs more than it shows is done at one of so many faults.
 const SAMPLE: usize = 3;
 
 /// How long a mount may take because another one was killed.
@@ -125,11 +126,11 @@ pub(in crate::check) const CASES: &[Case] = &[
 
 fn killed_mount_then_unmount(subject: &mut Subject<'_>) -> Played {
     let plan = Plan::learn(subject, Verb::Mount)?;
-    for strike in plan.strikes(Blow::Kill) {
+    for fault in plan.faults(Signal::Kill) {
         let volume = fresh(subject)?;
-        let killed = plan::strike(subject, strike, |subject| subject.mount(&volume))?;
+        let killed = plan::interrupted(subject, fault, |subject| subject.mount(&volume))?;
         let expected =
-            format!("mount was {}; unmount is to take away what it did", plan.when(&killed, strike));
+            format!("mount was {}; unmount is to take away what it did", plan.when(&killed, fault));
         let answer = subject.unmount(&volume)?.succeeds(&expected)?;
         plan.gone(subject, &volume, &answer, &expected)?;
     }
@@ -138,10 +139,10 @@ fn killed_mount_then_unmount(subject: &mut Subject<'_>) -> Played {
 
 fn killed_mount_then_mount(subject: &mut Subject<'_>) -> Played {
     let plan = Plan::learn(subject, Verb::Mount)?;
-    for strike in plan.strikes(Blow::Kill) {
+    for fault in plan.faults(Signal::Kill) {
         let volume = fresh(subject)?;
-        let killed = plan::strike(subject, strike, |subject| subject.mount(&volume))?;
-        let when = format!("mount was {}", plan.when(&killed, strike));
+        let killed = plan::interrupted(subject, fault, |subject| subject.mount(&volume))?;
+        let when = format!("mount was {}", plan.when(&killed, fault));
         up(subject, &plan, &volume, (&killed, &when))?;
         blocked(THEN_UNMOUNT, down(subject, &plan, &volume))?;
     }
@@ -150,11 +151,11 @@ fn killed_mount_then_mount(subject: &mut Subject<'_>) -> Played {
 
 fn killed_unmount(subject: &mut Subject<'_>) -> Played {
     let plan = Plan::learn(subject, Verb::Unmount)?;
-    for (index, strike) in plan.strikes(Blow::Kill).enumerate() {
+    for (index, fault) in plan.faults(Signal::Kill).enumerate() {
         let volume = fresh(subject)?;
         subject.mount(&volume)?.or_blocked(MOUNT_WORKS)?;
-        let killed = plan::strike(subject, strike, |subject| subject.unmount(&volume))?;
-        let when = format!("unmount was {}", plan.when(&killed, strike));
+        let killed = plan::interrupted(subject, fault, |subject| subject.unmount(&volume))?;
+        let when = format!("unmount was {}", plan.when(&killed, fault));
         let expected = format!("{when}; the next one is to end it");
         let answer = subject.unmount(&volume)?.succeeds(&expected)?;
         plan.gone(subject, &volume, &answer, &expected)?;
@@ -168,10 +169,10 @@ fn killed_unmount(subject: &mut Subject<'_>) -> Played {
 
 fn lock_is_freed(subject: &mut Subject<'_>) -> Played {
     let plan = Plan::learn(subject, Verb::Mount)?;
-    for strike in plan.strikes(Blow::Kill).step_by(SAMPLE) {
-        let strike = Strike { whom: Whom::Group, ..strike };
+    for fault in plan.faults(Signal::Kill).step_by(SAMPLE) {
+        let fault = FaultInjection { target: Target::Group, ..fault };
         let killed_volume = fresh(subject)?;
-        let killed = plan::strike(subject, strike, |subject| subject.mount(&killed_volume))?;
+        let killed = plan::interrupted(subject, fault, |subject| subject.mount(&killed_volume))?;
         let alone = subject.given.is(Nature::Exclusive);
         let volume = if alone {
             blocked(THEN_UNMOUNT, down(subject, &plan, &killed_volume))?;
@@ -181,7 +182,7 @@ fn lock_is_freed(subject: &mut Subject<'_>) -> Played {
             fresh(subject)?
         };
         let other = if alone { "the next one" } else { "that of another pod" };
-        let expected = format!("a mount was {}; {other} is to work", plan.when(&killed, strike));
+        let expected = format!("a mount was {}; {other} is to work", plan.when(&killed, fault));
         let answer = subject.mount(&volume)?.succeeds(&expected)?;
         if answer.took() > DELAY + plan.took * 5 {
             let took = answer.took().as_secs_f64();

@@ -1,20 +1,21 @@
-//! Where to strike a call, and how to see what came of it.
+//! Where to interrupt a call, and how to see what came of it.
 
 use super::{MOUNT_WORKS, NOT_MOUNTED, UNMOUNT_WORKS, blocked, removed};
 use crate::check::answer::Answer;
 use crate::check::evidence::{Played, Stopped};
 use crate::check::footprint::at_rest;
 use crate::check::subject::Subject;
-use flexvol_kubelet::{Blow, Moment, PodVolume, Point, Reader, Run, Strike, Trace, Whom};
-use flexvol_linux::tracer;
+use crate::fault_injection::{FaultInjection, Moment, Observed, Signal, Target};
+use crate::tracer::{self, Point, Trace};
+use flexvol_kubelet::{PodVolume, Reader};
 use flexvol_protocol::Verb;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// How often to strike, for each repetition.
-const STRIKES: usize = 3;
+/// How often to interrupt, for each repetition.
+const FAULTS: usize = 3;
 
-/// How long a case may take all in all; slow drivers are struck less often.
+/// How long a case may take all in all; slow drivers are interrupted less often.
 const LONGEST: Duration = Duration::from_secs(15);
 
 /// How long what a dead driver had started may go on.
@@ -37,7 +38,7 @@ pub(super) struct Plan {
     before: Held,
     /// How many mounts, devices and processes a volume takes that is mounted.
     takes: [usize; 3],
-    /// Of which of them something is left even when nobody was struck: other cases are about that.
+    /// Of which of them something is left even when nobody was interrupted: other cases are about that.
     leaks: [bool; 3],
     /// Without its own pod, but attached if it has to be.
     volume: PodVolume,
@@ -50,7 +51,7 @@ impl Plan {
         subject.stage(&volume)?;
         let follow = |subject: &mut Subject<'_>, now: Verb| {
             let possible = now == verb && tracer::is_possible();
-            subject.terms.trace = possible.then_some(Trace::SystemCalls);
+            subject.trace = possible.then_some(Trace::SystemCalls);
         };
         let blank = Held::now(subject)?;
         follow(subject, Verb::Mount);
@@ -62,45 +63,45 @@ impl Plan {
         }
         follow(subject, Verb::Unmount);
         let unmount = subject.unmount(&volume)?.or_blocked(UNMOUNT_WORKS)?;
-        subject.terms.trace = None;
+        subject.trace = None;
         // What was killed late had done it all.
         let again = subject.unmount(&volume)?.or_blocked(NOT_MOUNTED)?;
         blocked(UNMOUNT_WORKS, removed(&volume, &again, "it is unmounted"))?;
         let leaks = after_a_moment(subject, &blank, [0; 3])?.map(|more| !more.is_empty());
         let before = Held::now(subject)?;
         let takes = while_mounted.more_than(&before).map(|more| more.len());
-        let run = if verb == Verb::Mount { mount.run } else { unmount.run };
-        let calls = run.traced.as_ref().map_or(0, |traced| traced.system_calls);
-        let took = run.took;
-        Ok(Self { moments: moments(subject, &run), calls, took, layers, before, takes, leaks, volume })
+        let answer = if verb == Verb::Mount { mount } else { unmount };
+        let calls = answer.observed.traced.as_ref().map_or(0, |traced| traced.system_calls);
+        let took = answer.run.took;
+        Ok(Self { moments: moments(subject, &answer), calls, took, layers, before, takes, leaks, volume })
     }
 
     /// At each moment one, now at the driver alone, now at its whole group.
-    pub(super) fn strikes(&self, signal: Blow) -> impl Iterator<Item = Strike> {
-        let whom = [Whom::Group, Whom::Driver].into_iter().cycle();
-        self.moments.iter().zip(whom).map(move |(when, whom)| Strike { when: *when, signal, whom })
+    pub(super) fn faults(&self, signal: Signal) -> impl Iterator<Item = FaultInjection> {
+        let targets = [Target::Group, Target::Driver].into_iter().cycle();
+        self.moments.iter().zip(targets).map(move |(at, target)| FaultInjection { at: *at, signal, target })
     }
 
-    /// Where a call was struck, for people; goes on from "was".
-    pub(super) fn when(&self, answer: &Answer, strike: Strike) -> String {
-        let Run { struck, traced, .. } = &answer.run;
-        let place = match (traced.as_ref().and_then(|traced| Some((traced, traced.struck.as_ref()?))), struck)
-        {
+    /// Where a call was interrupted, for people; goes on from "was".
+    pub(super) fn when(&self, answer: &Answer, fault: FaultInjection) -> String {
+        let Observed { injected, traced } = &answer.observed;
+        let interrupted = traced.as_ref().and_then(|traced| Some((traced, traced.interrupted.as_ref()?)));
+        let place = match (interrupted, injected) {
             (Some((traced, at)), _) => match at.change {
                 Some(change) => format!("right after {change}(2) of {}", at.name),
                 None => {
                     format!("before system call {} of {}, by {}", traced.system_calls, self.calls, at.name)
                 }
             },
-            (None, Some(struck)) => format!("{} ms after its start", struck.as_millis()),
+            (None, Some(injected)) => format!("{} ms after its start", injected.as_millis()),
             (None, None) => return "over before it was to be struck".to_owned(),
         };
-        let how = if strike.signal == Blow::Kill { "killed" } else { "told to end" };
-        let whom = if strike.whom == Whom::Driver { "the driver alone" } else { "its process group" };
+        let how = if fault.signal == Signal::Kill { "killed" } else { "told to end" };
+        let whom = if fault.target == Target::Driver { "the driver alone" } else { "its process group" };
         format!("{how} {place} ({whom})")
     }
 
-    /// Mounted no more often than it always is; less often, if the call that was struck mounts in
+    /// Mounted no more often than it always is; less often, if the call that was interrupted mounts in
     /// steps.
     pub(super) fn mounted(
         &self,
@@ -161,15 +162,15 @@ impl Plan {
     }
 }
 
-/// Makes a call that is struck, and waits for those it has left running.
-pub(super) fn strike(
+/// Makes a call that is interrupted, and waits for those it has left running.
+pub(super) fn interrupted(
     subject: &mut Subject<'_>,
-    strike: Strike,
+    fault: FaultInjection,
     call: impl FnOnce(&mut Subject<'_>) -> Result<Answer, Stopped>,
 ) -> Result<Answer, Stopped> {
-    subject.terms.strike = Some(strike);
+    subject.fault = Some(fault);
     let answer = call(subject);
-    subject.terms.strike = None;
+    subject.fault = None;
     settle(subject)?;
     answer
 }
@@ -187,12 +188,13 @@ pub(super) fn unheard(
 }
 
 /// Right after changes, and before system calls all over; without a tracer whenever the clock says.
-fn moments(subject: &mut Subject<'_>, run: &Run) -> Vec<Moment> {
+fn moments(subject: &mut Subject<'_>, answer: &Answer) -> Vec<Moment> {
+    let run = &answer.run;
     let affordable = LONGEST.as_micros() / (run.took.as_micros() * 4).max(1);
-    let affordable = usize::try_from(affordable).unwrap_or(usize::MAX).max(STRIKES);
-    let count = affordable.min(subject.repeat() * STRIKES);
+    let affordable = usize::try_from(affordable).unwrap_or(usize::MAX).max(FAULTS);
+    let count = affordable.min(subject.repeat() * FAULTS);
     let random = &mut subject.random;
-    let Some(traced) = &run.traced else {
+    let Some(traced) = &answer.observed.traced else {
         let most = u64::try_from(run.took.as_micros()).unwrap_or(u64::MAX).max(1);
         let times = std::iter::repeat_with(|| Moment::After(Duration::from_micros(random.u64(..most))));
         return times.take(count).collect();
@@ -267,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strikes_are_spread_over_all_of_a_call() {
+    fn faults_are_spread_over_all_of_a_call() {
         let mut random = fastrand::Rng::with_seed(1);
         for (total, count) in [(1, 1), (3, 3), (3, 2), (100, 7), (800, 30), (5, 20), (0, 3)] {
             for _ in 0..50 {

@@ -5,7 +5,7 @@ use super::{KILLED_UNMOUNT, MOUNT_WORKS, THEN_MOUNT, THEN_UNMOUNT, blocked, down
 use crate::check::answer::{Answer, Meant};
 use crate::check::evidence::{Played, Stopped};
 use crate::check::subject::Subject;
-use flexvol_kubelet::{Blow, Strike};
+use crate::fault_injection::{FaultInjection, Signal};
 use flexvol_protocol::Verb;
 use std::time::Duration;
 
@@ -36,10 +36,10 @@ pub(super) fn closed_reader(subject: &mut Subject<'_>) -> Played {
 
 pub(super) fn terminated_mount(subject: &mut Subject<'_>) -> Played {
     let plan = Plan::learn(subject, Verb::Mount)?;
-    for strike in plan.strikes(Blow::Terminate) {
+    for fault in plan.faults(Signal::Terminate) {
         let volume = fresh(subject)?;
-        let told = plan::strike(subject, strike, |subject| subject.mount(&volume))?;
-        let when = ends(&plan, strike, &told)?;
+        let told = plan::interrupted(subject, fault, |subject| subject.mount(&volume))?;
+        let when = ends(&plan, fault, &told)?;
         match (&told.meant, subject.layers(&volume)?) {
             (Meant::Failure(_), 1..) => {
                 let then = "said Failure and left the mount, which kubelet takes for a success next time";
@@ -58,11 +58,11 @@ pub(super) fn terminated_mount(subject: &mut Subject<'_>) -> Played {
 
 pub(super) fn terminated_unmount(subject: &mut Subject<'_>) -> Played {
     let plan = Plan::learn(subject, Verb::Unmount)?;
-    for strike in plan.strikes(Blow::Terminate) {
+    for fault in plan.faults(Signal::Terminate) {
         let volume = fresh(subject)?;
         subject.mount(&volume)?.or_blocked(MOUNT_WORKS)?;
-        let told = plan::strike(subject, strike, |subject| subject.unmount(&volume))?;
-        let when = ends(&plan, strike, &told)?;
+        let told = plan::interrupted(subject, fault, |subject| subject.unmount(&volume))?;
+        let when = ends(&plan, fault, &told)?;
         if told.is_success() && subject.layers(&volume)? > 0 {
             return Err(told.fails(format!("{when}; it said Success, and the volume is mounted")));
         }
@@ -72,9 +72,9 @@ pub(super) fn terminated_unmount(subject: &mut Subject<'_>) -> Played {
 }
 
 /// Where it was told to, if it did end in time.
-fn ends(plan: &Plan, strike: Strike, told: &Answer) -> Result<String, Stopped> {
-    let when = format!("{} was {}", told.asked.verb(), plan.when(told, strike));
-    match told.run.outlived_strike() {
+fn ends(plan: &Plan, fault: FaultInjection, told: &Answer) -> Result<String, Stopped> {
+    let when = format!("{} was {}", told.asked.verb(), plan.when(told, fault));
+    match told.outlived() {
         _ if told.was_stopped() => {
             Err(told.fails(format!("{when}, and did not end within {:.0} s", told.took().as_secs_f64())))
         }

@@ -6,8 +6,8 @@ use crate::check::attempt::plainly;
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::hunt::{Find, Hunt};
 use crate::check::subject::Subject;
+use crate::tracer::{self, Execution, Look, Trace};
 use flexvol_kubelet::PodVolume;
-use flexvol_linux::tracer::{self, Execution, Look, Trace};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -71,9 +71,9 @@ fn executions(subject: &mut Subject<'_>, place: &str, words_of: fn(&Execution) -
     if !tracer::is_possible() {
         return Err(Stopped::Skipped("needs ptrace(2), which is not permitted here".to_owned()));
     }
-    subject.terms.trace = Some(Trace::Executions(None));
+    subject.trace = Some(Trace::Executions(None));
     live(subject, &mut |hunt, answer| {
-        let executions = answer.run.traced.iter().flat_map(|traced| &traced.executions);
+        let executions = answer.observed.traced.iter().flat_map(|traced| &traced.executions);
         // The driver itself again, by its interpreter: it has what kubelet gave it.
         let mut others = executions.filter(|execution| !execution.words.ends_with(&answer.asked.arguments));
         Ok(others.find_map(|execution| {
@@ -120,14 +120,14 @@ pub(super) fn files(subject: &mut Subject<'_>) -> Played {
     if tracer::is_possible() {
         // While a program is being started everything else of the driver stands still.
         let (inside, hunt) = (subject.inside.clone(), hunt_for(&subject.volume()?)?);
-        subject.terms.trace = Some(Trace::Executions(Some(Look::new(move || {
+        subject.trace = Some(Trace::Executions(Some(Look::new(move || {
             let finds = hunt.files(&inside).unwrap_or_default().into_iter();
             finds.filter(|find| find.open).map(|find| words_of(&find)).collect()
         }))));
     }
     let inside = subject.inside.clone();
     live(subject, &mut |hunt, answer| {
-        let while_running = answer.run.traced.as_ref().and_then(|traced| traced.found.first());
+        let while_running = answer.observed.traced.as_ref().and_then(|traced| traced.found.first());
         if let Some(words) = while_running {
             return Ok(Some(answer.evidence(format!("for a moment others can read {words}"))));
         }

@@ -12,9 +12,9 @@
 
 mod changes;
 
-use super::process;
-use super::raw::{self, Request};
 use anyhow::{Context, Result, anyhow};
+use flexvol_linux::process;
+use flexvol_linux::raw::trace::{self, Request};
 use nix::libc::{self, c_int};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStringExt as _;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -63,7 +63,7 @@ pub struct Look(Arc<dyn Fn() -> Vec<String> + Send + Sync>);
 #[derive(Clone, Debug, Default)]
 pub struct Traced {
     /// How many were begun, by all processes together, from the first of the program itself to the
-    /// end of the call or the strike.
+    /// end of the call or the interruption.
     pub system_calls: usize,
     /// How many of them made, removed or renamed a file, mounted, unmounted, or changed a loop
     /// device.
@@ -72,13 +72,13 @@ pub struct Traced {
     pub executions: Vec<Execution>,
     /// What [`Look`] found, without repetitions.
     pub found: Vec<String>,
-    /// The strike, if it came.
-    pub struck: Option<Struck>,
+    /// The interruption, if it came.
+    pub interrupted: Option<Interrupted>,
 }
 
-/// Where a program was when it was struck.
+/// Where a program was when it was interrupted.
 #[derive(Clone, Debug)]
-pub struct Struck {
+pub struct Interrupted {
     /// When.
     pub at: Instant,
     /// The name of the process that was about to make the system call, or had made the change.
@@ -108,8 +108,8 @@ pub enum Point {
     Change(usize),
 }
 
-/// Something to be done at a moment.
-pub struct Strike {
+/// Something to be done at a point.
+pub struct Interruption {
     /// When.
     pub point: Point,
     /// What. The trace ends with it.
@@ -136,44 +136,46 @@ impl fmt::Debug for Look {
     }
 }
 
-impl fmt::Debug for Strike {
+impl fmt::Debug for Interruption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Strike({:?})", self.point)
+        write!(f, "Interruption({:?})", self.point)
     }
 }
 
 /// Whether this process may trace those it starts: not under every seccomp profile, nor with every
 /// setting of `kernel.yama.ptrace_scope`.
 pub fn is_possible() -> bool {
-    raw::can_trace()
+    // Tried once: two forks at a time would wait for each other's copies of a pipe.
+    static POSSIBLE: OnceLock<bool> = OnceLock::new();
+    *POSSIBLE.get_or_init(trace::can_trace)
 }
 
 /// The command will be started for [`Tracer::follow`], by the same thread, and stands still until
 /// then.
 pub fn offer(command: &mut Command) {
-    raw::before_exec(command, || raw::ptrace(Request::TraceMe, 0, 0));
+    flexvol_linux::raw::before_exec(command, || trace::ptrace(Request::TraceMe, 0, 0));
 }
 
 impl Tracer {
     /// Follows a program that was started after an [`offer`].
-    pub fn follow(program: Pid, trace: Trace, strike: Option<Strike>) -> Result<Self> {
+    pub fn follow(program: Pid, trace: Trace, interruption: Option<Interruption>) -> Result<Self> {
         let pid = program.as_raw_pid();
         // It stands at the end of its execve(2). What takes the trace over finds it as still as
         // that.
-        let handed_over = raw::wait_traced(Some(pid), libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT)
-            .and_then(|_| raw::wait_traced(Some(pid), libc::WSTOPPED | libc::WNOHANG))
-            .and_then(|_| raw::ptrace(Request::Detach, pid, libc::SIGSTOP))
+        let handed_over = trace::wait_traced(Some(pid), libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT)
+            .and_then(|_| trace::wait_traced(Some(pid), libc::WSTOPPED | libc::WNOHANG))
+            .and_then(|_| trace::ptrace(Request::Detach, pid, libc::SIGSTOP))
             .context("trace the program");
         let (over, receiver) = channel();
         let following = Following {
             program: pid,
-            resume: if matches!(trace, Trace::SystemCalls) || strike.is_some() {
+            resume: if matches!(trace, Trace::SystemCalls) || interruption.is_some() {
                 Request::SystemCall
             } else {
                 Request::Continue
             },
             look: if let Trace::Executions(look) = trace { look } else { None },
-            strike,
+            interruption,
             tracees: BTreeMap::new(),
             traced: Traced::default(),
             over: receiver,
@@ -204,7 +206,7 @@ struct Following {
     /// How to let a process go on.
     resume: Request,
     look: Option<Look>,
-    strike: Option<Strike>,
+    interruption: Option<Interruption>,
     tracees: BTreeMap<i32, Tracee>,
     traced: Traced,
     over: Receiver<()>,
@@ -232,11 +234,11 @@ impl Following {
     }
 
     fn seize(&mut self) -> Result<()> {
-        raw::ptrace(Request::Seize, self.program, OPTIONS).context("trace the program")?;
-        raw::wait_traced(Some(self.program), libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT)?;
+        trace::ptrace(Request::Seize, self.program, OPTIONS).context("trace the program")?;
+        trace::wait_traced(Some(self.program), libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT)?;
         self.tracees.insert(self.program, Tracee::default());
         // Stopped like by the job control of a shell; now that it is known to stand, it may go.
-        raw::wait_traced(Some(self.program), libc::WSTOPPED | libc::WNOHANG)?;
+        trace::wait_traced(Some(self.program), libc::WSTOPPED | libc::WNOHANG)?;
         if let Some(program) = Pid::from_raw(self.program) {
             let _ = kill_process(program, Signal::CONT);
         }
@@ -249,14 +251,14 @@ impl Following {
         let change = libc::WSTOPPED | libc::WEXITED;
         loop {
             // Looked at first: what has ended is gone once it was waited for.
-            let Some(seen) = raw::wait_traced(None, change | libc::WNOWAIT)? else { return Ok(()) };
+            let Some(seen) = trace::wait_traced(None, change | libc::WNOWAIT)? else { return Ok(()) };
             if seen.pid == self.program && seen.has_ended() {
                 break;
             }
-            if let Some(change) = raw::wait_traced(Some(seen.pid), change | libc::WNOHANG)? {
+            if let Some(change) = trace::wait_traced(Some(seen.pid), change | libc::WNOHANG)? {
                 self.see(&change);
             }
-            if self.traced.struck.is_some() {
+            if self.traced.interrupted.is_some() {
                 return Ok(());
             }
         }
@@ -268,7 +270,7 @@ impl Following {
     /// everybody is asked in turn.
     fn follow_rest(&mut self) -> Result<()> {
         let mut until = None;
-        while !self.tracees.is_empty() && self.traced.struck.is_none() {
+        while !self.tracees.is_empty() && self.traced.interrupted.is_none() {
             let moved = self.ask_everybody()?;
             let forked = self.tracees.values().any(|tracee| tracee.forked);
             match until {
@@ -290,7 +292,7 @@ impl Following {
     fn ask_everybody(&mut self) -> Result<bool> {
         let mut moved = false;
         for pid in self.tracees.keys().copied().collect::<Vec<_>>() {
-            let change = raw::wait_traced(Some(pid), libc::WSTOPPED | libc::WEXITED | libc::WNOHANG);
+            let change = trace::wait_traced(Some(pid), libc::WSTOPPED | libc::WEXITED | libc::WNOHANG);
             match change {
                 Ok(Some(change)) => {
                     self.see(&change);
@@ -304,7 +306,7 @@ impl Following {
         Ok(moved)
     }
 
-    fn see(&mut self, change: &raw::Change) {
+    fn see(&mut self, change: &trace::Change) {
         let (pid, signal, event) = (change.pid, change.status & 0xff, change.status >> 8);
         if change.has_ended() {
             self.tracees.remove(&pid);
@@ -315,7 +317,7 @@ impl Following {
             // On its way to the process.
             0 => return self.go_on(pid, signal),
             libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
-                if let Ok(child) = raw::ptrace_message(pid) {
+                if let Ok(child) = trace::ptrace_message(pid) {
                     self.tracees.entry(child).or_default().forked = event != libc::PTRACE_EVENT_CLONE;
                 }
             }
@@ -324,7 +326,7 @@ impl Following {
                 self.tracees.entry(pid).or_default();
                 if signal != libc::SIGTRAP {
                     // Stopped by job control: it stays so until SIGCONT.
-                    let _ = raw::ptrace(Request::Listen, pid, 0);
+                    let _ = trace::ptrace(Request::Listen, pid, 0);
                     return;
                 }
             }
@@ -335,7 +337,7 @@ impl Following {
 
     /// A process that was killed meanwhile cannot go on, and need not.
     fn go_on(&self, pid: i32, signal: c_int) {
-        let _ = raw::ptrace(self.resume, pid, signal);
+        let _ = trace::ptrace(self.resume, pid, signal);
     }
 
     fn at_system_call(&mut self, pid: i32) {
@@ -343,8 +345,10 @@ impl Following {
         tracee.in_call = !tracee.in_call;
         let reached = if tracee.in_call {
             // Of no interest on the way to a certain call.
-            let counts_calls =
-                self.strike.as_ref().is_some_and(|strike| matches!(strike.point, Point::Call(_)));
+            let counts_calls = self
+                .interruption
+                .as_ref()
+                .is_some_and(|interruption| matches!(interruption.point, Point::Call(_)));
             tracee.change = if counts_calls { None } else { changes::at_beginning(pid) };
             self.traced.system_calls += 1;
             (Point::Call(self.traced.system_calls), None)
@@ -353,18 +357,19 @@ impl Following {
             self.traced.changes += usize::from(change.is_some());
             (Point::Change(self.traced.changes), change)
         };
-        if let Some(strike) = self.strike.take_if(|strike| strike.point == reached.0) {
+        if let Some(interruption) = self.interruption.take_if(|interruption| interruption.point == reached.0)
+        {
             let name = process::name(pid).unwrap_or_default();
-            self.traced.struck = Some(Struck { at: Instant::now(), name, change: reached.1 });
+            self.traced.interrupted = Some(Interrupted { at: Instant::now(), name, change: reached.1 });
             // It stands still until this thread has ended.
-            return (strike.act)();
+            return (interruption.act)();
         }
         self.go_on(pid, 0);
     }
 
     fn executed(&mut self, pid: i32) {
         // A thread that executes becomes the first of its process.
-        if let Some(thread) = raw::ptrace_message(pid).ok().filter(|thread| *thread != pid) {
+        if let Some(thread) = trace::ptrace_message(pid).ok().filter(|thread| *thread != pid) {
             self.tracees.remove(&thread);
         }
         self.tracees.insert(pid, Tracee { in_call: self.resume == Request::SystemCall, ..Tracee::default() });

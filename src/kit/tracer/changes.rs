@@ -1,6 +1,6 @@
 //! Which system calls change something that is still there when the process is not.
 
-use super::raw::{self, SystemCall};
+use flexvol_linux::raw::trace::{self, SystemCall};
 use nix::libc;
 use std::path::Path;
 
@@ -44,7 +44,7 @@ const LOOP: [u64; 4] = [0x4C00, 0x4C01, 0x4C04, 0x4C0A];
 /// What the process is about to do, if that may be a change. Nothing on a kernel that does not tell
 /// (`PTRACE_GET_SYSCALL_INFO`, Linux 5.3).
 pub(super) fn at_beginning(pid: i32) -> Option<&'static str> {
-    let Ok(SystemCall::Begins { number, arguments }) = raw::system_call(pid) else { return None };
+    let Ok(SystemCall::Begins { number, arguments }) = trace::system_call(pid) else { return None };
     let known = |(known, _): &&(i64, &str)| *known == number;
     let (_, name) = CHANGING.iter().chain(OLDER).find(known)?;
     let creates = |flags: u64| flags & u64::from(libc::O_CREAT.cast_unsigned()) != 0;
@@ -69,7 +69,7 @@ fn arguments_of_older(_number: i64) -> Option<usize> {
 
 /// Whether what was begun is now done. What is opened in /dev changes nothing.
 pub(super) fn is_made(pid: i32, name: &str) -> bool {
-    match raw::system_call(pid) {
+    match trace::system_call(pid) {
         Ok(SystemCall::Ends { failed: true, .. }) => false,
         Ok(SystemCall::Ends { result, .. }) if name == OPEN => {
             let path = std::fs::read_link(format!("/proc/{pid}/fd/{result}")).unwrap_or_default();
