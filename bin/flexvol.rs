@@ -2,7 +2,7 @@
 
 /// What a verb has freed holds no secret any more.
 #[global_allocator]
-static MEMORY: flexvol_linux::memory::Wiping = flexvol_linux::memory::Wiping;
+static MEMORY: flexvol_linux::proc::memory::Wiping = flexvol_linux::proc::memory::Wiping;
 
 fn main() -> std::process::ExitCode {
     flexvol::main()

@@ -16,7 +16,7 @@
 //! and a symlinked executable keeps the directory it was called in.
 
 use flexvol_admin::cli;
-use flexvol_linux::files;
+use flexvol_linux::fs::files;
 use flexvol_model::drivers;
 use flexvol_model::installed::Installed;
 use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT, Settings};

@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests start programs and write files as they need")]
 
 use flexvol::driver_log;
-use flexvol::sys::append;
+use flexvol::sys::fs::append;
 use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, kill};

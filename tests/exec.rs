@@ -6,8 +6,8 @@ mod support;
 
 use flexvol::mount_options::MountFlags;
 use flexvol::protocol::{Outcome, TargetPath};
+use flexvol::sys::mount::place::Place;
 use flexvol::sys::mount::{self, Way};
-use flexvol::sys::place::Place;
 use nix::mount::MsFlags;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

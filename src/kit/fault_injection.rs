@@ -1,5 +1,5 @@
 //! A driver that is interrupted or followed while it runs: a signal at a chosen moment, and what
-//! the [`tracer`](crate::tracer) sees. Stands on kubelet's [`Observer`], so that the caller itself
+//! the [`tracer`] sees. Stands on kubelet's [`Observer`], so that the caller itself
 //! knows nothing of it.
 
 use crate::tracer::{self, Interruption, Point, Trace, Traced, Tracer};

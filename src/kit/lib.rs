@@ -7,5 +7,6 @@
 pub mod check;
 pub mod cli;
 pub mod fault_injection;
+pub mod sandbox;
 pub mod tracer;
 pub mod validate;

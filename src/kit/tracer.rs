@@ -13,7 +13,7 @@
 mod changes;
 
 use anyhow::{Context, Result, anyhow};
-use flexvol_linux::process;
+use flexvol_linux::proc::process;
 use flexvol_linux::raw::trace::{self, Request};
 use nix::libc::{self, c_int};
 use rustix::process::{Pid, Signal, kill_process};
@@ -22,8 +22,8 @@ use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStringExt as _;
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 

@@ -10,7 +10,7 @@
 
 use super::lifecycle::PodVolume;
 use anyhow::{Context as _, Result};
-use flexvol_linux::files;
+use flexvol_linux::fs::files;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder};
 use std::io::{ErrorKind, Write as _};

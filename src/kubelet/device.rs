@@ -5,11 +5,12 @@
 //! is formatted only if every byte of it is zero.
 
 use anyhow::{Context as _, Result, ensure};
-use flexvol_linux::deadline::Deadline;
+use flexvol_linux::block::window::Window;
+use flexvol_linux::block::{blank, format, signature};
+use flexvol_linux::mount::place::Place;
+use flexvol_linux::mount::{self, mount_table};
 use flexvol_linux::mount::{BindMount, NewMount, Parameter, Value, Way};
-use flexvol_linux::place::Place;
-use flexvol_linux::window::Window;
-use flexvol_linux::{blank, format, mount, mount_table, signature};
+use flexvol_linux::proc::deadline::Deadline;
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::file_system::FileSystem;

@@ -4,7 +4,7 @@
 mod running;
 mod start;
 
-use flexvol_linux::limits::Limits;
+use flexvol_linux::proc::limits::Limits;
 use running::Running;
 use rustix::process::Pid;
 use std::ffi::OsString;

@@ -40,7 +40,7 @@ pub use caller::{Caller, Exchange, masked};
 pub use capture::Captured;
 pub use diagnosis::{Diagnosis, Finding, Leak, Place};
 pub use exec::{End, Observer, Reader, Run, Stop, Terms};
-pub use flexvol_linux::limits::Limits;
+pub use flexvol_linux::proc::limits::Limits;
 pub use journal::{Action, Journal, Record};
 pub use lifecycle::PodVolume;
 pub use node::{Backoff, NodeDriver, clean_up, is_down};

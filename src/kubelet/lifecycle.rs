@@ -8,7 +8,7 @@ use super::journal::{Action, Journal, failed};
 use super::verdict::Verdict;
 use anyhow::{Context as _, Result};
 use flexvol_linux::mount;
-use flexvol_linux::place::{Look, Place};
+use flexvol_linux::mount::place::{Look, Place};
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::{Access, Call, Capabilities, DriverName, Options, PodRef, TargetPath};
 use rustix::io::Errno;

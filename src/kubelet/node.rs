@@ -24,7 +24,7 @@ use super::journal::{Action, Journal, failed};
 use super::lifecycle::{PodVolume, SET_UP, look, make_directory, remove_directory, unmount};
 use super::verdict::Verdict;
 use anyhow::Result;
-use flexvol_linux::place::Look;
+use flexvol_linux::mount::place::Look;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::{Access, Call, Capabilities, TargetPath};
 use std::collections::{BTreeMap, BTreeSet};

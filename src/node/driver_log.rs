@@ -10,7 +10,8 @@
 //! is a call that nobody could understand or that the driver does not have.
 
 use crate::executor::record::{self, STATE};
-use flexvol_linux::{append, clock};
+use flexvol_linux::fs::append;
+use flexvol_linux::proc::clock;
 use flexvol_protocol::text::one_line;
 use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{Call, Reply};

@@ -5,11 +5,11 @@
 //! the node.
 
 use anyhow::Error;
-use flexvol_linux::directory::resolve;
 use flexvol_linux::errno::{self, Missing, NotAllowed};
-use flexvol_linux::files;
-use flexvol_linux::helper::{DIRECTORIES, Failed, Outcome, runs};
-use flexvol_linux::process::may_mount;
+use flexvol_linux::fs::directory::resolve;
+use flexvol_linux::fs::files;
+use flexvol_linux::proc::helper::{DIRECTORIES, Failed, Outcome, runs};
+use flexvol_linux::proc::process::may_mount;
 use flexvol_model::diagnostics::{self, known_errors};
 use flexvol_model::packages::{self, distribution::Distribution};
 use flexvol_protocol::failure::Failure;
@@ -80,8 +80,8 @@ pub fn distribution(root: &Path) -> Distribution {
 
 /// What to do so that a node has a program, `install xfsprogs`; `None` if it has it. `root` is
 /// where the node's file system begins; the program is a plain name, as
-/// [`Helper::find`](flexvol_linux::helper::Helper::find) takes it, or an absolute path, as
-/// [`Helper::at`](flexvol_linux::helper::Helper::at) does.
+/// [`Helper::find`](flexvol_linux::proc::helper::Helper::find) takes it, or an absolute path, as
+/// [`Helper::at`](flexvol_linux::proc::helper::Helper::at) does.
 pub fn lacks(root: &Path, program: &str) -> Option<String> {
     let path = Path::new(program);
     let mut directories = DIRECTORIES.split(':').map(Path::new);
@@ -99,7 +99,7 @@ pub fn lacks(root: &Path, program: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flexvol_linux::helper::Helper;
+    use flexvol_linux::proc::helper::Helper;
     use flexvol_protocol::failure::Code;
     use std::io::Write;
     use std::os::unix::fs::PermissionsExt;

@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args, Command};
 use flexvol_linux::errno::to_failure;
-use flexvol_linux::files;
+use flexvol_linux::fs::files;
 use flexvol_model::driver::Driver;
 use flexvol_model::drivers::{self, VENDOR};
 use flexvol_model::installed::Installed;

@@ -2,7 +2,7 @@
 //! image allocated.
 
 use crate::screen::{Screen, bytes};
-use flexvol_linux::progress::{AtWork, Onlooker, youngest_of};
+use flexvol_linux::proc::progress::{AtWork, Onlooker, youngest_of};
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use crate::progress;
 use crate::screen::{Screen, Tone};
 use anyhow::{Result, ensure};
 use flexvol_kubelet::{Action, Exchange, Journal, Record, Verdict};
-use flexvol_linux::signal;
+use flexvol_linux::proc::signal;
 use flexvol_protocol::Verb;
 use serde::Serialize;
 use std::time::Duration;

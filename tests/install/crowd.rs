@@ -1,8 +1,8 @@
 //! Many at once: kubelet calling while installers upgrade, and installers against each other.
 
 use super::node::{Node, answer, command, init, script};
-use flexvol::sys::deadline::Deadline;
-use flexvol::sys::directory::Directory;
+use flexvol::sys::fs::directory::Directory;
+use flexvol::sys::proc::deadline::Deadline;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,7 +2,7 @@
 //! inotify.
 
 use super::node::{Node, script};
-use flexvol::sys::inotify::{Inotify, Interest, Notice, What};
+use flexvol::sys::fs::inotify::{Inotify, Interest, Notice, What};
 use std::fs;
 use std::path::PathBuf;
 

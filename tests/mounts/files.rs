@@ -3,8 +3,8 @@
 use crate::support::{isolated, mounts, mounts_at};
 use flexvol::mount_options::{FsOption, MountFlags};
 use flexvol::protocol::TargetPath;
+use flexvol::sys::mount::place::Place;
 use flexvol::sys::mount::{self, NewMount, Parameter, Way};
-use flexvol::sys::place::Place;
 use serde_json::json;
 use std::fs;
 use std::os::fd::BorrowedFd;
@@ -76,7 +76,7 @@ fn what_cannot_be_filled_is_not_mounted() {
             let place = Place::open(&path).unwrap().unwrap();
             let write = |root: BorrowedFd<'_>| {
                 let owner = flexvol::plan::Ownership { mode: 0o400, uid: 0, gid: 0 };
-                flexvol::sys::openat_beneath::write_file(root, "a", b"content", owner)
+                flexvol::sys::fs::openat_beneath::write_file(root, "a", b"content", owner)
             };
             let id = mount::mount_filled(&new, &write, &place, way).unwrap();
             assert!(mounts_at(&target)[0].starts_with(&format!("{id} ")));

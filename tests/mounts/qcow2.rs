@@ -2,7 +2,7 @@
 
 use crate::image::{capacity, file, is_rofs, ro, with};
 use crate::support::{Answer, Node, eventually, has, isolated, mounts_at, processes, sh, skip};
-use flexvol::sys::mount_health::{Vitals, with_devices};
+use flexvol::sys::mount::mount_health::{Vitals, with_devices};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};

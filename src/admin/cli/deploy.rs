@@ -5,7 +5,7 @@ use crate::deploy::keeper::Installs;
 use crate::deploy::{self, Wanted, ready};
 use anyhow::Result;
 use clap::Args;
-use flexvol_linux::reply_pipe::is_writable;
+use flexvol_linux::proc::reply_pipe::is_writable;
 use flexvol_terminal::exit::USAGE;
 use flexvol_terminal::exit::say;
 use flexvol_terminal::screen::Screen;

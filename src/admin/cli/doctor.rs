@@ -4,7 +4,7 @@ use crate::doctor::{self, CHECKS, Check, Examined, Finding, Request, Severity};
 use anyhow::Result;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
-use flexvol_linux::signal;
+use flexvol_linux::proc::signal;
 use flexvol_terminal::probing::printable;
 use flexvol_terminal::screen::{Screen, Tone, WIDTH, counted, wrap};
 use serde_json::{Value, json};

@@ -2,8 +2,8 @@
 
 use anyhow::{Error, Result};
 use clap::{Args, Command, Subcommand};
-use flexvol_linux::helper::DIRECTORIES;
-use flexvol_linux::process::executing;
+use flexvol_linux::proc::helper::DIRECTORIES;
+use flexvol_linux::proc::process::executing;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_terminal::man::Man;
 use flexvol_terminal::screen::Screen;

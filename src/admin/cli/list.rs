@@ -6,7 +6,7 @@ use crate::plugin_dir::opened::Place;
 use anyhow::Result;
 use clap::Args;
 use flexvol_kubelet::prober::{self, Finding};
-use flexvol_linux::signal;
+use flexvol_linux::proc::signal;
 use flexvol_terminal::capabilities;
 use flexvol_terminal::exit::say;
 use flexvol_terminal::probing::{self, plain, printable};

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use flexvol_kubelet::platform::{self, Platform};
-use flexvol_linux::files;
+use flexvol_linux::fs::files;
 use flexvol_model::policy::Policy;
 use flexvol_model::settings::SIZE_LIMIT;
 use flexvol_protocol::failure::{Failure, Result as Checked};

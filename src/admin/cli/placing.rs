@@ -6,7 +6,7 @@ use crate::plugin_dir::refusal::{Reason, Refusal};
 use anyhow::Result;
 use clap::Args;
 use flexvol_kubelet::locate::{self, check_root, locate};
-use flexvol_linux::directory;
+use flexvol_linux::fs::directory;
 use flexvol_model::drivers::VENDOR;
 use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::{Code, Failure};

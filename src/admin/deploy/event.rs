@@ -1,7 +1,7 @@
 //! What a deployment says: JSON lines among those of the drivers' log. Those have a `verb`, these
 //! an `event`.
 
-use flexvol_linux::clock;
+use flexvol_linux::proc::clock;
 use flexvol_protocol::failure::MESSAGE_LIMIT;
 use flexvol_protocol::text::one_line;
 use serde::Serialize;

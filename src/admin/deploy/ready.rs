@@ -4,7 +4,8 @@
 //! writer, such as the one of a pod that was killed, says nothing.
 
 use anyhow::Result;
-use flexvol_linux::{files, process};
+use flexvol_linux::fs::files;
+use flexvol_linux::proc::process;
 use flexvol_protocol::failure::{Code, Failure};
 use serde::{Deserialize, Serialize};
 use std::fs;

@@ -2,7 +2,7 @@
 //! time.
 
 use anyhow::{Context, Result};
-use flexvol_linux::append;
+use flexvol_linux::fs::append;
 use flexvol_node::driver_log::LINE_LIMIT;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};

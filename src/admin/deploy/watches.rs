@@ -3,7 +3,7 @@
 
 use super::Home;
 use anyhow::Result;
-use flexvol_linux::inotify::{Inotify, Interest, Notice, Watch, What};
+use flexvol_linux::fs::inotify::{Inotify, Interest, Notice, Watch, What};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 

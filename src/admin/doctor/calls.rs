@@ -3,8 +3,9 @@
 use super::{Finding, Request};
 use anyhow::Result;
 use flexvol_kubelet::locate;
-use flexvol_linux::process_table::ProcessTable;
-use flexvol_linux::{append, files, process};
+use flexvol_linux::fs::{append, files};
+use flexvol_linux::proc::process;
+use flexvol_linux::proc::process_table::ProcessTable;
 use flexvol_model::diagnostics::{self, known_errors};
 use flexvol_node::driver_log::{self, Entry};
 use std::collections::BTreeMap;
@@ -35,7 +36,7 @@ fn hanging(plugins: &[PathBuf]) -> Result<Vec<Finding>> {
     let calls = table.matching(|words, _| is_driver(words))?;
     let age = |pid: u32| process::age(i32::try_from(pid).ok()?);
     let long = calls.filter_map(|call| Some((age(call.pid)?.as_secs(), call))).filter(|(age, _)| *age > LONG);
-    let finding = |(age, call): (u64, flexvol_linux::process_table::Process)| {
+    let finding = |(age, call): (u64, flexvol_linux::proc::process_table::Process)| {
         let at = call.words.iter().position(|word| {
             plugins.iter().chain(&inside).any(|directory| Path::new(word).starts_with(directory))
         });

@@ -3,9 +3,9 @@
 
 use super::{Finding, Request};
 use anyhow::Result;
-use flexvol_linux::deadline::Deadline;
-use flexvol_linux::files;
-use flexvol_linux::helper::Helper;
+use flexvol_linux::fs::files;
+use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::helper::Helper;
 use flexvol_model::diagnostics::{self, Explained};
 use std::collections::BTreeMap;
 use std::path::Path;

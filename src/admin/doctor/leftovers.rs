@@ -5,7 +5,7 @@ use super::{Finding, Repair, Request};
 use crate::inventory;
 use crate::plugin_dir::{in_use, litter};
 use anyhow::Result;
-use flexvol_linux::loop_device;
+use flexvol_linux::block::loop_device;
 use flexvol_model::policy::IMAGE_ROOT;
 use flexvol_node::executor::leftovers;
 use flexvol_node::executor::record::STATE;

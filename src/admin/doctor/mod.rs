@@ -29,7 +29,7 @@ pub use repair::Repair;
 
 use anyhow::Result;
 use flexvol_kubelet::locate::{self, Located};
-use flexvol_linux::process::{Ended, Worker};
+use flexvol_linux::proc::process::{Ended, Worker};
 use flexvol_node::hints::to_failure;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

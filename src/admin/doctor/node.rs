@@ -5,7 +5,9 @@ use super::{Finding, Request};
 use crate::inventory;
 use anyhow::Result;
 use flexvol_kubelet::locate;
-use flexvol_linux::{files, mount_table, process};
+use flexvol_linux::fs::files;
+use flexvol_linux::mount::mount_table;
+use flexvol_linux::proc::process;
 use std::path::Path;
 
 pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {

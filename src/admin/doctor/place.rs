@@ -6,8 +6,8 @@ use super::{Finding, Request};
 use anyhow::Result;
 use flexvol_kubelet::locate::{Located, Origin};
 use flexvol_kubelet::platform;
-use flexvol_linux::exec_dir::{self, Kind};
-use flexvol_linux::{directory, listing};
+use flexvol_linux::fs::exec_dir::{self, Kind};
+use flexvol_linux::fs::{directory, listing};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -117,7 +117,7 @@ fn drivers_in(path: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flexvol_linux::exec_dir::InTheWay;
+    use flexvol_linux::fs::exec_dir::InTheWay;
 
     #[test]
     fn why_there_is_no_plugin_directory_is_said_in_words() {

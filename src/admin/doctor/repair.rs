@@ -3,8 +3,8 @@
 
 use crate::plugin_dir::{in_use, litter};
 use anyhow::{Context as _, Result};
-use flexvol_linux::directory::Directory;
-use flexvol_linux::loop_device;
+use flexvol_linux::block::loop_device;
+use flexvol_linux::fs::directory::Directory;
 use flexvol_node::executor::leftovers;
 use flexvol_node::executor::record::STATE;
 use flexvol_protocol::TargetPath;

@@ -4,7 +4,7 @@
 use super::{Finding, Request};
 use crate::inventory;
 use anyhow::Result;
-use flexvol_linux::directory::{Directory, FileSystem};
+use flexvol_linux::fs::directory::{Directory, FileSystem};
 use flexvol_node::executor::record::STATE;
 use flexvol_protocol::quantity::Quantity;
 use std::path::{Path, PathBuf};

@@ -3,9 +3,9 @@
 use super::{Finding, Request};
 use crate::inventory::{self, Volume};
 use anyhow::Result;
-use flexvol_linux::deadline::Deadline;
-use flexvol_linux::mount_health::Vitals;
-use flexvol_linux::network;
+use flexvol_linux::mount::mount_health::Vitals;
+use flexvol_linux::net::network;
+use flexvol_linux::proc::deadline::Deadline;
 use flexvol_model::diagnostics;
 use flexvol_node::hints::to_failure;
 use std::collections::BTreeMap;

@@ -4,8 +4,8 @@ use super::kubelet_log::{self, Said};
 use super::{Finding, Repair, Request};
 use crate::inventory::{self, Volume, pods};
 use anyhow::Result;
-use flexvol_linux::listing;
-use flexvol_linux::mount_health::{Vitals, words};
+use flexvol_linux::fs::listing;
+use flexvol_linux::mount::mount_health::{Vitals, words};
 use flexvol_model::diagnostics;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -103,7 +103,7 @@ fn strangers(volumes: &[Volume]) -> Vec<Finding> {
     let files = parents.into_iter().flat_map(|parent| {
         let entries = listing::list(parent).unwrap_or_default();
         let files =
-            entries.into_iter().filter(|entry| entry.kind != flexvol_linux::directory::Kind::Directory);
+            entries.into_iter().filter(|entry| entry.kind != flexvol_linux::fs::directory::Kind::Directory);
         files.map(|entry| parent.join(entry.name))
     });
     files

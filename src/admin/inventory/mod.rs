@@ -15,8 +15,8 @@ pub mod pods;
 
 use anyhow::Result;
 use flexvol_kubelet::locate;
-use flexvol_linux::mount_health::{self, Vitals};
-use flexvol_linux::mount_table::{self, Entry};
+use flexvol_linux::mount::mount_health::{self, Vitals};
+use flexvol_linux::mount::mount_table::{self, Entry};
 use flexvol_node::executor::record::Record;
 use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{DriverName, TargetPath};

@@ -1,7 +1,7 @@
 //! Pods, from what kubelet and the container runtime leave on the node.
 
-use flexvol_linux::directory::Kind;
-use flexvol_linux::listing;
+use flexvol_linux::fs::directory::Kind;
+use flexvol_linux::fs::listing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

@@ -5,8 +5,8 @@
 //! overwritten unasked.
 
 use anyhow::{Context as _, Result, ensure};
-use flexvol_linux::directory::{self, Directory, Kind};
-use flexvol_linux::fingerprint::Fingerprint;
+use flexvol_linux::fs::directory::{self, Directory, Kind};
+use flexvol_linux::fs::fingerprint::Fingerprint;
 use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
 use flexvol_model::side_file;
 use flexvol_protocol::DriverName;

@@ -7,8 +7,9 @@
 use super::refusal::{Reason, Refusal};
 use anyhow::Result;
 use flexvol_kubelet::locate;
-use flexvol_linux::mount_table::{self, Tables};
-use flexvol_linux::{files, process};
+use flexvol_linux::fs::files;
+use flexvol_linux::mount::mount_table::{self, Tables};
+use flexvol_linux::proc::process;
 use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{DriverName, TargetPath};
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,8 +4,8 @@
 use super::install::stage;
 use super::opened::{Opened, Place};
 use anyhow::Result;
-use flexvol_linux::deadline::Deadline;
-use flexvol_linux::directory::{Directory, Kind};
+use flexvol_linux::fs::directory::{Directory, Kind};
+use flexvol_linux::proc::deadline::Deadline;
 use std::path::Path;
 use std::time::Duration;
 

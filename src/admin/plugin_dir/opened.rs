@@ -2,9 +2,9 @@
 
 use super::refusal::{Reason, Refusal};
 use anyhow::{Context as _, Result};
-use flexvol_linux::deadline::Deadline;
-use flexvol_linux::directory::{self, Directory};
-use flexvol_linux::exec_dir;
+use flexvol_linux::fs::directory::{self, Directory};
+use flexvol_linux::fs::exec_dir;
+use flexvol_linux::proc::deadline::Deadline;
 use flexvol_protocol::failure::{Code, Failure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;

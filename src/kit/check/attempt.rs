@@ -6,7 +6,7 @@ use super::evidence::Stopped;
 use super::staging::{UNMOUNT_WORKS, is_mounted, make_directory, put, remove_directory};
 use super::subject::{NODE, Subject};
 use flexvol_kubelet::{PodVolume, by_kubelet};
-use flexvol_linux::mount_table;
+use flexvol_linux::mount::mount_table;
 use flexvol_protocol::{Access, Call, DriverStatus, Options};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use std::ffi::OsString;

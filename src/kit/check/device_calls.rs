@@ -5,8 +5,8 @@ use super::answer::Answer;
 use super::evidence::Stopped;
 use super::subject::Subject;
 use flexvol_kubelet::PodVolume;
-use flexvol_linux::mount_table::{self, Entry};
-use flexvol_linux::place::Place;
+use flexvol_linux::mount::mount_table::{self, Entry};
+use flexvol_linux::mount::place::Place;
 use flexvol_protocol::{Call, TargetPath};
 use std::path::Path;
 

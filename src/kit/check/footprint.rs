@@ -3,7 +3,7 @@
 use super::evidence::Stopped;
 use super::left;
 use super::subject::{KUBELET_ROOT, Subject};
-use flexvol_linux::mount_table;
+use flexvol_linux::mount::mount_table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! What the author of a driver tells about it.
 
+use crate::sandbox::Network;
 use flexvol_kubelet::PodVolume;
-use flexvol_linux::sandbox::Network;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -4,12 +4,12 @@
 use super::answer::Answer;
 use super::evidence::Evidence;
 use super::subject::KUBELET_ROOT;
+use crate::sandbox::Inside;
 use anyhow::Result;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use flexvol_kubelet::PodVolume;
-use flexvol_linux::mount_table;
-use flexvol_linux::sandbox::Inside;
+use flexvol_linux::mount::mount_table;
 use flexvol_protocol::Options;
 use flexvol_protocol::secret::Secret;
 use rustix::fs::{Mode, OFlags};

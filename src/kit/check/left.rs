@@ -11,10 +11,10 @@
 //!   that ([`kept`]).
 
 use super::subject::{KUBELET_ROOT, Subject};
+use crate::sandbox::Inside;
 use anyhow::{Context as _, Result};
-use flexvol_linux::mount_table::Entry;
-use flexvol_linux::process;
-use flexvol_linux::sandbox::Inside;
+use flexvol_linux::mount::mount_table::Entry;
+use flexvol_linux::proc::process;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};

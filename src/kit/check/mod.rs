@@ -17,7 +17,7 @@
 //!
 //! Every case is played in a process that is the first of a new PID namespace, with a mount table
 //! and a network of its own and a copy of the machine's files to write to
-//! ([`flexvol_linux::sandbox`]). When it ends, everything it made ends with it; what the driver
+//! ([`crate::sandbox`]). When it ends, everything it made ends with it; what the driver
 //! made and should have undone is found before that ([`Left`]).
 //!
 //! The cases follow what pkg/volume/flexvolume of Kubernetes 1.13 to 1.36 does; CONFORMANCE.md

@@ -2,9 +2,9 @@
 
 use super::evidence::Stopped;
 use super::subject::Subject;
+use crate::sandbox::Isolation;
 use flexvol_linux::mount;
-use flexvol_linux::place::Place;
-use flexvol_linux::sandbox::Isolation;
+use flexvol_linux::mount::place::Place;
 use flexvol_protocol::TargetPath;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::fs;

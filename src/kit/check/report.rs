@@ -7,7 +7,7 @@ mod tap;
 use super::case::{Case, Level};
 use super::evidence::Evidence;
 use super::facts::Facts;
-use flexvol_linux::sandbox::Isolation;
+use crate::sandbox::Isolation;
 use flexvol_protocol::shell::words;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;

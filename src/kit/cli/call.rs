@@ -5,7 +5,7 @@ mod shown;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use flexvol_kubelet::{Asked, Caller, Captured, Diagnosis, Run, Verdict};
-use flexvol_linux::{directory, files};
+use flexvol_linux::fs::{directory, files};
 use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{DriverName, PodRef, TargetPath};
 use flexvol_terminal::arguments::VolumeArguments;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use flexvol_kubelet::{Objects, PodVolume};
-use flexvol_linux::files;
+use flexvol_linux::fs::files;
 use flexvol_protocol::failure::{Code, Failure};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};

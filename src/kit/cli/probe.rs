@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use flexvol_kubelet::prober::{self, Behaviour, Finding, Found, Scan};
-use flexvol_linux::signal;
+use flexvol_linux::proc::signal;
 use flexvol_terminal::exit::say;
 use flexvol_terminal::probing::{self, Probing};
 use flexvol_terminal::screen::{Screen, Tone};

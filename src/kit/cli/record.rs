@@ -3,9 +3,9 @@
 use anyhow::{Context as _, Result};
 use clap::Args;
 use flexvol_kubelet::Captured;
-use flexvol_linux::clock;
-use flexvol_linux::exec_watch::Executions;
-use flexvol_linux::{process, signal};
+use flexvol_linux::proc::clock;
+use flexvol_linux::proc::exec_watch::Executions;
+use flexvol_linux::proc::{process, signal};
 use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_terminal::driver_dir;

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use clap::Args;
 use flexvol_kubelet::prober::{Event, Habits, Kind, Known, Watcher};
-use flexvol_linux::clock;
-use flexvol_linux::signal;
+use flexvol_linux::proc::clock;
+use flexvol_linux::proc::signal;
 use flexvol_terminal::capabilities;
 use flexvol_terminal::probing::{self, Probing, plain, printable};
 use flexvol_terminal::screen::{Screen, Tone};

@@ -1,7 +1,7 @@
 //! A driver that runs: watched, read, and stopped if it does not end.
 
 use super::{End, Reader, Run, Stop, Terms};
-use flexvol_linux::signal;
+use flexvol_linux::proc::signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;

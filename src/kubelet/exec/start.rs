@@ -1,7 +1,7 @@
 //! How a driver is started.
 
 use super::{Reader, Terms};
-use flexvol_linux::limits;
+use flexvol_linux::proc::limits;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use std::ffi::OsString;
 use std::io;

@@ -1,7 +1,7 @@
 //! The choice among everything that was said. Pure.
 
 use crate::platform::{ObstacleKind, Platform};
-use flexvol_linux::exec_dir::{Condition, Kind};
+use flexvol_linux::fs::exec_dir::{Condition, Kind};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -254,7 +254,7 @@ fn drivers(count: usize) -> String {
 mod tests {
     use super::*;
     use crate::platform::find;
-    use flexvol_linux::exec_dir::InTheWay;
+    use flexvol_linux::fs::exec_dir::InTheWay;
 
     fn claim(origin: Origin, path: &str) -> Claim {
         let place = Place { directory: path.into(), inside: path.into() };

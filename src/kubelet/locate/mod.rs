@@ -29,9 +29,9 @@ pub use choose::{Candidate, Located, Origin, Verdict};
 use crate::release::Release;
 use anyhow::Result;
 use command_line::Program;
-use flexvol_linux::deadline::Deadline;
-use flexvol_linux::helper::{Helper, Outcome};
-use flexvol_linux::process_table::Process;
+use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::helper::{Helper, Outcome};
+use flexvol_linux::proc::process_table::Process;
 use flexvol_protocol::failure::{Code, Failure};
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
 //! Where a directory of another mount namespace is in ours. Pure.
 
-use flexvol_linux::mount_table::Entry;
+use flexvol_linux::mount::mount_table::Entry;
 use std::path::{Path, PathBuf};
 
 /// The paths at which `ours` shows the directory that is `below` the mount `theirs`, the shortest
@@ -26,7 +26,7 @@ pub(super) fn joined(directory: &Path, below: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flexvol_linux::mount_table::parse_all;
+    use flexvol_linux::mount::mount_table::parse_all;
 
     fn table(lines: &[&str]) -> Vec<Entry> {
         parse_all(lines.join("\n").as_bytes())

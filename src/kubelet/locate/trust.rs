@@ -1,7 +1,7 @@
 //! Whose word counts. Pure.
 
 use super::command_line::Program;
-use flexvol_linux::process_table::Identity;
+use flexvol_linux::proc::process_table::Identity;
 
 /// Why a process that calls itself kubelet or kube-controller-manager is not believed; `None` if it
 /// is.

@@ -1,6 +1,6 @@
 //! Whose prober: that of the design, or that of a release of Kubernetes.
 
-use flexvol_linux::watch_tree::Hidden;
+use flexvol_linux::fs::watch_tree::Hidden;
 use flexvol_protocol::failure::{Failure, Result};
 use std::str::FromStr;
 

@@ -4,9 +4,9 @@ use super::behaviour::Behaviour;
 use super::fix;
 use crate::{Caller, Exchange, Terms};
 use anyhow::{Context as _, Result};
-use flexvol_linux::directory::Kind;
-use flexvol_linux::exec_dir;
-use flexvol_linux::listing::{self, is_hidden};
+use flexvol_linux::fs::directory::Kind;
+use flexvol_linux::fs::exec_dir;
+use flexvol_linux::fs::listing::{self, is_hidden};
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::{Capabilities, DriverName};
 use std::ffi::{OsStr, OsString};
@@ -254,9 +254,9 @@ mod tests {
 
     /// By another process: a file this one writes could be busy when it is executed.
     fn write(file: &Path, text: &str) {
-        let deadline = flexvol_linux::deadline::Deadline::after(Duration::from_secs(20));
+        let deadline = flexvol_linux::proc::deadline::Deadline::after(Duration::from_secs(20));
         let script = r#"printf %s "$2" >"$1" && chmod 755 "$1""#;
-        let helper = flexvol_linux::helper::Helper::find("sh").unwrap();
+        let helper = flexvol_linux::proc::helper::Helper::find("sh").unwrap();
         let run = helper.args(["-c", script, "sh", file.to_str().unwrap(), text]).run(&deadline).unwrap();
         assert!(run.success(), "{}", run.output);
     }

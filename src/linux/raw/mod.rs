@@ -41,7 +41,7 @@ unsafe impl GlobalAlloc for Wiping {
 }
 
 /// A call of fcntl(2) that takes an integer.
-pub(super) fn fcntl(fd: BorrowedFd<'_>, command: i32, number: i32) -> nix::Result<i32> {
+pub(crate) fn fcntl(fd: BorrowedFd<'_>, command: i32, number: i32) -> nix::Result<i32> {
     // SAFETY: with the commands it is called with the kernel touches no memory of ours.
     nix::errno::Errno::result(unsafe { libc::fcntl(fd.as_raw_fd(), command, number) })
 }
@@ -49,35 +49,35 @@ pub(super) fn fcntl(fd: BorrowedFd<'_>, command: i32, number: i32) -> nix::Resul
 /// `struct loop_info64` of linux/loop.h.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LoopInfo {
-    pub(super) device: u64,
-    pub(super) inode: u64,
-    pub(super) raw_device: u64,
-    pub(super) offset: u64,
-    pub(super) size_limit: u64,
-    pub(super) number: u32,
-    pub(super) encrypt_type: u32,
-    pub(super) encrypt_key_size: u32,
-    pub(super) flags: u32,
-    pub(super) file_name: [u8; 64],
-    pub(super) crypt_name: [u8; 64],
-    pub(super) encrypt_key: [u8; 32],
-    pub(super) init: [u64; 2],
+pub(crate) struct LoopInfo {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) raw_device: u64,
+    pub(crate) offset: u64,
+    pub(crate) size_limit: u64,
+    pub(crate) number: u32,
+    pub(crate) encrypt_type: u32,
+    pub(crate) encrypt_key_size: u32,
+    pub(crate) flags: u32,
+    pub(crate) file_name: [u8; 64],
+    pub(crate) crypt_name: [u8; 64],
+    pub(crate) encrypt_key: [u8; 32],
+    pub(crate) init: [u64; 2],
 }
 
 /// `struct loop_config` of linux/loop.h.
 #[repr(C)]
-pub(super) struct LoopConfig {
-    pub(super) fd: u32,
-    pub(super) block_size: u32,
-    pub(super) info: LoopInfo,
-    pub(super) reserved: [u64; 8],
+pub(crate) struct LoopConfig {
+    pub(crate) fd: u32,
+    pub(crate) block_size: u32,
+    pub(crate) info: LoopInfo,
+    pub(crate) reserved: [u64; 8],
 }
 
 const _: () = assert!(size_of::<LoopInfo>() == 232 && size_of::<LoopConfig>() == 304);
 
 impl LoopInfo {
-    pub(super) const EMPTY: Self = Self {
+    pub(crate) const EMPTY: Self = Self {
         device: 0,
         inode: 0,
         raw_device: 0,
@@ -97,7 +97,7 @@ impl LoopInfo {
 /// Linux's numbers of the loop ioctls that take an integer or nothing (linux/loop.h).
 #[derive(Clone, Copy)]
 #[repr(u16)]
-pub(super) enum LoopCall {
+pub(crate) enum LoopCall {
     SetFd = 0x4C00,
     ClearFd = 0x4C01,
     SetCapacity = 0x4C07,
@@ -106,7 +106,7 @@ pub(super) enum LoopCall {
 }
 
 /// `NBD_DISCONNECT` and `NBD_CLEAR_SOCK` (linux/nbd.h): ends a connection, whoever made it.
-pub(super) fn nbd_end(device: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn nbd_end(device: BorrowedFd<'_>) -> io::Result<()> {
     for request in [0xAB08, 0xAB04] {
         // SAFETY: they take nothing.
         unsafe { ioctl(device, request, ptr::null_mut()) }?;
@@ -115,25 +115,25 @@ pub(super) fn nbd_end(device: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// A loop ioctl that takes an integer or nothing; its return value.
-pub(super) fn loop_call(fd: BorrowedFd<'_>, call: LoopCall, argument: usize) -> io::Result<i32> {
+pub(crate) fn loop_call(fd: BorrowedFd<'_>, call: LoopCall, argument: usize) -> io::Result<i32> {
     // SAFETY: none of these calls takes a pointer; the kernel reads the argument as an integer.
     unsafe { ioctl(fd, call as u16, ptr::without_provenance_mut(argument)) }
 }
 
 /// `LOOP_CONFIGURE` (Linux 5.8): backing file, window and flags in one step.
-pub(super) fn loop_configure(device: BorrowedFd<'_>, config: &LoopConfig) -> io::Result<()> {
+pub(crate) fn loop_configure(device: BorrowedFd<'_>, config: &LoopConfig) -> io::Result<()> {
     // SAFETY: the kernel only reads sizeof(struct loop_config) bytes, the size asserted above.
     unsafe { ioctl(device, 0x4C0A, ptr::from_ref(config).cast_mut().cast()) }.map(drop)
 }
 
 /// `LOOP_SET_STATUS64`: window and flags of a device that has its backing file.
-pub(super) fn loop_set_status(device: BorrowedFd<'_>, info: &LoopInfo) -> io::Result<()> {
+pub(crate) fn loop_set_status(device: BorrowedFd<'_>, info: &LoopInfo) -> io::Result<()> {
     // SAFETY: the kernel only reads sizeof(struct loop_info64) bytes, the size asserted above.
     unsafe { ioctl(device, 0x4C04, ptr::from_ref(info).cast_mut().cast()) }.map(drop)
 }
 
 /// `LOOP_GET_STATUS64`; `ENXIO` when the device has no backing file.
-pub(super) fn loop_status(device: BorrowedFd<'_>) -> io::Result<LoopInfo> {
+pub(crate) fn loop_status(device: BorrowedFd<'_>) -> io::Result<LoopInfo> {
     let mut info = LoopInfo::EMPTY;
     // SAFETY: the kernel writes sizeof(struct loop_info64) bytes; every bit pattern is a LoopInfo.
     unsafe { ioctl(device, 0x4C05, ptr::from_mut(&mut info).cast()) }?;
@@ -151,7 +151,7 @@ struct InterfaceFlags {
 const _: () = assert!(size_of::<InterfaceFlags>() == 40);
 
 /// `SIOCSIFFLAGS`: the loopback device of this network namespace goes up. Any socket of it will do.
-pub(super) fn set_loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
+pub fn set_loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut name = [0; 16];
     name[..2].copy_from_slice(b"lo");
     let mut request = InterfaceFlags { name, flags: 0x1 | 0x40, unused: [0; 22] };
@@ -160,7 +160,7 @@ pub(super) fn set_loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Adds a key of this type to the calling thread's key ring (`KEY_SPEC_THREAD_KEYRING`).
-pub(super) fn add_thread_key(kind: &CStr, name: &CStr, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn add_thread_key(kind: &CStr, name: &CStr, bytes: &[u8]) -> io::Result<()> {
     // SAFETY: the kernel reads two strings that end, and as many bytes as there are.
     let id = unsafe {
         libc::syscall(libc::SYS_add_key, kind.as_ptr(), name.as_ptr(), bytes.as_ptr(), bytes.len(), -1_i32)
@@ -182,17 +182,21 @@ unsafe fn ioctl(fd: BorrowedFd<'_>, request: u16, argument: *mut libc::c_void) -
 /// `struct mount_attr` of linux/mount.h.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct MountAttributes {
-    pub(super) set: u64,
-    pub(super) clear: u64,
-    pub(super) propagation: u64,
-    pub(super) user_namespace: u64,
+pub struct MountAttributes {
+    /// Flags to set, `MOUNT_ATTR_*`.
+    pub set: u64,
+    /// Flags to clear.
+    pub clear: u64,
+    /// `MS_SHARED` and the like; 0 changes nothing.
+    pub propagation: u64,
+    /// The user namespace of `MOUNT_ATTR_IDMAP`.
+    pub user_namespace: u64,
 }
 
 const _: () = assert!(size_of::<MountAttributes>() == 32);
 
 /// `mount_setattr(2)` (Linux 5.12) on the mount behind `tree`, with those below if `recursive`.
-pub(super) fn set_mount_attributes(
+pub fn set_mount_attributes(
     tree: BorrowedFd<'_>,
     recursive: bool,
     change: &MountAttributes,
@@ -222,7 +226,7 @@ pub(super) fn set_mount_attributes(
 ///
 /// Sound only in a process with one thread, which every process of the verb path is; the tests fork
 /// with others around and rely on the C library, whose allocator survives that.
-pub(super) fn fork() -> nix::Result<Option<nix::unistd::Pid>> {
+pub fn fork() -> nix::Result<Option<nix::unistd::Pid>> {
     // SAFETY: see above.
     match unsafe { nix::unistd::fork() }? {
         nix::unistd::ForkResult::Parent { child } => Ok(Some(child)),
@@ -231,12 +235,12 @@ pub(super) fn fork() -> nix::Result<Option<nix::unistd::Pid>> {
 }
 
 /// _exit(2) with 0: without destructors and exit handlers, which belong to the process that forked.
-pub(super) fn end() -> ! {
+pub fn end() -> ! {
     end_with(0)
 }
 
 /// The same with another status.
-pub(super) fn end_with(status: i32) -> ! {
+pub fn end_with(status: i32) -> ! {
     // SAFETY: takes an integer and does not return.
     unsafe { libc::_exit(status) }
 }
@@ -244,7 +248,7 @@ pub(super) fn end_with(status: i32) -> ! {
 /// Moves fd 1 to fd 3, close-on-exec, and closes everything above it; `None` if fd 1 is not open.
 ///
 /// Called once, first of all: no descriptor above 2 is owned by anybody in this process yet.
-pub(super) fn take_stdout() -> Option<OwnedFd> {
+pub(crate) fn take_stdout() -> Option<OwnedFd> {
     // SAFETY: integers only; whatever is open as 3 was inherited and belongs to nobody here.
     let moved = unsafe { libc::dup3(libc::STDOUT_FILENO, 3, libc::O_CLOEXEC) };
     close_from(if moved == 3 { 4 } else { 3 });
@@ -253,7 +257,7 @@ pub(super) fn take_stdout() -> Option<OwnedFd> {
 }
 
 /// Closes every descriptor from 3 on but `kept`, in a fork that never returns to their owners.
-pub(super) fn close_all_but<const N: usize>(kept: [BorrowedFd<'_>; N]) {
+pub fn close_all_but<const N: usize>(kept: [BorrowedFd<'_>; N]) {
     let mut kept = kept.map(|fd| fd.as_raw_fd());
     kept.sort_unstable();
     let mut first = 3;
@@ -284,7 +288,7 @@ fn close_between(first: i32, last: i32) {
 /// Runs `hook` in the child between fork and exec.
 ///
 /// The hook may only make system calls that signal-safety(7) allows: no allocation, no lock. All
-/// hooks are in [`super::supervise`], [`super::limits`] and [`super::tracer`].
+/// hooks are in [`crate::proc`] (helpers and limits) and in the kit, whose tracer has one.
 pub fn before_exec(command: &mut Command, hook: impl FnMut() -> io::Result<()> + Send + Sync + 'static) {
     // SAFETY: the hook is async-signal-safe by the rule above.
     unsafe { command.pre_exec(hook) };
@@ -302,7 +306,7 @@ const MACHINE: Option<u32> = if cfg!(target_arch = "x86_64") {
 /// From here on this process and all that it becomes can start threads, but no process: `EAGAIN`.
 ///
 /// Safe between fork and exec.
-pub(super) fn refuse_processes() -> io::Result<()> {
+pub(crate) fn refuse_processes() -> io::Result<()> {
     use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W};
     let Some(machine) = MACHINE else { return Err(io::ErrorKind::Unsupported.into()) };
     let step = |code: u32, k: u32, yes: u8, no: u8| {
@@ -351,7 +355,7 @@ pub(super) fn refuse_processes() -> io::Result<()> {
 ///
 /// Safe between fork and exec. Not plain closing: the standard library reports a failed exec
 /// through one of them.
-pub(super) fn close_on_exec_from(first: u32) {
+pub(crate) fn close_on_exec_from(first: u32) {
     // SAFETY: three integers, no memory; the flag only changes what the next exec does.
     let done =
         unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
@@ -373,8 +377,8 @@ fn most_descriptors() -> i32 {
 
 /// Gives `signal` a disposition, without `SA_RESTART`, so that a blocking call ends with `EINTR`.
 ///
-/// A handler must be async-signal-safe; the only one, in [`super::signal`], stores to an atomic.
-pub(super) fn set_disposition(signal: Signal, handler: SigHandler) -> nix::Result<()> {
+/// A handler must be async-signal-safe; the only one, in [`crate::proc::signal`], stores to an atomic.
+pub(crate) fn set_disposition(signal: Signal, handler: SigHandler) -> nix::Result<()> {
     let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
     // SAFETY: see above; the previous handler is not needed again.
     unsafe { sigaction(signal, &action) }.map(drop)

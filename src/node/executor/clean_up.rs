@@ -5,10 +5,11 @@ use super::record::{self, Record};
 use super::unmount::{MOST_LAYERS, has_dead_device, take_off};
 use super::{daemon, store};
 use anyhow::{Context as _, Result};
-use flexvol_linux::deadline::Deadline;
-use flexvol_linux::lock::Lock;
-use flexvol_linux::place::{Look, Place, Pulse};
-use flexvol_linux::{mount, process};
+use flexvol_linux::fs::lock::Lock;
+use flexvol_linux::mount;
+use flexvol_linux::mount::place::{Look, Place, Pulse};
+use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::process;
 use flexvol_protocol::TargetPath;
 use std::time::Duration;
 

@@ -4,9 +4,9 @@
 use super::Task;
 use super::disk::DeviceContext;
 use anyhow::Result;
-use flexvol_linux::deadline::Deadline;
-use flexvol_linux::lock::SharedLock;
-use flexvol_linux::place::Place;
+use flexvol_linux::fs::lock::SharedLock;
+use flexvol_linux::mount::place::Place;
+use flexvol_linux::proc::deadline::Deadline;
 use flexvol_model::settings::Settings;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::{Fields, TargetPath};

@@ -2,9 +2,9 @@
 //! comes from.
 
 use anyhow::{Context as _, Result};
-use flexvol_linux::deadline::Deadline;
-use flexvol_linux::image_file::Formatting;
-use flexvol_linux::lock::Lock;
+use flexvol_linux::block::image_file::Formatting;
+use flexvol_linux::fs::lock::Lock;
+use flexvol_linux::proc::deadline::Deadline;
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;

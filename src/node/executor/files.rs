@@ -3,8 +3,8 @@
 use super::context::{Context, open_place};
 use super::undo::Undo;
 use anyhow::Result;
+use flexvol_linux::fs::openat_beneath;
 use flexvol_linux::mount::{self, NewMount, Parameter, Way};
-use flexvol_linux::openat_beneath;
 use flexvol_model::plan::{Ownership, SecretFile};
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::mount_options::{FsOption, MountFlags};

@@ -4,12 +4,12 @@
 
 use super::record::{self, STATE};
 use anyhow::{Context as _, Result, bail};
-use flexvol_linux::deadline::Deadline;
-use flexvol_linux::directory::{self, Directory};
-use flexvol_linux::helper::Helper;
-use flexvol_linux::private::Private;
-use flexvol_linux::process;
-use flexvol_linux::scope::Scope;
+use flexvol_linux::fs::directory::{self, Directory};
+use flexvol_linux::fs::private::Private;
+use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::helper::Helper;
+use flexvol_linux::proc::process;
+use flexvol_linux::proc::scope::Scope;
 use flexvol_model::plan::{Content, Piece, Word};
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::secret::Secret;

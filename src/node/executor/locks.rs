@@ -2,8 +2,8 @@
 
 use super::record;
 use crate::hints::to_failure;
-use flexvol_linux::deadline::Deadline;
-use flexvol_linux::lock::Lock;
+use flexvol_linux::fs::lock::Lock;
+use flexvol_linux::proc::deadline::Deadline;
 use flexvol_model::plan::Plan;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::{Call, Verb};

@@ -3,7 +3,7 @@
 use super::context::{Context, denied};
 use super::record::Record;
 use anyhow::Result;
-use flexvol_linux::place::Place;
+use flexvol_linux::mount::place::Place;
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::volume_dir::VolumeDir;
 

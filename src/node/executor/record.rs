@@ -5,7 +5,8 @@
 //! which options it was asked for, and that a mount outside kubelet's tree is ours.
 
 use anyhow::{Context as _, Result};
-use flexvol_linux::{clock, files, process};
+use flexvol_linux::fs::files;
+use flexvol_linux::proc::{clock, process};
 use flexvol_protocol::{Call, Options, TargetPath};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;

@@ -19,11 +19,11 @@
 use super::carry_out::TargetState;
 use super::context::Context;
 use anyhow::{Context as _, Result};
-use flexvol_linux::deadline::Deadline;
-use flexvol_linux::mount_health::{self, Vitals};
-use flexvol_linux::mount_table::Entry;
-use flexvol_linux::place::{Look, Place, Pulse};
-use flexvol_linux::{mount, mount_table, users};
+use flexvol_linux::mount::mount_health::{self, Vitals};
+use flexvol_linux::mount::mount_table::Entry;
+use flexvol_linux::mount::place::{Look, Place, Pulse};
+use flexvol_linux::mount::{self, mount_table, users};
+use flexvol_linux::proc::deadline::Deadline;
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
 use rustix::fs::FileType;

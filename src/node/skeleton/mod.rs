@@ -3,7 +3,7 @@
 //!
 //! In this order:
 //!
-//! 1. [`ReplyPipe::take`](flexvol_linux::reply_pipe::ReplyPipe::take): fd 1 is moved to a
+//! 1. [`ReplyPipe::take`](flexvol_linux::proc::reply_pipe::ReplyPipe::take): fd 1 is moved to a
 //!    close-on-exec descriptor, 0, 1 and 2 become /dev/null and every other inherited descriptor is
 //!    closed. kubelet reads stdout and stderr as one pipe up to its end, so a stray byte voids the
 //!    answer, and a child that keeps the pipe hangs kubelet for ever.
@@ -26,9 +26,9 @@ mod supervise;
 use crate::driver_log::Entry;
 use crate::executor::{self, Task};
 use crate::hints::to_failure;
-use flexvol_linux::deadline::Deadline;
-use flexvol_linux::reply_pipe::ReplyPipe;
-use flexvol_linux::{limits, memory, process, signal};
+use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::reply_pipe::ReplyPipe;
+use flexvol_linux::proc::{limits, memory, process, signal};
 use flexvol_model::installed::Installed;
 use flexvol_model::plan::{Goal, Source, View};
 use flexvol_protocol::failure::{Code, Failure, Result};

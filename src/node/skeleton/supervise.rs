@@ -11,8 +11,8 @@
 use super::redacted;
 use crate::executor::{self, Left, Worker};
 use crate::hints::to_failure;
-use flexvol_linux::process::Ended;
-use flexvol_linux::{process, signal};
+use flexvol_linux::proc::process::Ended;
+use flexvol_linux::proc::{process, signal};
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::{Call, Reply, TargetPath, Verb};
 use std::cell::RefCell;
@@ -140,7 +140,7 @@ fn carried_out(work: impl FnOnce() -> anyhow::Result<()>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flexvol_linux::namespace;
+    use flexvol_linux::proc::namespace;
     use std::ffi::OsString;
 
     #[test]

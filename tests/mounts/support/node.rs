@@ -1,7 +1,7 @@
 //! Kubelet's side of one node.
 
 use super::{eventually, mounts, processes, run, sh};
-use flexvol::sys::loop_device::backing_of;
+use flexvol::sys::block::loop_device::backing_of;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};

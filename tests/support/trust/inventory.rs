@@ -1,6 +1,6 @@
 //! Everything that a call could leave behind.
 
-use flexvol::sys::loop_device::backing_of;
+use flexvol::sys::block::loop_device::backing_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -123,7 +123,7 @@ fn loops() -> Vec<u64> {
 
 /// The control groups that were made in this PID namespace.
 pub(crate) fn groups() -> Vec<PathBuf> {
-    let namespace = format!("-{}", flexvol::sys::process::namespace());
+    let namespace = format!("-{}", flexvol::sys::proc::process::namespace());
     let roots = ["", "/unified", "/systemd", "/memory"].map(|root| format!("/sys/fs/cgroup{root}/flexvol"));
     let found = roots.iter().flat_map(|root| fs::read_dir(root).into_iter().flatten().flatten());
     found.map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with(&namespace)).collect()

@@ -7,7 +7,7 @@ use super::{
 use flexvol::protocol::DriverName;
 use flexvol::settings::Settings;
 use flexvol::side_file;
-use flexvol::sys::fingerprint::Fingerprint;
+use flexvol::sys::fs::fingerprint::Fingerprint;
 use nix::errno::Errno;
 use nix::libc;
 use std::collections::BTreeMap;

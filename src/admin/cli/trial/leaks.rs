@@ -3,7 +3,8 @@
 use super::LEAKS;
 use super::stage::Stage;
 use anyhow::{Context as _, Result, bail};
-use flexvol_linux::{mount_table, namespace};
+use flexvol_linux::mount::mount_table;
+use flexvol_linux::proc::namespace;
 use flexvol_node::driver_log;
 use flexvol_node::executor::record::STATE;
 use flexvol_terminal::report::{Outcome, Report, Row};

@@ -4,7 +4,7 @@
 use super::stage::{FILE, Part, Stage};
 use anyhow::{Context as _, Result, ensure};
 use flexvol_kubelet::{Caller, Journal, PodVolume};
-use flexvol_linux::helper::Helper;
+use flexvol_linux::proc::helper::Helper;
 use flexvol_protocol::{Access, Call, Capabilities, DriverName, FsGroup, FsGroupSpelling, Options};
 use flexvol_terminal::capabilities;
 use flexvol_terminal::report::{Report, Row};

@@ -11,7 +11,7 @@ mod stage;
 
 use anyhow::Result;
 use clap::Args;
-use flexvol_linux::{namespace, signal};
+use flexvol_linux::proc::{namespace, signal};
 use flexvol_model::settings::Settings;
 use flexvol_terminal::report::{Outcome, Report, Row};
 use flexvol_terminal::screen::Screen;

@@ -5,7 +5,7 @@ use super::stage::{Labels, Stage};
 use super::{Decision, Installer, Mark, Step, keep, side_file_changes};
 use crate::plugin_dir::found::{Found, Ours, SideFile};
 use anyhow::{Context as _, Result};
-use flexvol_linux::directory::{Directory, Kind};
+use flexvol_linux::fs::directory::{Directory, Kind};
 use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT};
 use flexvol_protocol::Capabilities;
 

@@ -3,9 +3,9 @@
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use anyhow::{Context as _, Result};
 use flexvol_kubelet::{Caller, Terms};
-use flexvol_linux::clock;
-use flexvol_linux::deadline::Deadline;
-use flexvol_linux::directory::{self, Directory};
+use flexvol_linux::fs::directory::{self, Directory};
+use flexvol_linux::proc::clock;
+use flexvol_linux::proc::deadline::Deadline;
 use flexvol_model::settings::SIDE_FILE;
 use flexvol_protocol::{Capabilities, DriverName};
 use std::io::Write as _;

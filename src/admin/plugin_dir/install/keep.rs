@@ -11,10 +11,10 @@
 use super::source::copy;
 use crate::plugin_dir::found::{self, LEFTOVER};
 use anyhow::{Context as _, Result};
-use flexvol_linux::deadline::Deadline;
-use flexvol_linux::directory::{self, Directory, Entry, Kind};
-use flexvol_linux::files;
-use flexvol_linux::fingerprint::{Fingerprint, hexadecimal, short};
+use flexvol_linux::fs::directory::{self, Directory, Entry, Kind};
+use flexvol_linux::fs::files;
+use flexvol_linux::fs::fingerprint::{Fingerprint, hexadecimal, short};
+use flexvol_linux::proc::deadline::Deadline;
 use flexvol_model::settings::SIDE_FILE;
 use sha2::{Digest as _, Sha256};
 use std::ffi::OsStr;

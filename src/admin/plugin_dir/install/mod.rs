@@ -38,7 +38,7 @@ use super::refusal::{Reason, Refusal};
 use anyhow::Result;
 use change::{Changed, Changing};
 use check::Guise;
-use flexvol_linux::directory::Directory;
+use flexvol_linux::fs::directory::Directory;
 use flexvol_model::settings::Settings;
 use flexvol_protocol::{Capabilities, DriverName};
 use plan::{Init, Wanted};

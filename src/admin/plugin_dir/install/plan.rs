@@ -10,7 +10,7 @@
 use super::side_file_changes::side_file_mode;
 use crate::plugin_dir::found::{Broken, Executable, Foreign, Found, Ours, PROGRAM_MODE, SideFile};
 use crate::plugin_dir::refusal::{Reason, Refusal};
-use flexvol_linux::fingerprint::{Fingerprint, compare_versions, short};
+use flexvol_linux::fs::fingerprint::{Fingerprint, compare_versions, short};
 use flexvol_model::settings::Settings;
 use flexvol_protocol::DriverName;
 use std::cmp::Ordering;

@@ -7,7 +7,7 @@ use crate::plugin_dir::found::{Executable, Foreign, Found};
 use crate::plugin_dir::opened::Opened;
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use anyhow::{Context as _, Result};
-use flexvol_linux::directory::Directory;
+use flexvol_linux::fs::directory::Directory;
 use flexvol_model::settings::{SIDE_FILE, Settings};
 use flexvol_protocol::failure::{Code, Failure};
 use std::ffi::{OsStr, OsString};

@@ -1,6 +1,6 @@
 //! The side file a driver shall have: what is there, and what the admin asked for over it.
 
-use flexvol_linux::fingerprint::Fingerprint;
+use flexvol_linux::fs::fingerprint::Fingerprint;
 use flexvol_model::driver::Driver;
 use flexvol_model::drivers;
 use flexvol_model::installed::Installed;

@@ -1,7 +1,7 @@
 //! The executable that is to be installed.
 
 use anyhow::{Context as _, Result, ensure};
-use flexvol_linux::fingerprint::Fingerprint;
+use flexvol_linux::fs::fingerprint::Fingerprint;
 use std::fs::File;
 use std::io::{self, Read, Seek as _, Write};
 use std::path::{Path, PathBuf};

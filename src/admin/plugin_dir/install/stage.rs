@@ -4,9 +4,9 @@
 use super::source::Source;
 use crate::plugin_dir::found::{LEFTOVER, PROGRAM_MODE};
 use anyhow::{Context as _, Result};
-use flexvol_linux::clock;
-use flexvol_linux::directory::{self, Directory, Kind};
-use flexvol_linux::fingerprint::Fingerprint;
+use flexvol_linux::fs::directory::{self, Directory, Kind};
+use flexvol_linux::fs::fingerprint::Fingerprint;
+use flexvol_linux::proc::clock;
 use flexvol_model::settings::SIZE_LIMIT;
 use flexvol_model::side_file;
 use flexvol_protocol::DriverName;

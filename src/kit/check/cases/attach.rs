@@ -14,7 +14,7 @@ use crate::check::staging::{is_mounted, make_directory, remove_directory};
 use crate::check::subject::{NODE, Subject};
 use crate::fault_injection::{FaultInjection, Moment, Signal, Target};
 use flexvol_kubelet::{PodVolume, by_kubelet};
-use flexvol_linux::mount_table;
+use flexvol_linux::mount::mount_table;
 use flexvol_protocol::{Access, Verb, VerbSet};
 use std::path::Path;
 use std::time::Duration;

@@ -7,7 +7,7 @@ use crate::check::footprint::at_rest;
 use crate::check::staging::{is_mounted, make_directory};
 use crate::check::subject::{KUBELET_ROOT, Subject};
 use flexvol_kubelet::PodVolume;
-use flexvol_linux::process::{self, Worker};
+use flexvol_linux::proc::process::{self, Worker};
 use flexvol_protocol::{Call, VerbSet};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::{self, File};

@@ -8,7 +8,7 @@ use crate::check::cases::options::places;
 use crate::check::evidence::{Played, Stopped};
 use crate::check::hunt::read;
 use crate::check::subject::{KUBELET_ROOT, Subject};
-use flexvol_linux::sandbox::Isolation;
+use crate::sandbox::Isolation;
 use flexvol_protocol::VerbSet;
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -7,7 +7,7 @@ use crate::check::case::{Case, How, Level, Scope};
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::subject::{KUBELET_ROOT, NODE, Subject};
 use flexvol_kubelet::PodVolume;
-use flexvol_linux::inotify::{Inotify, Interest, Notice};
+use flexvol_linux::fs::inotify::{Inotify, Interest, Notice};
 use flexvol_protocol::{Access, Call, Options, TargetPath, Verb, VerbSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;

@@ -2,7 +2,7 @@
 
 use super::{CaseResult, Outcome, Report};
 use crate::check::case::{Case, Level};
-use flexvol_linux::sandbox::Isolation;
+use crate::sandbox::Isolation;
 use flexvol_protocol::Verb;
 use serde_json::{Value, json};
 use std::time::Duration;

@@ -8,7 +8,7 @@ use crate::check::given::Given;
 use crate::check::left::Left;
 use crate::check::report::Outcome;
 use crate::check::subject::Subject;
-use flexvol_linux::sandbox::{Inside, Isolation};
+use crate::sandbox::{Inside, Isolation};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 

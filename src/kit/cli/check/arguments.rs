@@ -3,10 +3,10 @@
 use super::volume::{self, VolumeArguments};
 use super::wrong;
 use crate::check::{Case, Chosen, Given, Level, Nature};
+use crate::sandbox::Network;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
-use flexvol_linux::clock;
-use flexvol_linux::sandbox::Network;
+use flexvol_linux::proc::clock;
 use flexvol_model::schema::did_you_mean;
 use flexvol_protocol::{Access, DriverName};
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! A report for people: what failed and how to fix it, then what came of everything.
 
 use crate::check::{CaseResult, Level, Outcome, Report};
-use flexvol_linux::sandbox::Isolation;
+use crate::sandbox::Isolation;
 use flexvol_protocol::text::one_line;
 use flexvol_terminal::report::duration;
 use flexvol_terminal::screen::{Tone, counted, wrap};

@@ -3,7 +3,7 @@
 use crate::cli::objects::title;
 use anyhow::{Result, ensure};
 use flexvol_kubelet::{Backoff, Journal, NodeDriver, PodVolume, Terms, clean_up, is_down};
-use flexvol_linux::signal;
+use flexvol_linux::proc::signal;
 use flexvol_protocol::DriverName;
 use flexvol_protocol::quantity::Quantity;
 use flexvol_terminal::report::{Report, Row};

@@ -9,9 +9,9 @@
 use super::credential_fingerprint::CredentialFingerprint;
 use crate::executor::record::{self, STATE};
 use anyhow::Result;
-use flexvol_linux::deadline::Deadline;
-use flexvol_linux::files;
-use flexvol_linux::lock::Lock;
+use flexvol_linux::fs::files;
+use flexvol_linux::fs::lock::Lock;
+use flexvol_linux::proc::deadline::Deadline;
 use flexvol_model::plan::Store;
 use flexvol_protocol::TargetPath;
 use serde::{Deserialize, Serialize};
@@ -229,7 +229,7 @@ fn directory() -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flexvol_linux::namespace;
+    use flexvol_linux::proc::namespace;
     use flexvol_model::plan::DiskImage;
 
     #[test]

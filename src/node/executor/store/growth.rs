@@ -7,7 +7,7 @@
 use super::{Attached, backend, luks, no_store, open_device};
 use crate::executor::context::Context;
 use anyhow::{Context as _, Result, bail};
-use flexvol_linux::bytes::size_of;
+use flexvol_linux::fs::bytes::size_of;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::quantity::Quantity;
 use std::os::fd::AsFd;

@@ -6,10 +6,10 @@
 
 use super::attachment_record::Id;
 use anyhow::{Context as _, Result};
-use flexvol_linux::bytes::read_at;
-use flexvol_linux::deadline::Deadline;
-use flexvol_linux::device_mapper;
-use flexvol_linux::helper::Helper;
+use flexvol_linux::block::device_mapper;
+use flexvol_linux::fs::bytes::read_at;
+use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::helper::Helper;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::secret::Secret;
 use std::os::fd::BorrowedFd;

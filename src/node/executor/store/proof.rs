@@ -18,10 +18,11 @@
 use super::{Attached, Disk};
 use crate::executor::record::STATE;
 use anyhow::Result;
-use flexvol_linux::blank::{Scope, prove_device_blank};
-use flexvol_linux::block_device::{self, Identity};
-use flexvol_linux::deadline::Deadline;
-use flexvol_linux::{clock, files};
+use flexvol_linux::block::blank::{Scope, prove_device_blank};
+use flexvol_linux::block::block_device::{self, Identity};
+use flexvol_linux::fs::files;
+use flexvol_linux::proc::clock;
+use flexvol_linux::proc::deadline::Deadline;
 use flexvol_protocol::TargetPath;
 use std::path::{Path, PathBuf};
 

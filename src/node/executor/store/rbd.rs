@@ -10,8 +10,8 @@ mod rbd_nbd;
 
 use super::{Backend, Found, Site, With};
 use anyhow::{Context as _, Result};
-use flexvol_linux::block_status::Zeros;
-use flexvol_linux::nbd::Device;
+use flexvol_linux::block::block_status::Zeros;
+use flexvol_linux::block::nbd::Device;
 use flexvol_model::plan::{RbdImage, RbdMounter};
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::quantity::Quantity;

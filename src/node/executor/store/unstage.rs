@@ -5,8 +5,8 @@ use super::{AttachmentRecord, proof, sweep};
 use crate::executor::context::Context;
 use crate::executor::{lock, record, unmount};
 use anyhow::Result;
-use flexvol_linux::mount_table::{self, Entry};
-use flexvol_linux::place::{Look, Place};
+use flexvol_linux::mount::mount_table::{self, Entry};
+use flexvol_linux::mount::place::{Look, Place};
 use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{TargetPath, Verb};
 

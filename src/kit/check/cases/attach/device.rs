@@ -9,7 +9,7 @@ use crate::check::left;
 use crate::check::staging::{is_mounted, make_directory, remove_directory};
 use crate::check::subject::Subject;
 use flexvol_kubelet::{PodVolume, by_kubelet};
-use flexvol_linux::mount_table;
+use flexvol_linux::mount::mount_table;
 use flexvol_protocol::Verb;
 use std::fs::File;
 use std::path::Path;

@@ -3,7 +3,7 @@
 use super::ordeal::{Demand, endure, needs_sandbox};
 use crate::check::evidence::{Played, Stopped};
 use crate::check::subject::{KUBELET_ROOT, Subject};
-use flexvol_linux::sandbox::Trouble;
+use crate::sandbox::Trouble;
 use flexvol_protocol::DriverName;
 use std::ffi::OsStr;
 use std::fs;

@@ -4,7 +4,7 @@ use super::case;
 use crate::check::case::{Case, Level};
 use crate::check::evidence::{Evidence, Played};
 use crate::check::subject::Subject;
-use flexvol_linux::fingerprint::{Fingerprint, Format, machine_name, machine_number};
+use flexvol_linux::fs::fingerprint::{Fingerprint, Format, machine_name, machine_number};
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;

@@ -6,7 +6,7 @@ use crate::check::evidence::{Played, Stopped};
 use crate::check::given::Nature;
 use crate::check::staging::put;
 use crate::check::subject::Subject;
-use flexvol_linux::sandbox::NOBODYS;
+use crate::sandbox::NOBODYS;
 
 pub(super) fn twice(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;

@@ -9,7 +9,7 @@ use crate::check::in_time::within;
 use crate::check::staging::{put, remove_directory};
 use crate::check::subject::Subject;
 use flexvol_kubelet::PodVolume;
-use flexvol_linux::place::{Look, Place};
+use flexvol_linux::mount::place::{Look, Place};
 use flexvol_protocol::{Call, Verb};
 use rustix::fs::statvfs;
 use std::fs::{self, File};

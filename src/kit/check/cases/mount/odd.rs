@@ -7,7 +7,7 @@ use crate::check::footprint::Footprint;
 use crate::check::staging::{make_directory, put};
 use crate::check::subject::{KUBELET_ROOT, Subject};
 use flexvol_kubelet::PodVolume;
-use flexvol_linux::mount_table;
+use flexvol_linux::mount::mount_table;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::symlink as make_link;

@@ -3,7 +3,7 @@
 use crate::check::evidence::Stopped;
 use crate::check::staging::make_directory;
 use crate::check::subject::Subject;
-use flexvol_linux::sandbox::Inside;
+use crate::sandbox::Inside;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;

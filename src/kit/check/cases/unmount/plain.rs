@@ -5,7 +5,7 @@ use crate::check::given::Nature;
 use crate::check::staging::{make_directory, put};
 use crate::check::subject::{KUBELET_ROOT, Subject};
 use flexvol_kubelet::PodVolume;
-use flexvol_linux::mount_table;
+use flexvol_linux::mount::mount_table;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};

@@ -14,9 +14,9 @@ use super::{ABSENT, KEPT, REFUSED, SILENT, kernel, mapping};
 use crate::executor::ceph;
 use crate::hints::after_rollback;
 use anyhow::{Context as _, Result};
-use flexvol_linux::deadline::Deadline;
-use flexvol_linux::nbd::{Device, MODULE};
-use flexvol_linux::{kernel_module, process};
+use flexvol_linux::block::nbd::{Device, MODULE};
+use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::{kernel_module, process};
 use flexvol_model::plan::RbdImage;
 use flexvol_protocol::failure::Code;
 use std::os::unix::process::ExitStatusExt as _;
@@ -46,7 +46,7 @@ fn daemons(at: &Site<'_>) -> Vec<i32> {
 
 pub(super) fn attach(image: &RbdImage, at: &Site<'_>, with: &With<'_>) -> Result<PathBuf> {
     kernel_module::load("nbd", Path::new(MODULE), at.deadline)?;
-    flexvol_linux::nbd::check()?;
+    flexvol_linux::block::nbd::check()?;
     let login = Login::of(image, at, with)?;
     // What is no key would be taken for that of nobody.
     ceph::decode(&login.key)?;

@@ -1,0 +1,64 @@
+//! What the kernel tells of a block device besides its content.
+
+use crate::block::device_mapper;
+use crate::fs::bytes::size_of;
+use crate::proc::deadline::Deadline;
+use anyhow::{Context, Result};
+use flexvol_protocol::failure::{Code, Failure};
+use rustix::fs::{fstat, major, minor};
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+
+/// What names the storage itself, below the device's directory in /sys: device mapper's identifier,
+/// those of SCSI and `NVMe`, and RBD's.
+const IDENTIFIERS: [&str; 6] =
+    ["dm/uuid", "wwid", "device/wwid", "device/cluster_fsid", "device/pool_id", "device/image_id"];
+
+/// A device, so that it is known again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The boot, the size, and what the storage calls itself, in one line.
+    pub storage: String,
+    /// The number that the kernel gave this instance of the device, and to no other; empty before
+    /// Linux 5.15.
+    pub instance: String,
+    /// How much was written through it since this node has it.
+    pub written: String,
+}
+
+/// What the kernel knows.
+pub fn identity(device: BorrowedFd<'_>) -> Result<Identity> {
+    let size = size_of(device).context("learn the size")?;
+    let about = about(device)?;
+    let says = |path: PathBuf| {
+        std::fs::read_to_string(path).unwrap_or_default().trim().replace(char::is_whitespace, "_")
+    };
+    let boot = says("/proc/sys/kernel/random/boot_id".into());
+    let names = IDENTIFIERS.map(|name| says(about.join(name))).join(":");
+    let statistics = std::fs::read_to_string(about.join("stat")).unwrap_or_default();
+    let written = statistics.split_whitespace().nth(6).unwrap_or_default().to_owned();
+    Ok(Identity { storage: format!("{boot} {size} {names}"), instance: says(about.join("diskseq")), written })
+}
+
+/// Where the last thing that is mapped on a thin volume ends: what was never written there reads as
+/// zero. `None` for any other device.
+pub fn end_of_mapped(device: BorrowedFd<'_>, deadline: &Deadline) -> Option<u64> {
+    let about = about(device).ok()?.join("dm");
+    let name = std::fs::read_to_string(about.join("name")).ok()?;
+    device_mapper::end_of_mapped(name.trim_end(), deadline)
+}
+
+/// Whether something has failed for want of time alone.
+pub fn is_late(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Failure>().is_some_and(|failure| failure.code() == Code::Timeout)
+}
+
+fn about(device: BorrowedFd<'_>) -> Result<PathBuf> {
+    let number = fstat(device).context("look at the device")?.st_rdev;
+    Ok(PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number))))
+}
+
+/// The number of the device node a mount's source names; 0 for anything else.
+pub fn number_of(source: &std::ffi::OsStr) -> u64 {
+    std::fs::metadata(source).map_or(0, |node| std::os::unix::fs::MetadataExt::rdev(&node))
+}

@@ -1,0 +1,111 @@
+//! Device mapper: which devices it has, and what its programs have to be told where udev does not
+//! run.
+
+use crate::proc::deadline::Deadline;
+use crate::proc::helper::Helper;
+use anyhow::{Context, Result};
+use rustix::fs::{major, minor, stat};
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+
+/// Where udev listens, if it runs.
+const UDEV: &str = "/run/udev/control";
+
+/// In a container and on small nodes nobody makes device nodes for libdevmapper, which would wait
+/// for them: it makes them itself where this variable is set.
+#[must_use]
+pub fn without_udev(helper: Helper) -> Helper {
+    if Path::new(UDEV).exists() { helper } else { helper.env("DM_DISABLE_UDEV", "1") }
+}
+
+/// The device of this name, if it is of this kind: the kernel knows who made it by an identifier,
+/// of which this is the start, and the length. Asks no disk.
+pub fn find(name: &str, (start, length): (&str, usize)) -> Result<Option<PathBuf>> {
+    let path = Path::new("/dev/mapper").join(name);
+    let number = match stat(&path) {
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(errno).with_context(|| format!("look at {}", path.display())),
+        Ok(device) => device.st_rdev,
+    };
+    let about = format!("/sys/dev/block/{}:{}/dm", major(number), minor(number));
+    let says = |what: &str| std::fs::read_to_string(Path::new(&about).join(what)).unwrap_or_default();
+    let identifier = says("uuid");
+    let is_kind = identifier.trim_end().len() == length && identifier.starts_with(start);
+    Ok((says("name").trim_end() == name && is_kind).then_some(path))
+}
+
+/// The layer of encryption with this device number: its name, and the device below.
+pub fn layer(number: u64) -> Option<(String, PathBuf)> {
+    let about = PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)));
+    let says = |what: &str| std::fs::read_to_string(about.join("dm").join(what)).ok();
+    let mut below = std::fs::read_dir(about.join("slaves")).ok()?.flatten();
+    let device = Path::new("/dev").join(below.next()?.file_name());
+    let is_one = says("uuid")?.starts_with("CRYPT-") && below.next().is_none();
+    is_one.then(|| says("name").map(|name| (name.trim_end().to_owned(), device)))?
+}
+
+/// Removes a device that nobody uses, if there is one of this name: also one that a killed program
+/// left without a table, of which neither /sys nor /dev knows.
+pub fn remove(name: &str, deadline: &Deadline) -> Result<()> {
+    let dmsetup =
+        |words: &[&str]| Helper::find("dmsetup").map(|helper| without_udev(helper).args(words).args([name]));
+    // Nodes without it keep what is left.
+    let Ok(asked) = dmsetup(&["info", "--columns", "--noheadings"]) else { return Ok(()) };
+    if !asked.run(deadline)?.success() {
+        return Ok(());
+    }
+    let removed = dmsetup(&["remove", "--retry"])?.run_to_success(deadline);
+    removed.with_context(|| format!("remove device {name}")).map(drop)
+}
+
+/// Where the last thing that is mapped on a thin volume ends, in bytes. `None` for what is no thin
+/// volume, has an origin outside its pool, or is not in order.
+pub fn end_of_mapped(name: &str, deadline: &Deadline) -> Option<u64> {
+    let ask = |what: &str| {
+        let outcome = Helper::find("dmsetup").ok()?.args([what, name]).run(deadline).ok()?;
+        outcome.success().then_some(outcome.output)
+    };
+    let table = ask("table")?;
+    thin_end(&table, &ask("status")?)
+}
+
+/// In sectors: `0 LENGTH thin POOL ID` and `0 LENGTH thin MAPPED HIGHEST`, which is `-` if nothing
+/// is mapped.
+fn thin_end(table: &str, status: &str) -> Option<u64> {
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let (table, status) = (words(table), words(status));
+    let is_thin = |words: &[String]| words.len() == 5 && words[0] == "0" && words[2] == "thin";
+    if !is_thin(&table) || !is_thin(&status) || table[1] != status[1] {
+        return None;
+    }
+    match (status[3].as_str(), status[4].as_str()) {
+        ("0", "-") => Some(0),
+        (mapped, highest) => {
+            mapped.parse::<u64>().ok()?;
+            highest.parse::<u64>().ok()?.checked_add(1)?.checked_mul(512)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_thin_volume_has_mapped_ends_somewhere() {
+        let table = "0 4194304 thin 253:4 1\n";
+        assert_eq!(thin_end(table, "0 4194304 thin 0 -\n"), Some(0));
+        assert_eq!(thin_end(table, "0 4194304 thin 1024 2047\n"), Some(1 << 20));
+        for (table, status) in [
+            ("0 4194304 thin 253:4 1 253:9\n", "0 4194304 thin 0 -\n"),
+            ("0 4194304 linear 8:1 2048\n", "0 4194304 linear \n"),
+            (table, "0 4194304 thin Fail\n"),
+            (table, "0 4194304 thin 8 -\n"),
+            (table, "0 8388608 thin 0 -\n"),
+            ("0 8 thin 253:4 1\n8 8 thin 253:4 2\n", "0 8 thin 0 -\n8 8 thin 0 -\n"),
+            (table, ""),
+        ] {
+            assert_eq!(thin_end(table, status), None, "{table} {status}");
+        }
+    }
+}

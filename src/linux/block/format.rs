@@ -1,0 +1,432 @@
+//! Making, checking and growing file systems, with the programs their authors made for it.
+//!
+//! All three work on a device node that the caller holds open, such as
+//! [`crate::block::loop_device::LoopDevice::path`]: its number cannot come to mean another file meanwhile.
+//! `lock` is what keeps others from the device; the program holds it, too, because it can outlive
+//! us by a moment.
+
+use crate::block::signature::{Signature, identify};
+use crate::block::window::Window;
+use crate::proc::deadline::Deadline;
+use crate::proc::helper::{Helper, Outcome};
+use anyhow::{Context, Result, bail};
+use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::file_system::FileSystem;
+use flexvol_protocol::mkfs_options;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+/// What a check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Checked {
+    /// Nothing to fix.
+    Clean,
+    /// Damage was fixed, nothing is lost.
+    Fixed,
+    /// Not checked, and why that is no harm or what to install.
+    Skipped(String),
+}
+
+/// Makes a file system on `device`, which must have been proven blank ([`crate::block::blank`]): whatever
+/// is there is lost.
+///
+/// `words` are further words for mkfs as [`mkfs_options::validate`] allows them; others are refused
+/// here again. Nothing is discarded, so that a preallocated image keeps its blocks. Fails with
+/// `BadOptions` if the device is too small, and with `ToolMissing`.
+pub fn make_file_system(
+    kind: FileSystem,
+    device: &Path,
+    words: &[String],
+    lock: BorrowedFd<'_>,
+    deadline: &Deadline,
+) -> Result<()> {
+    mkfs_options::validate(kind, words)?;
+    let (tool, fixed) = maker(kind)?;
+    let mut args: Vec<String> = fixed.iter().map(ToString::to_string).collect();
+    add_words(kind, &mut args, words);
+    let action = || format!("make an {} file system on {}", kind.name(), device.display());
+    let outcome =
+        Helper::find(tool)?.args(args).args([device]).holding(lock)?.run(deadline).with_context(action)?;
+    if !outcome.success() {
+        return Err(refused(kind, tool, &outcome)).with_context(action);
+    }
+    let found = identify(File::open(device).with_context(action)?.as_fd(), &Window::default())?;
+    if found.map(Signature::name) == Some(kind.name()) {
+        return Ok(());
+    }
+    // Without a journal, ext4 of few features is an ext2 by its looks, and the kernel's ext4 mounts
+    // it.
+    match (kind, found) {
+        (FileSystem::Ext4, Some(Signature::Ext2 | Signature::Ext3)) => Ok(()),
+        _ => bail!("{}: {tool} says it did, but there is none", action()),
+    }
+}
+
+/// Fix what is safe to fix. A superblock names a journal on another device by nothing but its UUID,
+/// and may name somebody else's: e2fsck looks for it on all of the node's devices, unless it is
+/// told where the journal is.
+const CHECK: [&str; 3] = ["-p", "-j", "/dev/null"];
+
+/// Checks a file system nobody has mounted, before it is mounted for writing, and fixes what is
+/// safe to fix.
+///
+/// Only ext4 needs it: xfs and btrfs replay their logs when they are mounted, and have no check
+/// that is safe to run unasked. A missing e2fsck is no failure: the kernel replays the journal,
+/// too.
+pub fn check_file_system(
+    kind: FileSystem,
+    device: &Path,
+    lock: BorrowedFd<'_>,
+    deadline: &Deadline,
+) -> Result<Checked> {
+    if kind != FileSystem::Ext4 {
+        return Ok(Checked::Skipped(format!("{} checks itself when it is mounted", kind.name())));
+    }
+    let helper = match Helper::find("e2fsck") {
+        Ok(helper) => helper,
+        Err(missing) => return Ok(Checked::Skipped(missing.to_string())),
+    };
+    let outcome = helper.args(CHECK).args([device]).holding(lock)?.ending_well().run(deadline)?;
+    e2fsck_result(&outcome).with_context(|| format!("check {}", device.display()))
+}
+
+/// Lets a file system take all of its device, after that grew. Does nothing if it does already.
+///
+/// `mount_point` is where it is mounted: xfs and btrfs grow in no other way. ext4 also grows
+/// unmounted, after the full check it then insists on; mounted, the kernel wants `CAP_SYS_RESOURCE`
+/// of us (`Denied` without it).
+pub fn grow_file_system(
+    kind: FileSystem,
+    device: &Path,
+    mount_point: &Path,
+    deadline: &Deadline,
+) -> Result<()> {
+    let action = || format!("grow the {} file system at {}", kind.name(), mount_point.display());
+    let helper = match kind {
+        FileSystem::Ext4 => return grow_ext4(device, deadline).with_context(action),
+        FileSystem::Xfs => Helper::find("xfs_growfs")?.args(["-d".as_ref(), mount_point]),
+        FileSystem::Btrfs => Helper::find("btrfs")?.args(["filesystem", "resize", "max"]).args([mount_point]),
+        _ => return Err(never_written(kind).into()),
+    };
+    helper.run_to_success(deadline).with_context(action).map(drop)
+}
+
+fn grow_ext4(device: &Path, deadline: &Deadline) -> Result<()> {
+    let resize = || Helper::find("resize2fs")?.args([device]).run(deadline);
+    let mut outcome = resize()?;
+    if !outcome.success() && outcome.output.contains("e2fsck -f") {
+        e2fsck_result(&Helper::find("e2fsck")?.args(["-f"]).args(CHECK).args([device]).run(deadline)?)?;
+        outcome = resize()?;
+    }
+    let error = outcome.to_error("resize2fs");
+    match outcome {
+        _ if outcome.success() => Ok(()),
+        _ if outcome.output.contains("Permission denied to resize") => {
+            let fix = "run flexvol with CAP_SYS_RESOURCE, and check the file system for errors";
+            Err(Failure::new(Code::Denied, format!("{error}: {fix}")).into())
+        }
+        _ => Err(error.into()),
+    }
+}
+
+/// The program and its fixed arguments: quiet, over anything (blankness is proven by us, not asked
+/// about by it), without discarding.
+fn maker(kind: FileSystem) -> Result<(&'static str, &'static [&'static str]), Failure> {
+    match kind {
+        // Nothing reserved for root: containers' volumes have no system daemons to keep alive.
+        FileSystem::Ext4 => Ok(("mkfs.ext4", &["-q", "-F", "-m", "0"])),
+        FileSystem::Xfs => Ok(("mkfs.xfs", &["-q", "-f"])),
+        FileSystem::Btrfs => Ok(("mkfs.btrfs", &["-q", "-f", "-K"])),
+        _ => Err(never_written(kind)),
+    }
+}
+
+/// Two `-E` do not add up, neither may `-K` come twice: so what we want and what is asked for are
+/// put together.
+fn add_words(kind: FileSystem, args: &mut Vec<String>, words: &[String]) {
+    args.extend(words.iter().cloned());
+    match kind {
+        FileSystem::Ext4 => match args.iter().rposition(|word| word == "-E") {
+            Some(at) => args[at + 1].insert_str(0, "nodiscard,"),
+            None => args.extend(["-E".to_owned(), "nodiscard".to_owned()]),
+        },
+        FileSystem::Xfs if !args.iter().any(|word| word == "-K") => args.push("-K".to_owned()),
+        _ => {}
+    }
+}
+
+fn never_written(kind: FileSystem) -> Failure {
+    Failure::options(format!("{} is read-only: it is made elsewhere and never grows", kind.name()))
+}
+
+/// What the programs say about a device that is too small, and the least each needs.
+const TOO_SMALL: [(&str, &str); 5] = [
+    ("larger than 300MB", "300 MiB"),
+    ("of data subvolume is too small", "300 MiB"),
+    ("too small to make a usable filesystem", "110 MiB"),
+    ("Not enough space to build proposed filesystem", "1 MiB"),
+    ("too small for", "1 MiB"),
+];
+
+fn refused(kind: FileSystem, tool: &str, outcome: &Outcome) -> anyhow::Error {
+    let name = kind.name();
+    if let Some((_, least)) = TOO_SMALL.iter().find(|(text, _)| outcome.output.contains(text)) {
+        let fix = "give the volume a larger size or another fsType";
+        return Failure::options(format!("too small for {name}, which needs at least {least}: {fix}")).into();
+    }
+    // mkfs.xfs shows its whole usage after the one line that matters.
+    let output = outcome.output.split("Usage:").next().unwrap_or_default().to_owned();
+    Outcome { status: outcome.status, output, answer: String::new() }.to_error(tool).into()
+}
+
+/// Exit status of e2fsck(8): a sum of bits.
+fn e2fsck_result(outcome: &Outcome) -> Result<Checked> {
+    match outcome.status.code() {
+        Some(0) => Ok(Checked::Clean),
+        Some(1) => Ok(Checked::Fixed),
+        Some(2 | 3) => {
+            bail!("e2fsck fixed it while it was in use: unmount it everywhere or reboot the node")
+        }
+        Some(code) if code & 4 != 0 => {
+            let text = "run e2fsck -f on it by hand, it is damaged beyond what is fixed unasked";
+            Err(Failure::new(Code::Conflict, format!("{}: {text}", outcome.describe("e2fsck"))).into())
+        }
+        _ => Err(outcome.to_error("e2fsck").into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::loop_device::LoopDevice;
+    use crate::errno::to_failure;
+    use nix::mount::{MsFlags, mount, umount};
+    use nix::sched::{CloneFlags, unshare};
+    use std::os::unix::fs::FileExt;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+    use std::time::Duration;
+
+    const MEBIBYTE: u64 = 1 << 20;
+
+    fn deadline() -> Deadline {
+        Deadline::after(Duration::from_mins(1))
+    }
+
+    fn device(size: u64) -> Option<(File, LoopDevice)> {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP file systems on loop devices: needs root");
+            return None;
+        }
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(size).unwrap();
+        match LoopDevice::attach(file.as_fd(), Path::new("/format"), &Window::default(), false, false) {
+            Ok(device) => Some((file, device)),
+            Err(error) => {
+                println!("SKIP file systems on loop devices: {error:#}");
+                None
+            }
+        }
+    }
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn make(kind: FileSystem, device: &LoopDevice, line: &str) -> Result<(), Failure> {
+        make_file_system(kind, device.path(), &words(line), device.fd(), &deadline()).map_err(to_failure)
+    }
+
+    fn installed(kind: FileSystem) -> bool {
+        let tools = kind.programs();
+        let kernel = std::fs::read_to_string("/proc/filesystems").unwrap();
+        let there = tools.iter().all(|tool| Helper::find(tool).is_ok()) && kernel.contains(kind.name());
+        if !there {
+            println!("SKIP {}: needs {tools:?} and the kernel's support", kind.name());
+        }
+        there
+    }
+
+    #[test]
+    fn who_makes_a_file_system_is_among_its_programs() {
+        for kind in FileSystem::ALL {
+            let maker = maker(kind).ok().map(|(tool, _)| tool);
+            assert_eq!(kind.programs().first().copied(), maker, "{}", kind.name());
+        }
+    }
+
+    /// Mounts in a namespace of this test's thread; the helpers it starts are in it, too.
+    fn mounted(device: &LoopDevice, kind: FileSystem) -> tempfile::TempDir {
+        unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+        let target = tempfile::tempdir().unwrap();
+        mount(Some(device.path()), target.path(), Some(kind.name()), MsFlags::empty(), None::<&str>).unwrap();
+        target
+    }
+
+    /// Found by the UUID in the superblock, it would be opened for writing.
+    #[test]
+    fn a_check_opens_no_journal_of_others() {
+        let (Some((_, journal)), Some((_, device))) = (device(8 * MEBIBYTE), device(32 * MEBIBYTE)) else {
+            return;
+        };
+        if !installed(FileSystem::Ext4) {
+            return;
+        }
+        let make = |words: &[&str], on: &LoopDevice| {
+            let helper = Helper::find("mkfs.ext4").unwrap().args(["-q", "-b", "4096"]).args(words);
+            helper.args([on.path()]).run_to_success(&deadline()).unwrap();
+        };
+        make(&["-O", "journal_dev"], &journal);
+        make(&["-J", &format!("device={}", journal.path().display())], &device);
+        let lock = File::open("/dev/null").unwrap();
+        let checked = check_file_system(FileSystem::Ext4, device.path(), lock.as_fd(), &deadline());
+        assert!(checked.is_err(), "{checked:?}");
+    }
+
+    fn capacity(target: &Path) -> u64 {
+        let stat = rustix::fs::statvfs(target).unwrap();
+        stat.f_blocks * stat.f_frsize
+    }
+
+    /// Makes one, grows image and file system under a mount, and does so once more for nothing.
+    fn makes_and_grows(kind: FileSystem, small: u64, line: &str) {
+        let Some((file, device)) = device(small).filter(|_| installed(kind)) else { return };
+        make(kind, &device, line).unwrap();
+        let target = mounted(&device, kind);
+        let before = capacity(target.path());
+        file.set_len(2 * small).unwrap();
+        device.refresh_capacity().unwrap();
+        let grow = || grow_file_system(kind, device.path(), target.path(), &deadline());
+        let (first, again, after) = (grow(), grow(), capacity(target.path()));
+        umount(target.path()).unwrap();
+        match first.map_err(to_failure) {
+            Err(denied) if denied.code() == Code::Denied => println!("SKIP growing: {denied}"),
+            first => assert_eq!(first, Ok(())),
+        }
+        if again.is_ok() {
+            assert!(after * 2 > before * 3, "{before} {after}");
+        }
+    }
+
+    #[test]
+    fn ext4_grows_unmounted() {
+        let Some((file, device)) = device(32 * MEBIBYTE).filter(|_| installed(FileSystem::Ext4)) else {
+            return;
+        };
+        make(FileSystem::Ext4, &device, "").unwrap();
+        let target = mounted(&device, FileSystem::Ext4);
+        let before = capacity(target.path());
+        umount(target.path()).unwrap();
+        file.set_len(64 * MEBIBYTE).unwrap();
+        device.refresh_capacity().unwrap();
+        for _ in 0..2 {
+            grow_file_system(FileSystem::Ext4, device.path(), target.path(), &deadline()).unwrap();
+        }
+        let target = mounted(&device, FileSystem::Ext4);
+        let after = capacity(target.path());
+        umount(target.path()).unwrap();
+        assert!(after * 2 > before * 3, "{before} {after}");
+    }
+
+    #[test]
+    fn ext4() {
+        makes_and_grows(FileSystem::Ext4, 32 * MEBIBYTE, "-b 1024 -L data -E stride=4,lazy_itable_init=0");
+    }
+
+    #[test]
+    fn xfs() {
+        makes_and_grows(FileSystem::Xfs, 320 * MEBIBYTE, "-m reflink=0 -L data");
+        if let Some((_file, device)) = device(320 * MEBIBYTE).filter(|_| installed(FileSystem::Xfs)) {
+            assert_eq!(make(FileSystem::Xfs, &device, "-K"), Ok(()));
+        }
+    }
+
+    #[test]
+    fn btrfs() {
+        makes_and_grows(FileSystem::Btrfs, 128 * MEBIBYTE, "-m single -L data");
+    }
+
+    #[test]
+    fn too_small_is_said_with_the_fix() {
+        let Some((_file, device)) = device(16 * 1024) else { return };
+        for kind in [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Btrfs] {
+            if Helper::find(&format!("mkfs.{}", kind.name())).is_ok() {
+                let failure = make(kind, &device, "").unwrap_err();
+                assert_eq!(failure.code(), Code::BadOptions, "{failure}");
+                assert!(failure.message().contains("which needs at least"), "{failure}");
+            }
+        }
+        let failure = make(FileSystem::Squashfs, &device, "").unwrap_err();
+        assert_eq!(failure.code(), Code::BadOptions);
+        assert!(make(FileSystem::Ext4, &device, "-d /etc").is_err());
+    }
+
+    #[test]
+    fn a_refusal_has_the_line_that_matters() {
+        let Some((_file, device)) = device(320 * MEBIBYTE) else { return };
+        if Helper::find("mkfs.xfs").is_err() {
+            return println!("SKIP mkfs.xfs: not installed");
+        }
+        let failure = make(FileSystem::Xfs, &device, "-b size=3").unwrap_err();
+        let message = failure.message();
+        assert!(
+            message.contains("mkfs.xfs failed (exit 1): ") && !message.contains("blocksize"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn damage_is_fixed_or_told() {
+        let Some((_file, device)) = device(16 * MEBIBYTE).filter(|_| installed(FileSystem::Ext4)) else {
+            return;
+        };
+        let check = || check_file_system(FileSystem::Ext4, device.path(), device.fd(), &deadline());
+        make(FileSystem::Ext4, &device, "-O ^metadata_csum").unwrap();
+        assert_eq!(check().unwrap(), Checked::Clean);
+        let raw = File::options().write(true).open(device.path()).unwrap();
+        // s_state of the superblock: not unmounted cleanly, with errors.
+        raw.write_all_at(&[2], 1024 + 58).unwrap();
+        raw.sync_all().unwrap();
+        assert_eq!(check().unwrap(), Checked::Fixed);
+        // Everything but the superblocks and the group descriptors gone.
+        raw.write_all_at(&vec![0x5a; 3 << 20], 8192).unwrap();
+        raw.sync_all().unwrap();
+        let failure = to_failure(check().unwrap_err());
+        assert!(failure.message().contains("e2fsck failed (exit"), "{failure}");
+    }
+
+    #[test]
+    fn e2fsck_status_bits() {
+        let result = |code: i32| {
+            let outcome = Outcome {
+                status: ExitStatus::from_raw(code << 8),
+                output: "words".into(),
+                answer: String::new(),
+            };
+            e2fsck_result(&outcome).map_err(to_failure)
+        };
+        assert_eq!((result(0), result(1)), (Ok(Checked::Clean), Ok(Checked::Fixed)));
+        assert!(result(3).unwrap_err().message().contains("reboot"));
+        assert_eq!(result(4).unwrap_err().code(), Code::Conflict);
+        assert!(result(8).unwrap_err().message().contains("words"));
+        let skipped =
+            check_file_system(FileSystem::Xfs, Path::new("/nowhere"), std::io::stdin().as_fd(), &deadline())
+                .unwrap();
+        assert!(matches!(skipped, Checked::Skipped(_)));
+    }
+
+    #[test]
+    fn what_we_want_joins_what_is_asked_for() {
+        let joined = |kind, line| {
+            let mut args = Vec::new();
+            add_words(kind, &mut args, &words(line));
+            args.join(" ")
+        };
+        assert_eq!(joined(FileSystem::Ext4, "-E stride=4 -L x"), "-E nodiscard,stride=4 -L x");
+        assert_eq!(joined(FileSystem::Ext4, ""), "-E nodiscard");
+        assert_eq!((joined(FileSystem::Xfs, "-K"), joined(FileSystem::Xfs, "")), ("-K".into(), "-K".into()));
+    }
+}

@@ -1,0 +1,18 @@
+//! Block devices, and what is on them.
+
+pub mod blank;
+pub mod block_device;
+pub mod block_status;
+pub mod device_mapper;
+pub mod disk_image;
+pub mod ext_superblock;
+pub mod format;
+pub mod image_file;
+pub mod iscsi;
+pub mod loop_device;
+pub mod nbd;
+pub mod partition;
+pub mod qmp;
+pub mod rbd;
+pub mod signature;
+pub mod window;

@@ -1,0 +1,181 @@
+//! What a directory is like for who wants to put programs into it. Nothing is changed to find out.
+
+use crate::fs::listing::is_hidden;
+use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
+use rustix::io::Errno;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// More entries than this are not counted.
+const ENTRIES: usize = 10_000;
+
+/// What is at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// A symlink to a directory, and where it leads.
+    SymlinkToDirectory(PathBuf),
+    /// Nothing; the nearest directory above it that is there.
+    Missing(PathBuf),
+    /// A file, device, or symlink to nowhere, there or on the way there.
+    Other(InTheWay),
+    /// It cannot be seen; the kernel's reason.
+    Unseen(String),
+}
+
+/// Where a directory should be and is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InTheWay {
+    /// What is there.
+    pub path: PathBuf,
+    /// Where it leads, if it is a symlink to nowhere.
+    pub leads_to: Option<PathBuf>,
+}
+
+impl fmt::Display for InTheWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.leads_to {
+            None => write!(f, "{path} is not a directory: move it away"),
+            Some(target) => {
+                let target = target.display();
+                write!(
+                    f,
+                    "{path} is a symlink to {target}, which is not there: make that, or remove the symlink"
+                )
+            }
+        }
+    }
+}
+
+/// What a directory is like. Of a missing one, what its nearest parent is like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// What is there.
+    pub kind: Kind,
+    /// Whether this process may write to it, not counting a read-only file system.
+    pub may_write: bool,
+    /// Its file system is mounted read-only.
+    pub read_only: bool,
+    /// Nothing on its file system can be executed.
+    pub no_exec: bool,
+    /// How many directories are in it whose names do not begin with a dot.
+    pub directories: usize,
+}
+
+impl Condition {
+    /// Whether there is a directory, or a symlink to one.
+    pub fn is_there(&self) -> bool {
+        matches!(self.kind, Kind::Directory | Kind::SymlinkToDirectory(_))
+    }
+
+    /// Where the symlink leads; `None` if it is none.
+    pub fn leads_to(&self) -> Option<&Path> {
+        match &self.kind {
+            Kind::SymlinkToDirectory(target) => Some(target),
+            _ => None,
+        }
+    }
+}
+
+/// Looks at a path.
+pub fn look(path: &Path) -> Condition {
+    let kind = kind(path);
+    let there = match &kind {
+        Kind::Missing(above) => above,
+        _ => path,
+    };
+    let flags = statvfs(there).map_or(StatVfsMountFlags::empty(), |stat| stat.f_flag);
+    Condition {
+        may_write: access(there, Access::WRITE_OK).is_ok() || flags.contains(StatVfsMountFlags::RDONLY),
+        read_only: flags.contains(StatVfsMountFlags::RDONLY),
+        no_exec: flags.contains(StatVfsMountFlags::NOEXEC),
+        directories: if matches!(kind, Kind::Missing(_)) { 0 } else { directories(path) },
+        kind,
+    }
+}
+
+fn kind(path: &Path) -> Kind {
+    let stat = match fs::symlink_metadata(path) {
+        Ok(stat) => stat,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Kind::Missing(above(path)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return other(path),
+        Err(error) => return Kind::Unseen(error.to_string()),
+    };
+    if stat.is_dir() {
+        return Kind::Directory;
+    }
+    let leads_to_directory = stat.is_symlink() && fs::metadata(path).is_ok_and(|stat| stat.is_dir());
+    match fs::canonicalize(path) {
+        Ok(target) if leads_to_directory => Kind::SymlinkToDirectory(target),
+        _ => other(path),
+    }
+}
+
+fn other(path: &Path) -> Kind {
+    let itself = || InTheWay { path: path.to_owned(), leads_to: None };
+    Kind::Other(in_the_way(path).unwrap_or_else(itself))
+}
+
+/// The first part of a path that is there and no directory.
+pub fn in_the_way(path: &Path) -> Option<InTheWay> {
+    let mut parts: Vec<_> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
+    parts.reverse();
+    // What cannot be looked at may be one: whoever needs it says why not.
+    let is_none = |part: &Path| match fs::metadata(part) {
+        Ok(stat) => !stat.is_dir(),
+        Err(error) => {
+            let errno = Errno::from_io_error(&error);
+            matches!(errno, Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
+        }
+    };
+    let part = parts.into_iter().find(|part| part.symlink_metadata().is_ok() && is_none(part))?;
+    let leads_to = fs::read_link(part).ok().filter(|_| !part.exists());
+    Some(InTheWay { path: part.to_owned(), leads_to })
+}
+
+/// The nearest directory above that is there.
+fn above(path: &Path) -> PathBuf {
+    path.ancestors().skip(1).find(|above| above.exists()).unwrap_or(Path::new("/")).to_owned()
+}
+
+fn directories(path: &Path) -> usize {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten().take(ENTRIES);
+    entries
+        .filter(|entry| !is_hidden(&entry.file_name()) && entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn says_what_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["plugins/a~b", "plugins/.hidden", "plugins/c~d"] {
+            fs::create_dir_all(path(name)).unwrap();
+        }
+        fs::File::create(path("file")).unwrap();
+        symlink("plugins", path("link")).unwrap();
+        symlink("none", path("dangling")).unwrap();
+        let looked = look(&path("plugins"));
+        assert_eq!((looked.kind, looked.directories, looked.may_write), (Kind::Directory, 2, true));
+        assert!(!looked.read_only && !looked.no_exec);
+        let target = fs::canonicalize(path("plugins")).unwrap();
+        assert_eq!(look(&path("link")).kind, Kind::SymlinkToDirectory(target));
+        assert_eq!(look(&path("plugins/x/y")).kind, Kind::Missing(path("plugins")));
+        for (other, first) in [("file", "file"), ("file/below", "file"), ("dangling", "dangling")] {
+            let leads_to = (other == "dangling").then(|| "none".into());
+            assert_eq!(
+                look(&path(other)).kind,
+                Kind::Other(InTheWay { path: path(first), leads_to }),
+                "{other}"
+            );
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What is in a directory, read by its path, as kubelet reads its plugin directory.
+
+use crate::fs::directory::Kind;
+use anyhow::{Context as _, Result};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// One name in a directory, for who reads it by its path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The name.
+    pub name: OsString,
+    /// What it names.
+    pub kind: Kind,
+}
+
+/// The entries of a directory, in the order of their bytes as Go's `ReadDir` has them.
+pub fn list(directory: &Path) -> Result<Vec<Named>> {
+    let what = || format!("read directory {}", directory.display());
+    let entries: io::Result<Vec<_>> = fs::read_dir(directory).with_context(what)?.map(entry).collect();
+    let mut entries: Vec<_> = entries.with_context(what)?.into_iter().flatten().collect();
+    entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(entries)
+}
+
+/// What a path names, a symlink not followed; `None` if nothing.
+pub fn kind_of(path: &Path) -> Result<Option<Kind>> {
+    match fs::symlink_metadata(path) {
+        Ok(found) => Ok(Some(found.file_type().into())),
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("look at {}", path.display())),
+    }
+}
+
+/// Whether it begins with a dot: kubelet passes over such names.
+pub fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().first() == Some(&b'.')
+}
+
+/// Of an error: the thing is not there, or no longer.
+pub fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+impl From<fs::FileType> for Kind {
+    fn from(file_type: fs::FileType) -> Self {
+        match file_type {
+            kind if kind.is_dir() => Self::Directory,
+            kind if kind.is_symlink() => Self::Link,
+            kind if kind.is_file() => Self::File,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// `None` for what went away meanwhile, on a file system that does not say what a name names.
+fn entry(found: io::Result<fs::DirEntry>) -> io::Result<Option<Named>> {
+    let found = found?;
+    match found.file_type() {
+        Ok(kind) => Ok(Some(Named { name: found.file_name(), kind: kind.into() })),
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::directory::make_all;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn entries_are_sorted_and_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b");
+        make_all(&path).unwrap();
+        make_all(&path).unwrap();
+        for name in ["z", "B", ".x"] {
+            make_all(&path.join(name)).unwrap();
+        }
+        symlink(&path, path.join("a")).unwrap();
+        fs::File::create(path.join("c")).unwrap();
+        let found: Vec<_> = list(&path)
+            .unwrap()
+            .into_iter()
+            .map(|each| (each.name.into_string().unwrap(), each.kind))
+            .collect();
+        let expected = [
+            (".x", Kind::Directory),
+            ("B", Kind::Directory),
+            ("a", Kind::Link),
+            ("c", Kind::File),
+            ("z", Kind::Directory),
+        ];
+        assert_eq!(found, expected.map(|(name, kind)| (name.to_owned(), kind)));
+        assert_eq!(kind_of(&path.join("a")).unwrap(), Some(Kind::Link));
+        assert_eq!(kind_of(&path.join("c/d")).unwrap(), None);
+        assert!(make_all(&path.join("c")).is_err() && list(&path.join("none")).is_err());
+    }
+}

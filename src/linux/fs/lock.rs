@@ -1,0 +1,300 @@
+//! Locks: flock(2) on small files in /run, where nobody but root can hold one up.
+//!
+//! The kernel frees a lock when its holder dies, however it dies. The file is removed by whoever
+//! holds it last, so that none stays behind; a holder therefore checks that the file it locked is
+//! still the one at that path.
+//!
+//! * [`Lock`] is a target's, for one call at a time. In the file stands who holds it: one that is
+//!   there without a holder is of a call that was killed, and what that has left running (`stray`)
+//!   is ended before the next one begins.
+//! * [`SharedLock`] is held by many, or by one alone.
+
+use crate::proc::deadline::Deadline;
+use crate::proc::orphans;
+use anyhow::{Context, Result};
+use rustix::fs::{self, CWD, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How the file of a lock is opened.
+const FLAGS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+
+/// No holder's name is longer.
+const LONGEST_NAME: usize = 64;
+
+/// Held until dropped.
+#[derive(Debug)]
+pub struct Lock {
+    file: OwnedFd,
+    path: PathBuf,
+    /// The holder before, if it was killed.
+    killed: Option<String>,
+    /// Whether the file is ours. Else it names that holder still, and stays when we let go.
+    owned: bool,
+}
+
+impl Lock {
+    /// Waits for the lock as long as the deadline allows, and ends what a killed holder has left
+    /// running.
+    pub fn acquire(path: PathBuf, deadline: &Deadline) -> Result<Self> {
+        let mut lock = Self::hold(path, deadline)?;
+        if let Some(name) = &lock.killed {
+            orphans::end(name, deadline).with_context(|| format!("lock {}", lock.path.display()))?;
+        }
+        lock.own();
+        Ok(lock)
+    }
+
+    /// The same for who must not wait: what has been left running goes on, and the next holder ends
+    /// it.
+    pub fn acquire_beside_strays(path: PathBuf, deadline: &Deadline) -> Result<Self> {
+        let mut lock = Self::hold(path, deadline)?;
+        if lock.killed.as_deref().is_none_or(|name| !orphans::has_left(name)) {
+            lock.own();
+        }
+        Ok(lock)
+    }
+
+    fn hold(path: PathBuf, deadline: &Deadline) -> Result<Self> {
+        let file = take(&path, Hold::Alone, deadline, "waiting for another call on the same volume")?;
+        let killed = holder(file.as_fd()).with_context(|| format!("read {}", path.display()))?;
+        Ok(Self { file, path, killed, owned: false })
+    }
+
+    /// Where /run is full nobody knows whose strays to end; unmounting must work there, too.
+    fn own(&mut self) {
+        if self.killed.is_some() {
+            let _ = fs::ftruncate(&self.file, 0);
+        }
+        let _ = rustix::io::pwrite(&self.file, orphans::own_name().as_bytes(), 0);
+        self.owned = true;
+    }
+
+    /// Whether the holder before was killed.
+    pub fn is_after_a_killed_one(&self) -> bool {
+        self.killed.is_some()
+    }
+}
+
+/// For a helper that may outlive us, and must keep the lock as long.
+impl AsFd for Lock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if self.owned {
+            // Still locked: nobody else can have put another file here.
+            let _ = fs::unlink(&self.path);
+        }
+    }
+}
+
+/// Held until dropped, alone or together with others.
+#[derive(Debug)]
+pub struct SharedLock {
+    file: OwnedFd,
+    path: PathBuf,
+}
+
+impl SharedLock {
+    /// Waits for the lock as long as the deadline allows; `doing` says so if that is not enough.
+    pub fn acquire(path: PathBuf, hold: Hold, deadline: &Deadline, doing: &str) -> Result<Self> {
+        Ok(Self { file: take(&path, hold, deadline, doing)?, path })
+    }
+
+    /// Removes the file if nobody holds the lock: whoever did was killed.
+    pub fn sweep(path: PathBuf) {
+        if let Ok(file) = fs::openat(CWD, &path, FLAGS, Mode::empty()) {
+            drop(Self { file, path });
+        }
+    }
+}
+
+impl Drop for SharedLock {
+    fn drop(&mut self) {
+        // Who gets it alone is the last. flock(2): on the way from one hold to the other somebody
+        // else may have been that.
+        let alone = fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if alone && is_still_at(&self.file, &self.path) {
+            let _ = fs::unlink(&self.path);
+        }
+    }
+}
+
+/// The locked file at that path.
+fn take(path: &Path, hold: Hold, deadline: &Deadline, doing: &str) -> Result<OwnedFd> {
+    loop {
+        let file = open(path).with_context(|| format!("lock {}", path.display()))?;
+        wait(file.as_fd(), hold, deadline, doing)?;
+        if is_still_at(&file, path) {
+            return Ok(file);
+        }
+    }
+}
+
+fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
+    fs::openat(CWD, path, FLAGS | OFlags::CREATE, Mode::from_raw_mode(0o600))
+}
+
+/// Who did not come to remove the file.
+fn holder(file: BorrowedFd<'_>) -> rustix::io::Result<Option<String>> {
+    let mut name = [0; LONGEST_NAME];
+    let length = rustix::io::pread(file, &mut name[..], 0)?;
+    Ok((length > 0).then(|| String::from_utf8_lossy(&name[..length]).into_owned()))
+}
+
+/// Whether the open file is the one at that path.
+pub(crate) fn is_still_at(file: &OwnedFd, path: &Path) -> bool {
+    let same = |a: fs::Stat, b: fs::Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
+    matches!((fs::fstat(file), fs::lstat(path)), (Ok(a), Ok(b)) if same(a, b))
+}
+
+/// Who else may hold a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Nobody.
+    Alone,
+    /// Those who hold it together.
+    Together,
+}
+
+/// Takes the flock of an open file. Short sleeps, not a blocking call: a deadline must end it
+/// without a signal.
+pub fn wait(file: BorrowedFd<'_>, hold: Hold, deadline: &Deadline, doing: &str) -> Result<()> {
+    let operation = match hold {
+        Hold::Alone => FlockOperation::NonBlockingLockExclusive,
+        Hold::Together => FlockOperation::NonBlockingLockShared,
+    };
+    let mut pause = Duration::from_micros(200);
+    loop {
+        match fs::flock(file, operation) {
+            Err(Errno::WOULDBLOCK | Errno::INTR) => deadline.check(doing)?,
+            result => return result.context("flock"),
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a process of nobody's call")]
+mod tests {
+    use super::*;
+    use crate::errno::to_failure;
+    use flexvol_protocol::failure::Code;
+
+    #[test]
+    fn excludes_until_dropped_and_leaves_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let first = Lock::acquire(path.clone(), &Deadline::after(Duration::from_secs(5))).unwrap();
+        let second = Lock::acquire(path.clone(), &Deadline::after(Duration::from_millis(30)));
+        assert_eq!(to_failure(second.unwrap_err()).code(), Code::Timeout);
+        drop(first);
+        drop(Lock::acquire(path.clone(), &Deadline::after(Duration::from_secs(5))).unwrap());
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn many_or_one_hold_a_shared_one_and_the_last_removes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let hold = |hold, millis| {
+            SharedLock::acquire(
+                path.clone(),
+                hold,
+                &Deadline::after(Duration::from_millis(millis)),
+                "waiting",
+            )
+        };
+        let (first, second) = (hold(Hold::Together, 5000).unwrap(), hold(Hold::Together, 5000).unwrap());
+        drop(first);
+        assert!(path.exists() && hold(Hold::Alone, 30).is_err());
+        drop(second);
+        assert!(!path.exists());
+        let alone = hold(Hold::Alone, 5000).unwrap();
+        assert!(hold(Hold::Together, 30).is_err() && hold(Hold::Alone, 30).is_err());
+        SharedLock::sweep(path.clone());
+        assert!(path.exists());
+        drop(alone);
+        assert!(!path.exists());
+        SharedLock::sweep(path.clone());
+        assert!(!path.exists());
+        std::fs::write(&path, "").unwrap();
+        SharedLock::sweep(path.clone());
+        assert!(!path.exists());
+    }
+
+    /// Who is killed does not come to remove the file; who counts to 100 alone sees nobody else's
+    /// number.
+    #[test]
+    fn a_storm_on_a_shared_one_leaves_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, inside) = (dir.path().join("a"), std::sync::atomic::AtomicI32::new(0));
+        std::fs::write(&path, "").unwrap();
+        let turn = |alone: bool| {
+            let (hold, weight) = if alone { (Hold::Alone, 100) } else { (Hold::Together, 1) };
+            let deadline = Deadline::after(Duration::from_mins(1));
+            let lock = SharedLock::acquire(path.clone(), hold, &deadline, "waiting").unwrap();
+            let others = inside.fetch_add(weight, std::sync::atomic::Ordering::SeqCst);
+            assert!(if alone { others == 0 } else { others < 100 }, "{others}");
+            std::thread::yield_now();
+            inside.fetch_sub(weight, std::sync::atomic::Ordering::SeqCst);
+            drop(lock);
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let turn = &turn;
+                scope.spawn(move || (0..200).for_each(|round| turn((thread + round) % 4 == 0)));
+            }
+        });
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn ends_what_a_killed_holder_left_running_and_nobody_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        // The node's, whoever was the first to need it.
+        let service = dir.path().join("rpc.statd");
+        std::os::unix::fs::symlink("/bin/sleep", &service).unwrap();
+        let started_by = |name: &str, program: &Path| {
+            std::process::Command::new(program).arg("60").env(orphans::CALL, name).spawn().unwrap()
+        };
+        let sleep = Path::new("/bin/sleep");
+        let (mut left, others) =
+            (started_by("1-1", sleep), [started_by("1-10", sleep), started_by("1-1", &service)]);
+        std::fs::write(&path, "1-1").unwrap();
+        let lock = Lock::acquire(path.clone(), &Deadline::after(Duration::from_secs(5))).unwrap();
+        assert!(lock.is_after_a_killed_one() && !left.wait().unwrap().success());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), orphans::own_name());
+        for mut other in others {
+            assert!(other.try_wait().unwrap().is_none());
+            other.kill().unwrap();
+            other.wait().unwrap();
+        }
+        drop(lock);
+    }
+
+    #[test]
+    fn who_must_not_wait_leaves_it_to_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let beside = || Lock::acquire_beside_strays(path.clone(), &Deadline::after(Duration::from_secs(5)));
+        let mut left =
+            std::process::Command::new("/bin/sleep").arg("60").env(orphans::CALL, "2-2").spawn().unwrap();
+        std::fs::write(&path, "2-2").unwrap();
+        drop(beside().unwrap());
+        assert!(left.try_wait().unwrap().is_none());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "2-2");
+        left.kill().unwrap();
+        left.wait().unwrap();
+        drop(beside().unwrap());
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,500 @@
+//! The calls that mount: a mount becomes visible in one step, complete, or not at all.
+//!
+//! With the mount API of Linux 5.2 (and `mount_setattr(2)` of 5.12) a mount is made where nobody
+//! sees it, given all its flags and then moved onto the target. Until then it hangs on a
+//! descriptor: a kill leaves nothing. Every option is its own argument, so no comma can add
+//! another. Older kernels get mount(2) on the opened target; a bind, before 5.12, is then visible
+//! for a moment before it has its flags, as with everybody's mount(8).
+
+use crate::mount::place::{Look, Place};
+use crate::proc::process;
+use crate::raw;
+use anyhow::{Context, Result};
+use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::mount_options::Propagation;
+use flexvol_protocol::mount_options::{Atime, FsOption, MountFlags};
+use flexvol_protocol::secret::Secret;
+use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags, StatxFlags, fstatvfs, openat, statx};
+use rustix::io::Errno;
+use rustix::mount::{
+    self as api, FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
+    OpenTreeFlags, UnmountFlags,
+};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use sys_mount::Mount;
+use zeroize::Zeroizing;
+
+/// The longest string that fsconfig(2) takes.
+const LONGEST_STRING: usize = 255;
+
+/// Which of the kernel's two ways is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The mount API of Linux 5.2, 5.12 for binds.
+    Detached,
+    /// mount(2).
+    Classic,
+}
+
+/// A new file system to be mounted.
+#[derive(Clone, Copy, Debug)]
+pub struct NewMount<'a> {
+    /// The kernel's name of the type.
+    pub file_system: &'a str,
+    /// Device path or name.
+    pub source: &'a str,
+    /// Per-mount flags.
+    pub flags: MountFlags,
+    /// Whether the superblock is read-only, too: the device is, or the type cannot be written.
+    pub superblock_read_only: bool,
+    /// The type's own options.
+    pub options: &'a [Parameter<'a>],
+}
+
+/// An option as the kernel gets it.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter<'a> {
+    /// Its name.
+    pub key: &'a str,
+    /// Its value.
+    pub value: Value<'a>,
+}
+
+/// The value of an option.
+#[derive(Clone, Copy, Debug)]
+pub enum Value<'a> {
+    /// It has none.
+    None,
+    /// This text.
+    Text(&'a str),
+    /// What must not be seen.
+    Secret(&'a Secret),
+}
+
+impl Value<'_> {
+    fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::None => None,
+            Self::Text(text) => Some(text.as_bytes()),
+            Self::Secret(secret) => Some(secret.expose()),
+        }
+    }
+}
+
+impl<'a> From<&'a FsOption> for Parameter<'a> {
+    fn from(option: &'a FsOption) -> Self {
+        Self { key: &option.key, value: option.value.as_deref().map_or(Value::None, Value::Text) }
+    }
+}
+
+/// Something of the node to be shown elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub struct BindMount<'a> {
+    /// Opened with `O_PATH`.
+    pub source: BorrowedFd<'a>,
+    /// With the mounts below it.
+    pub recursive: bool,
+    /// Per-mount flags.
+    pub flags: MountFlags,
+    /// Whether later mounts travel.
+    pub propagation: Propagation,
+    /// Whether a source whose mount alone is read-only can be written to here.
+    pub lift: bool,
+}
+
+/// Mounts a file system on `place`; the new mount's id.
+pub fn mount(new: &NewMount<'_>, place: &Place, way: Way) -> Result<u64> {
+    let what = || format!("mount {} on {}", new.file_system, place.path().display());
+    match way {
+        Way::Classic => mount_classic(new, place).with_context(what).and_then(|()| id_at(place)),
+        Way::Detached if has_long_value(new) => mount(new, place, Way::Classic),
+        Way::Detached => match create(new) {
+            Err(error) if is_unknown_call(&error) => mount(new, place, Way::Classic),
+            created => attach(&created.with_context(what)?, place).with_context(what),
+        },
+    }
+}
+
+/// Puts what was made [detached] in its place; the new mount's id.
+pub fn put(detached: &OwnedFd, place: &Place) -> Result<u64> {
+    attach(detached, place).with_context(|| format!("mount on {}", place.path().display()))
+}
+
+/// What is done to a new file system before anybody can see it; gets its root.
+pub type Fill<'a> = dyn Fn(BorrowedFd<'_>) -> Result<()> + 'a;
+
+/// Mounts a file system that is filled first, and read-only only then; the new mount's id. On a
+/// kernel before 5.2, whoever looks at `place` meanwhile sees it being filled.
+pub fn mount_filled(new: &NewMount<'_>, fill: &Fill<'_>, place: &Place, way: Way) -> Result<u64> {
+    let writable = NewMount { flags: MountFlags { read_only: false, ..new.flags }, ..*new };
+    let what = || format!("mount {} on {}", new.file_system, place.path().display());
+    if way == Way::Classic {
+        mount_classic(&writable, place).with_context(what)?;
+        let filled =
+            open_mount(place).and_then(|root| fill(root.as_fd())).and_then(|()| reflag(place, new.flags));
+        filled.inspect_err(|_| drop(unmount(place, true)))?;
+        return id_at(place);
+    }
+    let root = match create(&writable) {
+        Err(error) if is_unknown_call(&error) => return mount_filled(new, fill, place, Way::Classic),
+        created => created.with_context(what)?,
+    };
+    fill(root.as_fd())?;
+    let sealed = !new.flags.read_only || seal(&root).with_context(what)?;
+    let id = attach(&root, place).with_context(what)?;
+    if !sealed {
+        reflag(place, new.flags).inspect_err(|_| drop(unmount(place, true)))?;
+    }
+    Ok(id)
+}
+
+/// Makes a detached mount read-only; false before Linux 5.12, which can do it only in its place.
+fn seal(root: &OwnedFd) -> rustix::io::Result<bool> {
+    let set = u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits());
+    let change = raw::MountAttributes { set, clear: 0, propagation: 0, user_namespace: 0 };
+    match raw::set_mount_attributes(root.as_fd(), false, &change) {
+        Err(Errno::NOSYS) => Ok(false),
+        sealed => sealed.map(|()| true),
+    }
+}
+
+/// The root of the mount on top at a place.
+fn open_mount(place: &Place) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(place.parent(), place.name(), flags, Mode::empty())?)
+}
+
+/// Mounts a file system where nobody sees it; it is gone with its descriptor. Needs Linux 5.2.
+pub fn detached(new: &NewMount<'_>) -> Result<OwnedFd> {
+    let what = || format!("make a file system of type {}", new.file_system);
+    create(new).with_context(what).map_err(|error| too_old(error, "5.2"))
+}
+
+fn too_old(error: anyhow::Error, needed: &str) -> anyhow::Error {
+    let text = format!("this kernel cannot: it needs Linux {needed}");
+    if is_unknown_call(&error) { Failure::new(Code::ToolMissing, text).into() } else { error }
+}
+
+/// fsconfig(2) takes no string of more than 255 bytes, mount(2) a page of them.
+fn has_long_value(new: &NewMount<'_>) -> bool {
+    let values = new.options.iter().filter_map(|option| option.value.bytes());
+    values.chain([new.source.as_bytes()]).any(|value| value.len() > LONGEST_STRING)
+}
+
+/// Shows the source on `place`; the new mount's id.
+pub fn bind(bind: &BindMount<'_>, place: &Place, way: Way) -> Result<u64> {
+    let what = || format!("bind to {}", place.path().display());
+    refuse_read_only_source(bind)?;
+    match way {
+        Way::Classic => bind_classic(bind, place).with_context(what).and_then(|()| id_at(place)),
+        Way::Detached => match clone(bind) {
+            Err(error) if is_unknown_call(&error) => self::bind(bind, place, Way::Classic),
+            cloned => attach(&cloned.with_context(what)?, place).with_context(what),
+        },
+    }
+}
+
+/// The source as a mount that nobody sees, for [`put`]; it goes with its descriptor. Linux 5.12.
+pub fn tree(bind: &BindMount<'_>) -> Result<OwnedFd> {
+    clone(bind).context("show a directory elsewhere").map_err(|error| too_old(error, "5.12"))
+}
+
+/// Takes from a mount that somebody else made what `flags` do not grant: read-only, nosuid, nodev
+/// and noexec are set on the mount on top at `place` and those inside it, and none is lifted.
+/// Access times stay as they are.
+pub fn restrict(place: &Place, flags: MountFlags, way: Way) -> Result<()> {
+    let what = || format!("make {} {flags}", place.path().display());
+    match way {
+        Way::Classic => restrict_classic(place, flags).with_context(what),
+        Way::Detached => match restrict_all(place, flags) {
+            Err(error) if is_unknown_call(&error) => restrict(place, flags, Way::Classic),
+            restricted => restricted.with_context(what),
+        },
+    }
+}
+
+fn restrict_all(place: &Place, flags: MountFlags) -> Result<()> {
+    let (mount, _) = classic_target(place)?;
+    let set = attributes(flags)
+        .difference(MountAttrFlags::MOUNT_ATTR__ATIME | MountAttrFlags::MOUNT_ATTR_NODIRATIME);
+    let change =
+        raw::MountAttributes { set: u64::from(set.bits()), clear: 0, propagation: 0, user_namespace: 0 };
+    Ok(raw::set_mount_attributes(mount.as_fd(), true, &change)?)
+}
+
+/// A remount sets all flags, so what is there already is asked for again. Only of the mount on top:
+/// older kernels cannot reach those inside it at once.
+fn restrict_classic(place: &Place, flags: MountFlags) -> Result<()> {
+    let there = fstatvfs(classic_target(place)?.0)?.f_flag;
+    let has = |flag| there.contains(flag);
+    reflag(
+        place,
+        MountFlags {
+            read_only: flags.read_only || has(StatVfsMountFlags::RDONLY),
+            suid: flags.suid && !has(StatVfsMountFlags::NOSUID),
+            dev: flags.dev && !has(StatVfsMountFlags::NODEV),
+            exec: flags.exec && !has(StatVfsMountFlags::NOEXEC),
+            diratime: !has(StatVfsMountFlags::NODIRATIME),
+            atime: match (has(StatVfsMountFlags::NOATIME), has(StatVfsMountFlags::RELATIME)) {
+                (true, _) => Atime::Never,
+                (false, true) => Atime::Relative,
+                (false, false) => Atime::Strict,
+            },
+        },
+    )
+}
+
+/// Unmounts the mount on top at `place`, following no symlink. `detach` is umount(8)'s `--lazy`.
+pub fn unmount(place: &Place, detach: bool) -> std::io::Result<()> {
+    // Not sys-mount's: its NOFOLLOW is the number of O_NOFOLLOW, which umount2(2) refuses.
+    let lazily = if detach { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    Ok(api::unmount(place.through_parent(), UnmountFlags::NOFOLLOW | lazily)?)
+}
+
+/// Ends what waits in the mount on top at `place`: one whose program does not answer, which SIGKILL
+/// does not free while that lives. Whether it is unmounted as well, because nobody uses it.
+pub fn abort(place: &Place) -> bool {
+    api::unmount(place.through_parent(), UnmountFlags::NOFOLLOW | UnmountFlags::FORCE).is_ok()
+}
+
+/// The mount must be on top of the target now; its id proves that it is the one that was made. What
+/// cannot be looked at is taken off again: the caller knows of no mount to undo.
+fn id_at(place: &Place) -> Result<u64> {
+    mount_on(place).inspect_err(|_| drop(unmount(place, true)))
+}
+
+fn mount_on(place: &Place) -> Result<u64> {
+    match place.look()? {
+        Look::Mount(mounted) => Ok(mounted.id),
+        look => Err(Failure::new(
+            Code::Internal,
+            format!("{} is not a mount although the kernel said so ({look:?})", place.path().display()),
+        )
+        .into()),
+    }
+}
+
+fn create(new: &NewMount<'_>) -> Result<OwnedFd> {
+    let context = api::fsopen(new.file_system, FsOpenFlags::FSOPEN_CLOEXEC).map_err(|errno| match errno {
+        Errno::NODEV => missing_file_system(new.file_system),
+        errno => process::refused(errno),
+    })?;
+    configure(&context, new).map_err(|errno| explain(errno, &context, new))?;
+    Ok(api::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes(new.flags))?)
+}
+
+fn configure(context: &OwnedFd, new: &NewMount<'_>) -> rustix::io::Result<()> {
+    api::fsconfig_set_string(context, "source", new.source)?;
+    if new.superblock_read_only {
+        api::fsconfig_set_flag(context, "ro")?;
+    }
+    for option in new.options {
+        match option.value.bytes() {
+            Some(value) => api::fsconfig_set_string(context, option.key, value)?,
+            None => api::fsconfig_set_flag(context, option.key)?,
+        }
+    }
+    api::fsconfig_create(context)
+}
+
+/// The kernel's own words, kept by the context (`e ext4: bad option`), say more than the errno.
+fn explain(errno: Errno, context: &OwnedFd, new: &NewMount<'_>) -> anyhow::Error {
+    let mut words = Vec::new();
+    let mut buffer = [0; 512];
+    while let Ok(length @ 1..) = rustix::io::read(context, &mut buffer) {
+        let line = String::from_utf8_lossy(&buffer[..length]);
+        words.push(line.trim_start_matches(['e', 'w', 'i']).trim().to_owned());
+    }
+    let hint = match errno {
+        Errno::INVAL if new.options.is_empty() => "the device holds no such file system",
+        Errno::INVAL => "an option does not suit this kernel or the file system",
+        Errno::BUSY => "the device is in use in another way",
+        _ => "",
+    };
+    words.extend((words.is_empty() && !hint.is_empty()).then(|| hint.to_owned()));
+    let error = anyhow::Error::new(errno);
+    if words.is_empty() { error } else { error.context(words.join("; ")) }
+}
+
+fn missing_file_system(name: &str) -> anyhow::Error {
+    let text =
+        format!("this kernel has no {name}: load the module (modprobe {name}) or use another file system");
+    Failure::new(Code::ToolMissing, text).into()
+}
+
+fn clone(bind: &BindMount<'_>) -> Result<OwnedFd> {
+    let recursive = if bind.recursive { OpenTreeFlags::AT_RECURSIVE } else { OpenTreeFlags::empty() };
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    let tree = api::open_tree(bind.source, "", flags | recursive).map_err(process::refused)?;
+    let lifted = MountAttrFlags::MOUNT_ATTR_RDONLY.bits() * u32::from(bind.lift);
+    let change = raw::MountAttributes {
+        set: u64::from(attributes(bind.flags).bits()),
+        clear: u64::from(MountAttrFlags::MOUNT_ATTR__ATIME.bits() | lifted),
+        propagation: u64::from(propagation(bind.propagation).bits()),
+        user_namespace: 0,
+    };
+    raw::set_mount_attributes(tree.as_fd(), bind.recursive, &change)?;
+    Ok(tree)
+}
+
+fn propagation(kind: Propagation) -> MountPropagationFlags {
+    match kind {
+        Propagation::Private => MountPropagationFlags::PRIVATE,
+        Propagation::HostToContainer => MountPropagationFlags::DOWNSTREAM,
+        Propagation::Bidirectional => MountPropagationFlags::SHARED,
+    }
+}
+
+fn attributes(flags: MountFlags) -> MountAttrFlags {
+    let atime = match flags.atime {
+        Atime::Relative => MountAttrFlags::MOUNT_ATTR_RELATIME,
+        Atime::Never => MountAttrFlags::MOUNT_ATTR_NOATIME,
+        Atime::Strict => MountAttrFlags::MOUNT_ATTR_STRICTATIME,
+    };
+    let wanted = [
+        (flags.read_only, MountAttrFlags::MOUNT_ATTR_RDONLY),
+        (!flags.suid, MountAttrFlags::MOUNT_ATTR_NOSUID),
+        (!flags.dev, MountAttrFlags::MOUNT_ATTR_NODEV),
+        (!flags.exec, MountAttrFlags::MOUNT_ATTR_NOEXEC),
+        (!flags.diratime, MountAttrFlags::MOUNT_ATTR_NODIRATIME),
+    ];
+    wanted.into_iter().filter_map(|(set, flag)| set.then_some(flag)).fold(atime, MountAttrFlags::union)
+}
+
+/// Moves the detached mount onto the name in the parent, without following a symlink there; its id.
+/// One that is elsewhere, because the directory was just renamed, is taken off there.
+fn attach(detached: &OwnedFd, place: &Place) -> Result<u64> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    api::move_mount(detached, "", place.parent(), place.name(), flags)
+        .context("put the mount in its place")?;
+    mount_on(place).inspect_err(|_| {
+        let _ = api::unmount(fd_path(detached.as_fd()), UnmountFlags::DETACH);
+    })
+}
+
+/// A mount cannot be more writable than what it shows.
+fn refuse_read_only_source(bind: &BindMount<'_>) -> Result<()> {
+    let is_allowed = bind.flags.read_only || bind.lift;
+    if !is_allowed && fstatvfs(bind.source).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY))
+    {
+        let text = "the source is mounted read-only: set readOnly: true on the volume, or remount the source";
+        return Err(Failure::new(Code::Denied, text).into());
+    }
+    Ok(())
+}
+
+fn is_unknown_call(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Errno>() == Some(&Errno::NOSYS)
+}
+
+/// The target itself, opened: mount(2) would follow a symlink there.
+fn classic_target(place: &Place) -> Result<(OwnedFd, PathBuf)> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = openat(place.parent(), place.name(), flags, Mode::empty())?;
+    let path = fd_path(fd.as_fd());
+    Ok((fd, path))
+}
+
+fn fd_path(fd: BorrowedFd<'_>) -> PathBuf {
+    format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
+}
+
+fn mount_classic(new: &NewMount<'_>, place: &Place) -> Result<()> {
+    let (_fd, target) = classic_target(place)?;
+    let data = classic_data(new)?;
+    // mount(2) makes the superblock read-only along with the mount, and other views of the device
+    // with it. Only where that is meant; otherwise this mount alone is made so, on top.
+    let flags = classic_flags(MountFlags { read_only: new.superblock_read_only, ..new.flags });
+    let mount = Mount::builder().fstype(new.file_system).flags(flags).data(data.as_str());
+    mount.mount(new.source, &target).map_err(process::refused)?;
+    if new.flags.read_only && !new.superblock_read_only {
+        reflag(place, new.flags).inspect_err(|_| drop(unmount(place, true)))?;
+    }
+    Ok(())
+}
+
+/// All options in one string. Only cifs has a way to say that a comma is none: two of them.
+fn classic_data(new: &NewMount<'_>) -> Result<Zeroizing<String>> {
+    let mut data = Zeroizing::new(String::new());
+    for option in new.options {
+        if !data.is_empty() {
+            data.push(',');
+        }
+        data.push_str(option.key);
+        let Some(value) = option.value.bytes() else { continue };
+        let not_here = |what: &str| {
+            Failure::options(format!("option {:?} holds {what}: this kernel takes none", option.key))
+        };
+        let value = std::str::from_utf8(value).map_err(|_| not_here("what is no UTF-8"))?;
+        data.push('=');
+        match new.file_system {
+            "cifs" => data.push_str(&Zeroizing::new(value.replace(',', ",,"))),
+            _ if value.contains(',') => return Err(not_here("a comma").into()),
+            _ => data.push_str(value),
+        }
+    }
+    Ok(data)
+}
+
+/// Gives the mount on top at `place` its flags, and not the file system below it.
+fn reflag(place: &Place, flags: MountFlags) -> Result<()> {
+    use sys_mount::MountFlags as Classic;
+    let flags = Classic::BIND | Classic::REMOUNT | classic_flags(flags);
+    Ok(Mount::builder().fstype("none").flags(flags).mount("none", place.through_parent()).map(drop)?)
+}
+
+fn classic_flags(flags: MountFlags) -> sys_mount::MountFlags {
+    use sys_mount::MountFlags as Classic;
+    let atime = match flags.atime {
+        Atime::Relative => Classic::RELATIME,
+        Atime::Never => Classic::NOATIME,
+        Atime::Strict => Classic::STRICTATIME,
+    };
+    let wanted = [
+        (flags.read_only, Classic::RDONLY),
+        (!flags.suid, Classic::NOSUID),
+        (!flags.dev, Classic::NODEV),
+        (!flags.exec, Classic::NOEXEC),
+        (!flags.diratime, Classic::NODIRATIME),
+    ];
+    wanted.into_iter().filter_map(|(set, flag)| set.then_some(flag)).fold(atime, |all, flag| all | flag)
+}
+
+/// The flags asked for and those of the source's mount: a remount replaces all, and what the admin
+/// forbade there would be allowed here.
+fn inherited(bind: &BindMount<'_>) -> Result<MountFlags> {
+    let there = fstatvfs(bind.source)?.f_flag;
+    let forbidden = |flag| there.contains(flag);
+    Ok(MountFlags {
+        read_only: bind.flags.read_only || forbidden(StatVfsMountFlags::RDONLY),
+        suid: bind.flags.suid && !forbidden(StatVfsMountFlags::NOSUID),
+        dev: bind.flags.dev && !forbidden(StatVfsMountFlags::NODEV),
+        exec: bind.flags.exec && !forbidden(StatVfsMountFlags::NOEXEC),
+        diratime: bind.flags.diratime && !forbidden(StatVfsMountFlags::NODIRATIME),
+        ..bind.flags
+    })
+}
+
+fn bind_classic(bind: &BindMount<'_>, place: &Place) -> Result<()> {
+    use sys_mount::MountFlags as Classic;
+    if bind.recursive {
+        // The flags would reach only the topmost mount: those below would keep theirs.
+        let text = "a recursive bind needs Linux 5.12: set option recursive to false";
+        return Err(Failure::new(Code::ToolMissing, text).into());
+    }
+    let flags = inherited(bind)?;
+    let (_fd, target) = classic_target(place)?;
+    let mount = Mount::builder().fstype("none").flags(Classic::BIND);
+    mount.mount(fd_path(bind.source), &target).map_err(process::refused)?;
+    let propagate = || Ok(api::mount_change(place.through_parent(), propagation(bind.propagation))?);
+    reflag(place, flags).and_then(|()| propagate()).inspect_err(|_| drop(unmount(place, true)))
+}
+
+/// Device and inode behind a descriptor, without asking any server.
+pub fn identity(fd: BorrowedFd<'_>) -> Result<(u64, u64)> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(fd, "", flags, StatxFlags::TYPE | StatxFlags::INO)?;
+    Ok((rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino))
+}

@@ -1,0 +1,135 @@
+//! How many mounts are at once: whether each answers, and how full it is. Asked in processes of
+//! their own, because a mount whose server is silent holds up whoever asks, and no signal helps.
+
+use crate::proc::process::{Ended, Worker};
+use anyhow::Result;
+use rustix::fs::{self, AtFlags, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How many are asked at a time: each is a process.
+const AT_ONCE: usize = 64;
+
+/// No device has larger blocks.
+const BLOCK: usize = 4096;
+
+/// How a mount is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vitals {
+    /// It answers.
+    Alive(Usage),
+    /// It answers with this number of the kernel's: whoever served it is gone.
+    Dead(i32),
+    /// Nothing, for as long as it was waited for.
+    Hung,
+}
+
+/// How full a file system is, in bytes. All zero where it does not know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Its size.
+    pub size: u64,
+    /// What is used of it.
+    pub used: u64,
+}
+
+/// Asks what is mounted at each path. Takes little longer than `patience` for each 64 of them.
+pub fn of(paths: &[PathBuf], patience: Duration) -> Result<Vec<Vitals>> {
+    ask(paths, patience, answer)
+}
+
+/// The same, and the device below: a file system answers from memory long after who served its
+/// device has died.
+pub fn with_devices(paths: &[PathBuf], patience: Duration) -> Result<Vec<Vitals>> {
+    ask(paths, patience, |path| match read_device(path) {
+        Err(errno) => format!("dead {}\n", errno.raw_os_error()),
+        Ok(()) => answer(path),
+    })
+}
+
+fn ask(paths: &[PathBuf], patience: Duration, answer: impl Fn(&Path) -> String) -> Result<Vec<Vitals>> {
+    let mut vitals = Vec::with_capacity(paths.len());
+    for some in paths.chunks(AT_ONCE) {
+        let end = Instant::now() + patience;
+        let asked: Vec<_> = some.iter().map(|path| Worker::start(|| answer(path))).collect::<Result<_>>()?;
+        let left = || end.saturating_duration_since(Instant::now());
+        vitals.extend(asked.into_iter().map(|worker| heard(&worker.wait(left()))));
+    }
+    Ok(vitals)
+}
+
+/// In the other process: `alive SIZE USED`, or `dead ERRNO`.
+fn answer(path: &Path) -> String {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
+    let asked = fs::statfs(path).and_then(|stat| {
+        fs::statx(fs::CWD, path, flags, StatxFlags::BASIC_STATS)?;
+        Ok(stat)
+    });
+    match asked {
+        // A root that may not be looked at belongs to a server that answers.
+        Err(Errno::ACCESS | Errno::PERM) => "alive 0 0\n".to_owned(),
+        Err(errno) => format!("dead {}\n", errno.raw_os_error()),
+        Ok(stat) => {
+            let bytes = |blocks: u64| blocks.saturating_mul(u64::try_from(stat.f_bsize).unwrap_or(0));
+            let (size, free) = (bytes(stat.f_blocks), bytes(stat.f_bfree));
+            format!("alive {size} {}\n", size.saturating_sub(free))
+        }
+    }
+}
+
+/// The first block of the device that a file system is on, past the cache. What has none, or cannot
+/// be opened, is not asked.
+fn read_device(path: &Path) -> rustix::io::Result<()> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let Ok(stat) = fs::statx(fs::CWD, path, flags, StatxFlags::TYPE) else { return Ok(()) };
+    let about = format!("/sys/dev/block/{}:{}/uevent", stat.stx_dev_major, stat.stx_dev_minor);
+    let about = std::fs::read_to_string(about).unwrap_or_default();
+    let Some(name) = about.lines().find_map(|line| line.strip_prefix("DEVNAME=")) else { return Ok(()) };
+    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(device) = fs::open(Path::new("/dev").join(name), flags, Mode::empty()) else { return Ok(()) };
+    let mut room = vec![0; 2 * BLOCK];
+    let aligned = room.as_ptr().align_offset(BLOCK);
+    match rustix::io::pread(&device, &mut room[aligned..aligned + BLOCK], 0) {
+        // Of a device that cannot be read like that nothing is known.
+        Ok(_) | Err(Errno::INVAL | Errno::ACCESS | Errno::PERM | Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn heard(ended: &Ended) -> Vitals {
+    let Ended::Replied(line) = ended else { return Vitals::Hung };
+    let mut words = line.split_whitespace();
+    let first = words.next();
+    let mut number = || words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+    match first {
+        Some("alive") => Vitals::Alive(Usage { size: number(), used: number() }),
+        Some("dead") => Vitals::Dead(i32::try_from(number()).unwrap_or(0)),
+        _ => Vitals::Hung,
+    }
+}
+
+/// The kernel's words for a number of its own.
+pub fn words(number: i32) -> String {
+    std::io::Error::from_raw_os_error(number).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_answers_is_alive_and_what_is_not_there_is_not() {
+        let paths: Vec<_> = ["/proc", "/", "/nowhere/at/all"].map(PathBuf::from).into();
+        let vitals = of(&paths, Duration::from_secs(5)).unwrap();
+        assert!(matches!(vitals[0], Vitals::Alive(_)) && vitals[2] == Vitals::Dead(2), "{vitals:?}");
+        assert!(matches!(vitals[1], Vitals::Alive(usage) if usage.size >= usage.used), "{vitals:?}");
+        assert!(words(107).contains("not connected"));
+    }
+
+    #[test]
+    fn who_says_nothing_hangs() {
+        assert_eq!(heard(&Ended::Stuck(None)), Vitals::Hung);
+        assert_eq!(heard(&Ended::Replied("x\n".into())), Vitals::Hung);
+    }
+}

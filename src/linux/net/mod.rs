@@ -1,0 +1,4 @@
+//! The network.
+
+pub(crate) mod generic_netlink;
+pub mod network;

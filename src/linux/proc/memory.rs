@@ -1,0 +1,143 @@
+//! What others could see of this process's memory: in a core, among the arguments it was started
+//! with, in what it has given back.
+
+pub use crate::raw::Wiping;
+
+use anyhow::{Context, Result};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+use std::ffi::OsString;
+use std::fs::{File, read_to_string};
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::FileExt as _;
+use zeroize::Zeroizing;
+
+/// What stands where a secret stood.
+const MASKED: u8 = b'*';
+
+/// Where in /proc/self/stat, behind the name, the arguments begin and end (`proc_pid_stat(5)`:
+/// fields 48 and 49).
+const BEGIN: usize = 45;
+const END: usize = 46;
+
+/// Neither this process nor any that it starts leaves a core: nobody reads in a file what nobody
+/// may see.
+///
+/// One byte is the limit, and not none: to a program that takes cores the kernel hands one whatever
+/// the limit is, but for this one.
+pub fn refuse_dumps() {
+    let limit = |bytes| setrlimit(Resource::Core, Rlimit { current: Some(bytes), maximum: Some(bytes) });
+    // Who may not raise it has none.
+    let _ = limit(1).or_else(|_| limit(0));
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+}
+
+/// Overwrites each argument of this process that holds `mark`: here, and, where everybody on the
+/// node can read them (/proc/PID/cmdline), the values of the JSON keys that have it; the rest says
+/// for whom this process works.
+///
+/// Fails where there is no /proc; the copies here are overwritten in any case.
+pub fn forget_arguments(arguments: &mut [OsString], mark: &[u8]) -> Result<()> {
+    let marked = arguments.iter_mut().filter(|argument| holds(argument.as_encoded_bytes(), mark));
+    let forgotten = marked.map(|argument| drop(Zeroizing::new(std::mem::take(argument).into_vec()))).count();
+    if forgotten == 0 { Ok(()) } else { forget_shown(mark).context("take secrets out of the arguments") }
+}
+
+fn forget_shown(mark: &[u8]) -> Result<()> {
+    let stat = read_to_string("/proc/self/stat")?;
+    let (_, fields) = stat.rsplit_once(')').context("no stat")?;
+    let field =
+        |index| fields.split_ascii_whitespace().nth(index).and_then(|field| field.parse::<u64>().ok());
+    let (begin, end) = field(BEGIN).zip(field(END)).context("no place")?;
+    let memory = File::options().read(true).write(true).open("/proc/self/mem")?;
+    let mut shown = Zeroizing::new(vec![0; usize::try_from(end.saturating_sub(begin))?]);
+    memory.read_exact_at(&mut shown, begin)?;
+    for argument in shown.split_mut(|byte| *byte == 0).filter(|argument| holds(argument, mark)) {
+        mask_values(argument, mark);
+    }
+    Ok(memory.write_all_at(&shown, begin)?)
+}
+
+/// Of `"<mark>key":"value"` the value; where it is no such thing, all that follows.
+fn mask_values(text: &mut [u8], mark: &[u8]) {
+    let mut rest = text;
+    while let Some(at) = rest.windows(mark.len().max(1)).position(|part| part == mark) {
+        rest = &mut rest[at..];
+        let quote = |from: usize, text: &[u8]| {
+            text.get(from..)
+                .and_then(|text| text.iter().position(|byte| *byte == b'"'))
+                .map(|at| from + at + 1)
+        };
+        let value = quote(0, rest).filter(|end| rest[*end..].starts_with(b":\""));
+        let Some((begin, end)) = value.and_then(|end| Some((end + 2, quote(end + 2, rest)?))) else {
+            return rest.fill(MASKED);
+        };
+        rest[begin..end - 1].fill(MASKED);
+        rest = &mut rest[end..];
+    }
+}
+
+fn holds(text: &[u8], mark: &[u8]) -> bool {
+    text.windows(mark.len().max(1)).any(|part| part == mark)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proc::process::{Ended, Worker};
+    use std::time::Duration;
+
+    /// Nothing but itself: the flags are for whole processes.
+    fn elsewhere(work: impl FnOnce() -> String) -> String {
+        match Worker::start(work).unwrap().wait(Duration::from_secs(10)) {
+            Ended::Replied(line) => line,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn only_values_are_masked() {
+        let masked = |text: &str| {
+            let mut bytes = text.as_bytes().to_vec();
+            mask_values(&mut bytes, b"s/");
+            String::from_utf8(bytes).unwrap()
+        };
+        assert_eq!(
+            masked(r#"{"a":"b","s/k":"QUJD","s/l":"","c":"d"}"#),
+            r#"{"a":"b","s/k":"****","s/l":"","c":"d"}"#
+        );
+        for (odd, expected) in [
+            ("s/k", "***"),
+            (r#"{"s/k" : "QUJD"}"#, "{\"**************"),
+            (r#"{"s/k":"QUJD"#, "{\"**********"),
+            ("", ""),
+        ] {
+            assert_eq!(masked(odd), expected);
+        }
+    }
+
+    #[test]
+    fn no_core_is_left() {
+        let limits = elsewhere(|| {
+            refuse_dumps();
+            let dumpable = rustix::process::dumpable_behavior().unwrap();
+            let soft = rustix::process::getrlimit(Resource::Core).current;
+            format!("{dumpable:?} {}\n", soft.is_some_and(|bytes| bytes <= 1))
+        });
+        assert_eq!(limits, "NotDumpable true\n");
+    }
+
+    #[test]
+    fn an_argument_is_gone_for_everybody() {
+        let shown = || std::fs::read("/proc/self/cmdline").unwrap();
+        let name = std::env::args_os().next().unwrap();
+        let there = elsewhere(move || {
+            let mark = name.as_encoded_bytes().to_vec();
+            let mut arguments = [OsString::from("kept"), name];
+            forget_arguments(&mut arguments, &mark).unwrap();
+            let (first, masked) = (shown()[0], holds(&shown(), &mark));
+            format!("{arguments:?} {} {masked}\n", char::from(first))
+        });
+        assert_eq!(there, "[\"kept\", \"\"] * false\n");
+        assert!(forget_arguments(&mut [OsString::from("kept")], b"secret").is_ok());
+    }
+}

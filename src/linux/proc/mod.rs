@@ -1,0 +1,23 @@
+//! Processes: this one and those it starts, what may become of them, and when.
+
+pub mod bare_root;
+pub mod clock;
+pub mod daemon;
+pub mod deadline;
+pub mod exec_watch;
+pub mod helper;
+pub mod host;
+pub mod kernel_module;
+pub mod limits;
+pub mod memory;
+pub mod namespace;
+pub(crate) mod orphans;
+pub(crate) mod proc_mem;
+pub mod process;
+pub mod process_table;
+pub mod progress;
+pub mod reaper;
+pub mod reply_pipe;
+pub mod scope;
+pub mod signal;
+pub(crate) mod supervise;

@@ -1,0 +1,89 @@
+//! What a call that was killed has left running.
+//!
+//! The kernel ends a helper with the process that started it, but not what the helper has started
+//! itself: `rm -rf` of a script, a fetch of git's. That would go on while the next call looks at
+//! the same directory or device.
+//!
+//! So every helper has in its environment who started it, and what it starts inherits that. Whoever
+//! holds a [lock](crate::fs::lock) says so in its file. A file of one that is gone is of one that was
+//! killed, and only then are all processes looked through that were started after it. One whose
+//! environment cannot be had (see [`Reader`]) is taken for somebody else's: of all that are there,
+//! a stranger's is the likelier.
+
+use crate::mount::users;
+use crate::proc::deadline::Deadline;
+use crate::proc::proc_mem::Reader;
+use crate::proc::process;
+use anyhow::{Context as _, Result};
+use flexvol_protocol::failure::{Code, Failure};
+use rustix::process::{Signal, getpid};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+/// In the environment of a helper: the process that started it, as [`own_name`] calls it.
+pub(crate) const CALL: &str = "FLEXVOL_CALL";
+
+/// From SIGTERM to SIGKILL: who checks a file system ends it well.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What sits in the kernel longer is left to a later call.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How often it is looked whether they have ended.
+const TICK: Duration = Duration::from_millis(5);
+
+/// More than the kernel gives a process to begin with.
+const ENVIRONMENT: u64 = 8 << 20;
+
+/// What no other process is called as long as the node runs.
+pub(crate) fn own_name() -> String {
+    let own = getpid().as_raw_pid();
+    format!("{own}-{}", process::started(own).unwrap_or_default())
+}
+
+/// Whether anything runs that the process of this name, which is gone, has left. Where that cannot
+/// be found out it is said so, too: a later call looks again.
+pub(crate) fn has_left(name: &str) -> bool {
+    environments().map_or(true, |mut environments| !left_by(name, &mut environments).is_empty())
+}
+
+/// Ends it. Comes back once it has ended.
+pub(crate) fn end(name: &str, deadline: &Deadline) -> Result<()> {
+    let (mut environments, start, mut asked) = (environments()?, Instant::now(), BTreeSet::new());
+    loop {
+        let left = left_by(name, &mut environments);
+        let Some(first) = left.first() else { return Ok(()) };
+        for pid in &left {
+            if start.elapsed() >= GRACE {
+                process::end(*pid);
+            } else if asked.insert(*pid) {
+                process::tell(*pid, Signal::TERM);
+            }
+        }
+        if start.elapsed() >= PATIENCE {
+            let text = format!(
+                "{} of a call that was killed cannot be ended: kubelet tries again",
+                users::describe(*first)
+            );
+            return Err(Failure::new(Code::Busy, text).into());
+        }
+        deadline.check("ending what a killed call has left running")?;
+        std::thread::sleep(TICK);
+    }
+}
+
+fn environments() -> Result<Reader> {
+    Reader::start(File::open("/proc").context("open /proc")?.into(), "environ", ENVIRONMENT)
+}
+
+fn left_by(name: &str, environments: &mut Reader) -> Vec<i32> {
+    let word = format!("{CALL}={name}");
+    let since: u64 = name.split_once('-').and_then(|(_, started)| started.parse().ok()).unwrap_or_default();
+    let mut has_it = |pid: i32| {
+        let words = environments.read(pid.cast_unsigned());
+        words.split(|byte| *byte == 0).any(|each| each == word.as_bytes())
+    };
+    let later = process::all().filter(|pid| process::started(*pid).is_some_and(|started| started >= since));
+    later.filter(|pid| has_it(*pid) && !process::is_service(*pid)).collect()
+}

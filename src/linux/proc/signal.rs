@@ -1,0 +1,137 @@
+//! Being told to stop.
+//!
+//! kubelet's stop ends the whole cgroup with SIGTERM, an admin with SIGINT; both mean: undo and
+//! reply now. The flag here is the crate's only global state, because a signal handler has nothing
+//! else it could reach.
+
+use crate::raw;
+use anyhow::{Context, Result};
+use nix::errno::Errno;
+use nix::libc::c_int;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal};
+use nix::sys::time::TimeSpec;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// What means stop.
+const STOPPING: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
+
+/// Called once at the start of the process, before anything is changed on the node.
+///
+/// From then on SIGTERM, SIGINT and SIGHUP set the flag and end blocking calls with `EINTR` (no
+/// `SA_RESTART`); SIGPIPE is ignored, as nobody may be left to read the reply, and so is SIGXFSZ;
+/// and no signal is blocked, whatever was inherited.
+pub fn install() -> Result<()> {
+    for signal in STOPPING {
+        raw::set_disposition(signal, SigHandler::Handler(interrupt))
+            .with_context(|| format!("handle {signal}"))?;
+    }
+    raw::set_disposition(Signal::SIGPIPE, SigHandler::SigIgn).context("ignore SIGPIPE")?;
+    // A limit on files is an error of who writes (EFBIG), and not the end of a worker that has
+    // mounted.
+    raw::set_disposition(Signal::SIGXFSZ, SigHandler::SigIgn).context("ignore SIGXFSZ")?;
+    SigSet::all().thread_unblock().context("unblock signals")
+}
+
+/// Undoes [`install`] in a fork that lives by itself; SIGPIPE stays ignored.
+pub fn forget() {
+    for signal in STOPPING {
+        let _ = raw::set_disposition(signal, SigHandler::SigDfl);
+    }
+    let _ = SigSet::all().thread_unblock();
+}
+
+/// The one that came was heeded; another one counts again. For what is left to do by who was told
+/// to stop.
+pub fn heeded() {
+    INTERRUPTED.store(false, Ordering::Relaxed);
+}
+
+/// Whether one of them came since [`install`] or [`heeded`].
+pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
+/// Waits until there is something to read, the time is over (`None`: never), or the process was
+/// told to stop, be it before or meanwhile; says whether there is something to read.
+pub fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool> {
+    wait_any(&mut [PollFd::new(fd, PollFlags::POLLIN)], timeout)
+}
+
+/// The same for several at once; says whether there is something to read in any of them.
+pub fn wait_any_readable<const N: usize>(
+    fds: [BorrowedFd<'_>; N],
+    timeout: Option<Duration>,
+) -> Result<bool> {
+    wait_any(&mut fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)), timeout)
+}
+
+fn wait_any(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<bool> {
+    // Blocked but while waiting: a signal between the look at the flag and the wait would go
+    // unseen.
+    let mask = SigSet::from_iter(STOPPING).thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+    let ready = if interrupted() { Ok(0) } else { poll_with(fds, timeout, mask) };
+    mask.thread_set_mask()?;
+    match ready {
+        Ok(count) => Ok(count > 0),
+        Err(Errno::EINTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn poll_with(fds: &mut [PollFd<'_>], timeout: Option<Duration>, mask: SigSet) -> nix::Result<i32> {
+    /// The kernel takes no time that its clock cannot hold.
+    const LONGEST: Duration = Duration::from_secs(1 << 30);
+    let timeout = timeout.map(|timeout| TimeSpec::from_duration(timeout.min(LONGEST)));
+    ppoll(fds, timeout, Some(mask))
+}
+
+extern "C" fn interrupt(_: c_int) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proc::deadline::Deadline;
+    use crate::proc::helper::Helper;
+    use flexvol_protocol::failure::Code;
+    use nix::sys::signal::raise;
+    use std::time::{Duration, Instant};
+
+    /// The flag stays set for the process, so this test runs in one of its own: the test binary
+    /// again, with only this test and the variable set.
+    const ALONE: &str = "FLEXVOL_TEST_ALONE";
+
+    #[test]
+    fn a_signal_ends_what_heeds_the_deadline() {
+        if std::env::var_os(ALONE).is_none() {
+            return again("proc::signal::tests::a_signal_ends_what_heeds_the_deadline");
+        }
+        install().unwrap();
+        let deadline = Deadline::after(Duration::from_mins(1));
+        assert!(deadline.check("resting").is_ok());
+        raise(Signal::SIGTERM).unwrap();
+        assert_eq!(deadline.check("resting").unwrap_err().message(), "told to stop while resting");
+        assert!(Deadline::for_undo(Duration::from_mins(1)).check("resting").is_ok());
+        let start = Instant::now();
+        let error = Helper::find("sleep").unwrap().args(["30"]).run(&deadline).unwrap_err();
+        assert_eq!(crate::errno::to_failure(error).code(), Code::Timeout);
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+
+    fn again(test: &str) {
+        let this = std::env::current_exe().unwrap();
+        let outcome = Helper::at(&this)
+            .unwrap()
+            .args(["--exact", test])
+            .env(ALONE, "1")
+            .run(&Deadline::after(Duration::from_mins(1)))
+            .unwrap();
+        assert!(outcome.success() && outcome.output.contains("1 passed"), "{}", outcome.output);
+    }
+}
