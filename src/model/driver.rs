@@ -7,7 +7,8 @@ use crate::plan::Plan;
 use crate::schema::{OptionSpec, SecretSpec};
 use crate::settings::Settings;
 use flexvol_protocol::failure::{Failure, Result};
-use flexvol_protocol::{Call, Capabilities, Options, TargetPath, Verb, VerbSet};
+use flexvol_protocol::{Capabilities, Options, TargetPath, Verb, VerbSet};
+use std::path::Path;
 
 /// What a verb with options is planned from.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +19,7 @@ pub struct Request<'a> {
     pub settings: &'a Settings,
 }
 
-/// What `expandfs` asks for.
+/// What `expandfs` and `expandvolume` ask for.
 #[derive(Clone, Copy, Debug)]
 pub struct Growth<'a> {
     /// What waitforattach said; empty for drivers without attach.
@@ -91,10 +92,48 @@ pub trait Driver: Sync {
         Err(unplanned(Verb::ExpandFs))
     }
 
-    /// Every verb that is rarer: attach, detach, waitforattach, isattached, mountdevice,
-    /// unmountdevice, getvolumename, expandvolume. Planned only if in [`verbs`](Self::verbs).
-    fn other(&self, call: &Call, _settings: &Settings) -> Result<Plan> {
-        Err(unplanned(call.verb()))
+    /// `getvolumename`: the name of the volume, instead of the one kubelet makes of the options.
+    /// Planned, as each of those below, only if in [`verbs`](Self::verbs).
+    fn get_volume_name(&self, _request: &Request<'_>) -> Result<Plan> {
+        Err(unplanned(Verb::GetVolumeName))
+    }
+
+    /// `attach`: the controller-manager calls it, or kubelet where that is told to, before a pod is
+    /// on the node `_node`.
+    fn attach(&self, _node: &str, _request: &Request<'_>) -> Result<Plan> {
+        Err(unplanned(Verb::Attach))
+    }
+
+    /// `detach`: gets the volume's name and the node's, and no options.
+    fn detach(&self, _volume: &str, _node: &str, _settings: &Settings) -> Result<Plan> {
+        Err(unplanned(Verb::Detach))
+    }
+
+    /// `waitforattach`: on the node, before the device is mounted; the device is what `attach`
+    /// answered.
+    fn wait_for_attach(&self, _device: &str, _request: &Request<'_>) -> Result<Plan> {
+        Err(unplanned(Verb::WaitForAttach))
+    }
+
+    /// `isattached`: the controller-manager asks it from time to time.
+    fn is_attached(&self, _node: &str, _request: &Request<'_>) -> Result<Plan> {
+        Err(unplanned(Verb::IsAttached))
+    }
+
+    /// `mountdevice`: mounts the device once for the node, in the global directory.
+    fn mount_device(&self, _target: &TargetPath, _device: &str, _request: &Request<'_>) -> Result<Plan> {
+        Err(unplanned(Verb::MountDevice))
+    }
+
+    /// `unmountdevice`: takes it off the global directory after the last pod.
+    fn unmount_device(&self, _target: &TargetPath, _settings: &Settings) -> Result<Plan> {
+        Err(unplanned(Verb::UnmountDevice))
+    }
+
+    /// `expandvolume`: no kubelet calls it, and the controller-manager has a path that is not
+    /// absolute.
+    fn expand_volume(&self, _target: &Path, _growth: &Growth<'_>, _request: &Request<'_>) -> Result<Plan> {
+        Err(unplanned(Verb::ExpandVolume))
     }
 }
 

@@ -88,16 +88,31 @@ impl Installed {
 
     /// The plan of a call in the driver's own dialect.
     fn planned(&self, call: &Call) -> Result<Plan> {
-        let settings = &self.settings;
+        let (driver, settings) = (self.driver, &self.settings);
         match call {
-            Call::Mount { target, options, .. } => self.driver.mount(target, &Request { options, settings }),
-            Call::Unmount { target } => self.driver.unmount(target, settings),
+            Call::Init => Err(Failure::call("init has no plan")),
+            Call::GetVolumeName { options } => driver.get_volume_name(&Request { options, settings }),
+            Call::Attach { options, node } => driver.attach(node, &Request { options, settings }),
+            Call::Detach { volume, node } => driver.detach(volume, node, settings),
+            Call::WaitForAttach { device, options } => {
+                driver.wait_for_attach(device, &Request { options, settings })
+            }
+            Call::IsAttached { options, node } => driver.is_attached(node, &Request { options, settings }),
+            Call::MountDevice { target, device, options } => {
+                driver.mount_device(target, device, &Request { options, settings })
+            }
+            Call::UnmountDevice { target } => driver.unmount_device(target, settings),
+            Call::Mount { target, options, .. } => driver.mount(target, &Request { options, settings }),
+            Call::Unmount { target } => driver.unmount(target, settings),
+            Call::ExpandVolume { options, target, new_bytes, old_bytes } => {
+                let growth = Growth { device: "", new_bytes: *new_bytes, old_bytes: *old_bytes };
+                driver.expand_volume(target, &growth, &Request { options, settings })
+            }
             Call::ExpandFs { options, device, target, new_bytes, old_bytes } => {
                 let growth = Growth { device, new_bytes: *new_bytes, old_bytes: *old_bytes };
                 refuse_shrinking(&growth)?;
-                self.driver.expand_fs(target, &growth, &Request { options, settings })
+                driver.expand_fs(target, &growth, &Request { options, settings })
             }
-            _ => self.driver.other(call, settings),
         }
     }
 

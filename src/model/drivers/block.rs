@@ -26,7 +26,7 @@ use crate::settings::Settings;
 use flexvol_protocol::failure::{Code, Failure, Result};
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::volume_dir::VolumeDir;
-use flexvol_protocol::{Call, Capabilities, Options, TargetPath, Verb, VerbSet};
+use flexvol_protocol::{Capabilities, Options, TargetPath, Verb, VerbSet};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
@@ -305,19 +305,26 @@ impl<K: Kind> Driver for Block<K> {
         Ok(Plan { goal: Goal::Performed, steps: vec![find, grow, fill] })
     }
 
-    fn other(&self, call: &Call, settings: &Settings) -> Result<Plan> {
-        match call {
-            Call::Attach { options, .. } => named::<K>("", options, settings),
-            Call::WaitForAttach { device, options } => named::<K>(device, options, settings),
-            Call::MountDevice { target, options, .. } => {
-                let volume = K::volume(&Request { options, settings })?;
-                if volume.is_staged(settings) { volume.mount(target) } else { Ok(Plan::nothing()) }
-            }
-            Call::UnmountDevice { target } => Ok(Plan::detach_store(target)),
-            // Whatever it was, the node has let go of it.
-            Call::Detach { .. } => Ok(Plan::nothing()),
-            _ => Err(Failure::call(format!("{} is not a verb of this driver", call.verb()))),
-        }
+    fn attach(&self, _: &str, request: &Request<'_>) -> Result<Plan> {
+        named::<K>("", request)
+    }
+
+    /// Whatever it was, the node has let go of it.
+    fn detach(&self, _: &str, _: &str, _: &Settings) -> Result<Plan> {
+        Ok(Plan::nothing())
+    }
+
+    fn wait_for_attach(&self, device: &str, request: &Request<'_>) -> Result<Plan> {
+        named::<K>(device, request)
+    }
+
+    fn mount_device(&self, target: &TargetPath, _: &str, request: &Request<'_>) -> Result<Plan> {
+        let volume = K::volume(request)?;
+        if volume.is_staged(request.settings) { volume.mount(target) } else { Ok(Plan::nothing()) }
+    }
+
+    fn unmount_device(&self, target: &TargetPath, _: &Settings) -> Result<Plan> {
+        Ok(Plan::detach_store(target))
     }
 }
 
@@ -326,8 +333,8 @@ fn attaches(settings: &Settings) -> bool {
 }
 
 /// The name that kubelet hands around for the device, which is on no node yet.
-fn named<K: Kind>(device: &str, options: &Options, settings: &Settings) -> Result<Plan> {
-    let name = || Ok::<_, Failure>(K::volume(&Request { options, settings })?.store.name());
+fn named<K: Kind>(device: &str, request: &Request<'_>) -> Result<Plan> {
+    let name = || Ok::<_, Failure>(K::volume(request)?.store.name());
     let device = match device {
         "" => name()?,
         device => {

@@ -56,10 +56,11 @@ use crate::settings::{SIDE_FILE, Settings};
 use flexvol_protocol::failure::{Failure, Result};
 use flexvol_protocol::mount_options::MountFlags;
 use flexvol_protocol::volume_dir::VolumeDir;
-use flexvol_protocol::{Access, Call, Capabilities, Options, TargetPath, Verb, VerbSet};
+use flexvol_protocol::{Access, Capabilities, Options, TargetPath, Verb, VerbSet};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::path::Path;
 
 /// The driver.
 pub struct Exec;
@@ -131,15 +132,47 @@ impl Driver for Exec {
         Ok(Plan { steps: expected.into_iter().chain(grown.steps).collect(), ..grown })
     }
 
-    fn other(&self, call: &Call, settings: &Settings) -> Result<Plan> {
-        let values = Values::of(call);
-        match call {
-            Call::MountDevice { target, options, .. } => {
-                mounting(Verb::MountDevice, target, &Request { options, settings }, &values)
-            }
-            Call::UnmountDevice { target } => unmounting(Verb::UnmountDevice, target, settings),
-            _ => Ok(performed(run(call.verb(), settings, &values)?)),
-        }
+    fn get_volume_name(&self, request: &Request<'_>) -> Result<Plan> {
+        let values = Values::default().options(request.options);
+        Ok(performed(run(Verb::GetVolumeName, request.settings, &values)?))
+    }
+
+    fn attach(&self, node: &str, request: &Request<'_>) -> Result<Plan> {
+        let values = Values::default().options(request.options).set("node", node);
+        Ok(performed(run(Verb::Attach, request.settings, &values)?))
+    }
+
+    fn detach(&self, volume: &str, node: &str, settings: &Settings) -> Result<Plan> {
+        let values = Values::default().set("volume", volume).set("node", node);
+        Ok(performed(run(Verb::Detach, settings, &values)?))
+    }
+
+    fn wait_for_attach(&self, device: &str, request: &Request<'_>) -> Result<Plan> {
+        let values = Values::default().options(request.options).set("device", device);
+        Ok(performed(run(Verb::WaitForAttach, request.settings, &values)?))
+    }
+
+    fn is_attached(&self, node: &str, request: &Request<'_>) -> Result<Plan> {
+        let values = Values::default().options(request.options).set("node", node);
+        Ok(performed(run(Verb::IsAttached, request.settings, &values)?))
+    }
+
+    fn mount_device(&self, target: &TargetPath, device: &str, request: &Request<'_>) -> Result<Plan> {
+        let values = Values::default().target(target).options(request.options).set("device", device);
+        mounting(Verb::MountDevice, target, request, &values)
+    }
+
+    fn unmount_device(&self, target: &TargetPath, settings: &Settings) -> Result<Plan> {
+        unmounting(Verb::UnmountDevice, target, settings)
+    }
+
+    fn expand_volume(&self, target: &Path, growth: &Growth<'_>, request: &Request<'_>) -> Result<Plan> {
+        let values = Values::default()
+            .options(request.options)
+            .set("target", target.to_string_lossy())
+            .set("newBytes", growth.new_bytes.to_string())
+            .set("oldBytes", growth.old_bytes.to_string());
+        Ok(performed(run(Verb::ExpandVolume, request.settings, &values)?))
     }
 }
 
@@ -303,31 +336,6 @@ struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    fn of(call: &'a Call) -> Self {
-        let values = match call {
-            Call::Attach { node, .. } | Call::IsAttached { node, .. } => {
-                Self::default().set("node", node.clone())
-            }
-            Call::Detach { volume, node } => {
-                Self::default().set("volume", volume.clone()).set("node", node.clone())
-            }
-            Call::WaitForAttach { device, .. } => Self::default().set("device", device.clone()),
-            Call::MountDevice { target, device, .. } => {
-                Self::default().target(target).set("device", device.clone())
-            }
-            Call::ExpandVolume { target, new_bytes, old_bytes, .. } => Self::default()
-                .set("target", target.to_string_lossy().into_owned())
-                .set("newBytes", new_bytes.to_string())
-                .set("oldBytes", old_bytes.to_string()),
-            Call::UnmountDevice { target } => Self::default().target(target),
-            _ => Self::default(),
-        };
-        match call.options() {
-            Some(options) => values.options(options),
-            None => values,
-        }
-    }
-
     fn set(mut self, key: &'static str, value: impl Into<String>) -> Self {
         self.plain.insert(key, value.into());
         self
