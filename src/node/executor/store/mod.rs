@@ -73,9 +73,6 @@ const ASKING: Duration = Duration::from_secs(10);
 /// How often a device is looked at that comes or goes.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
-/// The driver whose daemons are looked for among all processes, which takes a while.
-const QCOW2: &str = "qcow2";
-
 /// What a kind of store does on this node.
 pub(super) trait Backend {
     /// The device that shows the store now, whoever attached it.
@@ -142,6 +139,27 @@ pub(super) trait Backend {
     fn is_written(&self, _at: &Site<'_>) -> Result<()> {
         Ok(())
     }
+}
+
+/// The kinds of store whose daemons outlive a call that was killed, and can be found without a
+/// record.
+const SERVED: &[&dyn Served] = &[&qcow2::Daemons];
+
+/// What a kind of store does that has a daemon for each device.
+trait Served: Sync {
+    /// The driver whose volumes these are.
+    fn driver(&self) -> &'static str;
+
+    /// Whether a daemon runs that has lost its record: looked for among all processes, which takes
+    /// a while.
+    fn has_orphans(&self) -> bool;
+
+    /// Ends those.
+    fn end_orphans(&self, deadline: &Deadline);
+}
+
+fn served_by(driver: &str) -> impl Iterator<Item = &'static dyn Served> {
+    SERVED.iter().copied().filter(move |kind| kind.driver() == driver)
 }
 
 /// Where and for how long a backend works.
@@ -281,9 +299,9 @@ fn no_store() -> anyhow::Error {
 /// Whether a device is there for a target, or something of a call that was killed before it had
 /// one.
 pub(super) fn is_left(context: &Context<'_>, target: &TargetPath) -> Result<bool> {
-    let lost =
-        attachment_record::locked().next().is_some() || (context.driver == QCOW2 && qcow2::has_orphans());
-    let lost = lost || proof::is_left(target);
+    let lost = attachment_record::locked().next().is_some()
+        || served_by(context.driver).any(|kind| kind.has_orphans())
+        || proof::is_left(target);
     let attaches = context.settings.attach == Some(true);
     Ok(lost || !AttachmentRecord::of(target)?.is_empty() || (!attaches && unstage::is_left(target)?))
 }
@@ -297,9 +315,7 @@ pub(super) fn is_dead_at(place: &Place, target: &TargetPath) -> Result<bool> {
 /// The step that takes a target's device away, and its undo.
 pub(super) fn detach(context: &Context<'_>, target: &TargetPath) -> Result<()> {
     sweep(target, &context.deadline)?;
-    if context.driver == QCOW2 {
-        qcow2::end_orphans(&context.deadline);
-    }
+    served_by(context.driver).for_each(|kind| kind.end_orphans(&context.deadline));
     Ok(())
 }
 

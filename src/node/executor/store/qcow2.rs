@@ -10,7 +10,7 @@
 
 use super::attachment_record::{AttachmentRecord, Id};
 use super::qemu::{self, NODE, PROGRAM, Shown};
-use super::{Backend, Found, Site, TICK, With, is_claimed};
+use super::{Backend, Found, Served, Site, TICK, With, is_claimed};
 use anyhow::{Context as _, Result};
 use flexvol_linux::block::block_status::{self, Zeros};
 use flexvol_linux::block::loop_device::{self, LoopDevice, SERVED};
@@ -64,19 +64,26 @@ fn is_shown(id: &Id, pid: i32) -> bool {
     false
 }
 
-/// Whether there are any.
-pub(super) fn has_orphans() -> bool {
-    orphans().next().is_some()
-}
+/// Those of a killed call, which nobody has a record of.
+pub(super) struct Daemons;
 
-/// Ends them.
-pub(super) fn end_orphans(deadline: &Deadline) {
-    for id in orphans() {
-        // Whoever has it locked is just bringing it.
-        let Ok(_lock) = id.lock_name(&Deadline::after(Duration::ZERO)) else { continue };
-        if orphans().any(|orphan| orphan == id) {
-            let at = Site { id: &id, deadline };
-            Home::of(&at).end();
+impl Served for Daemons {
+    fn driver(&self) -> &'static str {
+        "qcow2"
+    }
+
+    fn has_orphans(&self) -> bool {
+        orphans().next().is_some()
+    }
+
+    fn end_orphans(&self, deadline: &Deadline) {
+        for id in orphans() {
+            // Whoever has it locked is just bringing it.
+            let Ok(_lock) = id.lock_name(&Deadline::after(Duration::ZERO)) else { continue };
+            if orphans().any(|orphan| orphan == id) {
+                let at = Site { id: &id, deadline };
+                Home::of(&at).end();
+            }
         }
     }
 }
