@@ -11,6 +11,7 @@ use flexvol_linux::mount::place::Place;
 use flexvol_linux::mount::{self, mount_table};
 use flexvol_linux::mount::{BindMount, NewMount, Parameter, Value, Way};
 use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::helper::Tools;
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::file_system::FileSystem;
@@ -67,10 +68,10 @@ pub fn mount_device(device: &str, global: &TargetPath, fs_type: &str, read_only:
         None => {
             blank::prove_blank(opened.as_fd(), &Window::default(), &deadline)
                 .with_context(|| device.to_owned())?;
-            format::make_file_system(kind, path, &[], opened.as_fd(), &deadline)?;
+            format::make_file_system(kind, path, &[], opened.as_fd(), Tools::of_host(&deadline))?;
         }
         Some(_) if read_only => {}
-        Some(_) => drop(format::check_file_system(kind, path, opened.as_fd(), &deadline)?),
+        Some(_) => drop(format::check_file_system(kind, path, opened.as_fd(), Tools::of_host(&deadline))?),
     }
     let options: Vec<_> =
         kind.safeguard().map(|(key, text)| Parameter { key, value: Value::Text(text) }).into_iter().collect();
@@ -99,7 +100,12 @@ pub fn grow(device: &str, target: &TargetPath) -> Result<()> {
     let opened = open_device(path)?;
     let found = signature::identify(opened.as_fd(), &Window::default())?;
     let name = found.map_or("nothing", signature::Signature::name);
-    format::grow_file_system(FileSystem::parse(name)?, path, target.as_path(), &Deadline::after(PATIENCE))
+    format::grow_file_system(
+        FileSystem::parse(name)?,
+        path,
+        target.as_path(),
+        Tools::of_host(&Deadline::after(PATIENCE)),
+    )
 }
 
 /// Where else the file system that is mounted at a directory shows the same root: as long as it

@@ -80,8 +80,8 @@ pub fn distribution(root: &Path) -> Distribution {
 
 /// What to do so that a node has a program, `install xfsprogs`; `None` if it has it. `root` is
 /// where the node's file system begins; the program is a plain name, as
-/// [`Helper::find`](flexvol_linux::proc::helper::Helper::find) takes it, or an absolute path, as
-/// [`Helper::at`](flexvol_linux::proc::helper::Helper::at) does.
+/// [`Invocation::of`](flexvol_linux::proc::helper::Invocation::of) takes it, or an absolute path, as
+/// [`Invocation::at`](flexvol_linux::proc::helper::Invocation::at) does.
 pub fn lacks(root: &Path, program: &str) -> Option<String> {
     let path = Path::new(program);
     let mut directories = DIRECTORIES.split(':').map(Path::new);
@@ -99,14 +99,14 @@ pub fn lacks(root: &Path, program: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flexvol_linux::proc::helper::Helper;
+    use flexvol_linux::proc::helper::{HostRunner, Runner as _};
     use flexvol_protocol::failure::Code;
     use std::io::Write;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_missing_tool_names_its_package() {
-        let failure = to_failure(Helper::find("mkfs.not-there").unwrap_err().context("format it"));
+        let failure = to_failure(HostRunner.find("mkfs.not-there").unwrap_err().context("format it"));
         assert_eq!(failure.code(), Code::ToolMissing);
         let failure = to_failure(Error::new(Missing("mkfs.xfs".into())).context("format it"));
         assert_eq!(failure.message(), "format it: mkfs.xfs is not on this node: install xfsprogs");

@@ -5,7 +5,7 @@ use super::{Finding, Request};
 use anyhow::Result;
 use flexvol_linux::fs::files;
 use flexvol_linux::proc::deadline::Deadline;
-use flexvol_linux::proc::helper::Helper;
+use flexvol_linux::proc::helper::{Invocation, Tools};
 use flexvol_model::diagnostics::{self, Explained};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -101,12 +101,12 @@ fn text(request: &Request) -> Result<String> {
     if let Some(path) = FILES.iter().map(Path::new).find(|path| path.is_file()) {
         return files::end(path, LENGTH);
     }
-    let Ok(journal) = Helper::find("journalctl") else { return Ok(String::new()) };
     let units = UNITS.iter().flat_map(|unit| ["-u", *unit]);
     let words = ["--no-pager", "--quiet", "--since", "-1h", "--lines", "3000", "--output", "cat"];
     let grep =
         ["--grep", "(?i)flexvolume|mountvolume|volume plugin|orphaned pod|probing plugins|mountdevice"];
-    let outcome = journal.args(words).args(grep).args(units).answering().run(&Deadline::after(PATIENCE));
+    let journal = Invocation::of("journalctl").args(words).args(grep).args(units).answering();
+    let outcome = Tools::of_host(&Deadline::after(PATIENCE)).run(journal);
     // Nothing found is a failure for it, and so is a journal that is not there.
     Ok(outcome.map(|outcome| outcome.answer).unwrap_or_default())
 }

@@ -30,7 +30,7 @@ use crate::release::Release;
 use anyhow::Result;
 use command_line::Program;
 use flexvol_linux::proc::deadline::Deadline;
-use flexvol_linux::proc::helper::{Helper, Outcome};
+use flexvol_linux::proc::helper::{Invocation, Outcome, Tools};
 use flexvol_linux::proc::process_table::Process;
 use flexvol_protocol::failure::{Code, Failure};
 use std::path::{Path, PathBuf};
@@ -74,8 +74,8 @@ impl KubeletProcess {
         // What it executes and not what is called so now: that may be another release, or another's
         // program.
         let executable = self.process.open_executable()?;
-        let helper = Helper::opened(executable).ok()?.args(words).answering();
-        let outcome = helper.run(deadline).ok().filter(Outcome::success)?;
+        let asked = Invocation::opened(executable).args(words).answering();
+        let outcome = Tools::of_host(deadline).run(asked).ok().filter(Outcome::success)?;
         Release::told(&outcome.answer)
     }
 }

@@ -256,8 +256,9 @@ mod tests {
     fn write(file: &Path, text: &str) {
         let deadline = flexvol_linux::proc::deadline::Deadline::after(Duration::from_secs(20));
         let script = r#"printf %s "$2" >"$1" && chmod 755 "$1""#;
-        let helper = flexvol_linux::proc::helper::Helper::find("sh").unwrap();
-        let run = helper.args(["-c", script, "sh", file.to_str().unwrap(), text]).run(&deadline).unwrap();
+        let helper = flexvol_linux::proc::helper::Invocation::of("sh");
+        let asked = helper.args(["-c", script, "sh", file.to_str().unwrap(), text]);
+        let run = flexvol_linux::proc::helper::Tools::of_host(&deadline).run(asked).unwrap();
         assert!(run.success(), "{}", run.output);
     }
 

@@ -2,7 +2,7 @@
 
 use crate::block::device_mapper;
 use crate::fs::bytes::size_of;
-use crate::proc::deadline::Deadline;
+use crate::proc::helper::Tools;
 use anyhow::{Context, Result};
 use flexvol_protocol::failure::{Code, Failure};
 use rustix::fs::{fstat, major, minor};
@@ -42,10 +42,10 @@ pub fn identity(device: BorrowedFd<'_>) -> Result<Identity> {
 
 /// Where the last thing that is mapped on a thin volume ends: what was never written there reads as
 /// zero. `None` for any other device.
-pub fn end_of_mapped(device: BorrowedFd<'_>, deadline: &Deadline) -> Option<u64> {
+pub fn end_of_mapped(device: BorrowedFd<'_>, tools: Tools<'_>) -> Option<u64> {
     let about = about(device).ok()?.join("dm");
     let name = std::fs::read_to_string(about.join("name")).ok()?;
-    device_mapper::end_of_mapped(name.trim_end(), deadline)
+    device_mapper::end_of_mapped(name.trim_end(), tools)
 }
 
 /// Whether something has failed for want of time alone.

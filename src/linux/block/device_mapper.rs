@@ -1,8 +1,7 @@
 //! Device mapper: which devices it has, and what its programs have to be told where udev does not
 //! run.
 
-use crate::proc::deadline::Deadline;
-use crate::proc::helper::Helper;
+use crate::proc::helper::{Invocation, Tools};
 use anyhow::{Context, Result};
 use rustix::fs::{major, minor, stat};
 use rustix::io::Errno;
@@ -14,8 +13,8 @@ const UDEV: &str = "/run/udev/control";
 /// In a container and on small nodes nobody makes device nodes for libdevmapper, which would wait
 /// for them: it makes them itself where this variable is set.
 #[must_use]
-pub fn without_udev(helper: Helper) -> Helper {
-    if Path::new(UDEV).exists() { helper } else { helper.env("DM_DISABLE_UDEV", "1") }
+pub fn without_udev(program: Invocation) -> Invocation {
+    if Path::new(UDEV).exists() { program } else { program.env("DM_DISABLE_UDEV", "1") }
 }
 
 /// The device of this name, if it is of this kind: the kernel knows who made it by an identifier,
@@ -46,23 +45,21 @@ pub fn layer(number: u64) -> Option<(String, PathBuf)> {
 
 /// Removes a device that nobody uses, if there is one of this name: also one that a killed program
 /// left without a table, of which neither /sys nor /dev knows.
-pub fn remove(name: &str, deadline: &Deadline) -> Result<()> {
-    let dmsetup =
-        |words: &[&str]| Helper::find("dmsetup").map(|helper| without_udev(helper).args(words).args([name]));
+pub fn remove(name: &str, tools: Tools<'_>) -> Result<()> {
+    let dmsetup = |words: &[&str]| without_udev(Invocation::of("dmsetup")).args(words).args([name]);
     // Nodes without it keep what is left.
-    let Ok(asked) = dmsetup(&["info", "--columns", "--noheadings"]) else { return Ok(()) };
-    if !asked.run(deadline)?.success() {
+    if !tools.has("dmsetup") || !tools.run(dmsetup(&["info", "--columns", "--noheadings"]))?.success() {
         return Ok(());
     }
-    let removed = dmsetup(&["remove", "--retry"])?.run_to_success(deadline);
+    let removed = tools.run_to_success(dmsetup(&["remove", "--retry"]));
     removed.with_context(|| format!("remove device {name}")).map(drop)
 }
 
 /// Where the last thing that is mapped on a thin volume ends, in bytes. `None` for what is no thin
 /// volume, has an origin outside its pool, or is not in order.
-pub fn end_of_mapped(name: &str, deadline: &Deadline) -> Option<u64> {
+pub fn end_of_mapped(name: &str, tools: Tools<'_>) -> Option<u64> {
     let ask = |what: &str| {
-        let outcome = Helper::find("dmsetup").ok()?.args([what, name]).run(deadline).ok()?;
+        let outcome = tools.run(Invocation::of("dmsetup").args([what, name])).ok()?;
         outcome.success().then_some(outcome.output)
     };
     let table = ask("table")?;

@@ -7,8 +7,7 @@
 
 use crate::block::signature::{Signature, identify};
 use crate::block::window::Window;
-use crate::proc::deadline::Deadline;
-use crate::proc::helper::{Helper, Outcome};
+use crate::proc::helper::{Invocation, Outcome, Tools};
 use anyhow::{Context, Result, bail};
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::file_system::FileSystem;
@@ -39,15 +38,15 @@ pub fn make_file_system(
     device: &Path,
     words: &[String],
     lock: BorrowedFd<'_>,
-    deadline: &Deadline,
+    tools: Tools<'_>,
 ) -> Result<()> {
     mkfs_options::validate(kind, words)?;
     let (tool, fixed) = maker(kind)?;
     let mut args: Vec<String> = fixed.iter().map(ToString::to_string).collect();
     add_words(kind, &mut args, words);
     let action = || format!("make an {} file system on {}", kind.name(), device.display());
-    let outcome =
-        Helper::find(tool)?.args(args).args([device]).holding(lock)?.run(deadline).with_context(action)?;
+    let mkfs = Invocation::of(tool).args(args).args([device]).holding(lock)?;
+    let outcome = tools.run(mkfs).with_context(action)?;
     if !outcome.success() {
         return Err(refused(kind, tool, &outcome)).with_context(action);
     }
@@ -78,16 +77,16 @@ pub fn check_file_system(
     kind: FileSystem,
     device: &Path,
     lock: BorrowedFd<'_>,
-    deadline: &Deadline,
+    tools: Tools<'_>,
 ) -> Result<Checked> {
     if kind != FileSystem::Ext4 {
         return Ok(Checked::Skipped(format!("{} checks itself when it is mounted", kind.name())));
     }
-    let helper = match Helper::find("e2fsck") {
-        Ok(helper) => helper,
-        Err(missing) => return Ok(Checked::Skipped(missing.to_string())),
-    };
-    let outcome = helper.args(CHECK).args([device]).holding(lock)?.ending_well().run(deadline)?;
+    if let Err(missing) = tools.runner.find("e2fsck") {
+        return Ok(Checked::Skipped(missing.to_string()));
+    }
+    let e2fsck = Invocation::of("e2fsck").args(CHECK).args([device]).holding(lock)?.ending_well();
+    let outcome = tools.run(e2fsck)?;
     e2fsck_result(&outcome).with_context(|| format!("check {}", device.display()))
 }
 
@@ -96,27 +95,25 @@ pub fn check_file_system(
 /// `mount_point` is where it is mounted: xfs and btrfs grow in no other way. ext4 also grows
 /// unmounted, after the full check it then insists on; mounted, the kernel wants `CAP_SYS_RESOURCE`
 /// of us (`Denied` without it).
-pub fn grow_file_system(
-    kind: FileSystem,
-    device: &Path,
-    mount_point: &Path,
-    deadline: &Deadline,
-) -> Result<()> {
+pub fn grow_file_system(kind: FileSystem, device: &Path, mount_point: &Path, tools: Tools<'_>) -> Result<()> {
     let action = || format!("grow the {} file system at {}", kind.name(), mount_point.display());
-    let helper = match kind {
-        FileSystem::Ext4 => return grow_ext4(device, deadline).with_context(action),
-        FileSystem::Xfs => Helper::find("xfs_growfs")?.args(["-d".as_ref(), mount_point]),
-        FileSystem::Btrfs => Helper::find("btrfs")?.args(["filesystem", "resize", "max"]).args([mount_point]),
+    let program = match kind {
+        FileSystem::Ext4 => return grow_ext4(device, tools).with_context(action),
+        FileSystem::Xfs => Invocation::of("xfs_growfs").args(["-d".as_ref(), mount_point]),
+        FileSystem::Btrfs => {
+            Invocation::of("btrfs").args(["filesystem", "resize", "max"]).args([mount_point])
+        }
         _ => return Err(never_written(kind).into()),
     };
-    helper.run_to_success(deadline).with_context(action).map(drop)
+    tools.run_to_success(program).with_context(action).map(drop)
 }
 
-fn grow_ext4(device: &Path, deadline: &Deadline) -> Result<()> {
-    let resize = || Helper::find("resize2fs")?.args([device]).run(deadline);
+fn grow_ext4(device: &Path, tools: Tools<'_>) -> Result<()> {
+    let resize = || tools.run(Invocation::of("resize2fs").args([device]));
     let mut outcome = resize()?;
     if !outcome.success() && outcome.output.contains("e2fsck -f") {
-        e2fsck_result(&Helper::find("e2fsck")?.args(["-f"]).args(CHECK).args([device]).run(deadline)?)?;
+        let e2fsck = Invocation::of("e2fsck").args(["-f"]).args(CHECK).args([device]);
+        e2fsck_result(&tools.run(e2fsck)?)?;
         outcome = resize()?;
     }
     let error = outcome.to_error("resize2fs");
@@ -201,6 +198,8 @@ mod tests {
     use super::*;
     use crate::block::loop_device::LoopDevice;
     use crate::errno::to_failure;
+    use crate::proc::deadline::Deadline;
+    use crate::proc::helper::{HostRunner, Runner as _};
     use nix::mount::{MsFlags, mount, umount};
     use nix::sched::{CloneFlags, unshare};
     use std::os::unix::fs::FileExt;
@@ -235,13 +234,14 @@ mod tests {
     }
 
     fn make(kind: FileSystem, device: &LoopDevice, line: &str) -> Result<(), Failure> {
-        make_file_system(kind, device.path(), &words(line), device.fd(), &deadline()).map_err(to_failure)
+        make_file_system(kind, device.path(), &words(line), device.fd(), Tools::of_host(&deadline()))
+            .map_err(to_failure)
     }
 
     fn installed(kind: FileSystem) -> bool {
         let tools = kind.programs();
         let kernel = std::fs::read_to_string("/proc/filesystems").unwrap();
-        let there = tools.iter().all(|tool| Helper::find(tool).is_ok()) && kernel.contains(kind.name());
+        let there = tools.iter().all(|tool| HostRunner.find(tool).is_ok()) && kernel.contains(kind.name());
         if !there {
             println!("SKIP {}: needs {tools:?} and the kernel's support", kind.name());
         }
@@ -276,13 +276,14 @@ mod tests {
             return;
         }
         let make = |words: &[&str], on: &LoopDevice| {
-            let helper = Helper::find("mkfs.ext4").unwrap().args(["-q", "-b", "4096"]).args(words);
+            let helper = Invocation::of("mkfs.ext4").args(["-q", "-b", "4096"]).args(words);
             helper.args([on.path()]).run_to_success(&deadline()).unwrap();
         };
         make(&["-O", "journal_dev"], &journal);
         make(&["-J", &format!("device={}", journal.path().display())], &device);
         let lock = File::open("/dev/null").unwrap();
-        let checked = check_file_system(FileSystem::Ext4, device.path(), lock.as_fd(), &deadline());
+        let checked =
+            check_file_system(FileSystem::Ext4, device.path(), lock.as_fd(), Tools::of_host(&deadline()));
         assert!(checked.is_err(), "{checked:?}");
     }
 
@@ -299,7 +300,7 @@ mod tests {
         let before = capacity(target.path());
         file.set_len(2 * small).unwrap();
         device.refresh_capacity().unwrap();
-        let grow = || grow_file_system(kind, device.path(), target.path(), &deadline());
+        let grow = || grow_file_system(kind, device.path(), target.path(), Tools::of_host(&deadline()));
         let (first, again, after) = (grow(), grow(), capacity(target.path()));
         umount(target.path()).unwrap();
         match first.map_err(to_failure) {
@@ -323,7 +324,8 @@ mod tests {
         file.set_len(64 * MEBIBYTE).unwrap();
         device.refresh_capacity().unwrap();
         for _ in 0..2 {
-            grow_file_system(FileSystem::Ext4, device.path(), target.path(), &deadline()).unwrap();
+            grow_file_system(FileSystem::Ext4, device.path(), target.path(), Tools::of_host(&deadline()))
+                .unwrap();
         }
         let target = mounted(&device, FileSystem::Ext4);
         let after = capacity(target.path());
@@ -353,7 +355,7 @@ mod tests {
     fn too_small_is_said_with_the_fix() {
         let Some((_file, device)) = device(16 * 1024) else { return };
         for kind in [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Btrfs] {
-            if Helper::find(&format!("mkfs.{}", kind.name())).is_ok() {
+            if HostRunner.find(&format!("mkfs.{}", kind.name())).is_ok() {
                 let failure = make(kind, &device, "").unwrap_err();
                 assert_eq!(failure.code(), Code::BadOptions, "{failure}");
                 assert!(failure.message().contains("which needs at least"), "{failure}");
@@ -367,7 +369,7 @@ mod tests {
     #[test]
     fn a_refusal_has_the_line_that_matters() {
         let Some((_file, device)) = device(320 * MEBIBYTE) else { return };
-        if Helper::find("mkfs.xfs").is_err() {
+        if HostRunner.find("mkfs.xfs").is_err() {
             return println!("SKIP mkfs.xfs: not installed");
         }
         let failure = make(FileSystem::Xfs, &device, "-b size=3").unwrap_err();
@@ -383,7 +385,8 @@ mod tests {
         let Some((_file, device)) = device(16 * MEBIBYTE).filter(|_| installed(FileSystem::Ext4)) else {
             return;
         };
-        let check = || check_file_system(FileSystem::Ext4, device.path(), device.fd(), &deadline());
+        let check =
+            || check_file_system(FileSystem::Ext4, device.path(), device.fd(), Tools::of_host(&deadline()));
         make(FileSystem::Ext4, &device, "-O ^metadata_csum").unwrap();
         assert_eq!(check().unwrap(), Checked::Clean);
         let raw = File::options().write(true).open(device.path()).unwrap();
@@ -412,9 +415,13 @@ mod tests {
         assert!(result(3).unwrap_err().message().contains("reboot"));
         assert_eq!(result(4).unwrap_err().code(), Code::Conflict);
         assert!(result(8).unwrap_err().message().contains("words"));
-        let skipped =
-            check_file_system(FileSystem::Xfs, Path::new("/nowhere"), std::io::stdin().as_fd(), &deadline())
-                .unwrap();
+        let skipped = check_file_system(
+            FileSystem::Xfs,
+            Path::new("/nowhere"),
+            std::io::stdin().as_fd(),
+            Tools::of_host(&deadline()),
+        )
+        .unwrap();
         assert!(matches!(skipped, Checked::Skipped(_)));
     }
 

@@ -13,8 +13,7 @@
 
 use crate::fs::directory::Directory;
 use crate::fs::files;
-use crate::proc::deadline::Deadline;
-use crate::proc::helper::{Helper, Outcome};
+use crate::proc::helper::{Invocation, Outcome, Tools};
 use crate::proc::namespace;
 use anyhow::{Context, Result};
 use flexvol_protocol::failure::{Code, Failure};
@@ -129,13 +128,13 @@ impl Session {
     }
 
     /// Ends it, however its server fares.
-    pub fn log_out(&self, deadline: &Deadline) -> Result<()> {
+    pub fn log_out(&self, tools: Tools<'_>) -> Result<()> {
         let number = self.number().to_string();
         // iscsiadm must find the interface, which is in no database but ours.
         let nothing = Login { chap: &[], initiator: None, interface: None, patience: 0 };
         let outcome = namespace::privately(|| {
             cover_databases(&nothing)?;
-            iscsiadm()?.args(["-m", "session", "-r", &number, "-u"]).run(deadline)
+            tools.run(iscsiadm().args(["-m", "session", "-r", &number, "-u"]))
         })?;
         match outcome.status.code() {
             // It is gone.
@@ -190,22 +189,22 @@ impl Unit {
     }
 
     /// Lets multipathd's device be taken away, which nobody uses any more.
-    pub fn flush_multipath(&self, deadline: &Deadline) -> Result<()> {
+    pub fn flush_multipath(&self, tools: Tools<'_>) -> Result<()> {
         let Some(map) = self.multipath() else { return Ok(()) };
         // By its name: of a path, multipath takes the name that udev has given it in /dev/mapper,
         // if it has.
         let node = map.file_name().unwrap_or_default();
         let named = attribute(&Path::new("/sys/class/block").join(node).join("dm/name"));
         let name = named.unwrap_or_else(|| node.to_string_lossy().into_owned());
-        Helper::find("multipath")?.args(["-f", &name]).run_to_success(deadline).map(drop)
+        tools.run_to_success(Invocation::of("multipath").args(["-f", &name])).map(drop)
     }
 
     /// Lets the multipath device above it have the size that it has.
-    pub fn resize_multipath(&self, deadline: &Deadline) -> Result<()> {
+    pub fn resize_multipath(&self, tools: Tools<'_>) -> Result<()> {
         let Some(map) = self.multipath() else { return Ok(()) };
         let name = map.file_name().unwrap_or_default();
         let words = ["resize".as_ref(), "map".as_ref(), name];
-        Helper::find("multipathd")?.args(words).run_to_success(deadline).map(drop)
+        tools.run_to_success(Invocation::of("multipathd").args(words)).map(drop)
     }
 
     /// Lets the kernel look at its size again.
@@ -260,8 +259,8 @@ const NO_DAEMON: i32 = 20;
 const NO_OBJECTS: i32 = 21;
 const UNAUTHORIZED: i32 = 24;
 
-fn iscsiadm() -> Result<Helper> {
-    Helper::find("iscsiadm")
+fn iscsiadm() -> Invocation {
+    Invocation::of("iscsiadm")
 }
 
 fn explained(outcome: &Outcome) -> anyhow::Error {
@@ -289,17 +288,17 @@ fn explained(outcome: &Outcome) -> anyhow::Error {
 }
 
 /// Makes a session with a portal; that there is one is a success.
-pub fn log_in(portal: &Portal<'_>, login: &Login<'_>, deadline: &Deadline) -> Result<()> {
+pub fn log_in(portal: &Portal<'_>, login: &Login<'_>, tools: Tools<'_>) -> Result<()> {
     namespace::privately(|| {
         cover_databases(login)?;
         let address = portal.address.to_string();
         let words = ["-m", "node", "-T", portal.target, "-p", &address, "-I", INTERFACE];
-        let made = iscsiadm()?.args(words).args(["-o", "new"]).run(deadline)?;
+        let made = tools.run(iscsiadm().args(words).args(["-o", "new"]))?;
         if !made.success() {
             return Err(explained(&made));
         }
         let masked = login.chap.iter().map(|(_, secret)| *secret);
-        let outcome = iscsiadm()?.args(words).args(["--login"]).mask(masked).run(deadline)?;
+        let outcome = tools.run(iscsiadm().args(words).args(["--login"]).mask(masked))?;
         match outcome.status.code() {
             Some(0 | EXISTS) => Ok(()),
             _ => Err(explained(&outcome)),
@@ -308,14 +307,14 @@ pub fn log_in(portal: &Portal<'_>, login: &Login<'_>, deadline: &Deadline) -> Re
 }
 
 /// Where else a target is, as a portal of it says.
-pub fn discover(portal: &Portal<'_>, login: &Login<'_>, deadline: &Deadline) -> Result<Vec<SocketAddr>> {
+pub fn discover(portal: &Portal<'_>, login: &Login<'_>, tools: Tools<'_>) -> Result<Vec<SocketAddr>> {
     namespace::privately(|| {
         cover_databases(login)?;
         let address = portal.address.to_string();
         let words = ["-m", "discovery", "-t", "sendtargets", "-p", &address, "-I", INTERFACE];
         let masked = login.chap.iter().map(|(_, secret)| *secret);
-        let outcome =
-            iscsiadm()?.args(words).args(["-o", "nonpersistent"]).mask(masked).answering().run(deadline)?;
+        let asked = iscsiadm().args(words).args(["-o", "nonpersistent"]).mask(masked).answering();
+        let outcome = tools.run(asked)?;
         if outcome.success() {
             Ok(discovered(&outcome.answer, portal.target))
         } else {

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
     use crate::errno::to_failure;
     use crate::proc::deadline::Deadline;
-    use crate::proc::helper::Helper;
+    use crate::proc::helper::{HostRunner, Invocation, Runner as _};
     use flexvol_protocol::secret::Secret;
     use proptest::prelude::*;
     use std::os::fd::AsFd;
@@ -263,10 +263,11 @@ mod tests {
     fn made(script: &str) -> Option<Vec<u8>> {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(64 * MEBIBYTE).unwrap();
-        let Ok(helper) = Helper::find("sfdisk") else {
+        let helper = Invocation::of("sfdisk");
+        if HostRunner.find("sfdisk").is_err() {
             println!("SKIP sfdisk images: not installed");
             return None;
-        };
+        }
         let deadline = Deadline::after(Duration::from_mins(1));
         let helper = helper.args(["-q"]).args([file.path()]);
         helper.stdin(Secret::new(script.into())).run_to_success(&deadline).unwrap();

@@ -297,7 +297,7 @@ pub fn identifier(fd: BorrowedFd<'_>) -> Result<Option<(Signature, Vec<u8>)>> {
 mod tests {
     use super::*;
     use crate::proc::deadline::Deadline;
-    use crate::proc::helper::Helper;
+    use crate::proc::helper::{HostRunner, Invocation, Runner as _};
     use std::fs::File;
     use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt as _;
@@ -320,7 +320,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let image = directory.path().join("image");
         File::create(&image).unwrap().set_len(size).unwrap();
-        let helper = Helper::find(tool).map_err(|error| println!("SKIP {tool}: {error}")).ok()?;
+        HostRunner.find(tool).map_err(|error| println!("SKIP {tool}: {error}")).ok()?;
+        let helper = Invocation::of(tool);
         let args = args.iter().map(|arg| arg.replace("{}", image.to_str().unwrap()));
         helper.args(args).run_to_success(&Deadline::after(Duration::from_mins(1))).unwrap();
         identify(File::open(&image).unwrap().as_fd(), &Window::default()).unwrap()
@@ -357,7 +358,7 @@ mod tests {
             let script = format!("echo 'size=1M' | sfdisk -q --label {label} {{}} >/dev/null");
             made_by("sh", &["-c", &script], 8 << 20)
         };
-        if Helper::find("sfdisk").is_err() {
+        if HostRunner.find("sfdisk").is_err() {
             println!("SKIP partition tables: no sfdisk");
             return;
         }

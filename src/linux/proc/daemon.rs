@@ -1,7 +1,7 @@
 //! A program that serves a mount for as long as it is there: started, watched until it does, and
 //! left alone.
 
-use crate::proc::helper::{Helper, last_words};
+use crate::proc::helper::{Invocation, last_words};
 use crate::proc::scope::{Entrance, Scope};
 use crate::proc::supervise;
 use anyhow::{Context, Result, ensure};
@@ -23,16 +23,16 @@ pub struct Daemon {
     masked: Redactor,
 }
 
-impl Helper {
+impl Invocation {
     /// Starts it in a session and a scope of its own; it outlives us.
     ///
     /// It inherits no descriptor but the three standard ones. Standard input is what
-    /// [`Helper::stdin`] said and then its end. The two others are a piece of memory that cannot
+    /// [`Invocation::stdin`] said and then its end. The two others are a piece of memory that cannot
     /// grow: a pipe would end it as soon as we are gone, and a file would fill the disk of who
     /// talks for years.
     pub fn launch(mut self, scope: &Scope) -> Result<Daemon> {
         let log = log()?;
-        let input = match self.given() {
+        let input = match &self.stdin {
             None => Stdio::null(),
             Some(secret) => filled_pipe(secret.expose())?,
         };
@@ -44,11 +44,12 @@ impl Helper {
             }
             Entrance::Groups(groups) => groups,
         };
-        let mut command = self.command();
+        let program = self.program.path()?;
+        let mut command = self.command(&program);
         command.stdin(input).stdout(log.try_clone()?).stderr(log.try_clone()?);
-        let (kept, root) = (self.kept_descriptors(), self.confinement());
+        let (kept, root) = (std::mem::take(&mut self.kept), self.root.take());
         supervise::prepare_daemon(&mut command, kept, root, groups);
-        let child = command.spawn().with_context(|| format!("start {}", self.program().display()))?;
+        let child = command.spawn().with_context(|| format!("start {}", program.display()))?;
         Ok(Daemon { child, log, masked: self.redactor() })
     }
 }
@@ -103,8 +104,8 @@ mod tests {
     use flexvol_protocol::secret::Secret;
     use std::time::{Duration, Instant};
 
-    fn shell(script: &str) -> Helper {
-        Helper::find("sh").unwrap().args(["-c", script])
+    fn shell(script: &str) -> Invocation {
+        Invocation::of("sh").args(["-c", script])
     }
 
     fn scope(name: &str) -> Scope {

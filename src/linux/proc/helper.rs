@@ -1,26 +1,25 @@
 //! Helper programs: `mkfs.xfs`, `mount.nfs`, `e2fsck`.
 //!
-//! A helper is found in fixed directories only, gets an environment and a set of descriptors built
-//! from nothing, and is over when its deadline is: whatever it or its children do, [`Helper::run`]
-//! comes back. See `supervise`.
+//! What is run is an [`Invocation`]; who runs it is a [`Runner`]. On the host a helper is found in
+//! fixed directories only, gets an environment and a set of descriptors built from nothing, and is
+//! over when its deadline is: whatever it or its children do, [`HostRunner`] comes back. See
+//! `supervise`.
 
 use crate::errno::Missing;
 use crate::fs::directory::resolve;
-use crate::proc::bare_root::BareRoot;
 use crate::proc::deadline::Deadline;
+pub use crate::proc::invocation::Invocation;
+use crate::proc::invocation::Program;
 use crate::proc::orphans;
 use crate::proc::supervise::{self, Running};
 use anyhow::{Context, Result};
 use flexvol_protocol::failure::{Code, Failure};
-use flexvol_protocol::secret::{Redactor, Secret};
 use flexvol_protocol::text::one_line;
-use rustix::io::fcntl_dupfd_cloexec;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::Signal;
 use std::error::Error;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -33,22 +32,70 @@ pub const DIRECTORIES: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/us
 /// How many bytes of a last word go into a message: the rest of it has to fit, too.
 const LAST_WORDS: usize = 400;
 
-/// A program about to run.
-#[derive(Debug)]
-pub struct Helper {
-    name: String,
-    program: PathBuf,
-    args: Vec<OsString>,
-    env: Vec<(OsString, OsString)>,
-    stdin: Option<Secret>,
-    masked: Vec<Secret>,
-    kept: Vec<OwnedFd>,
-    root: Option<OwnedFd>,
-    /// What `program` names, if it names a descriptor of ours; the helper does not inherit it.
-    held: Option<OwnedFd>,
-    daemon: bool,
-    answering: bool,
-    last: Signal,
+/// Who runs helper programs: this process on its own node, or somebody in a container that has
+/// them.
+pub trait Runner: fmt::Debug + Sync {
+    /// Fails with [`Missing`] if there is no program of this plain name.
+    fn find(&self, name: &str) -> Result<()>;
+
+    /// Runs it to its end; any exit status is `Ok`.
+    ///
+    /// Fails with [`Missing`] or `ToolMissing` if there is no such program. Once `deadline` is over,
+    /// or this process is told to stop, the program is ended with all that it has started, and this
+    /// fails with `Timeout`.
+    fn run(&self, invocation: Invocation, deadline: &Deadline) -> Result<Outcome>;
+}
+
+/// The runner of the node itself: programs are processes of ours, found in [`DIRECTORIES`].
+///
+/// At its deadline one and its process group get SIGTERM, two seconds later SIGKILL. Only for the
+/// main thread or one that outlives the call: the kernel kills the program when the thread that
+/// started it is gone (`PR_SET_PDEATHSIG`).
+#[derive(Clone, Copy, Debug)]
+pub struct HostRunner;
+
+/// Who runs the helper programs of a call, and until when.
+#[derive(Clone, Copy, Debug)]
+pub struct Tools<'a> {
+    /// Who.
+    pub runner: &'a dyn Runner,
+    /// Until when.
+    pub deadline: &'a Deadline,
+}
+
+impl<'a> Tools<'a> {
+    /// Those of the node itself.
+    pub fn of_host(deadline: &'a Deadline) -> Self {
+        Self { runner: &HostRunner, deadline }
+    }
+
+    /// The same with another deadline.
+    pub fn until<'b>(&self, deadline: &'b Deadline) -> Tools<'b>
+    where
+        'a: 'b,
+    {
+        Tools { runner: self.runner, deadline }
+    }
+
+    /// Whether there is a program of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.runner.find(name).is_ok()
+    }
+
+    /// See [`Runner::run`].
+    pub fn run(&self, invocation: Invocation) -> Result<Outcome> {
+        self.runner.run(invocation, self.deadline)
+    }
+
+    /// The same, but every exit status except 0 is an error with the program's last words.
+    pub fn run_to_success(&self, invocation: Invocation) -> Result<Outcome> {
+        let name = invocation.name();
+        let outcome = self.run(invocation)?;
+        if outcome.success() {
+            return Ok(outcome);
+        }
+        Err(outcome.to_error(&name).into())
+    }
 }
 
 /// How a helper ended.
@@ -57,155 +104,27 @@ pub struct Outcome {
     /// Exit status or signal.
     pub status: ExitStatus,
     /// The last 4 KiB of standard output and standard error together, without the secrets it was
-    /// given. Of an [answering](Helper::answering) helper standard error alone.
+    /// given. Of an [answering](Invocation::answering) helper standard error alone.
     pub output: String,
-    /// The first 64 KiB of the standard output of an [answering](Helper::answering) helper, without
+    /// The first 64 KiB of the standard output of an [answering](Invocation::answering) helper, without
     /// secrets; else empty.
     pub answer: String,
 }
 
-impl Helper {
-    /// The program of this plain name in [`DIRECTORIES`].
-    ///
-    /// Fails with [`Missing`]. `name` must come from this program, never from
-    /// options: a slash in it is refused all the same.
-    pub fn find(name: &str) -> Result<Self> {
-        let place =
-            if name.contains('/') { None } else { which::which_in(name, Some(DIRECTORIES), "/").ok() };
-        place.map(|program| Self::new(name, program)).ok_or_else(|| Missing(name.to_owned()).into())
+impl Runner for HostRunner {
+    fn find(&self, name: &str) -> Result<()> {
+        Program::Named(name.to_owned()).path().map(drop)
     }
 
-    /// The program at an absolute path, as an admin configures one. Fails with `ToolMissing` if
-    /// there is no executable regular file.
-    pub fn at(path: &Path) -> Result<Self> {
-        let runs = path.is_absolute()
-            && path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
-        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-        if runs {
-            return Ok(Self::new(&name, path.to_owned()));
-        }
-        let text = format!("{} is no executable file: give the absolute path of one", path.display());
-        Err(Failure::new(Code::ToolMissing, text).into())
-    }
-
-    /// The program that was opened, whatever has its name now. Fails with `ToolMissing` if it is no
-    /// executable regular file.
-    pub fn opened(program: OwnedFd) -> Result<Self> {
-        let mut helper = Self::at(Path::new(&format!("/proc/self/fd/{}", program.as_raw_fd())))?;
-        helper.held = Some(program);
-        Ok(helper)
-    }
-
-    fn new(name: &str, program: PathBuf) -> Self {
-        let (args, env, masked, kept) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self {
-            name: name.to_owned(),
-            program,
-            args,
-            env,
-            stdin: None,
-            masked,
-            kept,
-            root: None,
-            held: None,
-            daemon: false,
-            answering: false,
-            last: Signal::KILL,
-        }
-    }
-
-    /// Adds arguments. Never a secret: everybody on the node can read them.
-    #[must_use]
-    pub fn args<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(mut self, args: I) -> Self {
-        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
-        self
-    }
-
-    /// Adds to the environment, which otherwise is `PATH`, `LC_ALL=C`, `LANG=C`, `HOME=/` and who
-    /// started it, for the call after one that is killed.
-    #[must_use]
-    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
-        self.env.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
-        self
-    }
-
-    /// What it reads from standard input; without this, nothing. It is masked in everything the
-    /// helper says.
-    #[must_use]
-    pub fn stdin(mut self, secret: Secret) -> Self {
-        self.stdin = Some(secret);
-        self
-    }
-
-    /// Secrets it can get hold of otherwise: masked, too. Here and not by the caller, who sees only
-    /// the end of the output, which may begin in the middle of one.
-    #[must_use]
-    pub fn mask<'a>(mut self, secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
-        self.masked.extend(secrets.into_iter().cloned());
-        self
-    }
-
-    /// Lets the helper and its children inherit a copy of `fd` and returns the path to give it as
-    /// an argument, `/proc/self/fd/12`: so it works on the file that was checked, whatever became
-    /// of its name.
-    pub fn keep(&mut self, fd: BorrowedFd<'_>) -> Result<PathBuf> {
-        // Above the three standard descriptors, which the child gets anew.
-        let copy = fcntl_dupfd_cloexec(fd, 3).context("copy a descriptor for a helper")?;
-        let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
-        self.kept.push(copy);
-        Ok(path.into())
-    }
-
-    /// Lets the helper hold a lock together with us: flock(2) ends with the last copy of its
-    /// descriptor, so a helper that outlives us for a moment still keeps others out.
-    pub fn holding(mut self, lock: BorrowedFd<'_>) -> Result<Self> {
-        self.keep(lock)?;
-        Ok(self)
-    }
-
-    /// Lets it see nothing but this root and what is in it, and no network.
-    pub fn within(mut self, root: &BareRoot) -> Result<Self> {
-        self.root = Some(root.open()?);
-        Ok(self)
-    }
-
-    /// What it leaves running is wanted, as with a FUSE daemon: without this, everything in its
-    /// process group is killed once it ended. Standard output must then be closed by the daemon;
-    /// nobody reads it any more.
-    #[must_use]
-    pub fn daemon(mut self) -> Self {
-        self.daemon = true;
-        self
-    }
-
-    /// What it prints on standard output is wanted, and a warning on standard error must not get
-    /// into it.
-    #[must_use]
-    pub fn answering(mut self) -> Self {
-        self.answering = true;
-        self
-    }
-
-    /// If this process is killed it is told to end, and not killed: what it leaves half done is
-    /// worse than that it runs on for a moment. It should be [`holding`](Self::holding) a lock.
-    #[must_use]
-    pub fn ending_well(mut self) -> Self {
-        self.last = Signal::TERM;
-        self
-    }
-
-    /// Runs it to its end; any exit status is `Ok`.
-    ///
-    /// Once `deadline` is over, or this process is told to stop, it and its process group get
-    /// SIGTERM, two seconds later SIGKILL, and this fails with `Timeout`. Only for the main thread
-    /// or one that outlives the call: the kernel kills the helper when the thread that started it
-    /// is gone (`PR_SET_PDEATHSIG`).
-    pub fn run(mut self, deadline: &Deadline) -> Result<Outcome> {
-        deadline.check(&format!("about to run {}", self.name))?;
-        let mut running = self.start().with_context(|| format!("start {}", self.program.display()))?;
-        let result = running.supervise(deadline, &self.name, self.daemon);
+    fn run(&self, mut invocation: Invocation, deadline: &Deadline) -> Result<Outcome> {
+        let name = invocation.name();
+        let program = invocation.program.path()?;
+        deadline.check(&format!("about to run {name}"))?;
+        let started = invocation.start(&program);
+        let mut running = started.with_context(|| format!("start {}", program.display()))?;
+        let result = running.supervise(deadline, &name, invocation.daemon);
         let (output, answer) = (running.output(), running.answer());
-        match result.with_context(|| format!("run {}", self.name))? {
+        match result.with_context(|| format!("run {name}"))? {
             Ok(status) => Ok(Outcome { status, output, answer }),
             Err(failure) if output.trim().is_empty() => Err(failure.into()),
             Err(failure) => {
@@ -214,19 +133,36 @@ impl Helper {
             }
         }
     }
+}
 
-    /// Like [`Helper::run`], but every exit status except 0 is an error with the helper's last
-    /// words.
-    pub fn run_to_success(self, deadline: &Deadline) -> Result<Outcome> {
-        let name = self.name.clone();
-        let outcome = self.run(deadline)?;
-        if outcome.success() {
-            return Ok(outcome);
+impl Program {
+    /// Where it is on this node. Fails with [`Missing`], or with `ToolMissing` where a path names
+    /// no executable regular file.
+    pub(crate) fn path(&self) -> Result<PathBuf> {
+        let path = match self {
+            Self::Named(name) => {
+                let place = if name.contains('/') {
+                    None
+                } else {
+                    which::which_in(name, Some(DIRECTORIES), "/").ok()
+                };
+                return place.ok_or_else(|| Missing(name.clone()).into());
+            }
+            Self::At(path) => path.clone(),
+            Self::Opened(program) => format!("/proc/self/fd/{}", program.as_raw_fd()).into(),
+        };
+        let runs = path.is_absolute()
+            && path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
+        if runs {
+            return Ok(path);
         }
-        Err(outcome.to_error(&name).into())
+        let text = format!("{} is no executable file: give the absolute path of one", path.display());
+        Err(Failure::new(Code::ToolMissing, text).into())
     }
+}
 
-    fn start(&mut self) -> Result<Running> {
+impl Invocation {
+    fn start(&mut self, program: &Path) -> Result<Running> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
         let (input, feed) = match &self.stdin {
             None => (Stdio::null(), None),
@@ -241,7 +177,7 @@ impl Helper {
         } else {
             (writer.try_clone()?, None)
         };
-        let mut command = self.command();
+        let mut command = self.command(program);
         command.env(orphans::CALL, orphans::own_name());
         command.process_group(0).stdin(input).stdout(stdout).stderr(writer);
         supervise::prepare(&mut command, std::mem::take(&mut self.kept), self.root.take(), self.last);
@@ -255,40 +191,33 @@ impl Helper {
     /// The same program, started by another.
     pub(crate) fn behind(mut self, words: &[String]) -> Result<Self> {
         let (first, rest) = words.split_first().context("nothing to start a program with")?;
-        let starter = Self::find(first)?;
-        let own = std::mem::replace(&mut self.program, starter.program).into_os_string();
+        let own = self.program.path()?.into_os_string();
+        self.program = Program::Named(first.clone());
         let args = std::mem::take(&mut self.args);
         self.args = rest.iter().map(OsString::from).chain([own]).chain(args).collect();
         Ok(self)
     }
 
-    pub(crate) fn program(&self) -> &Path {
-        &self.program
-    }
-
-    pub(crate) fn given(&self) -> Option<&Secret> {
-        self.stdin.as_ref()
-    }
-
-    pub(crate) fn kept_descriptors(&mut self) -> Vec<OwnedFd> {
-        std::mem::take(&mut self.kept)
-    }
-
-    pub(crate) fn confinement(&mut self) -> Option<OwnedFd> {
-        self.root.take()
-    }
-
-    pub(crate) fn redactor(&self) -> Redactor {
-        Redactor::new(self.stdin.iter().chain(&self.masked))
-    }
-
     #[allow(clippy::disallowed_methods, reason = "the one place that starts programs")]
-    pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(&self.program);
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
         command.args(&self.args).env_clear().current_dir("/");
         command.envs([("PATH", DIRECTORIES), ("LC_ALL", "C"), ("LANG", "C"), ("HOME", "/")]);
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command
+    }
+}
+
+#[cfg(test)]
+impl Invocation {
+    /// On the host, for tests.
+    pub(crate) fn run(self, deadline: &Deadline) -> Result<Outcome> {
+        Tools::of_host(deadline).run(self)
+    }
+
+    /// The same.
+    pub(crate) fn run_to_success(self, deadline: &Deadline) -> Result<Outcome> {
+        Tools::of_host(deadline).run_to_success(self)
     }
 }
 
@@ -354,21 +283,22 @@ mod tests {
     use super::*;
     use crate::errno::to_failure;
     use crate::raw;
+    use flexvol_protocol::secret::Secret;
     use nix::sys::signal::Signal::{SIGUSR1, SIGUSR2};
     use nix::sys::signal::{SigHandler, SigSet};
     use std::io::{Seek, Write};
     use std::os::fd::AsFd;
     use std::time::{Duration, Instant};
 
-    fn shell(script: &str) -> Helper {
-        Helper::find("sh").unwrap().args(["-c", script])
+    fn shell(script: &str) -> Invocation {
+        Invocation::of("sh").args(["-c", script])
     }
 
     fn within(seconds: u64) -> Deadline {
         Deadline::after(Duration::from_secs(seconds))
     }
 
-    fn timed(helper: Helper, deadline: Deadline) -> (Result<Outcome>, Duration) {
+    fn timed(helper: Invocation, deadline: Deadline) -> (Result<Outcome>, Duration) {
         let start = Instant::now();
         (helper.run(&deadline), start.elapsed())
     }
@@ -399,10 +329,10 @@ mod tests {
 
     #[test]
     fn a_missing_tool_is_named() {
-        let failure = to_failure(Helper::find("mount.glusterfs-not").unwrap_err());
+        let failure = to_failure(HostRunner.find("mount.glusterfs-not").unwrap_err());
         assert_eq!(failure.code(), Code::ToolMissing);
         assert_eq!(failure.message(), "mount.glusterfs-not is not on this node");
-        assert!(Helper::find("../bin/sh").is_err());
+        assert!(HostRunner.find("../bin/sh").is_err());
     }
 
     #[test]
@@ -410,30 +340,32 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("sh");
         // By another process: a file this one writes could be busy when it is executed.
-        Helper::find("cp").unwrap().args([Path::new("/bin/sh"), &path]).run_to_success(&within(10)).unwrap();
+        Invocation::of("cp").args([Path::new("/bin/sh"), &path]).run_to_success(&within(10)).unwrap();
         let program = rustix::fs::open(&path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
         std::fs::remove_file(&path).unwrap();
-        let helper = Helper::opened(program).unwrap().args(["-c", "echo it; ls /proc/self/fd"]);
+        let helper = Invocation::opened(program).args(["-c", "echo it; ls /proc/self/fd"]);
         let outcome = helper.run(&within(10)).unwrap();
         assert!(
             outcome.output.starts_with("it\n0\n1\n2\n") && outcome.output.lines().count() <= 5,
             "{outcome:?}"
         );
-        assert!(Helper::opened(std::fs::File::open(dir.path()).unwrap().into()).is_err());
+        assert!(
+            Invocation::opened(std::fs::File::open(dir.path()).unwrap().into()).run(&within(10)).is_err()
+        );
     }
 
     #[test]
     fn a_path_must_be_an_executable_file() {
-        assert!(Helper::at(Path::new("/bin/sh")).is_ok());
+        assert!(Invocation::at(Path::new("/bin/sh")).args(["-c", ""]).run(&within(10)).is_ok());
         for path in ["/etc/passwd", "/bin", "bin/sh", "/nowhere/at/all"] {
-            let failure = to_failure(Helper::at(Path::new(path)).unwrap_err());
+            let failure = to_failure(Invocation::at(Path::new(path)).run(&within(10)).unwrap_err());
             assert_eq!(failure.code(), Code::ToolMissing, "{path}");
         }
     }
 
     #[test]
     fn environment_is_built_from_nothing() {
-        let outcome = Helper::find("env").unwrap().env("EXTRA", "1").run(&within(10)).unwrap();
+        let outcome = Invocation::of("env").env("EXTRA", "1").run(&within(10)).unwrap();
         let mut lines: Vec<_> = outcome.output.lines().collect();
         lines.sort_unstable();
         let call = format!("{}={}", orphans::CALL, orphans::own_name());
@@ -450,7 +382,7 @@ mod tests {
         // One that was carelessly left open for everybody.
         let careless = tempfile::tempfile().unwrap();
         rustix::io::fcntl_setfd(&careless, rustix::io::FdFlags::empty()).unwrap();
-        let mut helper = Helper::find("sh").unwrap();
+        let mut helper = Invocation::of("sh");
         let path = helper.keep(file.as_fd()).unwrap();
         let script = format!("ls /proc/$$/fd; echo :; cat {}", path.display());
         let outcome = helper.args(["-c", &script]).run(&within(10)).unwrap();
@@ -585,7 +517,7 @@ mod tests {
             file.write_all(b"#!/no/such/interpreter\n").unwrap();
             file.set_permissions(std::fs::Permissions::from_mode(0o755)).unwrap();
         }
-        let error = Helper::at(&path).unwrap().run(&within(10)).unwrap_err();
+        let error = Invocation::at(&path).run(&within(10)).unwrap_err();
         assert!(format!("{error:#}").starts_with(&format!("start {}: ", path.display())), "{error:#}");
     }
 

@@ -1,19 +1,18 @@
 //! Modules of the kernel, which loads those of file systems by itself, and those of other things
 //! only when told.
 
-use crate::proc::deadline::Deadline;
-use crate::proc::helper::Helper;
+use crate::proc::helper::{Invocation, Tools};
 use anyhow::{Context as _, Result};
 use flexvol_protocol::failure::{Code, Failure};
 use std::fs;
 use std::path::Path;
 
 /// Loads a module, unless what it brings is there. Fails with `ToolMissing` and what to do.
-pub fn load(name: &str, brings: &Path, deadline: &Deadline) -> Result<()> {
+pub fn load(name: &str, brings: &Path, tools: Tools<'_>) -> Result<()> {
     if brings.exists() {
         return Ok(());
     }
-    let loaded = Helper::find("modprobe").and_then(|modprobe| modprobe.args([name]).run(deadline));
+    let loaded = tools.run(Invocation::of("modprobe").args([name]));
     if brings.exists() {
         return Ok(());
     }

@@ -7,6 +7,7 @@ pub mod deadline;
 pub mod exec_watch;
 pub mod helper;
 pub mod host;
+mod invocation;
 pub mod kernel_module;
 pub mod limits;
 pub mod memory;

@@ -451,8 +451,7 @@ mod tests {
     fn orphans_are_found_and_ended() {
         let script = "(setsid sleep 61.25 & sleep 61.25) & sleep 0.1; exit 0";
         let worker = Worker::start(|| {
-            let _ = crate::proc::helper::Helper::find("sh")
-                .unwrap()
+            let _ = crate::proc::helper::Invocation::of("sh")
                 .args(["-c", script])
                 .daemon()
                 .run(&crate::proc::deadline::Deadline::after(Duration::from_secs(9)));

@@ -98,7 +98,7 @@ extern "C" fn interrupt(_: c_int) {
 mod tests {
     use super::*;
     use crate::proc::deadline::Deadline;
-    use crate::proc::helper::Helper;
+    use crate::proc::helper::Invocation;
     use flexvol_protocol::failure::Code;
     use nix::sys::signal::raise;
     use std::time::{Duration, Instant};
@@ -119,15 +119,14 @@ mod tests {
         assert_eq!(deadline.check("resting").unwrap_err().message(), "told to stop while resting");
         assert!(Deadline::for_undo(Duration::from_mins(1)).check("resting").is_ok());
         let start = Instant::now();
-        let error = Helper::find("sleep").unwrap().args(["30"]).run(&deadline).unwrap_err();
+        let error = Invocation::of("sleep").args(["30"]).run(&deadline).unwrap_err();
         assert_eq!(crate::errno::to_failure(error).code(), Code::Timeout);
         assert!(start.elapsed() < Duration::from_secs(5));
     }
 
     fn again(test: &str) {
         let this = std::env::current_exe().unwrap();
-        let outcome = Helper::at(&this)
-            .unwrap()
+        let outcome = Invocation::at(&this)
             .args(["--exact", test])
             .env(ALONE, "1")
             .run(&Deadline::after(Duration::from_mins(1)))

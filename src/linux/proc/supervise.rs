@@ -354,7 +354,7 @@ pub(crate) fn text_from(text: &str, start: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proc::helper::Helper;
+    use crate::proc::helper::Invocation;
 
     #[test]
     fn the_tail_is_bounded() {
@@ -387,12 +387,12 @@ mod tests {
     fn a_helper_dies_with_us() {
         if let Some(file) = std::env::var_os(VICTIM) {
             let script = format!("echo $$ >{}; exec sleep 60", file.display());
-            let _ = Helper::find("sh").unwrap().args(["-c", &script]).run(&Deadline::after(Duration::MAX));
+            let _ = Invocation::of("sh").args(["-c", &script]).run(&Deadline::after(Duration::MAX));
             return;
         }
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("pid");
-        let this = Helper::at(&std::env::current_exe().unwrap()).unwrap().env(VICTIM, &file);
+        let this = Invocation::at(&std::env::current_exe().unwrap()).env(VICTIM, &file);
         let this = this.args(["--exact", "proc::supervise::tests::a_helper_dies_with_us"]);
         assert!(this.run(&Deadline::after(Duration::from_secs(1))).is_err());
         let pid = std::fs::read_to_string(&file).unwrap();

@@ -16,8 +16,7 @@ use flexvol_linux::fs::openat_beneath;
 use flexvol_linux::mount::mount_table::Entry;
 use flexvol_linux::mount::place::Mounted;
 use flexvol_linux::mount::{self, BindMount, Way};
-use flexvol_linux::proc::deadline::Deadline;
-use flexvol_linux::proc::helper::{Helper, Outcome};
+use flexvol_linux::proc::helper::{Invocation, Outcome, Tools};
 use flexvol_linux::proc::{namespace, process};
 use flexvol_model::plan::{Checkout, Propagation};
 use flexvol_protocol::TargetPath;
@@ -49,7 +48,7 @@ const EVERYTHING: [&str; 2] = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tag
 pub(super) fn checkout(context: &mut Context<'_>, checkout: &Checkout) -> Result<Option<Undo>> {
     let home = Home::of(&checkout.target);
     home.end(Duration::ZERO).context("remove what a killed call left")?;
-    let shown = shown(checkout, &home, &context.deadline).map(|id| context.mount_id = Some(id));
+    let shown = shown(checkout, &home, context.tools()).map(|id| context.mount_id = Some(id));
     daemon::or_take_back(&checkout.target, shown)
 }
 
@@ -72,11 +71,11 @@ pub(super) fn is_shown(
 }
 
 /// The mount's id.
-fn shown(checkout: &Checkout, home: &Home, deadline: &Deadline) -> Result<u64> {
+fn shown(checkout: &Checkout, home: &Home, tools: Tools<'_>) -> Result<u64> {
     let place = open_place(&checkout.target)?;
     home.make(false, true)?;
-    let masked = home.write(&checkout.files, deadline)?;
-    let clone = Clone { checkout, home, masked, deadline, tree: home.scratch.join(TREE) };
+    let masked = home.write(&checkout.files, tools)?;
+    let clone = Clone { checkout, home, masked, tools, tree: home.scratch.join(TREE) };
     if let Some(size) = checkout.size {
         // Only a mount that is in our own table can be handed on.
         let tree = namespace::privately(|| {
@@ -100,7 +99,7 @@ struct Clone<'a> {
     checkout: &'a Checkout,
     home: &'a Home,
     masked: Vec<Secret>,
-    deadline: &'a Deadline,
+    tools: Tools<'a>,
     tree: PathBuf,
 }
 
@@ -148,13 +147,13 @@ impl Clone<'_> {
 
     fn run<'w>(&self, words: impl IntoIterator<Item = &'w str>) -> Result<Outcome> {
         let home = self.home.private.file("");
-        let git = daemon::without_identity(Helper::find("git")?)
+        let git = daemon::without_identity(Invocation::of("git"))
             .env("HOME", &home)
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("GIT_ATTR_NOSYSTEM", "1")
             .env("GIT_TERMINAL_PROMPT", "0")
             .args([OsStr::new("-C"), self.tree.as_os_str()]);
-        git.args(words).mask(&self.masked).run(self.deadline)
+        self.tools.run(git.args(words).mask(&self.masked))
     }
 
     fn complaint(&self, outcome: &Outcome) -> anyhow::Error {

@@ -9,6 +9,7 @@ use flexvol_linux::fs::lock::Lock;
 use flexvol_linux::mount;
 use flexvol_linux::mount::place::{Look, Place, Pulse};
 use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::helper::Tools;
 use flexvol_linux::proc::process;
 use flexvol_protocol::TargetPath;
 use std::time::Duration;
@@ -86,7 +87,7 @@ pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
         }
     }
     record::forget(target);
-    store::sweep(target, &Deadline::for_undo(PATIENCE))
+    store::sweep(target, Tools::of_host(&Deadline::for_undo(PATIENCE)))
 }
 
 /// Takes off one mount after the other; whether the directory was reached, and not a mount that

@@ -7,6 +7,7 @@ use anyhow::Result;
 use flexvol_linux::fs::lock::SharedLock;
 use flexvol_linux::mount::place::Place;
 use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::helper::{Runner, Tools};
 use flexvol_model::settings::Settings;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::{Fields, TargetPath};
@@ -18,6 +19,7 @@ pub(super) struct Context<'a> {
     pub(super) directory: Option<&'a str>,
     pub(super) settings: &'a Settings,
     pub(super) deadline: Deadline,
+    pub(super) runner: &'a dyn Runner,
     pub(super) asked: Option<String>,
     pub(super) disk: DeviceContext,
     pub(super) reached: Option<Reached>,
@@ -45,6 +47,7 @@ impl<'a> Context<'a> {
             directory: task.directory,
             settings: task.settings,
             deadline,
+            runner: task.runner,
             asked,
             disk: DeviceContext::default(),
             reached: None,
@@ -53,6 +56,11 @@ impl<'a> Context<'a> {
             unique_mount_id: None,
             sources: None,
         }
+    }
+
+    /// The helper programs of this call.
+    pub(super) fn tools(&self) -> Tools<'_> {
+        Tools { runner: self.runner, deadline: &self.deadline }
     }
 
     /// The mount this call made: its id and, where the kernel has one, the id that is never used

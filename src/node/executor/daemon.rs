@@ -21,7 +21,7 @@ use flexvol_linux::mount::place::{Answer, Look, Place};
 use flexvol_linux::mount::{self, Way};
 use flexvol_linux::proc::daemon::Daemon as Running;
 use flexvol_linux::proc::deadline::Deadline;
-use flexvol_linux::proc::helper::Helper;
+use flexvol_linux::proc::helper::{Invocation, Tools};
 use flexvol_linux::proc::process;
 use flexvol_model::plan::{Daemon, Word};
 use flexvol_protocol::TargetPath;
@@ -50,25 +50,27 @@ const INDEX_LIMIT: usize = 1 << 24;
 const RESERVE: Duration = Duration::from_secs(5);
 
 /// Neither root's tickets nor the machine's role in a cloud is for a tenant.
-pub(super) fn without_identity(helper: Helper) -> Helper {
+pub(super) fn without_identity(program: Invocation) -> Invocation {
     let nothing = [("KRB5CCNAME", "FILE:/dev/null"), ("KRB5_CLIENT_KTNAME", "FILE:/dev/null")];
-    let helper = nothing.into_iter().fold(helper, |helper, (name, value)| helper.env(name, value));
-    helper.env("AWS_EC2_METADATA_DISABLED", "true")
+    let program = nothing.into_iter().fold(program, |program, (name, value)| program.env(name, value));
+    program.env("AWS_EC2_METADATA_DISABLED", "true")
 }
 
 /// Starts it with all it needs.
 fn launch(home: &Home, daemon: &Daemon, context: &Context<'_>) -> Result<Running> {
-    let deadline = &context.deadline;
-    let mut helper = without_identity(Helper::find(daemon.program)?);
+    let tools = context.tools();
+    context.runner.find(daemon.program)?;
+    let mut helper = without_identity(Invocation::of(daemon.program));
     home.make(!daemon.log.is_empty(), daemon.scratch)?;
-    let mut masked = home.write(&daemon.files, deadline)?;
+    let mut masked = home.write(&daemon.files, tools)?;
     if let Some(content) = &daemon.stdin {
-        helper = helper.stdin(home.content(content, deadline, &mut masked)?);
+        helper = helper.stdin(home.content(content, tools, &mut masked)?);
     }
     let words = |words: &[Word]| words.iter().map(|word| home.word(word)).collect::<Result<Vec<_>>>();
     if !daemon.probe.is_empty() {
-        let probe = without_identity(Helper::find(daemon.program)?).args(words(&daemon.probe)?).mask(&masked);
-        probed(daemon, probe, deadline)?;
+        let probe =
+            without_identity(Invocation::of(daemon.program)).args(words(&daemon.probe)?).mask(&masked);
+        probed(daemon, probe, tools)?;
     }
     let scope = home.limited_scope(context.settings.policy.memory_limit());
     helper.args(words(&daemon.words)?).mask(&masked).launch(&scope)
@@ -76,15 +78,15 @@ fn launch(home: &Home, daemon: &Daemon, context: &Context<'_>) -> Result<Running
 
 /// Whoever still tells after so long has much to tell, and has it: the program gives up a server
 /// that says nothing before that. Where there is less time, only an answer counts.
-fn probed(daemon: &Daemon, probe: Helper, deadline: &Deadline) -> Result<()> {
-    let asked = Deadline::after(PATIENCE.min(deadline.remaining()));
-    match probe.run(&asked) {
+fn probed(daemon: &Daemon, probe: Invocation, tools: Tools<'_>) -> Result<()> {
+    let asked = Deadline::after(PATIENCE.min(tools.deadline.remaining()));
+    match tools.until(&asked).run(probe) {
         Ok(outcome) if !outcome.success() => {
             let text = format!("cannot find {}: {}", daemon.from, describe(&outcome, daemon.program));
             Err(Failure::new(Code::NotFound, text).into())
         }
         Err(error) if !asked.expired() => Err(error),
-        _ => deadline.check(&format!("asking for {}", daemon.from)).map_err(Into::into),
+        _ => tools.deadline.check(&format!("asking for {}", daemon.from)).map_err(Into::into),
     }
 }
 

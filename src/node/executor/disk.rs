@@ -5,6 +5,7 @@ use anyhow::{Context as _, Result};
 use flexvol_linux::block::image_file::Formatting;
 use flexvol_linux::fs::lock::Lock;
 use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::helper::Tools;
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -56,7 +57,7 @@ pub(super) trait Disk: Any {
 
     /// Whether nobody has anything on it; `sampled`, if samples shall do where a proof takes more
     /// than a call.
-    fn prove_blank(&self, sampled: bool, deadline: &Deadline) -> Result<()>;
+    fn prove_blank(&self, sampled: bool, tools: Tools<'_>) -> Result<()>;
 
     /// What is noted of an mkfs before, which can have run for so long.
     fn formatting(&self, allowed: Duration, deadline: &Deadline) -> Result<Formatting>;

@@ -101,7 +101,7 @@ impl World for Context<'_> {
             Step::Unmount { target } => {
                 let lost = Lost::at(self.driver, target)?;
                 unmount::unmount(self, target)?;
-                lost.map_or(Ok(()), |lost| lost.let_go(&self.deadline)).map(|()| None)
+                lost.map_or(Ok(()), |lost| lost.let_go(self.tools())).map(|()| None)
             }
             Step::GrowImage { size, allocation } => self.grow_image(*size, *allocation).map(|()| None),
             Step::GrowFileSystem { target } => self.grow_file_system(target).map(|()| None),

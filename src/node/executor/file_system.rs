@@ -56,7 +56,7 @@ impl Context<'_> {
             if signature::identify(disk.fd(), &Window::default())?.is_some() {
                 return self.note_written();
             }
-            disk.prove_blank(self.settings.policy.allow_sampling, &self.deadline)
+            disk.prove_blank(self.settings.policy.allow_sampling, self.tools())
                 .with_context(|| disk.name())?;
         }
         if disk.is_read_only() {
@@ -72,7 +72,7 @@ impl Context<'_> {
             return Err(Failure::new(Code::Busy, text).into());
         }
         disk.note_formatting(self.longest_formatting());
-        let made = format::make_file_system(kind, disk.path(), words, self.disk.lock()?, &self.deadline)
+        let made = format::make_file_system(kind, disk.path(), words, self.disk.lock()?, self.tools())
             .and_then(|()| fsync(disk.fd()).context("write the new file system to disk"));
         if let Err(error) = made {
             return Err(unmake(disk, error));
@@ -93,7 +93,7 @@ impl Context<'_> {
         match identify(disk)? {
             Some(found) if kind.is_none_or(|kind| kind == found) => {
                 refuse_wishes_of(disk, found)?;
-                format::check_file_system(found, disk.path(), self.disk.lock()?, &self.deadline).map(drop)
+                format::check_file_system(found, disk.path(), self.disk.lock()?, self.tools()).map(drop)
             }
             _ => Ok(()),
         }
@@ -173,7 +173,7 @@ impl Context<'_> {
             bail!(Failure::new(Code::Conflict, text));
         }
         let kind = FileSystem::parse(&entry.file_system)?;
-        format::grow_file_system(kind, disk.path(), target.as_path(), &self.deadline)
+        format::grow_file_system(kind, disk.path(), target.as_path(), self.tools())
     }
 }
 

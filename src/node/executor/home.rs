@@ -6,8 +6,7 @@ use super::record::{self, STATE};
 use anyhow::{Context as _, Result, bail};
 use flexvol_linux::fs::directory::{self, Directory};
 use flexvol_linux::fs::private::Private;
-use flexvol_linux::proc::deadline::Deadline;
-use flexvol_linux::proc::helper::Helper;
+use flexvol_linux::proc::helper::{Invocation, Tools};
 use flexvol_linux::proc::process;
 use flexvol_linux::proc::scope::Scope;
 use flexvol_model::plan::{Content, Piece, Word};
@@ -111,11 +110,11 @@ impl Home {
     pub(super) fn write(
         &self,
         files: &BTreeMap<&'static str, Content>,
-        deadline: &Deadline,
+        tools: Tools<'_>,
     ) -> Result<Vec<Secret>> {
         let mut masked = Vec::new();
         for (name, content) in files {
-            self.private.write(name, self.content(content, deadline, &mut masked)?.expose())?;
+            self.private.write(name, self.content(content, tools, &mut masked)?.expose())?;
         }
         Ok(masked)
     }
@@ -124,7 +123,7 @@ impl Home {
     pub(super) fn content(
         &self,
         content: &Content,
-        deadline: &Deadline,
+        tools: Tools<'_>,
         masked: &mut Vec<Secret>,
     ) -> Result<Secret> {
         let mut bytes = Vec::new();
@@ -136,7 +135,7 @@ impl Home {
                     bytes.extend_from_slice(secret.expose());
                 }
                 Piece::Printed(argv, secret) => {
-                    let printed = printed(argv, secret, deadline)?;
+                    let printed = printed(argv, secret, tools)?;
                     bytes.extend_from_slice(printed.expose());
                     masked.extend([secret.clone(), printed]);
                 }
@@ -156,9 +155,9 @@ fn scope(name: &str) -> Scope {
 }
 
 /// What a program makes of a secret.
-fn printed(argv: &[&str], secret: &Secret, deadline: &Deadline) -> Result<Secret> {
+fn printed(argv: &[&str], secret: &Secret, tools: Tools<'_>) -> Result<Secret> {
     let (program, words) = argv.split_first().context("nothing to run")?;
-    let outcome =
-        Helper::find(program)?.args(words).stdin(secret.clone()).answering().run_to_success(deadline)?;
+    let asked = Invocation::of(program).args(words).stdin(secret.clone()).answering();
+    let outcome = tools.run_to_success(asked)?;
     Ok(Secret::new(outcome.answer.trim().as_bytes().to_vec()))
 }

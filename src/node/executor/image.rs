@@ -18,6 +18,7 @@ use flexvol_linux::fs::openat_beneath;
 use flexvol_linux::mount::mount_table;
 use flexvol_linux::proc::bare_root;
 use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::helper::Tools;
 use flexvol_model::plan::{Allocation, Ownership, Region};
 use flexvol_model::policy::Allowed;
 use flexvol_model::settings::Settings;
@@ -64,8 +65,8 @@ impl Disk for Attached {
         self.device.is_read_only()
     }
 
-    fn prove_blank(&self, _: bool, deadline: &Deadline) -> Result<()> {
-        let proven = blank::prove_blank(self.file.as_fd(), &self.proof, deadline);
+    fn prove_blank(&self, _: bool, tools: Tools<'_>) -> Result<()> {
+        let proven = blank::prove_blank(self.file.as_fd(), &self.proof, tools.deadline);
         if self.proof == self.window {
             return proven;
         }

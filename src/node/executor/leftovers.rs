@@ -13,6 +13,7 @@ use flexvol_linux::mount::place::{Answer, Look, Place, Pulse};
 use flexvol_linux::mount::{self, mount_health};
 use flexvol_linux::proc::clock;
 use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::helper::Tools;
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
 use std::collections::BTreeSet;
@@ -123,7 +124,7 @@ fn is_dead(place: &Place) -> bool {
 fn forget(target: &TargetPath) -> Result<()> {
     record::forget(target);
     daemon::sweep(target)?;
-    store::sweep(target, &Deadline::for_undo(PATIENCE))
+    store::sweep(target, Tools::of_host(&Deadline::for_undo(PATIENCE)))
 }
 
 /// On a node whose /run is full it goes without.

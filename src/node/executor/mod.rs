@@ -44,6 +44,7 @@ use carry_out::{Applied, apply};
 use context::Context;
 use flexvol_linux::fs::lock::{Lock, SharedLock};
 use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::helper::Runner;
 use flexvol_model::plan::{Goal, Plan};
 use flexvol_model::settings::Settings;
 use flexvol_protocol::failure::Result;
@@ -63,6 +64,8 @@ pub struct Task<'a> {
     pub call: &'a Call,
     /// What is to be done.
     pub plan: &'a Plan,
+    /// Who runs helper programs.
+    pub runner: &'a dyn Runner,
 }
 
 /// Carries out a plan on this node, one call at a time for each target, and for each volume that is

@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flexvol_linux::mount::place::Look;
 use flexvol_linux::mount::{self, Way};
-use flexvol_linux::proc::helper::{Helper, Outcome, last_words};
+use flexvol_linux::proc::helper::{Invocation, Outcome, last_words};
 use flexvol_linux::proc::process;
 use flexvol_model::plan::{Answer, Run, Word};
 use flexvol_protocol::TargetPath;
@@ -73,28 +73,27 @@ fn unmount_by_command(context: &mut Context<'_>, run: &Run, target: &TargetPath)
 /// What it printed, if that is an answer.
 fn command(context: &Context<'_>, run: &Run) -> Result<String> {
     let (program, words) = run.argv.split_first().context("the plan names no program")?;
-    let mut helper = match program {
-        Word::Program(name) => Helper::find(name)?,
-        Word::Text(path) => Helper::at(Path::new(path))?,
+    let mut invocation = match program {
+        Word::Program(name) => Invocation::of(name),
+        Word::Text(path) => Invocation::at(Path::new(path)),
         _ => return Err(denied("a command must begin with the absolute path of a program".into())),
     };
     let mut files = Vec::new();
     let args = words
         .iter()
-        .map(|word| argument(context, &mut helper, &mut files, word, run))
+        .map(|word| argument(context, &mut invocation, &mut files, word, run))
         .collect::<Result<Vec<_>>>()?;
-    helper = helper.args(args);
-    helper = helper.mask(run.secrets.values());
+    invocation = invocation.args(args).mask(run.secrets.values());
     if run.secrets_on_stdin {
-        helper = helper.stdin(as_json(&run.secrets)?);
+        invocation = invocation.stdin(as_json(&run.secrets)?);
     }
     if run.mounts.is_some() {
-        helper = helper.daemon();
+        invocation = invocation.daemon();
     }
     if run.answer != Answer::Nothing {
-        helper = helper.answering();
+        invocation = invocation.answering();
     }
-    let outcome = helper.run(&context.deadline)?;
+    let outcome = context.tools().run(invocation)?;
     if outcome.success() { Ok(outcome.answer) } else { Err(complaint(&program.to_string(), &outcome)) }
 }
 
@@ -108,7 +107,7 @@ fn complaint(program: &str, outcome: &Outcome) -> anyhow::Error {
 /// A secret travels as the path of a file in memory that only root and the command can open.
 fn argument(
     context: &Context<'_>,
-    helper: &mut Helper,
+    invocation: &mut Invocation,
     files: &mut Vec<File>,
     word: &Word,
     run: &Run,
@@ -120,7 +119,7 @@ fn argument(
         Word::Secret { before, key } => {
             let file =
                 private_file(run.secrets.get(key).context("the plan names a secret it does not have")?)?;
-            let path = helper.keep(file.as_fd())?;
+            let path = invocation.keep(file.as_fd())?;
             files.push(file);
             Ok(format!("{before}{}", path.display()))
         }

@@ -27,6 +27,7 @@ use crate::driver_log::Entry;
 use crate::executor::{self, Task};
 use crate::hints::to_failure;
 use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::helper::HostRunner;
 use flexvol_linux::proc::reply_pipe::ReplyPipe;
 use flexvol_linux::proc::{limits, memory, process, signal};
 use flexvol_model::installed::Installed;
@@ -155,6 +156,7 @@ fn carried_out(installed: &Installed, call: &Call, deadline: Deadline) -> Result
     let plan = installed.plan(call)?;
     installed.settings.policy.check(&plan)?;
     let task = Task {
+        runner: &HostRunner,
         driver: installed.driver.name(),
         directory: installed.directory.as_deref(),
         settings: &installed.settings,

@@ -4,7 +4,7 @@
 use super::stage::{FILE, Part, Stage};
 use anyhow::{Context as _, Result, ensure};
 use flexvol_kubelet::{Caller, Journal, PodVolume};
-use flexvol_linux::proc::helper::Helper;
+use flexvol_linux::proc::helper::{HostRunner, Runner as _};
 use flexvol_protocol::{Access, Call, Capabilities, DriverName, FsGroup, FsGroupSpelling, Options};
 use flexvol_terminal::capabilities;
 use flexvol_terminal::report::{Report, Row};
@@ -24,7 +24,7 @@ impl Part {
     /// Why it cannot be tried on this machine.
     fn obstacle(&self) -> Option<String> {
         let missing = |device: &&str| !Path::new(device).exists();
-        let tool = self.tool.and_then(|tool| Helper::find(tool).err()).map(|error| format!("{error:#}"));
+        let tool = self.tool.and_then(|tool| HostRunner.find(tool).err()).map(|error| format!("{error:#}"));
         let device =
             || self.device.filter(missing).map(|device| format!("{device} is missing: modprobe loop"));
         tool.or_else(device)

@@ -13,6 +13,7 @@ use flexvol_linux::block::window::Window;
 use flexvol_linux::fs::bytes::size_of;
 use flexvol_linux::proc::clock;
 use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::helper::Tools;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -77,8 +78,8 @@ impl Disk for Attached {
         self.read_only
     }
 
-    fn prove_blank(&self, sampled: bool, deadline: &Deadline) -> Result<()> {
-        if self.fresh { Ok(()) } else { proof::prove_blank(self, sampled, deadline) }
+    fn prove_blank(&self, sampled: bool, tools: Tools<'_>) -> Result<()> {
+        if self.fresh { Ok(()) } else { proof::prove_blank(self, sampled, tools) }
     }
 
     fn formatting(&self, _: Duration, deadline: &Deadline) -> Result<Formatting> {

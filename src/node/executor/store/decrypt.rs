@@ -33,7 +33,7 @@ impl Context<'_> {
         record.write()?;
         if luks::is_open(&id) {
             // Whoever cannot open it does not get what another pod has opened.
-            luks::test(below.path(), &encryption.passphrase, &self.deadline)?;
+            luks::test(below.path(), &encryption.passphrase, self.tools())?;
         } else {
             self.open_encryption(&id, &below, encryption)?;
         }
@@ -53,7 +53,7 @@ impl Context<'_> {
             Some(Signature::Luks) => self.keep_below(id, below)?,
             None if may_format => {
                 if below.formatting(self.longest_formatting(), &self.deadline)? == Formatting::Never {
-                    below.prove_blank(self.settings.policy.allow_sampling, &self.deadline)?;
+                    below.prove_blank(self.settings.policy.allow_sampling, self.tools())?;
                 }
                 self.encrypt(id, below, encryption)?;
             }
@@ -61,12 +61,12 @@ impl Context<'_> {
                 bail!(Failure::new(Code::Conflict, no_layer(found.map(Signature::describe))));
             }
         }
-        luks::open(below.path(), id, &encryption.passphrase, below.read_only, &self.deadline)
+        luks::open(below.path(), id, &encryption.passphrase, below.read_only, self.tools())
     }
 
     fn encrypt(&self, id: &Id, below: &Attached, encryption: &Encryption) -> Result<()> {
         below.note_formatting(self.longest_formatting());
-        luks::format(below.path(), &encryption.passphrase, &self.deadline)
+        luks::format(below.path(), &encryption.passphrase, self.tools())
             .map_err(|error| unmake(below, error))?;
         below.forget_formatting()?;
         self.keep_below(id, below)
@@ -84,7 +84,7 @@ impl Context<'_> {
             return Ok(());
         };
         match &record.device {
-            Some(below) if record.encrypted => luks::is_written(below, &self.deadline)?,
+            Some(below) if record.encrypted => luks::is_written(below, self.tools())?,
             _ => backend(&record.store).is_written(&self.site(&record.id()))?,
         }
         if let Some(attached) = self.disk.device_as_mut::<Attached>() {

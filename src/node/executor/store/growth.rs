@@ -32,6 +32,6 @@ impl Context<'_> {
             let text = format!("{store} has {is}: let its server give it {wanted}, kubelet tries again");
             bail!(Failure::new(Code::Conflict, text));
         }
-        if luks::is_open(&id) { luks::grow(&id, &self.deadline) } else { Ok(()) }
+        if luks::is_open(&id) { luks::grow(&id, self.tools()) } else { Ok(()) }
     }
 }

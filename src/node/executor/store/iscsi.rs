@@ -21,6 +21,7 @@ use flexvol_linux::block::iscsi::{self, Login, Session, Unit};
 use flexvol_linux::fs::lock::Lock;
 use flexvol_linux::net::network;
 use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::helper::Tools;
 use flexvol_model::plan::{Iscsi, Portal, Store};
 use flexvol_model::policy::Policy;
 use flexvol_protocol::failure::{Code, Failure};
@@ -87,19 +88,23 @@ impl Backend for Iscsi {
         let _lock = lock(self, at)?;
         match bring(self, at, with) {
             Ok(path) => Ok(Found { path, held: None }),
-            Err(error) => Err(after_rollback(error, release(self, &Deadline::for_undo(DISK)), "a session")),
+            Err(error) => Err(after_rollback(
+                error,
+                release(self, at.tools().until(&Deadline::for_undo(DISK))),
+                "a session",
+            )),
         }
     }
 
     fn detach(&self, at: &Site<'_>, _: Option<&Path>) -> Result<()> {
         let _lock = lock(self, at)?;
-        release(self, at.deadline)
+        release(self, at.tools())
     }
 
     fn grow(&self, at: &Site<'_>, _: &Path, _: u64) -> Result<()> {
         let units = units(self);
         units.iter().try_for_each(Unit::rescan)?;
-        units.first().map_or(Ok(()), |unit| unit.resize_multipath(at.deadline))
+        units.first().map_or(Ok(()), |unit| unit.resize_multipath(at.tools()))
     }
 }
 
@@ -122,7 +127,7 @@ fn bring(disk: &Iscsi, at: &Site<'_>, with: &With<'_>) -> Result<PathBuf> {
         interface: disk.interface.as_deref(),
         patience: disk.timeout,
     };
-    log_in_everywhere(disk, &login, with.policy, at.deadline)?;
+    log_in_everywhere(disk, &login, with.policy, at.tools())?;
     for session in Session::with(&disk.target).iter().filter(|session| session.is_alive()) {
         session.scan(disk.lun)?;
     }
@@ -140,11 +145,11 @@ fn bring(disk: &Iscsi, at: &Site<'_>, with: &With<'_>) -> Result<PathBuf> {
 }
 
 /// One portal that lets us in is enough; what is wrong with the others shows when none does.
-fn log_in_everywhere(disk: &Iscsi, login: &Login<'_>, policy: &Policy, deadline: &Deadline) -> Result<()> {
+fn log_in_everywhere(disk: &Iscsi, login: &Login<'_>, policy: &Policy, tools: Tools<'_>) -> Result<()> {
     let mut failures: Vec<Failure> = Vec::new();
     let mut discovery = disk.discovery;
     for portal in &disk.portals {
-        let result = log_in(disk, portal, (login, policy), discovery, deadline);
+        let result = log_in(disk, portal, (login, policy), discovery, tools);
         match result.with_context(|| format!("server {portal}")) {
             // One portal knows them all.
             Ok(()) => discovery = false,
@@ -164,13 +169,13 @@ fn log_in(
     at: &Portal,
     (login, policy): (&Login<'_>, &Policy),
     discovery: bool,
-    deadline: &Deadline,
+    tools: Tools<'_>,
 ) -> Result<()> {
-    let first = reach(disk, at, policy, deadline)?;
+    let first = reach(disk, at, policy, tools.deadline)?;
     let mut addresses = vec![first];
     if discovery {
         let portal = iscsi::Portal { target: &disk.target, address: first };
-        addresses = iscsi::discover(&portal, login, deadline)?;
+        addresses = iscsi::discover(&portal, login, tools)?;
         if addresses.is_empty() {
             bail!(Failure::new(
                 Code::NotFound,
@@ -189,7 +194,7 @@ fn log_in(
         |address: &SocketAddr| !Session::with(&disk.target).iter().any(|session| session.goes_to(*address));
     let mut last = Ok(());
     for address in addresses.into_iter().filter(missing) {
-        last = iscsi::log_in(&iscsi::Portal { target: &disk.target, address }, login, deadline);
+        last = iscsi::log_in(&iscsi::Portal { target: &disk.target, address }, login, tools);
     }
     last
 }
@@ -234,22 +239,22 @@ fn wait_for_disk(disk: &Iscsi, deadline: &Deadline) -> Result<()> {
 }
 
 /// Takes the unit away, and with the last one of a session of ours the session.
-fn release(disk: &Iscsi, deadline: &Deadline) -> Result<()> {
+fn release(disk: &Iscsi, tools: Tools<'_>) -> Result<()> {
     if let Some(unit) = units(disk).first() {
-        flush_multipath(unit, deadline)?;
+        flush_multipath(unit, tools)?;
     }
     let sessions = Session::with(&disk.target);
     for session in &sessions {
         let unit = session.unit(disk.lun);
         let others = session.units().into_iter().any(|other| Some(&other) != unit.as_ref());
         match unit {
-            _ if session.is_ours() && !others => session.log_out(deadline)?,
+            _ if session.is_ours() && !others => session.log_out(tools)?,
             Some(unit) => unit.forget()?,
             None => {}
         }
     }
     while units(disk).iter().any(|unit| unit.disk().is_some()) {
-        deadline.check("waiting for the kernel to let go of the unit")?;
+        tools.deadline.check("waiting for the kernel to let go of the unit")?;
         std::thread::sleep(TICK);
     }
     Ok(())
@@ -262,10 +267,10 @@ fn device(units: &[Unit]) -> Option<PathBuf> {
 }
 
 /// multipath gives up at once when somebody has the device open.
-fn flush_multipath(unit: &Unit, deadline: &Deadline) -> Result<()> {
-    let patience = Deadline::after(LETTING_GO.min(deadline.remaining()));
+fn flush_multipath(unit: &Unit, tools: Tools<'_>) -> Result<()> {
+    let patience = Deadline::after(LETTING_GO.min(tools.deadline.remaining()));
     loop {
-        match unit.flush_multipath(deadline) {
+        match unit.flush_multipath(tools) {
             Err(_) if patience.check("flushing").is_ok() => std::thread::sleep(AGAIN),
             result => return result,
         }

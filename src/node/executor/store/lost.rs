@@ -10,7 +10,7 @@ use flexvol_linux::block::iscsi::{Session, Unit};
 use flexvol_linux::block::{device_mapper, nbd as kernel_nbd, rbd as kernel_rbd};
 use flexvol_linux::mount::mount_table::{self, Entry};
 use flexvol_linux::mount::place::{Look, Place};
-use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::helper::Tools;
 use flexvol_linux::proc::process;
 use flexvol_model::plan::Store;
 use flexvol_protocol::TargetPath;
@@ -95,19 +95,19 @@ impl Lost {
     }
 
     /// Lets it go, unless it is still mounted anywhere.
-    pub(in crate::executor) fn let_go(&self, deadline: &Deadline) -> Result<()> {
+    pub(in crate::executor) fn let_go(&self, tools: Tools<'_>) -> Result<()> {
         let is_of = |entry: &Entry| number_of(&entry.source) == self.number;
         if mount_table::read()?.iter().any(is_of) {
             return Ok(());
         }
-        wait_until_free(&self.top, deadline)?;
+        wait_until_free(&self.top, tools.deadline)?;
         if let Some(layer) = &self.layer {
-            luks::close_layer(layer, deadline)?;
+            luks::close_layer(layer, tools)?;
         }
         match maker(&self.device) {
             Some(maker) => {
-                wait_until_free(&self.device, deadline)?;
-                maker.take_away(deadline).with_context(|| format!("take {} away", self.device.display()))
+                wait_until_free(&self.device, tools.deadline)?;
+                maker.take_away(tools).with_context(|| format!("take {} away", self.device.display()))
             }
             None => Ok(()),
         }
@@ -133,20 +133,20 @@ fn maker(device: &Path) -> Option<Maker> {
 }
 
 impl Maker {
-    fn take_away(&self, deadline: &Deadline) -> Result<()> {
+    fn take_away(&self, tools: Tools<'_>) -> Result<()> {
         match self {
             Self::Nbd(id) => {
-                let _lock = id.lock_name(deadline)?;
-                let at = Site { id, deadline };
+                let _lock = id.lock_name(tools.deadline)?;
+                let at = Site::of(id, tools);
                 rbd::end_daemon(&at)?;
                 nbd::take_away(&at)
             }
             Self::Rbd(id) => {
-                let _lock = id.lock_name(deadline)?;
-                rbd::unmap(&Site { id, deadline })
+                let _lock = id.lock_name(tools.deadline)?;
+                rbd::unmap(&Site::of(id, tools))
             }
             Self::Iscsi(session, unit) if session.units().iter().all(|other| other == unit) => {
-                session.log_out(deadline)
+                session.log_out(tools)
             }
             Self::Iscsi(_, unit) => unit.forget(),
         }

@@ -8,8 +8,7 @@ use super::attachment_record::Id;
 use anyhow::{Context as _, Result};
 use flexvol_linux::block::device_mapper;
 use flexvol_linux::fs::bytes::read_at;
-use flexvol_linux::proc::deadline::Deadline;
-use flexvol_linux::proc::helper::Helper;
+use flexvol_linux::proc::helper::{Invocation, Tools};
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::secret::Secret;
 use std::os::fd::BorrowedFd;
@@ -80,16 +79,14 @@ fn has_no_key(text: &[u8]) -> bool {
 }
 
 /// Makes the layer on a device that is blank.
-pub(super) fn format(device: &Path, passphrase: &Secret, deadline: &Deadline) -> Result<()> {
-    cryptsetup()?
+pub(super) fn format(device: &Path, passphrase: &Secret, tools: Tools<'_>) -> Result<()> {
+    let program = cryptsetup()
         .args(["luksFormat", "--type", "luks2", "--label", FRESH])
         .args(DERIVATION)
         .args(QUIET)
         .args([device])
-        .stdin(passphrase.line())
-        .run_to_success(deadline)
-        .context("make the encryption")
-        .map(drop)
+        .stdin(passphrase.line());
+    tools.run_to_success(program).context("make the encryption").map(drop)
 }
 
 /// Opens it, after clearing away what a killed call left of that. Without the kernel's key ring, so
@@ -99,37 +96,33 @@ pub(super) fn open(
     id: &Id,
     passphrase: &Secret,
     read_only: bool,
-    deadline: &Deadline,
+    tools: Tools<'_>,
 ) -> Result<()> {
-    clear(id, deadline)?;
-    let helper = || {
-        let helper = cryptsetup()?.args(["open", "--type", "luks", "--disable-keyring"]);
-        let helper = helper.args(read_only.then_some("--readonly")).args(QUIET);
-        Ok(helper.args([device.as_os_str(), name(id).as_ref()]))
+    clear(id, tools)?;
+    let program = || {
+        let program = cryptsetup().args(["open", "--type", "luks", "--disable-keyring"]);
+        let program = program.args(read_only.then_some("--readonly")).args(QUIET);
+        program.args([device.as_os_str(), name(id).as_ref()])
     };
-    with_passphrase(helper, passphrase, deadline)
+    with_passphrase(program, passphrase, tools)
 }
 
 /// Fails if the passphrase does not open it.
-pub(super) fn test(device: &Path, passphrase: &Secret, deadline: &Deadline) -> Result<()> {
-    let helper =
-        || Ok(cryptsetup()?.args(["open", "--type", "luks", "--test-passphrase"]).args(QUIET).args([device]));
-    with_passphrase(helper, passphrase, deadline)
+pub(super) fn test(device: &Path, passphrase: &Secret, tools: Tools<'_>) -> Result<()> {
+    let program =
+        || cryptsetup().args(["open", "--type", "luks", "--test-passphrase"]).args(QUIET).args([device]);
+    with_passphrase(program, passphrase, tools)
 }
 
 /// cryptsetup(8): no key with this passphrase.
 const NO_KEY: i32 = 2;
 
-fn with_passphrase(
-    helper: impl Fn() -> Result<Helper>,
-    passphrase: &Secret,
-    deadline: &Deadline,
-) -> Result<()> {
+fn with_passphrase(program: impl Fn() -> Invocation, passphrase: &Secret, tools: Tools<'_>) -> Result<()> {
     let line = passphrase.line();
-    let mut outcome = helper()?.stdin(line.clone()).run(deadline)?;
+    let mut outcome = tools.run(program().stdin(line.clone()))?;
     if outcome.status.code() == Some(NO_KEY) && line != *passphrase {
         // Made elsewhere, or by an earlier version: with the line break.
-        outcome = helper()?.stdin(passphrase.clone()).run(deadline)?;
+        outcome = tools.run(program().stdin(passphrase.clone()))?;
     }
     match outcome.status.code() {
         Some(0) => Ok(()),
@@ -142,69 +135,67 @@ fn with_passphrase(
 }
 
 /// Closes it, or what there is of it; nobody uses it any more.
-pub(super) fn close(id: &Id, deadline: &Deadline) -> Result<()> {
+pub(super) fn close(id: &Id, tools: Tools<'_>) -> Result<()> {
     if is_open(id) {
-        close_layer(&name(id), deadline)?;
+        close_layer(&name(id), tools)?;
     }
-    clear(id, deadline)
+    clear(id, tools)
 }
 
 /// Closes what is open by this name.
-pub(super) fn close_layer(name: &str, deadline: &Deadline) -> Result<()> {
-    cryptsetup()?.args(["close", name]).run_to_success(deadline).context("close the encryption").map(drop)
+pub(super) fn close_layer(name: &str, tools: Tools<'_>) -> Result<()> {
+    tools.run_to_success(cryptsetup().args(["close", name])).context("close the encryption").map(drop)
 }
 
 /// A device without a node is one whose making was cut short.
-fn clear(id: &Id, deadline: &Deadline) -> Result<()> {
-    device_mapper::remove(&name(id), deadline)
+fn clear(id: &Id, tools: Tools<'_>) -> Result<()> {
+    device_mapper::remove(&name(id), tools)
 }
 
 /// Lets it take all of the device below.
-pub(super) fn grow(id: &Id, deadline: &Deadline) -> Result<()> {
-    cryptsetup()?
-        .args(["resize", &name(id)])
-        .run_to_success(deadline)
-        .context("grow the encryption")
-        .map(drop)
+pub(super) fn grow(id: &Id, tools: Tools<'_>) -> Result<()> {
+    tools.run_to_success(cryptsetup().args(["resize", &name(id)])).context("grow the encryption").map(drop)
 }
 
 /// From now on there is something on it.
-pub(super) fn is_written(below: &Path, deadline: &Deadline) -> Result<()> {
+pub(super) fn is_written(below: &Path, tools: Tools<'_>) -> Result<()> {
     let words = ["config", "--label", ""];
-    cryptsetup()?.args(words).args([below]).run_to_success(deadline).context("mark the encryption").map(drop)
+    tools.run_to_success(cryptsetup().args(words).args([below])).context("mark the encryption").map(drop)
 }
 
-fn cryptsetup() -> Result<Helper> {
-    Ok(device_mapper::without_udev(Helper::find("cryptsetup")?))
+fn cryptsetup() -> Invocation {
+    device_mapper::without_udev(Invocation::of("cryptsetup"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::hints::to_failure;
+    use flexvol_linux::proc::helper::{HostRunner, Runner as _};
 
     /// What an earlier version made with the line break in it is opened too.
     #[test]
     fn a_line_break_is_no_part_of_a_passphrase() {
-        if !nix::unistd::geteuid().is_root() || cryptsetup().is_err() {
+        if !nix::unistd::geteuid().is_root() || HostRunner.find("cryptsetup").is_err() {
             return println!("SKIP passphrases of a layer: needs root and cryptsetup");
         }
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("device");
-        let deadline = Deadline::for_undo(std::time::Duration::from_mins(1));
+        let deadline = flexvol_linux::proc::deadline::Deadline::for_undo(std::time::Duration::from_mins(1));
+        let tools = Tools::of_host(&deadline);
         let secret = |text: &str| Secret::new(text.as_bytes().to_vec());
         let make = || std::fs::File::create(&file).unwrap().set_len(32 << 20).unwrap();
         make();
-        format(&file, &secret("hunter2\n"), &deadline).unwrap();
-        test(&file, &secret("hunter2"), &deadline).unwrap();
-        test(&file, &secret("hunter2\r\n"), &deadline).unwrap();
-        assert_eq!(to_failure(test(&file, &secret("hunter\n"), &deadline).unwrap_err()).code(), Code::Denied);
+        format(&file, &secret("hunter2\n"), tools).unwrap();
+        test(&file, &secret("hunter2"), tools).unwrap();
+        test(&file, &secret("hunter2\r\n"), tools).unwrap();
+        assert_eq!(to_failure(test(&file, &secret("hunter\n"), tools).unwrap_err()).code(), Code::Denied);
         make();
-        let whole = |helper: Helper| helper.stdin(secret("hunter2\n")).run_to_success(&deadline).unwrap();
+        let whole = |program: Invocation| tools.run_to_success(program.stdin(secret("hunter2\n"))).unwrap();
         let words =
             ["luksFormat", "--type", "luks2", "--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"];
-        whole(cryptsetup().unwrap().args(words).args(QUIET).args([&file]));
-        test(&file, &secret("hunter2\n"), &deadline).unwrap();
+        whole(cryptsetup().args(words).args(QUIET).args([&file]));
+        test(&file, &secret("hunter2\n"), tools).unwrap();
     }
 
     #[test]

@@ -16,8 +16,7 @@ use super::{Backend, Found, Site, With};
 use crate::hints::describe;
 use anyhow::{Context as _, Result};
 use flexvol_linux::block::device_mapper;
-use flexvol_linux::proc::deadline::Deadline;
-use flexvol_linux::proc::helper::{Helper, Outcome};
+use flexvol_linux::proc::helper::{Invocation, Outcome, Tools};
 use flexvol_linux::proc::host;
 use flexvol_model::plan::LogicalVolume;
 use flexvol_protocol::failure::{Code, Failure};
@@ -53,8 +52,8 @@ impl Backend for LogicalVolume {
         let activate = ["lvchange", "--activate", "ey", "--ignoreactivationskip"];
         if self.find(at)?.is_none() {
             // Without a node its making was cut short, and LVM may take it for active.
-            device_mapper::remove(&mapped(self), at.deadline)?;
-            lvm(self, at.deadline, &activate, &[&self.name()])
+            device_mapper::remove(&mapped(self), at.tools())?;
+            lvm(self, at.tools(), &activate, &[&self.name()])
                 .with_context(|| format!("activate {}", self.name()))?;
         }
         self.find(at)?.ok_or_else(|| {
@@ -71,7 +70,7 @@ impl Backend for LogicalVolume {
     }
 
     fn detach(&self, at: &Site<'_>, _: Option<&Path>) -> Result<()> {
-        deactivate(self, at.deadline)?;
+        deactivate(self, at.tools())?;
         self.release(at)
     }
 
@@ -87,7 +86,7 @@ impl Backend for LogicalVolume {
         if look(self, at)?.size()? >= size {
             return Ok(());
         }
-        lvm(self, at.deadline, &["lvextend", "--size", &sectors(size)], &[&self.name()])
+        lvm(self, at.tools(), &["lvextend", "--size", &sectors(size)], &[&self.name()])
             .map(drop)
             .with_context(|| format!("grow {}", self.name()))
     }
@@ -115,7 +114,7 @@ fn claim(lv: &LogicalVolume, at: &Site<'_>, with: &With<'_>) -> Result<()> {
     let volume = match report.take(&lv.volume) {
         Some(volume) if volume.is_tagged(BEGUN) => {
             volume.refuse_unfit(lv)?;
-            lvm(lv, at.deadline, &["lvremove", "--yes"], &[&lv.name()]).context("remove half a volume")?;
+            lvm(lv, at.tools(), &["lvremove", "--yes"], &[&lv.name()]).context("remove half a volume")?;
             None
         }
         volume => volume,
@@ -141,17 +140,17 @@ fn make(lv: &LogicalVolume, at: &Site<'_>, size: u64, tag: &str) -> Result<()> {
         None => vec!["--zero", "y", "--size", &size],
     };
     let words: Vec<&str> = common.into_iter().chain(own).chain(["--name", &lv.volume]).collect();
-    lvm(lv, at.deadline, &words, &[&lv.group]).with_context(|| format!("make {}", lv.name()))?;
+    lvm(lv, at.tools(), &words, &[&lv.group]).with_context(|| format!("make {}", lv.name()))?;
     change(lv, at, &["--deltag", BEGUN, "--addtag", FRESH])
 }
 
 /// The kernel may have it still if the disks of the group are gone, or its making was cut short.
-fn deactivate(lv: &LogicalVolume, deadline: &Deadline) -> Result<()> {
-    let outcome = run(lv, deadline, &["lvchange", "--activate", "n"], &[&lv.name()])?;
+fn deactivate(lv: &LogicalVolume, tools: Tools<'_>) -> Result<()> {
+    let outcome = run(lv, tools, &["lvchange", "--activate", "n"], &[&lv.name()])?;
     if !outcome.success() && !is_gone(&outcome) {
         return Err(refused(lv, &outcome)).with_context(|| format!("deactivate {}", lv.name()));
     }
-    device_mapper::remove(&mapped(lv), deadline)
+    device_mapper::remove(&mapped(lv), tools)
 }
 
 fn untag(lv: &LogicalVolume, at: &Site<'_>, tag: &str) -> Result<()> {
@@ -161,13 +160,13 @@ fn untag(lv: &LogicalVolume, at: &Site<'_>, tag: &str) -> Result<()> {
 /// Without a copy of what the group was before: it is the same.
 fn change(lv: &LogicalVolume, at: &Site<'_>, words: &[&str]) -> Result<()> {
     let words: Vec<&str> = ["lvchange", "--autobackup", "n"].iter().chain(words).copied().collect();
-    lvm(lv, at.deadline, &words, &[&lv.name()]).with_context(|| format!("mark {}", lv.name())).map(drop)
+    lvm(lv, at.tools(), &words, &[&lv.name()]).with_context(|| format!("mark {}", lv.name())).map(drop)
 }
 
 /// What is in the group; `None` if there is no such group.
 fn report(lv: &LogicalVolume, at: &Site<'_>) -> Result<Option<Report>> {
     let words = ["lvs", "--reportformat", "json", "--units", "b", "--nosuffix", "--options", report::FIELDS];
-    let outcome = run(lv, at.deadline, &words, &[&lv.group])?;
+    let outcome = run(lv, at.tools(), &words, &[&lv.group])?;
     match outcome.success() {
         true => Report::parse(&outcome.answer).map(Some),
         false if is_gone(&outcome) => Ok(None),
@@ -181,17 +180,17 @@ fn look(lv: &LogicalVolume, at: &Site<'_>) -> Result<Volume> {
     { report }.take(&lv.volume).ok_or_else(|| absent(lv).into())
 }
 
-fn lvm(lv: &LogicalVolume, deadline: &Deadline, words: &[&str], names: &[&str]) -> Result<Outcome> {
-    match run(lv, deadline, words, names)? {
+fn lvm(lv: &LogicalVolume, tools: Tools<'_>, words: &[&str], names: &[&str]) -> Result<Outcome> {
+    match run(lv, tools, words, names)? {
         outcome if outcome.success() => Ok(outcome),
         outcome => Err(refused(lv, &outcome)),
     }
 }
 
-fn run(lv: &LogicalVolume, deadline: &Deadline, words: &[&str], names: &[&str]) -> Result<Outcome> {
-    let helper = device_mapper::without_udev(Helper::find("lvm")?);
+fn run(lv: &LogicalVolume, tools: Tools<'_>, words: &[&str], names: &[&str]) -> Result<Outcome> {
+    let program = device_mapper::without_udev(Invocation::of("lvm"));
     let wait = || format!("ask LVM about {}, whose disks or locks may not answer", lv.group);
-    helper.answering().args(words).args(names).run(deadline).with_context(wait)
+    tools.run(program.answering().args(words).args(names)).with_context(wait)
 }
 
 /// LVM's own words, and what to do about those that people see most.

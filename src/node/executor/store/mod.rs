@@ -43,6 +43,7 @@ use flexvol_linux::mount::place::{Look, Place};
 use flexvol_linux::mount::users;
 use flexvol_linux::proc::clock;
 use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::helper::{Runner, Tools};
 use flexvol_model::plan::{Attachment, Store, StoreStep};
 use flexvol_model::policy::Policy;
 use flexvol_protocol::TargetPath;
@@ -155,7 +156,7 @@ trait Served: Sync {
     fn has_orphans(&self) -> bool;
 
     /// Ends those.
-    fn end_orphans(&self, deadline: &Deadline);
+    fn end_orphans(&self, tools: Tools<'_>);
 }
 
 fn served_by(driver: &str) -> impl Iterator<Item = &'static dyn Served> {
@@ -166,9 +167,19 @@ fn served_by(driver: &str) -> impl Iterator<Item = &'static dyn Served> {
 pub(super) struct Site<'a> {
     pub(super) id: &'a Id,
     pub(super) deadline: &'a Deadline,
+    pub(super) runner: &'a dyn Runner,
 }
 
-impl Site<'_> {
+impl<'a> Site<'a> {
+    fn of(id: &'a Id, tools: Tools<'a>) -> Self {
+        Self { id, deadline: tools.deadline, runner: tools.runner }
+    }
+
+    /// The helper programs.
+    fn tools(&self) -> Tools<'_> {
+        Tools { runner: self.runner, deadline: self.deadline }
+    }
+
     /// So long may be asked what only saves time.
     fn share(&self) -> Deadline {
         Deadline::after(ASKING.min(self.deadline.remaining() / 4))
@@ -205,7 +216,7 @@ fn backend(store: &Store) -> &dyn Backend {
 
 impl Context<'_> {
     fn site<'b>(&'b self, id: &'b Id) -> Site<'b> {
-        Site { id, deadline: &self.deadline }
+        Site::of(id, self.tools())
     }
 
     pub(super) fn perform_on_store(&mut self, step: &StoreStep) -> Result<Option<Undo>> {
@@ -245,7 +256,7 @@ impl Context<'_> {
             }
             Err(error) => {
                 self.disk = DeviceContext::default();
-                let undone = sweep(target, &Deadline::for_undo(UNDO_TIME));
+                let undone = sweep(target, self.tools().until(&Deadline::for_undo(UNDO_TIME)));
                 Err(after_rollback(error, undone, "a device"))
             }
         }
@@ -300,7 +311,7 @@ fn no_store() -> anyhow::Error {
 /// one.
 pub(super) fn is_left(context: &Context<'_>, target: &TargetPath) -> Result<bool> {
     let lost = attachment_record::locked().next().is_some()
-        || served_by(context.driver).any(|kind| kind.has_orphans())
+        || served_by(context.driver).any(<dyn Served>::has_orphans)
         || proof::is_left(target);
     let attaches = context.settings.attach == Some(true);
     Ok(lost || !AttachmentRecord::of(target)?.is_empty() || (!attaches && unstage::is_left(target)?))
@@ -314,18 +325,18 @@ pub(super) fn is_dead_at(place: &Place, target: &TargetPath) -> Result<bool> {
 
 /// The step that takes a target's device away, and its undo.
 pub(super) fn detach(context: &Context<'_>, target: &TargetPath) -> Result<()> {
-    sweep(target, &context.deadline)?;
-    served_by(context.driver).for_each(|kind| kind.end_orphans(&context.deadline));
+    sweep(target, context.tools())?;
+    served_by(context.driver).for_each(|kind| kind.end_orphans(context.tools()));
     Ok(())
 }
 
 /// The same for when nothing is mounted at the target, and nobody's call is carried out.
-pub(super) fn sweep(target: &TargetPath, deadline: &Deadline) -> Result<()> {
+pub(super) fn sweep(target: &TargetPath, tools: Tools<'_>) -> Result<()> {
     for record in AttachmentRecord::of(target)? {
         let id = record.id();
-        let _lock = Id::lock(&record.store, deadline)?;
+        let _lock = Id::lock(&record.store, tools.deadline)?;
         if let Some(record) = AttachmentRecord::read(&id) {
-            let (at, store) = (Site { id: &id, deadline }, record.store.to_string());
+            let (at, store) = (Site::of(&id, tools), record.store.to_string());
             let_go(&at, record, target).with_context(|| format!("take {store} away"))?;
         }
     }
@@ -345,7 +356,7 @@ fn let_go(at: &Site<'_>, mut record: AttachmentRecord, target: &TargetPath) -> R
     }
     if record.encrypted {
         wait_until_free(&luks::path(at.id), at.deadline)?;
-        luks::close(at.id, at.deadline)?;
+        luks::close(at.id, at.tools())?;
     }
     let mut is_known = false;
     if let Some(found) = record.device.as_ref().and_then(|device| backend(&record.store).hold(at, device)) {

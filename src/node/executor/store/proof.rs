@@ -22,7 +22,7 @@ use flexvol_linux::block::blank::{Scope, prove_device_blank};
 use flexvol_linux::block::block_device::{self, Identity};
 use flexvol_linux::fs::files;
 use flexvol_linux::proc::clock;
-use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::helper::Tools;
 use flexvol_protocol::TargetPath;
 use std::path::{Path, PathBuf};
 
@@ -33,17 +33,17 @@ const VALID: u64 = 15 * 60;
 const LARGEST: usize = 64 * 1024;
 
 /// Every byte is read, unless samples shall do.
-pub(super) fn prove_blank(disk: &Attached, sampled: bool, deadline: &Deadline) -> Result<()> {
+pub(super) fn prove_blank(disk: &Attached, sampled: bool, tools: Tools<'_>) -> Result<()> {
     let identity = block_device::identity(disk.fd())?;
     let path = path_of(disk);
     let scope = if sampled { Scope::Samples } else { Scope::From(read(&path, &identity, clock::seconds())) };
     let mut zeros = disk.zeros.clone();
-    if let Some(end) = block_device::end_of_mapped(disk.fd(), deadline) {
+    if let Some(end) = block_device::end_of_mapped(disk.fd(), tools) {
         zeros.add(end..u64::MAX);
     }
     let targets: Vec<_> = disk.record.targets.iter().map(|target| target.to_string_lossy()).collect();
     let note = |at| write(&path, &identity, at, &targets.join("\n"));
-    let proven = prove_device_blank(disk.fd(), scope, &zeros, &note, deadline);
+    let proven = prove_device_blank(disk.fd(), scope, &zeros, &note, tools.deadline);
     // What holds data is not proven any further.
     if proven.as_ref().is_err_and(|error| !block_device::is_late(error)) {
         forget(disk);

@@ -19,6 +19,7 @@ use flexvol_linux::block::window::Window;
 use flexvol_linux::fs::files::{self, is_mount_root_at};
 use flexvol_linux::fs::openat_beneath;
 use flexvol_linux::proc::deadline::Deadline;
+use flexvol_linux::proc::helper::Tools;
 use flexvol_linux::proc::process;
 use flexvol_linux::proc::scope::Scope;
 use flexvol_model::plan::{DiskImage, ImageFormat};
@@ -76,12 +77,12 @@ impl Served for Daemons {
         orphans().next().is_some()
     }
 
-    fn end_orphans(&self, deadline: &Deadline) {
+    fn end_orphans(&self, tools: Tools<'_>) {
         for id in orphans() {
             // Whoever has it locked is just bringing it.
             let Ok(_lock) = id.lock_name(&Deadline::after(Duration::ZERO)) else { continue };
             if orphans().any(|orphan| orphan == id) {
-                let at = Site { id: &id, deadline };
+                let at = Site::of(&id, tools);
                 Home::of(&at).end();
             }
         }

@@ -20,7 +20,7 @@ use flexvol_linux::fs::private::Private;
 use flexvol_linux::proc::bare_root::{self, BareRoot};
 use flexvol_linux::proc::daemon::Daemon;
 use flexvol_linux::proc::deadline::Deadline;
-use flexvol_linux::proc::helper::Helper;
+use flexvol_linux::proc::helper::Invocation;
 use flexvol_linux::proc::scope::Scope;
 use flexvol_linux::proc::{namespace, process};
 use flexvol_model::plan::{DiskImage, ImageFormat, Ownership};
@@ -205,7 +205,7 @@ pub(super) fn start(
     at: &Site<'_>,
     is_ready: impl Fn() -> bool,
 ) -> Result<()> {
-    let mut helper = Helper::find(PROGRAM)?.within(root)?;
+    let mut helper = Invocation::of(PROGRAM).within(root)?;
     // For its lock alone.
     helper.keep(image.as_fd())?;
     let (ours, its) = UnixStream::pair().context("make a connection for qemu-storage-daemon")?;
@@ -361,7 +361,7 @@ fn make_alone(image: &OwnedFd, format: ImageFormat, size: u64, at: &Site<'_>) ->
     let words = ["create", "-q", "-f", "qcow2", IMAGE, &size.to_string()];
     // It reads again what it has written, and so may others have by then.
     let made = confined(image, &[], false, |root| {
-        Helper::find("qemu-img")?.within(root)?.args(words).run_to_success(at.deadline)
+        at.tools().run_to_success(Invocation::of("qemu-img").within(root)?.args(words))
     });
     if made.is_err() {
         // Else the next call would take half of one for somebody's.

@@ -33,7 +33,7 @@ pub(super) fn unstage(context: &Context<'_>, staged: &TargetPath) -> Result<()> 
         }
         unmount::take_off(&place)?;
     }
-    sweep(staged, &context.deadline)?;
+    sweep(staged, context.tools())?;
     record::forget(staged);
     // kubelet's, and empty; if it is not, it is no hindrance either.
     let _ = place.remove_directory();

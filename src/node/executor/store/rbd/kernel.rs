@@ -40,7 +40,7 @@ pub(super) fn find(at: &Site<'_>) -> Result<Option<Mapped>> {
 }
 
 pub(super) fn attach(image: &RbdImage, at: &Site<'_>, with: &With<'_>) -> Result<PathBuf> {
-    kernel_module::load("rbd", Path::new(rbd::BUS), at.deadline)?;
+    kernel_module::load("rbd", Path::new(rbd::BUS), at.tools())?;
     let login = Login::of(image, at, with)?;
     login.refuse_second_daemon(with.read_only)?;
     if !with.read_only {

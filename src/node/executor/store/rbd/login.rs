@@ -10,7 +10,7 @@ use flexvol_linux::block::block_status::Zeros;
 use flexvol_linux::fs::openat_beneath;
 use flexvol_linux::fs::private::Private;
 use flexvol_linux::proc::deadline::Deadline;
-use flexvol_linux::proc::helper::Helper;
+use flexvol_linux::proc::helper::Invocation;
 use flexvol_linux::proc::process;
 use flexvol_model::plan::RbdImage;
 use flexvol_protocol::failure::{Code, Failure};
@@ -66,16 +66,17 @@ impl<'a> Login<'a> {
         &self,
         program: &str,
         at: &Site<'_>,
-        run: impl FnOnce(Helper) -> Result<T>,
+        run: impl FnOnce(Invocation) -> Result<T>,
     ) -> Result<T> {
-        let (program, private) = (Helper::find(program)?, files(at));
+        at.runner.find(program)?;
+        let private = files(at);
         private.make()?;
-        let ran = self.told(program, &private, at).and_then(run);
+        let ran = self.told(Invocation::of(program), &private, at).and_then(run);
         private.remove()?;
         ran
     }
 
-    fn told(&self, program: Helper, private: &Private, at: &Site<'_>) -> Result<Helper> {
+    fn told(&self, program: Invocation, private: &Private, at: &Site<'_>) -> Result<Invocation> {
         let user = &self.image.user;
         let keyring = [format!("[client.{user}]\nkey = ").as_bytes(), self.key.expose(), b"\n"].concat();
         private.write("keyring", Secret::new(keyring).expose())?;
@@ -100,7 +101,7 @@ impl<'a> Login<'a> {
     /// Others who have the image open, as far as Ceph's own program is there to tell. One that does
     /// not answer keeps nobody from the volume.
     pub(super) fn refuse_watched(&self, at: &Site<'_>) -> Result<()> {
-        if Helper::find("rbd").is_err() {
+        if !at.tools().has("rbd") {
             return Ok(());
         }
         let watchers = self.lend("rbd", at, |rbd| Ok(self.ask(rbd, at).unwrap_or_default()))?;
@@ -114,14 +115,15 @@ impl<'a> Login<'a> {
         Err(Failure::new(Code::Busy, text).into())
     }
 
-    fn ask(&self, rbd: Helper, at: &Site<'_>) -> Result<Vec<String>> {
+    fn ask(&self, rbd: Invocation, at: &Site<'_>) -> Result<Vec<String>> {
         let image = self.image;
-        let outcome = rbd
+        let asked = rbd
             .args(["status", "--format", "json", "--pool", &image.pool])
             .args(image.namespace.iter().flat_map(|space| ["--namespace", space]))
             .args(["--image", &image.image])
-            .answering()
-            .run_to_success(&Deadline::after(STATUS.min(at.deadline.remaining())))?;
+            .answering();
+        let deadline = Deadline::after(STATUS.min(at.deadline.remaining()));
+        let outcome = at.tools().until(&deadline).run_to_success(asked)?;
         watchers(&outcome.answer)
     }
 
@@ -130,13 +132,13 @@ impl<'a> Login<'a> {
         let image = self.image;
         let snapshot = image.snapshot.as_deref();
         self.lend("rbd", at, |rbd| {
-            let outcome = rbd
+            let asked = rbd
                 .args(["diff", "--whole-object", "--format", "json", "--pool", &image.pool])
                 .args(image.namespace.iter().flat_map(|space| ["--namespace", space]))
                 .args(["--image", &image.image])
                 .args(snapshot.iter().flat_map(|snapshot| ["--snap", snapshot]))
-                .answering()
-                .run_to_success(&at.share())?;
+                .answering();
+            let outcome = at.tools().until(&at.share()).run_to_success(asked)?;
             between(&outcome.answer)
         })
     }

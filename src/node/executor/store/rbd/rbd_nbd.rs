@@ -45,7 +45,7 @@ fn daemons(at: &Site<'_>) -> Vec<i32> {
 }
 
 pub(super) fn attach(image: &RbdImage, at: &Site<'_>, with: &With<'_>) -> Result<PathBuf> {
-    kernel_module::load("nbd", Path::new(MODULE), at.deadline)?;
+    kernel_module::load("nbd", Path::new(MODULE), at.tools())?;
     flexvol_linux::block::nbd::check()?;
     let login = Login::of(image, at, with)?;
     // What is no key would be taken for that of nobody.
