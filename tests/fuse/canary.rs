@@ -5,7 +5,7 @@
 use crate::node::{alone_for, sh};
 use crate::sshd::base64;
 use crate::subjects::{ALL, Subject};
-use crate::support::{BINARY, Run};
+use crate::support::{Run, program};
 use crate::trust::{Report, is_full};
 use crate::watch::{PART, Parts, Watch};
 use flexvol::protocol::Outcome;
@@ -112,7 +112,7 @@ fn nobody_finds(name: &str) {
 pub(crate) fn nobody_finds_in(name: &str, subject: &Subject, canary: &str) {
     let (key, pieces) = (subject.key.unwrap(), parts(canary));
     let excused = subject.servers.iter().map(|server| server.0.id()).chain([std::process::id()]);
-    let binary = fs::canonicalize(BINARY).unwrap();
+    let binary = fs::canonicalize(program()).unwrap();
     let watch = Watch { parts: &pieces, excused: excused.collect(), drivers: binary };
     let (start, stop) = (Instant::now(), AtomicBool::new(false));
     let (calls, seen) = std::thread::scope(|scope| {
