@@ -48,6 +48,12 @@ const ABOUT: &[&str] = &[
     "unmountvolume.",
 ];
 
+/// How Go begins to tell of a crash.
+const PANIC: &str = "panic: runtime error";
+
+/// How many lines of its stack are looked at.
+const STACK: usize = 60;
+
 /// What one line says.
 #[derive(Clone, Debug)]
 pub(super) struct Said {
@@ -82,16 +88,29 @@ pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
 /// Every line about volumes that is understood, the oldest first.
 pub(super) fn said(request: &Request) -> Result<Vec<Said>> {
     let text = text(request)?;
-    let about = |line: &&str| {
-        let small = line.to_lowercase();
-        ABOUT.iter().any(|word| small.contains(word))
-    };
-    let said = text.lines().filter(about).filter_map(|line| {
+    let lines: Vec<_> = text.lines().collect();
+    let said = lines.iter().enumerate().filter_map(|(at, line)| {
+        if !is_about_volumes(line) && !is_a_crash(&lines[at..]) {
+            return None;
+        }
         let explained = diagnostics::explain(line)?;
         let orphan = line.split_once("rphaned pod").and_then(|(_, rest)| uid_in(rest));
         Some(Said { explained, orphan })
     });
     Ok(said.collect())
+}
+
+fn is_about_volumes(line: &str) -> bool {
+    let small = line.to_lowercase();
+    ABOUT.iter().any(|word| small.contains(word))
+}
+
+/// Whether kubelet crashed there in what calls FlexVolume drivers: Go prints the panic first, and
+/// then the functions it was in.
+fn is_a_crash(lines: &[&str]) -> bool {
+    let Some((first, stack)) = lines.split_first() else { return false };
+    let is_inside = |line: &&str| line.contains("/pkg/volume/flexvolume");
+    first.contains(PANIC) && stack.iter().take(STACK).take_while(|line| !line.contains(PANIC)).any(is_inside)
 }
 
 fn text(request: &Request) -> Result<String> {
@@ -103,8 +122,10 @@ fn text(request: &Request) -> Result<String> {
     }
     let units = UNITS.iter().flat_map(|unit| ["-u", *unit]);
     let words = ["--no-pager", "--quiet", "--since", "-1h", "--lines", "3000", "--output", "cat"];
-    let grep =
-        ["--grep", "(?i)flexvolume|mountvolume|volume plugin|orphaned pod|probing plugins|mountdevice"];
+    let grep = [
+        "--grep",
+        "(?i)flexvolume|mountvolume|volume plugin|orphaned pod|probing plugins|mountdevice|panic: ",
+    ];
     let journal = Invocation::of("journalctl").args(words).args(grep).args(units).answering();
     let outcome = Tools::of_host(&Deadline::after(PATIENCE)).run(journal);
     // Nothing found is a failure for it, and so is a journal that is not there.
@@ -128,6 +149,23 @@ mod tests {
         assert_eq!(uid_in(r#" \"7\" found"#).as_deref(), Some("7"));
         assert_eq!(uid_in(" ../../etc/passwd").as_deref(), None);
         assert_eq!(uid_in(""), None);
+    }
+
+    #[test]
+    fn a_crash_is_known_by_the_functions_it_was_in() {
+        let crash = "panic: runtime error: invalid memory address or nil pointer dereference\n\
+                     [signal SIGSEGV: segmentation violation code=0x1 addr=0x0 pc=0x2b6b0c4]\n\
+                     goroutine 1 [running]:\n";
+        let ours = "k8s.io/kubernetes/pkg/volume/flexvolume.(*flexVolumePlugin).Init(...)\n";
+        let findings = |text: String| {
+            let log = tempfile::NamedTempFile::new().unwrap();
+            std::io::Write::write_all(&mut log.as_file(), text.as_bytes()).unwrap();
+            let request = Request { kubelet_log: Some(log.path().to_owned()), ..Request::default() };
+            look(&request).unwrap().len()
+        };
+        assert_eq!(findings(format!("{crash}{ours}")), 1);
+        assert_eq!(findings(format!("{crash}k8s.io/kubernetes/pkg/kubelet.(*Kubelet).syncPod(...)\n")), 0);
+        assert_eq!(findings(format!("{crash}other\n{crash}{ours}")), 1);
     }
 
     #[test]
