@@ -135,6 +135,29 @@ fn a_frozen_file_system_holds_up_nothing_else() {
 }
 
 /// The file of somebody else's loop device, by a server that has died.
+/// Of another volume: the servers of both are none of each other's business.
+#[test]
+fn a_silent_server_holds_up_no_image() {
+    const NAME: &str = "crowd::a_silent_server_holds_up_no_image";
+    if !has("bindfs") {
+        return skip(NAME, "needs bindfs");
+    }
+    isolated(NAME, |node| {
+        sh(
+            "mkdir /run/a /run/b; truncate -s 1M /run/a/f; bindfs /run/a /run/b; losetup -f --show /run/b/f >/run/device",
+        );
+        let bindfs = processes().into_iter().find(|(_, name)| name == "bindfs").map(|(pid, _)| pid).unwrap();
+        sh(&format!("kill -STOP {bindfs}"));
+        // What it said is believed for a second.
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        let image = node.volume("image", "p1");
+        let answer = node.mount("image", &image, &json!({"file": "b.img", "size": "16Mi"}));
+        sh(&format!("kill -CONT {bindfs}; losetup -d $(cat /run/device); umount -l /run/b"));
+        assert!(answer.success().took.as_secs() < 15);
+        node.unmount("image", &image).success();
+    });
+}
+
 #[test]
 fn a_dead_server_holds_up_no_image() {
     const NAME: &str = "crowd::a_dead_server_holds_up_no_image";

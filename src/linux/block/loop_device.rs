@@ -6,12 +6,14 @@
 //! its mount exists.
 
 mod leaked;
+mod silent;
 mod sweep;
 
 pub use leaked::{leaked, release};
 
 pub use crate::block::window::Window;
 use crate::fs::bytes::size_of;
+use crate::mount::mount_table;
 use crate::raw::{self, LoopCall, LoopConfig, LoopInfo};
 use anyhow::{Context, Result, bail};
 use flexvol_protocol::failure::{Code, Failure};
@@ -135,8 +137,11 @@ impl LoopDevice {
         let total = size_of(file).context("learn the size")?;
         let wanted = window.within(total)?;
         let mut overlapping = None;
-        for number in bound_numbers().context("list loop devices")? {
-            if backing_name(number).is_some_and(|name| !is_candidate(&name)) {
+        let mut numbers = bound_numbers().context("list loop devices")?;
+        numbers.retain(|number| backing_name(*number).is_none_or(|name| is_candidate(&name)));
+        let table = if numbers.is_empty() { Vec::new() } else { mount_table::read()? };
+        for number in numbers {
+            if silent::is_silent(number, inode.device, &table)? {
                 continue;
             }
             let opened = match Self::open(number) {
