@@ -1,5 +1,5 @@
 /*
- * The measuring half of tests/bench and tests/startup.rs: starts programs and looks at what they cost.
+ * The measuring half of tests/bench and tests/process/startup.rs: starts programs and looks at what they cost.
  *
  *   bench cost RUNS COMMAND             median page faults, and the most memory of its own that one run had: "faults kib"
  *   bench pairs RUNS SIDE -- SIDE       median microseconds of each side and the median of the pairs' ratios: "a b a/b"

@@ -1,5 +1,5 @@
 //! Every reader of bytes that others write, each behind one function: for the fuzzers, and for
-//! `tests/hostile`, which gives them the committed inputs.
+//! `tests/pure/hostile`, which gives them the committed inputs.
 //!
 //! A reader must come back: no panic, no endless loop, no memory without bound. Where more is
 //! promised (what is read is written back the same, a refusal is one bounded line), that is

@@ -7,11 +7,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -58,19 +59,17 @@ pub(crate) fn with_loopback(side_file: &serde_json::Value) -> serde_json::Value 
 }
 
 impl Plugin {
-    /// `directory/name` below a fresh plugin directory, a symlink: a copy made in this process,
-    /// which forks in other threads, could be busy when it is executed.
+    /// `directory/name` below a fresh plugin directory, a symlink.
     pub(crate) fn new(directory: impl AsRef<Path>, name: &str, side_file: Option<&str>) -> Self {
         let plugin = Self::empty(directory, name, side_file);
         symlink(program(), &plugin.executable).unwrap();
         plugin
     }
 
-    /// The same as a copy, made by another process.
+    /// The same as a copy.
     pub(crate) fn copy(of: &Path, directory: impl AsRef<Path>, name: &str) -> Self {
         let plugin = Self::empty(directory, name, None);
-        let copied = Command::new("cp").arg(of).arg(&plugin.executable).status().unwrap();
-        assert!(copied.success());
+        copy(of, &plugin.executable);
         plugin
     }
 
@@ -203,6 +202,22 @@ impl Run {
     }
 }
 
+/// Writes an executable file, and the directories it is in. By another process: a child of this
+/// one, forked by another test, could hold it open, and then it is busy when it is executed.
+pub(crate) fn write_executable(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let line = "cat > \"$1\" && chmod 755 \"$1\"";
+    let mut shell =
+        Command::new("sh").args(["-c", line, "sh"]).arg(path).stdin(Stdio::piped()).spawn().unwrap();
+    shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(shell.wait().unwrap().success());
+}
+
+/// Copies an executable file, by another process for the same reason.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
+}
+
 /// Waits until something is so.
 pub(crate) fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -222,6 +237,12 @@ pub(crate) fn processes_with(text: &str) -> Vec<i32> {
             String::from_utf8_lossy(&line).contains(text)
         })
         .collect()
+}
+
+/// A number of seconds to sleep that no other process sleeps: to find the sleepers again.
+pub(crate) fn mark() -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    format!("1000.{}{:03}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
 fn stat(pid: i32) -> Option<(String, i32)> {

@@ -1,12 +1,11 @@
 //! Drivers made of small scripts of the `exec` driver, each in a mount namespace of its own.
 
 use super::namespace::{enter, mounts_at};
-use super::{Plugin, Running, eventually, processes_with};
+use super::{Plugin, Running, eventually, mark, processes_with};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The deadline of every verb here, in seconds.
@@ -19,7 +18,7 @@ pub(crate) const MOUNT: &str = "mount -t tmpfs -o size=1M share \"$1\"";
 pub(crate) struct Node {
     pub(crate) plugin: Plugin,
     pub(crate) target: PathBuf,
-    /// A number of seconds to sleep that no other process sleeps: to find the sleepers again.
+    /// What `MARK` in the scripts is; see [`mark`].
     pub(crate) mark: String,
 }
 
@@ -32,12 +31,10 @@ impl Node {
 
     /// `further` are members of the side file's `exec`.
     pub(crate) fn with(name: &str, mount: &str, unmount: Option<&str>, further: &str) -> Option<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
         if !enter(name) {
             return None;
         }
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let mark = format!("1000.{}{number:03}", std::process::id());
+        let mark = mark();
         let plugin = Plugin::new("example~share", "share", Some("{}"));
         let root = plugin.directory.path().to_owned();
         let argv = |text: &str| {

@@ -1,9 +1,8 @@
 //! A node without a cluster: a plugin directory with drivers made of a few lines of sh that log
 //! their calls, and `flexvol` at work on it.
 
-use super::BINARY;
+use super::{BINARY, write_executable};
 use std::fs;
-use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -70,16 +69,10 @@ impl Site {
         self.script(&format!("plugins/{directory}/{}", directory.rsplit('~').next().unwrap()), &body)
     }
 
-    /// Written by another process: a child of this one, forked by another test, could hold it open,
-    /// and then it is busy when it is executed.
+    /// An executable file.
     pub(crate) fn script(&self, below: &str, text: &str) -> PathBuf {
         let path = self.path(below);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let line = "cat > \"$1\" && chmod 755 \"$1\"";
-        let mut shell =
-            Command::new("sh").args(["-c", line, "sh"]).arg(&path).stdin(Stdio::piped()).spawn().unwrap();
-        shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-        assert!(shell.wait().unwrap().success());
+        write_executable(&path, text);
         path
     }
 

@@ -24,7 +24,7 @@
 //! Ours is put back by `install` and `deploy`, removed by `uninstall`, and *altered* to `doctor`
 //! and `list` if anything of it is not as installed. Foreign is refused by the first two unless
 //! told `--take-over`, and by `uninstall`. ARCHITECTURE.md has the whole table,
-//! tests/install/heal.rs plays it.
+//! tests/node/install/heal.rs plays it.
 //!
 //! *Any* side file is one that is gone, is no JSON, or bears no hash; the settings of the last are
 //! the admin's, and are kept. One that is JSON, but wrong, is an admin's mistake: told, and not

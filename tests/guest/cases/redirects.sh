@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Servers that send clients to another one, which policy.servers does not allow: referrals of NFS 4, and DFS of SMB. What holds is in
-# docs/settings.md, "What is not covered". Redirects of HTTP are in tests/fuse/redirects.rs: its clients are not in this guest.
+# docs/settings.md, "What is not covered". Redirects of HTTP are in tests/node/fuse/redirects.rs: its clients are not in this guest.
 chapter "redirects"
 LIMIT=60 says "guest: redirects: knfsd serves" '' quietly once start_nfs
 LIMIT=60 says "guest: redirects: smbd serves" '' quietly once start_smb

@@ -12,6 +12,11 @@ pub(crate) fn is_full() -> bool {
     std::env::var_os("FULL").is_some()
 }
 
+/// How many times something is tried: so many in the gate, so many with `FULL=1`.
+pub(crate) fn rounds(gate: u32, full: u32) -> u32 {
+    if is_full() { full } else { gate }
+}
+
 /// Whether this kind shall be tried, one of `crash`, `fault`, `race` and `endurance`.
 pub(crate) fn is_wanted(kind: &str) -> bool {
     std::env::var_os("FLEXVOL_KIND").is_none_or(|wanted| wanted == kind)

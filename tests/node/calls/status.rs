@@ -1,0 +1,92 @@
+//! `flexvol status` on volumes that are well, dead, hung and not there.
+
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+
+use crate::support::fuse::Silent;
+use crate::support::namespace::enter;
+use crate::support::scripts::{MOUNT, Node};
+use crate::support::stand_in::{Said, Site};
+
+fn volumes(said: &Said) -> Vec<Value> {
+    said.json()["volumes"].as_array().unwrap().clone()
+}
+
+fn by_name<'a>(volumes: &'a [Value], name: &str) -> &'a Value {
+    volumes.iter().find(|volume| volume["volume"] == name).unwrap_or_else(|| panic!("{name}: {volumes:?}"))
+}
+
+#[test]
+fn every_volume_is_shown_with_its_health() {
+    if !enter("status::every_volume_is_shown_with_its_health") {
+        return;
+    }
+    let site = Site::new();
+    let target = |name: &str| -> PathBuf {
+        let path = site.path(&format!("kubelet/pods/7/volumes/fstab~cifs/{name}"));
+        fs::create_dir_all(&path).unwrap();
+        path
+    };
+    nix::mount::mount(
+        Some("//nas/a"),
+        &target("well"),
+        Some("tmpfs"),
+        nix::mount::MsFlags::empty(),
+        Some("size=1m"),
+    )
+    .unwrap();
+    let _hung = Silent::mount(&target("hung"));
+    let mut dead = Silent::mount(&target("dead"));
+    dead.end();
+    target("bare");
+    fs::create_dir_all(site.path("kubelet/pods/7/volumes/kubernetes.io~secret/token")).unwrap();
+    let root = site.path("kubelet");
+    let line = ["status", "--kubelet-root", root.to_str().unwrap(), "--patience", "1"];
+    let said = site.flexvol(&[&line[..], &["--json"]].concat());
+    assert_eq!(said.status, 1);
+    let volumes = volumes(&said);
+    assert_eq!(volumes.len(), 4, "{volumes:?}");
+    let health = |name: &str| by_name(&volumes, name)["health"].as_str().unwrap().to_owned();
+    let all = ["well", "hung", "dead", "bare"].map(health);
+    assert_eq!(all, ["alive", "hung", "dead", "not mounted"]);
+    let well = by_name(&volumes, "well");
+    assert_eq!((&well["driver"], &well["source"]), (&"fstab/cifs".into(), &"//nas/a".into()));
+    assert_eq!((&well["podUid"], &well["sizeBytes"]), (&"7".into(), &(1 << 20).into()));
+    let text = site.flexvol(&line).out;
+    assert!(text.lines().next().unwrap().starts_with("POD"), "{text}");
+    assert!(text.contains("dead: Transport endpoint is not connected"), "{text}");
+    assert!(text.ends_with("1 alive, 1 dead, 1 hung, 1 not mounted\n"), "{text}");
+    let one = site.flexvol(&[&line[..], &["--volume", "well", "--pod", "7", "--driver", "cifs"]].concat());
+    assert!(one.status == 0 && one.out.ends_with("1 alive\n"), "{one:?}");
+    let others = "4 flex volumes on this node, and none matches --pod, --volume and --driver: sudo flexvol status shows all\n";
+    for filter in [["--pod", "nosuch"], ["--volume", "nosuch"], ["--driver", "no/such"]] {
+        let none = site.flexvol(&[&line[..], &filter].concat()).good();
+        assert_eq!(none.out, others, "{filter:?}");
+    }
+    let empty = ["status", "--kubelet-root", "plugins", "--pod", "nosuch"];
+    let none = site.flexvol(&empty).good().out;
+    assert!(none.starts_with("no flex volume is on this node: ") && none.ends_with(" runs here\n"), "{none}");
+    nix::mount::umount(&target("well")).unwrap();
+}
+
+#[test]
+fn a_volume_of_ours_has_its_pod_and_its_time() {
+    let Some(node) =
+        Node::new("status::a_volume_of_ours_has_its_pod_and_its_time", MOUNT, Some("umount \"$1\""))
+    else {
+        return;
+    };
+    let options = r#"{"kubernetes.io/pod.name":"web","kubernetes.io/pod.namespace":"shop","kubernetes.io/pvOrVolumeName":"pv1"}"#;
+    node.start(options).finish().success();
+    let said = Site::new().flexvol(&["status", "--json"]);
+    let found = volumes(&said);
+    let volume = by_name(&found, "pv1");
+    assert_eq!((&volume["pod"], &volume["byFlexvol"]), (&"shop/web".into(), &true.into()));
+    assert_eq!((&volume["health"], &volume["layers"]), (&"alive".into(), &1.into()));
+    assert!(volume["since"].as_str().unwrap().starts_with("20"), "{volume}");
+    node.unmount().finish().success();
+    let found = volumes(&Site::new().flexvol(&["status", "--json"]));
+    assert!(found.iter().all(|volume| volume["volume"] != "pv1"), "{found:?}");
+    node.is_clean();
+}

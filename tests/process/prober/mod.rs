@@ -1,0 +1,9 @@
+//! The prober on real directories, with the kernel's own news of their changes: the library's
+//! `Watcher`, and the commands `probe` and `watch`.
+
+mod command_line;
+mod design;
+mod kubelets;
+mod plugin_dir;
+mod storm;
+mod two;
