@@ -23,19 +23,26 @@ pub(crate) fn command() -> &'static Path {
 }
 
 fn stripped() -> PathBuf {
+    // The kit lies beside it, for the commands that are of the kit.
+    strip(&format!("{BINARY}-kit"), "flexvol-kit")
+        .and_then(|_| strip(BINARY, "flexvol"))
+        .unwrap_or(BINARY.into())
+}
+
+fn strip(program: &str, name: &str) -> Option<PathBuf> {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR"));
     // Other test processes may be doing the same, and have the same number in namespaces of their
     // own.
     let own = tempfile::NamedTempFile::new_in(place).unwrap().into_temp_path();
-    let done = Command::new("strip").arg("-o").args([&*own, Path::new(BINARY)]).status();
+    let done = Command::new("strip").arg("-o").args([&*own, Path::new(program)]).status();
     if !done.is_ok_and(|status| status.success()) {
-        return BINARY.into();
+        return None;
     }
     // Made for root alone, and everybody shall run it.
-    fs::set_permissions(&own, fs::metadata(BINARY).unwrap().permissions()).unwrap();
-    let all = place.join("flexvol");
+    fs::set_permissions(&own, fs::metadata(program).unwrap().permissions()).unwrap();
+    let all = place.join(name);
     own.persist(&all).unwrap();
-    all
+    Some(all)
 }
 
 pub(crate) struct Node {
