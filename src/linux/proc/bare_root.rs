@@ -91,7 +91,7 @@ impl BareRoot {
         self.show(&place, &open(&device)?, false)
     }
 
-    /// For [`Helper::within`](crate::proc::helper::Helper::within).
+    /// For [`Invocation::within`](crate::proc::invocation::Invocation::within).
     pub fn open(&self) -> Result<OwnedFd> {
         open(&self.path)
     }
