@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, ensure};
 use flexvol_kubelet::PodVolume;
 use flexvol_protocol::{DriverName, Options};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{DirBuilder, File};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt};
@@ -67,6 +67,8 @@ pub struct Row {
     pub expected: BTreeSet<&'static str>,
     /// The cases that did.
     pub failed: BTreeSet<&'static str>,
+    /// What those saw that were not to: the problem, and what the driver answered.
+    pub surprises: BTreeMap<&'static str, String>,
     /// How many cases held.
     pub held: usize,
     /// Those that could not be judged, because another failed.
@@ -248,11 +250,22 @@ impl Row {
             Outcome::Broken(why) => Some((result.case.id, why.clone())),
             _ => None,
         };
+        let expected: BTreeSet<_> = fault.fails.iter().copied().filter(|id| chosen.reports(id)).collect();
+        let failed: BTreeSet<_> = ended(|outcome| *outcome == Outcome::Failed).collect();
+        let seen = |result: &CaseResult| {
+            let first = result.telling().next();
+            let seen = first.map(|seen| format!("{} {}", seen.problem, seen.came_back));
+            (result.case.id, seen.unwrap_or_default())
+        };
+        let is_surprise = |id: &str| failed.contains(id) && !expected.contains(id);
+        let surprises =
+            report.results.iter().filter(|result| is_surprise(result.case.id)).map(seen).collect();
         Ok(Self {
             name: fault.name,
             what: fault.what,
-            expected: fault.fails.iter().copied().filter(|id| chosen.reports(id)).collect(),
-            failed: ended(|outcome| *outcome == Outcome::Failed).collect(),
+            surprises,
+            expected,
+            failed,
             held: ended(|outcome| *outcome == Outcome::Passed).count(),
             blocked: ended(|outcome| matches!(outcome, Outcome::Blocked(_))).collect(),
             skipped: ended(|outcome| matches!(outcome, Outcome::Skipped(_))).collect(),
@@ -274,7 +287,8 @@ impl Row {
 
     /// Where it is not exact, for people.
     pub fn differences(&self) -> Vec<String> {
-        let also = self.failed.difference(&self.expected).map(|id| format!("also failed {id}"));
+        let saw = |id: &str| self.surprises.get(id).map_or_else(String::new, |seen| format!(": {seen}"));
+        let also = self.failed.difference(&self.expected).map(|id| format!("also failed {id}{}", saw(id)));
         let missed = self.expected.difference(&self.failed).filter(|id| !self.skipped.contains(*id));
         let missed = missed.map(|id| format!("did not fail {id}"));
         let broken = self.broken.iter().map(|(id, why)| format!("could not play {id}: {why}"));
@@ -367,13 +381,14 @@ mod tests {
             what: "does wrong",
             expected: ["a::b", "a::c", "a::f"].into(),
             failed: ["a::c", "a::d"].into(),
+            surprises: [("a::d", "two devices".to_owned())].into(),
             held: 1,
             blocked: vec!["a::e"],
             skipped: ["a::f"].into(),
             broken: Vec::new(),
             took: Duration::ZERO,
         };
-        assert_eq!(row.differences(), ["also failed a::d", "did not fail a::b"]);
+        assert_eq!(row.differences(), ["also failed a::d: two devices", "did not fail a::b"]);
         assert!(!row.is_exact());
         let well = Row { what: "", expected: BTreeSet::new(), failed: BTreeSet::new(), ..row };
         assert_eq!(well.differences(), ["could not judge a::e"]);

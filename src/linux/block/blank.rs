@@ -67,8 +67,8 @@ const HEAD: u64 = 64 << 20;
 const TAIL: u64 = 16 << 20;
 const SAMPLES: u64 = 128;
 
-/// So much is read between two looks at the clock.
-const STRETCH: u64 = 16 << 20;
+/// So much is read between two looks at the clock: no more, or what is slow uses up the reserve.
+const STRETCH: u64 = CHUNK as u64;
 
 /// What a call keeps of its time for what comes after the proof, or a quarter of it if that is
 /// less.

@@ -19,7 +19,7 @@ pub(crate) const PROGRAMS: [&str; 5] = ["ceph-mon", "ceph-osd", "ceph-mds", "cep
 const LIMIT: u32 = 120;
 
 /// What a mount and an unmount may take, in seconds; six clients begin at once, beside other tests.
-const MOUNT: u64 = 10;
+const MOUNT: u64 = 20;
 const UNMOUNT: u64 = 12;
 
 /// The cluster, which ends with the test.

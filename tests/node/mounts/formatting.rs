@@ -219,7 +219,7 @@ fn what_an_image_has_no_clusters_for_is_not_read() {
 #[test]
 fn a_proof_goes_on_where_the_call_before_ended() {
     with_driver("formatting::a_proof_goes_on_where_the_call_before_ended", |node| {
-        node.install(DRIVER, json!({"attach": true, "deadlines": {"mount": 3}}));
+        node.install(DRIVER, json!({"attach": true, "deadlines": {"mount": 5}}));
         let read = |message: &str| -> Option<u64> {
             message.split_once("blank: ")?.1.split(' ').next()?.parse().ok()
         };
@@ -228,7 +228,7 @@ fn a_proof_goes_on_where_the_call_before_ended() {
             let words = "-q -f qcow2 -o preallocation=metadata";
             sh(&format!("rm -f /run/img/a.qcow2; qemu-img create {words} /run/img/a.qcow2 {size}"))
         };
-        make("2G");
+        make("4G");
         let (mut before, mut calls) = (0, 0);
         loop {
             let answer = mount_device(node, &options());
