@@ -4,6 +4,7 @@
 //! damaged, and the database that lives directly on a device has none. Whatever cannot be read
 //! counts as not blank.
 
+use crate::block::block_device::is_late;
 use crate::block::block_status::Zeros;
 use crate::block::signature::identify;
 use crate::block::window::Window;
@@ -91,8 +92,8 @@ pub enum Scope {
 /// far the proof is gets noted, for the next call to go on from there, and it is unfinished
 /// (`Timeout`) while there is still time to clean up.
 ///
-/// What earlier calls have read is looked at again by samples and by its signature, and so is what
-/// storage says to be `zeros`; else that is not read.
+/// Each call reads a mebibyte at least. What earlier calls have read is looked at again by samples
+/// and by its signature, and so is what storage says to be `zeros`; else that is not read.
 pub fn prove_device_blank(
     fd: BorrowedFd<'_>,
     scope: Scope,
@@ -110,44 +111,59 @@ pub fn prove_device_blank(
         return looked_at(total).try_for_each(|range| prove_zero(fd, range, 0, deadline));
     };
     let from = from.min(total);
+    let reserve = RESERVE.min(deadline.remaining() / 4);
+    let (end, proven) = prove_on(fd, from..total, zeros, note, deadline, reserve);
+    // Last, so that every call gets further, and so that they are fresh when the device is formatted.
     let trusted = from.max(zeros.end().min(total));
-    let sampled = looked_at(total).filter(|range| range.start < trusted);
-    sampled
+    let again = deadline.sooner(if proven.is_ok() { Duration::ZERO } else { reserve / 2 });
+    let sampled = looked_at(total)
+        .filter(|range| range.start < trusted)
         .map(|range| range.start..range.end.min(trusted))
-        .try_for_each(|range| prove_zero(fd, range, 0, deadline))?;
-    prove_on(fd, from..total, zeros, note, deadline)?;
-    note(total);
-    Ok(())
+        .try_for_each(|range| prove_zero(fd, range, 0, &again));
+    note_unless_occupied(sampled.and(proven), end, total, note)
 }
 
-/// Reads on while there is time.
+/// How far a proof is counts for the next call, unless there is something.
+fn note_unless_occupied(proven: Result<()>, end: u64, total: u64, note: &dyn Fn(u64)) -> Result<()> {
+    let late = match proven {
+        Ok(()) => None,
+        Err(error) if is_late(&error) => Some(unfinished(end, total)),
+        Err(error) => return Err(error),
+    };
+    note(end);
+    late.map_or(Ok(()), |failure| Err(failure.into()))
+}
+
+/// Reads on until the reserve is all that remains of the time, and says how far it came: a stretch
+/// at least.
 fn prove_on(
     fd: BorrowedFd<'_>,
     Range { start, end }: Range<u64>,
     zeros: &Zeros,
     note: &dyn Fn(u64),
     deadline: &Deadline,
-) -> Result<()> {
-    let reserve = RESERVE.min(deadline.remaining() / 4);
+    reserve: Duration,
+) -> (u64, Result<()>) {
     let (mut at, mut noted) = (start, Instant::now());
     loop {
         let unknown = zeros.first_unknown(at..end);
         if unknown.is_empty() {
-            return Ok(());
+            return (end, Ok(()));
         }
         at = unknown.start;
         let next = unknown.end.min(at + STRETCH);
-        prove_zero(fd, at..next, 0, deadline)?;
+        if let Err(error) = prove_zero(fd, at..next, 0, deadline) {
+            return (at, Err(error));
+        }
         // Nobody reads it again, and the node has better use for its memory.
         let _ = fadvise(fd, at, NonZeroU64::new(next - at), Advice::DontNeed);
         at = next;
-        let is_late = at < end && deadline.remaining() < reserve;
-        if is_late || noted.elapsed() >= NOTED {
+        if at < end && deadline.remaining() < reserve {
+            return (at, Err(unfinished(at, end).into()));
+        }
+        if noted.elapsed() >= NOTED {
             note(at);
             noted = Instant::now();
-        }
-        if is_late {
-            return Err(unfinished(at, end).into());
         }
     }
 }
@@ -375,7 +391,7 @@ mod tests {
             let file = sparse(LARGE);
             file.write_all_at(&[1], at).unwrap();
             let (proven, noted) = prove_device(&file, Scope::From(20 << 30), minute);
-            assert_eq!((proven.is_err(), noted.is_none()), (found, found), "{at}");
+            assert_eq!((proven.is_err(), noted != Some(LARGE)), (found, found), "{at}");
         }
         // A signature counts wherever an earlier call was.
         let file = sparse(LARGE);
