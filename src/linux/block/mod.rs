@@ -11,6 +11,7 @@ pub mod image_file;
 pub mod iscsi;
 pub mod loop_device;
 pub mod nbd;
+pub mod other_devices;
 pub mod partition;
 pub mod qmp;
 pub mod rbd;

@@ -14,7 +14,7 @@ use flexvol_linux::block::block_device::number_of;
 use flexvol_linux::block::ext_superblock::refuse_wishes;
 use flexvol_linux::block::image_file::Formatting;
 use flexvol_linux::block::window::Window;
-use flexvol_linux::block::{format, signature};
+use flexvol_linux::block::{format, other_devices, signature};
 use flexvol_linux::errno::errno_of;
 use flexvol_linux::mount::mount_table;
 use flexvol_linux::mount::place::Look;
@@ -202,12 +202,11 @@ pub(super) fn unmake(disk: &dyn Disk, error: anyhow::Error) -> anyhow::Error {
 
 /// Before anything else reads it.
 fn refuse_wishes_of(disk: &dyn Disk, kind: FileSystem) -> Result<()> {
-    match kind {
-        FileSystem::Ext4 => {
-            refuse_wishes(disk.fd()).with_context(|| format!("the {} cannot be mounted", disk.noun()))
-        }
-        _ => Ok(()),
-    }
+    let looked = match kind {
+        FileSystem::Ext4 => refuse_wishes(disk.fd()),
+        kind => other_devices::refuse(kind, disk.fd()),
+    };
+    looked.with_context(|| format!("the {} cannot be mounted", disk.noun()))
 }
 
 /// The kernel's ext4 serves ext2 and ext3, too.

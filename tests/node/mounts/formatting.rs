@@ -2,7 +2,7 @@
 
 use crate::image::{MEBIBYTE, blank, file, ro_of, sum, with};
 use crate::qcow2::{DRIVER, mount_device, options, unmount_device, with_driver};
-use crate::support::{Node, has, isolated, sh, skip};
+use crate::support::{Node, has, isolated, kernel_has, sh, skip};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -181,6 +181,38 @@ fn a_superblock_asks_for_no_more_than_a_volume() {
         );
         node.mount("image", &target, &json!({"file": "a", "fsck": "false"}))
             .failure(&["journal", "another device"]);
+    });
+}
+
+/// An erofs names them by path, and a btrfs has all that bear its UUID.
+#[test]
+fn a_file_system_has_no_part_on_another_device() {
+    isolated("formatting::a_file_system_has_no_part_on_another_device", |node| {
+        let target = node.volume("image", "p");
+        let options = json!({"file": "a", "fsck": "false", "kubernetes.io/readwrite": "ro"});
+        let (erofs, btrfs) = (
+            "mkdir -p /run/empty; mkfs.erofs /run/img/a /run/empty",
+            "truncate -s 128M /run/img/a; mkfs.btrfs -q /run/img/a",
+        );
+        // Where the numbers are: the table of devices and how many are in it; the count.
+        for (kind, make, numbers) in
+            [("erofs", erofs, &[(1104, 8), (1110, 1)][..]), ("btrfs", btrfs, &[(65672, 2)][..])]
+        {
+            if !has(&format!("mkfs.{kind}")) || !kernel_has(kind) {
+                skip("formatting::a_file_system_has_no_part_on_another_device", kind);
+                continue;
+            }
+            sh(&format!("rm -f /run/img/a; {make}"));
+            node.mount("image", &target, &options).success();
+            node.unmount("image", &target).success();
+            for (place, byte) in numbers {
+                sh(&format!(
+                    "printf '\\{byte:03o}' | dd of=/run/img/a bs=1 seek={place} conv=notrunc status=none"
+                ));
+            }
+            node.mount("image", &target, &options).failure(&["superblock", "other devices"]);
+        }
+        node.assert_clean();
     });
 }
 

@@ -1,0 +1,75 @@
+//! File systems with parts on other devices of the node.
+//!
+//! A superblock is the tenant's, and two kinds say in theirs that there is more of them elsewhere:
+//! an erofs by paths, which Linux before 6.3 opens unless the mount names others, and a btrfs by a
+//! number, for all devices that bear its UUID. What these hold is not this volume's.
+
+use crate::fs::bytes::read_at;
+use anyhow::{Context, Result};
+use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::file_system::FileSystem;
+use std::os::fd::BorrowedFd;
+
+/// How much of a superblock is read.
+const LENGTH: usize = 256;
+
+/// Of erofs: where the superblock is, its features and the one that is a table of devices, and how
+/// many are in that (`fs/erofs/erofs_fs.h` of Linux).
+const EROFS: u64 = 1024;
+const FEATURES: usize = 80;
+const DEVICE_TABLE: u8 = 8;
+const EXTRA_DEVICES: std::ops::Range<usize> = 86..88;
+
+/// Of btrfs: where the superblock is, and how many devices it has.
+const BTRFS: u64 = 0x1_0000;
+const DEVICES: std::ops::Range<usize> = 0x88..0x90;
+
+/// Fails with `Denied` if a part of the file system is on another device.
+///
+/// Who serves the device can show the kernel other bytes than us.
+pub fn refuse(kind: FileSystem, device: BorrowedFd<'_>) -> Result<()> {
+    let (place, has_others, fix): (_, fn(&[u8]) -> bool, _) = match kind {
+        FileSystem::Erofs => (EROFS, of_erofs, "make it without (mkfs.erofs without --blobdev)"),
+        FileSystem::Btrfs => (BTRFS, of_btrfs, "take them out of it (btrfs device remove)"),
+        _ => return Ok(()),
+    };
+    let mut bytes = [0; LENGTH];
+    let filled = read_at(device, place, &mut bytes).context("read the superblock")?;
+    if !has_others(&bytes[..filled]) {
+        return Ok(());
+    }
+    let text =
+        format!("the superblock asks for more than a volume may: parts of it are on other devices: {fix}");
+    Err(Failure::new(Code::Denied, text).into())
+}
+
+fn of_erofs(superblock: &[u8]) -> bool {
+    let has_table = superblock.get(FEATURES).is_some_and(|features| features & DEVICE_TABLE != 0);
+    has_table && superblock.get(EXTRA_DEVICES).is_some_and(|count| count != [0, 0])
+}
+
+fn of_btrfs(superblock: &[u8]) -> bool {
+    superblock.get(DEVICES).is_some_and(|count| count != 1_u64.to_le_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_is_of_one_device() {
+        let mut bytes = [0; LENGTH];
+        assert!(!of_erofs(&bytes) && !of_erofs(&bytes[..87]));
+        // The same bit says something of compression, where there is no device.
+        bytes[FEATURES] = DEVICE_TABLE | 1;
+        assert!(!of_erofs(&bytes));
+        bytes[EXTRA_DEVICES.end - 1] = 1;
+        assert!(of_erofs(&bytes));
+        bytes[FEATURES] = 1;
+        assert!(!of_erofs(&bytes));
+        for (count, has_others) in [(0_u64, true), (1, false), (2, true), (1 << 32 | 1, true)] {
+            bytes[DEVICES].copy_from_slice(&count.to_le_bytes());
+            assert_eq!(of_btrfs(&bytes), has_others, "{count}");
+        }
+    }
+}
