@@ -58,7 +58,8 @@ crate::options! {
         /// which waits for minutes.
         connect_timeout: u32 = "connectTimeout" { default: "5" },
         /// Security: sys trusts the node's user ids; krb5, krb5i (signed) and krb5p (encrypted)
-        /// need a keytab and rpc.gssd on the node.
+        /// need a keytab and rpc.gssd on the node. The default is sys, and what the server wants
+        /// where Kerberos is allowed.
         sec: Option<Security> = "sec" {},
         /// Whether mount.nfs of the node is used: auto uses it for Kerberos.
         helper: Helper = "helper" { default: "auto" },
@@ -242,7 +243,7 @@ impl Driver for Nfs {
     }
 
     fn mount(&self, target: &TargetPath, request: &Request<'_>) -> Result<Plan> {
-        let options = NfsOptions::parse(&request.options.own)?;
+        let options = said(request)?;
         check(&options)?;
         let list = options.mount_options.as_deref().unwrap_or_default();
         let (flags, further) = mount_options::parse(list, flags(request.options), RULES)?;
@@ -267,6 +268,14 @@ impl Driver for Nfs {
         let mount = Step::MountShare { target: target.clone(), share, missing, otherwise: None };
         Ok(share::mounted(target, view, find, None, mount))
     }
+}
+
+/// The options. Where none says how the server is asked it chooses, and has the kernel take Kerberos:
+/// with the node's own tickets.
+fn said(request: &Request<'_>) -> Result<NfsOptions> {
+    let options = NfsOptions::parse(&request.options.own)?;
+    let without_ticket = (!request.settings.policy.allow_kerberos).then_some(Security("sys"));
+    Ok(NfsOptions { sec: options.sec.or(without_ticket), ..options })
 }
 
 /// What cannot be together.
@@ -377,5 +386,31 @@ fn helper(
         flags: Some(flags),
         unmounts: None,
         answer: Answer::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Policy;
+    use flexvol_protocol::Options;
+
+    #[test]
+    fn no_server_asks_for_the_node_s_tickets() {
+        let asked = |allow_kerberos: bool, helper: &str| {
+            let own = [("server", "nas"), ("path", "/a"), ("helper", helper)];
+            let own = own.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+            let policy = Policy { allow_kerberos, ..Policy::default() };
+            let settings = Settings { policy, ..Settings::default() };
+            let options = Options { own, ..Options::default() };
+            let target = TargetPath::parse("/var/lib/kubelet/pods/7/volumes/a~b/c".as_ref()).unwrap();
+            let plan = Nfs.mount(&target, &Request { options: &options, settings: &settings }).unwrap();
+            let plan = serde_json::to_string(&plan).unwrap();
+            assert_eq!(plan.contains("mount.nfs"), helper == "always");
+            plan.contains("sec=sys")
+        };
+        for helper in ["auto", "always"] {
+            assert!(asked(false, helper) && !asked(true, helper), "{helper}");
+        }
     }
 }
