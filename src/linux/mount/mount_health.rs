@@ -1,6 +1,7 @@
 //! How many mounts are at once: whether each answers, and how full it is. Asked in processes of
 //! their own, because a mount whose server is silent holds up whoever asks, and no signal helps.
 
+use crate::mount::mount_table;
 use crate::proc::process::{Ended, Worker};
 use anyhow::Result;
 use rustix::fs::{self, AtFlags, Mode, OFlags, StatxFlags};
@@ -13,6 +14,9 @@ const AT_ONCE: usize = 64;
 
 /// No device has larger blocks.
 const BLOCK: usize = 4096;
+
+/// What statfs(2) calls btrfs.
+const BTRFS: u32 = 0x9123_683E;
 
 /// How a mount is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,13 +85,9 @@ fn answer(path: &Path) -> String {
 /// The first block of the device that a file system is on, past the cache. What has none, or cannot
 /// be opened, is not asked.
 fn read_device(path: &Path) -> rustix::io::Result<()> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-    let Ok(stat) = fs::statx(fs::CWD, path, flags, StatxFlags::TYPE) else { return Ok(()) };
-    let about = format!("/sys/dev/block/{}:{}/uevent", stat.stx_dev_major, stat.stx_dev_minor);
-    let about = std::fs::read_to_string(about).unwrap_or_default();
-    let Some(name) = about.lines().find_map(|line| line.strip_prefix("DEVNAME=")) else { return Ok(()) };
+    let Some(device) = device_below(path) else { return Ok(()) };
     let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let Ok(device) = fs::open(Path::new("/dev").join(name), flags, Mode::empty()) else { return Ok(()) };
+    let Ok(device) = fs::open(device, flags, Mode::empty()) else { return Ok(()) };
     let mut room = vec![0; 2 * BLOCK];
     let aligned = room.as_ptr().align_offset(BLOCK);
     match rustix::io::pread(&device, &mut room[aligned..aligned + BLOCK], 0) {
@@ -95,6 +95,21 @@ fn read_device(path: &Path) -> rustix::io::Result<()> {
         Ok(_) | Err(Errno::INVAL | Errno::ACCESS | Errno::PERM | Errno::INTR) => Ok(()),
         Err(errno) => Err(errno),
     }
+}
+
+/// Where it is. A btrfs has a number that is no device's, so its mount says what it is on; of other
+/// file systems that word may be a tenant's.
+fn device_below(path: &Path) -> Option<PathBuf> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let stat = fs::statx(fs::CWD, path, flags, StatxFlags::TYPE | StatxFlags::MNT_ID).ok()?;
+    let about = format!("/sys/dev/block/{}:{}/uevent", stat.stx_dev_major, stat.stx_dev_minor);
+    let about = std::fs::read_to_string(about).unwrap_or_default();
+    if let Some(name) = about.lines().find_map(|line| line.strip_prefix("DEVNAME=")) {
+        return Some(Path::new("/dev").join(name));
+    }
+    let kind = fs::statfs(path).ok().and_then(|stat| u32::try_from(stat.f_type).ok());
+    let entry = (kind == Some(BTRFS)).then(|| mount_table::by_id(stat.stx_mnt_id).ok()?)??;
+    Some(entry.source.into())
 }
 
 fn heard(ended: &Ended) -> Vitals {
