@@ -79,7 +79,7 @@ fn socket(home: &Home) -> PathBuf {
 
 impl Backend for Nbd {
     fn find(&self, at: &Site<'_>) -> Result<Option<Found>> {
-        if matches!(self.from, NbdServer::Image { .. }) && !Home::of(at).is_alive() {
+        if matches!(self.from, NbdServer::Image { .. }) && !Home::of(at).is_alive(at) {
             return Ok(None);
         }
         Ok(connected(at)?.map(|device| Found { path: device.path(), held: None }))

@@ -121,9 +121,11 @@ impl Home {
     }
 
     /// Whether it runs. Its socket may be lost with /run, and it must not be started again while it
-    /// is used.
-    pub(super) fn is_alive(&self) -> bool {
-        qmp::is_listening(&self.control()) || !self.daemons().is_empty()
+    /// is used: where neither a record nor a control group tells, its words do.
+    pub(super) fn is_alive(&self, at: &Site<'_>) -> bool {
+        let is_unknown = || AttachmentRecord::read(at.id).is_none() && !self.scope.is_left();
+        let is_it = |pid: i32| is_ours(pid, at) || is_unknown();
+        qmp::is_listening(&self.control()) || self.daemons().into_iter().any(is_it)
     }
 
     /// Those that have its place among their words.
@@ -368,4 +370,43 @@ fn make_alone(image: &OwnedFd, format: ImageFormat, size: u64, at: &Site<'_>) ->
         rustix::fs::ftruncate(image, 0)?;
     }
     made.with_context(|| format!("make an image of {}", Quantity(size))).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::attachment_record::Id;
+    use super::*;
+    use flexvol_linux::proc::helper::Tools;
+    use flexvol_model::plan::Store;
+    use std::os::unix::fs::symlink;
+    use std::process::{Command, Stdio};
+
+    /// As who is root in a container can call itself, once the daemon has died.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test starts a process")]
+    fn a_namesake_does_not_stand_for_a_daemon_that_has_died() {
+        if namespace::enter().and_then(|()| namespace::cover_run()).is_err() {
+            return println!("SKIP a_namesake_does_not_stand: needs root for a mount namespace");
+        }
+        let store = Store::Qcow2(DiskImage { file: "/namesake.qcow2".into(), size: None });
+        let (id, deadline) = (Id::of(&store), Deadline::for_undo(Duration::from_mins(1)));
+        let (at, program) = (Site::of(&id, Tools::of_host(&deadline)), Path::new("/run").join(PROGRAM));
+        let home = Home::of(&at);
+        symlink("/bin/sh", &program).unwrap();
+        let words =
+            ["-c", "read line", &home.private.file("control").display().to_string()].map(str::to_owned);
+        let mut namesake = Command::new(&program).args(words).stdin(Stdio::piped()).spawn().unwrap();
+        while home.daemons().is_empty() {
+            std::thread::sleep(TICK);
+        }
+        let pid = namesake.id().cast_signed();
+        assert!(home.is_alive(&at), "nothing else tells");
+        let known = |daemon| AttachmentRecord { daemon: Some(daemon), ..AttachmentRecord::new(&id, &store) };
+        known((pid, process::started(pid).unwrap())).write().unwrap();
+        assert!(home.is_alive(&at), "it is the one of the record");
+        known((pid, 1)).write().unwrap();
+        assert!(!home.is_alive(&at), "it only calls itself so");
+        namesake.kill().unwrap();
+        namesake.wait().unwrap();
+    }
 }
