@@ -74,17 +74,24 @@ fn works_beside(node: &Node, mut poser: Child) {
     poser.wait().unwrap();
 }
 
+/// With a device that has the name of the image's, and of one of an older version.
 #[test]
 fn who_shows_another_disk_is_not_believed() {
     with_driver("who_shows_another_disk_is_not_believed", |node| {
         sh("truncate -s 16M /run/other && mkfs.ext4 -q /run/other");
-        let device = sh("losetup --find --show /run/other");
         let before = sh("sha256sum /run/other");
-        let poser = pose("touch /var/flexvol.content && mount --bind /run/other /var/flexvol.content");
-        works_beside(node, poser);
-        assert_eq!(before, sh("sha256sum /run/other"), "written to the other's disk");
-        sh(&format!("losetup -d {}", device.trim()));
-        node.assert_clean();
+        for content in ["/var/flexvol.content".to_owned(), format!("/var/flexvol.content-{}", name())] {
+            let poser = pose(&format!(
+                "touch {content} && mount --bind /run/other {content} && losetup --find --show {content} >/run/device"
+            ));
+            let device = fs::read_to_string("/run/device").unwrap();
+            let shown = device.trim().replace("/dev/", "/sys/block/") + "/loop/backing_file";
+            assert_eq!(fs::read_to_string(shown).unwrap().trim(), content);
+            works_beside(node, poser);
+            assert_eq!(before, sh("sha256sum /run/other"), "written to the other's disk");
+            sh(&format!("losetup -d {}; rm /run/posing /run/img/a.qcow2", device.trim()));
+            node.assert_clean();
+        }
     });
 }
 
