@@ -17,6 +17,7 @@ mod readers;
 #[path = "../support/trust/report.rs"]
 #[allow(dead_code, reason = "some of it is for crashes")]
 mod report;
+mod scarce;
 mod startup;
 #[path = "../support/mod.rs"]
 mod support;

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Its parent does not exist: nothing can be mounted there.
-const NOWHERE: &str = "/nonexistent/pods/1/volumes/example~tmpfs/v";
+pub(crate) const NOWHERE: &str = "/nonexistent/pods/1/volumes/example~tmpfs/v";
 
 const DRIVERS: [&str; 4] = ["tmpfs", "bind", "image", "exec"];
 
@@ -26,7 +26,7 @@ fn tmpfs() -> Plugin {
     driver("tmpfs")
 }
 
-fn init(run: &Run) {
+pub(crate) fn init(run: &Run) {
     let reply = run.reply();
     assert_eq!(reply.outcome(), Outcome::Success, "{}", reply.message);
     let capabilities = reply.capabilities.expect("capabilities");
@@ -208,25 +208,6 @@ fn options_as_large_as_a_kernel_lets_through() {
     assert!(failure.contains("does not exist: kubelet makes it"), "{failure}");
     let json = json.replace("example.com/x", "somethingelse");
     assert!(plugin.call(["mount", NOWHERE, &json]).run().failure().starts_with("unknown option"));
-}
-
-/// From four on there is one for the pipe; the side file needs a fifth.
-#[test]
-fn few_descriptors() {
-    let binaries = [Some(BINARY.into()), release()];
-    for binary in binaries.into_iter().flatten() {
-        let plugin = Plugin::copy(&binary, "example~tmpfs", "tmpfs");
-        for limit in 4..=16 {
-            let argument = format!("--nofile={limit}");
-            let limited = |arguments: &[&str]| plugin.through(&["prlimit", &argument], arguments).run();
-            match limit {
-                4 => drop(limited(&["init"]).failure()),
-                _ => init(&limited(&["init"])),
-            }
-            limited(&["mount", NOWHERE, "{}"]).failure();
-            limited(&["unmount", NOWHERE]).reply();
-        }
-    }
 }
 
 /// As nobody, because the limit does not bind root.
