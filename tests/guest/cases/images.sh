@@ -25,4 +25,16 @@ for kind in ext4 xfs btrfs; do
     says "guest: $kind: data" data cat "$at/data"
     says "guest: $kind: unmount again" "$ok" tear_down "$kind" image
 done
+# An erofs that has its data on /dev/loop7, as its table of devices says: this kernel (6.1) opens what that names.
+elsewhere() {
+    echo 'of another tenant' >/tmp/other && truncate -s 64K /tmp/other && losetup /dev/loop7 /tmp/other || return
+    base64 -d <<'IMAGE' | gunzip >/tmp/images/elsewhere
+H4sIAAAAAAACA2NgGAWjYBSMVPDo4dcHIJoJiHkYNMA0CDAiqWHErR1DigcqzEmk/fopqWX6Ofn5BeYD438WIH7ryAT0OQT8BwJkeZi4CgNCjS
+qQrQ1lqwP9qqenl4bLfA4gXtIIDCYBCF8BI9AYRxPhKBgFo2AUjIJRMApGwSigGwAAXMy8yQAQAAA=
+IMAGE
+}
+says "guest: erofs: its data is on another device" '' quietly elsewhere
+says "guest: erofs: the kernel shows what is there" 'of another tenant' sh -c 'mkdir /tmp/seen && mount -o loop,ro /tmp/images/elsewhere /tmp/seen && head -n 1 /tmp/seen/f; umount /tmp/seen'
+says "guest: erofs: it is refused" '*parts of it are on other devices*' set_up elsewhere image '"file":"elsewhere","kubernetes.io/readwrite":"ro"'
+says "guest: erofs: the other device is free" '' losetup --detach /dev/loop7
 says "guest: no loop device is left" '' losetup --all
