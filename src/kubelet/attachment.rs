@@ -12,11 +12,7 @@ use super::lifecycle::PodVolume;
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::files;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, DirBuilder};
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
-use tempfile::NamedTempFile;
 
 /// A device's path and a node's name are short.
 const SIZE_LIMIT: usize = 16 << 10;
@@ -46,23 +42,13 @@ impl Attachment {
     /// Keeps it, in one step.
     pub(super) fn keep(&self, volume: &PodVolume) -> Result<()> {
         let path = Self::path(volume);
-        let what = || format!("write {}", path.display());
-        let directory = path.parent().with_context(what)?;
-        DirBuilder::new().recursive(true).mode(0o700).create(directory).with_context(what)?;
-        let mut file = NamedTempFile::new_in(directory).with_context(what)?;
-        file.write_all(serde_json::to_string(self)?.as_bytes()).with_context(what)?;
-        file.persist(&path).with_context(what)?;
-        Ok(())
+        files::make_private(path.parent().unwrap_or(&path))?;
+        files::replace(&path, &serde_json::to_vec(self)?)
     }
 
     /// Drops it.
     pub(super) fn forget(volume: &PodVolume) -> Result<()> {
         let path = Self::path(volume);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("remove {}", path.display()))
-            }
-            _ => Ok(()),
-        }
+        files::forget(&path).with_context(|| format!("remove {}", path.display()))
     }
 }

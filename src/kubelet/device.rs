@@ -7,6 +7,7 @@
 use anyhow::{Context as _, Result, ensure};
 use flexvol_linux::block::window::Window;
 use flexvol_linux::block::{blank, format, signature};
+use flexvol_linux::fs::opened::{self, FileType, OFlags};
 use flexvol_linux::mount::place::Place;
 use flexvol_linux::mount::{self, mount_table};
 use flexvol_linux::mount::{BindMount, NewMount, Parameter, Value, Way};
@@ -17,9 +18,6 @@ use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::file_system::FileSystem;
 use flexvol_protocol::mount_options::MountFlags;
 use flexvol_protocol::mount_options::Propagation;
-use rustix::fs::{Mode, OFlags, StatVfsMountFlags, fstatvfs, open, openat};
-use rustix::io::Errno;
-use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
@@ -34,7 +32,7 @@ const PATIENCE: Duration = Duration::from_mins(10);
 /// Shows the node's global directory at the pod's.
 pub fn bind(global: &TargetPath, target: &TargetPath) -> Result<()> {
     let source = open_directory(global)?;
-    let read_only = fstatvfs(&source)?.f_flag.contains(StatVfsMountFlags::RDONLY);
+    let read_only = opened::is_on_read_only_mount(source.as_fd())?;
     let bind = BindMount {
         source: source.as_fd(),
         recursive: false,
@@ -47,8 +45,8 @@ pub fn bind(global: &TargetPath, target: &TargetPath) -> Result<()> {
 
 fn open_directory(path: &TargetPath) -> Result<OwnedFd> {
     let place = place(path)?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(place.parent(), place.name(), flags, Mode::empty()).with_context(|| format!("open {path}"))
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    opened::open_in(place.parent(), place.name(), flags).with_context(|| format!("open {path}"))
 }
 
 fn place(path: &TargetPath) -> Result<Place> {
@@ -85,11 +83,10 @@ pub fn mount_device(device: &str, global: &TargetPath, fs_type: &str, read_only:
     mount::mount(&new, &place(global)?, Way::Detached).map(drop)
 }
 
-fn open_device(path: &Path) -> Result<File> {
+fn open_device(path: &Path) -> Result<OwnedFd> {
     let what = || format!("open the device {}", path.display());
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(open(path, flags, Mode::empty()).with_context(what)?);
-    let is_block = file.metadata().with_context(what)?.file_type().is_block_device();
+    let file = opened::open(path, OFlags::RDONLY | OFlags::NONBLOCK).with_context(what)?;
+    let is_block = opened::kind_of(file.as_fd()).with_context(what)? == FileType::BlockDevice;
     ensure!(is_block, "{} is no block device: attach and waitforattach must name one", path.display());
     Ok(file)
 }
@@ -121,14 +118,10 @@ pub fn other_mounts(global: &TargetPath) -> Result<Vec<String>> {
 
 /// Fails while somebody holds the device.
 pub fn is_free(device: &Path) -> Result<()> {
-    if !device.metadata().is_ok_and(|about| about.file_type().is_block_device()) {
+    let is_block = device.metadata().is_ok_and(|about| about.file_type().is_block_device());
+    if !is_block || opened::is_claimed(device) != Ok(true) {
         return Ok(());
     }
-    match open(device, OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
-        Err(Errno::BUSY) => {
-            let text = format!("the device {} is still open: the driver must let go of it", device.display());
-            Err(Failure::new(Code::Busy, text).into())
-        }
-        _ => Ok(()),
-    }
+    let text = format!("the device {} is still open: the driver must release it", device.display());
+    Err(Failure::new(Code::Busy, text).into())
 }

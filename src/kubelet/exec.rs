@@ -4,9 +4,9 @@
 mod running;
 mod start;
 
+use flexvol_linux::proc::child::Pid;
 use flexvol_linux::proc::limits::Limits;
 use running::Running;
-use rustix::process::Pid;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;

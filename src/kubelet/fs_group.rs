@@ -1,8 +1,8 @@
 //! Kubelet's way to give a volume to the pod's fsGroup: `SetVolumeOwnership` of pkg/volume.
 
 use anyhow::{Context as _, Result};
-use std::fs::{self, Metadata, Permissions};
-use std::os::unix::fs::{PermissionsExt as _, lchown};
+use flexvol_linux::fs::{files, listing};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 /// Everything below may be read and written by the group.
@@ -14,22 +14,18 @@ const DIRECTORY_BITS: u32 = FILE_BITS | 0o2110;
 /// Gives `path` and everything below it to `gid`. Only for writable volumes; kubelet ignores the
 /// error.
 pub fn change_group(path: &Path, gid: u32) -> Result<()> {
-    let about = fs::symlink_metadata(path).with_context(|| format!("look at {}", path.display()))?;
-    change_one(path, &about, gid).with_context(|| format!("give {} to group {gid}", path.display()))?;
-    if about.is_dir() {
-        for entry in fs::read_dir(path).with_context(|| format!("list {}", path.display()))? {
-            change_group(&entry?.path(), gid)?;
-        }
-    }
-    Ok(())
-}
-
-/// A symlink's mode means nothing, and chmod(2) would follow it.
-fn change_one(path: &Path, about: &Metadata, gid: u32) -> Result<()> {
-    lchown(path, None, Some(gid))?;
-    let bits = if about.is_dir() { DIRECTORY_BITS } else { FILE_BITS };
+    let about = path.symlink_metadata().with_context(|| format!("look at {}", path.display()))?;
+    let what = || format!("give {} to group {gid}", path.display());
+    files::set_group(path, gid).with_context(what)?;
+    // A symlink's mode means nothing, and chmod(2) would follow it.
     if !about.is_symlink() {
-        fs::set_permissions(path, Permissions::from_mode(about.permissions().mode() | bits))?;
+        let bits = if about.is_dir() { DIRECTORY_BITS } else { FILE_BITS };
+        files::set_mode(path, about.permissions().mode() | bits).with_context(what)?;
+    }
+    if about.is_dir() {
+        for name in listing::names(path).with_context(|| format!("list {}", path.display()))? {
+            change_group(&path.join(name), gid)?;
+        }
     }
     Ok(())
 }
@@ -37,6 +33,7 @@ fn change_one(path: &Path, about: &Metadata, gid: u32) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::{self, Permissions};
     use std::os::unix::fs::{MetadataExt as _, symlink};
 
     #[test]

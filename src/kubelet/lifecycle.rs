@@ -7,14 +7,12 @@ use super::fs_group::change_group;
 use super::journal::{Action, Journal, failed};
 use super::verdict::Verdict;
 use anyhow::{Context as _, Result};
+use flexvol_linux::errno::Errno;
+use flexvol_linux::fs::files;
 use flexvol_linux::mount;
 use flexvol_linux::mount::place::{Look, Place};
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::{Access, Call, Capabilities, DriverName, Options, PodRef, TargetPath};
-use rustix::io::Errno;
-use std::fs::{self, DirBuilder};
-use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 /// Kubelet's word for the part that calls `mount`.
@@ -232,15 +230,12 @@ pub(super) fn look(target: &TargetPath) -> Result<Look> {
 }
 
 pub(super) fn make_directory(path: &Path) -> Result<()> {
-    let made = DirBuilder::new().recursive(true).mode(0o750).create(path);
+    let made = files::make_directories(path, 0o750);
     made.with_context(|| format!("make {}", path.display()))
 }
 
 pub(super) fn remove_directory(path: &Path) -> Result<()> {
-    match fs::remove_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed.with_context(|| format!("remove {}", path.display())),
-    }
+    files::remove_directory(path).with_context(|| format!("remove {}", path.display()))
 }
 
 /// What is not mounted need not be unmounted.
@@ -271,6 +266,7 @@ mod tests {
     use super::super::caller::tests::{Script, script};
     use super::*;
     use flexvol_protocol::{FsGroup, FsGroupSpelling};
+    use std::fs;
 
     /// A volume, and the driver whose script serves it; the script logs its calls beside itself.
     fn volume(body: &str) -> (PodVolume, Script) {

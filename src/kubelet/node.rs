@@ -24,11 +24,11 @@ use super::journal::{Action, Journal, failed};
 use super::lifecycle::{PodVolume, SET_UP, look, make_directory, remove_directory, unmount};
 use super::verdict::Verdict;
 use anyhow::Result;
+use flexvol_linux::fs::listing;
 use flexvol_linux::mount::place::Look;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::{Access, Call, Capabilities, TargetPath};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -240,7 +240,7 @@ impl NodeDriver {
     /// Takes the device from the node, if no pod has the volume any more.
     pub fn unmount_device(&mut self, volume: &PodVolume) -> Journal {
         Journal::keep("UnmountDevice", |journal| {
-            if !self.capabilities.attach || is_used(volume)? {
+            if !self.capabilities.attach || is_used(volume) {
                 return Ok(());
             }
             let global = volume.global()?;
@@ -278,7 +278,7 @@ impl NodeDriver {
     /// Detaches the volume from the node, if it is or may be attached and no pod has it any more.
     pub fn detach(&mut self, volume: &PodVolume) -> Journal {
         Journal::keep("DetachVolume.Detach", |journal| {
-            if !self.capabilities.attach || is_used(volume)? {
+            if !self.capabilities.attach || is_used(volume) {
                 return Ok(());
             }
             let Some(Attachment { node, .. }) = Attachment::of(volume)? else { return Ok(()) };
@@ -299,7 +299,7 @@ impl NodeDriver {
 pub fn is_down(volume: &PodVolume) -> Result<bool> {
     let in_pod = look(&volume.target()?)? != Look::Missing;
     let on_node = look(&volume.global()?)? != Look::Missing || Attachment::of(volume)?.is_some();
-    Ok(!in_pod && (!on_node || is_used(volume)?))
+    Ok(!in_pod && (!on_node || is_used(volume)))
 }
 
 /// Removes the directories of pods whose volumes are all down, as kubelet's housekeeping does;
@@ -321,17 +321,17 @@ pub fn clean_up(volumes: &[PodVolume]) -> Journal {
 }
 
 /// Whether a pod on the node still has a directory of the volume.
-fn is_used(volume: &PodVolume) -> Result<bool> {
-    let Ok(pods) = fs::read_dir(volume.kubelet_root.join("pods")) else { return Ok(false) };
-    for pod in pods {
-        let directory = pod?.path().join("volumes").join(volume.driver.directory()).join(&volume.name);
+fn is_used(volume: &PodVolume) -> bool {
+    let pods = volume.kubelet_root.join("pods");
+    for pod in listing::names(&pods).unwrap_or_default() {
+        let directory = pods.join(pod).join("volumes").join(volume.driver.directory()).join(&volume.name);
         // What cannot be looked at, such as a dead mount, is there.
         if !matches!(directory.symlink_metadata(), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
         {
-            return Ok(true);
+            return true;
         }
     }
-    Ok(false)
+    false
 }
 
 #[cfg(test)]
@@ -339,6 +339,7 @@ mod tests {
     use super::super::caller::tests::script;
     use super::*;
     use flexvol_protocol::{DriverName, Options};
+    use std::fs;
 
     fn volume(root: &Path) -> PodVolume {
         PodVolume {

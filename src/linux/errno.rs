@@ -1,7 +1,8 @@
 //! What a failed system call's number says, in whatever library's words it came.
 
+pub use rustix::io::Errno;
+
 use flexvol_protocol::failure::{Code, Failure};
-use rustix::io::Errno;
 use std::error::Error;
 use std::{fmt, io};
 
@@ -53,6 +54,12 @@ impl fmt::Display for NotAllowed {
 }
 
 impl Error for NotAllowed {}
+
+/// Whether an error is a number alone, which says nothing of what was being done.
+pub fn is_bare(error: &anyhow::Error) -> bool {
+    let is_number = error.is::<io::Error>() || error.is::<Errno>() || error.is::<nix::Error>();
+    is_number && error.chain().count() == 1
+}
 
 /// The number, if one of the causes is one.
 pub fn errno_of(error: &anyhow::Error) -> Option<Errno> {

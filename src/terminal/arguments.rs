@@ -15,7 +15,6 @@ use flexvol_protocol::failure::{Code, Failure, Result};
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::{Access, Argument, Call, DriverName, FsGroup, FsGroupSpelling, Options, PodRef, Verb};
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Driver, verb, arguments, and conveniences for the options.
@@ -241,7 +240,7 @@ impl VolumeArguments {
 }
 
 fn read_secret(file: &Path) -> Result<Secret> {
-    fs::read(file).map(Secret::new).map_err(|error| {
+    files::read(file).map(Secret::new).map_err(|error| {
         let text = format!("read the secret in {}: {error}", file.display());
         Failure::new(Code::NotFound, text)
     })

@@ -38,6 +38,10 @@ const IMPURE: &[&str] = &[
     "sys_mount",
     "tempfile",
 ];
+/// The crates of the product that ask `linux` for everything. The compiler keeps the crates of
+/// system calls away from them, but not the standard library.
+const ABOVE_LINUX: &[&str] =
+    &["src/multicall.rs", "src/node/", "src/kubelet/", "src/terminal/", "src/admin/", "bin/"];
 /// File names that say nothing.
 const VAGUE: &[&str] = &["util", "utils", "helpers", "manager", "misc", "common"];
 
@@ -70,6 +74,12 @@ fn unsafe_is_in_one_file() {
 fn pure_modules_touch_nothing() {
     let pure = rust().filter(|file| PURE.iter().any(|start| file.path.starts_with(start)));
     complain(pure, |file| impurities(&file.code));
+}
+
+#[test]
+fn only_linux_touches_files() {
+    let above = rust().filter(|file| ABOVE_LINUX.iter().any(|start| file.path.starts_with(start)));
+    complain(above, |file| files_touched(&file.code));
 }
 
 #[test]
@@ -332,6 +342,17 @@ fn impurities(code: &str) -> Vec<usize> {
     words(code).filter(named).map(|(at, _)| at).collect()
 }
 
+/// Where the standard library's files are named: `std::fs`, also in a group. Its names for
+/// metadata, `std::os::unix::fs`, touch nothing.
+fn files_touched(code: &str) -> Vec<usize> {
+    let is_std = |(at, word): &(usize, &str)| {
+        let statement = code[..*at].rfind([';', '{', '}']).map_or(0, |end| end + 1);
+        let grouped = code[..*at].rfind("std::{").is_some_and(|group| !code[group..*at].contains(';'));
+        *word == "fs" && (code[statement..*at].trim_end().ends_with("std::") || grouped)
+    };
+    words(code).filter(is_std).map(|(at, _)| at).collect()
+}
+
 fn prints(code: &str) -> Vec<usize> {
     let printing = ["print", "println", "eprint", "eprintln", "dbg"];
     let called =
@@ -416,6 +437,10 @@ fn finds_what_is_forbidden() {
     }
     assert!(impurities("let fs = process(env); self.flexvol_linux = fs;").is_empty());
     assert_eq!(prints("println!(); out.print(); print!()").len(), 2);
+    for code in ["use std::fs;", "use std::{io, fs::File};", "std::fs::read(path)"] {
+        assert_eq!(files_touched(code).len(), 1, "{code}");
+    }
+    assert!(files_touched("use std::os::unix::fs::MetadataExt; use flexvol_linux::fs::files;").is_empty());
     assert_eq!(before_unit_tests("a\n#[cfg(test)]\nmod tests {}"), "a\n");
 }
 

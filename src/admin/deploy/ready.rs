@@ -8,7 +8,6 @@ use flexvol_linux::fs::files;
 use flexvol_linux::proc::process;
 use flexvol_protocol::failure::{Code, Failure};
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where it is unless somebody says otherwise. Two deployments on one node need two.
@@ -36,7 +35,7 @@ impl Ready {
     /// Not ready yet, whatever a predecessor left.
     pub fn not_yet(path: PathBuf) -> Result<Self> {
         files::make_private(path.parent().unwrap_or(&path))?;
-        let _ = fs::remove_file(&path);
+        let _ = files::forget(&path);
         Ok(Self { path, written: false })
     }
 
@@ -50,7 +49,7 @@ impl Ready {
             let content = Content { pid, started: process::started(pid.cast_signed()) };
             files::replace(&self.path, &serde_json::to_vec(&content)?)?;
         } else {
-            fs::remove_file(&self.path)?;
+            files::forget(&self.path)?;
         }
         self.written = ready;
         Ok(true)
@@ -106,7 +105,7 @@ mod tests {
             (r#"{"pid":4194305,"started":1}"#.to_owned(), "has ended"),
             ("ready\n".to_owned(), "not written by"),
         ] {
-            fs::File::create(&path).unwrap();
+            std::fs::File::create(&path).unwrap();
             files::replace(&path, text.as_bytes()).unwrap();
             let error = check(&path).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");

@@ -3,10 +3,10 @@
 
 use anyhow::{Context, Result};
 use flexvol_linux::fs::append;
+use flexvol_linux::fs::files::{self, File};
 use flexvol_node::driver_log::LINE_LIMIT;
-use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A log, from now on.
@@ -83,8 +83,7 @@ struct Part {
 impl Part {
     /// `None` if nothing is there. Anything but a regular file is none.
     fn open(path: &Path) -> Result<Option<Self>> {
-        let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
-        let file = match File::options().read(true).custom_flags(flags).open(path) {
+        let file = match files::open_itself(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file.with_context(|| format!("open {}", path.display()))?,
         };
@@ -130,7 +129,7 @@ impl Part {
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
-    fs::symlink_metadata(path).ok().map(|stat| (stat.dev(), stat.ino()))
+    path.symlink_metadata().ok().map(|stat| (stat.dev(), stat.ino()))
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use flexvol_kubelet::platform;
 use flexvol_linux::fs::exec_dir::{self, Kind};
 use flexvol_linux::fs::{directory, listing};
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
@@ -109,7 +108,7 @@ fn drivers_in(path: &Path) -> Vec<String> {
         .filter_map(|entry| entry.name.into_string().ok());
     let has_executable = |name: &String| {
         let executable = name.rsplit('~').next().unwrap_or_default();
-        name.contains('~') && fs::symlink_metadata(path.join(name).join(executable)).is_ok()
+        name.contains('~') && path.join(name).join(executable).symlink_metadata().is_ok()
     };
     named.filter(has_executable).collect()
 }

@@ -37,6 +37,7 @@ use anyhow::Result;
 use flexvol_linux::fs::directory::{self, Birth, Directory, Entry, Kind};
 use flexvol_linux::fs::files;
 use flexvol_linux::fs::fingerprint::{Fingerprint, Format, HEAD, hexadecimal, short};
+use flexvol_linux::proc::process;
 use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
 use flexvol_model::side_file;
 use flexvol_protocol::DriverName;
@@ -136,7 +137,7 @@ impl Receipts {
 
     fn content(&self) -> Result<Option<Vec<u8>>> {
         let Some(state) = Directory::open(&self.state)? else { return Ok(None) };
-        let own = nix::unistd::geteuid().as_raw();
+        let own = process::own_user();
         let is_private = |at: &Directory, name: &str, kind: Kind| {
             let is_closed = |entry: &Entry| entry.mode & 0o777 == entry.mode & 0o700;
             let own = |entry: Entry| entry.kind == kind && entry.owner == own && is_closed(&entry);

@@ -183,8 +183,7 @@ fn remove(
 /// Some drivers mount what their volumes share in their own directory: removing that would empty
 /// it.
 fn check_mounts(home: &Directory) -> Result<()> {
-    let path =
-        std::fs::canonicalize(home.path()).with_context(|| format!("look at {}", home.path().display()))?;
+    let path = home.path().canonicalize().with_context(|| format!("look at {}", home.path().display()))?;
     match mount_table::below(&path)?.first() {
         None => Ok(()),
         Some(entry) => {

@@ -12,9 +12,9 @@ use anyhow::{Context as _, Result};
 use flexvol_kubelet::locate;
 use flexvol_linux::fs::directory::{self, Directory};
 use flexvol_linux::fs::inotify::{Inotify, Interest};
+use flexvol_linux::fs::{files, listing};
 use flexvol_linux::proc::exec_watch::Executions;
 use flexvol_linux::proc::process;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -58,9 +58,10 @@ fn program(report: &Report) -> PathBuf {
 /// may show another number in stat than in fdinfo; there the inode must do.
 fn watches(pid: u32, identity: Option<(u64, u64)>) -> bool {
     let Some((device, inode)) = identity else { return false };
-    let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
-    let texts = files.filter_map(|file| fs::read_to_string(file.path()).ok());
-    texts.into_iter().any(|text| text.lines().any(|line| is_watch_on(line, device, inode)))
+    let all = PathBuf::from(format!("/proc/{pid}/fdinfo"));
+    let names = listing::names(&all).unwrap_or_default().into_iter();
+    let mut texts = names.filter_map(|name| files::read_text(&all.join(name)).ok());
+    texts.any(|text| text.lines().any(|line| is_watch_on(line, device, inode)))
 }
 
 /// Whether a line of fdinfo is an inotify watch on this inode (`proc_pid_fdinfo(5)`).

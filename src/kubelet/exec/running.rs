@@ -1,15 +1,10 @@
 //! A driver that runs: watched, read, and stopped if it does not end.
 
 use super::{End, Reader, Run, Stop, Terms};
+use flexvol_linux::proc::child::{self, Pid, Signal};
 use flexvol_linux::proc::signal;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::io::Errno;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_open, waitid,
-};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -31,7 +26,7 @@ const SIP: usize = 64;
 
 pub(super) struct Running<'a> {
     terms: &'a Terms,
-    child: Child,
+    process: Child,
     pid: Pid,
     start: Instant,
     /// Until it has ended.
@@ -46,26 +41,26 @@ pub(super) struct Running<'a> {
 
 impl<'a> Running<'a> {
     pub(super) fn new(
-        mut child: Child,
+        mut process: Child,
         pipe: Option<OwnedFd>,
         start: Instant,
         terms: &'a Terms,
     ) -> io::Result<Self> {
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::Other)?;
+        let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::Other)?;
         if let Some(pipe) = &pipe {
-            fcntl_setfl(pipe, fcntl_getfl(pipe)? | OFlags::NONBLOCK)?;
+            child::do_not_wait(pipe.as_fd())?;
         }
-        let ended = pidfd_open(pid, PidfdFlags::empty()).ok();
+        let ended = child::end_of(pid);
         if let Some(observer) = &terms.observer
             && let Err(error) = observer.started(pid, start)
         {
-            let _ = kill_process_group(pid, Signal::KILL);
-            let _ = child.wait();
+            child::signal_group(pid, Signal::KILL);
+            let _ = process.wait();
             return Err(error);
         }
         Ok(Self {
             terms,
-            child,
+            process,
             pid,
             start,
             ended,
@@ -104,7 +99,7 @@ impl<'a> Running<'a> {
         if let Some(observer) = &terms.observer {
             observer.ended(self.exited.is_some())?;
         }
-        let end = if self.exited.is_some() { self.child.wait()?.into() } else { End::Immortal };
+        let end = if self.exited.is_some() { self.process.wait()?.into() } else { End::Immortal };
         let took = self.start.elapsed();
         let Self { unheard, output, .. } = self;
         Ok(Run { end, exited, closed, took, output, stopped, unheard })
@@ -126,13 +121,9 @@ impl<'a> Running<'a> {
         observer.running(now).map(|due| due.saturating_sub(now))
     }
 
-    /// Notes the end of the process, without reaping it: until then its group's number is nobody
-    /// else's.
+    /// Notes the end of the process, without reaping it.
     fn is_over(&mut self) -> io::Result<bool> {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        // Of one that is traced, stops are told as well.
-        let ended = |status: WaitIdStatus| status.exited() || status.killed() || status.dumped();
-        if self.exited.is_none() && waitid(WaitId::Pid(self.pid), options)?.is_some_and(ended) {
+        if self.exited.is_none() && child::has_ended(self.pid)? {
             self.exited = Some(self.start.elapsed());
             self.ended = None;
         }
@@ -143,13 +134,8 @@ impl<'a> Running<'a> {
     fn turn(&mut self, wait: Duration) -> io::Result<()> {
         let wait = self.until_next(wait);
         let pipe = self.pipe.iter().filter(|_| self.pause().is_none());
-        let mut fds: Vec<_> =
-            self.ended.iter().chain(pipe).map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        let timeout = Timespec::try_from(wait).map_err(io::Error::other)?;
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => self.read(),
-            Err(errno) => Err(errno.into()),
-        }
+        child::wait_for(self.ended.iter().chain(pipe), wait)?;
+        self.read()
     }
 
     /// No longer than to the next thing to do.
@@ -171,14 +157,13 @@ impl<'a> Running<'a> {
         let mut buffer = [0; 1 << 13];
         let length = if self.pause().is_some() { SIP } else { buffer.len() };
         let Some(pipe) = &self.pipe else { return Ok(()) };
-        match rustix::io::read(pipe, &mut buffer[..length]) {
-            Ok(0) => {
+        match child::read_now(pipe.as_fd(), &mut buffer[..length])? {
+            Some(0) => {
                 self.pipe = None;
                 self.closed = Some(self.start.elapsed());
             }
-            Ok(length) => self.output.extend_from_slice(&buffer[..length]),
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
+            Some(length) => self.output.extend_from_slice(&buffer[..length]),
+            None => {}
         }
         Ok(())
     }
@@ -188,8 +173,7 @@ impl<'a> Running<'a> {
     fn stop(&mut self, signals: &[Signal]) -> io::Result<()> {
         let limit = self.output.len();
         for signal in signals {
-            // Nobody left to get it is as good.
-            let _ = kill_process_group(self.pid, *signal);
+            child::signal_group(self.pid, *signal);
             let since = Instant::now();
             while !self.is_over()? && since.elapsed() < GRACE {
                 self.turn(GRACE.saturating_sub(since.elapsed()))?;

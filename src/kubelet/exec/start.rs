@@ -1,11 +1,10 @@
 //! How a driver is started.
 
 use super::{Reader, Terms};
-use flexvol_linux::proc::limits;
-use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use flexvol_linux::proc::{child, limits};
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -15,7 +14,7 @@ pub(super) fn input(terms: &Terms) -> io::Result<(Stdio, Option<OwnedFd>)> {
     if !terms.silent_input {
         return Ok((Stdio::null(), None));
     }
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (reader, writer) = child::pipe()?;
     Ok((reader.into(), Some(writer)))
 }
 
@@ -30,10 +29,9 @@ pub(super) fn spawn(
     terms: &Terms,
     input: Stdio,
 ) -> io::Result<(Child, Option<OwnedFd>)> {
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (reader, writer) = child::pipe()?;
     if let Reader::Slow { .. } = terms.reader {
-        // Rounded up to a page.
-        fcntl_setpipe_size(&reader, 1)?;
+        child::make_smallest(reader.as_fd())?;
     }
     // Closed before the start, so that it is closed before the first byte.
     let reader = (terms.reader != Reader::Closed).then_some(reader);

@@ -2,9 +2,10 @@
 //! JSON input` to most of it.
 
 use crate::{End, Exchange, Fault, Run, Verdict};
+use flexvol_linux::errno::Errno;
+use flexvol_linux::fs::directory::Kind;
+use flexvol_linux::fs::files;
 use flexvol_protocol::text::one_line;
-use std::fs::{self, File, Metadata};
-use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -47,50 +48,50 @@ fn malformed(run: &Run) -> String {
 fn not_started(executable: &Path, reason: &str) -> String {
     let name = executable.file_name().unwrap_or_default().display();
     let path = executable.display();
-    match (fs::symlink_metadata(executable), fs::metadata(executable)) {
+    match (executable.symlink_metadata(), executable.metadata()) {
         (Ok(link), Err(_)) if link.is_symlink() => {
             format!("{path} is a symlink that leads nowhere: fix or replace it")
         }
         (_, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => format!(
             "there is no file {name} in it: kubelet executes the file named like the part after the last ~"
         ),
-        (_, Ok(found)) => unfit(executable, &found, reason),
+        (_, Ok(found)) => unfit(executable, (found.file_type().into(), found.permissions().mode()), reason),
         _ => format!("{path} cannot be executed: {reason}"),
     }
 }
 
 /// As editors of Windows leave it: the kernel looks for an interpreter of that name.
 fn has_carriage_return(script: &Path) -> bool {
-    let mut start = Vec::new();
-    let read = File::open(script).and_then(|file| file.take(LINE).read_to_end(&mut start));
-    read.is_ok()
-        && start.starts_with(b"#!")
+    let start = files::beginning(script, LINE).unwrap_or_default();
+    start.starts_with(b"#!")
         && start.split(|byte| *byte == b'\n').next().is_some_and(|line| line.ends_with(b"\r"))
 }
 
 /// Of something that is there.
-fn unfit(executable: &Path, found: &Metadata, reason: &str) -> String {
+fn unfit(executable: &Path, (kind, mode): (Kind, u32), reason: &str) -> String {
     let path = executable.display();
-    let is = |errno: i32| reason.contains(&format!("os error {errno})"));
+    let is = |errno: Errno| reason.contains(&format!("os error {})", errno.raw_os_error()));
     match () {
-        () if found.is_dir() => format!("{path} is a directory: put the driver's executable there"),
-        () if !found.is_file() => format!("{path} is not a regular file: put the driver's executable there"),
-        () if found.permissions().mode() & 0o111 == 0 => {
+        () if kind == Kind::Directory => format!("{path} is a directory: put the driver's executable there"),
+        () if kind != Kind::File => {
+            format!("{path} is not a regular file: put the driver's executable there")
+        }
+        () if mode & 0o111 == 0 => {
             format!("{path} is not executable: chmod 0755 {path}")
         }
-        () if is(nix::libc::ENOENT) && has_carriage_return(executable) => {
+        () if is(Errno::NOENT) && has_carriage_return(executable) => {
             format!("the first line of {path} ends in a carriage return: sed -i 's/\\r$//' {path}")
         }
-        () if is(nix::libc::ENOENT) => format!(
+        () if is(Errno::NOENT) => format!(
             "the interpreter in the first line of {path}, or its dynamic loader, is not on this node: install it, or take a static binary"
         ),
-        () if is(nix::libc::ENOEXEC) => format!(
+        () if is(Errno::NOEXEC) => format!(
             "{path} is not a program for this machine: build it for this architecture, or begin the script with #!"
         ),
-        () if is(nix::libc::ETXTBSY) => {
+        () if is(Errno::TXTBSY) => {
             format!("somebody has {path} open for writing: install drivers by rename, never in place")
         }
-        () if is(nix::libc::EACCES) => format!(
+        () if is(Errno::ACCESS) => format!(
             "the kernel refuses to execute {path}: look for a noexec mount (mount -o remount,exec) or a security module's denial"
         ),
         () => format!("{path} cannot be executed: {reason}"),

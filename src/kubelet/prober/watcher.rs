@@ -6,6 +6,7 @@ use super::model::{Model, Step};
 use super::scan::{self, Finding, Loaded};
 use crate::Terms;
 use anyhow::{Context as _, Result};
+use flexvol_linux::errno::Errno;
 use flexvol_linux::fs::directory::{self, Kind};
 use flexvol_linux::fs::listing;
 use flexvol_linux::fs::watch_tree::{Change, Tree};
@@ -325,6 +326,5 @@ fn initialized(plugin_dir: &Path, name: &OsStr, terms: &Terms) -> Finding {
 }
 
 fn is_missing(error: &anyhow::Error) -> bool {
-    let errno = error.downcast_ref::<rustix::io::Errno>();
-    matches!(errno, Some(&rustix::io::Errno::NOENT | &rustix::io::Errno::NOTDIR))
+    matches!(error.downcast_ref(), Some(&Errno::NOENT | &Errno::NOTDIR))
 }

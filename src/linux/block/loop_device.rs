@@ -17,7 +17,7 @@ use crate::mount::mount_table;
 use crate::raw::{self, LoopCall, LoopConfig, LoopInfo};
 use anyhow::{Context, Result, bail};
 use flexvol_protocol::failure::{Code, Failure};
-use rustix::fs::{FileType, Mode, OFlags, fstat, major, makedev, open};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, major, makedev, open, statat};
 use rustix::io::Errno;
 use std::fs;
 use std::io;
@@ -52,6 +52,12 @@ impl Inode {
     /// Of an open file.
     pub fn of(file: BorrowedFd<'_>) -> io::Result<Self> {
         let stat = fstat(file)?;
+        Ok(Self { device: stat.st_dev, inode: stat.st_ino })
+    }
+
+    /// Of what a directory has under this name, a symlink not followed.
+    pub fn named(directory: BorrowedFd<'_>, name: &Path) -> io::Result<Self> {
+        let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(Self { device: stat.st_dev, inode: stat.st_ino })
     }
 }

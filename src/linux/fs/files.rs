@@ -1,13 +1,17 @@
 //! Small files, read and written whole.
 
+pub use std::fs::File;
+pub use tempfile::TempDir;
+
 use anyhow::{Context, Result, ensure};
 use nix::libc;
 use rustix::fs::{self, AtFlags, StatxAttributes, StatxFlags};
-use std::fs::{DirBuilder, File, Permissions};
+use std::fs::{DirBuilder, Permissions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The text of a file of at most `limit` bytes; `None` if there is no such file.
 pub fn read_small(path: &Path, limit: usize) -> Result<Option<String>> {
@@ -33,6 +37,34 @@ pub fn beginning(path: &Path, limit: u64) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let is_file = file.metadata().is_ok_and(|stat| stat.is_file());
     (is_file && file.take(limit).read_to_end(&mut bytes).is_ok()).then_some(bytes)
+}
+
+/// All of a file.
+pub fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    std::fs::read(path)
+}
+
+/// All of a file, which is text.
+pub fn read_text(path: &Path) -> std::io::Result<String> {
+    std::fs::read_to_string(path)
+}
+
+/// Opens a file to be read, also at the end of a symlink.
+pub fn open(path: &Path) -> std::io::Result<File> {
+    File::open(path)
+}
+
+/// Opens what has this name itself, and does not wait for who writes to a fifo.
+pub fn open_itself(path: &Path) -> std::io::Result<File> {
+    File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
+}
+
+/// Writes a file in its place, and returns once it is on the disk: half of it is there when this is
+/// killed, so it is for what nobody depends on.
+pub fn write_through(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(content)?;
+    file.sync_all()
 }
 
 /// The last bytes of a file as text, at most so many, from the beginning of a line on.
@@ -90,6 +122,78 @@ pub fn forget(path: &Path) -> std::io::Result<()> {
         _ => Ok(()),
     };
     remove(&draft_of(path)).and(remove(path))
+}
+
+/// Removes what a killed writer of this file has left beside it.
+pub fn forget_draft(path: &Path) {
+    let _ = std::fs::remove_file(draft_of(path));
+}
+
+/// Makes a directory and every one above it that is missing, with these permissions, as far as the
+/// umask allows.
+pub fn make_directories(path: &Path, mode: u32) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(mode).create(path)
+}
+
+/// Removes a directory with nothing in it. One that is not there is removed.
+pub fn remove_directory(path: &Path) -> std::io::Result<()> {
+    match std::fs::remove_dir(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Removes a directory and all that is in it, symlinks and not what they lead to.
+pub fn remove_tree(path: &Path) -> std::io::Result<()> {
+    std::fs::remove_dir_all(path)
+}
+
+/// A new directory in the one for temporary files, removed when dropped; its name begins so.
+pub fn temporary(prefix: &str) -> std::io::Result<TempDir> {
+    tempfile::Builder::new().prefix(prefix).tempdir()
+}
+
+/// Gives what has this name to a group, a symlink itself.
+pub fn set_group(path: &Path, gid: u32) -> std::io::Result<()> {
+    std::os::unix::fs::lchown(path, None, Some(gid))
+}
+
+/// Makes a file with nothing in it; fails if anything has the name.
+pub fn make_empty(path: &Path) -> std::io::Result<()> {
+    File::create_new(path).map(drop)
+}
+
+/// Sets the permissions of what a path leads to, whatever the umask is.
+pub fn set_mode(path: &Path, mode: u32) -> std::io::Result<()> {
+    std::fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+/// How long ago what has this name was last written to, by the clock of the wall; `None` if it is
+/// not there or that lies ahead.
+pub fn age(path: &Path) -> Option<Duration> {
+    path.symlink_metadata().and_then(|stat| stat.modified()).ok()?.elapsed().ok()
+}
+
+/// What tells one state of a file from any other: no user can set the time of the change back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// `st_dev`.
+    pub device: u64,
+    /// `st_ino`.
+    pub inode: u64,
+    /// In bytes.
+    pub size: u64,
+    /// `st_ctime`: seconds since 1970, and nanoseconds.
+    pub changed: (i64, i64),
+}
+
+impl Stamp {
+    /// Of what has this name, a symlink not followed.
+    pub fn of(path: &Path) -> std::io::Result<Self> {
+        let stat = path.symlink_metadata()?;
+        let changed = (stat.ctime(), stat.ctime_nsec());
+        Ok(Self { device: stat.dev(), inode: stat.ino(), size: stat.size(), changed })
+    }
 }
 
 /// Makes a directory that is nobody's but its owner's, and every one above it that is missing. One

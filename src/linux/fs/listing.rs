@@ -25,6 +25,14 @@ pub fn list(directory: &Path) -> Result<Vec<Named>> {
     Ok(entries)
 }
 
+/// The names in a directory, in no order; none if it is not there.
+pub fn names(directory: &Path) -> io::Result<Vec<OsString>> {
+    match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        entries => Ok(entries?.filter_map(|entry| Some(entry.ok()?.file_name())).collect()),
+    }
+}
+
 /// What a path names, a symlink not followed; `None` if nothing.
 pub fn kind_of(path: &Path) -> Result<Option<Kind>> {
     match fs::symlink_metadata(path) {

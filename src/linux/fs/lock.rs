@@ -163,6 +163,11 @@ pub enum Hold {
     Together,
 }
 
+/// Gives the flock of an open file back, before its last descriptor is closed.
+pub fn release(file: BorrowedFd<'_>) -> Result<()> {
+    fs::flock(file, FlockOperation::Unlock).context("unlock")
+}
+
 /// Takes the flock of an open file. Short sleeps, not a blocking call: a deadline must end it
 /// without a signal.
 pub fn wait(file: BorrowedFd<'_>, hold: Hold, deadline: &Deadline, doing: &str) -> Result<()> {

@@ -11,6 +11,7 @@ pub mod lease;
 pub mod listing;
 pub mod lock;
 pub mod openat_beneath;
+pub mod opened;
 pub mod private;
 pub mod root;
 pub mod watch_tree;

@@ -1,6 +1,7 @@
 //! Processes: this one and those it starts, what may become of them, and when.
 
 pub mod bare_root;
+pub mod child;
 pub mod clock;
 pub mod daemon;
 pub mod deadline;

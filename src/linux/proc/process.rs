@@ -46,6 +46,11 @@ pub fn detach_from_caller() {
     let _ = rustix::process::chdir("/");
 }
 
+/// In whose name this process works.
+pub fn own_user() -> u32 {
+    geteuid().as_raw()
+}
+
 /// Whether this process has `CAP_SYS_ADMIN`, without which the kernel mounts nothing.
 pub fn may_mount() -> bool {
     use rustix::thread::{CapabilitySet, capabilities};

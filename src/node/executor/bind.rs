@@ -7,12 +7,12 @@ use super::undo::Undo;
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::lock::{Hold, SharedLock};
 use flexvol_linux::fs::openat_beneath;
+use flexvol_linux::fs::opened::{FileType, OFlags, kind_of};
 use flexvol_linux::mount::{self, BindMount, Way};
 use flexvol_model::plan::{Ownership, Propagation};
 use flexvol_model::policy::Allowed;
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::mount_options::MountFlags;
-use rustix::fs::{FileType, OFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -88,7 +88,7 @@ impl Context<'_> {
         let Allowed { root, below } = self.settings.policy.bind_source(source)?;
         let fd = openat_beneath::open(openat_beneath::open_root(&root)?.as_fd(), &below, OFlags::PATH)
             .with_context(|| format!("source {}", source.display()))?;
-        match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
+        match kind_of(fd.as_fd())? {
             kind @ (FileType::Directory | FileType::RegularFile) => Ok((fd, kind)),
             _ => Err(denied(format!("{} is neither a directory nor a file", source.display()))),
         }

@@ -7,6 +7,7 @@
 
 use crate::hints::to_failure;
 use anyhow::Result;
+use flexvol_linux::errno::is_bare;
 use flexvol_model::plan::{Goal, Plan, Step};
 use flexvol_protocol::failure::{Code, Failure};
 use std::fmt::Display;
@@ -78,9 +79,7 @@ fn carry_out<W: World>(world: &mut W, plan: &Plan, undos: &mut Vec<W::Undo>) -> 
 /// What the kernel says says nothing without what was being done. Most say so where they know most
 /// of it.
 fn named(error: anyhow::Error, doing: &'static str) -> anyhow::Error {
-    let is_bare = error.chain().count() == 1
-        && (error.is::<std::io::Error>() || error.is::<rustix::io::Errno>() || error.is::<nix::Error>());
-    if is_bare { error.context(doing) } else { error }
+    if is_bare(&error) { error.context(doing) } else { error }
 }
 
 fn roll_back<W: World>(world: &mut W, undos: &[W::Undo], failure: Failure) -> Failure {

@@ -12,7 +12,9 @@ use super::undo::Undo;
 use crate::hints::describe;
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::directory;
+use flexvol_linux::fs::files;
 use flexvol_linux::fs::openat_beneath;
+use flexvol_linux::fs::opened::OFlags;
 use flexvol_linux::mount::mount_table::Entry;
 use flexvol_linux::mount::place::Mounted;
 use flexvol_linux::mount::{self, BindMount, Way};
@@ -23,11 +25,8 @@ use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::mount_options::MountFlags;
 use flexvol_protocol::secret::Secret;
-use rustix::fs::OFlags;
 use std::ffi::OsStr;
-use std::fs::Permissions;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -109,7 +108,7 @@ impl Clone<'_> {
         directory::make_private(&self.tree)?;
         process::with_umask(UMASK, || self.fetch())
             .with_context(|| format!("clone {}", self.checkout.repository))?;
-        std::fs::set_permissions(&self.tree, Permissions::from_mode(0o777 & !UMASK))?;
+        files::set_mode(&self.tree, 0o777 & !UMASK)?;
         let root = openat_beneath::open_root(&self.tree)?;
         let Checkout { repository, revision, directory, .. } = self.checkout;
         let Some(below) = directory else { return Ok(root) };

@@ -15,7 +15,8 @@ use flexvol_linux::block::ext_superblock::refuse_wishes;
 use flexvol_linux::block::image_file::Formatting;
 use flexvol_linux::block::window::Window;
 use flexvol_linux::block::{format, other_devices, signature};
-use flexvol_linux::errno::errno_of;
+use flexvol_linux::errno::{Errno, errno_of};
+use flexvol_linux::fs::opened::sync;
 use flexvol_linux::mount::mount_table;
 use flexvol_linux::mount::place::Look;
 use flexvol_linux::mount::{NewMount, Parameter, Value};
@@ -24,8 +25,6 @@ use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::file_system::FileSystem;
 use flexvol_protocol::mount_options::MountFlags;
 use flexvol_protocol::{TargetPath, Verb};
-use rustix::fs::fsync;
-use rustix::io::Errno;
 use std::time::Duration;
 
 /// How long an mkfs may run on after its call's deadline: until it is killed, and the time stamps'
@@ -73,7 +72,7 @@ impl Context<'_> {
         }
         disk.note_formatting(self.longest_formatting());
         let made = format::make_file_system(kind, disk.path(), words, self.disk.lock()?, self.tools())
-            .and_then(|()| fsync(disk.fd()).context("write the new file system to disk"));
+            .and_then(|()| sync(disk.fd()).context("write the new file system to disk"));
         if let Err(error) = made {
             return Err(unmake(disk, error));
         }

@@ -5,6 +5,7 @@
 use super::record::{self, STATE};
 use anyhow::{Context as _, Result, bail};
 use flexvol_linux::fs::directory::{self, Directory};
+use flexvol_linux::fs::files;
 use flexvol_linux::fs::private::Private;
 use flexvol_linux::proc::helper::{Invocation, Tools};
 use flexvol_linux::proc::process;
@@ -14,8 +15,6 @@ use flexvol_protocol::TargetPath;
 use flexvol_protocol::secret::Secret;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -84,9 +83,7 @@ impl Home {
 
     /// What is in a log of this name; nothing if there is none.
     pub(super) fn log(&self, name: &str) -> String {
-        let mut bytes = Vec::new();
-        let file = File::open(self.private.file(name));
-        let _ = file.and_then(|file| file.take(LOG_LIMIT).read_to_end(&mut bytes));
+        let bytes = files::beginning(&self.private.file(name), LOG_LIMIT).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 

@@ -12,9 +12,11 @@ use anyhow::{Context as _, Result};
 use flexvol_linux::block::image_file::{self, Formatting};
 use flexvol_linux::block::loop_device::{Backing, Inode, LoopDevice, Window};
 use flexvol_linux::block::{blank, partition, signature};
+use flexvol_linux::errno::Errno;
 use flexvol_linux::fs::bytes::size_of;
 use flexvol_linux::fs::lock::{self, Hold};
-use flexvol_linux::fs::openat_beneath;
+use flexvol_linux::fs::opened::{self, FileType, OFlags};
+use flexvol_linux::fs::{files, openat_beneath};
 use flexvol_linux::mount::mount_table;
 use flexvol_linux::proc::bare_root;
 use flexvol_linux::proc::deadline::Deadline;
@@ -23,11 +25,7 @@ use flexvol_model::plan::{Allocation, Ownership, Region};
 use flexvol_model::policy::Allowed;
 use flexvol_model::settings::Settings;
 use flexvol_protocol::failure::{Code, Failure};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
-use rustix::io::Errno;
-use std::fs::DirBuilder;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -85,7 +83,7 @@ impl Disk for Attached {
 
     /// The loop driver has written it to the file; the file is on the disk only now.
     fn forget_formatting(&self) -> Result<()> {
-        rustix::fs::fsync(&self.file).context("write the new file system to disk")?;
+        opened::sync(self.file.as_fd()).context("write the new file system to disk")?;
         image_file::forget_formatting(self.file.as_fd())
     }
 
@@ -142,8 +140,7 @@ impl Context<'_> {
     /// whoever holds the lock uses it.
     fn create_in_parent(&mut self, file: &Path, size: u64, allocation: Allocation) -> Result<bool> {
         let (parent, name) = self.image_parent(file)?;
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let open = || match rustix::fs::openat(&parent, &name, flags, Mode::from_raw_mode(0o600)) {
+        let open = || match opened::create_in(parent.as_fd(), &name) {
             Err(Errno::EXIST) => {
                 let existing = |flags| open_image(parent.as_fd(), &name, flags);
                 Ok((open_for_device(existing, false)?.0, false))
@@ -157,7 +154,7 @@ impl Context<'_> {
         let sized = Self::size_image(fd.as_fd(), size, allocation);
         self.disk.lock = Some(Guard::File(fd));
         if sized.is_err() && made {
-            rustix::fs::unlinkat(parent, &name, AtFlags::empty())?;
+            opened::remove_in(parent.as_fd(), &name)?;
         }
         sized.map(|()| made)
     }
@@ -178,9 +175,8 @@ impl Context<'_> {
                 &self.deadline,
                 "waiting for another pod's use of the image",
             )?;
-            let named = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
             let locked = Inode::of(fd.as_fd())?;
-            if named.is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (locked.device, locked.inode)) {
+            if Inode::named(parent, name).is_ok_and(|named| named == locked) {
                 return Ok((fd, made));
             }
             self.deadline.check("waiting for the image to stay")?;
@@ -192,7 +188,7 @@ impl Context<'_> {
     fn make_parent(&self, file: &Path) -> Result<Vec<PathBuf>> {
         const PRIVATE: Ownership = Ownership { mode: 0o700, uid: 0, gid: 0 };
         let Allowed { root, below } = self.settings.policy.image(file)?;
-        let made = DirBuilder::new().recursive(true).mode(PRIVATE.mode).create(&root);
+        let made = files::make_directories(&root, PRIVATE.mode);
         made.with_context(|| format!("make {}", root.display()))?;
         let above = below.parent().unwrap_or(Path::new(""));
         openat_beneath::make_directories(openat_beneath::open_root(&root)?.as_fd(), above, PRIVATE, PRIVATE)
@@ -217,8 +213,7 @@ impl Context<'_> {
 
     pub(super) fn remove_image(&self, file: &Path, made: &[PathBuf]) -> Result<()> {
         let (parent, name) = self.image_parent(file)?;
-        rustix::fs::unlinkat(parent, &name, AtFlags::empty())
-            .with_context(|| format!("remove {}", file.display()))?;
+        opened::remove_in(parent.as_fd(), &name).with_context(|| format!("remove {}", file.display()))?;
         self.remove_directories_of(file, made)
     }
 
@@ -314,7 +309,7 @@ fn absent(file: &Path) -> String {
 fn open_image(parent: BorrowedFd<'_>, name: &Path, flags: OFlags) -> Result<OwnedFd> {
     // Not blocking: a fifo put there must not hold us up before we see what it is.
     let fd = openat_beneath::open(parent, name, flags | OFlags::NONBLOCK)?;
-    match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
+    match opened::kind_of(fd.as_fd())? {
         FileType::RegularFile => Ok(fd),
         _ => Err(denied("it is no regular file".into())),
     }

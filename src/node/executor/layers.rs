@@ -4,15 +4,14 @@ use super::context::{Context, denied, open_place};
 use super::record;
 use super::undo::Undo;
 use anyhow::Result;
-use flexvol_linux::errno::errno_of;
+use flexvol_linux::errno::{Errno, errno_of};
 use flexvol_linux::fs::openat_beneath;
+use flexvol_linux::fs::opened::FileType;
 use flexvol_linux::mount::{self, NewMount, Parameter, Value};
 use flexvol_linux::proc::namespace;
 use flexvol_model::plan::{Overlay, Ownership, Upper};
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
-use rustix::fs::FileType;
-use rustix::io::Errno;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
 

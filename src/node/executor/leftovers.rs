@@ -8,6 +8,7 @@ use super::record::{self, Record, STATE};
 use super::{daemon, store};
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::lock::Lock;
+use flexvol_linux::fs::{files, listing};
 use flexvol_linux::mount::mount_table::Entry;
 use flexvol_linux::mount::place::{Answer, Look, Place, Pulse};
 use flexvol_linux::mount::{self, mount_health};
@@ -17,6 +18,7 @@ use flexvol_linux::proc::helper::Tools;
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
@@ -33,12 +35,10 @@ const MOST_LAYERS: usize = 64;
 /// mounts. Our own mount table may be a pod's.
 pub fn homes(mounts: &[Entry]) -> Vec<String> {
     let mounted: BTreeSet<_> = mounts.iter().map(|entry| record::file_name(&entry.target)).collect();
-    let entries = std::fs::read_dir(Path::new(STATE).join("daemons")).into_iter().flatten().flatten();
-    let old = entries.filter(|entry| {
-        let made = entry.metadata().and_then(|stat| stat.modified());
-        made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > YOUNG))
-    });
-    let names = old.filter_map(|entry| entry.file_name().into_string().ok());
+    let all = Path::new(STATE).join("daemons");
+    let is_old = |name: &OsString| files::age(&all.join(name)).is_some_and(|age| age > YOUNG);
+    let old = listing::names(&all).unwrap_or_default().into_iter().filter(is_old);
+    let names = old.filter_map(|name| name.into_string().ok());
     let locked = |name: &String| record::locks().join(name).exists();
     names.filter(|name| !mounted.contains(name) && !locked(name)).collect()
 }

@@ -5,7 +5,7 @@ use super::daemon;
 use super::undo::Undo;
 use crate::hints::to_failure;
 use anyhow::{Context as _, Result};
-use flexvol_linux::errno::{code_of, errno_of};
+use flexvol_linux::errno::{Errno, code_of, errno_of};
 use flexvol_linux::fs::openat_beneath;
 use flexvol_linux::mount::{self, NewMount, Parameter, Value, Way};
 use flexvol_linux::net::network;
@@ -14,7 +14,6 @@ use flexvol_model::plan::{Daemon, Dialect, DirectoryOnShare, Reach, Share, Share
 use flexvol_model::policy::Policy;
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
-use rustix::io::Errno;
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;

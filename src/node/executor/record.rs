@@ -5,14 +5,12 @@
 //! which options it was asked for, and that a mount outside kubelet's tree is ours.
 
 use anyhow::{Context as _, Result};
-use flexvol_linux::fs::files;
+use flexvol_linux::fs::{files, listing};
 use flexvol_linux::proc::{clock, process};
 use flexvol_protocol::{Call, Options, TargetPath};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
-use std::fs::DirBuilder;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Everything flexvol keeps while the node runs; root's alone.
@@ -97,9 +95,10 @@ impl Record {
 
     /// All that can be read.
     pub fn all() -> Vec<Self> {
-        let entries = std::fs::read_dir(Path::new(STATE).join("volumes")).into_iter().flatten().flatten();
-        let entries = entries.filter(|entry| !entry.file_name().as_bytes().starts_with(b"."));
-        let texts = entries.filter_map(|entry| files::read_small(&entry.path(), LARGEST).ok()?);
+        let all = Path::new(STATE).join("volumes");
+        let names = listing::names(&all).unwrap_or_default().into_iter();
+        let names = names.filter(|name| !listing::is_hidden(name));
+        let texts = names.filter_map(|name| files::read_small(&all.join(name), LARGEST).ok()?);
         texts.filter_map(|text| serde_json::from_str(&text).ok()).collect()
     }
 
@@ -116,7 +115,7 @@ pub fn forget(target: &TargetPath) {
 
 /// Makes the directories of locks and records.
 pub fn prepare() -> Result<()> {
-    let make = |path: &Path| DirBuilder::new().recursive(true).mode(0o700).create(path);
+    let make = |path: &Path| files::make_directories(path, 0o700);
     let directories = ["volumes", "locks"].map(|name| Path::new(STATE).join(name));
     for path in directories.iter().filter(|path| !path.is_dir()) {
         make(path).with_context(|| format!("make {}", path.display()))?;
@@ -152,8 +151,8 @@ pub(super) fn locks() -> PathBuf {
 
 /// Of the locks whose names begin like this, the rest of their names.
 pub(super) fn locks_of(beginning: &'static str) -> impl Iterator<Item = String> {
-    let entries = std::fs::read_dir(locks()).into_iter().flatten().flatten();
-    entries.filter_map(move |entry| Some(entry.file_name().to_str()?.strip_prefix(beginning)?.to_owned()))
+    let names = listing::names(&locks()).unwrap_or_default().into_iter();
+    names.filter_map(move |name| Some(name.to_str()?.strip_prefix(beginning)?.to_owned()))
 }
 
 fn record_path(target: &TargetPath) -> PathBuf {

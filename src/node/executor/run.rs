@@ -9,6 +9,7 @@ use crate::hints::with_hint;
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use flexvol_linux::fs::opened;
 use flexvol_linux::mount::place::Look;
 use flexvol_linux::mount::{self, Way};
 use flexvol_linux::proc::helper::{Invocation, Outcome, last_words};
@@ -18,11 +19,8 @@ use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::text::one_line;
-use rustix::fs::{MemfdFlags, memfd_create};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{Seek, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 /// No path is longer.
@@ -108,7 +106,7 @@ fn complaint(program: &str, outcome: &Outcome) -> anyhow::Error {
 fn argument(
     context: &Context<'_>,
     invocation: &mut Invocation,
-    files: &mut Vec<File>,
+    files: &mut Vec<OwnedFd>,
     word: &Word,
     run: &Run,
 ) -> Result<String> {
@@ -127,13 +125,8 @@ fn argument(
     }
 }
 
-fn private_file(secret: &Secret) -> Result<File> {
-    let mut file =
-        File::from(memfd_create("flexvol-secret", MemfdFlags::CLOEXEC).context("make a file in memory")?);
-    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o400))?;
-    file.write_all(secret.expose())?;
-    file.rewind()?;
-    Ok(file)
+fn private_file(secret: &Secret) -> Result<OwnedFd> {
+    opened::in_memory("flexvol-secret", secret.expose()).context("make a file in memory")
 }
 
 fn as_json(secrets: &BTreeMap<String, Secret>) -> Result<Secret> {

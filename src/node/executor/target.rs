@@ -4,12 +4,12 @@ use super::context::{Context, denied, open_place};
 use super::undo::Undo;
 use super::{store, unmount};
 use anyhow::Result;
+use flexvol_linux::fs::opened::FileType;
 use flexvol_linux::mount::place::{Look, Place};
 use flexvol_linux::mount::{self, NewMount, Parameter, Way};
 use flexvol_model::plan::MountFrom;
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::mount_options::MountFlags;
-use rustix::fs::FileType;
 
 impl Context<'_> {
     pub(super) fn prepare_target(&self, target: &TargetPath) -> Result<Option<Undo>> {

@@ -19,6 +19,8 @@
 use super::carry_out::TargetState;
 use super::context::Context;
 use anyhow::{Context as _, Result};
+use flexvol_linux::errno::Errno;
+use flexvol_linux::fs::opened::FileType;
 use flexvol_linux::mount::mount_health::{self, Vitals};
 use flexvol_linux::mount::mount_table::Entry;
 use flexvol_linux::mount::place::{Look, Place, Pulse};
@@ -26,8 +28,6 @@ use flexvol_linux::mount::{self, mount_table, users};
 use flexvol_linux::proc::deadline::Deadline;
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
-use rustix::fs::FileType;
-use rustix::io::Errno;
 use std::io;
 use std::time::Duration;
 

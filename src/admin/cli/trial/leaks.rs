@@ -3,12 +3,13 @@
 use super::LEAKS;
 use super::stage::Stage;
 use anyhow::{Context as _, Result, bail};
+use flexvol_linux::fs::directory::Kind;
+use flexvol_linux::fs::{files, listing};
 use flexvol_linux::mount::mount_table;
 use flexvol_linux::proc::namespace;
 use flexvol_node::driver_log;
 use flexvol_node::executor::record::STATE;
 use flexvol_terminal::report::{Outcome, Report, Row};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ pub(super) fn look(stage: &Stage, report: &mut Report<'_>) -> Result<()> {
     report.row(row("loop devices", || loop_devices(root)))?;
     report.row(row("processes", namespace::companions))?;
     let tried = drivers(report);
-    report.row(row("files", || files(stage, &tried.iter().map(String::as_str).collect::<Vec<_>>())))
+    report.row(row("files", || others(stage, &tried.iter().map(String::as_str).collect::<Vec<_>>())))
 }
 
 /// The drivers that were tried, not skipped.
@@ -58,11 +59,11 @@ fn mounts(root: &Path) -> Result<Vec<String>> {
 
 fn loop_devices(root: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir("/sys/block").context("list block devices: is /sys mounted?")? {
-        let entry = entry?;
-        let backing = fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
+    let all = Path::new("/sys/block");
+    for name in listing::names(all).context("list block devices: is /sys mounted?")? {
+        let backing = files::read_text(&all.join(&name).join("loop/backing_file")).unwrap_or_default();
         if Path::new(backing.trim_end()).starts_with(root) {
-            found.push(format!("{} with {}", entry.file_name().to_string_lossy(), backing.trim_end()));
+            found.push(format!("{} with {}", name.to_string_lossy(), backing.trim_end()));
         }
     }
     Ok(found)
@@ -70,7 +71,7 @@ fn loop_devices(root: &Path) -> Result<Vec<String>> {
 
 /// What is on the stage and not expected there, and whatever but the log is in flexvol's own
 /// directory in /run, which began empty.
-fn files(stage: &Stage, drivers: &[&str]) -> Result<Vec<String>> {
+fn others(stage: &Stage, drivers: &[&str]) -> Result<Vec<String>> {
     let expected = Stage::expected(drivers)?;
     let mut found = Vec::new();
     walk(stage.path(), &mut found)?;
@@ -86,11 +87,11 @@ fn files(stage: &Stage, drivers: &[&str]) -> Result<Vec<String>> {
 }
 
 fn walk(directory: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(directory).with_context(|| format!("list {}", directory.display()))? {
-        let entry = entry?;
-        found.push(entry.path());
-        if entry.file_type()?.is_dir() {
-            walk(&entry.path(), found)?;
+    for entry in listing::list(directory)? {
+        let path = directory.join(entry.name);
+        found.push(path.clone());
+        if entry.kind == Kind::Directory {
+            walk(&path, found)?;
         }
     }
     Ok(())
@@ -104,12 +105,12 @@ mod tests {
     fn what_is_not_expected_is_a_leak() {
         let stage = Stage::set().unwrap();
         // A trial begins with an empty /run, and the machine of this test may have volumes.
-        let before = files(&stage, &[]).unwrap();
+        let before = others(&stage, &[]).unwrap();
         assert!(before.iter().all(|path| path.starts_with(STATE)), "{before:?}");
-        fs::File::create(stage.shared().join("stray")).unwrap();
-        let mut found = files(&stage, &[]).unwrap();
+        std::fs::File::create(stage.shared().join("unexpected")).unwrap();
+        let mut found = others(&stage, &[]).unwrap();
         found.retain(|path| !path.starts_with(STATE));
-        assert!(found.len() == 1 && found[0].ends_with("shared/stray"), "{found:?}");
+        assert!(found.len() == 1 && found[0].ends_with("shared/unexpected"), "{found:?}");
     }
 
     #[test]

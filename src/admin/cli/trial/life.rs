@@ -4,13 +4,12 @@
 use super::stage::{FILE, Part, Stage};
 use anyhow::{Context as _, Result, ensure};
 use flexvol_kubelet::{Caller, Journal, PodVolume};
+use flexvol_linux::errno::Errno;
+use flexvol_linux::fs::files;
 use flexvol_linux::proc::helper::{HostRunner, Runner as _};
 use flexvol_protocol::{Access, Call, Capabilities, DriverName, FsGroup, FsGroupSpelling, Options};
 use flexvol_terminal::capabilities;
 use flexvol_terminal::report::{Report, Row};
-use rustix::io::Errno;
-use std::fs::{self, File};
-use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -132,22 +131,21 @@ fn path(pod: &PodVolume) -> Result<PathBuf> {
 }
 
 fn write(volume: &Path) -> Result<String> {
-    let mut file = File::create(volume.join(FILE)).context("make a file")?;
-    file.write_all(TEXT.as_bytes()).and_then(|()| file.sync_all()).context("write")?;
-    let text = fs::read_to_string(volume.join(FILE)).context("read")?;
+    files::write_through(&volume.join(FILE), TEXT.as_bytes()).context("write")?;
+    let text = files::read_text(&volume.join(FILE)).context("read")?;
     ensure!(text == TEXT, "read {text:?}");
     Ok(format!("{} bytes", text.len()))
 }
 
 fn owned(volume: &Path) -> Result<String> {
-    let about = fs::metadata(volume).context("look at the volume")?;
+    let about = volume.metadata().context("look at the volume")?;
     let (gid, mode) = (about.gid(), about.mode() & 0o7777);
     ensure!(gid == GROUP && mode & 0o2070 == 0o2070, "group {gid}, mode {mode:04o}");
     Ok(format!("group {gid}, mode {mode:04o}"))
 }
 
 fn found(file: &Path, expected: bool) -> Result<String> {
-    match fs::read_to_string(file) {
+    match files::read_text(file) {
         Ok(text) => ensure!(expected && text == TEXT, "read {text:?}"),
         Err(error) => ensure!(!expected && Errno::from_io_error(&error) == Some(Errno::NOENT), "{error}"),
     }
@@ -155,8 +153,8 @@ fn found(file: &Path, expected: bool) -> Result<String> {
 }
 
 fn refused(volume: &Path) -> Result<String> {
-    match File::create(volume.join("another")) {
-        Ok(_) => anyhow::bail!("a file could be made on a read-only volume"),
+    match files::make_empty(&volume.join("another")) {
+        Ok(()) => anyhow::bail!("a file could be made on a read-only volume"),
         Err(error) => ensure!(Errno::from_io_error(&error) == Some(Errno::ROFS), "{error}"),
     }
     Ok(String::new())

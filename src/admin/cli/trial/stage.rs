@@ -4,6 +4,7 @@ use crate::plugin_dir::install::{self, Request, SideFileChanges, Source};
 use crate::plugin_dir::opened;
 use anyhow::{Context as _, Result};
 use flexvol_kubelet::{Caller, PodVolume};
+use flexvol_linux::fs::files::{self, TempDir};
 use flexvol_linux::mount::place::Place;
 use flexvol_linux::mount::{self, mount_table};
 use flexvol_model::policy::Policy;
@@ -11,10 +12,7 @@ use flexvol_model::settings::{SIDE_FILE, Settings};
 use flexvol_protocol::failure::Result as Answer;
 use flexvol_protocol::{DriverName, Options, TargetPath};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 
 /// The image's name below the image root.
 pub(super) const IMAGE: &str = "try.img";
@@ -61,7 +59,7 @@ impl Drop for Mounts {
 impl Stage {
     /// Makes it, empty.
     pub(super) fn set() -> Result<Self> {
-        let root = tempfile::Builder::new().prefix("flexvol-try-").tempdir().context("make a directory")?;
+        let root = files::temporary("flexvol-try-").context("make a directory")?;
         let stage = Self { mounts: Mounts(root.path().to_owned()), root };
         for directory in ["plugins", "kubelet", "images", "shared"] {
             make_directory(&stage.path().join(directory))?;
@@ -97,7 +95,7 @@ impl Stage {
         install::install(&request, &Source::own()?)?;
         // The receipt: nobody repairs what lives for one trial. If it stays, the search for leaks
         // names it.
-        let _ = std::fs::remove_dir_all(state);
+        let _ = files::remove_tree(&state);
         Ok(Caller::new(plugins.join(name.directory()).join(name.executable())))
     }
 
@@ -135,5 +133,5 @@ impl Stage {
 }
 
 fn make_directory(path: &Path) -> Result<()> {
-    DirBuilder::new().mode(0o755).create(path).with_context(|| format!("make {}", path.display()))
+    files::make_directories(path, 0o755).with_context(|| format!("make {}", path.display()))
 }

@@ -4,6 +4,7 @@ use crate::plugin_dir::refusal::{Reason, Refusal};
 use anyhow::{Context as _, Result};
 use flexvol_kubelet::{Caller, Terms};
 use flexvol_linux::fs::directory::{self, Directory};
+use flexvol_linux::fs::files::{self, TempDir};
 use flexvol_linux::proc::clock;
 use flexvol_linux::proc::deadline::Deadline;
 use flexvol_model::settings::SIDE_FILE;
@@ -25,7 +26,7 @@ pub(super) enum Scratch {
     /// Under [`ALL`]. If we are killed, the next installer removes it.
     Swept { all: Directory, own: Directory, name: String },
     /// Anywhere else, for who may not write there.
-    Temporary(tempfile::TempDir),
+    Temporary(TempDir),
 }
 
 impl Scratch {
@@ -33,7 +34,7 @@ impl Scratch {
         if let Ok(swept) = Self::swept() {
             return Ok(swept);
         }
-        let made = tempfile::Builder::new().prefix("flexvol-").tempdir();
+        let made = files::temporary("flexvol-");
         Ok(Self::Temporary(made.context("make a temporary directory: set TMPDIR to a writable one")?))
     }
 

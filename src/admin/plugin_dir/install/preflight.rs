@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result};
 use flexvol_kubelet::locate::{Request, locate};
 use flexvol_kubelet::platform::{ObstacleKind, Platform};
 use flexvol_linux::fs::directory::{self, Directory, FileSystem};
+use flexvol_linux::fs::files;
 use flexvol_linux::fs::fingerprint::{Fingerprint, Format, machine_name, machine_number};
 use flexvol_protocol::quantity::Quantity;
-use std::fs::File;
 use std::path::Path;
 
 /// What is written besides the executables.
@@ -199,7 +199,7 @@ fn machine_of(root: &Path) -> Option<u16> {
     TELLING.iter().find_map(|path| {
         let path = directory::resolve(root, path.as_ref()).ok()?;
         // A fifo would hold us up, and a device may do anything.
-        let file = path.is_file().then(|| File::open(path).ok()).flatten()?;
+        let file = path.is_file().then(|| files::open(&path).ok()).flatten()?;
         match Fingerprint::of(file).ok()?.format {
             Format::Elf(machine) => Some(machine),
             _ => None,
@@ -236,7 +236,8 @@ mod tests {
             elf
         };
         let write = |name: &str, bytes: &[u8]| {
-            std::io::Write::write_all(&mut File::create(root.path().join(name)).unwrap(), bytes).unwrap();
+            std::io::Write::write_all(&mut std::fs::File::create(root.path().join(name)).unwrap(), bytes)
+                .unwrap();
         };
         let findings = |bytes: &[u8]| {
             let mut findings = Findings::default();

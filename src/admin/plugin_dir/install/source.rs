@@ -1,8 +1,8 @@
 //! The executable that is to be installed.
 
 use anyhow::{Context as _, Result, ensure};
+use flexvol_linux::fs::files::{self, File};
 use flexvol_linux::fs::fingerprint::Fingerprint;
-use std::fs::File;
 use std::io::{self, Read, Seek as _, Write};
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,7 @@ impl Source {
 
     fn open(path: &Path) -> Result<Self> {
         let what = || format!("read {}", path.display());
-        let file = File::open(path).with_context(what)?;
+        let file = files::open(path).with_context(what)?;
         let fingerprint = Fingerprint::of(&file).with_context(what)?;
         Ok(Self { file, path: path.to_owned(), fingerprint, own: false })
     }

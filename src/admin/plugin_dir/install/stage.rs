@@ -5,13 +5,13 @@ use super::source::Source;
 use crate::plugin_dir::found::{LEFTOVER, PROGRAM_MODE};
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::directory::{self, Directory, Kind};
+use flexvol_linux::fs::files::File;
 use flexvol_linux::fs::fingerprint::Fingerprint;
 use flexvol_linux::proc::clock;
 use flexvol_model::settings::SIZE_LIMIT;
 use flexvol_model::side_file;
 use flexvol_protocol::DriverName;
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 

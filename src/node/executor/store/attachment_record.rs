@@ -9,16 +9,16 @@
 use super::credential_fingerprint::CredentialFingerprint;
 use crate::executor::record::{self, STATE};
 use anyhow::Result;
-use flexvol_linux::fs::files;
 use flexvol_linux::fs::lock::Lock;
+use flexvol_linux::fs::{files, listing};
 use flexvol_linux::proc::deadline::Deadline;
 use flexvol_model::plan::Store;
 use flexvol_protocol::TargetPath;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -87,9 +87,9 @@ impl Id {
             if old.lock_path().exists() {
                 drop(old.lock_name(deadline)?);
             }
-            let _ = std::fs::remove_file(files::draft_of(&old.path()));
+            files::forget_draft(&old.path());
         }
-        let _ = std::fs::remove_file(files::draft_of(&id.path()));
+        files::forget_draft(&id.path());
         Ok(lock)
     }
 
@@ -123,7 +123,7 @@ const LOCK: &str = "store-";
 pub(super) fn remove_stale_locks() {
     for id in locked() {
         let Ok(lock) = id.lock_name(&Deadline::after(Duration::ZERO)) else { continue };
-        let _ = std::fs::remove_file(files::draft_of(&id.path()));
+        files::forget_draft(&id.path());
         // Its file goes with the last who holds it.
         drop(lock);
     }
@@ -200,15 +200,11 @@ impl AttachmentRecord {
 
     /// Every one that can be read.
     pub(super) fn all() -> Result<Vec<Self>> {
-        let names = match std::fs::read_dir(directory()) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            names => names?,
-        };
-        let read = |name: std::io::Result<std::fs::DirEntry>| {
-            let name = name.ok()?.file_name().into_string().ok()?;
+        let read = |name: OsString| {
+            let name = name.into_string().ok()?;
             (!name.starts_with('.')).then(|| Self::read(&Id::named(&name)))?
         };
-        Ok(names.filter_map(read).collect())
+        Ok(listing::names(&directory())?.into_iter().filter_map(read).collect())
     }
 
     pub(super) fn write(&self) -> Result<()> {

@@ -172,11 +172,12 @@ mod tests {
     use super::*;
     use crate::hints::to_failure;
     use flexvol_linux::proc::helper::{HostRunner, Runner as _};
+    use flexvol_linux::proc::process;
 
     /// What an earlier version made with the line break in it is opened too.
     #[test]
     fn a_line_break_is_no_part_of_a_passphrase() {
-        if !nix::unistd::geteuid().is_root() || HostRunner.find("cryptsetup").is_err() {
+        if process::own_user() != 0 || HostRunner.find("cryptsetup").is_err() {
             return println!("SKIP passphrases of a layer: needs root and cryptsetup");
         }
         let dir = tempfile::tempdir().unwrap();

@@ -38,6 +38,8 @@ use attachment_record::{AttachmentRecord, Id};
 use flexvol_linux::block::block_device::number_of;
 use flexvol_linux::block::block_status::Zeros;
 use flexvol_linux::block::loop_device::LoopDevice;
+use flexvol_linux::errno::Errno;
+use flexvol_linux::fs::opened::{self, OFlags};
 use flexvol_linux::mount::mount_table::{self, Entry};
 use flexvol_linux::mount::place::{Look, Place};
 use flexvol_linux::mount::users;
@@ -51,8 +53,6 @@ use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::volume_dir::VolumeDir;
 use lost::top;
-use rustix::fs::{Mode, OFlags, open};
-use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -394,11 +394,9 @@ fn wait_until_free(device: &Path, deadline: &Deadline) -> Result<()> {
 /// Whether it is mounted anywhere, in whatever namespace, or another device lies on it: open(2),
 /// `O_EXCL`.
 fn is_claimed(device: &Path) -> Result<bool> {
-    match open(device, OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
-        Err(Errno::BUSY) => Ok(true),
-        // The last three of one whose server is gone: it can be taken away.
-        Ok(_)
-        | Err(
+    match opened::is_claimed(device) {
+        // The last three of one whose server is gone: it can be detached.
+        Err(
             Errno::NOENT
             | Errno::NXIO
             | Errno::NODEV
@@ -407,7 +405,7 @@ fn is_claimed(device: &Path) -> Result<bool> {
             | Errno::NOTCONN
             | Errno::STALE,
         ) => Ok(false),
-        Err(errno) => Err(errno).with_context(|| format!("look at {}", device.display())),
+        claimed => claimed.with_context(|| format!("look at {}", device.display())),
     }
 }
 
@@ -458,21 +456,20 @@ fn is_mounted_from(place: &Path, device: Option<&Path>) -> bool {
 
 /// For writing unless that is not wanted or cannot be.
 fn open_device(path: &Path, read_only: bool) -> Result<(OwnedFd, bool)> {
-    let flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
     let what = || format!("open {}", path.display());
     if !read_only {
-        match open_in_time(path, flags | OFlags::RDWR) {
+        match open_in_time(path, OFlags::RDWR) {
             Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => {}
             fd => return Ok((fd.with_context(what)?, false)),
         }
     }
-    Ok((open_in_time(path, flags | OFlags::RDONLY).with_context(what)?, true))
+    Ok((open_in_time(path, OFlags::RDONLY).with_context(what)?, true))
 }
 
-fn open_in_time(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+fn open_in_time(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let patience = Deadline::after(COMING);
     loop {
-        match open(path, flags, Mode::empty()) {
+        match opened::open(path, flags | OFlags::NONBLOCK) {
             Err(Errno::NXIO) if !patience.expired() => std::thread::sleep(TICK),
             fd => return fd,
         }
@@ -490,7 +487,7 @@ mod tests {
         let [node, disk] = ["node", "disk"].map(|name| directory.path().join(name));
         let _socket = std::os::unix::net::UnixListener::bind(&node).unwrap();
         std::fs::File::create(&disk).unwrap();
-        assert_eq!(open(&node, OFlags::RDWR, Mode::empty()).unwrap_err(), Errno::NXIO);
+        assert_eq!(opened::open(&node, OFlags::RDWR).unwrap_err(), Errno::NXIO);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(5 * TICK);

@@ -23,6 +23,7 @@ use flexvol_linux::block::block_status::Zeros;
 use flexvol_linux::block::nbd::{Device, Served, allocation, by_socket, by_tcp};
 use flexvol_linux::block::signature;
 use flexvol_linux::fs::bytes::read_at;
+use flexvol_linux::fs::opened::{self, OFlags};
 use flexvol_linux::mount::users;
 use flexvol_linux::net::network;
 use flexvol_linux::proc::deadline::Deadline;
@@ -30,7 +31,6 @@ use flexvol_linux::proc::process;
 use flexvol_model::plan::{DiskImage, ImageFormat, Nbd, NbdServer};
 use flexvol_model::policy::Policy;
 use flexvol_protocol::failure::{Code, Failure};
-use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -127,8 +127,7 @@ impl Backend for Nbd {
 /// copy, too, but the kernel could not tell these two apart either.
 fn refuse_second(device: Device) -> Result<()> {
     let identifier = |device: Device| {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(device.path(), flags, Mode::empty()).ok()?;
+        let opened = opened::open(&device.path(), OFlags::RDONLY | OFlags::NONBLOCK).ok()?;
         signature::identifier(opened.as_fd()).ok().flatten()
     };
     let is_foreign = |other: &Device| {
@@ -293,7 +292,7 @@ pub(super) fn wait_until_gone(at: &Site<'_>) -> Result<()> {
 
 /// Whether the end of the device can be read: nobody has it in memory.
 fn ends_well(path: &Path, size: u64) -> bool {
-    let device = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let device = opened::open(path, OFlags::RDONLY);
     let mut end = [0; LAST];
     device.is_ok_and(|device| {
         let read = read_at(device.as_fd(), size.saturating_sub(LAST as u64), &mut end);

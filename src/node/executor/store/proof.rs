@@ -20,7 +20,7 @@ use crate::executor::record::STATE;
 use anyhow::Result;
 use flexvol_linux::block::blank::{Scope, prove_device_blank};
 use flexvol_linux::block::block_device::{self, Identity};
-use flexvol_linux::fs::files;
+use flexvol_linux::fs::{files, listing};
 use flexvol_linux::proc::clock;
 use flexvol_linux::proc::helper::Tools;
 use flexvol_protocol::TargetPath;
@@ -69,8 +69,8 @@ pub(super) fn is_left(target: &TargetPath) -> bool {
 }
 
 fn given_up(target: &TargetPath) -> impl Iterator<Item = PathBuf> {
-    let entries = std::fs::read_dir(directory()).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).filter(|path| {
+    let names = listing::names(&directory()).unwrap_or_default().into_iter();
+    names.map(|name| directory().join(name)).filter(|path| {
         let text = files::read_small(path, LARGEST).ok().flatten().unwrap_or_default();
         let since: u64 = text.split(' ').next().and_then(|since| since.parse().ok()).unwrap_or(0);
         let is_its = text.lines().skip(1).any(|line| Path::new(line) == target.as_path());

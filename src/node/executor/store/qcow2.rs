@@ -16,18 +16,17 @@ use flexvol_linux::block::block_status::{self, Zeros};
 use flexvol_linux::block::loop_device::{self, LoopDevice, SERVED};
 use flexvol_linux::block::qmp;
 use flexvol_linux::block::window::Window;
+use flexvol_linux::errno::Errno;
 use flexvol_linux::fs::files::{self, is_mount_root_at};
 use flexvol_linux::fs::openat_beneath;
+use flexvol_linux::fs::opened::{self, FileType, OFlags};
 use flexvol_linux::proc::deadline::Deadline;
 use flexvol_linux::proc::helper::Tools;
 use flexvol_linux::proc::process;
 use flexvol_linux::proc::scope::Scope;
 use flexvol_model::plan::{DiskImage, ImageFormat};
 use flexvol_protocol::failure::{Code, Failure};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, fstat};
-use rustix::io::Errno;
 use serde_json::json;
-use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -111,8 +110,8 @@ const CONTROL: &str = "/var/control";
 /// none is followed.
 fn seen(pid: i32, path: &str, flags: OFlags) -> Result<OwnedFd> {
     let root = format!("/proc/{pid}/root");
-    let place = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(&root, place, Mode::empty()).with_context(|| format!("open {root}"))?;
+    let opened = opened::open(Path::new(&root), OFlags::PATH | OFlags::DIRECTORY);
+    let root = opened.with_context(|| format!("open {root}"))?;
     openat_beneath::open(root.as_fd(), Path::new(path.trim_start_matches('/')), flags)
 }
 
@@ -265,7 +264,7 @@ fn serve(disk: &DiskImage, home: &Home, image: &OwnedFd, at: &Site<'_>, with: &W
         root.device("fuse")?;
         let (content, control) = (root.at(Path::new(&path)), root.at(Path::new(CONTROL)));
         root.directory(Path::new(&path).parent().unwrap_or(Path::new("/")))?;
-        File::create_new(&content)?;
+        files::make_empty(&content)?;
         let is_ready = || files::is_mount_root(&content) && control.exists();
         qemu::start(&home.scope, image, (root, Path::new(CONTROL), shown), at, is_ready)?;
         open_file(&content, with.read_only)
@@ -277,12 +276,9 @@ fn serve(disk: &DiskImage, home: &Home, image: &OwnedFd, at: &Site<'_>, with: &W
     LoopDevice::attach(content.as_fd(), &disk.file, &whole, with.read_only, false).map(Found::of_loop)
 }
 
-/// How long the content is now: the kernel remembers what it was, and asks only who says so.
+/// How long the content is now.
 fn length(content: &OwnedFd) -> Result<u64> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
-    let stat =
-        rustix::fs::statx(content, "", flags, StatxFlags::SIZE).context("look at an image's content")?;
-    Ok(stat.stx_size)
+    opened::length_now(content.as_fd()).context("look at an image's content")
 }
 
 /// A daemon, and where in its root it shows an image's content.
@@ -296,7 +292,7 @@ impl Server {
     fn open(&self, read_only: bool) -> Result<OwnedFd> {
         let flags = OFlags::NONBLOCK | if read_only { OFlags::RDONLY } else { OFlags::RDWR };
         let content = seen(self.pid, &self.path, flags)?;
-        let kind = FileType::from_raw_mode(fstat(&content)?.st_mode);
+        let kind = opened::kind_of(content.as_fd())?;
         anyhow::ensure!(kind == FileType::RegularFile, "what process {} shows is no file", self.pid);
         Ok(content)
     }
@@ -309,6 +305,5 @@ impl Server {
 
 fn open_file(path: &Path, read_only: bool) -> Result<OwnedFd> {
     let flags = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
-    rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
-        .with_context(|| format!("open {}", path.display()))
+    opened::open(path, flags).with_context(|| format!("open {}", path.display()))
 }

@@ -15,8 +15,9 @@ use flexvol_linux::block::window::Window;
 use flexvol_linux::block::{disk_image, qmp};
 use flexvol_linux::fs::bytes::size_of;
 use flexvol_linux::fs::lock::{self, Hold};
-use flexvol_linux::fs::openat_beneath;
+use flexvol_linux::fs::opened::{self, OFlags};
 use flexvol_linux::fs::private::Private;
+use flexvol_linux::fs::{files, openat_beneath};
 use flexvol_linux::proc::bare_root::{self, BareRoot};
 use flexvol_linux::proc::daemon::Daemon;
 use flexvol_linux::proc::deadline::Deadline;
@@ -27,7 +28,6 @@ use flexvol_model::plan::{DiskImage, ImageFormat, Ownership};
 use flexvol_model::policy::Allowed;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::quantity::Quantity;
-use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde_json::{Value, json};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -144,7 +144,7 @@ impl Home {
     ) -> Result<()> {
         let (control, place) = (self.control(), self.private.file(""));
         confined(image, &[&place], shown.read_only, |root| {
-            let directory = rustix::fs::open(&place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            let directory = opened::open(&place, OFlags::PATH)?;
             root.show(&place, &directory, false)?;
             let is_ready = || is_ready() && control.exists();
             start(&self.scope, image, (root, &control, shown), at, is_ready)
@@ -193,9 +193,8 @@ pub(super) fn confined<T>(
 
 /// Whether the image is on a file system that only this node can have, and can be written.
 pub(super) fn is_of_node(image: &DiskImage) -> bool {
-    let place = rustix::fs::statfs(&image.file).ok().and_then(|stat| u32::try_from(stat.f_type).ok());
-    place.is_some_and(|place| LOCAL.contains(&place))
-        && rustix::fs::access(&image.file, rustix::fs::Access::WRITE_OK).is_ok()
+    opened::file_system_number(&image.file).is_ok_and(|number| LOCAL.contains(&number))
+        && opened::is_writable(&image.file)
 }
 
 /// Starts it in a scope and a root, where it takes commands at a path and shows the image; it has
@@ -254,7 +253,7 @@ pub(super) fn open(
     let name = || format!("image {}", image.file.display());
     let size = image.size.filter(|_| !with.reader);
     if size.is_some() {
-        std::fs::create_dir_all(&root).with_context(name)?;
+        files::make_directories(&root, 0o777).with_context(name)?;
     }
     let root = openat_beneath::open_root(&root)?;
     let flags = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
@@ -311,9 +310,8 @@ fn create(root: BorrowedFd<'_>, below: &Path) -> Result<OwnedFd> {
     let above = below.parent().unwrap_or(Path::new(""));
     openat_beneath::make_directories(root, above, PRIVATE, PRIVATE)?;
     let directory = openat_beneath::open(root, above, OFlags::PATH | OFlags::DIRECTORY)?;
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let name = below.file_name().context("names a directory: name a file below it")?;
-    Ok(rustix::fs::openat(&directory, name, flags, Mode::from_raw_mode(0o600))?)
+    Ok(opened::create_in(directory.as_fd(), name.as_ref())?)
 }
 
 /// qemu's lock lets others write to a raw image. Ours lasts as long as the daemon has the file
@@ -352,13 +350,13 @@ fn make(image: &OwnedFd, format: ImageFormat, size: u64, at: &Site<'_>) -> Resul
     )?;
     let made = if is_unmade(image, format)? { make_alone(image, format, size, at) } else { Ok(()) };
     // Whoever uses it has a lock of its own kind.
-    rustix::fs::flock(image, FlockOperation::Unlock)?;
+    lock::release(image.as_fd())?;
     made
 }
 
 fn make_alone(image: &OwnedFd, format: ImageFormat, size: u64, at: &Site<'_>) -> Result<()> {
     if format == ImageFormat::Raw {
-        return rustix::fs::ftruncate(image, size).context("give it its size");
+        return opened::set_length(image.as_fd(), size).context("give it its size");
     }
     let words = ["create", "-q", "-f", "qcow2", IMAGE, &size.to_string()];
     // It reads again what it has written, and so may others have by then.
@@ -367,7 +365,7 @@ fn make_alone(image: &OwnedFd, format: ImageFormat, size: u64, at: &Site<'_>) ->
     });
     if made.is_err() {
         // Else the next call would take half of one for somebody's.
-        rustix::fs::ftruncate(image, 0)?;
+        opened::set_length(image.as_fd(), 0)?;
     }
     made.with_context(|| format!("make an image of {}", Quantity(size))).map(drop)
 }

@@ -19,13 +19,12 @@ use anyhow::{Context as _, Result};
 use flexvol_linux::block::blank::{digest_of_device, settle};
 use flexvol_linux::block::signature;
 use flexvol_linux::block::window::Window;
-use flexvol_linux::fs::files;
+use flexvol_linux::fs::files::{self, Stamp};
 use flexvol_linux::proc::clock;
 use flexvol_linux::proc::deadline::Deadline;
 use flexvol_model::plan::{Nbd, NbdServer, Store};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -107,9 +106,8 @@ fn stamp_of(store: &Store) -> Option<(u64, String)> {
     let (Store::Qcow2(image) | Store::Nbd(Nbd { from: NbdServer::Image { image, .. }, .. })) = store else {
         return None;
     };
-    let file = std::fs::symlink_metadata(&image.file).ok()?;
-    let (changed, further) = (file.ctime(), file.ctime_nsec());
-    let stamp = format!("file {}:{} of {}, {changed}.{further:09}", file.dev(), file.ino(), file.size());
+    let Stamp { device, inode, size, changed: (changed, further) } = Stamp::of(&image.file).ok()?;
+    let stamp = format!("file {device}:{inode} of {size}, {changed}.{further:09}");
     Some((u64::try_from(changed).ok()?, stamp))
 }
 

@@ -11,13 +11,13 @@ use crate::executor::ceph;
 use crate::hints::after_rollback;
 use anyhow::{Context as _, Result};
 use flexvol_linux::block::rbd::{self, Image, Key, Mapped};
+use flexvol_linux::errno::Errno;
 use flexvol_linux::mount::users;
 use flexvol_linux::proc::deadline::Deadline;
 use flexvol_linux::proc::kernel_module;
 use flexvol_model::plan::RbdImage;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::secret::Secret;
-use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -8,6 +8,7 @@ use crate::executor::record::STATE;
 use anyhow::{Context as _, Result, bail};
 use flexvol_linux::block::block_status::Zeros;
 use flexvol_linux::fs::openat_beneath;
+use flexvol_linux::fs::opened::{self, OFlags};
 use flexvol_linux::fs::private::Private;
 use flexvol_linux::proc::deadline::Deadline;
 use flexvol_linux::proc::helper::Invocation;
@@ -15,9 +16,7 @@ use flexvol_linux::proc::process;
 use flexvol_model::plan::RbdImage;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::secret::Secret;
-use rustix::fs::OFlags;
 use serde::Deserialize;
-use std::io::Read as _;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::Duration;
@@ -187,9 +186,7 @@ fn key_in(image: &RbdImage, file: &Path, with: &With<'_>) -> Result<Secret> {
     let allowed = with.policy.keyring(file)?;
     let root = openat_beneath::open_root(&allowed.root)?;
     let opened = openat_beneath::open(root.as_fd(), &allowed.below, OFlags::RDONLY | OFlags::NONBLOCK)?;
-    let mut bytes = Vec::new();
-    std::fs::File::from(opened).take(LARGEST).read_to_end(&mut bytes)?;
-    let text = Secret::new(bytes);
+    let text = Secret::new(opened::read(opened, LARGEST)?);
     let key = str::from_utf8(text.expose()).ok().and_then(|text| ceph::key_of(&image.user, text));
     key.ok_or_else(|| {
         let text = format!("it has no key of client.{}: name its user, or another file", image.user);
