@@ -9,7 +9,7 @@
 //!    tenants may ask for: it is checked on the finished plan.
 //! 4. [`diagnostics`] knows what an error text means and how it is fixed, [`packages`] which
 //!    package brings which program.
-//! 5. [`schema`] and [`server`] are knowledge about words.
+//! 5. [`schema`] and [`server`] are knowledge about words, [`paths`] about where things are.
 //!
 //! Nothing here does I/O, and the compiler shows it of system calls: no crate that makes one is a
 //! dependency.
@@ -20,6 +20,7 @@ pub mod drivers;
 pub mod installed;
 mod json_object;
 pub mod packages;
+pub mod paths;
 pub mod plan;
 pub mod policy;
 pub mod profiles;

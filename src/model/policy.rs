@@ -5,6 +5,7 @@
 //! cannot forget it. Paths are checked here by their text and opened later below their root without
 //! following any symlink, so text and file cannot disagree.
 
+use crate::paths;
 use crate::plan::{
     Checkout, Daemon, Nbd, NbdServer, Overlay, Plan, Propagation, Source, Step, Store, StoreStep, Upper,
 };
@@ -25,9 +26,6 @@ const CACHE: u64 = 1 << 30;
 
 /// How much memory the program of one volume may have when the admin says nothing.
 const MEMORY: u64 = 2 << 30;
-
-/// Where images live when the admin says nothing.
-pub const IMAGE_ROOT: &str = "/var/lib/flexvol/images";
 
 /// The admin's word, from the side file's `policy`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,7 +96,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             bind_roots: Vec::new(),
-            image_roots: vec![IMAGE_ROOT.into()],
+            image_roots: vec![paths::IMAGES.into()],
             keyring_roots: Vec::new(),
             servers: None,
             volume_groups: Vec::new(),

@@ -9,15 +9,16 @@
 //! which holds none either. `init` is not logged, because it opens nothing but the side file; nor
 //! is a call that nobody could understand or that the driver does not have.
 
-use crate::executor::record::{self, STATE};
+use crate::executor::record;
 use flexvol_linux::fs::append;
 use flexvol_linux::proc::clock;
+use flexvol_model::paths;
 use flexvol_protocol::text::one_line;
 use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{Call, Reply};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// The log grows to this many bytes, and is then kept once more as `drivers.jsonl.1`.
@@ -131,7 +132,7 @@ pub fn path() -> PathBuf {
 
 /// Where nothing but the log is.
 pub fn directory() -> PathBuf {
-    Path::new(STATE).join("log")
+    paths::run(paths::LOG)
 }
 
 #[cfg(test)]

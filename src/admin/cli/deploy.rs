@@ -6,6 +6,7 @@ use crate::deploy::{self, Wanted, ready};
 use anyhow::Result;
 use clap::Args;
 use flexvol_linux::proc::reply_pipe::is_writable;
+use flexvol_model::paths;
 use flexvol_terminal::exit::USAGE;
 use flexvol_terminal::exit::say;
 use flexvol_terminal::screen::Screen;
@@ -49,7 +50,7 @@ pub(super) struct Deploy {
     #[arg(long, conflicts_with = "once")]
     uninstall_on_exit: bool,
     /// There while every driver is in place
-    #[arg(long, value_name = "FILE", default_value = ready::DEFAULT)]
+    #[arg(long, value_name = "FILE", default_value = paths::READY)]
     ready_file: PathBuf,
     /// Only ask the deployment that writes the ready file whether it is ready
     #[arg(long, conflicts_with_all = ["drivers", "once"])]

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use flexvol_model::driver::Driver;
 use flexvol_model::installed::Meaning;
-use flexvol_model::policy::IMAGE_ROOT;
+use flexvol_model::paths::IMAGES;
 use flexvol_model::profiles::{self, Profile};
 use flexvol_model::schema::{OptionSpec, SecretSpec};
 use flexvol_model::settings::Settings;
@@ -115,7 +115,7 @@ fn hint(driver: &str) -> Option<String> {
                 .to_owned()
         }
         "image" => format!(
-            "Images lie below {IMAGE_ROOT} unless the admin names other directories in the side file .flexvol.json \
+            "Images lie below {IMAGES} unless the admin names other directories in the side file .flexvol.json \
             beside the executable: {{\"policy\": {{\"imageRoots\": [\"/srv/images\"]}}}}. Whoever may name an image \
             file may name anybody's below the same directory: give tenants who must not see each other's data a \
             driver and a directory each"

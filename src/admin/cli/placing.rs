@@ -1,6 +1,5 @@
 //! What the commands that change plugin directories have in common: where, and what came of it.
 
-use crate::plugin_dir::install;
 use crate::plugin_dir::opened::Place;
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use anyhow::Result;
@@ -8,6 +7,7 @@ use clap::Args;
 use flexvol_kubelet::locate::{self, check_root, locate};
 use flexvol_linux::fs::directory;
 use flexvol_model::drivers::VENDOR;
+use flexvol_model::paths;
 use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::text::one_line;
@@ -28,7 +28,7 @@ pub(super) struct Placing {
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
     /// Where drivers that were replaced are kept, and what was installed is noted
-    #[arg(long = "state-dir", value_name = "DIR", default_value = install::STATE)]
+    #[arg(long = "state-dir", value_name = "DIR", default_value = paths::STATE)]
     pub(super) state: PathBuf,
     /// How long to wait for another installer, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]

@@ -26,8 +26,8 @@ use event::Event;
 use flexvol_linux::fs::files;
 use flexvol_linux::proc::reaper::Reaper;
 use flexvol_linux::proc::signal;
+use flexvol_model::paths;
 use flexvol_node::driver_log;
-use flexvol_node::executor::record::STATE;
 use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::{Code, Failure};
 use ready::Ready;
@@ -122,7 +122,7 @@ struct Deployment<'a> {
 impl<'a> Deployment<'a> {
     fn begin(wanted: Wanted, keeper: &'a mut dyn Keeper, output: Output<'a>) -> Result<Self> {
         // A directory that kubelet made for the pod is open to everybody.
-        files::make_private(Path::new(STATE))?;
+        files::make_private(Path::new(paths::RUN))?;
         let ready = Ready::not_yet(wanted.ready_file)?;
         let log = driver_log::directory();
         files::make_private(&log)?;

@@ -10,9 +10,6 @@ use flexvol_protocol::failure::{Code, Failure};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Where it is unless somebody says otherwise. Two deployments on one node need two.
-pub const DEFAULT: &str = "/run/flexvol/deploy/ready";
-
 /// The file's size is a few dozen bytes.
 const SIZE_LIMIT: usize = 4096;
 

@@ -1,12 +1,12 @@
 //! Every name in the plugin directories, as kubelet sees it.
 
 use super::{Finding, Request};
-use crate::plugin_dir::install::STATE;
 use crate::plugin_dir::list::{Item, Owner, list};
 use crate::plugin_dir::opened::Place;
 use crate::plugin_dir::receipt::Receipts;
 use anyhow::Result;
 use flexvol_kubelet::prober::{self, Failed, Stage};
+use flexvol_model::paths;
 
 pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
     let terms = (!request.no_init).then(prober::terms);
@@ -15,7 +15,7 @@ pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
         let place = Place::new(directory);
         let items = list(&place, terms.as_ref())?;
         // Who may not read receipts sees what there is.
-        let noted = Receipts::all(&place, STATE.as_ref()).unwrap_or_default();
+        let noted = Receipts::all(&place, paths::STATE.as_ref()).unwrap_or_default();
         let is_there = |name: &String| items.iter().any(|item| *item.directory == **name);
         findings.extend(noted.iter().filter(|name| !is_there(name)).map(|name| gone(name, &place)));
         findings.extend(items.iter().flat_map(of_item));

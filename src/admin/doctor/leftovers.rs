@@ -6,14 +6,13 @@ use crate::inventory;
 use crate::plugin_dir::{in_use, litter};
 use anyhow::Result;
 use flexvol_linux::block::loop_device;
-use flexvol_model::policy::IMAGE_ROOT;
+use flexvol_model::paths;
 use flexvol_node::executor::leftovers;
-use flexvol_node::executor::record::STATE;
 use std::path::Path;
 
 pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
     let mut findings = loop_devices(request)?;
-    let mounts = in_use::mounts(STATE.as_ref());
+    let mounts = in_use::mounts(paths::RUN.as_ref());
     if let Err(error) = &mounts {
         let fix = "run flexvol doctor there: else nobody knows what in /run/flexvol/daemons is still needed";
         findings.push(Finding::note("mounts-unseen", &format!("{error:#}"), fix));
@@ -45,7 +44,7 @@ pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
 /// Those over files of volumes that nobody uses, and that the kernel will not let go by itself.
 fn loop_devices(request: &Request) -> Result<Vec<Finding>> {
     let mut places: Vec<_> = inventory::roots(&request.kubelet_root)?.into_iter().collect();
-    places.push(IMAGE_ROOT.into());
+    places.push(paths::IMAGES.into());
     let is_volume_s = |file: &Path| places.iter().any(|place| file.starts_with(place));
     let leaked = loop_device::leaked(is_volume_s)?;
     Ok(leaked

@@ -5,8 +5,8 @@ use crate::plugin_dir::{in_use, litter};
 use anyhow::{Context as _, Result};
 use flexvol_linux::block::loop_device;
 use flexvol_linux::fs::directory::Directory;
+use flexvol_model::paths;
 use flexvol_node::executor::leftovers;
-use flexvol_node::executor::record::STATE;
 use flexvol_protocol::TargetPath;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
@@ -84,9 +84,9 @@ impl Repair {
             Self::Detach { target } => leftovers::detach_dead(&target_path(target)?),
             Self::ClearPod { directory, targets } => clear_pod(directory, targets),
             Self::ReleaseLoop { device, file } => loop_device::release(device, file),
-            Self::RemoveHome { name } => leftovers::remove_home(name, || in_use::mounts(STATE.as_ref())),
+            Self::RemoveHome { name } => leftovers::remove_home(name, || in_use::mounts(paths::RUN.as_ref())),
             Self::ForgetRecord { target } => {
-                leftovers::forget_record(&target_path(target)?, || in_use::mounts(STATE.as_ref()))
+                leftovers::forget_record(&target_path(target)?, || in_use::mounts(paths::RUN.as_ref()))
             }
             Self::ClearLitter { directory } => litter::clear(directory),
         }

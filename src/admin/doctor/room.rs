@@ -5,7 +5,7 @@ use super::{Finding, Request};
 use crate::inventory;
 use anyhow::Result;
 use flexvol_linux::fs::directory::{Directory, FileSystem};
-use flexvol_node::executor::record::STATE;
+use flexvol_model::paths;
 use flexvol_protocol::quantity::Quantity;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,8 @@ const LEAST: u64 = 256 << 10;
 const LEAST_FILES: u64 = 8;
 
 pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
-    let mut places = vec![(PathBuf::from(STATE), "run-full", "drivers keep locks, records and credentials")];
+    let mut places =
+        vec![(PathBuf::from(paths::RUN), "run-full", "drivers keep locks, records and credentials")];
     let roots = inventory::roots(&request.kubelet_root)?;
     places.extend(
         roots.into_iter().map(|root| (root, "kubelet-root-full", "kubelet makes the directories of volumes")),

@@ -2,6 +2,7 @@
 
 use super::{Deployment, Request};
 use flexvol_kubelet::platform::Need;
+use flexvol_model::paths;
 use serde_json::{Value, json};
 
 /// Where a pod finds the policy.
@@ -126,7 +127,7 @@ fn security(deployment: &Deployment<'_>) -> Value {
 
 /// Name, path on the host and in the pod: the same, so that messages name what the admin finds.
 fn host_directories<'a>(deployment: &Deployment<'a>) -> [(&'static str, &'a str); 3] {
-    [("plugins", deployment.directory), ("run", "/run/flexvol"), ("state", "/var/lib/flexvol")]
+    [("plugins", deployment.directory), ("run", paths::RUN), ("state", paths::STATE)]
 }
 
 fn mounts(deployment: &Deployment<'_>) -> Vec<Value> {

@@ -6,7 +6,6 @@
 
 use super::found::{Broken, Found, Ours, PROGRAM_MODE, Program, SideFile};
 use super::in_use::{self, Volume};
-use super::install::STATE;
 use super::opened::{Opened, Place};
 use super::receipt::Receipts;
 use anyhow::Result;
@@ -15,6 +14,7 @@ use flexvol_kubelet::prober::{self, Finding};
 use flexvol_linux::fs::directory::{self, Directory, Kind};
 use flexvol_linux::fs::fingerprint::own_version;
 use flexvol_model::drivers;
+use flexvol_model::paths;
 use flexvol_model::profiles;
 use flexvol_model::settings::Settings;
 use flexvol_node::hints::to_failure;
@@ -61,7 +61,7 @@ pub enum Owner {
 /// Everything in a plugin directory, in the order of names. With `terms`, the `init` of each driver
 /// is run as kubelet runs it.
 pub fn list(place: &Place, terms: Option<&Terms>) -> Result<Vec<Item>> {
-    list_noted(place, STATE.as_ref(), terms)
+    list_noted(place, paths::STATE.as_ref(), terms)
 }
 
 /// [`list`], with another directory of state, as the node calls it.

@@ -38,15 +38,13 @@ use flexvol_linux::fs::directory::{self, Birth, Directory, Entry, Kind};
 use flexvol_linux::fs::files;
 use flexvol_linux::fs::fingerprint::{Fingerprint, Format, HEAD, hexadecimal, short};
 use flexvol_linux::proc::process;
+use flexvol_model::paths;
 use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
 use flexvol_model::side_file;
 use flexvol_protocol::DriverName;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
-
-/// The directory of all receipts.
-const INSTALLED: &str = "installed";
 
 /// The largest receipt that is read, in bytes: the side file is in it.
 const LIMIT: usize = SIZE_LIMIT + (1 << 16);
@@ -143,10 +141,10 @@ impl Receipts {
             let own = |entry: Entry| entry.kind == kind && entry.owner == own && is_closed(&entry);
             anyhow::Ok(at.look(name)?.is_some_and(own))
         };
-        if !is_private(&state, INSTALLED, Kind::Directory)? {
+        if !is_private(&state, paths::RECEIPTS, Kind::Directory)? {
             return Ok(None);
         }
-        let Some(all) = state.child(INSTALLED)? else { return Ok(None) };
+        let Some(all) = state.child(paths::RECEIPTS)? else { return Ok(None) };
         if is_private(&all, &self.name, Kind::File)? { all.read(&self.name, LIMIT) } else { Ok(None) }
     }
 
@@ -162,7 +160,7 @@ impl Receipts {
     /// not there any more.
     pub fn all(place: &Place, state: &Path) -> Result<Vec<String>> {
         let this = Self::of(place, state, "")?;
-        let Some(all) = Directory::open(&this.state.join(INSTALLED))? else { return Ok(Vec::new()) };
+        let Some(all) = Directory::open(&this.state.join(paths::RECEIPTS))? else { return Ok(Vec::new()) };
         let names = all.names()?.into_iter().filter_map(|name| name.into_string().ok());
         // A draft that a killed writer has left is none, and of a long name there is only the hash.
         let names = names.filter(|name| !name.starts_with(['.', '~']));
@@ -172,13 +170,13 @@ impl Receipts {
     /// Writes it, whole or not at all.
     pub fn write(&self, receipt: &Receipt) -> Result<()> {
         directory::make_all(&self.state)?;
-        files::make_private(&self.state.join(INSTALLED))?;
+        files::make_private(&self.state.join(paths::RECEIPTS))?;
         files::replace(&self.path(), &serde_json::to_vec(receipt)?)
     }
 
     /// Keeps a side file that nobody can read, which is to be replaced; where.
     pub fn set_aside(&self, side_file: &[u8]) -> Result<PathBuf> {
-        files::make_private(&self.state.join(INSTALLED))?;
+        files::make_private(&self.state.join(paths::RECEIPTS))?;
         files::replace(&self.aside(), side_file)?;
         Ok(self.aside())
     }
@@ -193,7 +191,7 @@ impl Receipts {
     }
 
     fn path(&self) -> PathBuf {
-        self.state.join(INSTALLED).join(&self.name)
+        self.state.join(paths::RECEIPTS).join(&self.name)
     }
 }
 

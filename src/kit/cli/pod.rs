@@ -10,6 +10,7 @@ use flexvol_kubelet::locate;
 use flexvol_kubelet::{Secrets, Terms};
 use flexvol_linux::fs::files;
 use flexvol_linux::proc::signal;
+use flexvol_model::paths;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::quantity::Quantity;
 use flexvol_terminal::driver_dir;
@@ -18,9 +19,6 @@ use flexvol_terminal::screen::Screen;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-
-/// Instead of kubelet's own, which it keeps clean.
-const ROOT: &str = "/var/lib/flexvol/kubelet";
 
 /// What a running kubelet has in its directory.
 const OF_KUBELET: [&str; 3] = ["plugins_registry", "device-plugins", "cpu_manager_state"];
@@ -88,7 +86,7 @@ struct Common {
     #[arg(long, visible_alias = "plugin-dir", value_name = "DIR")]
     driver_dir: Option<PathBuf>,
     /// What stands for kubelet's --root-dir: mounts appear in <DIR>/pods/<uid>/volumes
-    #[arg(long, value_name = "DIR", default_value = ROOT)]
+    #[arg(long, value_name = "DIR", default_value = paths::POD_ROOT)]
     root: PathBuf,
     /// The name of the Node object; the host's name if left out
     #[arg(long, value_name = "NAME")]

@@ -2,7 +2,7 @@
 //! and a control group. All of it is found by the target's name alone, so that a lost record does
 //! not matter.
 
-use super::record::{self, STATE};
+use super::record;
 use anyhow::{Context as _, Result, bail};
 use flexvol_linux::fs::directory::{self, Directory};
 use flexvol_linux::fs::files;
@@ -10,6 +10,7 @@ use flexvol_linux::fs::private::Private;
 use flexvol_linux::proc::helper::{Invocation, Tools};
 use flexvol_linux::proc::process;
 use flexvol_linux::proc::scope::Scope;
+use flexvol_model::paths;
 use flexvol_model::plan::{Content, Piece, Word};
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::secret::Secret;
@@ -17,9 +18,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// Where targets have on disk what they must.
-const SCRATCH: &str = "/var/lib/flexvol/scratch";
 
 /// How much of a log is read, in bytes, from its beginning.
 const LOG_LIMIT: u64 = 1 << 16;
@@ -39,8 +37,8 @@ impl Home {
     /// By the name that everything of the target has.
     pub(super) fn named(name: &str) -> Self {
         Self {
-            private: Private::at(Path::new(STATE).join("daemons").join(name)),
-            scratch: Path::new(SCRATCH).join(name),
+            private: Private::at(paths::run(paths::DAEMONS).join(name)),
+            scratch: Path::new(paths::SCRATCH).join(name),
             scope: scope(name),
         }
     }
@@ -60,7 +58,7 @@ impl Home {
     pub(super) fn end(&self, patience: Duration) -> Result<()> {
         self.scope.end(patience);
         self.private.remove()?;
-        match (Directory::open(Path::new(SCRATCH))?, self.scratch.file_name()) {
+        match (Directory::open(Path::new(paths::SCRATCH))?, self.scratch.file_name()) {
             (Some(parent), Some(name)) => parent.remove_tree(name),
             _ => Ok(()),
         }
@@ -75,7 +73,7 @@ impl Home {
             self.private.make()?;
         }
         if scratch {
-            directory::make_all(Path::new(SCRATCH))?;
+            directory::make_all(Path::new(paths::SCRATCH))?;
             directory::make_private(&self.scratch)?;
         }
         Ok(())

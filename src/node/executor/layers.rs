@@ -9,6 +9,7 @@ use flexvol_linux::fs::openat_beneath;
 use flexvol_linux::fs::opened::FileType;
 use flexvol_linux::mount::{self, NewMount, Parameter, Value};
 use flexvol_linux::proc::namespace;
+use flexvol_model::paths;
 use flexvol_model::plan::{Overlay, Ownership, Upper};
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
@@ -35,7 +36,7 @@ impl Context<'_> {
         let lower = directories.collect::<Result<Vec<_>>>()?;
         let upper = match &overlay.upper {
             Upper::Directory(path) => self.open_layer(path)?,
-            Upper::Memory(size) => namespace::cover("overlay", Path::new(record::STATE), *size)?,
+            Upper::Memory(size) => namespace::cover("overlay", Path::new(paths::RUN), *size)?,
         };
         openat_beneath::make_directories(upper.as_fd(), Path::new("upper"), overlay.owner, overlay.owner)?;
         openat_beneath::make_directories(upper.as_fd(), Path::new("work"), WORK, WORK)?;

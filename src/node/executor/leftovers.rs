@@ -4,7 +4,7 @@
 //! Everything is done under the target's lock, so no call is disturbed.
 
 use super::home::Home;
-use super::record::{self, Record, STATE};
+use super::record::{self, Record};
 use super::{daemon, store};
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::lock::Lock;
@@ -15,11 +15,11 @@ use flexvol_linux::mount::{self, mount_health};
 use flexvol_linux::proc::clock;
 use flexvol_linux::proc::deadline::Deadline;
 use flexvol_linux::proc::helper::Tools;
+use flexvol_model::paths;
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::Path;
 use std::time::Duration;
 
 /// How long another call is waited for, and a mount for its answer.
@@ -35,7 +35,7 @@ const MOST_LAYERS: usize = 64;
 /// mounts. Our own mount table may be a pod's.
 pub fn homes(mounts: &[Entry]) -> Vec<String> {
     let mounted: BTreeSet<_> = mounts.iter().map(|entry| record::file_name(&entry.target)).collect();
-    let all = Path::new(STATE).join("daemons");
+    let all = paths::run(paths::DAEMONS);
     let is_old = |name: &OsString| files::age(&all.join(name)).is_some_and(|age| age > YOUNG);
     let old = listing::names(&all).unwrap_or_default().into_iter().filter(is_old);
     let names = old.filter_map(|name| name.into_string().ok());

@@ -7,14 +7,12 @@
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::{files, listing};
 use flexvol_linux::proc::{clock, process};
+use flexvol_model::paths;
 use flexvol_protocol::{Call, Options, TargetPath};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// Everything flexvol keeps while the node runs; root's alone.
-pub const STATE: &str = "/run/flexvol";
 
 /// No record is larger: it holds a path and three names.
 const LARGEST: usize = 64 * 1024;
@@ -95,7 +93,7 @@ impl Record {
 
     /// All that can be read.
     pub fn all() -> Vec<Self> {
-        let all = Path::new(STATE).join("volumes");
+        let all = paths::run(paths::VOLUMES);
         let names = listing::names(&all).unwrap_or_default().into_iter();
         let names = names.filter(|name| !listing::is_hidden(name));
         let texts = names.filter_map(|name| files::read_small(&all.join(name), LARGEST).ok()?);
@@ -104,7 +102,7 @@ impl Record {
 
     /// Writes it, in the lock's shelter.
     pub fn write(&self) -> Result<()> {
-        files::replace(&path_for("volumes", &self.target), &serde_json::to_vec(self)?)
+        files::replace(&path_for(paths::VOLUMES, &self.target), &serde_json::to_vec(self)?)
     }
 }
 
@@ -116,7 +114,7 @@ pub fn forget(target: &TargetPath) {
 /// Makes the directories of locks and records.
 pub fn prepare() -> Result<()> {
     let make = |path: &Path| files::make_directories(path, 0o700);
-    let directories = ["volumes", "locks"].map(|name| Path::new(STATE).join(name));
+    let directories = [paths::VOLUMES, paths::LOCKS].map(paths::run);
     for path in directories.iter().filter(|path| !path.is_dir()) {
         make(path).with_context(|| format!("make {}", path.display()))?;
     }
@@ -125,12 +123,12 @@ pub fn prepare() -> Result<()> {
 
 /// Where the lock of a target is.
 pub fn lock_path(target: &TargetPath) -> PathBuf {
-    path_for("locks", target.as_path())
+    path_for(paths::LOCKS, target.as_path())
 }
 
 /// Where the lock of a volume is that is attached to a node, or detached.
 pub fn attachment_lock_path(volume: &str, node: &str) -> PathBuf {
-    path_for("locks", &Path::new("attachments").join(node).join(volume))
+    path_for(paths::LOCKS, &Path::new("attachments").join(node).join(volume))
 }
 
 /// Where the lock of a directory is below which sources are made; by its device and inode, whatever
@@ -146,7 +144,7 @@ pub fn root_lock_paths() -> impl Iterator<Item = PathBuf> {
 
 /// The directory of all locks.
 pub(super) fn locks() -> PathBuf {
-    Path::new(STATE).join("locks")
+    paths::run(paths::LOCKS)
 }
 
 /// Of the locks whose names begin like this, the rest of their names.
@@ -156,7 +154,7 @@ pub(super) fn locks_of(beginning: &'static str) -> impl Iterator<Item = String> 
 }
 
 fn record_path(target: &TargetPath) -> PathBuf {
-    path_for("volumes", target.as_path())
+    path_for(paths::VOLUMES, target.as_path())
 }
 
 /// A file name for whatever else belongs to a target.
@@ -173,7 +171,7 @@ pub fn short_id(target: &TargetPath) -> String {
 }
 
 fn path_for(kind: &str, target: &Path) -> PathBuf {
-    Path::new(STATE).join(kind).join(file_name(target))
+    paths::run(kind).join(file_name(target))
 }
 
 /// A path's last component, for people, and a digest of all of it.

@@ -7,8 +7,8 @@ use flexvol_linux::fs::directory::Kind;
 use flexvol_linux::fs::{files, listing};
 use flexvol_linux::mount::mount_table;
 use flexvol_linux::proc::namespace;
+use flexvol_model::paths;
 use flexvol_node::driver_log;
-use flexvol_node::executor::record::STATE;
 use flexvol_terminal::report::{Outcome, Report, Row};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -77,8 +77,8 @@ fn others(stage: &Stage, drivers: &[&str]) -> Result<Vec<String>> {
     walk(stage.path(), &mut found)?;
     found.retain(|path| path.strip_prefix(stage.path()).is_ok_and(|path| !expected.contains(path)));
     let mut remembered = Vec::new();
-    if Path::new(STATE).exists() {
-        walk(Path::new(STATE), &mut remembered)?;
+    if Path::new(paths::RUN).exists() {
+        walk(Path::new(paths::RUN), &mut remembered)?;
     }
     // The log, and what of it was put aside.
     let logs = driver_log::directory();
@@ -106,10 +106,10 @@ mod tests {
         let stage = Stage::set().unwrap();
         // A trial begins with an empty /run, and the machine of this test may have volumes.
         let before = others(&stage, &[]).unwrap();
-        assert!(before.iter().all(|path| path.starts_with(STATE)), "{before:?}");
+        assert!(before.iter().all(|path| path.starts_with(paths::RUN)), "{before:?}");
         std::fs::File::create(stage.shared().join("unexpected")).unwrap();
         let mut found = others(&stage, &[]).unwrap();
-        found.retain(|path| !path.starts_with(STATE));
+        found.retain(|path| !path.starts_with(paths::RUN));
         assert!(found.len() == 1 && found[0].ends_with("shared/unexpected"), "{found:?}");
     }
 

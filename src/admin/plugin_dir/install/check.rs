@@ -7,6 +7,7 @@ use flexvol_linux::fs::directory::{self, Directory};
 use flexvol_linux::fs::files::{self, TempDir};
 use flexvol_linux::proc::clock;
 use flexvol_linux::proc::deadline::Deadline;
+use flexvol_model::paths;
 use flexvol_model::settings::SIDE_FILE;
 use flexvol_protocol::{Capabilities, DriverName};
 use std::io::Write as _;
@@ -16,14 +17,12 @@ use std::time::Duration;
 /// How long `init` may take. It is pure: this is for a node that swaps.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Where the private directories of all installers are, each locked by its own. Root's alone.
-const ALL: [&str; 2] = ["/run/flexvol", "check"];
-
 /// A directory of our own, removed when dropped. Nobody but us may read it: a side file may hold
 /// default options that are secret.
 #[derive(Debug)]
 pub(super) enum Scratch {
-    /// Under [`ALL`]. If we are killed, the next installer removes it.
+    /// Where those of all installers are, each locked by its own, and root's alone. If we are
+    /// killed, the next installer removes it.
     Swept { all: Directory, own: Directory, name: String },
     /// Anywhere else, for who may not write there.
     Temporary(TempDir),
@@ -39,12 +38,12 @@ impl Scratch {
     }
 
     fn swept() -> Result<Self> {
-        let [run, name] = ALL;
-        directory::make_private(Path::new(run))?;
-        let run = Directory::open(Path::new(run))?.context("/run/flexvol is gone")?;
-        let all = run.child_or_new(name, 0o700)?;
+        directory::make_private(Path::new(paths::RUN))?;
+        let gone = |path: &str| format!("{path} is gone");
+        let run = Directory::open(Path::new(paths::RUN))?.with_context(|| gone(paths::RUN))?;
+        let all = run.child_or_new(paths::CHECK, 0o700)?;
         // Held until our own is locked, so that nobody takes that for a left one.
-        let sweeping = run.child(name)?.context("/run/flexvol/check is gone")?;
+        let sweeping = run.child(paths::CHECK)?.with_context(|| gone(paths::CHECK))?;
         sweeping.lock(&Deadline::after(PATIENCE))?;
         for left in all.names()? {
             let killed =

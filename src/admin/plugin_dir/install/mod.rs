@@ -39,14 +39,12 @@ use anyhow::Result;
 use change::{Changed, Changing};
 use check::Guise;
 use flexvol_linux::fs::directory::Directory;
+use flexvol_model::paths;
 use flexvol_model::settings::Settings;
 use flexvol_protocol::{Capabilities, DriverName};
 use plan::{Init, Wanted};
 use preflight::{Findings, Subject};
 use std::path::{Path, PathBuf};
-
-/// Where state is kept that must survive a restart of the node.
-pub const STATE: &str = "/var/lib/flexvol";
 
 /// What an admin asks for.
 #[derive(Clone, Debug)]
@@ -55,7 +53,7 @@ pub struct Request {
     pub name: DriverName,
     /// Where to.
     pub place: Place,
-    /// Where replaced drivers and receipts are kept, as the node calls it; [`STATE`] by default.
+    /// Where replaced drivers and receipts are kept, as the node calls it; [`paths::STATE`] by default.
     pub state: PathBuf,
     /// What its side file shall say.
     pub side_file_changes: SideFileChanges,
@@ -94,12 +92,20 @@ impl Request {
     /// A driver with its own name, with nothing special about it.
     pub fn new(name: DriverName, place: Place) -> Self {
         let (side_file_changes, allowed) = (SideFileChanges::default(), Allowed::default());
-        Self { name, place, state: STATE.into(), side_file_changes, allowed, dry_run: false, receipt: None }
+        Self {
+            name,
+            place,
+            state: paths::STATE.into(),
+            side_file_changes,
+            allowed,
+            dry_run: false,
+            receipt: None,
+        }
     }
 
     /// Where replaced drivers of this name are kept, as we reach it.
     pub(crate) fn kept_in(&self) -> Result<PathBuf> {
-        Ok(self.place.below(&self.state)?.join("replaced").join(self.name.directory()))
+        Ok(self.place.below(&self.state)?.join(paths::REPLACED).join(self.name.directory()))
     }
 }
 

@@ -7,11 +7,12 @@
 //! lost, the device itself says whose it is ([`lost`](super::lost)).
 
 use super::credential_fingerprint::CredentialFingerprint;
-use crate::executor::record::{self, STATE};
+use crate::executor::record;
 use anyhow::Result;
 use flexvol_linux::fs::lock::Lock;
 use flexvol_linux::fs::{files, listing};
 use flexvol_linux::proc::deadline::Deadline;
+use flexvol_model::paths;
 use flexvol_model::plan::Store;
 use flexvol_protocol::TargetPath;
 use serde::{Deserialize, Serialize};
@@ -219,7 +220,7 @@ impl AttachmentRecord {
 }
 
 fn directory() -> PathBuf {
-    Path::new(STATE).join("stores")
+    paths::run(paths::ATTACHMENTS)
 }
 
 #[cfg(test)]
@@ -254,7 +255,7 @@ mod tests {
         let id = Id::new(&image("/srv/images/web server.qcow2"));
         assert_eq!(id.as_str(), "web_server_qcow2-c0ff304888de82d4a8bd079a70800ea3948f9ef8");
         let long = Id::new(&image(&"x".repeat(300)));
-        let socket = Path::new(STATE).join("images").join(long.as_str()).join("control");
+        let socket = paths::run(paths::IMAGE_DAEMONS).join(long.as_str()).join("control");
         assert!(socket.as_os_str().len() <= 107, "{}", socket.display());
     }
 

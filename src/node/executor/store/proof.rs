@@ -16,13 +16,13 @@
 //! old costs time and nothing else.
 
 use super::{Attached, Disk};
-use crate::executor::record::STATE;
 use anyhow::Result;
 use flexvol_linux::block::blank::{Scope, prove_device_blank};
 use flexvol_linux::block::block_device::{self, Identity};
 use flexvol_linux::fs::{files, listing};
 use flexvol_linux::proc::clock;
 use flexvol_linux::proc::helper::Tools;
+use flexvol_model::paths;
 use flexvol_protocol::TargetPath;
 use std::path::{Path, PathBuf};
 
@@ -79,7 +79,7 @@ fn given_up(target: &TargetPath) -> impl Iterator<Item = PathBuf> {
 }
 
 fn directory() -> PathBuf {
-    Path::new(STATE).join("blank")
+    paths::run(paths::BLANK)
 }
 
 /// What lies below encryption and what lies above it are two devices.

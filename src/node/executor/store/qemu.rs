@@ -8,7 +8,6 @@
 
 use super::attachment_record::AttachmentRecord;
 use super::{Site, TICK, With};
-use crate::executor::record::STATE;
 use anyhow::{Context as _, Result, bail};
 use flexvol_linux::block::loop_device::LoopDevice;
 use flexvol_linux::block::window::Window;
@@ -24,6 +23,7 @@ use flexvol_linux::proc::deadline::Deadline;
 use flexvol_linux::proc::helper::Invocation;
 use flexvol_linux::proc::scope::Scope;
 use flexvol_linux::proc::{namespace, process};
+use flexvol_model::paths;
 use flexvol_model::plan::{DiskImage, ImageFormat, Ownership};
 use flexvol_model::policy::Allowed;
 use flexvol_protocol::failure::{Code, Failure};
@@ -112,7 +112,7 @@ pub(super) struct Home {
 impl Home {
     /// That of the store.
     pub(super) fn of(at: &Site<'_>) -> Self {
-        Self { private: Private::at(Path::new(STATE).join("images").join(at.id.as_str())), scope: scope(at) }
+        Self { private: Private::at(paths::run(paths::IMAGE_DAEMONS).join(at.id.as_str())), scope: scope(at) }
     }
 
     /// Where it takes commands.

@@ -14,7 +14,6 @@
 
 use super::attachment_record::{AttachmentRecord, Id};
 use super::open_device;
-use crate::executor::record::STATE;
 use anyhow::{Context as _, Result};
 use flexvol_linux::block::blank::{digest_of_device, settle};
 use flexvol_linux::block::signature;
@@ -22,6 +21,7 @@ use flexvol_linux::block::window::Window;
 use flexvol_linux::fs::files::{self, Stamp};
 use flexvol_linux::proc::clock;
 use flexvol_linux::proc::deadline::Deadline;
+use flexvol_model::paths;
 use flexvol_model::plan::{Nbd, NbdServer, Store};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -36,7 +36,7 @@ const AFTER_DEADLINE: Duration = Duration::from_secs(3);
 const DIGEST: usize = 32;
 
 fn directory() -> PathBuf {
-    Path::new(STATE).join("unfinished")
+    paths::run(paths::UNFINISHED)
 }
 
 /// Notes what is on the device now. The caller has its lock, and knows that mkfs has ended.

@@ -4,7 +4,6 @@
 use super::super::{Site, With};
 use super::MONITORS;
 use crate::executor::ceph;
-use crate::executor::record::STATE;
 use anyhow::{Context as _, Result, bail};
 use flexvol_linux::block::block_status::Zeros;
 use flexvol_linux::fs::openat_beneath;
@@ -13,6 +12,7 @@ use flexvol_linux::fs::private::Private;
 use flexvol_linux::proc::deadline::Deadline;
 use flexvol_linux::proc::helper::Invocation;
 use flexvol_linux::proc::process;
+use flexvol_model::paths;
 use flexvol_model::plan::RbdImage;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::secret::Secret;
@@ -39,7 +39,7 @@ pub(super) struct Login<'a> {
 
 /// Where the files are.
 fn files(at: &Site<'_>) -> Private {
-    Private::at(Path::new(STATE).join("clusters").join(at.id.as_str()))
+    Private::at(paths::run(paths::CLUSTERS).join(at.id.as_str()))
 }
 
 /// Removes what a killed call has left of them.
