@@ -8,6 +8,7 @@ use crate::schema::{OptionSpec, SecretSpec};
 use crate::settings::Settings;
 use flexvol_protocol::failure::{Failure, Result};
 use flexvol_protocol::{Capabilities, Options, TargetPath, Verb, VerbSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// What a verb with options is planned from.
@@ -28,6 +29,45 @@ pub struct Growth<'a> {
     pub new_bytes: u64,
     /// Its old one; 0 if kubelet does not know it.
     pub old_bytes: u64,
+}
+
+/// What no volume of a driver can do without.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    /// A file system of the kernel.
+    pub file_system: Option<&'static str>,
+    /// A module of the kernel.
+    pub module: Option<&'static str>,
+    /// Of its several programs those that every volume needs; an only one is needed in any case.
+    pub programs: &'static [&'static str],
+    /// What can do the work of its program.
+    pub instead: Option<Instead>,
+}
+
+impl Needs {
+    /// Nothing but what any node has.
+    pub const NOTHING: Self = Self { file_system: None, module: None, programs: &[], instead: None };
+
+    /// A daemon of FUSE.
+    pub const FUSE: Self = Self { file_system: Some("fuse"), ..Self::NOTHING };
+}
+
+/// What can do the work of a driver's program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instead {
+    /// A file system of the kernel, for every volume that does not ask for the program.
+    FileSystem(&'static str),
+    /// Another program, for volumes that ask for it.
+    Program(&'static str),
+}
+
+/// What an example has that no option's table says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Example {
+    /// An option and its value.
+    pub option: Option<(&'static str, &'static str)>,
+    /// Keys of the Secret.
+    pub secrets: &'static [&'static str],
 }
 
 /// One kind of storage. No method does I/O; each gives the same answer on every host and at any
@@ -71,6 +111,41 @@ pub trait Driver: Sync {
     /// Not before `init`, which must not fail.
     fn check(&self, _settings: &Settings) -> Result<()> {
         Ok(())
+    }
+
+    /// What no volume of it can do without: for `doctor`, which says what of it the node lacks. The
+    /// default is nothing.
+    fn needs(&self) -> Needs {
+        Needs::NOTHING
+    }
+
+    /// What no option says: what the node's admin has to do first, for `explain`.
+    fn hint(&self) -> Option<String> {
+        None
+    }
+
+    /// What a side file says in place of its key `attach`, for a driver whose verbs the admin
+    /// chooses. The default is right for every driver that attaches or not by that key.
+    fn instead_of_attach(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether the side file says what it does. The default is right for every driver that does
+    /// something by itself.
+    fn is_configured(&self, _settings: &Settings) -> bool {
+        true
+    }
+
+    /// The options that the side file names; `None` where that names none, and
+    /// [`options`](Self::options) are all there are.
+    fn declared<'a>(&self, _settings: &'a Settings) -> Option<&'a BTreeSet<String>> {
+        None
+    }
+
+    /// Option and keys of a Secret in its example, besides those that `options` and `secrets` give
+    /// one: for a driver whose volumes name them freely.
+    fn example(&self) -> Example {
+        Example::default()
     }
 
     /// `mount`: kubelet calls it for each pod and volume, again after any failure, after its own

@@ -151,9 +151,9 @@ impl Installed {
 
     /// A word that would do nothing is refused.
     fn check_attach(&self) -> Result<()> {
-        let text = match self.settings.attach {
-            Some(_) if self.driver.name() == "exec" => "set exec.capabilities.attach instead",
-            Some(true) if !self.verbs().contains(Verb::Attach) => {
+        let text = match (self.settings.attach, self.driver.instead_of_attach()) {
+            (Some(_), Some(instead)) => instead,
+            (Some(true), None) if !self.verbs().contains(Verb::Attach) => {
                 "this driver has nothing to attach: remove it"
             }
             _ => return Ok(()),

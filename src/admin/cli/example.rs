@@ -11,9 +11,7 @@ use std::fmt::Write as _;
 pub(super) fn example(driver: &dyn Driver) -> String {
     let examples = driver.options().iter().filter(|option| !option.example.is_empty());
     let mut options: Vec<_> = examples.map(|option| (option.name, option.example)).collect();
-    if driver.name() == "exec" {
-        options.push(("share", "web"));
-    }
+    options.extend(driver.example().option);
     let (name, keys) = (format!("example.com/{}", driver.name()), secret_keys(driver));
     let shown = Shown { name: driver.name(), driver: &name, options: &options, secret: !keys.is_empty() };
     let may_attach = driver.verbs(&Settings::default()).contains(Verb::Attach);
@@ -22,10 +20,8 @@ pub(super) fn example(driver: &dyn Driver) -> String {
 
 /// Of the Secret without which a driver does nothing.
 fn secret_keys(driver: &dyn Driver) -> Vec<&'static str> {
-    match driver.name() {
-        "secretfiles" => vec!["tls.crt", "tls.key"],
-        _ => driver.secrets().iter().filter(|spec| spec.example).map(|spec| spec.keys[0]).collect(),
-    }
+    let known = driver.secrets().iter().filter(|spec| spec.example).map(|spec| spec.keys[0]);
+    known.chain(driver.example().secrets.iter().copied()).collect()
 }
 
 /// The same in the dialect of another driver, and its Secret if it has one.
@@ -167,7 +163,7 @@ mod tests {
 
     #[test]
     fn the_example_of_every_driver_is_a_plan() {
-        for driver in ALL.iter().filter(|driver| driver.name() != "exec") {
+        for driver in ALL.iter().filter(|driver| driver.is_configured(&Settings::default())) {
             let examples = driver.options().iter().filter(|option| !option.example.is_empty());
             let own = examples.map(|option| (option.name.to_owned(), option.example.to_owned())).collect();
             let keys = secret_keys(*driver).into_iter();

@@ -7,7 +7,6 @@ use anyhow::Result;
 use clap::Args;
 use flexvol_model::driver::Driver;
 use flexvol_model::installed::Meaning;
-use flexvol_model::paths::IMAGES;
 use flexvol_model::profiles::{self, Profile};
 use flexvol_model::schema::{OptionSpec, SecretSpec};
 use flexvol_model::settings::Settings;
@@ -50,7 +49,7 @@ impl Explain {
 
 fn print(screen: &mut Screen, driver: &dyn Driver) -> Result<()> {
     screen.heading(&format!("{}: {}", driver.name(), driver.summary()))?;
-    if let Some(hint) = hint(driver.name()) {
+    if let Some(hint) = driver.hint() {
         screen.text(&format!("\n{}", wrap(&hint, 0, WIDTH)))?;
     }
     screen.heading("\nOptions (flexVolume.options)")?;
@@ -106,37 +105,6 @@ fn doc(option: &OptionSpec) -> String {
     option.doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }
 
-/// What no option says: what the node's admin has to do first.
-fn hint(driver: &str) -> Option<String> {
-    Some(match driver {
-        "bind" => {
-            "The node allows no source until its admin names the directories below which one may lie, in the \
-            side file .flexvol.json beside the executable: {\"policy\": {\"bindRoots\": [\"/srv\"]}}"
-                .to_owned()
-        }
-        "image" => format!(
-            "Images lie below {IMAGES} unless the admin names other directories in the side file .flexvol.json \
-            beside the executable: {{\"policy\": {{\"imageRoots\": [\"/srv/images\"]}}}}. Whoever may name an image \
-            file may name anybody's below the same directory: give tenants who must not see each other's data a \
-            driver and a directory each"
-        ),
-        "lvm" => {
-            "A volume may be any logical volume of the node that nobody uses, unless the admin names the groups that are for \
-            pods in the side file .flexvol.json beside the executable: {\"policy\": {\"volumeGroups\": [\"data\"]}}. \
-            Where several nodes see a group, the node that uses a volume says so by a tag on it \
-            (flexvol.in-use.NODE); that of a node that is gone for good has to be removed by hand (lvchange --deltag)"
-                .to_owned()
-        }
-        "exec" => {
-            "The admin's side file .flexvol.json beside the executable says which command serves which verb: \
-            {\"driver\": \"exec\", \"exec\": {\"commands\": {\"mount\": [\"/usr/local/bin/mount-share\", \
-            \"{option.server}\", \"{target}\"]}, \"options\": [\"server\"]}}"
-                .to_owned()
-        }
-        _ => return None,
-    })
-}
-
 fn json(driver: &dyn Driver) -> Value {
     let option = |option: &OptionSpec| {
         json!({
@@ -153,7 +121,7 @@ fn json(driver: &dyn Driver) -> Value {
     let mut all = summary(driver);
     all["options"] = driver.options().iter().map(option).collect();
     all["secretKeys"] = driver.secrets().iter().map(secret).collect();
-    all["hint"] = hint(driver.name()).into();
+    all["hint"] = driver.hint().into();
     all["manifest"] = example::example(driver).into();
     all
 }

@@ -6,7 +6,7 @@ use crate::plugin_dir::opened::Place;
 use anyhow::Result;
 use flexvol_linux::fs::files;
 use flexvol_linux::proc::kernel_module;
-use flexvol_model::driver::Driver;
+use flexvol_model::driver::{Driver, Instead, Needs};
 use flexvol_model::drivers;
 use flexvol_model::packages;
 use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
@@ -14,38 +14,6 @@ use flexvol_model::side_file;
 use flexvol_node::hints::{distribution, lacks};
 use flexvol_protocol::DriverName;
 use std::path::Path;
-
-/// The kernel's file system that a driver of ours cannot do without.
-const FILE_SYSTEMS: &[(&str, &str)] = &[
-    ("nfs", "nfs"),
-    ("cifs", "cifs"),
-    ("overlay", "overlay"),
-    ("sshfs", "fuse"),
-    ("s3", "fuse"),
-    ("rclone", "fuse"),
-    ("webdav", "fuse"),
-    ("glusterfs", "fuse"),
-    ("lizardfs", "fuse"),
-    ("blobfuse", "fuse"),
-];
-
-/// The kernel's module that a driver of ours cannot do without.
-const MODULES: &[(&str, &str)] = &[
-    ("image", "loop"),
-    ("qcow2", "loop"),
-    ("nbd", "nbd"),
-    ("rbd", "rbd"),
-    ("iscsi", "iscsi_tcp"),
-    ("lvm", "dm_mod"),
-];
-
-/// Which of its several programs a driver of ours cannot do without.
-const VITAL: &[(&str, &[&str])] = &[
-    ("sshfs", &["sshfs", "ssh"]),
-    ("lvm", &["lvm"]),
-    ("iscsi", &["iscsiadm"]),
-    ("qcow2", &["qemu-storage-daemon"]),
-];
 
 /// What scripts of others like to call.
 const CALLED: &[&str] = &[
@@ -96,7 +64,7 @@ fn of_item(plugins: &Path, item: &Item) -> Vec<Finding> {
         return of_script(&name, &home.join(DriverName::executable_in(&item.directory)));
     };
     let mut findings = programs(&name, driver, &settings);
-    findings.extend(kernel(&name, driver.name()));
+    findings.extend(kernel(&name, &driver.needs()));
     findings
 }
 
@@ -113,7 +81,7 @@ fn programs(name: &str, driver: &dyn Driver, settings: &Settings) -> Vec<Finding
     lacking
         .filter_map(|(program, fix)| {
             let evidence = format!("{name} runs {program}, which is not on this node");
-            match weight(driver.name(), program, programs.len(), &is_here)? {
+            match weight(&driver.needs(), program, programs.len(), &is_here)? {
                 Severity::Error => Some(Finding::error("helper-missing", &evidence, &fix)),
                 _ => Some(Finding::warning("helper-missing", &format!("{evidence}, for some volumes"), &fix)),
             }
@@ -124,44 +92,40 @@ fn programs(name: &str, driver: &dyn Driver, settings: &Settings) -> Vec<Finding
 /// How bad it is that one of a driver's programs is missing; `None` if something else does the
 /// same.
 fn weight(
-    driver: &str,
+    needs: &Needs,
     program: &str,
     of: usize,
-    is_here: &dyn Fn(&str) -> Option<bool>,
+    is_here: &dyn Fn(Instead) -> Option<bool>,
 ) -> Option<Severity> {
-    let vital =
-        of == 1 || VITAL.iter().any(|(name, programs)| *name == driver && programs.contains(&program));
-    let instead = match driver {
-        "cephfs" => is_here("ceph"),
-        "s3" => is_here("rclone"),
-        _ if vital => Some(false),
-        _ => None,
+    let vital = of == 1 || needs.programs.contains(&program);
+    let instead = match needs.instead {
+        Some(other) => is_here(other),
+        None if vital => Some(false),
+        None => None,
     };
     match instead {
-        // The kernel's own client takes every volume but one that asks for the program.
-        Some(true) if driver == "cephfs" => None,
+        // It takes every volume but one that asks for the program.
+        Some(true) if matches!(needs.instead, Some(Instead::FileSystem(_))) => None,
         Some(false) => Some(Severity::Error),
         _ => Some(Severity::Warning),
     }
 }
 
 /// Whether the node has what can do instead of a program; `None` if that cannot be told.
-fn is_here(what: &str) -> Option<bool> {
+fn is_here(what: Instead) -> Option<bool> {
     match what {
-        "ceph" => kernel_module::has_file_system(what),
-        program => Some(lacks(Path::new("/"), program).is_none()),
+        Instead::FileSystem(name) => kernel_module::has_file_system(name),
+        Instead::Program(name) => Some(lacks(Path::new("/"), name).is_none()),
     }
 }
 
-fn kernel(name: &str, driver: &str) -> Option<Finding> {
-    let of =
-        |table: &'static [(&str, &str)]| table.iter().find(|(of, _)| *of == driver).map(|(_, what)| *what);
-    if let Some(module) = of(MODULES)
+fn kernel(name: &str, needs: &Needs) -> Option<Finding> {
+    if let Some(module) = needs.module
         && kernel_module::has(module) == Some(false)
     {
         return Some(kernel_lacks(name, &format!("kernel module {module}"), module));
     }
-    let file_system = of(FILE_SYSTEMS)?;
+    let file_system = needs.file_system?;
     if kernel_module::has_file_system(file_system) == Some(false) {
         return Some(kernel_lacks(name, &format!("file system {file_system}"), file_system));
     }
@@ -206,7 +170,8 @@ mod tests {
 
     #[test]
     fn what_else_can_do_the_same_makes_it_less_bad() {
-        let weight = |driver: &str, program: &str, of, here| weight(driver, program, of, &|_| here);
+        let needs = |name: &str| drivers::find(name).unwrap().needs();
+        let weight = |driver: &str, program: &str, of, here| weight(&needs(driver), program, of, &|_| here);
         for (driver, program, of, here, expected) in [
             ("git", "git", 1, None, Some(Severity::Error)),
             ("sshfs", "ssh", 2, None, Some(Severity::Error)),
@@ -225,14 +190,10 @@ mod tests {
 
     #[test]
     fn what_is_vital_is_a_program_of_the_driver() {
-        for (name, programs) in VITAL {
-            let known = drivers::ALL.iter().find(|driver| driver.name() == *name).unwrap();
+        for driver in drivers::ALL {
             let settings = Settings::default();
-            assert!(programs.iter().all(|program| known.programs(&settings).contains(program)), "{name}");
-        }
-        let tables = MODULES.iter().chain(FILE_SYSTEMS);
-        for (name, _) in tables {
-            assert!(drivers::ALL.iter().any(|driver| driver.name() == *name), "{name}");
+            let (vital, programs) = (driver.needs().programs, driver.programs(&settings));
+            assert!(vital.iter().all(|program| programs.contains(program)), "{}", driver.name());
         }
     }
 }

@@ -4,6 +4,7 @@ use super::finding::{
     DRIVER_NAME, Findings, NAME, NOT_INSTALLED, OPTION_TYPE, RESERVED_OPTION, SECRET_NAMESPACE, SHAPE,
     UNKNOWN_DRIVER, UNKNOWN_FIELD,
 };
+use super::is_configured;
 use super::known::{Known, KnownDrivers};
 use super::node::Node;
 use super::object::Object;
@@ -124,9 +125,7 @@ impl<'a> Flex<'a> {
         }
         match self.known(installed) {
             None => complain(UNKNOWN_DRIVER, &stranger(&name)),
-            Some(known)
-                if known.installed.driver.name() == "exec" && known.installed.settings.exec.is_none() =>
-            {
+            Some(known) if !is_configured(&known) => {
                 let text = "what exec does is in its side file: give it with --settings, else options are not checked";
                 complain(UNKNOWN_DRIVER, text);
             }

@@ -148,13 +148,13 @@ fn check_used(
     let known = flex.known(installed);
     flex.check_volume(known.as_ref(), &used, findings);
     let certain = flex.check_secrets(objects, &used, findings);
-    let Some(known) = known.filter(|known| sound && !is_blank(known)) else { return Vec::new() };
+    let Some(known) = known.filter(|known| sound && is_configured(known)) else { return Vec::new() };
     used.into_iter().filter_map(|used| flex.plan(&known, used, certain, findings)).collect()
 }
 
-/// An `exec` of which no side file is known does nothing.
-fn is_blank(known: &known::Known) -> bool {
-    known.installed.driver.name() == "exec" && known.installed.settings.exec.is_none()
+/// Without its side file an `exec` does nothing that could be planned.
+fn is_configured(known: &known::Known) -> bool {
+    known.installed.driver.is_configured(&known.installed.settings)
 }
 
 fn is_of(flex: &Flex<'_>, used: &Used) -> bool {

@@ -5,6 +5,7 @@ use super::finding::{
 };
 use super::flex::Flex;
 use super::known::Known;
+use flexvol_model::installed::Installed;
 use flexvol_model::profiles::Profile;
 use flexvol_model::schema::{self, OptionSpec, did_you_mean};
 use serde_json::Value;
@@ -75,18 +76,19 @@ impl Flex<'_> {
 
     /// Why the driver does not take an option.
     fn complaint(&self, key: &str, known: &Known) -> Option<String> {
-        let why = match &known.installed.settings.exec {
-            Some(exec) if known.installed.driver.name() == "exec" => {
-                let free = key.is_empty() || key.contains('/') || exec.options.contains(key);
-                let near = || did_you_mean(key, exec.options.iter().map(String::as_str));
+        let Installed { driver, settings, .. } = &known.installed;
+        let why = match driver.declared(settings) {
+            Some(declared) => {
+                let free = key.is_empty() || key.contains('/') || declared.contains(key);
+                let near = || did_you_mean(key, declared.iter().map(String::as_str));
                 let hint = || match near() {
                     Some(near) => format!("did you mean {near:?}?"),
                     None => "exec.options of the side file has the known ones".to_owned(),
                 };
                 if free { None } else { Some(hint()) }
             }
-            _ if known.installed.driver.options().is_empty() => None,
-            _ => schema::complaint(key, known.installed.driver.options()),
+            None if driver.options().is_empty() => None,
+            None => schema::complaint(key, driver.options()),
         }?;
         let lower = key.to_ascii_lowercase();
         if SECRETIVE.iter().any(|word| lower.contains(word)) && !why.starts_with("did you mean") {

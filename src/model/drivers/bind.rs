@@ -68,6 +68,12 @@ impl Driver for Bind {
         "a directory or file of the node"
     }
 
+    fn hint(&self) -> Option<String> {
+        let text = "The node allows no source until its admin names the directories below which one may lie, in the \
+            side file .flexvol.json beside the executable: {\"policy\": {\"bindRoots\": [\"/srv\"]}}";
+        Some(text.to_owned())
+    }
+
     fn options(&self) -> &'static [OptionSpec] {
         BindOptions::SPECS
     }

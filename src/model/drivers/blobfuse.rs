@@ -3,7 +3,7 @@
 //! Each mount has a cache of its own: two that share one destroy each other's files.
 
 use super::fuse::{self, Plain, Url};
-use crate::driver::{Driver, Request};
+use crate::driver::{Driver, Needs, Request};
 use crate::plan::{Content, Daemon, Piece, Plan, Source, Word};
 use crate::schema::{Id, OptionSpec, OptionValue as _, SecretSpec};
 use crate::server;
@@ -72,6 +72,10 @@ impl Driver for Blobfuse {
 
     fn summary(&self) -> &'static str {
         "a container of Azure's blob storage"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::FUSE
     }
 
     fn options(&self) -> &'static [OptionSpec] {

@@ -19,7 +19,7 @@
 //! dead for longer than the device waits.
 
 use super::disk::{self, Disk, Said};
-use crate::driver::{Driver, Growth, Request};
+use crate::driver::{Driver, Growth, Needs, Request};
 use crate::plan::{Attachment, Encryption, FileSystems, Goal, Plan, Source, Step, Store, StoreStep, View};
 use crate::schema::{OptionSpec, SecretSpec};
 use crate::settings::Settings;
@@ -103,6 +103,10 @@ pub trait Kind: Sync {
     const SECRETS: &'static [SecretSpec];
     /// The programs it may run, besides those of file systems and encryption.
     const PROGRAMS: &'static [&'static str];
+    /// What no volume of it can do without.
+    const NEEDS: Needs;
+    /// What the node's admin has to do first.
+    const HINT: Option<&'static str> = None;
 
     /// The volume that the options mean.
     fn volume(request: &Request<'_>) -> Result<Volume>;
@@ -235,6 +239,14 @@ impl<K: Kind> Driver for Block<K> {
 
     fn summary(&self) -> &'static str {
         K::SUMMARY
+    }
+
+    fn needs(&self) -> Needs {
+        K::NEEDS
+    }
+
+    fn hint(&self) -> Option<String> {
+        K::HINT.map(str::to_owned)
     }
 
     fn options(&self) -> &'static [OptionSpec] {

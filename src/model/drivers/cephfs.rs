@@ -12,7 +12,7 @@
 use super::ceph::{self, KEY, Mode, Monitors, NO_KEY};
 use super::fuse::{self, Plain, RemotePath};
 use super::share::{self, Address};
-use crate::driver::{Driver, Request};
+use crate::driver::{Driver, Instead, Needs, Request};
 use crate::plan::{
     Content, Daemon, Dialect, FileSystems, Named, Piece, Plan, Share, ShareOption, Source, Step, View, Word,
 };
@@ -117,6 +117,10 @@ impl Driver for Cephfs {
 
     fn summary(&self) -> &'static str {
         "a directory of a Ceph cluster"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { instead: Some(Instead::FileSystem("ceph")), ..Needs::NOTHING }
     }
 
     fn options(&self) -> &'static [OptionSpec] {

@@ -12,7 +12,7 @@
 
 use super::share::{self, Address, Port, Servers, SubDirectory, reach, secret_text};
 use super::{access, flags};
-use crate::driver::{Driver, Request};
+use crate::driver::{Driver, Needs, Request};
 use crate::plan::{Dialect, Named, Plan, Share, ShareOption, ShareValue, Source, Step, View};
 use crate::schema::{self, Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::server;
@@ -262,6 +262,10 @@ impl Driver for Cifs {
 
     fn summary(&self) -> &'static str {
         "a share of an SMB server"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { file_system: Some("cifs"), ..Needs::NOTHING }
     }
 
     fn options(&self) -> &'static [OptionSpec] {

@@ -2,7 +2,7 @@
 
 use super::fuse::{self, Plain};
 use super::share::{Servers, SubDirectory};
-use crate::driver::{Driver, Request};
+use crate::driver::{Driver, Needs, Request};
 use crate::plan::{Daemon, Plan, Source, Word};
 use crate::schema::OptionSpec;
 use crate::settings::Settings;
@@ -47,6 +47,10 @@ impl Driver for Glusterfs {
 
     fn summary(&self) -> &'static str {
         "a volume of GlusterFS"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::FUSE
     }
 
     fn options(&self) -> &'static [OptionSpec] {

@@ -10,7 +10,8 @@
 //! while they are in use.
 
 use super::disk::{self, Disk, Format, Said};
-use crate::driver::{Driver, Growth, Request};
+use crate::driver::{Driver, Growth, Needs, Request};
+use crate::paths::IMAGES;
 use crate::plan::{Allocation, FileSystems, Goal, Plan, Region, Source, Step, View};
 use crate::schema::{OptionSpec, OptionValue};
 use crate::settings::Settings;
@@ -79,6 +80,19 @@ impl Driver for Image {
 
     fn summary(&self) -> &'static str {
         "a file system inside a file of the node"
+    }
+
+    fn hint(&self) -> Option<String> {
+        Some(format!(
+            "Images lie below {IMAGES} unless the admin names other directories in the side file .flexvol.json \
+            beside the executable: {{\"policy\": {{\"imageRoots\": [\"/srv/images\"]}}}}. Whoever may name an image \
+            file may name anybody's below the same directory: give tenants who must not see each other's data a \
+            driver and a directory each"
+        ))
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { module: Some("loop"), ..Needs::NOTHING }
     }
 
     fn options(&self) -> &'static [OptionSpec] {

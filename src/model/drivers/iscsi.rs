@@ -6,7 +6,7 @@
 
 use super::block::{self, Block, Kind, Volume, block_options};
 use super::nbd::Seconds;
-use crate::driver::Request;
+use crate::driver::{Needs, Request};
 use crate::plan::{Iscsi, Portal, Store};
 use crate::schema::{OptionSpec, OptionValue, SecretSpec};
 use crate::server;
@@ -177,6 +177,7 @@ impl Kind for IscsiKind {
         [a, b, c, d, e, f, g, h, block::PASSPHRASE]
     };
     const PROGRAMS: &'static [&'static str] = &["iscsiadm"];
+    const NEEDS: Needs = Needs { module: Some("iscsi_tcp"), programs: &["iscsiadm"], ..Needs::NOTHING };
 
     fn volume(request: &Request<'_>) -> Result<Volume> {
         let options = IscsiOptions::parse(&request.options.own)?;

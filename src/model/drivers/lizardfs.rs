@@ -2,7 +2,7 @@
 
 use super::fuse::{self, Host, RemotePath};
 use super::share::Port;
-use crate::driver::{Driver, Request};
+use crate::driver::{Driver, Needs, Request};
 use crate::plan::{Daemon, Plan, Source, Word};
 use crate::schema::{OptionSpec, SecretSpec};
 use crate::settings::Settings;
@@ -48,6 +48,10 @@ impl Driver for Lizardfs {
 
     fn summary(&self) -> &'static str {
         "a directory of LizardFS"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::FUSE
     }
 
     fn options(&self) -> &'static [OptionSpec] {

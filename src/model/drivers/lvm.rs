@@ -5,7 +5,7 @@
 //! node that uses it, and the others refuse it until it is gone.
 
 use super::block::{self, Block, Kind, Volume, block_options};
-use crate::driver::Request;
+use crate::driver::{Needs, Request};
 use crate::plan::{LogicalVolume, Store};
 use crate::schema::{OptionSpec, OptionValue, SecretSpec};
 use flexvol_protocol::failure::{Failure, Result};
@@ -38,6 +38,13 @@ impl Kind for LvmKind {
     const OPTIONS: &'static [OptionSpec] = LvmOptions::SPECS;
     const SECRETS: &'static [SecretSpec] = &[block::PASSPHRASE];
     const PROGRAMS: &'static [&'static str] = &["lvm"];
+    const NEEDS: Needs = Needs { module: Some("dm_mod"), programs: &["lvm"], ..Needs::NOTHING };
+    const HINT: Option<&'static str> = Some(
+        "A volume may be any logical volume of the node that nobody uses, unless the admin names the groups that are for \
+        pods in the side file .flexvol.json beside the executable: {\"policy\": {\"volumeGroups\": [\"data\"]}}. \
+        Where several nodes see a group, the node that uses a volume says so by a tag on it \
+        (flexvol.in-use.NODE); that of a node that is gone for good has to be removed by hand (lvchange --deltag)",
+    );
 
     fn volume(request: &Request<'_>) -> Result<Volume> {
         let options = LvmOptions::parse(&request.options.own)?;

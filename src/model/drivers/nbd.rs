@@ -6,7 +6,7 @@
 
 use super::block::{self, Block, Kind, Volume, block_options};
 use super::share::{Address, Port, Servers};
-use crate::driver::Request;
+use crate::driver::{Needs, Request};
 use crate::plan::{DiskImage, ImageFormat, Nbd, NbdServer, Store};
 use crate::schema::{OptionSpec, OptionValue, SecretSpec};
 use flexvol_protocol::failure::{Failure, Result};
@@ -95,6 +95,7 @@ impl Kind for NbdKind {
     const OPTIONS: &'static [OptionSpec] = NbdOptions::SPECS;
     const SECRETS: &'static [SecretSpec] = &[block::PASSPHRASE];
     const PROGRAMS: &'static [&'static str] = &["qemu-storage-daemon", "qemu-img"];
+    const NEEDS: Needs = Needs { module: Some("nbd"), ..Needs::NOTHING };
 
     fn volume(request: &Request<'_>) -> Result<Volume> {
         let options = NbdOptions::parse(&request.options.own)?;

@@ -14,7 +14,7 @@
 
 use super::share::{self, Address, Port, Servers, SubDirectory, reach};
 use super::{access, flags};
-use crate::driver::{Driver, Request};
+use crate::driver::{Driver, Needs, Request};
 use crate::plan::{
     Answer, Dialect, Named, Plan, Run, Share, ShareOption, ShareValue, Source, Step, View, Word,
 };
@@ -232,6 +232,10 @@ impl Driver for Nfs {
 
     fn summary(&self) -> &'static str {
         "a directory of an NFS server"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { file_system: Some("nfs"), ..Needs::NOTHING }
     }
 
     fn options(&self) -> &'static [OptionSpec] {

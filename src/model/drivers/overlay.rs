@@ -11,7 +11,7 @@
 //! labels; metrics, because the layers are local.
 
 use super::{access, flags_alone};
-use crate::driver::{Driver, Request};
+use crate::driver::{Driver, Needs, Request};
 use crate::plan::{Goal, Overlay, Ownership, Plan, Source, Step, Upper, View};
 use crate::schema::{Id, Mode, OptionSpec, OptionValue};
 use crate::settings::Settings;
@@ -73,6 +73,10 @@ impl Driver for OverlayDriver {
 
     fn summary(&self) -> &'static str {
         "directories of the node with a layer to write on"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { file_system: Some("overlay"), ..Needs::NOTHING }
     }
 
     fn options(&self) -> &'static [OptionSpec] {

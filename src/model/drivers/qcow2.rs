@@ -6,7 +6,7 @@
 //! raw format is `image`'s.
 
 use super::block::{self, Block, Kind, Volume, block_options};
-use crate::driver::Request;
+use crate::driver::{Needs, Request};
 use crate::plan::{DiskImage, Store};
 use crate::schema::{OptionSpec, SecretSpec};
 use flexvol_protocol::failure::Result;
@@ -36,6 +36,7 @@ impl Kind for Qcow2Kind {
     const OPTIONS: &'static [OptionSpec] = Qcow2Options::SPECS;
     const SECRETS: &'static [SecretSpec] = &[block::PASSPHRASE];
     const PROGRAMS: &'static [&'static str] = &["qemu-storage-daemon", "qemu-img"];
+    const NEEDS: Needs = Needs { module: Some("loop"), programs: &["qemu-storage-daemon"], ..Needs::NOTHING };
 
     fn volume(request: &Request<'_>) -> Result<Volume> {
         let options = Qcow2Options::parse(&request.options.own)?;

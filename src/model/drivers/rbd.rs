@@ -17,7 +17,7 @@
 use super::block::{self, Block, Kind, Volume, block_options};
 use super::ceph::{self, KEY, Mode, Monitors, NO_KEY, Name};
 use super::share::Address;
-use crate::driver::Request;
+use crate::driver::{Needs, Request};
 use crate::plan::{RbdImage, RbdMounter, Store};
 use crate::schema::{OptionSpec, OptionValue, SecretSpec};
 use flexvol_protocol::failure::{Failure, Result};
@@ -87,6 +87,7 @@ impl Kind for RbdKind {
     const OPTIONS: &'static [OptionSpec] = RbdOptions::SPECS;
     const SECRETS: &'static [SecretSpec] = &[KEY, block::PASSPHRASE];
     const PROGRAMS: &'static [&'static str] = &["rbd-nbd"];
+    const NEEDS: Needs = Needs { module: Some("rbd"), ..Needs::NOTHING };
 
     fn volume(request: &Request<'_>) -> Result<Volume> {
         let options = RbdOptions::parse(&request.options.own)?;

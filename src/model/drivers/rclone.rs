@@ -10,7 +10,7 @@
 
 use super::fuse::{self, RemotePath};
 use super::share;
-use crate::driver::{Driver, Request};
+use crate::driver::{Driver, Needs, Request};
 use crate::plan::{Content, Daemon, Piece, Plan, Source, Word};
 use crate::schema::{Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::settings::Settings;
@@ -238,17 +238,17 @@ impl Driver for Rclone {
         "any store of the network that rclone knows"
     }
 
+    fn needs(&self) -> Needs {
+        Needs::FUSE
+    }
+
     fn options(&self) -> &'static [OptionSpec] {
         RcloneOptions::SPECS
     }
 
     fn secrets(&self) -> &'static [SecretSpec] {
-        const ANY: SecretSpec = SecretSpec {
-            keys: FROM_SECRET,
-            doc: "what logs in, by rclone's own names; where the server is, options say",
-            example: false,
-        };
-        &[ANY, super::ssh::KNOWN_SERVERS]
+        const DOC: &str = "what logs in, by rclone's own names; where the server is, options say";
+        &[SecretSpec { keys: FROM_SECRET, doc: DOC, example: false }, super::ssh::KNOWN_SERVERS]
     }
 
     fn capabilities(&self, _: &Settings) -> Capabilities {

@@ -6,7 +6,7 @@
 
 use super::fuse::{self, Plain, RemotePath, Url};
 use super::rclone;
-use crate::driver::{Driver, Request};
+use crate::driver::{Driver, Instead, Needs, Request};
 use crate::plan::{Content, Daemon, Plan, Source, Word};
 use crate::schema::{Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::settings::Settings;
@@ -148,6 +148,10 @@ impl Driver for S3 {
 
     fn summary(&self) -> &'static str {
         "a bucket of a store that speaks S3"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { instead: Some(Instead::Program("rclone")), ..Needs::FUSE }
     }
 
     fn options(&self) -> &'static [OptionSpec] {

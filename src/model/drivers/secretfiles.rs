@@ -8,7 +8,7 @@
 //! Capabilities: metrics, because statfs of memory never hangs; nothing that would write to it.
 
 use super::access;
-use crate::driver::{Driver, Request};
+use crate::driver::{Driver, Example, Request};
 use crate::plan::{Goal, Ownership, Plan, SecretFile, Source, Step, View};
 use crate::schema::{Id, Mode, OptionSpec};
 use crate::settings::Settings;
@@ -48,6 +48,11 @@ impl Driver for SecretFiles {
 
     fn summary(&self) -> &'static str {
         "the keys of a Secret as files in memory"
+    }
+
+    /// Any key is a file.
+    fn example(&self) -> Example {
+        Example { secrets: &["tls.crt", "tls.key"], ..Example::default() }
     }
 
     fn options(&self) -> &'static [OptionSpec] {

@@ -7,7 +7,7 @@
 use super::fuse::{self, Host, Plain, RemotePath};
 use super::share::Port;
 use super::ssh::{self, HostKeyCheck, HostKeys, Identity};
-use crate::driver::{Driver, Request};
+use crate::driver::{Driver, Needs, Request};
 use crate::plan::{Content, Daemon, Plan, Source, Word};
 use crate::schema::{Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::settings::Settings;
@@ -124,6 +124,10 @@ impl Driver for Sshfs {
 
     fn summary(&self) -> &'static str {
         "a directory of a machine with an SSH server"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { programs: &["sshfs", "ssh"], ..Needs::FUSE }
     }
 
     fn options(&self) -> &'static [OptionSpec] {

@@ -6,7 +6,7 @@
 //! `remote: webdav`.
 
 use super::fuse::{self, Plain, Url};
-use crate::driver::{Driver, Request};
+use crate::driver::{Driver, Needs, Request};
 use crate::plan::{Content, Daemon, Piece, Plan, Source, Step, Word};
 use crate::schema::{Id, Mode, OptionSpec, SecretSpec};
 use crate::settings::Settings;
@@ -62,6 +62,10 @@ impl Driver for Webdav {
 
     fn summary(&self) -> &'static str {
         "a directory of a web server"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::FUSE
     }
 
     fn options(&self) -> &'static [OptionSpec] {

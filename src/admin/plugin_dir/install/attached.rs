@@ -43,7 +43,7 @@ pub(super) fn told(name: &DriverName) -> String {
 fn could_attach(name: &DriverName, settings: &Settings) -> bool {
     settings.driver.as_deref().and_then(drivers::find).is_some_and(|driver| {
         let installed = Installed::new(driver, Some(name.directory()), settings.clone());
-        driver.name() != "exec"
+        driver.instead_of_attach().is_none()
             && installed.verbs().contains(Verb::Attach)
             && !installed.capabilities().attach
     })

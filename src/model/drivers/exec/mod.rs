@@ -49,7 +49,7 @@ pub use settings::ExecSettings;
 /// Name of the driver, and of its key in the side file.
 pub const NAME: &str = "exec";
 
-use crate::driver::{Driver, Growth, Request};
+use crate::driver::{Driver, Example, Growth, Request};
 use crate::plan::{Answer, FileSystems, Goal, Plan, Run, Source, Step, View, Word};
 use crate::schema::{OptionSpec, did_you_mean};
 use crate::settings::{SIDE_FILE, Settings};
@@ -72,6 +72,29 @@ impl Driver for Exec {
 
     fn summary(&self) -> &'static str {
         "commands of the admin's own, made safe"
+    }
+
+    fn hint(&self) -> Option<String> {
+        let text = "The admin's side file .flexvol.json beside the executable says which command serves which verb: \
+            {\"driver\": \"exec\", \"exec\": {\"commands\": {\"mount\": [\"/usr/local/bin/mount-share\", \
+            \"{option.server}\", \"{target}\"]}, \"options\": [\"server\"]}}";
+        Some(text.to_owned())
+    }
+
+    fn instead_of_attach(&self) -> Option<&'static str> {
+        Some("set exec.capabilities.attach instead")
+    }
+
+    fn is_configured(&self, settings: &Settings) -> bool {
+        settings.exec.is_some()
+    }
+
+    fn declared<'a>(&self, settings: &'a Settings) -> Option<&'a BTreeSet<String>> {
+        settings.exec.as_ref().map(|exec| &exec.options)
+    }
+
+    fn example(&self) -> Example {
+        Example { option: Some(("share", "web")), ..Example::default() }
     }
 
     /// None of its own: the side file's `exec.options` names them.

@@ -29,6 +29,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// The driver of such devices.
+pub(super) const DRIVER: &str = "iscsi";
+
 /// How long the kernel may take to make a disk of a unit that it has found.
 const DISK: Duration = Duration::from_secs(10);
 

@@ -2,7 +2,7 @@
 //! whose session it belongs to, says that we have brought it.
 
 use super::attachment_record::{AttachmentRecord, Id};
-use super::{Found, Site, backend, luks, nbd, rbd, wait_until_free};
+use super::{Found, Site, backend, iscsi, luks, lvm, nbd, rbd, wait_until_free};
 use crate::executor::context::Context;
 use anyhow::{Context as _, Result};
 use flexvol_linux::block::block_device::number_of;
@@ -18,7 +18,7 @@ use flexvol_protocol::volume_dir::VolumeDir;
 use std::path::{Path, PathBuf};
 
 /// The drivers of such devices.
-const DRIVERS: [&str; 4] = ["iscsi", "lvm", "nbd", "rbd"];
+const DRIVERS: [&str; 4] = [iscsi::DRIVER, lvm::DRIVER, nbd::DRIVER, rbd::DRIVER];
 
 /// What is mounted: the device, or the layer above it.
 pub(super) fn top(id: &Id, record: &AttachmentRecord) -> Option<PathBuf> {

@@ -23,6 +23,9 @@ use flexvol_protocol::failure::{Code, Failure};
 use report::{Report, Volume};
 use std::path::Path;
 
+/// The driver of such devices.
+pub(super) const DRIVER: &str = "lvm";
+
 /// On a volume that nothing was written to since it was made.
 const FRESH: &str = "flexvol.unformatted";
 

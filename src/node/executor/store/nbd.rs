@@ -37,6 +37,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The driver of such devices.
+pub(super) const DRIVER: &str = "nbd";
+
 /// The export of an image's daemon, for clients and for itself.
 const EXPORT: &str = "disk";
 const ID: &str = "content";

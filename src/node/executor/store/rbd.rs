@@ -18,6 +18,9 @@ use flexvol_protocol::quantity::Quantity;
 use login::Login;
 use std::path::Path;
 
+/// The driver of such devices.
+pub(super) const DRIVER: &str = "rbd";
+
 /// How long the monitors may be asked, in seconds.
 const MONITORS: u64 = 60;
 
