@@ -378,7 +378,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const EVENT_WAIT: Duration = Duration::from_secs(20);
 
     /// Whether there can be sandboxes of a kind here.
     fn possible(name: &str) -> bool {
@@ -406,7 +406,7 @@ mod tests {
 
     fn play_on(terms: &Terms, work: impl FnOnce(&Inside) -> String) -> String {
         let mut sandbox = Sandbox::start(terms, |inside| work(inside).into_bytes()).unwrap();
-        let ended = sandbox.wait(PATIENCE).unwrap();
+        let ended = sandbox.wait(EVENT_WAIT).unwrap();
         sandbox.end(LAST_WAIT);
         match ended {
             Some(Ended::Said(words)) => String::from_utf8(words).unwrap(),
@@ -444,7 +444,7 @@ mod tests {
     fn eventually(what: &str, so: impl Fn() -> bool) {
         let start = Instant::now();
         while !so() {
-            assert!(start.elapsed() < PATIENCE, "never: {what}");
+            assert!(start.elapsed() < EVENT_WAIT, "never: {what}");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -467,10 +467,10 @@ mod tests {
             return;
         }
         let mut sandbox = Sandbox::start(&terms(), |_| panic!("boom")).unwrap();
-        let ended = sandbox.wait(PATIENCE).unwrap().unwrap();
+        let ended = sandbox.wait(EVENT_WAIT).unwrap().unwrap();
         assert!(matches!(&ended, Ended::Died(how) if how.starts_with("panicked: boom at src/")), "{ended:?}");
         let mut sandbox = Sandbox::start(&terms(), |_| raw::end()).unwrap();
-        let ended = sandbox.wait(PATIENCE).unwrap().unwrap();
+        let ended = sandbox.wait(EVENT_WAIT).unwrap().unwrap();
         assert_eq!(ended, Ended::Died("ended without an answer".to_owned()));
     }
 
@@ -481,7 +481,7 @@ mod tests {
         }
         let terms = Terms { exposed: vec!["/none/of/these".into()], ..terms() };
         let mut sandbox = Sandbox::start(&terms, |_| Vec::new()).unwrap();
-        let ended = sandbox.wait(PATIENCE).unwrap().unwrap();
+        let ended = sandbox.wait(EVENT_WAIT).unwrap().unwrap();
         let expected = "could not begin: open /none/of/these: No such file or directory (os error 2)";
         assert_eq!(ended, Ended::Died(expected.to_owned()));
     }
@@ -501,7 +501,7 @@ mod tests {
         let first =
             pids.into_iter().find(|pid| process::parent_of(*pid) == Some(keeper.cast_unsigned())).unwrap();
         nix::sys::signal::kill(Pid::from_raw(first), nix::sys::signal::Signal::SIGKILL).unwrap();
-        let ended = sandbox.wait(PATIENCE).unwrap().unwrap();
+        let ended = sandbox.wait(EVENT_WAIT).unwrap().unwrap();
         assert_eq!(ended, Ended::Died("was killed by SIGKILL".to_owned()));
         assert!(!is_running(&sleep));
     }
@@ -553,7 +553,7 @@ mod tests {
             format!("{:?}", inside.processes().unwrap()).into_bytes()
         };
         let mut sandbox = Sandbox::start(&terms(), work).unwrap();
-        let Some(Ended::Said(said)) = sandbox.wait(PATIENCE).unwrap() else { panic!() };
+        let Some(Ended::Said(said)) = sandbox.wait(EVENT_WAIT).unwrap() else { panic!() };
         let said = String::from_utf8(said).unwrap();
         assert!(said.ends_with(&format!(", {sleep:?})]")) && said.matches("sleep").count() == 1, "{said}");
         assert!(is_running(&sleep));
@@ -626,14 +626,14 @@ mod tests {
             .into_bytes()
         };
         let mut sandbox = Sandbox::start(&terms(), work).unwrap();
-        let Some(Ended::Said(said)) = sandbox.wait(PATIENCE).unwrap() else { panic!() };
+        let Some(Ended::Said(said)) = sandbox.wait(EVENT_WAIT).unwrap() else { panic!() };
         let said = String::from_utf8(said).unwrap();
         let (numbers, device) = said.rsplit_once('\n').unwrap();
         // As long as somebody has it open it is not gone, and is waited for.
         let held = fs::File::open(device).unwrap();
         let another = std::thread::scope(|scope| {
-            scope.spawn(move || sandbox.end(PATIENCE));
-            elsewhere(|| run(&take_one_of(numbers))).wait(PATIENCE)
+            scope.spawn(move || sandbox.end(EVENT_WAIT));
+            elsewhere(|| run(&take_one_of(numbers))).wait(EVENT_WAIT)
         });
         let process::Ended::Replied(another) = another else { panic!("{another:?}") };
         drop(held);
@@ -694,7 +694,7 @@ mod tests {
         let sleep = lasting(3);
         let parent = Worker::start(|| {
             let sandbox = Sandbox::start(&terms(), |_| sh(&format!("setsid {sleep}")).into_bytes());
-            std::thread::sleep(PATIENCE);
+            std::thread::sleep(EVENT_WAIT);
             drop(sandbox);
             String::new()
         });
@@ -714,7 +714,7 @@ mod tests {
             Vec::new()
         };
         let mut sandbox = Sandbox::start(&terms, work).unwrap();
-        assert!(matches!(sandbox.wait(PATIENCE).unwrap(), Some(Ended::Said(_))));
+        assert!(matches!(sandbox.wait(EVENT_WAIT).unwrap(), Some(Ended::Said(_))));
         assert!(is_running(&sleep));
         sandbox.end(LAST_WAIT);
         assert!(!is_running(&sleep));
@@ -730,7 +730,7 @@ mod tests {
             nix::sys::prctl::set_dumpable(true).unwrap();
             work() + "\n"
         });
-        match worker.unwrap().wait(PATIENCE) {
+        match worker.unwrap().wait(EVENT_WAIT) {
             process::Ended::Replied(line) => line.trim_end().to_owned(),
             ended => panic!("{ended:?}"),
         }
@@ -783,7 +783,7 @@ mod tests {
                 error => format!("{error:?}"),
             })
         });
-        match said.wait(PATIENCE) {
+        match said.wait(EVENT_WAIT) {
             process::Ended::Replied(said) if said.starts_with("Err") => println!("SKIP {name}: {said}"),
             process::Ended::Replied(said) => assert_eq!(said.trim(), "1777"),
             ended => panic!("{ended:?}"),
@@ -835,7 +835,7 @@ mod tests {
         let sleep = lasting(6);
         let kill_all = |_: &Inside| sh(&format!("{sleep} & kill -9 -1; wait")).into_bytes();
         let mut sandbox = Sandbox::start(&terms(), kill_all).unwrap();
-        let ended = sandbox.wait(PATIENCE).unwrap().unwrap();
+        let ended = sandbox.wait(EVENT_WAIT).unwrap().unwrap();
         assert_eq!(ended, Ended::Died("was killed by SIGKILL".to_owned()));
         assert!(!is_running(&sleep));
     }

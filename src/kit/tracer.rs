@@ -14,7 +14,7 @@ mod changes;
 
 use anyhow::{Context, Result, anyhow};
 use flexvol_linux::proc::process;
-use flexvol_linux::raw::trace::{self, Request};
+use flexvol_linux::raw::trace::{self, PtraceRequest};
 use nix::libc::{self, c_int};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
@@ -153,7 +153,7 @@ pub fn is_possible() -> bool {
 /// The command will be started for [`Tracer::follow`], by the same thread, and stands still until
 /// then.
 pub fn offer(command: &mut Command) {
-    flexvol_linux::raw::before_exec(command, || trace::ptrace(Request::TraceMe, 0, 0));
+    flexvol_linux::raw::before_exec(command, || trace::ptrace(PtraceRequest::TraceMe, 0, 0));
 }
 
 impl Tracer {
@@ -164,15 +164,15 @@ impl Tracer {
         // that.
         let handed_over = trace::wait_traced(Some(pid), libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT)
             .and_then(|_| trace::wait_traced(Some(pid), libc::WSTOPPED | libc::WNOHANG))
-            .and_then(|_| trace::ptrace(Request::Detach, pid, libc::SIGSTOP))
+            .and_then(|_| trace::ptrace(PtraceRequest::Detach, pid, libc::SIGSTOP))
             .context("trace the program");
         let (over, receiver) = channel();
         let following = Following {
             program: pid,
             resume: if matches!(trace, Trace::SystemCalls) || interruption.is_some() {
-                Request::SystemCall
+                PtraceRequest::SystemCall
             } else {
-                Request::Continue
+                PtraceRequest::Continue
             },
             look: if let Trace::Executions(look) = trace { look } else { None },
             interruption,
@@ -204,7 +204,7 @@ impl Tracer {
 struct Following {
     program: i32,
     /// How to let a process go on.
-    resume: Request,
+    resume: PtraceRequest,
     look: Option<Look>,
     interruption: Option<Interruption>,
     tracees: BTreeMap<i32, Tracee>,
@@ -234,7 +234,7 @@ impl Following {
     }
 
     fn seize(&mut self) -> Result<()> {
-        trace::ptrace(Request::Seize, self.program, OPTIONS).context("trace the program")?;
+        trace::ptrace(PtraceRequest::Seize, self.program, OPTIONS).context("trace the program")?;
         trace::wait_traced(Some(self.program), libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT)?;
         self.tracees.insert(self.program, Tracee::default());
         // Stopped like by the job control of a shell; now that it is known to stand, it may go.
@@ -326,7 +326,7 @@ impl Following {
                 self.tracees.entry(pid).or_default();
                 if signal != libc::SIGTRAP {
                     // Stopped by job control: it stays so until SIGCONT.
-                    let _ = trace::ptrace(Request::Listen, pid, 0);
+                    let _ = trace::ptrace(PtraceRequest::Listen, pid, 0);
                     return;
                 }
             }
@@ -372,7 +372,8 @@ impl Following {
         if let Some(thread) = trace::ptrace_message(pid).ok().filter(|thread| *thread != pid) {
             self.tracees.remove(&thread);
         }
-        self.tracees.insert(pid, Tracee { in_call: self.resume == Request::SystemCall, ..Tracee::default() });
+        self.tracees
+            .insert(pid, Tracee { in_call: self.resume == PtraceRequest::SystemCall, ..Tracee::default() });
         let words = |name: &str| {
             let text = std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
             let words = text.strip_suffix(b"\0").unwrap_or(&text).split(|byte| *byte == 0);

@@ -27,7 +27,7 @@ use std::time::Duration;
 const ALL_ALLOWED: MountFlags = MountFlags { suid: true, dev: true, exec: true, ..MountFlags::DEFAULT };
 
 /// For formatting, checking and growing. Kubelet sets none.
-const PATIENCE: Duration = Duration::from_mins(10);
+const FORMAT_WAIT: Duration = Duration::from_mins(10);
 
 /// Shows the node's global directory at the pod's.
 pub fn bind(global: &TargetPath, target: &TargetPath) -> Result<()> {
@@ -55,7 +55,7 @@ fn place(path: &TargetPath) -> Result<Place> {
 
 /// Mounts a device on the global directory, with a new file system if it is blank.
 pub fn mount_device(device: &str, global: &TargetPath, fs_type: &str, read_only: bool) -> Result<()> {
-    let (path, deadline) = (Path::new(device), Deadline::after(PATIENCE));
+    let (path, deadline) = (Path::new(device), Deadline::after(FORMAT_WAIT));
     let opened = open_device(path)?;
     let kind = FileSystem::parse(if fs_type.is_empty() { "ext4" } else { fs_type })?;
     match signature::identify(opened.as_fd(), &Window::default())? {
@@ -101,7 +101,7 @@ pub fn grow(device: &str, target: &TargetPath) -> Result<()> {
         FileSystem::parse(name)?,
         path,
         target.as_path(),
-        Tools::of_host(&Deadline::after(PATIENCE)),
+        Tools::of_host(&Deadline::after(FORMAT_WAIT)),
     )
 }
 

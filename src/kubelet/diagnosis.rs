@@ -23,7 +23,7 @@ const SLOW_INIT: Duration = Duration::from_secs(1);
 /// Where a secret would be read by others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Place {
+pub enum LeakPlace {
     /// Kubelet's log.
     Log,
     /// An Event of the pod, which users of the namespace read.
@@ -36,7 +36,7 @@ pub struct Leak {
     /// The key.
     pub key: String,
     /// Where to.
-    pub place: Place,
+    pub place: LeakPlace,
 }
 
 /// Something to be fixed in the driver.
@@ -154,7 +154,7 @@ fn leaks(asked: &Asked, run: &Run, log: &[String], event: Option<&str>) -> Vec<L
         let holds = |text: &str| redactor.clean(text) != text;
         let in_log =
             argv_is_logged || output_is_logged && holds(&output) || log.iter().any(|line| holds(line));
-        let places = [(in_log, Place::Log), (event.is_some_and(holds), Place::Event)];
+        let places = [(in_log, LeakPlace::Log), (event.is_some_and(holds), LeakPlace::Event)];
         leaks.extend(
             places.into_iter().filter(|(there, _)| *there).map(|(_, place)| Leak { key: key.clone(), place }),
         );
@@ -376,7 +376,7 @@ mod tests {
                     {\"kubernetes.io/pvOrVolumeName\":\"v\",\"kubernetes.io/secret/password\":\"***\"}], \
                     error: exit status 1, output: \"{\\\"status\\\":\\\"Failure\\\",\\\"message\\\":\\\"no\\\"}\"";
         assert_eq!(diagnosis.log.last().unwrap(), last);
-        assert_eq!(diagnosis.leaks, [Leak { key: "password".into(), place: Place::Log }]);
+        assert_eq!(diagnosis.leaks, [Leak { key: "password".into(), place: LeakPlace::Log }]);
         assert!(diagnosis.findings.iter().any(|finding| finding.fix.starts_with("exit 0")));
         // Shorter than what is looked for in texts.
         let short = of(&["mount", "/d", r#"{"kubernetes.io/secret/p":"aA=="}"#], &run(b"", 1));
@@ -388,14 +388,14 @@ mod tests {
     fn a_secret_in_the_message_reaches_the_event() {
         let diagnosis = mount(r#"{"status":"Failure","message":"login with hunter2 failed"}"#, 0);
         let places: Vec<_> = diagnosis.leaks.iter().map(|leak| leak.place).collect();
-        assert_eq!(places, [Place::Log, Place::Event]);
+        assert_eq!(places, [LeakPlace::Log, LeakPlace::Event]);
         assert!(!format!("{diagnosis:?}").contains("hunter2"), "{diagnosis:?}");
     }
 
     #[test]
     fn a_secret_in_noise_reaches_the_log() {
         let diagnosis = mount("+ mount -o password=hunter2\n{\"status\":\"Success\"}", 0);
-        assert_eq!(diagnosis.leaks, [Leak { key: "password".into(), place: Place::Log }]);
+        assert_eq!(diagnosis.leaks, [Leak { key: "password".into(), place: LeakPlace::Log }]);
         assert!(
             diagnosis.log[0].starts_with("Failed to unmarshal output for command: mount, output: \"+ mount")
         );

@@ -38,7 +38,7 @@ pub mod by_kubelet {
 pub use asked::Asked;
 pub use caller::{Caller, Exchange, masked};
 pub use capture::Captured;
-pub use diagnosis::{Diagnosis, Finding, Leak, Place};
+pub use diagnosis::{Diagnosis, Finding, Leak, LeakPlace};
 pub use exec::{End, Observer, Reader, Run, Stop, Terms};
 pub use flexvol_linux::proc::limits::Limits;
 pub use journal::{Action, Journal, Record};

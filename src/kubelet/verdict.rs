@@ -1,7 +1,7 @@
 //! What kubelet makes of one execution: `DriverCall.Run` of pkg/volume/flexvolume/driver-call.go.
 
 use super::exec::{End, Run, Stop};
-use flexvol_protocol::{DriverStatus, Outcome};
+use flexvol_protocol::{DriverStatus, StatusKind};
 use std::fmt;
 
 /// Kubelet's conclusion.
@@ -51,10 +51,10 @@ impl Verdict {
             Err(malformed) => return Self::Failure(Fault::Malformed(malformed.to_string())),
         };
         match status.outcome() {
-            Outcome::NotSupported => Self::NotSupported,
-            Outcome::Success if run.end == End::Exited(0) => Self::Success(status),
-            Outcome::Success => Self::Failure(Fault::End(run.end.clone())),
-            Outcome::Failure => Self::Failure(Fault::Status {
+            StatusKind::NotSupported => Self::NotSupported,
+            StatusKind::Success if run.end == End::Exited(0) => Self::Success(status),
+            StatusKind::Success => Self::Failure(Fault::End(run.end.clone())),
+            StatusKind::Failure => Self::Failure(Fault::Status {
                 verb: verb.to_owned(),
                 status: status.status,
                 message: status.message,

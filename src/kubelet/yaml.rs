@@ -112,12 +112,12 @@ struct Tree {
 
 /// A list or mapping whose end has not been read.
 struct Open {
-    node: Node,
+    node: YamlNode,
     anchor: usize,
     at: At,
 }
 
-enum Node {
+enum YamlNode {
     List {
         list: Vec<Value>,
         lines: Vec<Lines>,
@@ -140,10 +140,10 @@ impl Tree {
     fn take(&mut self, event: Event<'_>, at: At) -> Result<()> {
         match event {
             Event::SequenceStart(anchor, _) => {
-                self.enter(Node::List { list: Vec::new(), lines: Vec::new() }, anchor, at)
+                self.enter(YamlNode::List { list: Vec::new(), lines: Vec::new() }, anchor, at)
             }
             Event::MappingStart(anchor, _) => {
-                let node = Node::Mapping { map: Map::new(), key: None, lines: BTreeMap::new() };
+                let node = YamlNode::Mapping { map: Map::new(), key: None, lines: BTreeMap::new() };
                 self.enter(node, anchor, at)
             }
             Event::SequenceEnd | Event::MappingEnd => self.leave(),
@@ -170,7 +170,7 @@ impl Tree {
         }
     }
 
-    fn enter(&mut self, node: Node, anchor: usize, at: At) -> Result<()> {
+    fn enter(&mut self, node: YamlNode, anchor: usize, at: At) -> Result<()> {
         if self.wants_key() {
             return Err(at.mistake("a key is a list or a mapping: JSON knows only text"));
         }
@@ -182,8 +182,8 @@ impl Tree {
     fn leave(&mut self) -> Result<()> {
         let Some(Open { node, anchor, at }) = self.open.pop() else { return Ok(()) };
         let (value, below) = match node {
-            Node::List { list, lines } => (Value::Array(list), Below::Entries(lines)),
-            Node::Mapping { map, lines, .. } => (Value::Object(map), Below::Members(lines)),
+            YamlNode::List { list, lines } => (Value::Array(list), Below::Entries(lines)),
+            YamlNode::Mapping { map, lines, .. } => (Value::Object(map), Below::Members(lines)),
         };
         self.add(value, below, anchor, at)
     }
@@ -202,11 +202,11 @@ impl Tree {
         match self.open.last_mut().map(|open| &mut open.node) {
             None if value.is_null() => {}
             None => self.documents.push((value, Lines::new(at.0.line(), below))),
-            Some(Node::List { list, lines }) => {
+            Some(YamlNode::List { list, lines }) => {
                 list.push(value);
                 lines.push(Lines::new(at.0.line(), below));
             }
-            Some(Node::Mapping { map, key, lines }) => match key.take() {
+            Some(YamlNode::Mapping { map, key, lines }) => match key.take() {
                 Some(Key::Merge) => merge(map, value, at)?,
                 Some(Key::Named(name)) => {
                     if let Some(lines) = lines.get_mut(&name) {
@@ -221,11 +221,11 @@ impl Tree {
     }
 
     fn wants_key(&self) -> bool {
-        matches!(self.open.last(), Some(Open { node: Node::Mapping { key: None, .. }, .. }))
+        matches!(self.open.last(), Some(Open { node: YamlNode::Mapping { key: None, .. }, .. }))
     }
 
     fn set_key(&mut self, new: Key, at: At) -> Result<()> {
-        let Some(Open { node: Node::Mapping { key, lines, .. }, .. }) = self.open.last_mut() else {
+        let Some(Open { node: YamlNode::Mapping { key, lines, .. }, .. }) = self.open.last_mut() else {
             return Ok(());
         };
         if let Key::Named(name) = &new {

@@ -8,7 +8,7 @@ use anyhow::Error;
 use flexvol_linux::errno::{self, Missing, NotAllowed};
 use flexvol_linux::fs::directory::resolve;
 use flexvol_linux::fs::files;
-use flexvol_linux::proc::helper::{DIRECTORIES, Failed, Outcome, runs};
+use flexvol_linux::proc::helper::{DIRECTORIES, Failed, HelperExit, runs};
 use flexvol_linux::proc::process::may_mount;
 use flexvol_model::diagnostics::{self, known_errors};
 use flexvol_model::packages::{self, distribution::Distribution};
@@ -44,7 +44,7 @@ pub fn after_rollback(error: Error, undone: anyhow::Result<()>, what: impl fmt::
 }
 
 /// `mkfs.xfs failed (exit 1): its last words`, with a hint.
-pub fn describe(outcome: &Outcome, name: &str) -> String {
+pub fn describe(outcome: &HelperExit, name: &str) -> String {
     explained(&outcome.to_error(name))
 }
 

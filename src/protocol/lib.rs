@@ -13,7 +13,7 @@
 //!
 //! ```
 //! # use std::ffi::OsString;
-//! use flexvol_protocol::{Access, Call, DriverStatus, Outcome, Reply, Verb};
+//! use flexvol_protocol::{Access, Call, DriverStatus, StatusKind, Reply, Verb};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let argv = ["mount", "/var/lib/kubelet/pods/7/volumes/example~nfs/data",
 //!     r#"{"kubernetes.io/fsType":"","kubernetes.io/readwrite":"ro","server":"10.0.0.1"}"#].map(OsString::from);
@@ -29,7 +29,7 @@
 //!
 //! // Kubelet's side.
 //! assert_eq!(call.to_arguments(), argv);
-//! assert_eq!(DriverStatus::parse(line.as_bytes())?.outcome(), Outcome::Success);
+//! assert_eq!(DriverStatus::parse(line.as_bytes())?.outcome(), StatusKind::Success);
 //! # Ok(())
 //! # }
 //! ```
@@ -58,7 +58,7 @@ pub use go_json::Malformed;
 pub use name::DriverName;
 pub use options::{Access, FsGroup, FsGroupSpelling, Options, PodRef, SECRET};
 pub use reply::{Capabilities, Fields, Reply};
-pub use status::{DriverStatus, Outcome};
+pub use status::{DriverStatus, StatusKind};
 pub use target::TargetPath;
 pub use verb::{Argument, Caller, VERBS, Verb, VerbSet, VerbSpec};
 

@@ -25,7 +25,7 @@ pub struct DriverStatus {
 
 /// What a status means to kubelet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum StatusKind {
     /// The call did it, provided that the exit code is 0.
     Success,
     /// The verb is not called again until the driver is probed anew.
@@ -70,11 +70,11 @@ impl DriverStatus {
     }
 
     /// What the status means; kubelet compares the exact text, so `success` is a failure.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> StatusKind {
         match self.status.as_str() {
-            "Success" => Outcome::Success,
-            "Not supported" => Outcome::NotSupported,
-            _ => Outcome::Failure,
+            "Success" => StatusKind::Success,
+            "Not supported" => StatusKind::NotSupported,
+            _ => StatusKind::Failure,
         }
     }
 
@@ -211,7 +211,7 @@ mod tests {
         for text in ["{}", "null", " \r\n\t{ } \n", nulls, r#"{"unknown":[{"status":"x"}],"statu":1}"#] {
             assert_eq!(parse(text), DriverStatus::default(), "{text}");
         }
-        assert_eq!(parse("{}").outcome(), Outcome::Failure);
+        assert_eq!(parse("{}").outcome(), StatusKind::Failure);
     }
 
     #[test]
@@ -220,22 +220,22 @@ mod tests {
             r#"{"Status":"no","STATUS":"Success","status":null,"VOLUMENAME":"v","deVice":"d","Attached":true,
             "volumenewsize":-5,"\u017ftatus":"Not supported"}"#,
         );
-        assert_eq!(status.outcome(), Outcome::NotSupported);
+        assert_eq!(status.outcome(), StatusKind::NotSupported);
         assert_eq!((status.volume_name.as_str(), status.device.as_str()), ("v", "d"));
         assert_eq!((status.attached, status.volume_new_size), (true, -5));
         assert_eq!(fold("K\u{212a}ſſ"), "kkss");
-        assert_eq!(parse("{\"status\":\"Success\",\"ſtatuſ\":\"Failed\"}").outcome(), Outcome::Failure);
+        assert_eq!(parse("{\"status\":\"Success\",\"ſtatuſ\":\"Failed\"}").outcome(), StatusKind::Failure);
     }
 
     #[test]
     fn only_the_exact_words_succeed() {
         for (word, outcome) in [
-            ("Success", Outcome::Success),
-            ("Not supported", Outcome::NotSupported),
-            ("success", Outcome::Failure),
-            ("Success ", Outcome::Failure),
-            ("Not Supported", Outcome::Failure),
-            ("Failure", Outcome::Failure),
+            ("Success", StatusKind::Success),
+            ("Not supported", StatusKind::NotSupported),
+            ("success", StatusKind::Failure),
+            ("Success ", StatusKind::Failure),
+            ("Not Supported", StatusKind::Failure),
+            ("Failure", StatusKind::Failure),
         ] {
             assert_eq!(parse(&format!("{{\"status\":\"{word}\"}}")).outcome(), outcome, "{word}");
         }
@@ -302,6 +302,6 @@ mod tests {
     #[test]
     fn invalid_text_is_fixed_not_refused() {
         let status = DriverStatus::parse(b"{\"status\":\"Success\",\"message\":\"\xff\\ud800\"}").unwrap();
-        assert_eq!((status.outcome(), status.message.as_str()), (Outcome::Success, "\u{fffd}\u{fffd}"));
+        assert_eq!((status.outcome(), status.message.as_str()), (StatusKind::Success, "\u{fffd}\u{fffd}"));
     }
 }

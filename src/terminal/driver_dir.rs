@@ -1,7 +1,7 @@
 //! The plugin directory of a command that reads drivers from it.
 
 use anyhow::{Context as _, Result};
-use flexvol_kubelet::locate::{Request, locate};
+use flexvol_kubelet::locate::{LocateRequest, locate};
 use flexvol_model::drivers;
 use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::{Code, Failure};
@@ -13,7 +13,7 @@ pub fn find(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(given) = given {
         return std::path::absolute(given).context("find the plugin directory");
     }
-    let located = locate(&Request::default())?;
+    let located = locate(&LocateRequest::default())?;
     let chosen: Vec<_> = located.chosen().into_iter().filter_map(|each| each.directory()).collect();
     let text = match chosen[..] {
         [one] => return Ok(one.to_owned()),

@@ -2,24 +2,24 @@
 //! image allocated.
 
 use crate::screen::{Screen, bytes};
-use flexvol_linux::proc::progress::{AtWork, Onlooker, youngest_of};
+use flexvol_linux::proc::progress::{AtWork, ProgressWatch, youngest_of};
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 /// Nothing is shown of what is done sooner.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SHOW_AFTER: Duration = Duration::from_secs(1);
 
 /// Shows on standard error what works for this process, in a line that is gone when this is
 /// dropped. Where nobody looks on, or JSON is wanted, nothing.
-pub fn show(screen: &Screen) -> Option<Onlooker> {
+pub fn show(screen: &Screen) -> Option<ProgressWatch> {
     let wanted = io::stderr().is_terminal() && !screen.wants_json();
     wanted.then(|| start(std::process::id())).flatten()
 }
 
-fn start(worker: u32) -> Option<Onlooker> {
+fn start(worker: u32) -> Option<ProgressWatch> {
     let mut shown = false;
-    Onlooker::start(move |after| {
-        let wanted = after.filter(|after| *after >= PATIENCE);
+    ProgressWatch::start(move |after| {
+        let wanted = after.filter(|after| *after >= SHOW_AFTER);
         if let Some((after, at_work)) = wanted.zip(youngest_of(worker)) {
             put(&line(after, &at_work));
             shown = true;

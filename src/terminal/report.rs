@@ -19,14 +19,14 @@ pub struct Row {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     arguments: Vec<String>,
     seconds: Option<f64>,
-    result: Outcome,
+    result: RowOutcome,
     note: String,
 }
 
 /// How it went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Outcome {
+pub enum RowOutcome {
     /// As it should.
     Ok,
     /// It did not.
@@ -37,7 +37,7 @@ pub enum Outcome {
     Skipped,
 }
 
-impl Outcome {
+impl RowOutcome {
     fn shown(self) -> (Tone, &'static str) {
         match self {
             Self::Ok => (Tone::Good, "ok"),
@@ -57,8 +57,8 @@ impl Row {
     /// The same, with something to say about it.
     pub fn noted(part: &str, step: &str, done: Result<String>) -> Self {
         let (result, note) = match done {
-            Ok(note) => (Outcome::Ok, note),
-            Err(error) => (Outcome::Failed, format!("{error:#}")),
+            Ok(note) => (RowOutcome::Ok, note),
+            Err(error) => (RowOutcome::Failed, format!("{error:#}")),
         };
         Self {
             part: part.to_owned(),
@@ -74,7 +74,7 @@ impl Row {
     pub fn skipped(part: &str, why: String) -> Self {
         let step = "everything".to_owned();
         let part = part.to_owned();
-        Self { part, step, arguments: Vec::new(), seconds: None, result: Outcome::Skipped, note: why }
+        Self { part, step, arguments: Vec::new(), seconds: None, result: RowOutcome::Skipped, note: why }
     }
 
     /// Something kubelet did.
@@ -84,9 +84,9 @@ impl Row {
             hint.map_or_else(|| error.clone(), |hint| format!("{error}; {hint}"))
         });
         let (result, note) = match (failed, lacking(record)) {
-            (_, Some(verb)) => (Outcome::NotSupported, verb.spec().not_supported.to_owned()),
-            (Some(error), None) => (Outcome::Failed, error),
-            (None, None) => (Outcome::Ok, note.to_owned()),
+            (_, Some(verb)) => (RowOutcome::NotSupported, verb.spec().not_supported.to_owned()),
+            (Some(error), None) => (RowOutcome::Failed, error),
+            (None, None) => (RowOutcome::Ok, note.to_owned()),
         };
         Self {
             part: part.to_owned(),
@@ -162,7 +162,7 @@ impl<'a> Report<'a> {
     }
 
     /// All rows so far: part and result.
-    pub fn results(&self) -> impl Iterator<Item = (&str, Outcome)> {
+    pub fn results(&self) -> impl Iterator<Item = (&str, RowOutcome)> {
         self.rows.iter().map(|row| (row.part.as_str(), row.result))
     }
 
@@ -189,7 +189,7 @@ impl<'a> Report<'a> {
     /// What it all came to.
     pub fn totals(&self) -> Totals {
         let count = |outcome| self.rows.iter().filter(|row| row.result == outcome).count();
-        let (failures, skipped) = (count(Outcome::Failed), count(Outcome::Skipped));
+        let (failures, skipped) = (count(RowOutcome::Failed), count(RowOutcome::Skipped));
         Totals { calls: self.calls, failures, skipped }
     }
 

@@ -5,7 +5,7 @@ use crate::report::rounds;
 use crate::support::{Plugin, namespace};
 use flexvol::drivers;
 use flexvol::profiles;
-use flexvol::protocol::{Outcome, Verb};
+use flexvol::protocol::{StatusKind, Verb};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -121,7 +121,7 @@ proptest! {
         let run = call.run();
         let reply = run.reply();
         if verb == "mount" {
-            prop_assert_eq!(reply.outcome(), Outcome::Failure, "{}", reply.message);
+            prop_assert_eq!(reply.outcome(), StatusKind::Failure, "{}", reply.message);
         }
         prop_assert!(run.took < Duration::from_secs(10), "{:?}", run.took);
     }

@@ -2,7 +2,7 @@
 
 use flexvol::kubelet::platform::{self, Need, Platform};
 use flexvol::kubelet::yaml;
-use flexvol::manifest::{Fetch, Kind, Manifest, Request, make};
+use flexvol::manifest::{Fetch, Manifest, ManifestKind, ManifestRequest, make};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PodSpec, ResourceQuota, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -15,8 +15,8 @@ use std::process::Command;
 
 use crate::support::{BINARY, write_executable};
 
-fn request(platform: &'static Platform) -> Request {
-    Request {
+fn request(platform: &'static Platform) -> ManifestRequest {
+    ManifestRequest {
         drivers: vec!["example/tmpfs".into(), "example/scratch=tmpfs".into()],
         platform,
         plugin_dir: None,
@@ -37,14 +37,14 @@ fn platforms() -> impl Iterator<Item = &'static Platform> {
 }
 
 /// Both ways to leave, on every platform.
-fn requests() -> impl Iterator<Item = Request> {
+fn requests() -> impl Iterator<Item = ManifestRequest> {
     platforms().flat_map(|platform| {
-        [false, true].map(|uninstall_on_exit| Request { uninstall_on_exit, ..request(platform) })
+        [false, true].map(|uninstall_on_exit| ManifestRequest { uninstall_on_exit, ..request(platform) })
     })
 }
 
 /// What was printed, as Kubernetes reads it.
-fn objects(kind: Kind, request: &Request) -> Vec<Value> {
+fn objects(kind: ManifestKind, request: &ManifestRequest) -> Vec<Value> {
     yaml::parse(&make(kind, request).unwrap().to_text().unwrap()).unwrap()
 }
 
@@ -77,7 +77,7 @@ fn check(object: &Value) {
 #[test]
 fn the_api_knows_every_field_of_every_object_on_every_platform() {
     for request in requests() {
-        let objects = objects(Kind::DaemonSet, &request);
+        let objects = objects(ManifestKind::DaemonSet, &request);
         objects.iter().for_each(check);
         assert_eq!(objects.last().unwrap()["kind"], "DaemonSet");
     }
@@ -86,7 +86,7 @@ fn the_api_knows_every_field_of_every_object_on_every_platform() {
 #[test]
 fn a_pod_mounts_what_its_driver_needs_and_may_do_nothing_else() {
     for request in requests() {
-        let objects = objects(Kind::DaemonSet, &request);
+        let objects = objects(ManifestKind::DaemonSet, &request);
         let pod = &of_kind(&objects, "DaemonSet").unwrap()["spec"]["template"]["spec"];
         let directory = request.platform.directory().unwrap();
         let host = json!({"path": directory, "type": "DirectoryOrCreate"});
@@ -117,7 +117,7 @@ fn a_pod_mounts_what_its_driver_needs_and_may_do_nothing_else() {
 #[test]
 fn objects_name_each_other() {
     for request in requests() {
-        let objects = objects(Kind::DaemonSet, &request);
+        let objects = objects(ManifestKind::DaemonSet, &request);
         let set = of_kind(&objects, "DaemonSet").unwrap();
         let labels = &set["spec"]["template"]["metadata"]["labels"];
         for (key, value) in set["spec"]["selector"]["matchLabels"].as_object().unwrap() {
@@ -150,8 +150,9 @@ fn objects_name_each_other() {
 #[test]
 fn another_policy_is_another_object() {
     let name = |policy: &str| {
-        let request = Request { policy: Some(policy.into()), ..request(platform::find("default").unwrap()) };
-        let objects = objects(Kind::DaemonSet, &request);
+        let request =
+            ManifestRequest { policy: Some(policy.into()), ..request(platform::find("default").unwrap()) };
+        let objects = objects(ManifestKind::DaemonSet, &request);
         let map = of_kind(&objects, "ConfigMap").unwrap();
         assert_eq!(map["data"]["policy.json"], policy);
         map["metadata"]["name"].clone()
@@ -163,8 +164,8 @@ fn another_policy_is_another_object() {
 #[test]
 fn the_system_s_namespace_is_not_made() {
     for platform in platforms() {
-        let request = Request { namespace: "kube-system".into(), ..request(platform) };
-        let objects = objects(Kind::DaemonSet, &request);
+        let request = ManifestRequest { namespace: "kube-system".into(), ..request(platform) };
+        let objects = objects(ManifestKind::DaemonSet, &request);
         assert!(of_kind(&objects, "Namespace").is_none() && of_kind(&objects, "ResourceQuota").is_none());
     }
 }
@@ -172,7 +173,7 @@ fn the_system_s_namespace_is_not_made() {
 #[test]
 fn an_init_container_fits_into_a_pod() {
     for request in requests() {
-        let patch = objects(Kind::InitContainer, &request);
+        let patch = objects(ManifestKind::InitContainer, &request);
         let mut pod = patch[0]["spec"]["template"]["spec"].clone();
         pod["containers"] = json!([]);
         is_known::<PodSpec>(&pod);
@@ -184,7 +185,7 @@ fn an_init_container_fits_into_a_pod() {
 #[test]
 fn kustomize_finds_every_file_it_is_told_of() {
     for request in requests() {
-        let Manifest::Files(files) = make(Kind::Kustomize, &request).unwrap() else { panic!() };
+        let Manifest::Files(files) = make(ManifestKind::Kustomize, &request).unwrap() else { panic!() };
         let text = |name: &str| &files.iter().find(|(file, _)| file == name).unwrap().1;
         let kustomization = &yaml::parse(text("kustomization.yaml")).unwrap()[0];
         let resources = kustomization["resources"].as_array().unwrap();
@@ -204,11 +205,11 @@ fn kustomize_finds_every_file_it_is_told_of() {
 fn nothing_from_the_command_line_becomes_a_line_of_its_own() {
     let hostile = "--set=a=\"}]\\n: # %n $HOME ' \u{2028}é";
     for request in requests() {
-        let request = Request { arguments: vec![hostile.into()], ..request };
-        let objects = objects(Kind::DaemonSet, &request);
+        let request = ManifestRequest { arguments: vec![hostile.into()], ..request };
+        let objects = objects(ManifestKind::DaemonSet, &request);
         let pod = &of_kind(&objects, "DaemonSet").unwrap()["spec"]["template"]["spec"];
         assert_eq!(pod["containers"][0]["args"][3], hostile);
-        let unit = make(Kind::Systemd, &request).unwrap().to_text().unwrap();
+        let unit = make(ManifestKind::Systemd, &request).unwrap().to_text().unwrap();
         let line = unit.lines().find(|line| line.starts_with("ExecStart=")).unwrap();
         assert!(line.contains("%%n $$HOME") && line.contains(r#"=\"}]\\n"#), "{line}");
     }
@@ -217,11 +218,11 @@ fn nothing_from_the_command_line_becomes_a_line_of_its_own() {
 #[test]
 fn cloud_init_brings_the_unit_the_policy_and_the_program() {
     let fetch = Fetch { url: "https://files.example/flexvol".into(), sha256: "0A".repeat(32) };
-    let request = Request { fetch: Some(fetch), ..request(platform::find("flatcar").unwrap()) };
-    let text = make(Kind::CloudInit, &request).unwrap().to_text().unwrap();
+    let request = ManifestRequest { fetch: Some(fetch), ..request(platform::find("flatcar").unwrap()) };
+    let text = make(ManifestKind::CloudInit, &request).unwrap().to_text().unwrap();
     assert!(text.starts_with("#cloud-config\n"));
     let data = &yaml::parse(&text).unwrap()[0];
-    let unit = make(Kind::Systemd, &request).unwrap().to_text().unwrap();
+    let unit = make(ManifestKind::Systemd, &request).unwrap().to_text().unwrap();
     assert_eq!(data["write_files"][0]["content"], unit);
     assert_eq!(data["write_files"][1]["content"], *request.policy.as_ref().unwrap());
     assert_eq!(data["write_files"][0]["permissions"], "0644");
@@ -232,7 +233,9 @@ fn cloud_init_brings_the_unit_the_policy_and_the_program() {
 #[test]
 fn what_comes_first_is_said_in_every_kind() {
     let request = request(platform::find("cos").unwrap());
-    for kind in [Kind::DaemonSet, Kind::InitContainer, Kind::Systemd, Kind::CloudInit] {
+    for kind in
+        [ManifestKind::DaemonSet, ManifestKind::InitContainer, ManifestKind::Systemd, ManifestKind::CloudInit]
+    {
         let text = make(kind, &request).unwrap().to_text().unwrap();
         let first =
             text.lines().take_while(|line| line.starts_with('#')).find(|line| line.contains("# before: "));
@@ -251,8 +254,9 @@ fn a_program_that_is_not_the_one_expected_gets_no_name() {
     let run = |sha256: &str| {
         let fetch = Fetch { url: "https://files.example/flexvol".into(), sha256: sha256.into() };
         let program = program.to_str().unwrap().to_owned();
-        let request = Request { fetch: Some(fetch), program, ..request(platform::find("default").unwrap()) };
-        let data = yaml::parse(&make(Kind::CloudInit, &request).unwrap().to_text().unwrap()).unwrap();
+        let request =
+            ManifestRequest { fetch: Some(fetch), program, ..request(platform::find("default").unwrap()) };
+        let data = yaml::parse(&make(ManifestKind::CloudInit, &request).unwrap().to_text().unwrap()).unwrap();
         let words: Vec<String> = serde_json::from_value(data[0]["runcmd"][0].clone()).unwrap();
         let path = format!("{}:/usr/bin:/bin", bin.display());
         Command::new(&words[0]).args(&words[1..]).env("PATH", path).output().unwrap()
@@ -303,7 +307,7 @@ fn the_program_understands_what_a_pod_tells_it() {
     let place = |name: &str| node.path().join(name).to_str().unwrap().to_owned();
     fs::write(place("policy.json"), "{}").unwrap();
     let request = request(platform::find("default").unwrap());
-    let patch = objects(Kind::InitContainer, &request);
+    let patch = objects(ManifestKind::InitContainer, &request);
     let container = &patch[0]["spec"]["template"]["spec"]["initContainers"][0];
     let words = |key: &str| -> Vec<String> { serde_json::from_value(container[key].clone()).unwrap() };
     let here = |word: String| match word.split_once('=') {
@@ -316,7 +320,7 @@ fn the_program_understands_what_a_pod_tells_it() {
     let (status, out, error) = flexvol(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
     assert!(status == 0 && out.matches("would be installed").count() == 2, "{arguments:?}: {out}{error}");
 
-    let objects = objects(Kind::DaemonSet, &Request { uninstall_on_exit: true, ..request });
+    let objects = objects(ManifestKind::DaemonSet, &ManifestRequest { uninstall_on_exit: true, ..request });
     let container = &of_kind(&objects, "DaemonSet").unwrap()["spec"]["template"]["spec"]["containers"][0];
     let probe: Vec<String> =
         serde_json::from_value(container["readinessProbe"]["exec"]["command"].clone()).unwrap();

@@ -2,7 +2,7 @@
 //! pipe and exit status 0.
 
 use crate::support::{BINARY, Call, Plugin, Run, release, skip};
-use flexvol::protocol::{Outcome, Verb};
+use flexvol::protocol::{StatusKind, Verb};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -28,7 +28,7 @@ fn tmpfs() -> Plugin {
 
 pub(crate) fn init(run: &Run) {
     let reply = run.reply();
-    assert_eq!(reply.outcome(), Outcome::Success, "{}", reply.message);
+    assert_eq!(reply.outcome(), StatusKind::Success, "{}", reply.message);
     let capabilities = reply.capabilities.expect("capabilities");
     assert!(!capabilities.attach);
     let text = String::from_utf8_lossy(&run.output);
@@ -71,7 +71,7 @@ fn every_verb_with_whatever_arguments() {
                     Verb::Init => init(&run),
                     _ if right_unmount => run.success(),
                     _ if verbs.contains(verb) => drop(run.failure()),
-                    _ => assert_eq!(run.outcome(), Outcome::NotSupported, "{name} {verb} {arguments:?}"),
+                    _ => assert_eq!(run.outcome(), StatusKind::NotSupported, "{name} {verb} {arguments:?}"),
                 }
                 assert!(run.took < Duration::from_secs(2), "{name} {verb}: {:?}", run.took);
             }
@@ -87,11 +87,11 @@ fn unknown_verbs_are_not_supported() {
         ["foo", "", "MOUNT", "mount ", " init", "--help", "waitfordetach", "getdevicemountpath", &long]
     {
         for arguments in [&[verb][..], &[verb, "{}"], &[verb, NOWHERE, "{}"]] {
-            assert_eq!(plugin.call(arguments).run().outcome(), Outcome::NotSupported, "{arguments:?}");
+            assert_eq!(plugin.call(arguments).run().outcome(), StatusKind::NotSupported, "{arguments:?}");
         }
     }
     let run = plugin.call([OsStr::from_bytes(b"\xff")]).run();
-    assert_eq!(run.outcome(), Outcome::NotSupported);
+    assert_eq!(run.outcome(), StatusKind::NotSupported);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn no_process_to_be_had() {
     fs::set_permissions(plugin.directory.path(), open).unwrap();
     let limited = ["setpriv", "--reuid=65534", "--clear-groups", "prlimit", "--nproc=0"];
     init(&plugin.through(&limited, &["init"]).run());
-    assert_eq!(plugin.through(&limited, &["attach"]).run().outcome(), Outcome::NotSupported);
+    assert_eq!(plugin.through(&limited, &["attach"]).run().outcome(), StatusKind::NotSupported);
     for arguments in [&["mount", NOWHERE, "{}"][..], &["unmount", NOWHERE]] {
         let failure = plugin.through(&limited, arguments).run().failure();
         assert!(failure.starts_with("start a worker: EAGAIN"), "{failure}");
@@ -270,9 +270,9 @@ fn init_in_a_place_without_anything() {
     let plugin = Plugin::copy(&binary, "example~tmpfs", "tmpfs");
     let root = plugin.directory.path().to_str().unwrap().to_owned();
     for (arguments, outcome) in [
-        (&["init"][..], Outcome::Success),
-        (&["attach", "{}", "n"], Outcome::NotSupported),
-        (&["mount", NOWHERE, "{}"], Outcome::Failure),
+        (&["init"][..], StatusKind::Success),
+        (&["attach", "{}", "n"], StatusKind::NotSupported),
+        (&["mount", NOWHERE, "{}"], StatusKind::Failure),
     ] {
         let words = [&[root.as_str(), "/example~tmpfs/tmpfs"], arguments].concat();
         assert_eq!(Call::new(Path::new("/usr/sbin/chroot"), words).run().outcome(), outcome);

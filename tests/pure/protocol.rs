@@ -2,8 +2,8 @@
 //! all.
 
 use flexvol::protocol::{
-    Access, Call, Capabilities, DriverStatus, Fields, FsGroup, FsGroupSpelling, Options, Outcome, PodRef,
-    Reply, TargetPath, Verb,
+    Access, Call, Capabilities, DriverStatus, Fields, FsGroup, FsGroupSpelling, Options, PodRef, Reply,
+    StatusKind, TargetPath, Verb,
 };
 use flexvol::secret::Secret;
 use proptest::collection::{btree_map, vec};
@@ -60,12 +60,12 @@ fn every_recorded_answer_means_what_it_meant_to_kubelet() {
         let expected = match recorded.output.as_str() {
             "" => Err("unexpected end of JSON input".to_owned()),
             "this is no JSON" => Err("invalid character 'h' in literal true (expecting 'r')".to_owned()),
-            "{}" | r#"{"status":"success"}"# => Ok((Outcome::Failure, String::new())),
-            r#"{"status":"Not supported"}"# => Ok((Outcome::NotSupported, String::new())),
+            "{}" | r#"{"status":"success"}"# => Ok((StatusKind::Failure, String::new())),
+            r#"{"status":"Not supported"}"# => Ok((StatusKind::NotSupported, String::new())),
             text => match text.strip_prefix(r#"{"status":"Failure","message":""#) {
-                Some(rest) => Ok((Outcome::Failure, rest.trim_end_matches("\"}").to_owned())),
-                None if text.contains(r#""message":"hi""#) => Ok((Outcome::Success, "hi".to_owned())),
-                None => Ok((Outcome::Success, String::new())),
+                Some(rest) => Ok((StatusKind::Failure, rest.trim_end_matches("\"}").to_owned())),
+                None if text.contains(r#""message":"hi""#) => Ok((StatusKind::Success, "hi".to_owned())),
+                None => Ok((StatusKind::Success, String::new())),
             },
         };
         assert_eq!(outcome, expected, "{}", recorded.output);

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use flexvol::drivers;
-use flexvol::executor::carry_out::{Applied, TargetState, World, apply};
+use flexvol::executor::carry_out::{Applied, Node, TargetState, apply};
 use flexvol::failure::{Code, Failure};
 use flexvol::installed::Installed;
 use flexvol::plan::{Goal, Plan, Step};
@@ -33,7 +33,7 @@ struct Memory {
     undo_began: usize,
 }
 
-impl World for Memory {
+impl Node for Memory {
     type Undo = usize;
 
     fn look(&mut self, _: &Goal) -> Result<TargetState> {

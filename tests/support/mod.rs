@@ -2,7 +2,7 @@
 //! way of running it.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use flexvol::protocol::{DriverStatus, Outcome};
+use flexvol::protocol::{DriverStatus, StatusKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::{OsStr, OsString};
@@ -22,7 +22,7 @@ pub(crate) mod scripts;
 pub(crate) mod stand_in;
 
 /// No call of these tests may take longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const CALL_WAIT: Duration = Duration::from_secs(30);
 
 /// The binary under test, dynamic and with debug assertions.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flexvol");
@@ -149,12 +149,12 @@ impl Running {
         let mut output = Vec::new();
         let mut file = fs::File::from(self.reader.try_clone().unwrap());
         loop {
-            let left = PATIENCE.saturating_sub(self.started.elapsed());
+            let left = CALL_WAIT.saturating_sub(self.started.elapsed());
             let timeout = Timespec::try_from(left).unwrap();
             let ready = poll(&mut [PollFd::new(&self.reader, PollFlags::IN)], Some(&timeout)).unwrap();
             if ready == 0 {
                 let _ = self.child.kill();
-                panic!("no end after {PATIENCE:?}, only {:?}", String::from_utf8_lossy(&output));
+                panic!("no end after {CALL_WAIT:?}, only {:?}", String::from_utf8_lossy(&output));
             }
             let mut buffer = [0; 4096];
             match file.read(&mut buffer).unwrap() {
@@ -184,21 +184,21 @@ impl Run {
         status
     }
 
-    pub(crate) fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> StatusKind {
         self.reply().outcome()
     }
 
     /// The message of a Failure.
     pub(crate) fn failure(&self) -> String {
         let reply = self.reply();
-        assert_eq!(reply.outcome(), Outcome::Failure, "{reply:?}");
+        assert_eq!(reply.outcome(), StatusKind::Failure, "{reply:?}");
         assert!(!reply.message.is_empty() && reply.message.len() <= 1024, "{}", reply.message);
         reply.message
     }
 
     pub(crate) fn success(&self) {
         let reply = self.reply();
-        assert_eq!(reply.outcome(), Outcome::Success, "{}", reply.message);
+        assert_eq!(reply.outcome(), StatusKind::Success, "{}", reply.message);
     }
 }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// How long standard output may be full before a line is lost. Keeping drivers in place is worth
 /// more than telling of it.
-const PATIENCE: Duration = Duration::from_millis(200);
+const STDOUT_FULL_WAIT: Duration = Duration::from_millis(200);
 
 /// Install drivers and keep them in place: the entry point of the image
 #[derive(Args)]
@@ -81,11 +81,11 @@ impl Deploy {
             ready_file: std::path::absolute(&self.ready_file)?,
             uninstall_on_exit: self.uninstall_on_exit,
         };
-        let mut patience = PATIENCE;
+        let mut patience = STDOUT_FULL_WAIT;
         let mut output = |line: &str| {
             // Whoever collects the log may be gone, or not reading; then it is waited for once.
             let room = is_writable(io::stdout(), Instant::now() + patience);
-            patience = if room { PATIENCE } else { Duration::ZERO };
+            patience = if room { STDOUT_FULL_WAIT } else { Duration::ZERO };
             let _ = if room { screen.text(line) } else { Ok(()) };
         };
         deploy::deploy(wanted, &mut keeper, &mut output)

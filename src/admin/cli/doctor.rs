@@ -1,6 +1,6 @@
 //! `flexvol doctor`.
 
-use crate::doctor::{self, CHECKS, Check, Examined, Finding, Request, Severity};
+use crate::doctor::{self, CHECKS, Check, DoctorRequest, Examined, Finding, Severity};
 use anyhow::Result;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
@@ -99,7 +99,7 @@ impl Doctor {
     }
 
     fn examine(&self, screen: &mut Screen) -> Result<Vec<Examined>> {
-        let request = Request {
+        let request = DoctorRequest {
             plugin_dir: self.plugin_dir.clone(),
             kubelet_root: self.kubelet_root.clone(),
             kubelet_log: self.kubelet_log.clone(),

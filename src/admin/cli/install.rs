@@ -1,8 +1,10 @@
 //! `flexvol install`: drivers into plugin directories.
 
 use super::placing::{self, Placing, Shown};
-use crate::plugin_dir::install::{self, Allowed, Report, Request, RolledBack, SideFileChanges, Source, Step};
-use crate::plugin_dir::opened::Place;
+use crate::plugin_dir::install::{
+    self, Allowed, InstallRequest, Report, RolledBack, SideFileChanges, Source, Step,
+};
+use crate::plugin_dir::opened::PluginDirPath;
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use crate::plugin_dir::witness::{Witness, prove};
 use anyhow::{Context as _, Result};
@@ -20,7 +22,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// How long `--wait` waits if it is not told, in seconds.
-const PATIENCE: &str = "60";
+const DEFAULT_WAIT: &str = "60";
 
 /// A longer wait than that nobody means; the clock has an end, too.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
@@ -87,7 +89,7 @@ pub(super) struct Install {
     #[arg(long)]
     allow_downgrade: bool,
     /// Wait until kubelet itself has called the driver, so many seconds
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = PATIENCE)]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_WAIT)]
     #[arg(conflicts_with = "roll_back")]
     wait: Option<u64>,
     /// Change nothing, print what would be done
@@ -152,7 +154,7 @@ impl Install {
         placing::conclude(screen, &done)
     }
 
-    fn proven(&self, mut outcome: Outcome, deadline: Instant) -> Result<Outcome> {
+    fn proven(&self, mut outcome: DriverRow, deadline: Instant) -> Result<DriverRow> {
         if let (What::Installed(report), true) = (&outcome.what, self.wait.is_some() && !self.dry_run) {
             let patience = deadline.saturating_duration_since(Instant::now());
             outcome.proof = Some(prove(report, outcome.witness.take(), patience)?);
@@ -160,7 +162,7 @@ impl Install {
         Ok(outcome)
     }
 
-    fn perform(&self, request: &Request, source: &Source) -> Result<Outcome> {
+    fn perform(&self, request: &InstallRequest, source: &Source) -> Result<DriverRow> {
         let mut witness = None;
         let what = if self.roll_back {
             What::RolledBack(install::roll_back(request)?)
@@ -171,7 +173,7 @@ impl Install {
             };
             What::Installed(Box::new(install::install_marked(request, source, &mut mark)?))
         };
-        Ok(Outcome { name: request.name.clone(), dry_run: self.dry_run, what, witness, proof: None })
+        Ok(DriverRow { name: request.name.clone(), dry_run: self.dry_run, what, witness, proof: None })
     }
 
     /// Whether a flag was given that makes sense once, not again and again.
@@ -180,7 +182,7 @@ impl Install {
     }
 
     /// One request for each driver and plugin directory, and what is to be installed: for `deploy`.
-    pub(super) fn requests(&self, screen: &Screen) -> Result<(Source, Vec<Request>)> {
+    pub(super) fn requests(&self, screen: &Screen) -> Result<(Source, Vec<InstallRequest>)> {
         let side_file_changes = self.side_file_changes()?;
         let mut requests = Vec::new();
         for place in self.placing.places(screen)? {
@@ -204,19 +206,24 @@ impl Install {
         self.binary.as_deref().map_or_else(Source::own, Source::at)
     }
 
-    fn request(&self, choice: &Choice, place: &Place, side_file_changes: &SideFileChanges) -> Request {
-        Request {
+    fn request(
+        &self,
+        choice: &Choice,
+        place: &PluginDirPath,
+        side_file_changes: &SideFileChanges,
+    ) -> InstallRequest {
+        InstallRequest {
             state: self.placing.state.clone(),
             side_file_changes: choice.side_file_changes(side_file_changes),
             allowed: Allowed { take_over: self.take_over, downgrade: self.allow_downgrade },
             dry_run: self.dry_run,
-            ..Request::new(choice.name.clone(), place.clone())
+            ..InstallRequest::new(choice.name.clone(), place.clone())
         }
     }
 }
 
 /// What came of one driver.
-struct Outcome {
+struct DriverRow {
     name: DriverName,
     dry_run: bool,
     what: What,
@@ -230,7 +237,7 @@ enum What {
     RolledBack(RolledBack),
 }
 
-impl Outcome {
+impl DriverRow {
     fn word(&self) -> &'static str {
         match &self.what {
             What::Installed(report) => report.plan.outcome.word(),
@@ -247,7 +254,7 @@ impl Outcome {
     }
 }
 
-impl Shown for Outcome {
+impl Shown for DriverRow {
     /// One line, and with a dry run one for each step.
     fn text(&self) -> String {
         let detail = match &self.what {

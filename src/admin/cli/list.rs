@@ -2,7 +2,7 @@
 
 use super::placing::{self, Placing};
 use crate::plugin_dir::list::{Item, Owner, list_noted};
-use crate::plugin_dir::opened::Place;
+use crate::plugin_dir::opened::PluginDirPath;
 use anyhow::Result;
 use clap::Args;
 use flexvol_kubelet::prober::{self, Finding};
@@ -62,7 +62,7 @@ impl List {
     }
 }
 
-fn show(place: &Place, items: &[Item], screen: &mut Screen) -> Result<()> {
+fn show(place: &PluginDirPath, items: &[Item], screen: &mut Screen) -> Result<()> {
     screen.line(&format!("{}:", plain(place.directory.as_os_str())))?;
     if items.is_empty() {
         return screen.line("nothing: flexvol install puts a driver there");
@@ -109,7 +109,7 @@ fn whose(owner: &Owner) -> &'static str {
     }
 }
 
-fn as_json(place: &Place, items: &[Item]) -> Value {
+fn as_json(place: &PluginDirPath, items: &[Item]) -> Value {
     json!({
         "pluginDir": place.directory,
         "drivers": items.iter().map(item_as_json).collect::<Vec<_>>(),

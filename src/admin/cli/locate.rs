@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use flexvol_kubelet::locate::{Candidate, Located, Origin, Request, Verdict, locate};
+use flexvol_kubelet::locate::{Candidate, LocateRequest, Located, Origin, Verdict, locate};
 use flexvol_protocol::text::one_line;
 use flexvol_terminal::exit::say;
 use flexvol_terminal::screen::{Screen, Tone};
@@ -49,7 +49,7 @@ pub(super) struct Locate {
 impl Locate {
     pub(super) fn run(self, screen: &mut Screen) -> Result<ExitCode> {
         let root = self.root.clone();
-        let located = locate(&Request { explicit: self.plugin_dir, root: self.root })?;
+        let located = locate(&LocateRequest { explicit: self.plugin_dir, root: self.root })?;
         let problems = problems(&located);
         if screen.wants_json() {
             screen.json(&as_json(&located, &problems))?;

@@ -1,7 +1,7 @@
 //! `flexvol manifest`.
 
 use super::install::Choice;
-use crate::manifest::{self, Fetch, Manifest as Text, NAME, PROGRAM, Request};
+use crate::manifest::{self, Fetch, Manifest as Text, ManifestRequest, NAME, PROGRAM};
 use crate::plugin_dir::install::SideFileChanges;
 use anyhow::{Context as _, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -40,7 +40,7 @@ Exit status: 0 done, 1 the request cannot be met (the reason is printed), 2 wron
 pub(super) struct Manifest {
     /// What to print
     #[arg(value_enum)]
-    kind: Kind,
+    kind: ManifestArg,
     /// Drivers as install takes them
     #[arg(required = true, value_name = "[VENDOR/]DRIVER[=WHAT]")]
     drivers: Vec<String>,
@@ -91,7 +91,7 @@ pub(super) struct Manifest {
 
 /// The kinds in clap's words.
 #[derive(Clone, Copy, ValueEnum)]
-enum Kind {
+enum ManifestArg {
     #[value(name = "daemonset")]
     DaemonSet,
     Kustomize,
@@ -100,14 +100,14 @@ enum Kind {
     CloudInit,
 }
 
-impl Kind {
-    fn wanted(self) -> manifest::Kind {
+impl ManifestArg {
+    fn wanted(self) -> manifest::ManifestKind {
         match self {
-            Self::DaemonSet => manifest::Kind::DaemonSet,
-            Self::Kustomize => manifest::Kind::Kustomize,
-            Self::InitContainer => manifest::Kind::InitContainer,
-            Self::Systemd => manifest::Kind::Systemd,
-            Self::CloudInit => manifest::Kind::CloudInit,
+            Self::DaemonSet => manifest::ManifestKind::DaemonSet,
+            Self::Kustomize => manifest::ManifestKind::Kustomize,
+            Self::InitContainer => manifest::ManifestKind::InitContainer,
+            Self::Systemd => manifest::ManifestKind::Systemd,
+            Self::CloudInit => manifest::ManifestKind::CloudInit,
         }
     }
 
@@ -140,13 +140,13 @@ impl Manifest {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn request(&self) -> Result<Request> {
+    fn request(&self) -> Result<ManifestRequest> {
         let fetch = self.fetch.clone().zip(self.sha256.clone());
         let mut arguments: Vec<_> =
             self.set.iter().map(|(key, value)| format!("--set={key}={value}")).collect();
         let flags = [(self.take_over, "--take-over"), (self.allow_downgrade, "--allow-downgrade")];
         arguments.extend(flags.iter().filter(|(given, _)| *given).map(|(_, flag)| (*flag).to_owned()));
-        Ok(Request {
+        Ok(ManifestRequest {
             drivers: self.drivers.clone(),
             platform: self.platform,
             plugin_dir: self.plugin_dir.clone(),

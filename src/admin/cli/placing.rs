@@ -1,6 +1,6 @@
 //! What the commands that change plugin directories have in common: where, and what came of it.
 
-use crate::plugin_dir::opened::Place;
+use crate::plugin_dir::opened::PluginDirPath;
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use anyhow::Result;
 use clap::Args;
@@ -37,17 +37,18 @@ pub(super) struct Placing {
 
 impl Placing {
     /// Every plugin directory that is meant. If none was named, says which were found and why.
-    pub(super) fn places(&self, screen: &Screen) -> Result<Vec<Place>> {
+    pub(super) fn places(&self, screen: &Screen) -> Result<Vec<PluginDirPath>> {
         check_root(self.root.as_deref())?;
         let directories =
             if self.plugin_dir.is_empty() { self.located(screen)? } else { self.plugin_dir.clone() };
         let patience = Duration::from_secs(self.lock_timeout);
-        let place = |directory| Place { root: self.root.clone(), patience, ..Place::new(directory) };
+        let place =
+            |directory| PluginDirPath { root: self.root.clone(), patience, ..PluginDirPath::new(directory) };
         Ok(directories.into_iter().map(place).collect())
     }
 
     fn located(&self, screen: &Screen) -> Result<Vec<PathBuf>> {
-        let located = locate(&locate::Request { explicit: Vec::new(), root: self.root.clone() })?;
+        let located = locate(&locate::LocateRequest { explicit: Vec::new(), root: self.root.clone() })?;
         let mut directories = Vec::new();
         for candidate in located.chosen() {
             let seen = match &self.root {
@@ -105,7 +106,7 @@ pub(super) trait Shown {
 }
 
 /// One driver in one directory, and what came of it.
-pub(super) type Done<T> = (DriverName, Place, Result<T>);
+pub(super) type Done<T> = (DriverName, PluginDirPath, Result<T>);
 
 /// Prints what came of each, good or bad; the worst status.
 pub(super) fn conclude<T: Shown>(screen: &mut Screen, done: &[Done<T>]) -> Result<ExitCode> {

@@ -1,7 +1,7 @@
 //! `flexvol uninstall`: drivers out of plugin directories.
 
 use super::placing::{self, Placing, Shown};
-use crate::plugin_dir::uninstall::{Busy, Removed, Request, uninstall};
+use crate::plugin_dir::uninstall::{Busy, Removed, UninstallRequest, uninstall};
 use anyhow::Result;
 use clap::Args;
 use flexvol_protocol::DriverName;
@@ -46,7 +46,7 @@ impl Uninstall {
         for place in self.placing.places(screen)? {
             for name in &self.drivers {
                 let (name, state) = (name.clone(), self.placing.state.clone());
-                let request = Request { name, place: place.clone(), state, busy: self.busy() };
+                let request = UninstallRequest { name, place: place.clone(), state, busy: self.busy() };
                 let result = uninstall(&request).map(|removed| Gone { name: request.name.clone(), removed });
                 done.push((request.name, request.place, result));
             }

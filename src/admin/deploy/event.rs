@@ -33,7 +33,7 @@ impl<'a> Event<'a> {
 
     /// About one driver.
     #[must_use]
-    pub fn about(self, home: &'a super::Home) -> Self {
+    pub fn about(self, home: &'a super::DriverHome) -> Self {
         Self { driver: Some(home.name.to_string()), directory: Some(&home.plugin_dir), ..self }
     }
 
@@ -54,12 +54,12 @@ impl<'a> Event<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::deploy::Home;
+    use crate::deploy::DriverHome;
     use flexvol_protocol::DriverName;
 
     #[test]
     fn a_line_says_what_when_and_about_what() {
-        let home = Home { name: DriverName::parse("v/d").unwrap(), plugin_dir: "/p".into() };
+        let home = DriverHome { name: DriverName::parse("v/d").unwrap(), plugin_dir: "/p".into() };
         let event = Event { time: "T".into(), ..Event::new("failed").about(&home).saying("a\nb") };
         let expected = r#"{"time":"T","event":"failed","driver":"v/d","directory":"/p","message":"a; b"}"#;
         assert_eq!(event.to_line(), format!("{expected}\n"));

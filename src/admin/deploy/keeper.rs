@@ -1,7 +1,7 @@
 //! Installing as what keeps a driver in place: what is as it should be is not touched.
 
-use super::{Home, Keeper, Put};
-use crate::plugin_dir::install::{Outcome, Report, Request, Source, install};
+use super::{DriverHome, Keeper, Put};
+use crate::plugin_dir::install::{InstallOutcome, InstallRequest, Report, Source, install};
 use crate::plugin_dir::receipt::Receipt;
 use crate::plugin_dir::uninstall::{self, Busy, uninstall};
 use anyhow::{Context as _, Result};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// How long another installer may hold the plugin directory when we go: a pod that is told to stop
 /// has ten seconds.
-const LAST_PATIENCE: Duration = Duration::from_secs(8);
+const LAST_LOCK_WAIT: Duration = Duration::from_secs(8);
 
 /// Installs the same drivers again and again.
 ///
@@ -27,33 +27,33 @@ pub struct Installs {
 
 #[derive(Debug)]
 struct Kept {
-    home: Home,
-    request: Request,
+    home: DriverHome,
+    request: InstallRequest,
     settings: Option<Value>,
     receipt: Option<Receipt>,
 }
 
 impl Installs {
     /// One request for each driver and plugin directory.
-    pub fn new(source: Source, requests: Vec<Request>) -> Result<Self> {
+    pub fn new(source: Source, requests: Vec<InstallRequest>) -> Result<Self> {
         let kept = requests.into_iter().map(|request| {
-            let home = Home { name: request.name.clone(), plugin_dir: request.place.path()? };
+            let home = DriverHome { name: request.name.clone(), plugin_dir: request.place.path()? };
             Ok(Kept { home, request, settings: None, receipt: None })
         });
         Ok(Self { source, kept: kept.collect::<Result<_>>()? })
     }
 
     /// Where the drivers belong.
-    pub fn homes(&self) -> Vec<Home> {
+    pub fn homes(&self) -> Vec<DriverHome> {
         self.kept.iter().map(|kept| kept.home.clone()).collect()
     }
 }
 
 impl Keeper for Installs {
-    fn put(&mut self, home: &Home) -> Result<Put> {
+    fn put(&mut self, home: &DriverHome) -> Result<Put> {
         let kept = self.kept.iter_mut().find(|kept| kept.home == *home);
         let kept = kept.context("a driver that was not asked for")?;
-        let mut request = Request { receipt: kept.receipt.clone(), ..kept.request.clone() };
+        let mut request = InstallRequest { receipt: kept.receipt.clone(), ..kept.request.clone() };
         match files::read_small(&home.directory().join(SIDE_FILE), SIZE_LIMIT) {
             Ok(None) => {
                 request.side_file_changes.settings =
@@ -70,12 +70,12 @@ impl Keeper for Installs {
         Ok(told(&report))
     }
 
-    fn remove(&mut self, home: &Home) -> Result<()> {
+    fn remove(&mut self, home: &DriverHome) -> Result<()> {
         let kept =
             self.kept.iter().find(|kept| kept.home == *home).context("a driver that was not asked for")?;
-        let Request { name, mut place, state, .. } = kept.request.clone();
-        place.patience = place.patience.min(LAST_PATIENCE);
-        uninstall(&uninstall::Request { name, place, state, busy: Busy::Refuse }).map(drop)
+        let InstallRequest { name, mut place, state, .. } = kept.request.clone();
+        place.patience = place.patience.min(LAST_LOCK_WAIT);
+        uninstall(&uninstall::UninstallRequest { name, place, state, busy: Busy::Refuse }).map(drop)
     }
 }
 
@@ -85,5 +85,5 @@ fn told(report: &Report) -> Put {
     let hash = short(report.settings.hash.as_deref().unwrap_or_default());
     let words = std::iter::once(format!("{version}, {hash}")).chain(report.warnings.iter().cloned());
     let message = words.collect::<Vec<_>>().join("; ");
-    Put { changed: outcome != Outcome::Unchanged, word: outcome.word(), message }
+    Put { changed: outcome != InstallOutcome::Unchanged, word: outcome.word(), message }
 }

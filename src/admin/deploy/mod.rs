@@ -40,14 +40,14 @@ use watches::{Change, Watches};
 
 /// Where one driver belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Home {
+pub struct DriverHome {
     /// The driver.
     pub name: DriverName,
     /// The plugin directory.
     pub plugin_dir: PathBuf,
 }
 
-impl Home {
+impl DriverHome {
     /// The driver's own directory.
     pub fn directory(&self) -> PathBuf {
         self.plugin_dir.join(self.name.directory())
@@ -68,17 +68,17 @@ pub struct Put {
 /// Who changes plugin directories.
 pub trait Keeper {
     /// Puts a driver in its place, if it is not there as it should be.
-    fn put(&mut self, home: &Home) -> Result<Put>;
+    fn put(&mut self, home: &DriverHome) -> Result<Put>;
 
     /// Takes it out; refuses while its volumes are mounted.
-    fn remove(&mut self, home: &Home) -> Result<()>;
+    fn remove(&mut self, home: &DriverHome) -> Result<()>;
 }
 
 /// What is to be done besides keeping drivers in place.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// The drivers, at least one.
-    pub homes: Vec<Home>,
+    pub homes: Vec<DriverHome>,
     /// Written while all of them are in place.
     pub ready_file: PathBuf,
     /// Whether they are removed when this process is told to stop.
@@ -101,7 +101,7 @@ pub fn deploy(wanted: Wanted, keeper: &mut dyn Keeper, output: Output<'_>) -> Re
 
 /// What became of one driver.
 struct Post {
-    home: Home,
+    home: DriverHome,
     schedule: Schedule,
     /// Whether it was in place when last looked at, and if not, why.
     standing: Option<Result<(), String>>,
@@ -109,7 +109,7 @@ struct Post {
 
 struct Deployment<'a> {
     posts: Vec<Post>,
-    homes: Vec<Home>,
+    homes: Vec<DriverHome>,
     uninstall_on_exit: bool,
     keeper: &'a mut dyn Keeper,
     output: Output<'a>,
@@ -127,7 +127,8 @@ impl<'a> Deployment<'a> {
         let log = driver_log::directory();
         files::make_private(&log)?;
         let now = Instant::now();
-        let post = |home: &Home| Post { home: home.clone(), schedule: Schedule::new(now), standing: None };
+        let post =
+            |home: &DriverHome| Post { home: home.clone(), schedule: Schedule::new(now), standing: None };
         let posts = wanted.homes.iter().map(post).collect();
         let tail = Tail::from_now(driver_log::path())?;
         let (homes, uninstall_on_exit) = (wanted.homes, wanted.uninstall_on_exit);
@@ -251,7 +252,7 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    fn changed(&mut self, which: impl Fn(&Home) -> bool) {
+    fn changed(&mut self, which: impl Fn(&DriverHome) -> bool) {
         let now = Instant::now();
         let posts = self.posts.iter_mut().filter(|post| which(&post.home));
         posts.for_each(|post| post.schedule.changed(now));

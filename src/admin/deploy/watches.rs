@@ -1,7 +1,7 @@
 //! What is watched: the plugin directories, the drivers' directories in them, and the directory of
 //! the log.
 
-use super::Home;
+use super::DriverHome;
 use anyhow::Result;
 use flexvol_linux::fs::inotify::{Inotify, Interest, Notice, Watch, What};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,12 +24,12 @@ pub enum Change {
 #[derive(Debug)]
 pub struct Watches {
     inotify: Inotify,
-    held: Vec<(Watch, Subject)>,
+    held: Vec<(Watch, Watched)>,
 }
 
 /// What a watch is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Subject {
+enum Watched {
     PluginDir(PathBuf),
     Driver(usize),
     Log,
@@ -44,43 +44,43 @@ impl Watches {
     /// Watches what is there. To be repeated after every change: what is watched already costs a
     /// system call, and what came anew is watched from then on. The numbers of the drivers for
     /// which that is so: what has happened to them between their coming and this call nobody tells.
-    pub fn renew(&mut self, homes: &[Home], log: &Path) -> Vec<usize> {
+    pub fn renew(&mut self, homes: &[DriverHome], log: &Path) -> Vec<usize> {
         let mut anew = Vec::new();
         for (number, home) in homes.iter().enumerate() {
-            self.watch(&home.plugin_dir, Subject::PluginDir(home.plugin_dir.clone()));
-            if self.watch(&home.directory(), Subject::Driver(number)) {
+            self.watch(&home.plugin_dir, Watched::PluginDir(home.plugin_dir.clone()));
+            if self.watch(&home.directory(), Watched::Driver(number)) {
                 anew.push(number);
             }
         }
-        self.watch(log, Subject::Log);
+        self.watch(log, Watched::Log);
         anew
     }
 
     /// Whether that is a new watch. What is not there cannot be watched, and is found missing by
     /// who looks at it.
-    fn watch(&mut self, path: &Path, subject: Subject) -> bool {
+    fn watch(&mut self, path: &Path, watched: Watched) -> bool {
         let entries = Interest::ENTRIES.and(Interest::ITSELF);
         // What somebody was writing is left alone until they have closed it.
         let interest =
-            if matches!(subject, Subject::Driver(_)) { entries.and(Interest::WRITTEN) } else { entries };
+            if matches!(watched, Watched::Driver(_)) { entries.and(Interest::WRITTEN) } else { entries };
         let Ok(watch) = self.inotify.watch(path, interest) else {
             return false;
         };
-        let is_new = !self.held.contains(&(watch, subject.clone()));
+        let is_new = !self.held.contains(&(watch, watched.clone()));
         if is_new {
-            self.held.push((watch, subject));
+            self.held.push((watch, watched));
         }
         is_new
     }
 
     /// What has changed since the last time.
-    pub fn changes(&mut self, homes: &[Home]) -> Result<Vec<Change>> {
+    pub fn changes(&mut self, homes: &[DriverHome]) -> Result<Vec<Change>> {
         let notices = self.inotify.read()?;
         let mut changes = Vec::new();
         for notice in &notices {
-            let told = |held: &(Watch, Subject)| Some(held.0) == notice.watch;
-            let subjects = self.held.iter().filter(|held| told(held)).map(|(_, subject)| subject);
-            for change in subjects.flat_map(|subject| meaning(subject, notice, homes)) {
+            let told = |held: &(Watch, Watched)| Some(held.0) == notice.watch;
+            let subjects = self.held.iter().filter(|held| told(held)).map(|(_, watched)| watched);
+            for change in subjects.flat_map(|watched| meaning(watched, notice, homes)) {
                 if !changes.contains(&change) {
                     changes.push(change);
                 }
@@ -102,20 +102,20 @@ impl AsFd for Watches {
     }
 }
 
-/// What a notice about a subject means. Other people's drivers in the same plugin directory mean
+/// What a notice about a watched means. Other people's drivers in the same plugin directory mean
 /// nothing.
-fn meaning(subject: &Subject, notice: &Notice, homes: &[Home]) -> Vec<Change> {
-    match (subject, &notice.name) {
-        (Subject::Driver(number), _) => vec![Change::Driver(*number)],
-        (Subject::PluginDir(path), Some(name)) => {
-            let named = |home: &Home| home.plugin_dir == *path && *name == *home.name.directory();
+fn meaning(watched: &Watched, notice: &Notice, homes: &[DriverHome]) -> Vec<Change> {
+    match (watched, &notice.name) {
+        (Watched::Driver(number), _) => vec![Change::Driver(*number)],
+        (Watched::PluginDir(path), Some(name)) => {
+            let named = |home: &DriverHome| home.plugin_dir == *path && *name == *home.name.directory();
             let numbers = homes.iter().enumerate().filter(|(_, home)| named(home));
             numbers.map(|(number, _)| Change::Driver(number)).collect()
         }
         // Times and mode of the plugin directory itself change with every entry.
-        (Subject::PluginDir(_), None) if notice.what == What::Attributes => Vec::new(),
-        (Subject::PluginDir(path), None) => vec![Change::PluginDir(path.clone())],
-        (Subject::Log, name) => vec![Change::Log(name.as_ref().map(PathBuf::from))],
+        (Watched::PluginDir(_), None) if notice.what == What::Attributes => Vec::new(),
+        (Watched::PluginDir(path), None) => vec![Change::PluginDir(path.clone())],
+        (Watched::Log, name) => vec![Change::Log(name.as_ref().map(PathBuf::from))],
     }
 }
 
@@ -125,8 +125,8 @@ mod tests {
     use flexvol_protocol::DriverName;
     use std::fs;
 
-    fn homes(root: &Path) -> Vec<Home> {
-        let home = |name| Home { name: DriverName::parse(name).unwrap(), plugin_dir: root.join("p") };
+    fn homes(root: &Path) -> Vec<DriverHome> {
+        let home = |name| DriverHome { name: DriverName::parse(name).unwrap(), plugin_dir: root.join("p") };
         ["v/one", "v/two"].map(home).into()
     }
 

@@ -1,6 +1,6 @@
 //! Calls of drivers: those that hang now, and those that failed last.
 
-use super::{Finding, Request};
+use super::{DoctorRequest, Finding};
 use anyhow::Result;
 use flexvol_kubelet::locate;
 use flexvol_linux::fs::{append, files};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// A call that takes longer than this holds up a pod: kubelet gives up waiting after 123 s.
 const LONG: u64 = 120;
 
-pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
+pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let mut findings = hanging(&request.plugin_dirs().unwrap_or_default())?;
     findings.extend(failed());
     Ok(findings)
@@ -76,11 +76,11 @@ fn of_call(entry: &Entry) -> Finding {
     let target = entry.target.as_deref().unwrap_or_default();
     let evidence = format!("{} of {target} by {} failed at {}", entry.verb, entry.driver, entry.time);
     let Some(message) = &entry.message else {
-        return Finding::taught("call-failed", &evidence, &known_errors::WORDLESS);
+        return Finding::of_known_error("call-failed", &evidence, &known_errors::WORDLESS);
     };
     let evidence = format!("{evidence}: {message}");
     if let Some(explained) = diagnostics::explain(message) {
-        return Finding::taught("call-failed", &evidence, explained.known_error);
+        return Finding::of_known_error("call-failed", &evidence, explained.known_error);
     }
     // Drivers of all kinds write them: nobody knows what in them is a cause, a value or a fix.
     Finding::error("call-failed", &evidence, known_errors::SAID.fix)

@@ -1,18 +1,18 @@
 //! Every name in the plugin directories, as kubelet sees it.
 
-use super::{Finding, Request};
+use super::{DoctorRequest, Finding};
 use crate::plugin_dir::list::{Item, Owner, list};
-use crate::plugin_dir::opened::Place;
+use crate::plugin_dir::opened::PluginDirPath;
 use crate::plugin_dir::receipt::Receipts;
 use anyhow::Result;
 use flexvol_kubelet::prober::{self, Failed, Stage};
 use flexvol_model::paths;
 
-pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
+pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let terms = (!request.no_init).then(prober::terms);
     let mut findings = Vec::new();
     for directory in request.plugin_dirs()?.into_iter().filter(|path| path.exists()) {
-        let place = Place::new(directory);
+        let place = PluginDirPath::new(directory);
         let items = list(&place, terms.as_ref())?;
         // Who may not read receipts sees what there is.
         let noted = Receipts::all(&place, paths::STATE.as_ref()).unwrap_or_default();
@@ -24,7 +24,7 @@ pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
 }
 
 /// Of what an admin took away there is no receipt.
-fn gone(name: &str, place: &Place) -> Finding {
+fn gone(name: &str, place: &PluginDirPath) -> Finding {
     let evidence = format!("{name} was installed in {}, and somebody removed it", place.directory.display());
     Finding::warning("driver-gone", &evidence, &put_back(name))
 }

@@ -56,7 +56,7 @@ impl Finding {
     }
 
     /// What the table of known errors knows about it.
-    pub fn taught(id: &str, evidence: &str, known_error: &KnownError) -> Self {
+    pub fn of_known_error(id: &str, evidence: &str, known_error: &KnownError) -> Self {
         Self::error(id, &format!("{evidence}: {}", known_error.cause), known_error.fix)
     }
 

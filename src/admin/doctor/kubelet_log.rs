@@ -1,7 +1,7 @@
 //! What kubelet says about volumes in its log: some troubles leave no other trace on the node,
 //! because no driver was ever called. The lines may hold secrets, so none is repeated.
 
-use super::{Finding, Request};
+use super::{DoctorRequest, Finding};
 use anyhow::Result;
 use flexvol_linux::fs::files;
 use flexvol_linux::proc::deadline::Deadline;
@@ -32,7 +32,7 @@ const UNITS: &[&str] = &[
 ];
 
 /// How long the journal may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const JOURNAL_WAIT: Duration = Duration::from_secs(10);
 
 /// A line is about volumes if one of these is in it.
 const ABOUT: &[&str] = &[
@@ -63,7 +63,7 @@ pub(super) struct Said {
     pub(super) orphan: Option<String>,
 }
 
-pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
+pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let mut counted: BTreeMap<(&str, Vec<String>), (Explained, usize)> = BTreeMap::new();
     for Said { explained, .. } in said(request)? {
         // The volumes check has those, by what is on the disk; a driver's own words are in its log;
@@ -80,13 +80,17 @@ pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
         let did =
             if explained.did.is_empty() { String::new() } else { format!(": {}", explained.did.join(", ")) };
         let evidence = format!("kubelet logged it {times}{did}");
-        Finding::taught(&format!("log-{}", explained.known_error.id), &evidence, explained.known_error)
+        Finding::of_known_error(
+            &format!("log-{}", explained.known_error.id),
+            &evidence,
+            explained.known_error,
+        )
     };
     Ok(counted.values().map(finding).collect())
 }
 
 /// Every line about volumes that is understood, the oldest first.
-pub(super) fn said(request: &Request) -> Result<Vec<Said>> {
+pub(super) fn said(request: &DoctorRequest) -> Result<Vec<Said>> {
     let text = text(request)?;
     let lines: Vec<_> = text.lines().collect();
     let said = lines.iter().enumerate().filter_map(|(at, line)| {
@@ -113,7 +117,7 @@ fn is_a_crash(lines: &[&str]) -> bool {
     first.contains(PANIC) && stack.iter().take(STACK).take_while(|line| !line.contains(PANIC)).any(is_inside)
 }
 
-fn text(request: &Request) -> Result<String> {
+fn text(request: &DoctorRequest) -> Result<String> {
     if let Some(path) = &request.kubelet_log {
         return files::end(path, LENGTH);
     }
@@ -127,7 +131,7 @@ fn text(request: &Request) -> Result<String> {
         "(?i)flexvolume|mountvolume|volume plugin|orphaned pod|probing plugins|mountdevice|panic: ",
     ];
     let journal = Invocation::of("journalctl").args(words).args(grep).args(units).answering();
-    let outcome = Tools::of_host(&Deadline::after(PATIENCE)).run(journal);
+    let outcome = Tools::of_host(&Deadline::after(JOURNAL_WAIT)).run(journal);
     // Nothing found is a failure for it, and so is a journal that is not there.
     Ok(outcome.map(|outcome| outcome.answer).unwrap_or_default())
 }
@@ -160,7 +164,8 @@ mod tests {
         let findings = |text: String| {
             let log = tempfile::NamedTempFile::new().unwrap();
             std::io::Write::write_all(&mut log.as_file(), text.as_bytes()).unwrap();
-            let request = Request { kubelet_log: Some(log.path().to_owned()), ..Request::default() };
+            let request =
+                DoctorRequest { kubelet_log: Some(log.path().to_owned()), ..DoctorRequest::default() };
             look(&request).unwrap().len()
         };
         assert_eq!(findings(format!("{crash}{ours}")), 1);
@@ -175,7 +180,7 @@ mod tests {
         std::io::Write::write_all(&mut log.as_file(), format!("{line}\n{line}\nother\n").as_bytes()).unwrap();
         let late = r#"E0101 MountVolume.SetUp failed for volume "kube-api-access" : failed to sync configmap cache: timed out waiting for the condition"#;
         std::io::Write::write_all(&mut log.as_file(), late.as_bytes()).unwrap();
-        let request = Request { kubelet_log: Some(log.path().to_owned()), ..Request::default() };
+        let request = DoctorRequest { kubelet_log: Some(log.path().to_owned()), ..DoctorRequest::default() };
         let findings = look(&request).unwrap();
         assert_eq!(findings.len(), 1, "{findings:?}");
         assert!(findings[0].evidence.contains("2 times") && !format!("{findings:?}").contains("aHVu"));

@@ -1,7 +1,7 @@
 //! What calls and installers have left that were killed: loop devices, credentials, records, hidden
 //! files.
 
-use super::{Finding, Repair, Request};
+use super::{DoctorRequest, Finding, Repair};
 use crate::inventory;
 use crate::plugin_dir::{in_use, litter};
 use anyhow::Result;
@@ -10,7 +10,7 @@ use flexvol_model::paths;
 use flexvol_node::executor::leftovers;
 use std::path::Path;
 
-pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
+pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let mut findings = loop_devices(request)?;
     let mounts = in_use::mounts(paths::RUN.as_ref());
     if let Err(error) = &mounts {
@@ -42,7 +42,7 @@ pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
 }
 
 /// Those over files of volumes that nobody uses, and that the kernel will not let go by itself.
-fn loop_devices(request: &Request) -> Result<Vec<Finding>> {
+fn loop_devices(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let mut places: Vec<_> = inventory::roots(&request.kubelet_root)?.into_iter().collect();
     places.push(paths::IMAGES.into());
     let is_volume_s = |file: &Path| places.iter().any(|place| file.starts_with(place));

@@ -39,7 +39,7 @@ const MOST: usize = 50;
 
 /// Where to look; empty lists mean where such things are by themselves.
 #[derive(Clone, Debug, Default)]
-pub struct Request {
+pub struct DoctorRequest {
     /// Plugin directories.
     pub plugin_dir: Vec<PathBuf>,
     /// kubelets' own directories.
@@ -50,9 +50,9 @@ pub struct Request {
     pub no_init: bool,
 }
 
-impl Request {
+impl DoctorRequest {
     fn located(&self) -> Result<Located> {
-        locate::locate(&locate::Request { explicit: self.plugin_dir.clone(), root: None })
+        locate::locate(&locate::LocateRequest { explicit: self.plugin_dir.clone(), root: None })
     }
 
     /// The plugin directories that kubelet reads, as this process sees them.
@@ -71,7 +71,7 @@ pub struct Check {
     pub about: &'static str,
     /// How long it may take.
     pub patience: Duration,
-    look: fn(&Request) -> Result<Vec<Finding>>,
+    look: fn(&DoctorRequest) -> Result<Vec<Finding>>,
 }
 
 /// All of them, causes before what follows from them.
@@ -152,7 +152,7 @@ pub struct Examined {
 }
 
 /// Runs one check in a process of its own. Only for a process with one thread.
-pub fn examine(check: &Check, request: &Request) -> Examined {
+pub fn examine(check: &Check, request: &DoctorRequest) -> Examined {
     let start = Instant::now();
     let heard = Worker::start(|| answer(check, request)).map(|worker| worker.wait(check.patience));
     let (findings, unable) = match heard {
@@ -172,7 +172,7 @@ pub fn examine(check: &Check, request: &Request) -> Examined {
 }
 
 /// In the other process.
-fn answer(check: &Check, request: &Request) -> String {
+fn answer(check: &Check, request: &DoctorRequest) -> String {
     let found: Result<Vec<Finding>, String> = (check.look)(request)
         .map(|mut findings| {
             findings.sort_by_key(|finding| finding.severity);

@@ -1,8 +1,8 @@
 //! Programs and kernel support that the installed drivers need.
 
-use super::{Finding, Request, Severity};
+use super::{DoctorRequest, Finding, Severity};
 use crate::plugin_dir::list::{Item, list};
-use crate::plugin_dir::opened::Place;
+use crate::plugin_dir::opened::PluginDirPath;
 use anyhow::Result;
 use flexvol_linux::fs::files;
 use flexvol_linux::proc::kernel_module;
@@ -44,10 +44,10 @@ const CALLED: &[&str] = &[
 /// How much of a script is read, in bytes.
 const SCRIPT: u64 = 1 << 16;
 
-pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
+pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for directory in request.plugin_dirs()?.into_iter().filter(|path| path.exists()) {
-        for item in list(&Place::new(&directory), None)? {
+        for item in list(&PluginDirPath::new(&directory), None)? {
             findings.extend(of_item(&directory, &item));
         }
     }

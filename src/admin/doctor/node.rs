@@ -1,7 +1,7 @@
 //! What the node itself must be like: mounts that travel into pods, security modules, and where
 //! daemons live.
 
-use super::{Finding, Request};
+use super::{DoctorRequest, Finding};
 use crate::inventory;
 use anyhow::Result;
 use flexvol_kubelet::locate;
@@ -10,7 +10,7 @@ use flexvol_linux::mount::mount_table;
 use flexvol_linux::proc::process;
 use std::path::Path;
 
-pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
+pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let kubelets = locate::kubelets().unwrap_or_default();
     if kubelets.is_empty() && request.plugin_dir.is_empty() {

@@ -2,16 +2,16 @@
 //! where kubelet does not look.
 
 use super::finding::halves;
-use super::{Finding, Request};
+use super::{DoctorRequest, Finding};
 use anyhow::Result;
 use flexvol_kubelet::locate::{Located, Origin};
 use flexvol_kubelet::platform;
-use flexvol_linux::fs::exec_dir::{self, Kind};
+use flexvol_linux::fs::exec_dir::{self, ExecDirState};
 use flexvol_linux::fs::{directory, listing};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
+pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let located = request.located()?;
     let mut findings = Vec::new();
     if located.chosen().is_empty() {
@@ -47,17 +47,17 @@ fn noted(warning: &str) -> Finding {
 }
 
 /// A plugin directory that is none.
-fn absent(path: &str, kind: &Kind) -> Finding {
+fn absent(path: &str, kind: &ExecDirState) -> Finding {
     let finding = |what: &str, fix: &str| {
         Finding::warning("plugin-dir-missing", &format!("plugin directory {path} {what}"), fix)
     };
     match kind {
-        Kind::Other(in_the_way) => {
+        ExecDirState::Other(in_the_way) => {
             let text = in_the_way.to_string();
             let (what, fix) = halves(&text);
             finding(&format!("cannot be there: {what}"), fix)
         }
-        Kind::Unseen(why) => finding(&format!("cannot be seen: {why}"), "run this as root"),
+        ExecDirState::Unseen(why) => finding(&format!("cannot be seen: {why}"), "run this as root"),
         _ => finding(
             "is not there, so kubelet has no driver",
             "flexvol install makes it, and puts drivers there",
@@ -120,15 +120,15 @@ mod tests {
 
     #[test]
     fn why_there_is_no_plugin_directory_is_said_in_words() {
-        let evidence = |kind: Kind| {
+        let evidence = |kind: ExecDirState| {
             let found = absent("/p", &kind);
             assert!(!found.evidence.contains(['(', '"']) && !found.fix.is_empty(), "{found:?}");
             format!("{}: {}", found.evidence, found.fix)
         };
-        assert!(evidence(Kind::Missing("/".into())).starts_with("plugin directory /p is not there"));
+        assert!(evidence(ExecDirState::Missing("/".into())).starts_with("plugin directory /p is not there"));
         let file = InTheWay { path: "/p".into(), leads_to: None };
-        assert!(evidence(Kind::Other(file)).ends_with("/p is not a directory: move it away"));
-        assert!(evidence(Kind::Unseen("permission denied".into())).ends_with("run this as root"));
+        assert!(evidence(ExecDirState::Other(file)).ends_with("/p is not a directory: move it away"));
+        assert!(evidence(ExecDirState::Unseen("permission denied".into())).ends_with("run this as root"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Space and inodes where something must be written. A full /run is the strangest of all: nothing
 //! works and nothing says why.
 
-use super::{Finding, Request};
+use super::{DoctorRequest, Finding};
 use crate::inventory;
 use anyhow::Result;
 use flexvol_linux::fs::directory::{Directory, FileSystem};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 const LEAST: u64 = 256 << 10;
 const LEAST_FILES: u64 = 8;
 
-pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
+pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let mut places =
         vec![(PathBuf::from(paths::RUN), "run-full", "drivers keep locks, records and credentials")];
     let roots = inventory::roots(&request.kubelet_root)?;

@@ -1,6 +1,6 @@
 //! The servers of volumes that do not answer: is the name known, and does anybody listen?
 
-use super::{Finding, Request};
+use super::{DoctorRequest, Finding};
 use crate::inventory::{self, Volume};
 use anyhow::Result;
 use flexvol_linux::mount::mount_health::Vitals;
@@ -13,14 +13,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// How long a server may take to accept a connection.
-const PATIENCE: Duration = Duration::from_secs(3);
+const CONNECT_WAIT: Duration = Duration::from_secs(3);
 
 /// So many are asked.
 const MOST: usize = 6;
 
-pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
+pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let mut of: BTreeMap<(String, u16), Vec<String>> = BTreeMap::new();
-    for volume in inventory::volumes(&request.kubelet_root, inventory::PATIENCE)? {
+    for volume in inventory::volumes(&request.kubelet_root, inventory::HEALTH_WAIT)? {
         let server = server(&volume).filter(|_| !matches!(volume.vitals, None | Some(Vitals::Alive(_))));
         if let Some(server) = server {
             of.entry(server).or_default().push(volume.name);
@@ -52,9 +52,10 @@ fn server(volume: &Volume) -> Option<(String, u16)> {
 }
 
 fn unreachable(name: &str, port: u16, volumes: &[String]) -> Option<Finding> {
-    let reached = network::addresses(name, None, &Deadline::after(PATIENCE)).and_then(|addresses| {
-        let mut tried =
-            addresses.into_iter().map(|address| network::connect(SocketAddr::new(address, port), PATIENCE));
+    let reached = network::addresses(name, None, &Deadline::after(CONNECT_WAIT)).and_then(|addresses| {
+        let mut tried = addresses
+            .into_iter()
+            .map(|address| network::connect(SocketAddr::new(address, port), CONNECT_WAIT));
         let first = tried.next().unwrap_or_else(|| anyhow::bail!("has no address"));
         if first.is_ok() || tried.any(|tried| tried.is_ok()) { Ok(()) } else { first.map(drop) }
     });

@@ -1,7 +1,7 @@
 //! Volumes that do not do what volumes do, and directories of pods that are gone.
 
 use super::kubelet_log::{self, Said};
-use super::{Finding, Repair, Request};
+use super::{DoctorRequest, Finding, Repair};
 use crate::inventory::{self, Volume, pods};
 use anyhow::Result;
 use flexvol_linux::fs::listing;
@@ -14,8 +14,8 @@ use std::time::Duration;
 /// A pod that is younger may only just be starting.
 const YOUNG: Duration = Duration::from_mins(10);
 
-pub(super) fn look(request: &Request) -> Result<Vec<Finding>> {
-    let volumes = inventory::volumes(&request.kubelet_root, inventory::PATIENCE)?;
+pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
+    let volumes = inventory::volumes(&request.kubelet_root, inventory::HEALTH_WAIT)?;
     let mut findings: Vec<_> = volumes.iter().filter_map(of_volume).collect();
     let gone = gone(request, &volumes);
     // What is left of a pod that is gone is told once.
@@ -43,7 +43,7 @@ fn of_volume(volume: &Volume) -> Option<Finding> {
             let evidence = format!("{name} is dead ({said})");
             let known_error = diagnostics::explain(&said).map(|explained| explained.known_error);
             let finding = match known_error {
-                Some(known_error) => Finding::taught("volume-dead", &evidence, known_error),
+                Some(known_error) => Finding::of_known_error("volume-dead", &evidence, known_error),
                 None => Finding::error(
                     "volume-dead",
                     &evidence,
@@ -122,7 +122,7 @@ fn strangers(volumes: &[Volume]) -> Vec<Finding> {
 }
 
 /// The directories of pods that are gone, and how that is known.
-fn gone(request: &Request, volumes: &[Volume]) -> BTreeMap<PathBuf, String> {
+fn gone(request: &DoctorRequest, volumes: &[Volume]) -> BTreeMap<PathBuf, String> {
     let mut gone = BTreeMap::new();
     let roots = inventory::roots(&request.kubelet_root).unwrap_or_default();
     for Said { explained, orphan, .. } in kubelet_log::said(request).unwrap_or_default() {

@@ -30,7 +30,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub const DEFAULT_ROOT: &str = "/var/lib/kubelet";
 
 /// How long a volume may think about how it is.
-pub const PATIENCE: Duration = Duration::from_secs(3);
+pub const HEALTH_WAIT: Duration = Duration::from_secs(3);
 
 /// What Kubernetes itself keeps in directories that look like those of flex drivers, all of the
 /// vendor `kubernetes.io`.
@@ -272,7 +272,7 @@ mod tests {
         let target = root.path().join("pods/7/volumes/fstab~cifs/data");
         std::fs::create_dir_all(&target).unwrap();
         std::fs::create_dir_all(root.path().join("pods/7/volumes/kubernetes.io~secret/x")).unwrap();
-        let found = volumes(&[root.path().to_owned()], PATIENCE).unwrap();
+        let found = volumes(&[root.path().to_owned()], HEALTH_WAIT).unwrap();
         let found: Vec<_> = found.iter().filter(|volume| volume.target.starts_with(root.path())).collect();
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].driver_name().as_str(), found[0].name.as_str()), ("fstab/cifs", "data"));

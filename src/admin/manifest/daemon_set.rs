@@ -1,6 +1,6 @@
 //! The pod that keeps drivers in place, and the DaemonSet that puts one on every node.
 
-use super::{Deployment, Request};
+use super::{Deployment, ManifestRequest};
 use flexvol_kubelet::platform::Need;
 use flexvol_model::paths;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ const POLICY: &str = "/etc/flexvol";
 const GRACE: u32 = 10;
 
 /// What every object of a deployment is labelled with.
-pub(super) fn labels(request: &Request) -> Value {
+pub(super) fn labels(request: &ManifestRequest) -> Value {
     let mut labels = selector(request);
     labels["app.kubernetes.io/component"] = "driver-installer".into();
     labels["app.kubernetes.io/version"] = env!("CARGO_PKG_VERSION").into();
@@ -21,7 +21,7 @@ pub(super) fn labels(request: &Request) -> Value {
 
 /// What the pods of one deployment have and no others; never changes, because a selector cannot be
 /// changed.
-fn selector(request: &Request) -> Value {
+fn selector(request: &ManifestRequest) -> Value {
     json!({"app.kubernetes.io/name": "flexvol", "app.kubernetes.io/instance": request.name})
 }
 

@@ -1,7 +1,7 @@
 //! What brings drivers onto the nodes of a cluster, as text to apply: a DaemonSet and what belongs
 //! to it, or a unit of systemd where there is no cluster yet.
 //!
-//! Pure: a [`Request`] in, a [`Manifest`] out. Whatever people wrote on a command line reaches the
+//! Pure: a [`ManifestRequest`] in, a [`Manifest`] out. Whatever people wrote on a command line reaches the
 //! text as a JSON string or as a quoted word of systemd, never as YAML or a line of its own.
 //!
 //! A deployment gets no more than putting files into one directory takes: user 0, because that is
@@ -29,7 +29,7 @@ pub const PROGRAM: &str = "/usr/local/bin/flexvol";
 
 /// Which text is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ManifestKind {
     /// Namespace, account, policy and DaemonSet, for `kubectl apply`.
     DaemonSet,
     /// The same as a directory for `kubectl apply -k`, to lay one's own changes over.
@@ -45,7 +45,7 @@ pub enum Kind {
 
 /// What is to be deployed, and to where.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct ManifestRequest {
     /// The drivers as `install` takes them: `[vendor/]driver[=what]`. At least one.
     pub drivers: Vec<String>,
     /// What kind of nodes: decides the plugin directory, and what a pod needs there.
@@ -102,26 +102,26 @@ impl Manifest {
 }
 
 /// Makes the text, or says what is wrong with the request.
-pub fn make(kind: Kind, request: &Request) -> Result<Manifest> {
+pub fn make(kind: ManifestKind, request: &ManifestRequest) -> Result<Manifest> {
     let deployment = Deployment::of(request)?;
     Ok(match kind {
-        Kind::DaemonSet => cluster::objects(&deployment),
-        Kind::Kustomize => cluster::kustomization(&deployment),
-        Kind::InitContainer => cluster::init_container(&deployment),
-        Kind::Systemd => Manifest::Text(node::unit(&deployment)),
-        Kind::CloudInit => Manifest::Text(node::cloud_init(&deployment)?),
+        ManifestKind::DaemonSet => cluster::objects(&deployment),
+        ManifestKind::Kustomize => cluster::kustomization(&deployment),
+        ManifestKind::InitContainer => cluster::init_container(&deployment),
+        ManifestKind::Systemd => Manifest::Text(node::unit(&deployment)),
+        ManifestKind::CloudInit => Manifest::Text(node::cloud_init(&deployment)?),
     })
 }
 
 /// A request that has been checked.
 struct Deployment<'a> {
-    request: &'a Request,
+    request: &'a ManifestRequest,
     /// The plugin directory as the host sees it.
     directory: &'a str,
 }
 
 impl<'a> Deployment<'a> {
-    fn of(request: &'a Request) -> Result<Self> {
+    fn of(request: &'a ManifestRequest) -> Result<Self> {
         if request.drivers.is_empty() {
             return Err(Failure::options("no driver: name at least one, such as example/tmpfs"));
         }
@@ -148,7 +148,7 @@ impl<'a> Deployment<'a> {
 
     /// The words after `flexvol deploy`; `policy` is where its file will be.
     fn arguments(&self, policy: &str) -> Vec<String> {
-        let Request { name, policy: with_policy, arguments, drivers, .. } = self.request;
+        let ManifestRequest { name, policy: with_policy, arguments, drivers, .. } = self.request;
         let mut words = vec![
             format!("--plugin-dir={}", self.directory),
             format!("--ready-file=/run/flexvol/deploy/{name}"),
@@ -225,8 +225,8 @@ fn check_path(what: &str, text: &str) -> Result<()> {
 mod tests {
     use super::*;
 
-    pub(super) fn request() -> Request {
-        Request {
+    pub(super) fn request() -> ManifestRequest {
+        ManifestRequest {
             drivers: vec!["example/tmpfs".into(), "example/scratch=tmpfs".into()],
             platform: platform::find("default").unwrap(),
             plugin_dir: None,
@@ -241,10 +241,10 @@ mod tests {
         }
     }
 
-    fn refused(change: impl FnOnce(&mut Request)) -> String {
+    fn refused(change: impl FnOnce(&mut ManifestRequest)) -> String {
         let mut request = request();
         change(&mut request);
-        make(Kind::DaemonSet, &request).unwrap_err().message()
+        make(ManifestKind::DaemonSet, &request).unwrap_err().message()
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use super::found::{Broken, Found, Ours, PROGRAM_MODE, Program, SideFile};
 use super::in_use::{self, Volume};
-use super::opened::{Opened, Place};
+use super::opened::{Opened, PluginDirPath};
 use super::receipt::Receipts;
 use anyhow::Result;
 use flexvol_kubelet::Terms;
@@ -60,12 +60,12 @@ pub enum Owner {
 
 /// Everything in a plugin directory, in the order of names. With `terms`, the `init` of each driver
 /// is run as kubelet runs it.
-pub fn list(place: &Place, terms: Option<&Terms>) -> Result<Vec<Item>> {
+pub fn list(place: &PluginDirPath, terms: Option<&Terms>) -> Result<Vec<Item>> {
     list_noted(place, paths::STATE.as_ref(), terms)
 }
 
 /// [`list`], with another directory of state, as the node calls it.
-pub fn list_noted(place: &Place, state: &Path, terms: Option<&Terms>) -> Result<Vec<Item>> {
+pub fn list_noted(place: &PluginDirPath, state: &Path, terms: Option<&Terms>) -> Result<Vec<Item>> {
     let Some(opened) = Opened::open(place)? else {
         let text = format!(
             "plugin directory {} does not exist: flexvol install makes it, --plugin-dir names another",
@@ -83,7 +83,7 @@ pub fn list_noted(place: &Place, state: &Path, terms: Option<&Terms>) -> Result<
 
 /// Where and how one looks.
 struct Look<'a> {
-    place: &'a Place,
+    place: &'a PluginDirPath,
     state: &'a Path,
     plugins: &'a Directory,
     terms: Option<&'a Terms>,
@@ -238,7 +238,7 @@ mod tests {
     }
 
     fn listed(plugins: &Path) -> Vec<Item> {
-        list(&Place::new(plugins), Some(&prober::terms())).unwrap()
+        list(&PluginDirPath::new(plugins), Some(&prober::terms())).unwrap()
     }
 
     #[test]
@@ -271,14 +271,14 @@ mod tests {
     fn without_init_nothing_is_executed() {
         let dir = tempfile::tempdir().unwrap();
         script(dir.path(), "a~b", "#!/bin/sh\necho x > \"${0%/*}/ran\"\n");
-        let items = list(&Place::new(dir.path()), None).unwrap();
+        let items = list(&PluginDirPath::new(dir.path()), None).unwrap();
         assert!(items[0].finding.is_none() && !dir.path().join("a~b/ran").exists());
         assert_eq!(items[0].program.as_ref().unwrap().fingerprint.hash.len(), 64);
     }
 
     #[test]
     fn a_missing_directory_is_an_error_with_the_fix() {
-        let error = list(&Place::new("/nowhere/at/all"), None).unwrap_err().to_string();
+        let error = list(&PluginDirPath::new("/nowhere/at/all"), None).unwrap_err().to_string();
         assert!(error.contains("does not exist") && error.contains("--plugin-dir"), "{error}");
     }
 }

@@ -2,7 +2,7 @@
 //! removes.
 
 use super::install::stage;
-use super::opened::{Opened, Place};
+use super::opened::{Opened, PluginDirPath};
 use anyhow::Result;
 use flexvol_linux::fs::directory::{Directory, Kind};
 use flexvol_linux::proc::deadline::Deadline;
@@ -27,7 +27,7 @@ pub fn of(plugins: &Path) -> Vec<String> {
 
 /// Removes them, under the lock.
 pub fn clear(plugins: &Path) -> Result<()> {
-    let place = Place::new(plugins);
+    let place = PluginDirPath::new(plugins);
     let Some(opened) = Opened::open(&place)? else { return Ok(()) };
     let directory = opened.lock(&place)?.directory;
     stage::clean(&directory)?;

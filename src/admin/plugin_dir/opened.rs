@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long another installer is waited for. One takes well below a second.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+pub const INSTALLER_WAIT: Duration = Duration::from_mins(1);
 
 /// How often a directory is opened again that was replaced while its lock was waited for.
 const ATTEMPTS: usize = 5;
 
 /// Where a plugin directory is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct PluginDirPath {
     /// As the node calls it.
     pub directory: PathBuf,
     /// Where the node's file system begins for us: an image, or a host mounted into a container.
@@ -27,10 +27,10 @@ pub struct Place {
     pub patience: Duration,
 }
 
-impl Place {
+impl PluginDirPath {
     /// A plugin directory of this node.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into(), root: None, patience: PATIENCE }
+        Self { directory: directory.into(), root: None, patience: INSTALLER_WAIT }
     }
 
     /// The root.
@@ -61,7 +61,7 @@ pub struct Opened {
 
 impl Opened {
     /// Opens it; `None` if it does not exist. What is no directory is refused.
-    pub fn open(place: &Place) -> Result<Option<Self>> {
+    pub fn open(place: &PluginDirPath) -> Result<Option<Self>> {
         let path = place.path()?;
         if let Some(in_the_way) = exec_dir::in_the_way(&path) {
             let text = format!("{in_the_way}, or name kubelet's plugin directory with --plugin-dir");
@@ -71,13 +71,13 @@ impl Opened {
     }
 
     /// Makes and opens it, as kubelet does when it starts.
-    pub fn make(place: &Place) -> Result<Self> {
+    pub fn make(place: &PluginDirPath) -> Result<Self> {
         directory::make_all(&place.path()?)?;
         Self::open(place)?.context("the plugin directory was removed meanwhile: install again")
     }
 
     /// Holds it against other installers.
-    pub fn lock(self, place: &Place) -> Result<Self> {
+    pub fn lock(self, place: &PluginDirPath) -> Result<Self> {
         let (deadline, mut opened) = (Deadline::after(place.patience), self);
         for _ in 0..ATTEMPTS {
             opened.directory.lock(&deadline).map_err(|error| held(&opened.directory, error))?;

@@ -32,7 +32,7 @@
 
 use super::found::{Executable, Foreign, Found, Ours, Program, SideFile};
 use super::install::source::Source;
-use super::opened::Place;
+use super::opened::PluginDirPath;
 use anyhow::Result;
 use flexvol_linux::fs::directory::{self, Birth, Directory, Entry, Kind};
 use flexvol_linux::fs::files;
@@ -113,7 +113,7 @@ pub struct Receipts {
 
 impl Receipts {
     /// Of a driver's directory in a plugin directory; `state` is as the node calls it.
-    pub fn of(place: &Place, state: &Path, directory: &str) -> Result<Self> {
+    pub fn of(place: &PluginDirPath, state: &Path, directory: &str) -> Result<Self> {
         let called = if place.root.is_some() { place.directory.clone() } else { place.path()? };
         let called: PathBuf = called.components().collect();
         let hash = |bytes: &[u8]| anyhow::Ok(Fingerprint::of(bytes)?.hash);
@@ -158,7 +158,7 @@ impl Receipts {
 
     /// The directories of drivers that were installed in a plugin directory, also of those that are
     /// not there any more.
-    pub fn all(place: &Place, state: &Path) -> Result<Vec<String>> {
+    pub fn all(place: &PluginDirPath, state: &Path) -> Result<Vec<String>> {
         let this = Self::of(place, state, "")?;
         let Some(all) = Directory::open(&this.state.join(paths::RECEIPTS))? else { return Ok(Vec::new()) };
         let names = all.names()?.into_iter().filter_map(|name| name.into_string().ok());

@@ -7,7 +7,7 @@
 use super::found::{Broken, Executable, Foreign, Found, LEFTOVER, Ours, Program};
 use super::in_use::{self, Volume};
 use super::install::{self, Source, keep, stage};
-use super::opened::{Opened, Place};
+use super::opened::{Opened, PluginDirPath};
 use super::receipt::{Receipt, Receipts};
 use super::refusal::{Reason, Refusal};
 use anyhow::{Context as _, Result};
@@ -25,11 +25,11 @@ const NAME_LIMIT: usize = 255;
 
 /// What an admin asks for.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct UninstallRequest {
     /// The driver.
     pub name: DriverName,
     /// Where.
-    pub place: Place,
+    pub place: PluginDirPath,
     /// Where replaced drivers are kept, as the node calls it.
     pub state: PathBuf,
     /// What to do while volumes are mounted.
@@ -58,7 +58,7 @@ pub struct Removed {
 }
 
 /// Removes one driver from one plugin directory. An error that is a [`Refusal`] says why not.
-pub fn uninstall(request: &Request) -> Result<Removed> {
+pub fn uninstall(request: &UninstallRequest) -> Result<Removed> {
     let start = Instant::now();
     loop {
         let patience = match request.busy {
@@ -82,7 +82,7 @@ fn is_busy(error: &anyhow::Error) -> bool {
 }
 
 /// Whether it is worth waiting at all.
-fn is_ours(request: &Request) -> Result<bool> {
+fn is_ours(request: &UninstallRequest) -> Result<bool> {
     let plugins = Opened::open(&request.place)?;
     let found = plugins
         .map_or(Ok(Found::Absent), |plugins| look(request, &plugins.directory).map(|(found, _)| found))?;
@@ -90,7 +90,7 @@ fn is_ours(request: &Request) -> Result<bool> {
 }
 
 /// What is there, and the receipt of it.
-fn look(request: &Request, plugins: &Directory) -> Result<(Found, Option<Receipt>)> {
+fn look(request: &UninstallRequest, plugins: &Directory) -> Result<(Found, Option<Receipt>)> {
     receipts(request)?.known_again(Found::look(plugins, &request.name)?, plugins)
 }
 
@@ -118,7 +118,7 @@ impl Installed {
     }
 }
 
-fn attempt(request: &Request) -> Result<Removed> {
+fn attempt(request: &UninstallRequest) -> Result<Removed> {
     let Some(plugins) = Opened::open(&request.place)? else {
         return Ok(Removed { was_there: false, warnings: forget(request).into_iter().collect() });
     };
@@ -140,7 +140,7 @@ fn attempt(request: &Request) -> Result<Removed> {
 }
 
 fn remove(
-    request: &Request,
+    request: &UninstallRequest,
     plugins: &Directory,
     installed: &Installed,
     receipt: Option<&Receipt>,
@@ -201,13 +201,13 @@ fn remove_directory(plugins: &Directory, name: &DriverName) -> Result<()> {
     plugins.sync()
 }
 
-fn receipts(request: &Request) -> Result<Receipts> {
+fn receipts(request: &UninstallRequest) -> Result<Receipts> {
     Receipts::of(&request.place, &request.state, &request.name.directory())
 }
 
 /// Removes the receipt; why it could not. With it the next installation has the settings of this
 /// one.
-fn forget(request: &Request) -> Option<String> {
+fn forget(request: &UninstallRequest) -> Option<String> {
     let forgotten = receipts(request).and_then(|receipts| Ok(receipts.forget()?));
     let told = |error: anyhow::Error| {
         format!("{} would be installed with its settings of now: {error:#}: uninstall it again", request.name)
@@ -215,9 +215,13 @@ fn forget(request: &Request) -> Option<String> {
     forgotten.err().map(told)
 }
 
-fn kept_in(request: &Request) -> Result<PathBuf> {
-    let Request { name, place, state, .. } = request;
-    install::Request { state: state.clone(), ..install::Request::new(name.clone(), place.clone()) }.kept_in()
+fn kept_in(request: &UninstallRequest) -> Result<PathBuf> {
+    let UninstallRequest { name, place, state, .. } = request;
+    install::InstallRequest {
+        state: state.clone(),
+        ..install::InstallRequest::new(name.clone(), place.clone())
+    }
+    .kept_in()
 }
 
 /// The names of all that an installer does not put there, in their very bytes.

@@ -13,7 +13,7 @@ use flexvol_kubelet::locate;
 use flexvol_linux::fs::directory::{self, Directory};
 use flexvol_linux::fs::inotify::{Inotify, Interest};
 use flexvol_linux::fs::{files, listing};
-use flexvol_linux::proc::exec_watch::Executions;
+use flexvol_linux::proc::exec_watch::ExecWatch;
 use flexvol_linux::proc::process;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,13 +23,13 @@ const OWN_RUNS: usize = 1;
 
 /// Notes every execution of a new driver. Made before anybody can see it.
 #[derive(Debug)]
-pub struct Witness(Option<Executions>);
+pub struct Witness(Option<ExecWatch>);
 
 impl Witness {
     /// Marks the hidden executable. Where the kernel does not tell who executes a file, [`prove`]
     /// makes do with less.
     pub fn of(hidden: &Path) -> Self {
-        Self(Executions::of(hidden))
+        Self(ExecWatch::of(hidden))
     }
 }
 
@@ -79,7 +79,7 @@ fn is_watch_on(line: &str, device: u64, inode: u64) -> bool {
 
 /// Waits for a child of a kubelet. One that is gone before we can look counts if it was not our
 /// own.
-fn executed(executions: &Executions, kubelets: &[u32], patience: Duration) -> Result<Option<String>> {
+fn executed(executions: &ExecWatch, kubelets: &[u32], patience: Duration) -> Result<Option<String>> {
     let (start, mut unknown) = (Instant::now(), 0);
     loop {
         let left = patience.saturating_sub(start.elapsed());

@@ -56,6 +56,6 @@ pub use given::{Given, Nature};
 pub use left::Left;
 #[cfg(test)]
 pub(crate) use report::tests::made_up;
-pub use report::{CaseResult, Group, Outcome, Report};
+pub use report::{CaseOutcome, CaseResult, Group, Report};
 pub use runner::run;
 pub use subject::Subject;

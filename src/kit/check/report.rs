@@ -19,7 +19,7 @@ pub struct CaseResult {
     /// Which.
     pub case: &'static Case,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: CaseOutcome,
     /// What was found: of a watched case the first few.
     pub evidence: Vec<Evidence>,
     /// Of a watched case: the cases in which it was seen.
@@ -33,7 +33,7 @@ pub struct CaseResult {
 /// How a case ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "result", content = "why")]
-pub enum Outcome {
+pub enum CaseOutcome {
     /// It holds.
     Passed,
     /// It does not.
@@ -48,7 +48,7 @@ pub enum Outcome {
 
 impl CaseResult {
     /// That ended so, and nothing more to say.
-    pub fn of(case: &'static Case, outcome: Outcome) -> Self {
+    pub fn of(case: &'static Case, outcome: CaseOutcome) -> Self {
         Self { case, outcome, evidence: Vec::new(), seen_in: Vec::new(), took: Duration::ZERO, calls: 0 }
     }
 
@@ -66,7 +66,7 @@ impl CaseResult {
     pub fn told(&self, evidence: &Evidence) -> Vec<(&'static str, String)> {
         // What keeps a case from being judged is another one's subject.
         let about = match &self.outcome {
-            Outcome::Blocked(by) => Case::named(by).unwrap_or(self.case),
+            CaseOutcome::Blocked(by) => Case::named(by).unwrap_or(self.case),
             _ => self.case,
         };
         let fix = evidence.fix.as_deref().unwrap_or(about.fix);
@@ -110,7 +110,7 @@ pub struct Group<'a> {
 
 impl Report {
     /// How many cases of a level ended so.
-    pub fn count(&self, level: Option<Level>, ended: impl Fn(&Outcome) -> bool) -> usize {
+    pub fn count(&self, level: Option<Level>, ended: impl Fn(&CaseOutcome) -> bool) -> usize {
         let wanted = |result: &&CaseResult| level.is_none_or(|level| result.case.level == level);
         self.results.iter().filter(wanted).filter(|result| ended(&result.outcome)).count()
     }
@@ -118,9 +118,9 @@ impl Report {
     /// 0 if no must failed, 1 if one did or was blocked, 2 if one could not be played, or nothing
     /// was judged.
     pub fn exit_status(&self) -> u8 {
-        let bad = |outcome: &Outcome| matches!(outcome, Outcome::Failed | Outcome::Blocked(_));
-        let broken = |outcome: &Outcome| matches!(outcome, Outcome::Broken(_));
-        let skipped = |outcome: &Outcome| matches!(outcome, Outcome::Skipped(_));
+        let bad = |outcome: &CaseOutcome| matches!(outcome, CaseOutcome::Failed | CaseOutcome::Blocked(_));
+        let broken = |outcome: &CaseOutcome| matches!(outcome, CaseOutcome::Broken(_));
+        let skipped = |outcome: &CaseOutcome| matches!(outcome, CaseOutcome::Skipped(_));
         match () {
             () if self.count(Some(Level::Must), bad) > 0 => 1,
             () if self.count(None, broken) > 0 => 2,
@@ -149,13 +149,13 @@ impl Report {
 
     /// Whether a case is here, and failed.
     pub fn has_failed(&self, id: &str) -> bool {
-        self.results.iter().any(|result| result.case.id == id && result.outcome == Outcome::Failed)
+        self.results.iter().any(|result| result.case.id == id && result.outcome == CaseOutcome::Failed)
     }
 }
 
 impl Group<'_> {
     /// How many ended so.
-    pub fn count(&self, ended: impl Fn(&Outcome) -> bool) -> usize {
+    pub fn count(&self, ended: impl Fn(&CaseOutcome) -> bool) -> usize {
         self.results.iter().filter(|result| ended(&result.outcome)).count()
     }
 
@@ -207,24 +207,24 @@ pub(crate) mod tests {
         };
         let of = |index: usize, outcome| CaseResult::of(&CASES[index], outcome);
         let results = vec![
-            of(0, Outcome::Passed),
+            of(0, CaseOutcome::Passed),
             CaseResult {
                 evidence: vec![seen("a # newline"), seen("a # newline"), seen("empty").fix("say \"why\"")],
                 seen_in: vec!["mount::works", "mount::odd", "mount::daemon"],
-                ..of(1, Outcome::Failed)
+                ..of(1, CaseOutcome::Failed)
             },
             CaseResult {
                 evidence: vec![seen("1 mounts became 2")],
                 took: Duration::from_millis(12),
                 calls: 3,
-                ..of(2, Outcome::Failed)
+                ..of(2, CaseOutcome::Failed)
             },
             CaseResult {
                 evidence: vec![seen("a mount is needed first")],
-                ..of(3, Outcome::Blocked("mount::works".to_owned()))
+                ..of(3, CaseOutcome::Blocked("mount::works".to_owned()))
             },
-            of(4, Outcome::Skipped("no process serves a mount".to_owned())),
-            of(5, Outcome::Broken("ended with signal 9".to_owned())),
+            of(4, CaseOutcome::Skipped("no process serves a mount".to_owned())),
+            of(5, CaseOutcome::Broken("ended with signal 9".to_owned())),
         ];
         Report {
             driver: "/plugins/example.com~nfs/nfs".into(),
@@ -246,7 +246,7 @@ pub(crate) mod tests {
         assert_eq!(report.exit_status(), 2, "one could not be played");
         report.results.pop();
         assert_eq!(report.exit_status(), 0, "a should that failed");
-        report.results.retain(|result| matches!(result.outcome, Outcome::Skipped(_)));
+        report.results.retain(|result| matches!(result.outcome, CaseOutcome::Skipped(_)));
         assert_eq!(report.exit_status(), 2, "nothing was judged");
     }
 

@@ -8,7 +8,7 @@ use super::chosen::Chosen;
 use super::evidence::Evidence;
 use super::facts::Facts;
 use super::given::Given;
-use super::report::{CaseResult, Outcome, Report};
+use super::report::{CaseOutcome, CaseResult, Report};
 use super::subject::KUBELET_ROOT;
 use super::survey;
 use crate::sandbox::{Ended, Isolation, Terms};
@@ -79,8 +79,8 @@ fn learn(given: &Given, terms: &Terms) -> Result<Facts> {
 }
 
 /// What nothing is to be learnt from.
-fn reason_to_skip(case: &Case, given: &Given, facts: &Facts, isolation: Isolation) -> Option<Outcome> {
-    let skip = |why: &str| Some(Outcome::Skipped(why.to_owned()));
+fn reason_to_skip(case: &Case, given: &Given, facts: &Facts, isolation: Isolation) -> Option<CaseOutcome> {
+    let skip = |why: &str| Some(CaseOutcome::Skipped(why.to_owned()));
     if case.scope == Scope::All {
         return None;
     }
@@ -91,7 +91,7 @@ fn reason_to_skip(case: &Case, given: &Given, facts: &Facts, isolation: Isolatio
         return skip("needs root, or a user namespace, for mounts");
     }
     if facts.hangs && !case.id.ends_with("::works") {
-        return Some(Outcome::Blocked(MOUNT_WORKS.to_owned()));
+        return Some(CaseOutcome::Blocked(MOUNT_WORKS.to_owned()));
     }
     match case.scope {
         Scope::Attach if !facts.attaches => return skip("the driver does not attach"),
@@ -148,8 +148,10 @@ impl Run {
         for case in &chosen.reported {
             if matches!(case.how, How::Watched(_)) {
                 let result = match self.sights.remove(case.id) {
-                    None => CaseResult::of(case, Outcome::Skipped("there was nothing to look at".to_owned())),
-                    Some(sight) if sight.is_empty() => CaseResult::of(case, Outcome::Passed),
+                    None => {
+                        CaseResult::of(case, CaseOutcome::Skipped("there was nothing to look at".to_owned()))
+                    }
+                    Some(sight) if sight.is_empty() => CaseResult::of(case, CaseOutcome::Passed),
                     Some(sight) => seen(case, sight),
                 };
                 done(&result);
@@ -164,17 +166,17 @@ impl Run {
 fn seen(case: &'static Case, sight: Sight) -> CaseResult {
     let (seen_in, evidence): (Vec<_>, Vec<_>) = sight.into_values().unzip();
     let evidence = evidence.into_iter().flatten().take(KEPT).collect();
-    CaseResult { evidence, seen_in, ..CaseResult::of(case, Outcome::Failed) }
+    CaseResult { evidence, seen_in, ..CaseResult::of(case, CaseOutcome::Failed) }
 }
 
 /// A driver that hung in the first look, for which most was not played, and later did not.
 fn judge_first_look(results: &mut [CaseResult], facts: &Facts) {
     let holds = |result: &&mut CaseResult| {
-        result.case.id == MOUNT_WORKS && result.outcome == Outcome::Passed && facts.hangs
+        result.case.id == MOUNT_WORKS && result.outcome == CaseOutcome::Passed && facts.hangs
     };
     if let Some(result) = results.iter_mut().find(holds) {
         let text = format!("in the first look at the driver it did not: {}", facts.why_not);
-        result.outcome = Outcome::Failed;
+        result.outcome = CaseOutcome::Failed;
         result.evidence.push(Evidence::new(text));
     }
 }
@@ -183,12 +185,12 @@ fn judge_first_look(results: &mut [CaseResult], facts: &Facts) {
 fn judge_blocked(results: &mut [CaseResult]) {
     let held: Vec<_> = results
         .iter()
-        .filter(|result| result.outcome == Outcome::Passed)
+        .filter(|result| result.outcome == CaseOutcome::Passed)
         .map(|result| result.case.id.to_owned())
         .collect();
     for result in results {
-        if matches!(&result.outcome, Outcome::Blocked(by) if held.contains(by)) {
-            result.outcome = Outcome::Failed;
+        if matches!(&result.outcome, CaseOutcome::Blocked(by) if held.contains(by)) {
+            result.outcome = CaseOutcome::Failed;
         }
     }
 }
@@ -201,9 +203,9 @@ mod tests {
     fn who_hangs_now_and_then_is_told_what_hung() {
         let named = |id: &str| Case::named(id).unwrap();
         let results = || {
-            let blocked = Outcome::Blocked(MOUNT_WORKS.to_owned());
+            let blocked = CaseOutcome::Blocked(MOUNT_WORKS.to_owned());
             vec![
-                CaseResult::of(named(MOUNT_WORKS), Outcome::Passed),
+                CaseResult::of(named(MOUNT_WORKS), CaseOutcome::Passed),
                 CaseResult::of(named("mount::twice"), blocked),
             ]
         };
@@ -217,9 +219,9 @@ mod tests {
             results
         };
         let [works, twice] = &judged(true)[..] else { panic!() };
-        assert_eq!((&works.outcome, &twice.outcome), (&Outcome::Failed, &results()[1].outcome));
+        assert_eq!((&works.outcome, &twice.outcome), (&CaseOutcome::Failed, &results()[1].outcome));
         assert!(works.evidence[0].problem.ends_with("no end"));
         let [works, twice] = &judged(false)[..] else { panic!() };
-        assert_eq!((&works.outcome, &twice.outcome), (&Outcome::Passed, &Outcome::Failed));
+        assert_eq!((&works.outcome, &twice.outcome), (&CaseOutcome::Passed, &CaseOutcome::Failed));
     }
 }

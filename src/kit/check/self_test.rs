@@ -11,7 +11,7 @@ mod faults;
 use super::case::{Case, matching};
 use super::chosen::Chosen;
 use super::given::{Given, Nature};
-use super::report::{CaseResult, Outcome};
+use super::report::{CaseOutcome, CaseResult};
 use super::runner;
 use anyhow::{Context as _, Result, ensure};
 use flexvol_kubelet::PodVolume;
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a call of a driver for tests may take before it hangs: all of them are quick.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CALL_WAIT: Duration = Duration::from_secs(2);
 
 /// The same in every run.
 const SEED: u64 = 20_180_126;
@@ -181,7 +181,7 @@ impl Reference {
             volume: Some(volume),
             natures: self.natures().collect(),
             repeat: 1,
-            patience: PATIENCE,
+            patience: CALL_WAIT,
             seed: SEED,
             // Much of a case is waiting for processes and namespaces to begin and to end.
             jobs: 2 * std::thread::available_parallelism().map_or(1, usize::from),
@@ -243,15 +243,15 @@ impl Row {
     fn of(fault: &Fault, script: PathBuf, chosen: &Chosen) -> Result<Self> {
         let given = fault.of.given(script, fault.name)?;
         let report = runner::run(&given, chosen, &mut |_| {})?;
-        let ended = |wanted: fn(&Outcome) -> bool| {
+        let ended = |wanted: fn(&CaseOutcome) -> bool| {
             report.results.iter().filter(move |result| wanted(&result.outcome)).map(|result| result.case.id)
         };
         let broken = |result: &CaseResult| match &result.outcome {
-            Outcome::Broken(why) => Some((result.case.id, why.clone())),
+            CaseOutcome::Broken(why) => Some((result.case.id, why.clone())),
             _ => None,
         };
         let expected: BTreeSet<_> = fault.fails.iter().copied().filter(|id| chosen.reports(id)).collect();
-        let failed: BTreeSet<_> = ended(|outcome| *outcome == Outcome::Failed).collect();
+        let failed: BTreeSet<_> = ended(|outcome| *outcome == CaseOutcome::Failed).collect();
         let seen = |result: &CaseResult| {
             let first = result.telling().next();
             let seen = first.map(|seen| format!("{} {}", seen.problem, seen.came_back));
@@ -266,9 +266,9 @@ impl Row {
             surprises,
             expected,
             failed,
-            held: ended(|outcome| *outcome == Outcome::Passed).count(),
-            blocked: ended(|outcome| matches!(outcome, Outcome::Blocked(_))).collect(),
-            skipped: ended(|outcome| matches!(outcome, Outcome::Skipped(_))).collect(),
+            held: ended(|outcome| *outcome == CaseOutcome::Passed).count(),
+            blocked: ended(|outcome| matches!(outcome, CaseOutcome::Blocked(_))).collect(),
+            skipped: ended(|outcome| matches!(outcome, CaseOutcome::Skipped(_))).collect(),
             broken: report.results.iter().filter_map(broken).collect(),
             took: report.took,
         })

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use flexvol_kubelet::Captured;
 use flexvol_linux::proc::clock;
-use flexvol_linux::proc::exec_watch::Executions;
+use flexvol_linux::proc::exec_watch::ExecWatch;
 use flexvol_linux::proc::{process, signal};
 use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::{Code, Failure};
@@ -51,7 +51,7 @@ impl Record {
         signal::install()?;
         let executables = self.executables()?;
         let files: Vec<_> = executables.iter().map(PathBuf::as_path).collect();
-        let Some(executions) = Executions::of_any(&files) else {
+        let Some(executions) = ExecWatch::of_any(&files) else {
             let text =
                 "the kernel does not tell who executes a file: it needs Linux 5.0 and root (CAP_SYS_ADMIN)";
             return Err(Failure::new(Code::Denied, text).into());

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use flexvol_kubelet::prober::{Event, Habits, Kind, Known, Watcher};
+use flexvol_kubelet::prober::{Event, EventKind, Habits, Known, Watcher};
 use flexvol_linux::proc::clock;
 use flexvol_linux::proc::signal;
 use flexvol_terminal::capabilities;
@@ -143,9 +143,11 @@ fn row(name: &OsStr, known: &Known) -> [String; 3] {
 
 fn line(event: &Event, time: &str) -> String {
     let name = event.driver.as_deref().map_or_else(|| plain(&event.directory), printable);
-    let kept =
-        event.capabilities.filter(|_| event.kind == Kind::Failed).map(|_| "its old version stays in service");
-    let able = event.capabilities.filter(|_| event.kind != Kind::Failed).map(capabilities::names);
+    let kept = event
+        .capabilities
+        .filter(|_| event.kind == EventKind::Failed)
+        .map(|_| "its old version stays in service");
+    let able = event.capabilities.filter(|_| event.kind != EventKind::Failed).map(capabilities::names);
     let fix = event.fix.as_ref().map(|fix| format!("fix: {fix}"));
     let said = able.into_iter().chain(event.reason.clone()).chain(kept.map(str::to_owned)).chain(fix);
     let said = printable(&said.collect::<Vec<_>>().join("; "));

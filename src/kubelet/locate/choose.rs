@@ -1,7 +1,7 @@
 //! The choice among everything that was said. Pure.
 
 use crate::platform::{ObstacleKind, Platform};
-use flexvol_linux::fs::exec_dir::{Condition, Kind};
+use flexvol_linux::fs::exec_dir::{Condition, ExecDirState};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -41,7 +41,7 @@ impl Origin {
 
 /// A directory, as two see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SeenDirectory {
     /// As this process sees it.
     pub directory: PathBuf,
     /// As kubelet sees it.
@@ -56,7 +56,7 @@ pub struct Claim {
     /// How it is known, for people.
     pub evidence: String,
     /// The directory, or why this one is not believed or cannot be understood.
-    pub place: Result<Place, String>,
+    pub place: Result<SeenDirectory, String>,
     /// What else there is to know about it.
     pub notes: Vec<String>,
 }
@@ -80,7 +80,7 @@ pub struct Candidate {
     /// How it is known, for people.
     pub evidence: String,
     /// The directory; `None` if it was refused before it was known.
-    pub place: Option<Place>,
+    pub place: Option<SeenDirectory>,
     /// Whether it was chosen, and why not.
     pub verdict: Verdict,
     /// What else there is to know about it.
@@ -190,8 +190,10 @@ impl Candidate {
             known.map(|known| known.fix)
         };
         match &condition.kind {
-            Kind::Other(in_the_way) => Some(in_the_way.to_string()),
-            Kind::Unseen(reason) => Some(format!("{directory} cannot be seen ({reason}): run as root")),
+            ExecDirState::Other(in_the_way) => Some(in_the_way.to_string()),
+            ExecDirState::Unseen(reason) => {
+                Some(format!("{directory} cannot be seen ({reason}): run as root"))
+            }
             _ if condition.read_only => {
                 let set =
                     platform.map_or("start kubelet with another --volume-plugin-dir", |known| known.set);
@@ -210,13 +212,13 @@ impl Candidate {
     pub fn state(&self) -> String {
         let Some(condition) = &self.condition else { return String::new() };
         let mut text = match &condition.kind {
-            Kind::Directory => drivers(condition.directories),
-            Kind::SymlinkToDirectory(target) => {
+            ExecDirState::Directory => drivers(condition.directories),
+            ExecDirState::SymlinkToDirectory(target) => {
                 format!("symlink to {}, {}", target.display(), drivers(condition.directories))
             }
-            Kind::Missing(_) => "not there yet".to_owned(),
-            Kind::Other(_) => "not a directory".to_owned(),
-            Kind::Unseen(reason) => format!("cannot be seen: {reason}"),
+            ExecDirState::Missing(_) => "not there yet".to_owned(),
+            ExecDirState::Other(_) => "not a directory".to_owned(),
+            ExecDirState::Unseen(reason) => format!("cannot be seen: {reason}"),
         };
         for (is_so, word) in [
             (condition.read_only, "read-only"),
@@ -257,7 +259,7 @@ mod tests {
     use flexvol_linux::fs::exec_dir::InTheWay;
 
     fn claim(origin: Origin, path: &str) -> Claim {
-        let place = Place { directory: path.into(), inside: path.into() };
+        let place = SeenDirectory { directory: path.into(), inside: path.into() };
         Claim { origin, evidence: format!("as {path}"), place: Ok(place), notes: Vec::new() }
     }
 
@@ -324,7 +326,7 @@ mod tests {
     #[test]
     fn problems_come_with_the_fix_of_the_platform() {
         let fine = Condition {
-            kind: Kind::Directory,
+            kind: ExecDirState::Directory,
             may_write: true,
             read_only: false,
             no_exec: false,
@@ -336,7 +338,7 @@ mod tests {
             located.problems().pop().unwrap_or_default()
         };
         assert_eq!(problem(fine.clone(), None), "");
-        assert_eq!(problem(Condition { kind: Kind::Missing("/".into()), ..fine.clone() }, None), "");
+        assert_eq!(problem(Condition { kind: ExecDirState::Missing("/".into()), ..fine.clone() }, None), "");
         let no_exec = Condition { no_exec: true, ..fine.clone() };
         assert!(problem(no_exec.clone(), Some("cos")).contains("remount,exec /home/kubernetes/flexvolume"));
         assert!(problem(no_exec, None).ends_with("remount it with exec"));
@@ -344,9 +346,12 @@ mod tests {
         assert!(problem(read_only.clone(), Some("k3s")).contains("kubelet-arg"));
         assert!(problem(read_only.clone(), Some("rke2")).contains("/etc/rancher/rke2/config.yaml"));
         assert!(problem(read_only, None).contains("--volume-plugin-dir"));
-        let other = Kind::Other(InTheWay { path: "/a".into(), leads_to: None });
+        let other = ExecDirState::Other(InTheWay { path: "/a".into(), leads_to: None });
         assert!(problem(Condition { kind: other, ..fine.clone() }, None).contains("not a directory"));
-        assert!(problem(Condition { kind: Kind::Unseen("no".into()), ..fine }, None).contains("run as root"));
+        assert!(
+            problem(Condition { kind: ExecDirState::Unseen("no".into()), ..fine }, None)
+                .contains("run as root")
+        );
     }
 
     #[test]
@@ -358,9 +363,12 @@ mod tests {
                 Some(Condition { kind, may_write: !read_only, read_only, no_exec: read_only, directories });
             candidate.state()
         };
-        assert_eq!(state(Kind::Directory, false, 1), "1 driver");
-        assert_eq!(state(Kind::SymlinkToDirectory("/q".into()), false, 0), "symlink to /q, no drivers");
+        assert_eq!(state(ExecDirState::Directory, false, 1), "1 driver");
+        assert_eq!(
+            state(ExecDirState::SymlinkToDirectory("/q".into()), false, 0),
+            "symlink to /q, no drivers"
+        );
         let text = "not there yet, read-only, noexec, not writable for you";
-        assert_eq!(state(Kind::Missing("/".into()), true, 0), text);
+        assert_eq!(state(ExecDirState::Missing("/".into()), true, 0), text);
     }
 }

@@ -30,7 +30,7 @@ use crate::release::Release;
 use anyhow::Result;
 use command_line::Program;
 use flexvol_linux::proc::deadline::Deadline;
-use flexvol_linux::proc::helper::{Invocation, Outcome, Tools};
+use flexvol_linux::proc::helper::{HelperExit, Invocation, Tools};
 use flexvol_linux::proc::process_table::Process;
 use flexvol_protocol::failure::{Code, Failure};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub const ENVIRONMENT: &str = "FLEXVOL_PLUGIN_DIR";
 
 /// What is asked.
 #[derive(Clone, Debug, Default)]
-pub struct Request {
+pub struct LocateRequest {
     /// The directories of `--plugin-dir`; with a root, as seen inside of it.
     pub explicit: Vec<PathBuf>,
     /// Another root directory: an image's, or that of the node, mounted into a container. No
@@ -75,7 +75,7 @@ impl KubeletProcess {
         // program.
         let executable = self.process.open_executable()?;
         let asked = Invocation::opened(executable).args(words).answering();
-        let outcome = Tools::of_host(deadline).run(asked).ok().filter(Outcome::success)?;
+        let outcome = Tools::of_host(deadline).run(asked).ok().filter(HelperExit::success)?;
         Release::told(&outcome.answer)
     }
 }
@@ -84,7 +84,7 @@ impl KubeletProcess {
 ///
 /// Fails only if the other root cannot be opened or `/proc` cannot be listed. That nothing can be
 /// chosen is no error: see [`Located::chosen`].
-pub fn locate(request: &Request) -> Result<Located> {
+pub fn locate(request: &LocateRequest) -> Result<Located> {
     node::Node::open(request.root.as_deref())?.locate(&request.explicit, std::env::var_os(ENVIRONMENT))
 }
 

@@ -1,6 +1,6 @@
 //! The node as it is: its processes, its files, and where their directories are for us.
 
-use super::choose::{Claim, Located, Origin, Place, choose};
+use super::choose::{Claim, Located, Origin, SeenDirectory, choose};
 use super::command_line::{Program, recognise};
 use super::configuration::{Files, Told};
 use super::translate::{candidates, joined};
@@ -210,7 +210,7 @@ impl Node {
     }
 
     fn claim(&self, origin: Origin, evidence: &str, directory: Result<PathBuf, String>) -> Claim {
-        let place = directory.map(|inside| Place { directory: self.outside(&inside), inside });
+        let place = directory.map(|inside| SeenDirectory { directory: self.outside(&inside), inside });
         Claim { origin, evidence: evidence.to_owned(), place, notes: Vec::new() }
     }
 
@@ -258,8 +258,8 @@ impl Node {
     }
 
     /// Where a process's directory is for us, and what there is to know about that.
-    fn place_of(&self, process: &Process, sight: &Sight, inside: &Path) -> (Place, Vec<String>) {
-        let same = || Place { directory: self.outside(inside), inside: inside.to_owned() };
+    fn place_of(&self, process: &Process, sight: &Sight, inside: &Path) -> (SeenDirectory, Vec<String>) {
+        let same = || SeenDirectory { directory: self.outside(inside), inside: inside.to_owned() };
         match sight {
             Sight::Node => (same(), Vec::new()),
             Sight::Unknown => {
@@ -268,7 +268,7 @@ impl Node {
             }
             Sight::Own(root) => {
                 let (directory, notes) = self.translated(process, root, inside);
-                (Place { directory, inside: inside.to_owned() }, notes)
+                (SeenDirectory { directory, inside: inside.to_owned() }, notes)
             }
         }
     }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// What.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// The driver directory's name in the plugin directory; of the watch itself, the plugin
     /// directory's path.
     pub directory: OsString,
@@ -25,7 +25,7 @@ pub struct Event {
 
 /// What became true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EventKind {
     /// A driver is in service that was not.
     Added,
     /// Its `init` ran again and succeeded: it may have other capabilities, and verbs that were `Not
@@ -49,7 +49,7 @@ pub struct Known {
     pub failed: Option<Failed>,
 }
 
-impl Kind {
+impl EventKind {
     /// As a word: `added`.
     pub fn name(self) -> &'static str {
         match self {
@@ -64,7 +64,7 @@ impl Kind {
 
 impl Event {
     /// Of a driver.
-    pub(super) fn of(kind: Kind, directory: &OsStr, known: &Known) -> Self {
+    pub(super) fn of(kind: EventKind, directory: &OsStr, known: &Known) -> Self {
         Self {
             kind,
             directory: directory.to_owned(),
@@ -78,7 +78,7 @@ impl Event {
     /// Of the watch itself.
     pub(super) fn note(plugin_dir: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
         Self {
-            kind: Kind::Noted,
+            kind: EventKind::Noted,
             directory: plugin_dir.into().into_os_string(),
             driver: None,
             capabilities: None,

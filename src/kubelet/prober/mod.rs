@@ -25,6 +25,6 @@ mod scan;
 mod watcher;
 
 pub use behaviour::Behaviour;
-pub use event::{Event, Kind, Known};
+pub use event::{Event, EventKind, Known};
 pub use scan::{Failed, Finding, Found, Ignored, Loaded, Scan, Stage, ignored, init, look, scan, terms};
 pub use watcher::{Habits, Stats, Watcher};

@@ -6,10 +6,10 @@
 //! also in the middle of a probe: they count for the next one.
 
 use super::behaviour::Behaviour;
-use super::event::{Event, Kind, Known};
+use super::event::{Event, EventKind, Known};
 use super::pace::Pace;
 use super::scan::{Failed, Finding, Loaded, Stage, dropped, executable};
-use flexvol_linux::fs::directory::Kind as Entity;
+use flexvol_linux::fs::directory::Kind;
 use flexvol_linux::fs::listing::{Named, is_hidden};
 use flexvol_linux::fs::watch_tree::How;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -47,12 +47,12 @@ struct Probe {
     todo: VecDeque<(OsString, Operation)>,
     /// The executable or the directory that is looked at was removed a moment ago.
     vanishing: bool,
-    done: Vec<(OsString, Outcome)>,
+    done: Vec<(OsString, ProbeOutcome)>,
 }
 
 /// What a probe found of one driver directory.
 #[derive(Debug)]
-enum Outcome {
+enum ProbeOutcome {
     Loaded(Loaded),
     Failed(Failed),
     Gone,
@@ -129,7 +129,7 @@ impl Model {
                     probe.vanishing = operation == Operation::Remove;
                     return Step::Look(name);
                 }
-                Some((name, Operation::Remove)) => self.found(name, Outcome::Gone),
+                Some((name, Operation::Remove)) => self.found(name, ProbeOutcome::Gone),
                 Some((name, Operation::AddOrUpdate)) => return Step::Init(name),
             }
         }
@@ -137,7 +137,7 @@ impl Model {
 
     /// What the plugin directory holds.
     pub(super) fn listed(&mut self, entries: Vec<Named>) {
-        let there = entries.into_iter().filter(|entry| entry.kind == Entity::Directory);
+        let there = entries.into_iter().filter(|entry| entry.kind == Kind::Directory);
         let mut names: BTreeSet<_> = there.map(|entry| entry.name).filter(|name| !is_hidden(name)).collect();
         if self.behaviour == Behaviour::Design {
             names.extend(self.table.keys().cloned());
@@ -149,9 +149,9 @@ impl Model {
     /// What is at one name of the plugin directory; `None` if nothing.
     pub(super) fn looked(&mut self, name: OsString, finding: Option<Finding>) {
         let outcome = match finding {
-            Some(Finding::Loaded(loaded)) => Outcome::Loaded(loaded),
-            Some(Finding::Failed(failed)) => Outcome::Failed(failed),
-            Some(Finding::Ignored(_)) | None => Outcome::Gone,
+            Some(Finding::Loaded(loaded)) => ProbeOutcome::Loaded(loaded),
+            Some(Finding::Failed(failed)) => ProbeOutcome::Failed(failed),
+            Some(Finding::Ignored(_)) | None => ProbeOutcome::Gone,
         };
         self.found(name, outcome);
     }
@@ -223,21 +223,21 @@ impl Model {
         self.step(now)
     }
 
-    fn found(&mut self, name: OsString, outcome: Outcome) {
+    fn found(&mut self, name: OsString, outcome: ProbeOutcome) {
         let Some(probe) = &mut self.probe else { return };
         // Who removes a driver takes the executable first and the directory a moment later. If that
         // stays, the next signal says that there is no executable in it.
         let outcome = match outcome {
-            Outcome::Failed(failed) if probe.vanishing && failed.stage == Stage::Init => {
+            ProbeOutcome::Failed(failed) if probe.vanishing && failed.stage == Stage::Init => {
                 self.pending.entry(name.clone()).or_insert(Operation::AddOrUpdate);
-                Outcome::Gone
+                ProbeOutcome::Gone
             }
             outcome => outcome,
         };
         // Kubelet has what fails in its queue until it succeeds or is removed; of a whole
         // directory, it has none.
         let again =
-            matches!(&outcome, Outcome::Failed(failed) if failed.stage == Stage::Init) && !probe.whole;
+            matches!(&outcome, ProbeOutcome::Failed(failed) if failed.stage == Stage::Init) && !probe.whole;
         if again && self.behaviour != Behaviour::Design {
             self.pending.entry(name.clone()).or_insert(Operation::AddOrUpdate);
         }
@@ -253,7 +253,7 @@ impl Model {
         if !self.behaviour.is_all_or_nothing() {
             return;
         }
-        let failed = |(_, outcome): &&(OsString, Outcome)| matches!(outcome, Outcome::Failed(failed) if failed.stage == Stage::Init);
+        let failed = |(_, outcome): &&(OsString, ProbeOutcome)| matches!(outcome, ProbeOutcome::Failed(failed) if failed.stage == Stage::Init);
         if let Some((culprit, _)) = probe.done.iter().find(failed) {
             let culprit = culprit.clone();
             return self.forget(probe.done, &culprit);
@@ -262,7 +262,7 @@ impl Model {
         let gone = self.table.keys().filter(|name| !names.contains(*name)).cloned();
         let gone: Vec<_> = if self.behaviour == Behaviour::Kubelet18 { gone.collect() } else { Vec::new() };
         for name in gone {
-            self.settle(&name, Outcome::Gone);
+            self.settle(&name, ProbeOutcome::Gone);
         }
         for (name, outcome) in probe.done {
             self.settle(&name, outcome);
@@ -270,40 +270,40 @@ impl Model {
     }
 
     /// One driver failed, and kubelet throws away what it found of the others.
-    fn forget(&mut self, done: Vec<(OsString, Outcome)>, culprit: &OsStr) {
+    fn forget(&mut self, done: Vec<(OsString, ProbeOutcome)>, culprit: &OsStr) {
         for (name, outcome) in done {
             let what = match outcome {
-                Outcome::Gone if !self.table.contains_key(&name) => continue,
-                Outcome::Gone => "it is gone",
-                Outcome::Loaded(_) => "its init succeeded",
-                Outcome::Failed(failed) => {
-                    self.settle(&name, Outcome::Failed(failed));
+                ProbeOutcome::Gone if !self.table.contains_key(&name) => continue,
+                ProbeOutcome::Gone => "it is gone",
+                ProbeOutcome::Loaded(_) => "its init succeeded",
+                ProbeOutcome::Failed(failed) => {
+                    self.settle(&name, ProbeOutcome::Failed(failed));
                     continue;
                 }
             };
-            self.settle(&name, Outcome::Failed(dropped(what, culprit)));
+            self.settle(&name, ProbeOutcome::Failed(dropped(what, culprit)));
         }
     }
 
     /// Makes an outcome true.
-    fn settle(&mut self, name: &OsStr, outcome: Outcome) {
+    fn settle(&mut self, name: &OsStr, outcome: ProbeOutcome) {
         let mut known = self.table.remove(name).unwrap_or_default();
         let event = match outcome {
-            Outcome::Gone if known.loaded.is_none() && known.failed.is_none() => return,
-            Outcome::Gone => {
-                self.events.push(Event::of(Kind::Removed, name, &Known::default()));
+            ProbeOutcome::Gone if known.loaded.is_none() && known.failed.is_none() => return,
+            ProbeOutcome::Gone => {
+                self.events.push(Event::of(EventKind::Removed, name, &Known::default()));
                 return;
             }
-            Outcome::Loaded(loaded) => {
-                let kind = if known.loaded.is_some() { Kind::Updated } else { Kind::Added };
+            ProbeOutcome::Loaded(loaded) => {
+                let kind = if known.loaded.is_some() { EventKind::Updated } else { EventKind::Added };
                 known = Known { loaded: Some(loaded), failed: None };
                 Event::of(kind, name, &known)
             }
-            Outcome::Failed(failed) => {
+            ProbeOutcome::Failed(failed) => {
                 if self.behaviour == Behaviour::Design {
                     known.loaded = None;
                 }
-                let event = Event::of(Kind::Failed, name, &known).because(&failed);
+                let event = Event::of(EventKind::Failed, name, &known).because(&failed);
                 known.failed = Some(failed);
                 event
             }
@@ -350,7 +350,7 @@ mod tests {
             let model = Model::new(behaviour, Duration::from_secs(1), now);
             let mut world = Self { model, now, there: Vec::new(), failing: Vec::new(), looks: Vec::new() };
             for name in drivers {
-                world.put(name, Entity::Directory);
+                world.put(name, Kind::Directory);
             }
             world
         }
@@ -362,7 +362,7 @@ mod tests {
             world
         }
 
-        fn put(&mut self, name: &str, kind: Entity) {
+        fn put(&mut self, name: &str, kind: Kind) {
             self.take(name);
             self.there.push(Named { name: name.into(), kind });
         }
@@ -391,8 +391,11 @@ mod tests {
                 }
             };
             let told = self.model.take_events().into_iter().map(|event| {
-                let kept =
-                    if event.kind == Kind::Failed && event.capabilities.is_some() { " kept" } else { "" };
+                let kept = if event.kind == EventKind::Failed && event.capabilities.is_some() {
+                    " kept"
+                } else {
+                    ""
+                };
                 format!("{} {}{kept}", event.kind.name(), event.driver.unwrap())
             });
             (told.collect(), rest)
@@ -406,8 +409,8 @@ mod tests {
             let text = name.to_str().unwrap().to_owned();
             let kind = self.there.iter().find(|entry| entry.name == name).map(|entry| entry.kind);
             let finding = match kind {
-                None | Some(Entity::Link | Entity::File) if as_scan => None,
-                None | Some(Entity::File) => Some(failed(Stage::Init)),
+                None | Some(Kind::Link | Kind::File) if as_scan => None,
+                None | Some(Kind::File) => Some(failed(Stage::Init)),
                 _ if self.failing.iter().any(|failing| *failing == text) => Some(failed(Stage::Init)),
                 _ => Some(loaded(&name).unwrap_or_else(|| failed(Stage::Name))),
             };
@@ -425,8 +428,8 @@ mod tests {
     fn the_first_probe_is_of_every_real_directory_without_a_dot() {
         for behaviour in [Design, Kubelet136, Kubelet122, Kubelet18] {
             let mut world = World::new(behaviour, &["v~b", "v~a", ".v~c"]);
-            world.put("link", Entity::Link);
-            world.put("README", Entity::File);
+            world.put("link", Kind::Link);
+            world.put("README", Kind::File);
             assert_eq!(world.probe(), ["added v/a", "added v/b"], "{behaviour:?}");
             assert_eq!(world.looks, ["v~a", "v~b"]);
             world.pass(5000);
@@ -512,11 +515,11 @@ mod tests {
             assert_eq!(world.probe(), ["updated v/a"], "it is still there, or again");
             world.pass(1000);
         }
-        world.put("v~a", Entity::Link);
+        world.put("v~a", Kind::Link);
         world.tell("v~a", How::Appeared);
         assert_eq!(world.probe(), ["removed v/a"], "as the next start would have it");
         world.pass(1000);
-        world.put("v~a", Entity::Directory);
+        world.put("v~a", Kind::Directory);
         world.tell("v~a", How::Appeared);
         assert_eq!(world.probe(), ["added v/a"]);
         world.pass(1000);
@@ -554,7 +557,7 @@ mod tests {
     fn after_lost_changes_the_design_probes_everything() {
         let mut world = World::probed(Design, &["v~a", "v~b"]);
         world.take("v~a");
-        world.put("v~c", Entity::Directory);
+        world.put("v~c", Kind::Directory);
         world.model.lost(world.now);
         assert_eq!(world.probe(), ["removed v/a", "updated v/b", "added v/c"]);
         world.there.clear();
@@ -687,7 +690,7 @@ mod tests {
     #[test]
     fn a_name_kubernetes_refuses_is_not_tried_again() {
         let mut world = World::probed(Kubelet136, &[]);
-        world.put("Foo~x", Entity::Directory);
+        world.put("Foo~x", Kind::Directory);
         world.tell("Foo~x", How::Appeared);
         world.pass(1000);
         assert_eq!(world.probe(), ["failed Foo/x"]);
@@ -698,12 +701,12 @@ mod tests {
     #[test]
     fn kubelet_loads_a_symlinked_directory_until_it_is_restarted() {
         let mut world = World::probed(Kubelet136, &[]);
-        world.put("v~a", Entity::Link);
+        world.put("v~a", Kind::Link);
         world.tell("v~a", How::Appeared);
         world.pass(1000);
         assert_eq!(world.probe(), ["added v/a"]);
         let mut restarted = World::new(Kubelet136, &[]);
-        restarted.put("v~a", Entity::Link);
+        restarted.put("v~a", Kind::Link);
         assert_eq!(restarted.probe(), [""; 0]);
     }
 
@@ -712,7 +715,7 @@ mod tests {
         let mut world = World::probed(Kubelet122, &["v~a", "v~old"]);
         world.failing = vec!["v~bad"];
         for name in ["v~bad", "v~new"] {
-            world.put(name, Entity::Directory);
+            world.put(name, Kind::Directory);
             world.tell(name, How::Appeared);
         }
         world.tell("v~old", How::Removed);

@@ -7,7 +7,7 @@
 
 use crate::block::signature::{Signature, identify};
 use crate::block::window::Window;
-use crate::proc::helper::{Invocation, Outcome, Tools};
+use crate::proc::helper::{HelperExit, Invocation, Tools};
 use anyhow::{Context, Result, bail};
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::file_system::FileSystem;
@@ -166,7 +166,7 @@ const TOO_SMALL: [(&str, &str); 5] = [
     ("too small for", "1 MiB"),
 ];
 
-fn refused(kind: FileSystem, tool: &str, outcome: &Outcome) -> anyhow::Error {
+fn refused(kind: FileSystem, tool: &str, outcome: &HelperExit) -> anyhow::Error {
     let name = kind.name();
     if let Some((_, least)) = TOO_SMALL.iter().find(|(text, _)| outcome.output.contains(text)) {
         let fix = "give the volume a larger size or another fsType";
@@ -174,11 +174,11 @@ fn refused(kind: FileSystem, tool: &str, outcome: &Outcome) -> anyhow::Error {
     }
     // mkfs.xfs shows its whole usage after the one line that matters.
     let output = outcome.output.split("Usage:").next().unwrap_or_default().to_owned();
-    Outcome { status: outcome.status, output, answer: String::new() }.to_error(tool).into()
+    HelperExit { status: outcome.status, output, answer: String::new() }.to_error(tool).into()
 }
 
 /// Exit status of e2fsck(8): a sum of bits.
-fn e2fsck_result(outcome: &Outcome) -> Result<Checked> {
+fn e2fsck_result(outcome: &HelperExit) -> Result<Checked> {
     match outcome.status.code() {
         Some(0) => Ok(Checked::Clean),
         Some(1) => Ok(Checked::Fixed),
@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn e2fsck_status_bits() {
         let result = |code: i32| {
-            let outcome = Outcome {
+            let outcome = HelperExit {
                 status: ExitStatus::from_raw(code << 8),
                 output: "words".into(),
                 answer: String::new(),

@@ -13,7 +13,7 @@
 
 use crate::fs::directory::Directory;
 use crate::fs::files;
-use crate::proc::helper::{Invocation, Outcome, Tools};
+use crate::proc::helper::{HelperExit, Invocation, Tools};
 use crate::proc::namespace;
 use anyhow::{Context, Result};
 use flexvol_protocol::failure::{Code, Failure};
@@ -263,7 +263,7 @@ fn iscsiadm() -> Invocation {
     Invocation::of("iscsiadm")
 }
 
-fn explained(outcome: &Outcome) -> anyhow::Error {
+fn explained(outcome: &HelperExit) -> anyhow::Error {
     let failure = match outcome.status.code() {
         Some(NO_DAEMON) => {
             let text = "iscsid does not run on this node: start it (systemctl enable --now iscsid)";

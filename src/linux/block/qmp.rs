@@ -22,7 +22,7 @@ const LEAST: Duration = Duration::from_millis(1);
 /// A QEMU that has just begun to listen takes a connection in two threads at once, and then greets
 /// twice, says nothing, or dies (7.2: 1 in 4,000 to 10,000 on a busy node). So who starts one talks
 /// over a connection that it is started with, and this is for daemons that a killed call has left.
-const PATIENCE: Duration = Duration::from_secs(1);
+const GREETING_WAIT: Duration = Duration::from_secs(1);
 
 /// All that can come before an answer, and the answer.
 const MOST: u64 = 1 << 20;
@@ -34,7 +34,7 @@ pub fn execute(socket: &Path, command: &str, arguments: &Value, deadline: &Deadl
 
 /// The same; what it returns.
 pub fn ask(socket: &Path, command: &str, arguments: &Value, deadline: &Deadline) -> Result<Value> {
-    let mut patience = PATIENCE;
+    let mut patience = GREETING_WAIT;
     loop {
         let wait = patience.min(deadline.remaining());
         match once(socket, command, arguments, wait) {
@@ -46,12 +46,12 @@ pub fn ask(socket: &Path, command: &str, arguments: &Value, deadline: &Deadline)
 
 /// Tells it to end; whether it was told. Who is gone after it did not answer was.
 pub fn quit(socket: &Path, deadline: &Deadline) -> bool {
-    let mut patience = PATIENCE;
+    let mut patience = GREETING_WAIT;
     loop {
         let wait = patience.min(deadline.remaining());
         match once(socket, "quit", &json!({}), wait) {
             Err(error) if is_silent(&error) && deadline.check("").is_ok() => patience *= 2,
-            Err(_) => return patience > PATIENCE,
+            Err(_) => return patience > GREETING_WAIT,
             Ok(_) => return true,
         }
     }

@@ -12,7 +12,7 @@ const ENTRIES: usize = 10_000;
 
 /// What is at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ExecDirState {
     /// A directory.
     Directory,
     /// A symlink to a directory, and where it leads.
@@ -54,7 +54,7 @@ impl fmt::Display for InTheWay {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     /// What is there.
-    pub kind: Kind,
+    pub kind: ExecDirState,
     /// Whether this process may write to it, not counting a read-only file system.
     pub may_write: bool,
     /// Its file system is mounted read-only.
@@ -68,13 +68,13 @@ pub struct Condition {
 impl Condition {
     /// Whether there is a directory, or a symlink to one.
     pub fn is_there(&self) -> bool {
-        matches!(self.kind, Kind::Directory | Kind::SymlinkToDirectory(_))
+        matches!(self.kind, ExecDirState::Directory | ExecDirState::SymlinkToDirectory(_))
     }
 
     /// Where the symlink leads; `None` if it is none.
     pub fn leads_to(&self) -> Option<&Path> {
         match &self.kind {
-            Kind::SymlinkToDirectory(target) => Some(target),
+            ExecDirState::SymlinkToDirectory(target) => Some(target),
             _ => None,
         }
     }
@@ -84,7 +84,7 @@ impl Condition {
 pub fn look(path: &Path) -> Condition {
     let kind = kind(path);
     let there = match &kind {
-        Kind::Missing(above) => above,
+        ExecDirState::Missing(above) => above,
         _ => path,
     };
     let flags = statvfs(there).map_or(StatVfsMountFlags::empty(), |stat| stat.f_flag);
@@ -92,31 +92,33 @@ pub fn look(path: &Path) -> Condition {
         may_write: access(there, Access::WRITE_OK).is_ok() || flags.contains(StatVfsMountFlags::RDONLY),
         read_only: flags.contains(StatVfsMountFlags::RDONLY),
         no_exec: flags.contains(StatVfsMountFlags::NOEXEC),
-        directories: if matches!(kind, Kind::Missing(_)) { 0 } else { directories(path) },
+        directories: if matches!(kind, ExecDirState::Missing(_)) { 0 } else { directories(path) },
         kind,
     }
 }
 
-fn kind(path: &Path) -> Kind {
+fn kind(path: &Path) -> ExecDirState {
     let stat = match fs::symlink_metadata(path) {
         Ok(stat) => stat,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Kind::Missing(above(path)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return ExecDirState::Missing(above(path));
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return other(path),
-        Err(error) => return Kind::Unseen(error.to_string()),
+        Err(error) => return ExecDirState::Unseen(error.to_string()),
     };
     if stat.is_dir() {
-        return Kind::Directory;
+        return ExecDirState::Directory;
     }
     let leads_to_directory = stat.is_symlink() && fs::metadata(path).is_ok_and(|stat| stat.is_dir());
     match fs::canonicalize(path) {
-        Ok(target) if leads_to_directory => Kind::SymlinkToDirectory(target),
+        Ok(target) if leads_to_directory => ExecDirState::SymlinkToDirectory(target),
         _ => other(path),
     }
 }
 
-fn other(path: &Path) -> Kind {
+fn other(path: &Path) -> ExecDirState {
     let itself = || InTheWay { path: path.to_owned(), leads_to: None };
-    Kind::Other(in_the_way(path).unwrap_or_else(itself))
+    ExecDirState::Other(in_the_way(path).unwrap_or_else(itself))
 }
 
 /// The first part of a path that is there and no directory.
@@ -164,16 +166,16 @@ mod tests {
         symlink("plugins", path("link")).unwrap();
         symlink("none", path("dangling")).unwrap();
         let looked = look(&path("plugins"));
-        assert_eq!((looked.kind, looked.directories, looked.may_write), (Kind::Directory, 2, true));
+        assert_eq!((looked.kind, looked.directories, looked.may_write), (ExecDirState::Directory, 2, true));
         assert!(!looked.read_only && !looked.no_exec);
         let target = fs::canonicalize(path("plugins")).unwrap();
-        assert_eq!(look(&path("link")).kind, Kind::SymlinkToDirectory(target));
-        assert_eq!(look(&path("plugins/x/y")).kind, Kind::Missing(path("plugins")));
+        assert_eq!(look(&path("link")).kind, ExecDirState::SymlinkToDirectory(target));
+        assert_eq!(look(&path("plugins/x/y")).kind, ExecDirState::Missing(path("plugins")));
         for (other, first) in [("file", "file"), ("file/below", "file"), ("dangling", "dangling")] {
             let leads_to = (other == "dangling").then(|| "none".into());
             assert_eq!(
                 look(&path(other)).kind,
-                Kind::Other(InTheWay { path: path(first), leads_to }),
+                ExecDirState::Other(InTheWay { path: path(first), leads_to }),
                 "{other}"
             );
         }

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// No request takes the kernel longer, unless it waits for whom it must not wait for.
-const PATIENCE: Duration = Duration::from_secs(20);
+const NETLINK_WAIT: Duration = Duration::from_secs(20);
 
 /// The family that knows the others, its command that asks for one, and what that takes and
 /// answers.
@@ -48,7 +48,7 @@ impl Family {
         let kind = Some(netlink::GENERIC);
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, kind)
             .context("make a netlink socket")?;
-        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(NETLINK_WAIT))?;
         let control = Self { socket, id: CONTROL };
         match control.request(GET_FAMILY, &Attributes::default().text(FAMILY_NAME, name)) {
             Ok(answer) => {

@@ -17,7 +17,7 @@ const DNS: u16 = 53;
 
 /// How often a nameserver is asked, and how long each time: a datagram can be lost.
 const ATTEMPTS: u32 = 3;
-const PATIENCE: Duration = Duration::from_secs(2);
+const NAMESERVER_WAIT: Duration = Duration::from_secs(2);
 
 /// The largest datagram that a nameserver sends to who asked for no more.
 const DATAGRAM: usize = 512;
@@ -105,7 +105,7 @@ fn ask(server: SocketAddr, name: &str) -> Result<Vec<IpAddr>> {
     .context("make a socket")?;
     // Answers of nobody else are taken.
     socket.connect(server).with_context(|| format!("find a route to the nameserver {}", server.ip()))?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(NAMESERVER_WAIT))?;
     for kind in [TYPE::A, TYPE::AAAA] {
         let found = asked_for(&socket, server, name, kind)?;
         if !found.is_empty() {

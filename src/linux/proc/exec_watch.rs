@@ -12,9 +12,9 @@ use std::time::Duration;
 
 /// Executions of one file, from the mark on.
 #[derive(Debug)]
-pub struct Executions(Fanotify);
+pub struct ExecWatch(Fanotify);
 
-impl Executions {
+impl ExecWatch {
     /// Marks a file. `None` where the kernel cannot tell, or not us.
     pub fn of(file: &Path) -> Option<Self> {
         Self::of_any(&[file])
@@ -59,7 +59,7 @@ mod tests {
         // Written by another process: ours forks in other threads, and a descriptor for writing
         // would be busy.
         assert!(Command::new("cp").args(["/bin/sh".as_ref(), old.as_os_str()]).status().unwrap().success());
-        let Some(executions) = Executions::of(&old) else {
+        let Some(executions) = ExecWatch::of(&old) else {
             return println!("SKIP executions: fanotify needs CAP_SYS_ADMIN and Linux 5.0");
         };
         assert_eq!(executions.wait(Duration::ZERO).unwrap(), [0_i32; 0]);

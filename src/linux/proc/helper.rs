@@ -43,7 +43,7 @@ pub trait Runner: fmt::Debug + Sync {
     /// Fails with [`Missing`] or `ToolMissing` if there is no such program. Once `deadline` is over,
     /// or this process is told to stop, the program is ended with all that it has started, and this
     /// fails with `Timeout`.
-    fn run(&self, invocation: Invocation, deadline: &Deadline) -> Result<Outcome>;
+    fn run(&self, invocation: Invocation, deadline: &Deadline) -> Result<HelperExit>;
 }
 
 /// The runner of the node itself: programs are processes of ours, found in [`DIRECTORIES`].
@@ -83,12 +83,12 @@ impl<'a> Tools<'a> {
     }
 
     /// See [`Runner::run`].
-    pub fn run(&self, invocation: Invocation) -> Result<Outcome> {
+    pub fn run(&self, invocation: Invocation) -> Result<HelperExit> {
         self.runner.run(invocation, self.deadline)
     }
 
     /// The same, but every exit status except 0 is an error with the program's last words.
-    pub fn run_to_success(&self, invocation: Invocation) -> Result<Outcome> {
+    pub fn run_to_success(&self, invocation: Invocation) -> Result<HelperExit> {
         let name = invocation.name();
         let outcome = self.run(invocation)?;
         if outcome.success() {
@@ -100,7 +100,7 @@ impl<'a> Tools<'a> {
 
 /// How a helper ended.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct HelperExit {
     /// Exit status or signal.
     pub status: ExitStatus,
     /// The last 4 KiB of standard output and standard error together, without the secrets it was
@@ -116,7 +116,7 @@ impl Runner for HostRunner {
         Program::Named(name.to_owned()).path().map(drop)
     }
 
-    fn run(&self, mut invocation: Invocation, deadline: &Deadline) -> Result<Outcome> {
+    fn run(&self, mut invocation: Invocation, deadline: &Deadline) -> Result<HelperExit> {
         let name = invocation.name();
         let program = invocation.program.path()?;
         deadline.check(&format!("about to run {name}"))?;
@@ -125,7 +125,7 @@ impl Runner for HostRunner {
         let result = running.supervise(deadline, &name, invocation.daemon);
         let (output, answer) = (running.output(), running.answer());
         match result.with_context(|| format!("run {name}"))? {
-            Ok(status) => Ok(Outcome { status, output, answer }),
+            Ok(status) => Ok(HelperExit { status, output, answer }),
             Err(failure) if output.trim().is_empty() => Err(failure.into()),
             Err(failure) => {
                 let said = format!("{failure}, its last words: {}", last_words(&output));
@@ -211,17 +211,17 @@ impl Invocation {
 #[cfg(test)]
 impl Invocation {
     /// On the host, for tests.
-    pub(crate) fn run(self, deadline: &Deadline) -> Result<Outcome> {
+    pub(crate) fn run(self, deadline: &Deadline) -> Result<HelperExit> {
         Tools::of_host(deadline).run(self)
     }
 
     /// The same.
-    pub(crate) fn run_to_success(self, deadline: &Deadline) -> Result<Outcome> {
+    pub(crate) fn run_to_success(self, deadline: &Deadline) -> Result<HelperExit> {
         Tools::of_host(deadline).run_to_success(self)
     }
 }
 
-impl Outcome {
+impl HelperExit {
     /// Whether it exited with 0.
     pub fn success(&self) -> bool {
         self.status.success()
@@ -298,7 +298,7 @@ mod tests {
         Deadline::after(Duration::from_secs(seconds))
     }
 
-    fn timed(helper: Invocation, deadline: Deadline) -> (Result<Outcome>, Duration) {
+    fn timed(helper: Invocation, deadline: Deadline) -> (Result<HelperExit>, Duration) {
         let start = Instant::now();
         (helper.run(&deadline), start.elapsed())
     }

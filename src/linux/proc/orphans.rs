@@ -28,7 +28,7 @@ pub(crate) const CALL: &str = "FLEXVOL_CALL";
 const GRACE: Duration = Duration::from_secs(1);
 
 /// What sits in the kernel longer is left to a later call.
-const PATIENCE: Duration = Duration::from_secs(3);
+const KILL_WAIT: Duration = Duration::from_secs(3);
 
 /// How often it is looked whether they have ended.
 const TICK: Duration = Duration::from_millis(5);
@@ -61,7 +61,7 @@ pub(crate) fn end(name: &str, deadline: &Deadline) -> Result<()> {
                 process::tell(*pid, Signal::TERM);
             }
         }
-        if start.elapsed() >= PATIENCE {
+        if start.elapsed() >= KILL_WAIT {
             let text = format!(
                 "{} of a call that was killed cannot be ended: kubelet tries again",
                 users::describe(*first)

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// How long the first answer that does not come is waited for. Each further one half as long, so
 /// that many cost little more than one.
-const PATIENCE: Duration = Duration::from_secs(1);
+const FIRST_ANSWER_WAIT: Duration = Duration::from_secs(1);
 
 /// But not less than this.
 const LEAST: Duration = Duration::from_millis(20);
@@ -39,7 +39,8 @@ impl Reader {
     ///
     /// Only for a process with one thread: it forks.
     pub(crate) fn start(table: OwnedFd, name: &'static str, limit: u64) -> Result<Self> {
-        let mut reader = Self { table, name, limit, fork: None, patience: PATIENCE, silent: Vec::new() };
+        let mut reader =
+            Self { table, name, limit, fork: None, patience: FIRST_ANSWER_WAIT, silent: Vec::new() };
         reader.fork = Some(reader.fork()?);
         Ok(reader)
     }
@@ -147,8 +148,8 @@ mod tests {
         std::fs::write(dir.path().join("2/environ"), "ab").unwrap();
         let mut reader = Reader::start(File::open(dir.path()).unwrap().into(), "environ", 1).unwrap();
         let start = std::time::Instant::now();
-        assert!(reader.read(1).is_empty() && start.elapsed() >= PATIENCE);
+        assert!(reader.read(1).is_empty() && start.elapsed() >= FIRST_ANSWER_WAIT);
         assert_eq!(reader.read(2), b"a");
-        assert!(reader.read(1).is_empty() && start.elapsed() < 3 * PATIENCE);
+        assert!(reader.read(1).is_empty() && start.elapsed() < 3 * FIRST_ANSWER_WAIT);
     }
 }

@@ -20,13 +20,13 @@ const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 
 /// Looks on until it is dropped, or this process ends.
 #[derive(Debug)]
-pub struct Onlooker {
+pub struct ProgressWatch {
     pid: Pid,
     /// Its other end closes with this one.
     told: Option<OwnedFd>,
 }
 
-impl Onlooker {
+impl ProgressWatch {
     /// Forks. The fork calls `look` four times a second with how long it has looked on, at last
     /// with `None`; it has standard input, output and error, and nothing else that was open.
     ///
@@ -34,7 +34,7 @@ impl Onlooker {
     pub fn start(mut look: impl FnMut(Option<Duration>)) -> Result<Self> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).context("make a pipe")?;
         let parent = rustix::process::getpid();
-        if let Some(pid) = raw::fork().context("start an onlooker")? {
+        if let Some(pid) = raw::fork().context("start a watch of the progress")? {
             return Ok(Self { pid, told: Some(writer) });
         }
         raw::close_all_but([reader.as_fd()]);
@@ -52,7 +52,7 @@ impl Onlooker {
     }
 }
 
-impl Drop for Onlooker {
+impl Drop for ProgressWatch {
     fn drop(&mut self) {
         drop(self.told.take());
         let _ = waitpid(self.pid, None);
@@ -125,7 +125,7 @@ mod tests {
     fn it_ends_when_it_is_dropped() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_owned();
-        let onlooker = Onlooker::start(|after| {
+        let watch = ProgressWatch::start(|after| {
             let _ = fs::write(&path, if after.is_some() { "looks" } else { "ended" });
         });
         let read = || fs::read_to_string(file.path()).unwrap();
@@ -133,7 +133,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(10));
             read() == "looks"
         }));
-        drop(onlooker.unwrap());
+        drop(watch.unwrap());
         assert_eq!(read(), "ended");
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a reader that does not read is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const READER_WAIT: Duration = Duration::from_secs(10);
 
 /// The way back to kubelet. There is one per process, and [`send`](Self::send) consumes it: exactly
 /// one reply.
@@ -48,7 +48,7 @@ impl ReplyPipe {
     /// nobody reads it.
     pub fn send(self, line: &str) {
         let Some(pipe) = self.pipe else { return };
-        let (mut rest, end) = (line.as_bytes(), Instant::now() + PATIENCE);
+        let (mut rest, end) = (line.as_bytes(), Instant::now() + READER_WAIT);
         while !rest.is_empty() && is_writable(&*pipe, end) {
             match write(&pipe, rest) {
                 Ok(count) => rest = &rest[count..],

@@ -6,7 +6,7 @@ use std::io;
 
 /// Requests of ptrace(2) that take an integer or nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum PtraceRequest {
     /// The parent traces this process.
     TraceMe = 0,
     /// Go on, to the next event.
@@ -22,7 +22,7 @@ pub enum Request {
 }
 
 /// ptrace(2) with a number: a signal to go on with, or options.
-pub fn ptrace(request: Request, pid: i32, number: i32) -> io::Result<()> {
+pub fn ptrace(request: PtraceRequest, pid: i32, number: i32) -> io::Result<()> {
     // SAFETY: none of these requests takes a pointer.
     match unsafe { libc::syscall(libc::SYS_ptrace, request as i64, i64::from(pid), 0_i64, i64::from(number)) }
     {
@@ -135,7 +135,7 @@ pub fn can_trace() -> bool {
             end()
         }
         Ok(Some(child)) => {
-            let possible = ptrace(Request::Seize, child.as_raw(), 0).is_ok();
+            let possible = ptrace(PtraceRequest::Seize, child.as_raw(), 0).is_ok();
             drop(writer);
             let _ = nix::sys::wait::waitpid(child, None);
             possible

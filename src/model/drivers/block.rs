@@ -92,7 +92,7 @@ pub(super) const PASSPHRASE: SecretSpec = SecretSpec {
 };
 
 /// A kind of block device.
-pub trait Kind: Sync {
+pub trait BlockKind: Sync {
     /// The driver's name.
     const NAME: &'static str;
     /// What it is, in half a line.
@@ -232,7 +232,7 @@ impl Volume {
     }
 }
 
-impl<K: Kind> Driver for Block<K> {
+impl<K: BlockKind> Driver for Block<K> {
     fn name(&self) -> &'static str {
         K::NAME
     }
@@ -345,7 +345,7 @@ fn attaches(settings: &Settings) -> bool {
 }
 
 /// The name that kubelet hands around for the device, which is on no node yet.
-fn named<K: Kind>(device: &str, request: &Request<'_>) -> Result<Plan> {
+fn named<K: BlockKind>(device: &str, request: &Request<'_>) -> Result<Plan> {
     let name = || Ok::<_, Failure>(K::volume(request)?.store.name());
     let device = match device {
         "" => name()?,

@@ -13,7 +13,7 @@ use flexvol_protocol::{Options, TargetPath};
 use std::collections::BTreeMap;
 
 /// How many seconds a program that has nothing to write back may take to end once it is unmounted.
-pub(super) const PATIENCE: u32 = 5;
+pub(super) const EXIT_WAIT: u32 = 5;
 
 /// The same for one that may have: all the time an unmount has.
 pub(super) const WRITING_BACK: u32 = 600;

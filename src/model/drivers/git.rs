@@ -145,9 +145,9 @@ impl OptionValue for Repository {
 }
 
 /// Protocol, host, and host with port.
-type Place = (Protocol, String, String);
+type GitHost = (Protocol, String, String);
 
-fn of_url(scheme: &str, rest: &str) -> Option<Place> {
+fn of_url(scheme: &str, rest: &str) -> Option<GitHost> {
     let (_, protocol) = PROTOCOLS.iter().find(|(name, _)| *name == scheme)?;
     let (authority, path) = rest.split_once('/')?;
     let authority = match (authority.split_once('@'), protocol) {
@@ -162,7 +162,7 @@ fn of_url(scheme: &str, rest: &str) -> Option<Place> {
 }
 
 /// `user@host:path`.
-fn of_ssh(text: &str) -> Option<Place> {
+fn of_ssh(text: &str) -> Option<GitHost> {
     let (whole, path) = match text.split_once("]:") {
         Some((host, path)) => (format!("{host}]"), path),
         None => text.split_once(':').map(|(host, path)| (host.to_owned(), path))?,

@@ -99,6 +99,6 @@ impl Driver for Glusterfs {
     }
 
     fn unmount(&self, target: &TargetPath, _: &Settings) -> Result<Plan> {
-        Ok(Plan::end_daemon(target, fuse::PATIENCE))
+        Ok(Plan::end_daemon(target, fuse::EXIT_WAIT))
     }
 }

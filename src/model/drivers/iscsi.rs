@@ -4,7 +4,7 @@
 //! The options have the names of Kubernetes' own iscsi volumes. iscsid must run on the node; its
 //! database is left alone.
 
-use super::block::{self, Block, Kind, Volume, block_options};
+use super::block::{self, Block, BlockKind, Volume, block_options};
 use super::nbd::Seconds;
 use crate::driver::{Needs, Request};
 use crate::plan::{Iscsi, Portal, Store};
@@ -165,7 +165,7 @@ const DISCOVERY_IN: [SecretSpec; 2] = [
     key(&["discovery.sendtargets.auth.password_in"], "its password"),
 ];
 
-impl Kind for IscsiKind {
+impl BlockKind for IscsiKind {
     const NAME: &'static str = "iscsi";
     const SUMMARY: &'static str = "a file system on a logical unit of an iSCSI target";
     const OPTIONS: &'static [OptionSpec] = IscsiOptions::SPECS;

@@ -4,7 +4,7 @@
 //! was active stays so. In a volume group that several nodes see, a tag on the volume names the
 //! node that uses it, and the others refuse it until it is gone.
 
-use super::block::{self, Block, Kind, Volume, block_options};
+use super::block::{self, Block, BlockKind, Volume, block_options};
 use crate::driver::{Needs, Request};
 use crate::plan::{LogicalVolume, Store};
 use crate::schema::{OptionSpec, OptionValue, SecretSpec};
@@ -32,7 +32,7 @@ block_options! {
     }
 }
 
-impl Kind for LvmKind {
+impl BlockKind for LvmKind {
     const NAME: &'static str = "lvm";
     const SUMMARY: &'static str = "a file system on a logical volume of LVM";
     const OPTIONS: &'static [OptionSpec] = LvmOptions::SPECS;

@@ -4,7 +4,7 @@
 //! The node needs the kernel's module and, for images, qemu-storage-daemon; no nbd-client. For an
 //! image it does what `qcow2` does, faster.
 
-use super::block::{self, Block, Kind, Volume, block_options};
+use super::block::{self, Block, BlockKind, Volume, block_options};
 use super::share::{Address, Port, Servers};
 use crate::driver::{Needs, Request};
 use crate::plan::{DiskImage, ImageFormat, Nbd, NbdServer, Store};
@@ -89,7 +89,7 @@ impl OptionValue for Seconds {
     }
 }
 
-impl Kind for NbdKind {
+impl BlockKind for NbdKind {
     const NAME: &'static str = "nbd";
     const SUMMARY: &'static str = "a file system on a network block device";
     const OPTIONS: &'static [OptionSpec] = NbdOptions::SPECS;

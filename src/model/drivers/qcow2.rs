@@ -5,7 +5,7 @@
 //! image with a backing file is refused, because that could be any file of the node. An image of
 //! raw format is `image`'s.
 
-use super::block::{self, Block, Kind, Volume, block_options};
+use super::block::{self, Block, BlockKind, Volume, block_options};
 use crate::driver::{Needs, Request};
 use crate::plan::{DiskImage, Store};
 use crate::schema::{OptionSpec, SecretSpec};
@@ -30,7 +30,7 @@ block_options! {
     }
 }
 
-impl Kind for Qcow2Kind {
+impl BlockKind for Qcow2Kind {
     const NAME: &'static str = "qcow2";
     const SUMMARY: &'static str = "a file system inside a disk image of the node";
     const OPTIONS: &'static [OptionSpec] = Qcow2Options::SPECS;

@@ -14,7 +14,7 @@
 //! Whoever reads or writes while the cluster is away waits until it is back; `requestTimeout` lets
 //! it fail instead.
 
-use super::block::{self, Block, Kind, Volume, block_options};
+use super::block::{self, Block, BlockKind, Volume, block_options};
 use super::ceph::{self, KEY, Mode, Monitors, NO_KEY, Name};
 use super::share::Address;
 use crate::driver::{Needs, Request};
@@ -81,7 +81,7 @@ impl OptionValue for RbdMounter {
     }
 }
 
-impl Kind for RbdKind {
+impl BlockKind for RbdKind {
     const NAME: &'static str = "rbd";
     const SUMMARY: &'static str = "a file system on a block device image of a Ceph cluster";
     const OPTIONS: &'static [OptionSpec] = RbdOptions::SPECS;

@@ -179,7 +179,7 @@ impl Driver for Sshfs {
     }
 
     fn unmount(&self, target: &TargetPath, _: &Settings) -> Result<Plan> {
-        Ok(Plan::end_daemon(target, fuse::PATIENCE))
+        Ok(Plan::end_daemon(target, fuse::EXIT_WAIT))
     }
 }
 

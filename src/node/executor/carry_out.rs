@@ -3,7 +3,7 @@
 //! in reverse order and say what could not be undone.
 //!
 //! What a step means on a real node is `dispatch`'s business; the tests here put
-//! a [`World`] of their own in its place and let any step fail.
+//! a [`Node`] of their own in its place and let any step fail.
 
 use crate::hints::to_failure;
 use anyhow::Result;
@@ -12,7 +12,7 @@ use flexvol_model::plan::{Goal, Plan, Step};
 use flexvol_protocol::failure::{Code, Failure};
 use std::fmt::Display;
 
-/// How the world stands to a goal.
+/// How the node stands to a goal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetState {
     /// Reached: there is nothing to do.
@@ -24,7 +24,7 @@ pub enum TargetState {
 }
 
 /// What plans are carried out on.
-pub trait World {
+pub trait Node {
     /// How a performed step is taken back; its text names what is left if that fails.
     type Undo: Display;
 
@@ -55,25 +55,25 @@ pub enum Applied {
     Now,
 }
 
-/// Makes a plan true in `world`, or leaves the world as it was.
-pub fn apply<W: World>(world: &mut W, plan: &Plan) -> Result<Applied, Failure> {
-    match world.look(&plan.goal).map_err(|error| to_failure(named(error, "look at the target")))? {
+/// Makes a plan true in `node`, or leaves the node as it was.
+pub fn apply<W: Node>(node: &mut W, plan: &Plan) -> Result<Applied, Failure> {
+    match node.look(&plan.goal).map_err(|error| to_failure(named(error, "look at the target")))? {
         TargetState::Reached => return Ok(Applied::Already),
         TargetState::Conflict(by) => return Err(Failure::new(Code::Conflict, by)),
         TargetState::Open => {}
     }
     let mut undos = Vec::new();
-    match carry_out(world, plan, &mut undos) {
+    match carry_out(node, plan, &mut undos) {
         Ok(()) => Ok(Applied::Now),
-        Err(error) => Err(roll_back(world, &undos, to_failure(error))),
+        Err(error) => Err(roll_back(node, &undos, to_failure(error))),
     }
 }
 
-fn carry_out<W: World>(world: &mut W, plan: &Plan, undos: &mut Vec<W::Undo>) -> Result<()> {
+fn carry_out<W: Node>(node: &mut W, plan: &Plan, undos: &mut Vec<W::Undo>) -> Result<()> {
     for step in &plan.steps {
-        undos.extend(world.perform(step).map_err(|error| named(error, step.doing()))?);
+        undos.extend(node.perform(step).map_err(|error| named(error, step.doing()))?);
     }
-    world.confirm(&plan.goal).map_err(|error| named(error, "look whether it is done"))
+    node.confirm(&plan.goal).map_err(|error| named(error, "look whether it is done"))
 }
 
 /// What the kernel says says nothing without what was being done. Most say so where they know most
@@ -82,9 +82,9 @@ fn named(error: anyhow::Error, doing: &'static str) -> anyhow::Error {
     if is_bare(&error) { error.context(doing) } else { error }
 }
 
-fn roll_back<W: World>(world: &mut W, undos: &[W::Undo], failure: Failure) -> Failure {
-    world.begin_undo();
-    undos.iter().rev().fold(failure, |failure, undo| match world.undo(undo) {
+fn roll_back<W: Node>(node: &mut W, undos: &[W::Undo], failure: Failure) -> Failure {
+    node.begin_undo();
+    undos.iter().rev().fold(failure, |failure, undo| match node.undo(undo) {
         Ok(()) => failure,
         Err(error) => failure.with_residue(format!("{undo}: {error:#}")),
     })
@@ -106,7 +106,7 @@ mod tests {
         notes: Vec<String>,
     }
 
-    impl World for Notebook {
+    impl Node for Notebook {
         type Undo = String;
 
         fn look(&mut self, _: &Goal) -> Result<TargetState> {
@@ -141,9 +141,9 @@ mod tests {
         Plan { goal: Goal::Unmounted { target }, steps: vec![step.clone(), step.clone(), step] }
     }
 
-    fn run(mut world: Notebook) -> (Result<Applied, Failure>, String) {
-        let result = apply(&mut world, &plan());
-        (result, world.notes.join(", "))
+    fn run(mut node: Notebook) -> (Result<Applied, Failure>, String) {
+        let result = apply(&mut node, &plan());
+        (result, node.notes.join(", "))
     }
 
     #[test]

@@ -18,7 +18,7 @@ use flexvol_linux::fs::opened::OFlags;
 use flexvol_linux::mount::mount_table::Entry;
 use flexvol_linux::mount::place::Mounted;
 use flexvol_linux::mount::{self, BindMount, Way};
-use flexvol_linux::proc::helper::{Invocation, Outcome, Tools};
+use flexvol_linux::proc::helper::{HelperExit, Invocation, Tools};
 use flexvol_linux::proc::{namespace, process};
 use flexvol_model::plan::{Checkout, Propagation};
 use flexvol_protocol::TargetPath;
@@ -144,7 +144,7 @@ impl Clone<'_> {
         if outcome.success() { Ok(()) } else { Err(self.complaint(&outcome)) }
     }
 
-    fn run<'w>(&self, words: impl IntoIterator<Item = &'w str>) -> Result<Outcome> {
+    fn run<'w>(&self, words: impl IntoIterator<Item = &'w str>) -> Result<HelperExit> {
         let home = self.home.private.file("");
         let git = daemon::without_identity(Invocation::of("git"))
             .env("HOME", &home)
@@ -155,7 +155,7 @@ impl Clone<'_> {
         self.tools.run(git.args(words).mask(&self.masked))
     }
 
-    fn complaint(&self, outcome: &Outcome) -> anyhow::Error {
+    fn complaint(&self, outcome: &HelperExit) -> anyhow::Error {
         let revision = &self.checkout.revision;
         let (code, text) = if outcome.output.contains("find remote ref") {
             (

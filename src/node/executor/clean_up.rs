@@ -15,10 +15,10 @@ use flexvol_protocol::TargetPath;
 use std::time::Duration;
 
 /// How long cleaning up waits for the lock; whoever else has it knows what to do about the target.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_WAIT: Duration = Duration::from_secs(1);
 
 /// How long a mount or a device is asked whether it is alive, and how long a store may take to go.
-const PATIENCE: Duration = Duration::from_secs(3);
+const HEALTH_WAIT: Duration = Duration::from_secs(3);
 
 /// Who served the mount of a killed call may have been killed with it, or was among what it had
 /// left running. kubelet would mount again for ever, and never unmount.
@@ -26,7 +26,9 @@ pub(super) fn take_off_dead(target: &TargetPath) -> Result<()> {
     let Some(place) = Place::open(target)? else { return Ok(()) };
     match place.look()? {
         Look::Dead(_) => take_off(&place),
-        Look::Mount(_) if place.pulse(PATIENCE) == Pulse::Dead || has_dead_device(&place) => take_off(&place),
+        Look::Mount(_) if place.pulse(HEALTH_WAIT) == Pulse::Dead || has_dead_device(&place) => {
+            take_off(&place)
+        }
         _ => Ok(()),
     }
 }
@@ -59,7 +61,7 @@ pub enum Worker {
 pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
     let _lock = match worker {
         Worker::Gone => {
-            let patience = Deadline::for_undo(LOCK_PATIENCE);
+            let patience = Deadline::for_undo(LOCK_WAIT);
             Some(Lock::acquire_beside_strays(record::lock_path(target), &patience)?)
         }
         Worker::Stuck => None,
@@ -87,7 +89,7 @@ pub fn clean_up(target: &TargetPath, left: Left, worker: Worker) -> Result<()> {
         }
     }
     record::forget(target);
-    store::sweep(target, Tools::of_host(&Deadline::for_undo(PATIENCE)))
+    store::sweep(target, Tools::of_host(&Deadline::for_undo(HEALTH_WAIT)))
 }
 
 /// Takes off one mount after the other; whether the directory was reached, and not a mount that

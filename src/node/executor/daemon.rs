@@ -38,7 +38,7 @@ const TICK: Duration = Duration::from_millis(10);
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// How long a first listing may take: a server may have a million names for it, and be well.
-const PATIENCE: Duration = Duration::from_secs(20);
+const FIRST_LISTING_WAIT: Duration = Duration::from_secs(20);
 
 /// How long a mount that is to be unmounted is asked before it counts as silent.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -79,7 +79,7 @@ fn launch(home: &Home, daemon: &Daemon, context: &Context<'_>) -> Result<Running
 /// Whoever still tells after so long has much to tell, and has it: the program gives up a server
 /// that says nothing before that. Where there is less time, only an answer counts.
 fn probed(daemon: &Daemon, probe: Invocation, tools: Tools<'_>) -> Result<()> {
-    let asked = Deadline::after(PATIENCE.min(tools.deadline.remaining()));
+    let asked = Deadline::after(FIRST_LISTING_WAIT.min(tools.deadline.remaining()));
     match tools.until(&asked).run(probe) {
         Ok(outcome) if !outcome.success() => {
             let text = format!("cannot find {}: {}", daemon.from, describe(&outcome, daemon.program));

@@ -1,7 +1,7 @@
 //! Which function carries out which step, and which one undoes it.
 
 use super::bind::Binding;
-use super::carry_out::{TargetState, World};
+use super::carry_out::{Node, TargetState};
 use super::context::{Context, open_place};
 use super::disk::DeviceContext;
 use super::files::Content;
@@ -24,7 +24,7 @@ use std::time::Duration;
 /// How long undoing may take, after whatever the call itself took.
 const UNDO_TIME: Duration = Duration::from_secs(8);
 
-impl World for Context<'_> {
+impl Node for Context<'_> {
     type Undo = Undo;
 
     fn look(&mut self, goal: &Goal) -> Result<TargetState> {

@@ -23,7 +23,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 /// How long another call is waited for, and a mount for its answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+const REPAIR_WAIT: Duration = Duration::from_secs(3);
 
 /// What is younger may belong to a call under way.
 const YOUNG: Duration = Duration::from_secs(30);
@@ -58,7 +58,7 @@ pub fn records(mounts: &[Entry]) -> Vec<TargetPath> {
 /// Forgets a target that nothing is mounted at by now, with all else that was there for it.
 pub fn forget_record(target: &TargetPath, mounts: impl FnOnce() -> Result<Vec<Entry>>) -> Result<()> {
     record::prepare()?;
-    let _lock = Lock::acquire(record::lock_path(target), &Deadline::for_undo(PATIENCE))?;
+    let _lock = Lock::acquire(record::lock_path(target), &Deadline::for_undo(REPAIR_WAIT))?;
     let is_mounted = mounts()?.iter().any(|entry| entry.target == target.as_path());
     if is_mounted || !is_free(target)? { Ok(()) } else { forget(target) }
 }
@@ -75,9 +75,9 @@ pub fn remove_home(name: &str, mounts: impl FnOnce() -> Result<Vec<Entry>>) -> R
     anyhow::ensure!(is_plain, "{name:?} is no name of a volume's files");
     record::prepare()?;
     let lock = record::locks().join(name);
-    let _lock = Lock::acquire(lock.clone(), &Deadline::for_undo(PATIENCE))?;
+    let _lock = Lock::acquire(lock.clone(), &Deadline::for_undo(REPAIR_WAIT))?;
     let is_mounted = mounts()?.iter().any(|entry| record::file_name(&entry.target) == name);
-    if is_mounted { Ok(()) } else { Home::named(name).end(PATIENCE) }
+    if is_mounted { Ok(()) } else { Home::named(name).end(REPAIR_WAIT) }
 }
 
 /// Takes off what is dead at a target, layer by layer; what lives, or may, stays.
@@ -105,7 +105,7 @@ pub fn unmount(target: &TargetPath) -> Result<()> {
     for _ in 0..MOST_LAYERS {
         match place.look()? {
             Look::Missing | Look::Plain(_) => return forget(target),
-            Look::Dead(_) | Look::Mount(_) if place.ask(PATIENCE) == Answer::Silent => {
+            Look::Dead(_) | Look::Mount(_) if place.ask(REPAIR_WAIT) == Answer::Silent => {
                 let text = format!("{target} does not answer: bring its server back, or umount -f -l it");
                 return Err(Failure::new(Code::Timeout, text).into());
             }
@@ -116,19 +116,20 @@ pub fn unmount(target: &TargetPath) -> Result<()> {
 }
 
 fn is_dead(place: &Place) -> bool {
-    let asked = || mount_health::of(&[place.path().to_owned()], PATIENCE);
-    place.pulse(PATIENCE) == Pulse::Dead || matches!(asked().as_deref(), Ok([mount_health::Vitals::Dead(_)]))
+    let asked = || mount_health::of(&[place.path().to_owned()], REPAIR_WAIT);
+    place.pulse(REPAIR_WAIT) == Pulse::Dead
+        || matches!(asked().as_deref(), Ok([mount_health::Vitals::Dead(_)]))
 }
 
 /// Nothing is mounted any more: what else there was of it goes, too.
 fn forget(target: &TargetPath) -> Result<()> {
     record::forget(target);
     daemon::sweep(target)?;
-    store::sweep(target, Tools::of_host(&Deadline::for_undo(PATIENCE)))
+    store::sweep(target, Tools::of_host(&Deadline::for_undo(REPAIR_WAIT)))
 }
 
 /// On a node whose /run is full it goes without.
 fn lock(target: &TargetPath) -> Option<Lock> {
     record::prepare().ok()?;
-    Lock::acquire(record::lock_path(target), &Deadline::for_undo(PATIENCE)).ok()
+    Lock::acquire(record::lock_path(target), &Deadline::for_undo(REPAIR_WAIT)).ok()
 }

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use flexvol_linux::fs::opened;
 use flexvol_linux::mount::place::Look;
 use flexvol_linux::mount::{self, Way};
-use flexvol_linux::proc::helper::{Invocation, Outcome, last_words};
+use flexvol_linux::proc::helper::{HelperExit, Invocation, last_words};
 use flexvol_linux::proc::process;
 use flexvol_model::plan::{Answer, Run, Word};
 use flexvol_protocol::TargetPath;
@@ -95,7 +95,7 @@ fn command(context: &Context<'_>, run: &Run) -> Result<String> {
     if outcome.success() { Ok(outcome.answer) } else { Err(complaint(&program.to_string(), &outcome)) }
 }
 
-fn complaint(program: &str, outcome: &Outcome) -> anyhow::Error {
+fn complaint(program: &str, outcome: &HelperExit) -> anyhow::Error {
     // A script says why on either.
     let said = last_words(&format!("{}{}", outcome.answer, outcome.output));
     let said = if said.is_empty() { "without a word".into() } else { format!("saying: {}", with_hint(said)) };

@@ -36,7 +36,7 @@ use std::time::Duration;
 pub(super) const MOST_LAYERS: usize = 256;
 
 /// How long a busy mount is waited for: containers that are just ending.
-const PATIENCE: Duration = Duration::from_secs(3);
+const UMOUNT_BUSY_WAIT: Duration = Duration::from_secs(3);
 
 /// How things stand to an unmounted target.
 pub(super) fn standing(target: &TargetPath) -> Result<TargetState> {
@@ -53,17 +53,17 @@ pub(super) fn unmount(context: &Context<'_>, target: &TargetPath) -> Result<()> 
     let Some(place) = Place::open(target)? else { return Ok(()) };
     context.refuse_foreign(target)?;
     peel(&place, &context.deadline)?;
-    tidy(&place)
+    empty_directory(&place)
 }
 
 /// The undo: everything off, with patience for nobody, because nobody can have begun to use it.
 pub(super) fn take_off(place: &Place) -> Result<()> {
-    peel(place, &Deadline::for_undo(PATIENCE))
+    peel(place, &Deadline::for_undo(UMOUNT_BUSY_WAIT))
 }
 
 /// A file system answers from memory when its device has gone.
 pub(super) fn has_dead_device(place: &Place) -> bool {
-    let asked = mount_health::with_devices(&[place.path().to_owned()], PATIENCE);
+    let asked = mount_health::with_devices(&[place.path().to_owned()], UMOUNT_BUSY_WAIT);
     matches!(asked.as_deref(), Ok([Vitals::Dead(_)]))
 }
 
@@ -116,7 +116,7 @@ fn free(place: &Place, dead: bool, deadline: &Deadline) -> Result<()> {
         return lazily(place, io::ErrorKind::ResourceBusy.into());
     }
     // Who they are is worth more than that time is over.
-    let patience = Deadline::for_undo(PATIENCE.min(deadline.remaining()));
+    let patience = Deadline::for_undo(UMOUNT_BUSY_WAIT.min(deadline.remaining()));
     while !patience.expired() {
         deadline.check_signals("waiting for the users of the volume")?;
         match mount::unmount(place, false) {
@@ -184,7 +184,7 @@ fn unmount_each(place: &Place, children: &[Entry]) -> Result<usize> {
 }
 
 /// kubelet removes the directory next, and tries for ever if it is not empty.
-fn tidy(place: &Place) -> Result<()> {
+fn empty_directory(place: &Place) -> Result<()> {
     match place.look()? {
         Look::Plain(FileType::RegularFile) => return place.remove_file_if_empty(),
         Look::Plain(FileType::Directory) => {}

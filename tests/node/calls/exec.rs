@@ -3,7 +3,7 @@
 use crate::support::scripts::{MOUNT, Node};
 use crate::support::{Plugin, eventually};
 use flexvol::mount_options::MountFlags;
-use flexvol::protocol::{Outcome, TargetPath};
+use flexvol::protocol::{StatusKind, TargetPath};
 use flexvol::sys::mount::place::Place;
 use flexvol::sys::mount::{self, Way};
 use nix::mount::MsFlags;
@@ -24,14 +24,14 @@ fn the_answers_of_the_rarer_verbs() {
         "detach":["/bin/sh","-c","echo maybe; exit 1"]},"capabilities":{"attach":true}}}"#;
     let plugin = Plugin::new("example~share", "share", Some(commands));
     let reply = plugin.call(["attach", "{}", "n"]).run().reply();
-    assert_eq!((reply.outcome(), reply.device.as_str()), (Outcome::Success, "/dev/sdb"));
+    assert_eq!((reply.outcome(), reply.device.as_str()), (StatusKind::Success, "/dev/sdb"));
     assert_eq!(plugin.call(["waitforattach", "/dev/x", "{}"]).run().reply().device, "/dev/x");
     assert!(plugin.call(["isattached", "{}", "n"]).run().reply().attached);
     let named = plugin.call(["getvolumename", "{}"]).run();
     named.success();
     assert!(String::from_utf8_lossy(&named.output).contains(r#""volumeName":"name""#), "{named:?}");
     assert!(plugin.call(["detach", "v", "n"]).run().failure().contains("saying: maybe"));
-    assert_eq!(plugin.call(["expandfs", "x"]).run().outcome(), Outcome::NotSupported);
+    assert_eq!(plugin.call(["expandfs", "x"]).run().outcome(), StatusKind::NotSupported);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::subjects::{ALL, Subject};
 use crate::support::{Run, program};
 use crate::trust::{Report, is_full};
 use crate::watch::{PART, Parts, Watch};
-use flexvol::protocol::Outcome;
+use flexvol::protocol::StatusKind;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ fn play(subject: &Subject, key: &str, canary: &str) -> usize {
     let mut see = |what: &str, run: Run, mounted: bool, success: bool| {
         calls += 1;
         let outcome = run.reply().outcome();
-        assert_eq!(outcome == Outcome::Success, success, "{what}: {run:?}");
+        assert_eq!(outcome == StatusKind::Success, success, "{what}: {run:?}");
         judge(what, &run, &parts, mounted);
     };
     see("mount", node.mount(&target, options), true, true);
@@ -84,7 +84,7 @@ fn refused(subject: &Subject, key: &str) {
     let mut options = subject.options.clone();
     options[format!("kubernetes.io/secret/{key}")] = base64(&wrong).into();
     let run = subject.node.mount(&target, &options);
-    let mounted = run.reply().outcome() == Outcome::Success;
+    let mounted = run.reply().outcome() == StatusKind::Success;
     judge("mount with another password", &run, &parts(&wrong), mounted);
     judge("unmount after that", &subject.node.unmount(&target), &parts(&wrong), false);
 }

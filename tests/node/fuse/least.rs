@@ -8,7 +8,7 @@ use crate::cephfs::Cluster;
 use crate::glusterfs::{Gluster, of_gluster};
 use crate::node::{Node, alone_for, mounts_at, sh};
 use crate::subjects::{ALL, Subject};
-use flexvol::protocol::Outcome;
+use flexvol::protocol::StatusKind;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ fn works(Subject { node, options, .. }: &Subject, held: &BTreeSet<String>) -> bo
     // By hand: a pod's would have to be mounted for the node first, if its driver attaches.
     let (target, json) = (PathBuf::from(node.make("mnt")), options.to_string());
     let path = target.to_str().unwrap();
-    let ok = |arguments: &[&str]| node.through(&wrapper, arguments).reply().outcome() == Outcome::Success;
+    let ok = |arguments: &[&str]| node.through(&wrapper, arguments).reply().outcome() == StatusKind::Success;
     let mounted = ok(&["mount", path, &json]) && mounts_at(&target) == 1 && ok(&["mount", path, &json]);
     let unmounted = ok(&["unmount", path]) && mounts_at(&target) == 0;
     if !(mounted && unmounted) {

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long anything may take with a binary that is not optimised.
-const PATIENCE: Duration = Duration::from_mins(1);
+const DEBUG_BUILD_WAIT: Duration = Duration::from_mins(1);
 
 /// What an allocator may keep to itself, in KiB.
 const SLACK: u64 = 128;
@@ -53,7 +53,7 @@ impl Drop for Daemon {
 fn eventually(what: &str, so: impl Fn() -> bool) {
     let start = Instant::now();
     while !so() {
-        assert!(start.elapsed() < PATIENCE, "never: {what}");
+        assert!(start.elapsed() < DEBUG_BUILD_WAIT, "never: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -2,7 +2,7 @@
 //! command.
 
 use crate::support::{BINARY, namespace, release, write_executable};
-use flexvol::protocol::{DriverStatus, Outcome};
+use flexvol::protocol::{DriverStatus, StatusKind};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -152,7 +152,7 @@ pub(crate) fn init(executable: &Path) -> DriverStatus {
     let output = Command::new(executable).arg("init").env_clear().stdin(Stdio::null()).output();
     let output = output.unwrap_or_else(|error| panic!("{}: {error}", executable.display()));
     let status = DriverStatus::parse(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    assert!(output.status.success() && status.outcome() == Outcome::Success, "{output:?}");
+    assert!(output.status.success() && status.outcome() == StatusKind::Success, "{output:?}");
     status
 }
 

@@ -1,7 +1,7 @@
 //! Overlays: the layers stay apart, and what is written goes where it should.
 
 use crate::support::{isolated, mounts_at, sh, skip};
-use crate::trust::{CAN_FAIL, Role, Strike, play};
+use crate::trust::{CAN_FAIL, FaultInjection, Role, play};
 use nix::errno::Errno;
 use nix::libc;
 use serde_json::json;
@@ -104,11 +104,11 @@ fn the_way_back_to_the_node_is_tried_again() {
         let returns: Vec<_> =
             worker.filter(|(_, call)| **call == libc::SYS_setns).map(|(at, _)| at + 1).collect();
         let [asks, back] = returns[..] else { panic!("{returns:?}") };
-        let played = play(mount(), Some(Strike::failing(asks, Errno::EPERM)), false, true);
+        let played = play(mount(), Some(FaultInjection::failing(asks, Errno::EPERM)), false, true);
         assert!(played.struck && played.output.contains("CAP_SYS_CHROOT"), "{played:?}");
         assert!(mounts_at(&target).is_empty());
         for error in [Errno::ENOMEM, Errno::EMFILE] {
-            let played = play(mount(), Some(Strike::failing(back, error)), false, true);
+            let played = play(mount(), Some(FaultInjection::failing(back, error)), false, true);
             assert!(played.struck && played.output.contains("Success"), "{error}: {played:?}");
             assert_eq!((mounts_at(&target).len(), read(&target.join("f"))), (1, "below\n".into()));
             node.unmount("overlay", &target).success();

@@ -1,7 +1,7 @@
 //! Unmount in every state a directory can be in.
 
 use crate::support::{Node, eventually, has, isolated, kernel_has, mounts_at, processes, sh, skip};
-use crate::trust::{Report, Strike, play};
+use crate::trust::{FaultInjection, Report, play};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::path::Path;
@@ -198,7 +198,8 @@ fn what_is_not_ours() {
             for target in [Path::new("/run/foreign"), &other] {
                 for point in 1..60 {
                     let unmount = node.command(driver, "unmount", target, None);
-                    let struck = play(unmount, Some(Strike::killing_the_worker(point)), false, true).struck;
+                    let struck =
+                        play(unmount, Some(FaultInjection::killing_the_worker(point)), false, true).struck;
                     assert!(
                         mounts_at(target).len() == 1,
                         "{driver}: {} is unmounted, killed at {point}",

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long anything may take that is waited for.
-const PATIENCE: Duration = Duration::from_secs(20);
+const EVENT_WAIT: Duration = Duration::from_secs(20);
 
 /// What a good driver answers.
 pub(crate) const GOOD: &str = r#"echo '{"status":"Success","capabilities":{"attach":false}}'"#;
@@ -113,7 +113,7 @@ impl Watch {
     pub(crate) fn until(&mut self, last: &str) -> Vec<String> {
         let start = Instant::now();
         while !self.told.iter().any(|event| text(event) == last) {
-            assert!(start.elapsed() < PATIENCE, "never {last:?}: {:?}", self.told);
+            assert!(start.elapsed() < EVENT_WAIT, "never {last:?}: {:?}", self.told);
             self.told.extend(self.watcher.next(Duration::from_millis(100)).unwrap());
         }
         self.take()
@@ -128,7 +128,7 @@ impl Watch {
                 return self.take();
             }
             self.told.extend(events);
-            assert!(start.elapsed() < PATIENCE, "without end: {:?}", self.told);
+            assert!(start.elapsed() < EVENT_WAIT, "without end: {:?}", self.told);
         }
     }
 
@@ -140,7 +140,7 @@ impl Watch {
             if let Some(event) = events.into_iter().find(|event| text(event) == last) {
                 return event;
             }
-            assert!(start.elapsed() < PATIENCE, "never {last:?}");
+            assert!(start.elapsed() < EVENT_WAIT, "never {last:?}");
         }
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const DRIVERS: usize = 40;
 
 /// How long a prober may take to come to its end, on however slow a machine.
-const PATIENCE: Duration = Duration::from_mins(2);
+const EXIT_WAIT: Duration = Duration::from_mins(2);
 
 /// An executable, and how its driver is known.
 const EXECUTABLES: [(&str, &str); 5] = [
@@ -83,7 +83,7 @@ fn look(dir: &PluginDir, done: &AtomicBool, world: &std::sync::Mutex<World>) -> 
         watcher.next(Duration::from_millis(100)).unwrap();
         if !done.load(Ordering::Relaxed) {
             since = Instant::now();
-        } else if world_of(&watcher) == *world.lock().unwrap() || since.elapsed() > PATIENCE {
+        } else if world_of(&watcher) == *world.lock().unwrap() || since.elapsed() > EXIT_WAIT {
             return (world_of(&watcher), watcher.stats().probes);
         }
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const PLACES: [&str; 2] = ["/run/flexvol", "/var/lib/flexvol"];
 
 /// How long what was told to go may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CLEANUP_WAIT: Duration = Duration::from_secs(10);
 
 /// What is there. Of the processes all of this PID namespace, of everything else what is this mount
 /// namespace's.
@@ -73,7 +73,7 @@ impl Inventory {
             if changes.is_empty() {
                 return;
             }
-            assert!(start.elapsed() < PATIENCE, "left behind: {changes:#?}");
+            assert!(start.elapsed() < CLEANUP_WAIT, "left behind: {changes:#?}");
             std::thread::sleep(Duration::from_millis(3));
         }
     }

@@ -33,7 +33,7 @@ pub(crate) use inventory::{Inventory, groups};
 pub(crate) use points::{crash, faults};
 pub(crate) use races::races;
 pub(crate) use report::{Dice, Report, is_full, is_wanted, sample_of, seed};
-pub(crate) use tracer::{CAN_FAIL, Role, Strike, play};
+pub(crate) use tracer::{CAN_FAIL, FaultInjection, Role, play};
 
 use serde_json::Value;
 use std::io::Read as _;

@@ -1,6 +1,6 @@
 //! Killed, or failing, at any system call.
 
-use super::tracer::{Act, CAN_FAIL, Played, Role, Strike, Victim, play};
+use super::tracer::{Act, CAN_FAIL, FaultInjection, Played, Role, Victim, play};
 use super::{
     Answer, Dice, Inventory, Report, Rung, Speaks, Volume, Whole, is_full, is_wanted, sample_of, seed,
 };
@@ -137,7 +137,7 @@ impl Place<'_> {
     }
 
     #[track_caller]
-    fn strike_all(&self, kind: &str, baseline: &Inventory, strikes: Vec<Strike>) {
+    fn strike_all(&self, kind: &str, baseline: &Inventory, strikes: Vec<FaultInjection>) {
         let (volume, verb) = (self.volume, self.rung().verb);
         let mut report = Report::begin(kind, volume.name, verb, strikes.len());
         let mut dice = Dice::of(&format!("{kind} {} {verb}", volume.name));
@@ -164,7 +164,7 @@ impl Place<'_> {
         baseline.holds();
     }
 
-    fn try_one(&self, strike: Strike, baseline: &Inventory, lower_first: bool) {
+    fn try_one(&self, strike: FaultInjection, baseline: &Inventory, lower_first: bool) {
         self.prepare();
         // Who was killed leaves half an image, and the next call goes on with it. Who gets no
         // memory is.
@@ -203,7 +203,7 @@ impl Place<'_> {
 
     /// Whoever could still answer has answered, and of a call that failed on the way up nothing
     /// stays. Whether it succeeded.
-    fn judge(&self, strike: Strike, played: &Played, before: &Inventory) -> bool {
+    fn judge(&self, strike: FaultInjection, played: &Played, before: &Inventory) -> bool {
         let dumb = match strike.act {
             Act::Kill(Victim::Both | Victim::Supervisor) => true,
             // There is but one way to say anything.
@@ -231,7 +231,7 @@ impl Place<'_> {
 
 /// So many by the dice, and as many of the call itself as of the programs it runs: an image's maker
 /// makes thousands of system calls, and the driver hundreds.
-fn sample(strikes: Vec<Strike>, count: usize, dice: &mut Dice) -> Vec<Strike> {
+fn sample(strikes: Vec<FaultInjection>, count: usize, dice: &mut Dice) -> Vec<FaultInjection> {
     let (of_programs, mut own): (Vec<_>, Vec<_>) =
         strikes.into_iter().partition(|strike| strike.role == Role::Program);
     own.extend(dice.choose(of_programs, own.len()));
@@ -256,7 +256,7 @@ fn names_step(message: &str) -> bool {
 }
 
 /// Each point with each victim that makes a difference there.
-fn crash_strikes(calls: &BTreeMap<Role, Vec<i64>>, whole: Whole) -> Vec<Strike> {
+fn crash_strikes(calls: &BTreeMap<Role, Vec<i64>>, whole: Whole) -> Vec<FaultInjection> {
     let victims = |role| match role {
         Role::Supervisor => vec![Victim::Supervisor, Victim::Both],
         Role::Program => vec![Victim::Worker, Victim::Both, Victim::Supervisor, Victim::Program],
@@ -266,7 +266,7 @@ fn crash_strikes(calls: &BTreeMap<Role, Vec<i64>>, whole: Whole) -> Vec<Strike> 
     strikes(calls, whole, acts, |_, _, _| true)
 }
 
-fn fault_strikes(calls: &BTreeMap<Role, Vec<i64>>, whole: Whole) -> Vec<Strike> {
+fn fault_strikes(calls: &BTreeMap<Role, Vec<i64>>, whole: Whole) -> Vec<FaultInjection> {
     let acts = |_| ERRORS.map(Act::Fail).into_iter().collect();
     // What comes before is the C library's, which starts the program.
     let own = calls
@@ -285,7 +285,7 @@ fn strikes(
     whole: Whole,
     acts: impl Fn(Role) -> Vec<Act>,
     wanted: impl Fn(Role, usize, i64) -> bool,
-) -> Vec<Strike> {
+) -> Vec<FaultInjection> {
     let mut strikes = Vec::new();
     let first = usize::try_from(seed()).unwrap();
     for (role, numbers) in calls.iter().filter(|(role, _)| **role != Role::Cleaner) {
@@ -295,7 +295,12 @@ fn strikes(
             let acts = acts.into_iter().enumerate().filter(|(turn, _)| whole == Whole::All || *turn == once);
             if wanted(*role, index, *number) {
                 let number = Some(*number);
-                strikes.extend(acts.map(|(_, act)| Strike { role: *role, point: index + 1, act, number }));
+                strikes.extend(acts.map(|(_, act)| FaultInjection {
+                    role: *role,
+                    point: index + 1,
+                    act,
+                    number,
+                }));
             }
         }
     }

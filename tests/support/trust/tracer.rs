@@ -51,7 +51,7 @@ pub(crate) enum Act {
 
 /// Before the system call number `point` of this role, counted from 1.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Strike {
+pub(crate) struct FaultInjection {
     pub(crate) role: Role,
     pub(crate) point: usize,
     pub(crate) act: Act,
@@ -61,7 +61,7 @@ pub(crate) struct Strike {
     pub(crate) number: Option<i64>,
 }
 
-impl Strike {
+impl FaultInjection {
     /// Before one of the worker's own.
     pub(crate) fn killing_the_worker(point: usize) -> Self {
         Self { role: Role::Worker, point, act: Act::Kill(Victim::Worker), number: None }
@@ -91,7 +91,7 @@ pub(crate) struct Played {
 /// is still followed.
 pub(crate) fn play(
     mut command: Command,
-    strike: Option<Strike>,
+    strike: Option<FaultInjection>,
     programs: bool,
     both_outputs: bool,
 ) -> Played {
@@ -120,7 +120,7 @@ pub(crate) fn play(
 struct Trace {
     supervisor: Pid,
     worker: Option<Pid>,
-    strike: Option<Strike>,
+    strike: Option<FaultInjection>,
     /// Whether programs are followed: their system calls take several times as long.
     programs: bool,
     tracees: BTreeMap<Pid, Tracee>,
@@ -143,7 +143,7 @@ const ALL: Options = Options::PTRACE_O_TRACESYSGOOD
     .union(Options::PTRACE_O_TRACEEXEC);
 
 impl Trace {
-    fn of(supervisor: Pid, strike: Option<Strike>, programs: bool) -> Self {
+    fn of(supervisor: Pid, strike: Option<FaultInjection>, programs: bool) -> Self {
         let first = Tracee { role: Role::Supervisor, in_call: false, answer: None };
         Self {
             supervisor,

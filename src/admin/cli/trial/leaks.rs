@@ -9,7 +9,7 @@ use flexvol_linux::mount::mount_table;
 use flexvol_linux::proc::namespace;
 use flexvol_model::paths;
 use flexvol_node::driver_log;
-use flexvol_terminal::report::{Outcome, Report, Row};
+use flexvol_terminal::report::{Report, Row, RowOutcome};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ pub(super) fn look(stage: &Stage, report: &mut Report<'_>) -> Result<()> {
 
 /// The drivers that were tried, not skipped.
 fn drivers(report: &Report<'_>) -> Vec<String> {
-    let tried = report.results().filter(|(part, result)| *result != Outcome::Skipped && *part != LEAKS);
+    let tried = report.results().filter(|(part, result)| *result != RowOutcome::Skipped && *part != LEAKS);
     let mut parts: Vec<_> = tried.map(|(part, _)| part.to_owned()).collect();
     parts.dedup();
     parts

@@ -41,14 +41,14 @@ pub(super) fn live(stage: &Stage, part: &Part, report: &mut Report<'_>) -> Resul
     let note = capabilities.map(capabilities::names).unwrap_or_default();
     report.journal(part.driver, &journal, &note)?;
     let Some(capabilities) = capabilities else { return Ok(()) };
-    let mut subject = Subject { stage, part, name, caller, capabilities, report };
-    subject.first_pod()?;
-    subject.second_pod()?;
-    subject.read_only_pod()
+    let mut tried = Tried { stage, part, name, caller, capabilities, report };
+    tried.first_pod()?;
+    tried.second_pod()?;
+    tried.read_only_pod()
 }
 
 /// A loaded driver on its stage.
-struct Subject<'a, 'b> {
+struct Tried<'a, 'b> {
     stage: &'a Stage,
     part: &'a Part,
     name: DriverName,
@@ -57,7 +57,7 @@ struct Subject<'a, 'b> {
     report: &'a mut Report<'b>,
 }
 
-impl Subject<'_, '_> {
+impl Tried<'_, '_> {
     /// Writes; and everything is asked for twice, as after a lost answer.
     fn first_pod(&mut self) -> Result<()> {
         let group = FsGroup { gid: GROUP, spelling: FsGroupSpelling::Current };

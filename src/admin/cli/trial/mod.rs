@@ -13,7 +13,7 @@ use anyhow::Result;
 use clap::Args;
 use flexvol_linux::proc::{namespace, signal};
 use flexvol_model::settings::Settings;
-use flexvol_terminal::report::{Outcome, Report, Row};
+use flexvol_terminal::report::{Report, Row, RowOutcome};
 use flexvol_terminal::screen::Screen;
 use serde_json::json;
 use stage::Part;
@@ -58,7 +58,7 @@ impl Trial {
 
 fn end(report: Report<'_>) -> Result<ExitCode> {
     let (totals, clean) =
-        (report.totals(), report.results().all(|(part, result)| part != LEAKS || result == Outcome::Ok));
+        (report.totals(), report.results().all(|(part, result)| part != LEAKS || result == RowOutcome::Ok));
     let skipped = if totals.skipped == 0 { String::new() } else { format!(", {} skipped", totals.skipped) };
     let left = if clean { "nothing left behind" } else { "something left behind, see above" };
     let line = format!("{} calls, {} failures{skipped}, {left}", totals.calls, totals.failures);

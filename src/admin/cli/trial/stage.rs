@@ -1,6 +1,6 @@
 //! The temporary node: a plugin directory, kubelet's directory, and something to mount.
 
-use crate::plugin_dir::install::{self, Request, SideFileChanges, Source};
+use crate::plugin_dir::install::{self, InstallRequest, SideFileChanges, Source};
 use crate::plugin_dir::opened;
 use anyhow::{Context as _, Result};
 use flexvol_kubelet::{Caller, PodVolume};
@@ -89,9 +89,12 @@ impl Stage {
         let side_file_changes =
             SideFileChanges { settings: Some(serde_json::to_value(settings)?), ..SideFileChanges::default() };
         let state = self.path().join("state");
-        let place = opened::Place::new(&plugins);
-        let request =
-            Request { side_file_changes, state: state.clone(), ..Request::new(name.clone(), place) };
+        let place = opened::PluginDirPath::new(&plugins);
+        let request = InstallRequest {
+            side_file_changes,
+            state: state.clone(),
+            ..InstallRequest::new(name.clone(), place)
+        };
         install::install(&request, &Source::own()?)?;
         // The receipt: nobody repairs what lives for one trial. If it stays, the search for leaks
         // names it.

@@ -2,7 +2,7 @@
 //! programs of the node. None of it hinders: kubelet may be restarted later, and most volumes need
 //! few of the programs.
 
-use super::Request;
+use super::InstallRequest;
 use flexvol_kubelet::locate::{KubeletProcess, kubelets};
 use flexvol_kubelet::prober::{self, Finding, Stage};
 use flexvol_kubelet::release::Release;
@@ -20,7 +20,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// How long all kubelets together may take to say what they are. One prints a line.
-const PATIENCE: Duration = Duration::from_secs(5);
+const VERSION_WAIT: Duration = Duration::from_secs(5);
 
 /// A running kubelet that reads the plugin directory.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ struct Reader {
 /// Looks around and says what there is to say about a driver that was just put in place, or would
 /// be.
 pub(super) fn gather(
-    request: &Request,
+    request: &InstallRequest,
     plugins: &Directory,
     settings: &Settings,
     capabilities: Option<Capabilities>,
@@ -69,7 +69,7 @@ fn own_driver(settings: &Settings) -> Option<&'static dyn Driver> {
 fn readers(plugins: &Directory) -> Vec<Reader> {
     // What cannot be seen is no reason to install nothing.
     let (all, identity) = (kubelets().unwrap_or_default(), plugins.identity().ok());
-    let deadline = Deadline::after(PATIENCE);
+    let deadline = Deadline::after(VERSION_WAIT);
     let reads = |kubelet: &&KubeletProcess| {
         let directory = kubelet.directory.as_deref().and_then(|path| Directory::open(path).ok().flatten());
         identity.is_some() && directory.and_then(|directory| directory.identity().ok()) == identity

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long `init` may take. It is pure: this is for a node that swaps.
-const PATIENCE: Duration = Duration::from_secs(30);
+const INIT_WAIT: Duration = Duration::from_secs(30);
 
 /// A directory of our own, removed when dropped. Nobody but us may read it: a side file may hold
 /// default options that are secret.
@@ -44,7 +44,7 @@ impl Scratch {
         let all = run.child_or_new(paths::CHECK, 0o700)?;
         // Held until our own is locked, so that nobody takes that for a left one.
         let sweeping = run.child(paths::CHECK)?.with_context(|| gone(paths::CHECK))?;
-        sweeping.lock(&Deadline::after(PATIENCE))?;
+        sweeping.lock(&Deadline::after(INIT_WAIT))?;
         for left in all.names()? {
             let killed =
                 all.child(&left)?.is_some_and(|left| left.lock(&Deadline::after(Duration::ZERO)).is_ok());
@@ -55,7 +55,7 @@ impl Scratch {
         let now = clock::since_1970();
         let name = format!("{}-{}", std::process::id(), now.as_nanos());
         let own = all.create_directory(&name, 0o700).and_then(|own| {
-            own.lock(&Deadline::after(PATIENCE))?;
+            own.lock(&Deadline::after(INIT_WAIT))?;
             Ok(own)
         });
         match own {
@@ -114,7 +114,7 @@ impl Guise {
 pub(super) fn init(program: &Path, name: Option<&Path>) -> Result<Capabilities, String> {
     let mut caller = Caller::new(program);
     let name = name.map(|name| name.as_os_str().to_owned());
-    caller.terms = Terms { name, environment: Vec::new(), patience: PATIENCE, ..Terms::default() };
+    caller.terms = Terms { name, environment: Vec::new(), patience: INIT_WAIT, ..Terms::default() };
     let (exchange, capabilities) = caller.init();
     capabilities.map_err(|failure| match exchange.hint() {
         Some(hint) => format!("{hint} (kubelet would log: {})", failure.message()),

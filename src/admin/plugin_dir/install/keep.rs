@@ -28,7 +28,7 @@ const BYTES: u64 = 1 << 30;
 const FILES: u64 = 10_000;
 
 /// How long another installer may keep a driver of the same name.
-const PATIENCE: Duration = Duration::from_mins(1);
+const KEEP_LOCK_WAIT: Duration = Duration::from_mins(1);
 
 /// The name a copy has until it is complete.
 const PARTIAL: &str = ".partial";
@@ -38,7 +38,7 @@ pub(super) fn keep(state: &Path, home: &Directory) -> Result<()> {
     directory::make_all(state)?;
     let state = Directory::open(state)?.with_context(|| format!("{} is gone", state.display()))?;
     // One that works on another plugin directory may keep a driver of this name, too.
-    state.lock(&Deadline::after(PATIENCE))?;
+    state.lock(&Deadline::after(KEEP_LOCK_WAIT))?;
     // An installer was killed here.
     state.remove_tree(PARTIAL)?;
     let copied = keep_in(&state, home);

@@ -26,13 +26,13 @@ pub mod side_file_changes;
 pub(super) mod source;
 pub(super) mod stage;
 
-pub use plan::{Allowed, Outcome, Plan, Step};
+pub use plan::{Allowed, InstallOutcome, Plan, Step};
 pub use roll_back::{RolledBack, roll_back};
 pub use side_file_changes::SideFileChanges;
 pub use source::Source;
 
 use super::found::{Found, Ours, SideFile};
-use super::opened::{Opened, Place};
+use super::opened::{Opened, PluginDirPath};
 use super::receipt::{Known, Receipt, Receipts};
 use super::refusal::{Reason, Refusal};
 use anyhow::Result;
@@ -43,16 +43,16 @@ use flexvol_model::paths;
 use flexvol_model::settings::Settings;
 use flexvol_protocol::{Capabilities, DriverName};
 use plan::{Init, Wanted};
-use preflight::{Findings, Subject};
+use preflight::{Candidate, Findings};
 use std::path::{Path, PathBuf};
 
 /// What an admin asks for.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct InstallRequest {
     /// The driver.
     pub name: DriverName,
     /// Where to.
-    pub place: Place,
+    pub place: PluginDirPath,
     /// Where replaced drivers and receipts are kept, as the node calls it; [`paths::STATE`] by default.
     pub state: PathBuf,
     /// What its side file shall say.
@@ -88,9 +88,9 @@ pub struct Report {
 /// Called with the hidden executable when all is well and nobody has seen it yet.
 pub type Mark<'a> = &'a mut dyn FnMut(&Path) -> Result<()>;
 
-impl Request {
+impl InstallRequest {
     /// A driver with its own name, with nothing special about it.
-    pub fn new(name: DriverName, place: Place) -> Self {
+    pub fn new(name: DriverName, place: PluginDirPath) -> Self {
         let (side_file_changes, allowed) = (SideFileChanges::default(), Allowed::default());
         Self {
             name,
@@ -109,7 +109,7 @@ impl Request {
     }
 }
 
-impl Request {
+impl InstallRequest {
     /// Where the receipt of what was installed is.
     pub(crate) fn receipts(&self) -> Result<Receipts> {
         Receipts::of(&self.place, &self.state, &self.name.directory())
@@ -118,12 +118,12 @@ impl Request {
 
 /// Installs or updates one driver in one plugin directory. An error that is a [`Refusal`] says why
 /// not.
-pub fn install(request: &Request, source: &Source) -> Result<Report> {
+pub fn install(request: &InstallRequest, source: &Source) -> Result<Report> {
     install_marked(request, source, &mut |_| Ok(()))
 }
 
 /// [`install`], and a word before the driver becomes visible, if it does.
-pub fn install_marked(request: &Request, source: &Source, mark: Mark<'_>) -> Result<Report> {
+pub fn install_marked(request: &InstallRequest, source: &Source, mark: Mark<'_>) -> Result<Report> {
     let mut report = perform(request, source, mark)?;
     // Not under the lock: the programs of others are asked, and may take their time.
     let plugins = Directory::open(&report.directory).ok().flatten();
@@ -135,7 +135,7 @@ pub fn install_marked(request: &Request, source: &Source, mark: Mark<'_>) -> Res
 }
 
 /// Under the lock of the plugin directory, once there is one.
-fn perform(request: &Request, source: &Source, mark: Mark<'_>) -> Result<Report> {
+fn perform(request: &InstallRequest, source: &Source, mark: Mark<'_>) -> Result<Report> {
     let installer = |plugins| Installer { request, source, plugins };
     let opened = Opened::open(&request.place)?;
     if opened.is_none() {
@@ -152,7 +152,7 @@ fn perform(request: &Request, source: &Source, mark: Mark<'_>) -> Result<Report>
 
 /// One installation under way.
 struct Installer<'a> {
-    request: &'a Request,
+    request: &'a InstallRequest,
     source: &'a Source,
     /// `None` if it does not exist, in a dry run.
     plugins: Option<&'a Directory>,
@@ -206,7 +206,7 @@ impl Installer<'_> {
     }
 
     fn decide(&self, home: Option<&Directory>) -> Result<Decision> {
-        let Request { name, side_file_changes, allowed, .. } = self.request;
+        let InstallRequest { name, side_file_changes, allowed, .. } = self.request;
         let found = self.plugins.map_or(Ok(Found::Absent), |plugins| Found::look(plugins, name))?;
         let noted = match self.request.receipts()?.read() {
             // The side file says enough.
@@ -299,7 +299,7 @@ impl Installer<'_> {
         let (request, source) = (self.request, self.source);
         let copies = decision.plan.steps.iter().filter(|step| step.is_visible()).count() as u64;
         let root = request.place.root();
-        let findings = Findings::gather(&Subject { plugins, root, source, copies })?.into_result()?;
+        let findings = Findings::gather(&Candidate { plugins, root, source, copies })?.into_result()?;
         let mut changed = Changed::default();
         if !request.dry_run {
             // Not what is left in the driver's directory: it says that kubelet may have missed

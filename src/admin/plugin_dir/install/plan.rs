@@ -66,7 +66,7 @@ pub enum Step {
 
 /// What the steps come to, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum InstallOutcome {
     /// It was not there.
     Installed,
     /// An older version was there, or another build of the same.
@@ -89,7 +89,7 @@ pub struct Plan {
     /// In this order.
     pub steps: Vec<Step>,
     /// What they come to.
-    pub outcome: Outcome,
+    pub outcome: InstallOutcome,
 }
 
 impl Step {
@@ -109,7 +109,7 @@ impl Step {
     }
 }
 
-impl Outcome {
+impl InstallOutcome {
     /// The word for people and in JSON.
     pub fn word(self) -> &'static str {
         match self {
@@ -140,16 +140,16 @@ impl Plan {
     /// Decides.
     pub fn new(found: &Found, wanted: &Wanted<'_>, allowed: Allowed) -> Result<Self, Refusal> {
         match found {
-            Found::Absent => Ok(Self { steps: vec![Step::Appear], outcome: Outcome::Installed }),
+            Found::Absent => Ok(Self { steps: vec![Step::Appear], outcome: InstallOutcome::Installed }),
             Found::Broken(Broken::Empty) => Ok(Self {
                 steps: vec![Step::WriteSideFile, Step::ReplaceProgram],
-                outcome: Outcome::Installed,
+                outcome: InstallOutcome::Installed,
             }),
             Found::Broken(broken) => Err(in_the_way(wanted.name, broken)),
             Found::Foreign(foreign) if allowed.take_over && foreign.executable != Executable::Other => {
                 Ok(Self {
                     steps: vec![Step::Keep, Step::WriteSideFile, Step::ReplaceProgram],
-                    outcome: Outcome::TakenOver,
+                    outcome: InstallOutcome::TakenOver,
                 })
             }
             Found::Foreign(foreign) => Err(somebody_s(wanted.name, foreign)),
@@ -170,13 +170,13 @@ impl Plan {
         let steps = change.steps(wanted, older_must_see_it || ours.program.is_none());
         let installed_before = ours.settings.hash.as_ref() == Some(&wanted.program.hash);
         let outcome = match order {
-            _ if steps.is_empty() => Outcome::Unchanged,
-            Ordering::Less => Outcome::Downgraded,
+            _ if steps.is_empty() => InstallOutcome::Unchanged,
+            Ordering::Less => InstallOutcome::Downgraded,
             _ if installed_before && (change.program || !change.side_file || ours.side_file.is_lost()) => {
-                Outcome::Repaired
+                InstallOutcome::Repaired
             }
-            _ if installed_before => Outcome::Configured,
-            _ => Outcome::Upgraded,
+            _ if installed_before => InstallOutcome::Configured,
+            _ => InstallOutcome::Upgraded,
         };
         Ok(Self { steps, outcome })
     }
@@ -307,7 +307,7 @@ mod tests {
             Self { found, version: "1.0.0", text: "{}", with_old_side_file, interrupted: false, allowed }
         }
 
-        fn plan(&self) -> Result<(Outcome, Vec<Step>), Refusal> {
+        fn plan(&self) -> Result<(InstallOutcome, Vec<Step>), Refusal> {
             let (name, program) = (DriverName::parse("v/d").unwrap(), program(self.version));
             let wanted = Wanted {
                 name: &name,
@@ -322,21 +322,24 @@ mod tests {
 
     #[test]
     fn equal_content_is_no_event() {
-        assert_eq!(Case::new(Found::Ours(ours("1.0.0"))).plan().unwrap(), (Outcome::Unchanged, vec![]));
+        assert_eq!(
+            Case::new(Found::Ours(ours("1.0.0"))).plan().unwrap(),
+            (InstallOutcome::Unchanged, vec![])
+        );
     }
 
     #[test]
     fn what_is_missing_appears() {
-        assert_eq!(Case::new(Found::Absent).plan().unwrap(), (Outcome::Installed, vec![Appear]));
+        assert_eq!(Case::new(Found::Absent).plan().unwrap(), (InstallOutcome::Installed, vec![Appear]));
         let empty = Case::new(Found::Broken(Broken::Empty)).plan().unwrap();
-        assert_eq!(empty, (Outcome::Installed, vec![WriteSideFile, ReplaceProgram]));
+        assert_eq!(empty, (InstallOutcome::Installed, vec![WriteSideFile, ReplaceProgram]));
     }
 
     #[test]
     fn the_program_is_never_older_than_its_side_file() {
         let upgrade = |with_old_side_file| Case { with_old_side_file, ..Case::new(Found::Ours(ours("0.9"))) };
         let plan = upgrade(Init::Same).plan().unwrap();
-        assert_eq!(plan, (Outcome::Upgraded, vec![ReplaceProgram, WriteSideFile]));
+        assert_eq!(plan, (InstallOutcome::Upgraded, vec![ReplaceProgram, WriteSideFile]));
         let plan = upgrade(Init::Failure).plan().unwrap();
         assert_eq!(plan.1, [WriteSideFile, ReplaceProgram]);
         let plan = upgrade(Init::Other).plan().unwrap();
@@ -346,7 +349,7 @@ mod tests {
         assert!(refusal.reason == Reason::Newer && refusal.message.contains("1.1, newer than 1.0.0"));
         downgrade.allowed.downgrade = true;
         let plan = downgrade.plan().unwrap();
-        assert_eq!(plan, (Outcome::Downgraded, vec![WriteSideFile, ReplaceProgram]));
+        assert_eq!(plan, (InstallOutcome::Downgraded, vec![WriteSideFile, ReplaceProgram]));
     }
 
     #[test]
@@ -354,13 +357,13 @@ mod tests {
         let text = r#"{"options":{"size":"1Mi"}}"#;
         let case =
             |with_old_side_file| Case { text, with_old_side_file, ..Case::new(Found::Ours(ours("1.0.0"))) };
-        assert_eq!(case(Init::Same).plan().unwrap(), (Outcome::Configured, vec![WriteSideFile]));
+        assert_eq!(case(Init::Same).plan().unwrap(), (InstallOutcome::Configured, vec![WriteSideFile]));
         for init in [Init::Other, Init::Failure] {
             let plan = case(init).plan().unwrap();
-            assert_eq!(plan, (Outcome::Configured, vec![WriteSideFile, ReplaceProgram]));
+            assert_eq!(plan, (InstallOutcome::Configured, vec![WriteSideFile, ReplaceProgram]));
         }
         let interrupted = Case { interrupted: true, ..Case::new(Found::Ours(ours("1.0.0"))) };
-        assert_eq!(interrupted.plan().unwrap(), (Outcome::Repaired, vec![ReplaceProgram]));
+        assert_eq!(interrupted.plan().unwrap(), (InstallOutcome::Repaired, vec![ReplaceProgram]));
     }
 
     #[test]
@@ -370,13 +373,13 @@ mod tests {
             change(&mut found);
             Case::new(Found::Ours(found)).plan().unwrap()
         };
-        let repaired = (Outcome::Repaired, vec![ReplaceProgram]);
+        let repaired = (InstallOutcome::Repaired, vec![ReplaceProgram]);
         assert_eq!(case(|found| found.program = None), repaired);
         assert_eq!(case(|found| found.program.as_mut().unwrap().mode = 0o644), repaired);
         assert_eq!(case(|found| found.program.as_mut().unwrap().fingerprint = program("7")), repaired);
         assert_eq!(
             case(|found| found.side_file = SideFile::Whole { mode: 0o666 }),
-            (Outcome::Configured, vec![WriteSideFile])
+            (InstallOutcome::Configured, vec![WriteSideFile])
         );
     }
 
@@ -399,7 +402,7 @@ mod tests {
         ] {
             assert_eq!(case.plan().unwrap_err().reason, Reason::Foreign);
             let plan = Case { allowed: take_over, ..case }.plan().unwrap();
-            assert_eq!(plan, (Outcome::TakenOver, vec![Keep, WriteSideFile, ReplaceProgram]));
+            assert_eq!(plan, (InstallOutcome::TakenOver, vec![Keep, WriteSideFile, ReplaceProgram]));
         }
         let odd = Case { allowed: take_over, ..foreign(Executable::Other, None) };
         assert!(odd.plan().unwrap_err().message.ends_with("remove it"));

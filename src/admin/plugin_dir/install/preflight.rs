@@ -4,7 +4,7 @@
 use super::source::Source;
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use anyhow::{Context as _, Result};
-use flexvol_kubelet::locate::{Request, locate};
+use flexvol_kubelet::locate::{LocateRequest, locate};
 use flexvol_kubelet::platform::{ObstacleKind, Platform};
 use flexvol_linux::fs::directory::{self, Directory, FileSystem};
 use flexvol_linux::fs::files;
@@ -33,7 +33,7 @@ pub(super) struct Findings {
 }
 
 /// Where the driver goes and what it needs there.
-pub(super) struct Subject<'a> {
+pub(super) struct Candidate<'a> {
     /// The opened plugin directory.
     pub(super) plugins: &'a Directory,
     /// The root of the node's file system, as seen by us.
@@ -46,9 +46,9 @@ pub(super) struct Subject<'a> {
 
 impl Findings {
     /// Looks.
-    pub(super) fn gather(subject: &Subject<'_>) -> Result<Self> {
+    pub(super) fn gather(candidate: &Candidate<'_>) -> Result<Self> {
         let mut findings = Self::default();
-        let Subject { plugins, root, source, copies } = subject;
+        let Candidate { plugins, root, source, copies } = candidate;
         let need = source.fingerprint().size.saturating_mul(*copies) + EXTRA;
         let place = plugins.path().display().to_string();
         let file_system = plugins.file_system()?;
@@ -123,7 +123,7 @@ impl Fix {
 
     fn platform(place: &Path, root: &Path) -> Option<&'static Platform> {
         let root = (root != Path::new("/")).then(|| root.to_owned());
-        locate(&Request { explicit: vec![place.to_owned()], root }).ok()?.platform
+        locate(&LocateRequest { explicit: vec![place.to_owned()], root }).ok()?.platform
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::plan::Step;
 use super::stage::{self, Labels, Stage};
-use super::{Request, home, keep};
+use super::{InstallRequest, home, keep};
 use crate::plugin_dir::found::{Executable, Foreign, Found};
 use crate::plugin_dir::opened::Opened;
 use crate::plugin_dir::refusal::{Reason, Refusal};
@@ -24,7 +24,7 @@ pub struct RolledBack {
 
 /// Puts the driver back that was replaced last. kubelet sees one event for the executable, and one
 /// for every other file of the driver's that is missing by now.
-pub fn roll_back(request: &Request) -> Result<RolledBack> {
+pub fn roll_back(request: &InstallRequest) -> Result<RolledBack> {
     let Some(plugins) = Opened::open(&request.place)? else { return Err(nothing_kept(request)) };
     let plugins = if request.dry_run { plugins } else { plugins.lock(&request.place)? };
     let kept = keep::kept(&request.kept_in()?)?.pop().ok_or_else(|| nothing_kept(request))?;
@@ -45,7 +45,7 @@ pub fn roll_back(request: &Request) -> Result<RolledBack> {
     Ok(RolledBack { copy, steps })
 }
 
-fn nothing_kept(request: &Request) -> anyhow::Error {
+fn nothing_kept(request: &InstallRequest) -> anyhow::Error {
     let text = format!(
         "no driver was replaced by {}: there is nothing to roll back to in {}",
         request.name,
@@ -55,7 +55,7 @@ fn nothing_kept(request: &Request) -> anyhow::Error {
 }
 
 struct RollBack<'a> {
-    request: &'a Request,
+    request: &'a InstallRequest,
     plugins: &'a Directory,
     kept: &'a Directory,
 }

@@ -1,6 +1,6 @@
 //! A report, or a case, as JSON.
 
-use super::{CaseResult, Outcome, Report};
+use super::{CaseOutcome, CaseResult, Report};
 use crate::check::case::{Case, Level};
 use crate::sandbox::Isolation;
 use flexvol_protocol::Verb;
@@ -62,13 +62,13 @@ impl Report {
     }
 }
 
-fn word(outcome: &Outcome) -> (&'static str, Option<&str>) {
+fn word(outcome: &CaseOutcome) -> (&'static str, Option<&str>) {
     match outcome {
-        Outcome::Passed => ("passed", None),
-        Outcome::Failed => ("failed", None),
-        Outcome::Blocked(why) => ("blocked", Some(why)),
-        Outcome::Skipped(why) => ("skipped", Some(why)),
-        Outcome::Broken(why) => ("broken", Some(why)),
+        CaseOutcome::Passed => ("passed", None),
+        CaseOutcome::Failed => ("failed", None),
+        CaseOutcome::Blocked(why) => ("blocked", Some(why)),
+        CaseOutcome::Skipped(why) => ("skipped", Some(why)),
+        CaseOutcome::Broken(why) => ("broken", Some(why)),
     }
 }
 

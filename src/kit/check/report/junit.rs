@@ -1,6 +1,6 @@
 //! A report as the XML that build servers read.
 
-use super::{CaseResult, Group, Outcome, Report};
+use super::{CaseOutcome, CaseResult, Group, Report};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -53,17 +53,17 @@ impl Report {
     /// `None` if it holds.
     fn verdict(&self, result: &CaseResult) -> Option<Verdict> {
         let (element, kind, message) = match &result.outcome {
-            Outcome::Passed => return None,
-            Outcome::Failed => {
+            CaseOutcome::Passed => return None,
+            CaseOutcome::Failed => {
                 let problem = result.evidence.first().map_or(result.case.claim, |each| &each.problem);
                 ("failure", result.case.level.to_string(), problem.to_owned())
             }
-            Outcome::Blocked(by) => {
+            CaseOutcome::Blocked(by) => {
                 let element = if self.has_failed(by) { "skipped" } else { "error" };
                 (element, "blocked".to_owned(), format!("not judged, because {by} does not hold"))
             }
-            Outcome::Skipped(why) => ("skipped", "skipped".to_owned(), why.clone()),
-            Outcome::Broken(why) => ("error", "broken".to_owned(), why.clone()),
+            CaseOutcome::Skipped(why) => ("skipped", "skipped".to_owned(), why.clone()),
+            CaseOutcome::Broken(why) => ("error", "broken".to_owned(), why.clone()),
         };
         Some(Verdict { element, kind, message })
     }

@@ -1,6 +1,6 @@
 //! A report as the Test Anything Protocol, version 14.
 
-use super::{CaseResult, Outcome, Report};
+use super::{CaseOutcome, CaseResult, Report};
 use std::fmt::Write as _;
 
 impl Report {
@@ -27,12 +27,14 @@ impl Report {
 
     fn tap_verdict(&self, result: &CaseResult) -> (&'static str, String) {
         match &result.outcome {
-            Outcome::Passed => ("ok", String::new()),
-            Outcome::Blocked(by) if self.has_failed(by) => {
+            CaseOutcome::Passed => ("ok", String::new()),
+            CaseOutcome::Blocked(by) if self.has_failed(by) => {
                 ("ok", format!(" # SKIP not judged, because {by} does not hold"))
             }
-            Outcome::Skipped(why) => ("ok", format!(" # SKIP {}", escaped(why))),
-            Outcome::Failed | Outcome::Blocked(_) | Outcome::Broken(_) => ("not ok", String::new()),
+            CaseOutcome::Skipped(why) => ("ok", format!(" # SKIP {}", escaped(why))),
+            CaseOutcome::Failed | CaseOutcome::Blocked(_) | CaseOutcome::Broken(_) => {
+                ("not ok", String::new())
+            }
         }
     }
 }
@@ -48,8 +50,8 @@ fn block(result: &CaseResult, tap: &mut String) {
     };
     let evidence = result.evidence.first().cloned().unwrap_or_default();
     match &result.outcome {
-        Outcome::Blocked(by) => pair("blocked", &format!("not judged, because {by} does not hold")),
-        Outcome::Broken(why) => pair("broken", why),
+        CaseOutcome::Blocked(by) => pair("blocked", &format!("not judged, because {by} does not hold")),
+        CaseOutcome::Broken(why) => pair("broken", why),
         _ => {}
     }
     pair("problem", &evidence.problem);

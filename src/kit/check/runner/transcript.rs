@@ -6,7 +6,7 @@ use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::facts::Facts;
 use crate::check::given::Given;
 use crate::check::left::Left;
-use crate::check::report::Outcome;
+use crate::check::report::CaseOutcome;
 use crate::check::subject::Subject;
 use crate::sandbox::{Inside, Isolation};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use std::time::Instant;
 /// One played case, and what was seen of the watched ones.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Transcript {
-    pub(super) outcome: Outcome,
+    pub(super) outcome: CaseOutcome,
     pub(super) evidence: Vec<Evidence>,
     pub(super) calls: usize,
     pub(super) microseconds: u64,
@@ -50,7 +50,7 @@ impl Transcript {
 
     /// A case that the kit could not play.
     pub(super) fn broken(why: impl Into<String>) -> Self {
-        let outcome = Outcome::Broken(why.into());
+        let outcome = CaseOutcome::Broken(why.into());
         Self { outcome, evidence: Vec::new(), calls: 0, microseconds: 0, watched: Vec::new() }
     }
 }
@@ -69,13 +69,13 @@ fn usual_life(subject: &mut Subject<'_>, case: &Case) -> Played {
     }
 }
 
-fn outcome(played: Played) -> (Outcome, Vec<Evidence>) {
+fn outcome(played: Played) -> (CaseOutcome, Vec<Evidence>) {
     match played {
-        Ok(()) => (Outcome::Passed, Vec::new()),
-        Err(Stopped::Failed(evidence)) => (Outcome::Failed, vec![*evidence]),
-        Err(Stopped::Blocked(by, evidence)) => (Outcome::Blocked(by.to_owned()), vec![*evidence]),
-        Err(Stopped::Skipped(why)) => (Outcome::Skipped(why), Vec::new()),
-        Err(Stopped::Broken(error)) => (Outcome::Broken(format!("{error:#}")), Vec::new()),
+        Ok(()) => (CaseOutcome::Passed, Vec::new()),
+        Err(Stopped::Failed(evidence)) => (CaseOutcome::Failed, vec![*evidence]),
+        Err(Stopped::Blocked(by, evidence)) => (CaseOutcome::Blocked(by.to_owned()), vec![*evidence]),
+        Err(Stopped::Skipped(why)) => (CaseOutcome::Skipped(why), Vec::new()),
+        Err(Stopped::Broken(error)) => (CaseOutcome::Broken(format!("{error:#}")), Vec::new()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Called;
 use anyhow::Result;
-use flexvol_kubelet::{End, Place, Run, Stop, Verdict};
+use flexvol_kubelet::{End, LeakPlace, Run, Stop, Verdict};
 use flexvol_protocol::shell::words;
 use flexvol_protocol::text::one_line;
 use flexvol_terminal::screen::{Screen, Tone};
@@ -61,8 +61,8 @@ impl Called {
     fn print_findings(&self, screen: &mut Screen) -> Result<()> {
         for leak in &self.diagnosis.leaks {
             let place = match leak.place {
-                Place::Log => "kubelet's log",
-                Place::Event => "the pod's Event",
+                LeakPlace::Log => "kubelet's log",
+                LeakPlace::Event => "the pod's Event",
             };
             let text = screen.paint(Tone::Bad, &format!("{} would be in {place}", leak.key));
             fact(screen, "secret", &text)?;

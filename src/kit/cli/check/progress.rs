@@ -1,6 +1,6 @@
 //! What is seen of the cases while they are played.
 
-use crate::check::{CaseResult, Given, Outcome};
+use crate::check::{CaseOutcome, CaseResult, Given};
 use anyhow::Result;
 use flexvol_terminal::report::duration;
 use flexvol_terminal::screen::counted;
@@ -53,11 +53,11 @@ impl<'a> Progress<'a> {
 
     fn show(&mut self, result: &CaseResult) -> Result<()> {
         let (tone, word, stays) = match &result.outcome {
-            Outcome::Passed => (Tone::Good, "ok", false),
-            Outcome::Failed => (Tone::Bad, "FAIL", true),
-            Outcome::Blocked(_) => (Tone::Warning, "-", false),
-            Outcome::Skipped(_) => return Ok(()),
-            Outcome::Broken(_) => (Tone::Bad, "BROKEN", true),
+            CaseOutcome::Passed => (Tone::Good, "ok", false),
+            CaseOutcome::Failed => (Tone::Bad, "FAIL", true),
+            CaseOutcome::Blocked(_) => (Tone::Warning, "-", false),
+            CaseOutcome::Skipped(_) => return Ok(()),
+            CaseOutcome::Broken(_) => (Tone::Bad, "BROKEN", true),
         };
         let word = self.screen.paint(tone, &format!("{word:<6}"));
         let time = if result.took.is_zero() { String::new() } else { duration(result.took) };

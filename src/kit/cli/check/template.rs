@@ -19,12 +19,12 @@ Exit status: 0.")]
 pub(super) struct Template {
     /// What it is like
     #[arg(value_enum, default_value = "tmpfs")]
-    kind: Kind,
+    kind: TemplateKind,
 }
 
 /// Which one.
 #[derive(Clone, Copy, ValueEnum)]
-enum Kind {
+enum TemplateKind {
     /// Memory: mounts and unmounts, takes a secret
     Tmpfs,
     /// A disk in a file: attaches, formats what is blank, grows
@@ -36,9 +36,9 @@ enum Kind {
 impl Template {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
         let reference = match self.kind {
-            Kind::Tmpfs => Reference::Tmpfs,
-            Kind::Loop => Reference::Loop,
-            Kind::Keeper => Reference::Keeper,
+            TemplateKind::Tmpfs => Reference::Tmpfs,
+            TemplateKind::Loop => Reference::Loop,
+            TemplateKind::Keeper => Reference::Keeper,
         };
         screen.document("driver", reference.text())?;
         Ok(ExitCode::SUCCESS)

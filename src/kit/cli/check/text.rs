@@ -1,6 +1,6 @@
 //! A report for people: what failed and how to fix it, then what came of everything.
 
-use crate::check::{CaseResult, Level, Outcome, Report};
+use crate::check::{CaseOutcome, CaseResult, Level, Report};
 use crate::sandbox::Isolation;
 use flexvol_protocol::text::one_line;
 use flexvol_terminal::report::duration;
@@ -46,8 +46,8 @@ impl<'a> Page<'a> {
         for level in [Level::Must, Level::Should] {
             for result in self.report.results.iter().filter(|result| result.case.level == level) {
                 match &result.outcome {
-                    Outcome::Failed => self.failure(result, "FAIL"),
-                    Outcome::Broken(_) => self.failure(result, "BROKEN"),
+                    CaseOutcome::Failed => self.failure(result, "FAIL"),
+                    CaseOutcome::Broken(_) => self.failure(result, "BROKEN"),
                     _ => {}
                 }
             }
@@ -59,7 +59,7 @@ impl<'a> Page<'a> {
         let head = (self.paint)(tone, &format!("{word} {}", result.case.id));
         self.line(&format!("{head}  {}", result.case.level));
         self.row("expected", result.case.claim);
-        if let Outcome::Broken(why) = &result.outcome {
+        if let CaseOutcome::Broken(why) = &result.outcome {
             self.row(
                 "but",
                 &format!("{why}: this says nothing of the driver; if it is so each time, please report it"),
@@ -91,13 +91,13 @@ impl<'a> Page<'a> {
         );
         self.line(&(self.paint)(Tone::Heading, &head));
         for group in self.report.groups() {
-            let failed = group.count(|each| matches!(each, Outcome::Failed | Outcome::Broken(_)));
+            let failed = group.count(|each| matches!(each, CaseOutcome::Failed | CaseOutcome::Broken(_)));
             let line = format!(
                 "{:<12}{:>6}{failed:>8}{:>12}{:>9}{:>10}",
                 group.name,
-                group.count(|each| *each == Outcome::Passed),
-                group.count(|each| matches!(each, Outcome::Blocked(_))),
-                group.count(|each| matches!(each, Outcome::Skipped(_))),
+                group.count(|each| *each == CaseOutcome::Passed),
+                group.count(|each| matches!(each, CaseOutcome::Blocked(_))),
+                group.count(|each| matches!(each, CaseOutcome::Skipped(_))),
                 Some(group.took()).filter(|time| !time.is_zero()).map(duration).unwrap_or_default()
             );
             let line = line.trim_end().to_owned();
@@ -109,7 +109,8 @@ impl<'a> Page<'a> {
     /// What was not judged, and why.
     fn notes(&mut self) {
         let report = self.report;
-        let blocked = |outcome: &'a Outcome| if let Outcome::Blocked(by) = outcome { Some(by) } else { None };
+        let blocked =
+            |outcome: &'a CaseOutcome| if let CaseOutcome::Blocked(by) = outcome { Some(by) } else { None };
         for (by, ids) in reasons(report, blocked) {
             let count = counted(ids.len(), "case");
             let text = format!("{count} not judged, because {by} does not hold: {}", listed(&ids));
@@ -117,7 +118,7 @@ impl<'a> Page<'a> {
             self.stranger(by);
         }
         let skipped =
-            |outcome: &'a Outcome| if let Outcome::Skipped(why) = outcome { Some(why) } else { None };
+            |outcome: &'a CaseOutcome| if let CaseOutcome::Skipped(why) = outcome { Some(why) } else { None };
         for (why, ids) in reasons(report, skipped) {
             let text = format!("skipped, {}: {}", one_line(why, SHOWN), in_groups(report, &ids));
             self.text.push_str(&wrap(&text, 0, WIDTH));
@@ -136,7 +137,7 @@ impl<'a> Page<'a> {
 
     /// What happened in a case that nobody asked for, and on which others depend.
     fn stranger(&mut self, id: &str) {
-        let of = |result: &&CaseResult| matches!(&result.outcome, Outcome::Blocked(by) if by == id);
+        let of = |result: &&CaseResult| matches!(&result.outcome, CaseOutcome::Blocked(by) if by == id);
         if self.report.has_failed(id) {
             return;
         }
@@ -152,9 +153,9 @@ impl<'a> Page<'a> {
 
     fn last_words(&mut self) {
         let report = self.report;
-        let held = |level| report.count(Some(level), |outcome| *outcome == Outcome::Passed);
-        let count = |ended: fn(&Outcome) -> bool| report.count(None, ended);
-        let broken = count(|outcome| matches!(outcome, Outcome::Broken(_)));
+        let held = |level| report.count(Some(level), |outcome| *outcome == CaseOutcome::Passed);
+        let count = |ended: fn(&CaseOutcome) -> bool| report.count(None, ended);
+        let broken = count(|outcome| matches!(outcome, CaseOutcome::Broken(_)));
         self.line(&format!(
             "{} in {}; --seed {} replays exactly this",
             counted(report.calls(), "call"),
@@ -165,9 +166,9 @@ impl<'a> Page<'a> {
             "{} must and {} should cases hold, {} failed, {} not judged, {} skipped",
             held(Level::Must),
             held(Level::Should),
-            count(|outcome| *outcome == Outcome::Failed),
-            count(|outcome| matches!(outcome, Outcome::Blocked(_))),
-            count(|outcome| matches!(outcome, Outcome::Skipped(_))),
+            count(|outcome| *outcome == CaseOutcome::Failed),
+            count(|outcome| matches!(outcome, CaseOutcome::Blocked(_))),
+            count(|outcome| matches!(outcome, CaseOutcome::Skipped(_))),
         );
         if broken > 0 {
             let _ = write!(line, ", {broken} could not be played");
@@ -195,7 +196,7 @@ impl<'a> Page<'a> {
 /// The cases that ended so, by what is to be said about it.
 fn reasons<'a>(
     report: &'a Report,
-    why: impl Fn(&'a Outcome) -> Option<&'a String>,
+    why: impl Fn(&'a CaseOutcome) -> Option<&'a String>,
 ) -> BTreeMap<&'a str, Vec<&'static str>> {
     let mut reasons: BTreeMap<&str, Vec<_>> = BTreeMap::new();
     for result in &report.results {
@@ -289,7 +290,7 @@ skipped, no process serves a mount: mount::daemon
     fn what_a_whole_group_has_in_common_is_said_of_the_group() {
         let mut report = made_up();
         for result in &mut report.results[2..] {
-            result.outcome = Outcome::Skipped("needs a volume".to_owned());
+            result.outcome = CaseOutcome::Skipped("needs a volume".to_owned());
         }
         let page = page(&report);
         assert!(page.contains("\nskipped, needs a volume: mount::*\n"), "{page}");

@@ -16,7 +16,7 @@ use super::{Backend, Found, Site, With};
 use crate::hints::describe;
 use anyhow::{Context as _, Result};
 use flexvol_linux::block::device_mapper;
-use flexvol_linux::proc::helper::{Invocation, Outcome, Tools};
+use flexvol_linux::proc::helper::{HelperExit, Invocation, Tools};
 use flexvol_linux::proc::host;
 use flexvol_model::plan::LogicalVolume;
 use flexvol_protocol::failure::{Code, Failure};
@@ -183,21 +183,21 @@ fn look(lv: &LogicalVolume, at: &Site<'_>) -> Result<Volume> {
     { report }.take(&lv.volume).ok_or_else(|| absent(lv).into())
 }
 
-fn lvm(lv: &LogicalVolume, tools: Tools<'_>, words: &[&str], names: &[&str]) -> Result<Outcome> {
+fn lvm(lv: &LogicalVolume, tools: Tools<'_>, words: &[&str], names: &[&str]) -> Result<HelperExit> {
     match run(lv, tools, words, names)? {
         outcome if outcome.success() => Ok(outcome),
         outcome => Err(refused(lv, &outcome)),
     }
 }
 
-fn run(lv: &LogicalVolume, tools: Tools<'_>, words: &[&str], names: &[&str]) -> Result<Outcome> {
+fn run(lv: &LogicalVolume, tools: Tools<'_>, words: &[&str], names: &[&str]) -> Result<HelperExit> {
     let program = device_mapper::without_udev(Invocation::of("lvm"));
     let wait = || format!("ask LVM about {}, whose disks or locks may not answer", lv.group);
     tools.run(program.answering().args(words).args(names)).with_context(wait)
 }
 
 /// LVM's own words, and what to do about those that people see most.
-fn refused(lv: &LogicalVolume, outcome: &Outcome) -> anyhow::Error {
+fn refused(lv: &LogicalVolume, outcome: &HelperExit) -> anyhow::Error {
     let (text, group) = (describe(outcome, "lvm"), &lv.group);
     let (code, fix) = match &outcome.output.to_lowercase() {
         said if said.contains("insufficient free space") => {
@@ -230,7 +230,7 @@ fn absent(lv: &LogicalVolume) -> Failure {
     Failure::new(Code::NotFound, format!("logical volume {} {text}", lv.name()))
 }
 
-fn is_gone(outcome: &Outcome) -> bool {
+fn is_gone(outcome: &HelperExit) -> bool {
     ["Volume group", "Failed to find logical volume"].iter().any(|what| {
         outcome.output.lines().any(|line| {
             line.trim_start().starts_with(what) && (what.starts_with("Failed") || line.contains("not found"))

@@ -14,7 +14,7 @@
 //! file do.
 
 use super::attachment_record::AttachmentRecord;
-use super::qemu::{self, Home, Shown};
+use super::qemu::{self, ImageDaemon, Shown};
 use super::{Backend, Found, Site, TICK, With, is_claimed};
 use crate::executor::network::allowed;
 use crate::hints::after_rollback;
@@ -76,13 +76,13 @@ pub(super) fn connected(at: &Site<'_>) -> Result<Option<Device>> {
 }
 
 /// Where an image's daemon listens.
-fn socket(home: &Home) -> PathBuf {
+fn socket(home: &ImageDaemon) -> PathBuf {
     home.private.file("socket")
 }
 
 impl Backend for Nbd {
     fn find(&self, at: &Site<'_>) -> Result<Option<Found>> {
-        if matches!(self.from, NbdServer::Image { .. }) && !Home::of(at).is_alive(at) {
+        if matches!(self.from, NbdServer::Image { .. }) && !ImageDaemon::of(at).is_alive(at) {
             return Ok(None);
         }
         Ok(connected(at)?.map(|device| Found { path: device.path(), held: None }))
@@ -186,7 +186,7 @@ fn bring(nbd: &Nbd, at: &Site<'_>, with: &With<'_>) -> Result<Device> {
 
 /// Whatever becomes of the growing, the image is served again.
 fn grow_image(nbd: &Nbd, at: &Site<'_>, device: Device, size: u64) -> Result<()> {
-    let home = Home::of(at);
+    let home = ImageDaemon::of(at);
     device.bridge(&backend(at), GAP)?;
     // One that a killed call has not put back is not there.
     let _ = home.tell("block-export-del", &json!({"id": ID, "mode": "hard"}), at);
@@ -215,7 +215,7 @@ fn with_server<T>(
     begin: impl Fn(OwnedFd, &str) -> Result<T>,
 ) -> Result<T> {
     let NbdServer::Remote { server, port, export, nameserver, patience } = &nbd.from else {
-        return by_socket(&socket(&Home::of(at))).and_then(|socket| begin(socket, EXPORT));
+        return by_socket(&socket(&ImageDaemon::of(at))).and_then(|socket| begin(socket, EXPORT));
     };
     let mut last = None;
     let named = || format!("server {server}");
@@ -236,7 +236,7 @@ fn with_server<T>(
 }
 
 /// An export that is going away takes a moment.
-fn grow_in_time(home: &Home, size: u64, at: &Site<'_>) -> Result<()> {
+fn grow_in_time(home: &ImageDaemon, size: u64, at: &Site<'_>) -> Result<()> {
     let patience = Deadline::after(GAP.min(at.deadline.remaining()) / 2);
     loop {
         match home.grow(size, at) {
@@ -253,7 +253,7 @@ fn export(read_only: bool) -> Value {
 
 fn serve(image: &DiskImage, format: ImageFormat, at: &Site<'_>, with: &With<'_>) -> Result<()> {
     let file = qemu::open(image, format, at, with)?;
-    let home = Home::of(at);
+    let home = ImageDaemon::of(at);
     home.private.make()?;
     let address = json!({"addr": {"type": "unix", "path": socket(&home)}}).to_string();
     let server = vec!["--nbd-server".to_owned(), address];
@@ -272,7 +272,7 @@ fn clear(at: &Site<'_>) -> Result<()> {
     for device in Device::of(&backend(at))? {
         device.disconnect()?;
     }
-    Home::of(at).end(at)
+    ImageDaemon::of(at).end(at)
 }
 
 /// The kernel keeps a device as long as somebody has it open.

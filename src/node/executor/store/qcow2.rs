@@ -82,7 +82,7 @@ impl Served for Daemons {
             let Ok(_lock) = id.lock_name(&Deadline::after(Duration::ZERO)) else { continue };
             if orphans().any(|orphan| orphan == id) {
                 let at = Site::of(&id, tools);
-                Home::of(&at).end();
+                ImageDaemon::of(&at).end();
             }
         }
     }
@@ -126,13 +126,13 @@ fn control(pid: i32) -> Result<OwnedFd> {
 }
 
 /// All that one image's daemon has.
-struct Home<'a> {
+struct ImageDaemon<'a> {
     at: &'a Site<'a>,
     name: &'a str,
     scope: Scope,
 }
 
-impl<'a> Home<'a> {
+impl<'a> ImageDaemon<'a> {
     fn of(at: &'a Site<'a>) -> Self {
         Self { at, name: at.id.as_str(), scope: qemu::scope(at) }
     }
@@ -191,7 +191,7 @@ impl<'a> Home<'a> {
 
 impl Backend for DiskImage {
     fn find(&self, at: &Site<'_>) -> Result<Option<Found>> {
-        match Home::of(at).daemon().map_or(Ok(None), |server| server.shown()) {
+        match ImageDaemon::of(at).daemon().map_or(Ok(None), |server| server.shown()) {
             // Its daemon was killed, or just is.
             Err(error) if matches!(error.downcast_ref(), Some(&(Errno::NOTCONN | Errno::CONNABORTED))) => {
                 Ok(None)
@@ -210,7 +210,7 @@ impl Backend for DiskImage {
     }
 
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
-        let home = Home::of(at);
+        let home = ImageDaemon::of(at);
         home.refuse_used()?;
         // What a killed call left.
         home.end();
@@ -223,18 +223,18 @@ impl Backend for DiskImage {
         let holes = |content: OwnedFd| {
             Some(block_status::holes(content.as_fd(), length(&content).ok()?, &at.share()))
         };
-        let content = Home::of(at).daemon().and_then(|server| server.open(true).ok());
+        let content = ImageDaemon::of(at).daemon().and_then(|server| server.open(true).ok());
         content.and_then(holes).unwrap_or_default()
     }
 
     fn detach(&self, at: &Site<'_>, _: Option<&Path>) -> Result<()> {
-        Home::of(at).end();
+        ImageDaemon::of(at).end();
         Ok(())
     }
 
     fn grow(&self, at: &Site<'_>, _: &Path, size: u64) -> Result<()> {
         let gone = "the image's daemon is gone: unmount it and mount it again";
-        let home = Home::of(at);
+        let home = ImageDaemon::of(at);
         let server = home.daemon().context(gone)?;
         let content = server.open(false)?;
         if length(&content)? < size {
@@ -253,7 +253,13 @@ impl Found {
     }
 }
 
-fn serve(disk: &DiskImage, home: &Home, image: &OwnedFd, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
+fn serve(
+    disk: &DiskImage,
+    home: &ImageDaemon,
+    image: &OwnedFd,
+    at: &Site<'_>,
+    with: &With<'_>,
+) -> Result<Found> {
     let path = content(home.name);
     let export = json!({
         "type": "fuse", "id": format!("image-{}", home.name), "node-name": NODE, "mountpoint": path,

@@ -38,10 +38,10 @@ use std::time::Duration;
 pub(super) const PROGRAM: &str = "qemu-storage-daemon";
 
 /// How long the daemon may take to write back and end.
-const PATIENCE: Duration = Duration::from_secs(10);
+const QUIT_WAIT: Duration = Duration::from_secs(10);
 
 /// How long an image's lock is waited for: a call that is just ending has it.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_WAIT: Duration = Duration::from_secs(1);
 
 /// Covered with the root that the daemon has, in its mount table.
 const COVERED: &str = "/var";
@@ -95,21 +95,21 @@ pub(super) fn scope(at: &Site<'_>) -> Scope {
 
 /// Ends what runs there: at once, unless all of it was asked to and may still write back.
 pub(super) fn end_scope(scope: &Scope, was_asked: bool, at: &Site<'_>) {
-    scope.end(if was_asked { PATIENCE.min(at.deadline.remaining()) } else { Duration::ZERO });
+    scope.end(if was_asked { QUIT_WAIT.min(at.deadline.remaining()) } else { Duration::ZERO });
 }
 
 /// Until when the daemon has to answer that it is to end: one that says nothing is killed.
 pub(super) fn quitting(at: &Site<'_>) -> Deadline {
-    Deadline::after(PATIENCE.min(at.deadline.remaining()))
+    Deadline::after(QUIT_WAIT.min(at.deadline.remaining()))
 }
 
 /// All that one image's daemon has.
-pub(super) struct Home {
+pub(super) struct ImageDaemon {
     pub(super) private: Private,
     scope: Scope,
 }
 
-impl Home {
+impl ImageDaemon {
     /// That of the store.
     pub(super) fn of(at: &Site<'_>) -> Self {
         Self { private: Private::at(paths::run(paths::IMAGE_DAEMONS).join(at.id.as_str())), scope: scope(at) }
@@ -323,7 +323,7 @@ fn keep_others_out(file: &OwnedFd, read_only: bool) -> Result<()> {
         let text = format!("it is in use{how}: unmount it there, or name another file");
         Failure::new(Code::Busy, text)
     };
-    lock::wait(file.as_fd(), hold, &Deadline::after(LOCK_PATIENCE), "waiting for the image's lock").map_err(
+    lock::wait(file.as_fd(), hold, &Deadline::after(LOCK_WAIT), "waiting for the image's lock").map_err(
         |error| match error.downcast::<Failure>() {
             Ok(_) => used(", and locked by who uses it").into(),
             Err(error) => error,

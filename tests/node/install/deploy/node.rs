@@ -14,7 +14,7 @@ use tempfile::TempDir;
 pub(crate) const READY: &str = "/run/flexvol/deploy/ready";
 
 /// How long anything may take with a binary that is not optimised: it hashes itself slowly.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+pub(crate) const DEBUG_BUILD_WAIT: Duration = Duration::from_secs(40);
 
 /// The release if there is one: what is timed here is the release.
 pub(crate) fn program() -> PathBuf {
@@ -23,13 +23,13 @@ pub(crate) fn program() -> PathBuf {
 
 /// What "at once" is; a binary that is not optimised takes its time to hash itself.
 pub(crate) fn is_at_once(took: Duration) -> bool {
-    took < if release().is_some() { Duration::from_secs(1) } else { PATIENCE }
+    took < if release().is_some() { Duration::from_secs(1) } else { DEBUG_BUILD_WAIT }
 }
 
 pub(crate) fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
-        assert!(start.elapsed() < PATIENCE, "never: {what}");
+        assert!(start.elapsed() < DEBUG_BUILD_WAIT, "never: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

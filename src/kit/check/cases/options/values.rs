@@ -27,7 +27,7 @@ const UP: &str = "../../../../../../../../../../../../..";
 
 /// Where a user's text may stand.
 #[derive(Clone, Debug)]
-pub(in crate::check::cases) enum Place {
+pub(in crate::check::cases) enum TextPlace {
     /// As the value of an option that was given.
     Value(String),
     /// As `fsType`, which the API server does not check.
@@ -38,7 +38,7 @@ pub(in crate::check::cases) enum Place {
     Key,
 }
 
-impl Place {
+impl TextPlace {
     /// The volume with a text there.
     pub(in crate::check::cases) fn with(&self, mut volume: PodVolume, text: &str) -> PodVolume {
         let own = &mut volume.options.own;
@@ -52,7 +52,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TextPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Value(key) => write!(f, "option {key:?}"),
@@ -74,9 +74,9 @@ fn keys(subject: &mut Subject<'_>) -> Result<Vec<String>, Stopped> {
 }
 
 /// Everywhere.
-pub(in crate::check::cases) fn places(subject: &mut Subject<'_>) -> Result<Vec<Place>, Stopped> {
-    let values = keys(subject)?.into_iter().map(Place::Value);
-    Ok(values.chain([Place::Unknown, Place::Key, Place::FsType]).collect())
+pub(in crate::check::cases) fn places(subject: &mut Subject<'_>) -> Result<Vec<TextPlace>, Stopped> {
+    let values = keys(subject)?.into_iter().map(TextPlace::Value);
+    Ok(values.chain([TextPlace::Unknown, TextPlace::Key, TextPlace::FsType]).collect())
 }
 
 /// Whether a message speaks of an option, in whatever spelling.
@@ -153,11 +153,11 @@ pub(super) fn injection(subject: &mut Subject<'_>) -> Played {
     let usual = subject.usual_looks_of(&volume)?;
     let own = volume.options.own.clone();
     let lists = subject.given.lists.clone();
-    let values = keys(subject)?.into_iter().filter(|key| !lists.contains(key)).map(Place::Value);
+    let values = keys(subject)?.into_iter().filter(|key| !lists.contains(key)).map(TextPlace::Value);
     let end = Subject::budget();
-    for place in values.chain([Place::FsType]) {
+    for place in values.chain([TextPlace::FsType]) {
         let given = match &place {
-            Place::Value(key) => own.get(key).cloned().unwrap_or_default(),
+            TextPlace::Value(key) => own.get(key).cloned().unwrap_or_default(),
             _ => volume.options.fs_type.clone().unwrap_or_default(),
         };
         for text in spoilt(&given, subject.repeat() > 1) {
@@ -250,7 +250,7 @@ pub(super) fn paths(subject: &mut Subject<'_>) -> Played {
         let elsewhere = Elsewhere::make(subject)?;
         let volume = subject.volume()?;
         let given = volume.options.own.get(&key).cloned().unwrap_or_default();
-        let place = Place::Value(key);
+        let place = TextPlace::Value(key);
         let open = format!("/{}", elsewhere.name);
         // To some drivers any directory of the node is as good as another.
         let (_, what) = walk(subject, &place, &open, &elsewhere)?;
@@ -271,7 +271,7 @@ pub(super) fn paths(subject: &mut Subject<'_>) -> Played {
 /// cannot unmount.
 fn walk(
     subject: &mut Subject<'_>,
-    place: &Place,
+    place: &TextPlace,
     way: &str,
     elsewhere: &Elsewhere,
 ) -> Result<(Attempt, Option<String>), Stopped> {
@@ -314,7 +314,7 @@ pub(super) fn unknown_value(subject: &mut Subject<'_>) -> Played {
     let values = if subject.repeat() > 1 { &VALUES[..] } else { &VALUES[..2] };
     let end = Subject::budget();
     for key in keys(subject)? {
-        let place = Place::Value(key);
+        let place = TextPlace::Value(key);
         for value in values {
             if Instant::now() > end {
                 return Ok(());
@@ -325,7 +325,7 @@ pub(super) fn unknown_value(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-fn same_twice(subject: &mut Subject<'_>, place: &Place, value: &str) -> Result<(), Stopped> {
+fn same_twice(subject: &mut Subject<'_>, place: &TextPlace, value: &str) -> Result<(), Stopped> {
     let mut before: Option<(Meant, Option<Looks>)> = None;
     for _ in 0..2 {
         let volume = place.with(subject.volume()?, value);

@@ -27,7 +27,7 @@ const LETTING_GO: Duration = Duration::from_secs(5);
 
 /// How long another node may take to let go of the image, if it does: a crashed one is noticed
 /// after half a minute, and kubelet comes again.
-const LOCK_PATIENCE: u64 = 10;
+const LOCK_WAIT: u64 = 10;
 
 /// What the key is called that a store is mapped with.
 fn key_name(at: &Site<'_>) -> String {
@@ -79,7 +79,7 @@ fn map(login: &Login<'_>, at: &Site<'_>, with: &With<'_>, key: &Secret) -> Resul
     let name = key_name(at);
     let key = Key { name: &name, bytes: key.expose() };
     let map = |access: &str| rbd::map(&login.monitor, &options(login.image, at, access), &mapped, &key);
-    let claim = format!("rw,exclusive,lock_timeout={LOCK_PATIENCE}");
+    let claim = format!("rw,exclusive,lock_timeout={LOCK_WAIT}");
     let mapped = match (with.read_only, login.image.exclusive) {
         (true, _) => map("ro"),
         (false, false) => map("rw"),

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long it may take to write back, let go of the image, and end.
-const PATIENCE: Duration = Duration::from_secs(10);
+const UNMAP_WAIT: Duration = Duration::from_secs(10);
 
 /// How long the news that an image has grown may take from the cluster to the kernel.
 const NEWS: Duration = Duration::from_secs(3);
@@ -73,7 +73,7 @@ pub(super) fn clear(at: &Site<'_>) -> Result<()> {
     for device in &devices {
         device.disconnect()?;
     }
-    let patience = if devices.is_empty() { Duration::ZERO } else { PATIENCE.min(at.deadline.remaining()) };
+    let patience = if devices.is_empty() { Duration::ZERO } else { UNMAP_WAIT.min(at.deadline.remaining()) };
     let patience = Deadline::after(patience);
     while !patience.expired() && !daemons(at).is_empty() {
         std::thread::sleep(TICK);
