@@ -3,7 +3,7 @@
 //!
 //! A thread of its own follows, because whoever traces a process must be the one to wait for it,
 //! and somebody else must read meanwhile what the program prints. When that thread ends, the kernel
-//! lets go of every process that is still traced, alive and wherever it is; so ends a trace. The
+//! releases every process that is still traced, alive and wherever it is; so ends a trace. The
 //! program itself is never reaped here: that is up to whoever started it.
 //!
 //! Only stops of processes that the thread follows are waited for: any number of programs can be
@@ -193,7 +193,7 @@ impl Tracer {
         }
     }
 
-    /// Lets go of whatever is left; what was seen. Called when the program has ended and before it
+    /// Releases whatever is left; what was seen. Called when the program has ended and before it
     /// is reaped.
     pub fn end(self) -> Result<Traced> {
         let _ = self.over.send(());

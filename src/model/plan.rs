@@ -83,7 +83,7 @@ pub enum Goal {
 
 /// One thing the executor does.
 ///
-/// The variants are the executor's whole vocabulary; [`Step::undo`] says how each is taken back.
+/// The variants are the executor's whole vocabulary; [`Step::undo`] says how each is undone.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Step {
@@ -271,8 +271,8 @@ pub enum Step {
 }
 
 impl Step {
-    /// How the step is taken back when a later one fails; `None` where there is nothing to take
-    /// back.
+    /// How the step is undone when a later one fails; `None` where there is nothing to
+    /// undo.
     pub fn undo(&self) -> Option<&'static str> {
         match self {
             Self::PrepareTarget { .. } => Some("remove the directory if it was made"),

@@ -97,7 +97,7 @@ fn describe(step: &Step) -> String {
             format!("serve {from} at {target} ({flags}) by {} {}", daemon.program, words(&daemon.words))
         }
         Step::EndDaemon { target, patience, .. } => {
-            format!("unmount everything at {target} and end who serves it, after {patience} s at the latest")
+            format!("unmount everything at {target} and end its daemon, after {patience} s at the latest")
         }
         Step::Unmount { target } => format!("unmount everything at {target}"),
         Step::GrowImage { size, .. } => format!("grow the image to {}", Quantity(*size)),
@@ -117,13 +117,13 @@ fn mounted<'a>(file_system: Option<&'a str>, from: &'a MountFrom) -> &'a str {
 fn device(step: &StoreStep) -> String {
     match step {
         StoreStep::Attach { attachment, .. } => {
-            format!("bring {} to the node unless it is there", attachment.store)
+            format!("attach {} unless it is attached", attachment.store)
         }
         StoreStep::Find { store, .. } => format!("take the device of {store} that is on the node"),
         StoreStep::Decrypt(_) => "open its encryption".to_owned(),
         StoreStep::Grow { size } => format!("grow the device to {}", Quantity(*size)),
         StoreStep::Detach { target } => {
-            format!("take the device away that was brought for {target}, unless others use it")
+            format!("detach the device that was attached for {target}, unless others use it")
         }
         StoreStep::Unstage { staged } => {
             format!(

@@ -24,7 +24,7 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     }));
     findings.extend(mounts.iter().flat_map(|mounts| leftovers::records(mounts)).map(|target| {
         let evidence = format!("nothing is mounted at {target}, but /run/flexvol has a record of it: another driver or somebody else unmounted it");
-        let fix = "forget it, and let go of what was there for it";
+        let fix = "forget it, and release what was there for it";
         let target = target.as_path().to_owned();
         Finding::warning("record-left", &evidence, fix).with(Repair::ForgetRecord { target })
     }));
@@ -41,7 +41,7 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Those over files of volumes that nobody uses, and that the kernel will not let go by itself.
+/// Those over files of volumes that nobody uses, and that the kernel will not release by itself.
 fn loop_devices(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let mut places: Vec<_> = inventory::roots(&request.kubelet_root)?.into_iter().collect();
     places.push(paths::IMAGES.into());

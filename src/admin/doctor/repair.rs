@@ -42,7 +42,7 @@ pub enum Repair {
         /// Their directory's name.
         name: String,
     },
-    /// Forgets a volume that is not mounted any more, and lets go of what was there for it.
+    /// Forgets a volume that is not mounted any more, and releases what was there for it.
     ForgetRecord {
         /// Where it was mounted.
         target: PathBuf,

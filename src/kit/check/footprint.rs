@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What only lets go of something is gone by then.
+/// What only releases something is gone by then.
 const MOMENT: Duration = Duration::from_millis(500);
 
 /// How often it is looked for.

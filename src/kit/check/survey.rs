@@ -67,7 +67,7 @@ fn live(subject: &mut Subject<'_>, facts: &mut Facts) -> Result<(), Stopped> {
     subject.call(&Call::GetVolumeName { options: first.device_options() });
     let before = subject.inside.processes()?;
     facts.mount_took = milliseconds(subject.bring_up(&first)?.took());
-    // A daemon is what is still there when all that only lets go of something is gone.
+    // A daemon is what is still there when all that only releases something is gone.
     std::thread::sleep(Duration::from_millis(20));
     let after = subject.inside.processes()?;
     facts.daemons = after.into_iter().filter(|each| !before.contains(each)).map(|(_, line)| line).collect();

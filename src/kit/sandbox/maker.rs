@@ -243,10 +243,10 @@ impl Maker {
         Ok(std::fs::set_permissions(path, std::fs::Permissions::from_mode(other.st_mode & 0o7777))?)
     }
 
-    /// Lets go of the machine.
+    /// Releases the machine.
     pub(super) fn finish(self) -> Result<World> {
         rustix::process::fchdir(&self.machine)?;
-        unmount(".", UnmountFlags::DETACH).context("let go of the machine's root")?;
+        unmount(".", UnmountFlags::DETACH).context("release the machine's root")?;
         rustix::process::chdir("/").context("enter the new root")?;
         let mut devices = BTreeSet::new();
         for layer in &self.layers {

@@ -31,7 +31,7 @@ pub struct Lock {
     path: PathBuf,
     /// The holder before, if it was killed.
     killed: Option<String>,
-    /// Whether the file is ours. Else it names that holder still, and stays when we let go.
+    /// Whether the file is ours. Else it names that holder still, and stays when we close it.
     owned: bool,
 }
 

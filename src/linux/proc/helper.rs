@@ -412,7 +412,7 @@ mod tests {
         assert!(take(&other).is_err());
         let start = Instant::now();
         while take(&other).is_err() {
-            assert!(start.elapsed() < Duration::from_secs(5), "never let go");
+            assert!(start.elapsed() < Duration::from_secs(5), "never released");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

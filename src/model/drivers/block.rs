@@ -321,7 +321,7 @@ impl<K: BlockKind> Driver for Block<K> {
         named::<K>("", request)
     }
 
-    /// Whatever it was, the node has let go of it.
+    /// Whatever it was, the node has released it.
     fn detach(&self, _: &str, _: &str, _: &Settings) -> Result<Plan> {
         Ok(Plan::nothing())
     }

@@ -60,7 +60,7 @@ block_options! {
         /// How many seconds each monitor has to accept a connection; 0 leaves that to the kernel.
         connect_timeout: u32 = "connectTimeout" { default: "5" },
         /// Whether no other node can map the image for writing while this one has it. Then `rbd
-        /// resize` has to wait until the kernel's client has let go of it as well.
+        /// resize` has to wait until the kernel's client has released it as well.
         exclusive: bool = "exclusive" { default: "true" },
         /// After how many seconds reading and writing fails if the cluster does not answer, with
         /// rbd-nbd until the volume is mounted again. With 0 it waits until the cluster does, and

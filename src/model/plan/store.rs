@@ -194,15 +194,15 @@ impl fmt::Display for Store {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum StoreStep {
-    /// Bring the device to the node, unless it is there, for a mount at the target. It stays as
-    /// long as one of the targets it was brought for is mounted.
+    /// Attach the device to the node, unless it is there, for a mount at the target. It stays as
+    /// long as one of the targets it was attached for is mounted.
     Attach {
         /// Where it will be mounted.
         target: TargetPath,
         /// The device.
         attachment: Attachment,
     },
-    /// Take the device that was brought to the node for the target's mount.
+    /// Use the device that was attached for the target's mount.
     Find {
         /// Where it is mounted.
         target: TargetPath,
@@ -216,8 +216,7 @@ pub enum StoreStep {
         /// In bytes.
         size: u64,
     },
-    /// Take the device away that was brought to the node for the target, unless other targets need
-    /// it.
+    /// Detach the device that was attached for the target, unless other targets need it.
     Detach {
         /// Where it was mounted.
         target: TargetPath,
@@ -234,7 +233,7 @@ impl StoreStep {
     /// See [`Step::undo`](super::Step::undo).
     pub fn undo(&self) -> Option<&'static str> {
         match self {
-            Self::Attach { .. } => Some("take the device away unless other mounts need it"),
+            Self::Attach { .. } => Some("detach the device unless other mounts need it"),
             // The layer goes with the device below it.
             Self::Decrypt(_)
             | Self::Find { .. }

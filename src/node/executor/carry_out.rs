@@ -25,13 +25,13 @@ pub enum TargetState {
 
 /// What plans are carried out on.
 pub trait Node {
-    /// How a performed step is taken back; its text names what is left if that fails.
+    /// How a performed step is undone; its text names what is left if that fails.
     type Undo: Display;
 
     /// How things stand. Never asks a server that may be dead.
     fn look(&mut self, goal: &Goal) -> Result<TargetState>;
 
-    /// Performs one step, which may have been performed before; what takes it back, if it changed
+    /// Performs one step, which may have been performed before; what undoes it, if it changed
     /// anything. A step that fails leaves nothing of itself.
     fn perform(&mut self, step: &Step) -> Result<Option<Self::Undo>>;
 

@@ -91,7 +91,7 @@ impl DeviceContext {
         device.downcast().ok()
     }
 
-    /// Lets go of the device; the lock stays.
+    /// Releases the device; the lock stays.
     pub(super) fn release(&mut self) {
         self.device = None;
     }

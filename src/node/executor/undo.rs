@@ -4,7 +4,7 @@ use flexvol_protocol::TargetPath;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// How a performed step is taken back.
+/// How a performed step is undone.
 #[derive(Debug)]
 pub(super) enum Undo {
     /// Remove the target that was made.
@@ -15,13 +15,13 @@ pub(super) enum Undo {
     RemoveDirectories(PathBuf, Vec<PathBuf>),
     /// Remove the image file that was made, and the directories above it that were.
     RemoveImage(PathBuf, Vec<PathBuf>),
-    /// Let go of the loop device.
+    /// Release the loop device.
     ReleaseDevice,
-    /// Take the device away that was brought for the target.
+    /// Detach the device that was attached for the target.
     DetachStore(TargetPath),
     /// Unmount what was mounted.
     Unmount(TargetPath),
-    /// Unmount, end who serves it, and remove its files.
+    /// Unmount, end its daemon, and remove its files.
     EndDaemon(TargetPath),
 }
 

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// A loop device lets go a moment after its last mount, and a process ends a moment after its last
+/// A loop device goes a moment after its last mount, and a process ends a moment after its last
 /// word.
 const SETTLE: Duration = Duration::from_secs(2);
 

@@ -1,5 +1,5 @@
 //! Whether volumes are attached stays as it is until an admin says otherwise: of a driver that
-//! attaches no more, kubelet unmounts no device and the controller-manager takes back no
+//! attaches no more, kubelet unmounts no device and the controller-manager undoes no
 //! attachment.
 
 use super::{Installer, check};

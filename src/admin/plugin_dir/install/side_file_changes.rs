@@ -91,7 +91,7 @@ impl SideFileChanges {
         Ok(settings)
     }
 
-    /// Driver and profile, of which a later word for one takes back an earlier one for the other.
+    /// Driver and profile, of which a later word for one undoes an earlier one for the other.
     fn give_identity(&self, settings: &mut Settings, name: &DriverName) {
         if let Some(profile) = &self.profile {
             settings.profile = Some(profile.clone());

@@ -161,7 +161,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         [
             "a mount that fails leaves no mount, no device, no process and no file",
             "kubelet takes a mount that it finds for a success at the next attempt, and never calls unmount",
-            "take back in reverse what was done before the step that failed, on every way out",
+            "undo in reverse what was done before the step that failed, on every way out",
         ],
         provoked::leaves_nothing,
     ),
@@ -293,7 +293,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         [
             "two pods have the volume at the same time, and the end of one leaves the other's alone",
             "each pod has a directory of its own, and gets its own mount and unmount (reconciler.go)",
-            "let go of what both share (device, daemon, session) only when the last mount of it is gone",
+            "release what both share (device, daemon, session) only when the last mount of it is gone",
         ],
         pods::two_pods,
     ),

@@ -1,4 +1,4 @@
-//! Loop devices of others that nobody uses and nobody will let go: attached without autoclear, and
+//! Loop devices of others that nobody uses and nobody will detach: attached without autoclear, and
 //! forgotten.
 
 use super::{backing_name, bound_numbers, node, open_node, status};

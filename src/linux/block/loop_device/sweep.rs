@@ -15,7 +15,7 @@ pub fn over(file_systems: &BTreeSet<u64>) -> Result<Vec<PathBuf>> {
     Ok(devices_over(file_systems)?.into_iter().map(|device| device.path).collect())
 }
 
-/// Detaches those of [`over`], or has the kernel do it when their last user lets go; how long this
+/// Detaches those of [`over`], or has the kernel do it when their last user closes it; how long this
 /// may take is limited. The file systems must be there, or their numbers may be others'.
 pub fn detach_all(file_systems: &BTreeSet<u64>) {
     detach(hold(file_systems));
@@ -40,7 +40,7 @@ pub fn detach(devices: Vec<LoopDevice>) {
     }
 }
 
-/// Lets go of the file, now or when the last user of the device does; what it showed.
+/// Releases the file, now or when the last user of the device does; what it showed.
 fn let_go(device: &LoopDevice) -> Shown {
     let _ = raw::loop_call(device.fd(), LoopCall::ClearFd, 0);
     Shown { number: device.number, backing: device.backing, sequence: sequence_of(device.number) }
@@ -66,7 +66,7 @@ fn sequence_of(number: u32) -> Option<String> {
     fs::read_to_string(format!("/sys/block/loop{number}/diskseq")).ok()
 }
 
-/// Each is open, and so is no other's before it is let go.
+/// Each is open, and so is no other's before it is released.
 fn devices_over(file_systems: &BTreeSet<u64>) -> Result<Vec<LoopDevice>> {
     let mut bound = Vec::new();
     for number in bound_numbers().context("list loop devices")? {

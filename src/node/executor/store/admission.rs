@@ -10,7 +10,7 @@ use flexvol_protocol::TargetPath;
 
 impl Context<'_> {
     /// Whoever is not its opener gets no store that another pod has open. One that nobody uses any
-    /// more is let go, and its server asked anew.
+    /// more is released, and its server asked anew.
     pub(super) fn admitted(
         &self,
         found: Option<Found>,

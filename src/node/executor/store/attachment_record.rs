@@ -1,9 +1,9 @@
-//! What the node remembers of a device that was brought to it: a small file in /run, gone with the
-//! node's next boot as the device is.
+//! The record of an attached device: a small file in /run, gone with the node's next boot as the
+//! device is.
 //!
-//! It is written before anything is attached, so that whoever comes after a crash knows whose the
-//! device is, and it names the targets that the device is there for: the last of them takes it
-//! away. A device that was there before us has a file, too, and is never taken away. If the file is
+//! It is written before anything is attached, so that the call after a crash knows whose the device
+//! is, and it names the targets that the device is attached for: it is detached with the last of
+//! them. A device that was attached before us has a record, too, and is never detached. If it is
 //! lost, the device itself says whose it is ([`lost`](super::lost)).
 
 use super::credential_fingerprint::CredentialFingerprint;
@@ -148,7 +148,7 @@ pub(super) struct AttachmentRecord {
     pub(super) device: Option<PathBuf>,
     /// Whether it is encrypted, and the layer that decrypts it ours to close.
     pub(super) encrypted: bool,
-    /// Whether it is ours to take away.
+    /// Whether it is ours to detach.
     pub(super) ours: bool,
     /// Whom it is there for.
     pub(super) targets: BTreeSet<PathBuf>,

@@ -45,7 +45,7 @@ const MULTIPATH: Duration = Duration::from_secs(10);
 /// changed.
 const LETTING_GO: Duration = Duration::from_secs(5);
 
-/// How often multipath is asked to let go of it.
+/// How often multipath is asked to release it.
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl Backend for Iscsi {
@@ -257,7 +257,7 @@ fn release(disk: &Iscsi, tools: Tools<'_>) -> Result<()> {
         }
     }
     while units(disk).iter().any(|unit| unit.disk().is_some()) {
-        tools.deadline.check("waiting for the kernel to let go of the unit")?;
+        tools.deadline.check("waiting for the kernel to release the unit")?;
         std::thread::sleep(TICK);
     }
     Ok(())

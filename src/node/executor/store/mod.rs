@@ -1,12 +1,12 @@
-//! The steps of block devices that come to the node from elsewhere: bring one, put encryption on
-//! it, grow it, take it away.
+//! The steps of block devices that come to the node from elsewhere: attach one, decrypt it, grow it,
+//! detach it.
 //!
-//! * A device is brought once for all targets that need it, and taken away by the last of them:
+//! * A device is attached once for all targets that need it, and detached with the last of them:
 //!   [`AttachmentRecord`].
-//! * One that was there before us is used and left.
+//! * One that was attached before us is used and stays.
 //! * One that is in use by others on this node is refused: two who write to one device destroy it.
 //!   Whether another node uses it, the kinds ask that can ([`Backend::attach`]).
-//! * One lock for each device: bringing, formatting and taking away never meet.
+//! * One lock for each device: attaching, formatting and detaching exclude each other.
 
 mod admission;
 mod attached;
@@ -62,7 +62,7 @@ use std::time::Duration;
 /// call returned.
 const LETTING_GO: Duration = Duration::from_secs(5);
 
-/// How long taking back half of an attachment may take, after whatever the call itself took.
+/// How long undoing half of an attachment may take, after whatever the call itself took.
 const UNDO_TIME: Duration = Duration::from_secs(8);
 
 /// How long a disk may take to be there after its node is: the kernel makes that first.
@@ -91,7 +91,7 @@ pub(super) trait Backend {
         Some(Found { path: device.to_owned(), held: None })
     }
 
-    /// Whether what is found without a record is ours to take away: most bear our name.
+    /// Whether what is found without a record is ours to detach: most bear our name.
     fn is_ours(&self) -> bool {
         true
     }
@@ -125,7 +125,7 @@ pub(super) trait Backend {
     /// looked at again.
     fn grow(&self, at: &Site<'_>, device: &Path, size: u64) -> Result<()>;
 
-    /// Where the device that was just brought reads as zero, as far as its storage says so and in a
+    /// Where the device that was just attached reads as zero, as far as its storage says so and in a
     /// share of the time.
     fn zeros(&self, _at: &Site<'_>, _with: &With<'_>) -> Zeros {
         Zeros::default()
@@ -281,7 +281,7 @@ impl Context<'_> {
             Some(found) => backend.adopt(&at, &with).map(|()| found),
             None => backend.attach(&at, &with),
         };
-        let found = found.with_context(|| format!("bring {} to the node", attachment.store))?;
+        let found = found.with_context(|| format!("attach {}", attachment.store))?;
         record.device = Some(found.path.clone());
         record.daemon = AttachmentRecord::read(&id).and_then(|known| known.daemon);
         record.write()?;

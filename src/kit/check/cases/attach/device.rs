@@ -47,7 +47,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         [
             "a mountdevice that fails leaves no mount, no device and an empty directory",
             "kubelet cleans up nothing, and takes a mount it finds at the next attempt for a success (attacher.go)",
-            "undo what was done before the failure: unmount, let go of devices",
+            "undo what was done before the failure: unmount, release devices",
         ],
         mount_device_fails_cleanly,
     ),
@@ -81,7 +81,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         &[Verb::MountDevice, Verb::UnmountDevice],
         &[89, 97, 127],
         [
-            "unmountdevice of a directory in use fails or lets go of it, and works once it is free",
+            "unmountdevice of a directory in use fails or releases it, and works once it is free",
             "a backup or a monitor may have a file open; kubelet tries again (operation_generator.go)",
             "answer Failure while umount(2) says EBUSY; keep nothing that the next call would trip over",
         ],

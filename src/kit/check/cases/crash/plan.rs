@@ -133,7 +133,7 @@ impl Plan {
         self.nothing_more(subject, answer, expected)
     }
 
-    /// There is no more than there was before any pod; what only lets go of something has a moment.
+    /// There is no more than there was before any pod; what only releases something has a moment.
     pub(super) fn nothing_more(&self, subject: &Subject<'_>, answer: &Answer, expected: &str) -> Played {
         let more = after_a_moment(subject, &self.before, [0; 3])?;
         let mut more = more.iter().zip(self.leaks).filter(|(_, leaks)| !leaks).flat_map(|(more, _)| more);

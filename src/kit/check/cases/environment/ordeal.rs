@@ -17,7 +17,7 @@ pub(super) enum Demand {
 }
 
 /// Calls `init`, `mount` and `unmount`, the last two if there is a volume that can be mounted. What
-/// `impose` does to the subject is taken back at the end, what it returns is dropped. `words` say
+/// `impose` does to the subject is undone at the end, what it returns is dropped. `words` say
 /// what is odd, as the beginning of a sentence.
 ///
 /// A driver that prints noise does so here, too, and one that does not must not begin to.

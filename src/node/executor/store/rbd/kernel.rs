@@ -25,7 +25,7 @@ use std::time::Duration;
 /// it.
 const LETTING_GO: Duration = Duration::from_secs(5);
 
-/// How long another node may take to let go of the image, if it does: a crashed one is noticed
+/// How long another node may take to release the image, if it does: a crashed one is noticed
 /// after half a minute, and kubelet comes again.
 const LOCK_WAIT: u64 = 10;
 
@@ -107,7 +107,7 @@ fn explain(errno: Errno, read_only: bool) -> (Code, &'static str) {
         Errno::ROFS => KEPT,
         Errno::TIMEDOUT if !read_only => (
             Code::Timeout,
-            "the cluster does not answer, or another node has the image and does not let go: check both",
+            "the cluster does not answer, or another node has the image and does not release it: check both",
         ),
         Errno::TIMEDOUT => SILENT,
         Errno::NXIO => (

@@ -23,7 +23,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long it may take to write back, let go of the image, and end.
+/// How long it may take to write back, release the image, and end.
 const UNMAP_WAIT: Duration = Duration::from_secs(10);
 
 /// How long the news that an image has grown may take from the cluster to the kernel.
