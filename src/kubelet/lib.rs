@@ -23,8 +23,8 @@ pub mod locate;
 mod node;
 mod objects;
 pub mod platform;
-pub mod prober;
 pub mod release;
+pub mod scan;
 mod verdict;
 pub mod yaml;
 

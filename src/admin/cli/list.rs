@@ -5,7 +5,7 @@ use crate::plugin_dir::list::{Item, Owner, list_noted};
 use crate::plugin_dir::opened::PluginDirPath;
 use anyhow::Result;
 use clap::Args;
-use flexvol_kubelet::prober::{self, Finding};
+use flexvol_kubelet::scan::{self, Finding};
 use flexvol_linux::proc::signal;
 use flexvol_terminal::capabilities;
 use flexvol_terminal::exit::say;
@@ -39,7 +39,7 @@ pub(super) struct List {
 impl List {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
         signal::install()?;
-        let terms = (!self.no_init).then(prober::terms);
+        let terms = (!self.no_init).then(scan::terms);
         let mut whole = Vec::new();
         let mut healthy = true;
         for place in self.placing.places(screen)? {

@@ -5,11 +5,11 @@ use crate::plugin_dir::list::{Item, Owner, list};
 use crate::plugin_dir::opened::PluginDirPath;
 use crate::plugin_dir::receipt::Receipts;
 use anyhow::Result;
-use flexvol_kubelet::prober::{self, Failed, Stage};
+use flexvol_kubelet::scan::{self, Failed, Stage};
 use flexvol_model::paths;
 
 pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
-    let terms = (!request.no_init).then(prober::terms);
+    let terms = (!request.no_init).then(scan::terms);
     let mut findings = Vec::new();
     for directory in request.plugin_dirs()?.into_iter().filter(|path| path.exists()) {
         let place = PluginDirPath::new(directory);
@@ -38,7 +38,7 @@ fn put_back(name: &str) -> String {
 fn of_item(item: &Item) -> Vec<Finding> {
     let (name, mut findings) = (item.directory.to_string_lossy(), Vec::new());
     match (&item.finding, &item.owner) {
-        (Some(prober::Finding::Failed(failed)), _) => findings.push(failed_init(&name, failed)),
+        (Some(scan::Finding::Failed(failed)), _) => findings.push(failed_init(&name, failed)),
         (None, Owner::Nobody(what)) => {
             findings.push(Finding::error(
                 "driver-fails",
@@ -46,7 +46,7 @@ fn of_item(item: &Item) -> Vec<Finding> {
                 "remove it, or install a driver there",
             ));
         }
-        (Some(prober::Finding::Loaded(loaded)), _) if loaded.capabilities.attach => {
+        (Some(scan::Finding::Loaded(loaded)), _) if loaded.capabilities.attach => {
             let evidence = format!("{name} attaches its volumes");
             let fix = "kube-controller-manager needs it, too, in its --flex-volume-plugin-dir; if there is nothing to attach, let init answer attach: false; pods get its volumes by PersistentVolumes, never inline";
             findings.push(Finding::note("driver-attaches", &evidence, fix));

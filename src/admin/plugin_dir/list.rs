@@ -10,7 +10,7 @@ use super::opened::{Opened, PluginDirPath};
 use super::receipt::Receipts;
 use anyhow::Result;
 use flexvol_kubelet::Terms;
-use flexvol_kubelet::prober::{self, Finding};
+use flexvol_kubelet::scan::{self, Finding};
 use flexvol_linux::fs::directory::{self, Directory, Kind};
 use flexvol_linux::fs::fingerprint::own_version;
 use flexvol_model::drivers;
@@ -102,7 +102,7 @@ fn looked_at(look: &Look<'_>, name: OsString, volumes: Vec<Volume>) -> Result<It
     let text = name.to_string_lossy().into_owned();
     // One that was removed just now is found to be absent.
     let kind = plugins.look(&name)?.map_or(Kind::Directory, |entry| entry.kind);
-    if let Some(why) = prober::ignored(&name, kind) {
+    if let Some(why) = scan::ignored(&name, kind) {
         let (owner, finding) = (Owner::Nobody(why.to_string()), Some(Finding::Ignored(why)));
         return Ok(Item { directory: name, owner, program: None, driver: None, finding, volumes });
     }
@@ -119,7 +119,7 @@ fn looked_at(look: &Look<'_>, name: OsString, volumes: Vec<Volume>) -> Result<It
     // Who may not read receipts sees what there is without them.
     let known = Receipts::of(place, state, &text).and_then(|all| all.known_again(found.clone(), plugins));
     let (found, receipt) = known.unwrap_or((found, None));
-    let finding = terms.and_then(|terms| prober::look(plugins.path(), &name, terms));
+    let finding = terms.and_then(|terms| scan::look(plugins.path(), &name, terms));
     Ok(Item {
         owner: owner(&found, receipt.is_some()),
         driver: driver(&found, &text),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     fn listed(plugins: &Path) -> Vec<Item> {
-        list(&PluginDirPath::new(plugins), Some(&prober::terms())).unwrap()
+        list(&PluginDirPath::new(plugins), Some(&scan::terms())).unwrap()
     }
 
     #[test]

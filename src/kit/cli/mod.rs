@@ -8,6 +8,7 @@ mod check;
 mod objects;
 mod pod;
 mod probe;
+mod probing;
 mod record;
 mod validate;
 mod watch;

@@ -1,11 +1,13 @@
 //! `flexvol probe`.
 
+use super::probing::Probing;
+use crate::prober::Behaviour;
 use anyhow::Result;
 use clap::Args;
-use flexvol_kubelet::prober::{self, Behaviour, Finding, Found, Scan};
+use flexvol_kubelet::scan::{Finding, Found, Scan, scan, terms};
 use flexvol_linux::proc::signal;
 use flexvol_terminal::exit::say;
-use flexvol_terminal::probing::{self, Probing};
+use flexvol_terminal::probing;
 use flexvol_terminal::screen::{Screen, Tone};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -32,7 +34,7 @@ impl Probe {
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
         signal::install()?;
         let behaviour = self.probing.behaviour();
-        let scan = prober::scan(&self.probing.plugin_dir()?, &prober::terms())?.under(behaviour);
+        let scan = behaviour.limit(scan(&self.probing.plugin_dir()?, &terms())?);
         if signal::interrupted() {
             return Ok(ExitCode::FAILURE);
         }

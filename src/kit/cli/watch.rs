@@ -1,12 +1,13 @@
 //! `flexvol watch`.
 
+use super::probing::Probing;
+use crate::prober::{Event, EventKind, Habits, Known, Watcher};
 use anyhow::Result;
 use clap::Args;
-use flexvol_kubelet::prober::{Event, EventKind, Habits, Known, Watcher};
 use flexvol_linux::proc::clock;
 use flexvol_linux::proc::signal;
 use flexvol_terminal::capabilities;
-use flexvol_terminal::probing::{self, Probing, plain, printable};
+use flexvol_terminal::probing::{self, plain, printable};
 use flexvol_terminal::screen::{Screen, Tone};
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;

@@ -2,7 +2,7 @@
 
 use super::plugin_dir::{PluginDir, Watch, remove_all};
 use crate::support::skip;
-use flexvol::kubelet::prober::{Behaviour, Habits, Watcher};
+use flexvol::prober::{Behaviour, Habits, Watcher};
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};

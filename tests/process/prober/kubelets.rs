@@ -2,8 +2,8 @@
 
 use super::design::flood;
 use super::plugin_dir::{PluginDir, remove_all};
-use flexvol::kubelet::prober::Behaviour::{Kubelet18, Kubelet122, Kubelet136};
-use flexvol::kubelet::prober::Watcher;
+use flexvol::prober::Behaviour::{Kubelet18, Kubelet122, Kubelet136};
+use flexvol::prober::Watcher;
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! A plugin directory for one test, and drivers that go in and out of it as installers do it.
 
 use crate::support::write_executable;
-use flexvol::kubelet::prober::{Behaviour, Event, Habits, Watcher};
+use flexvol::prober::{Behaviour, Event, Habits, Watcher};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,8 @@
 
 use super::plugin_dir::{PluginDir, last};
 use crate::report::Dice;
-use flexvol::kubelet::prober::{Behaviour, Finding, Known, Stats, Watcher, scan, terms};
+use flexvol::kubelet::scan::{Finding, scan, terms};
+use flexvol::prober::{Behaviour, Known, Stats, Watcher};
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;

@@ -3,7 +3,7 @@
 
 use super::plugin_dir::{PluginDir, last};
 use crate::report::{Dice, Report, is_full};
-use flexvol::kubelet::prober::{Behaviour, Habits, Known, Watcher};
+use flexvol::prober::{Behaviour, Habits, Known, Watcher};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;

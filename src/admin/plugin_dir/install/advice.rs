@@ -4,8 +4,8 @@
 
 use super::InstallRequest;
 use flexvol_kubelet::locate::{KubeletProcess, kubelets};
-use flexvol_kubelet::prober::{self, Finding, Stage};
 use flexvol_kubelet::release::Release;
+use flexvol_kubelet::scan::{self, Finding, Stage};
 use flexvol_linux::fs::directory::Directory;
 use flexvol_linux::fs::files;
 use flexvol_linux::proc::deadline::Deadline;
@@ -86,7 +86,7 @@ fn readers(plugins: &Directory) -> Vec<Reader> {
 fn failing(plugins: &Directory, name: &DriverName) -> Option<(String, String)> {
     let names = plugins.names().unwrap_or_default().into_iter();
     let others = names.filter(|other| other.as_os_str() != OsStr::new(&name.directory()));
-    others.into_iter().find_map(|other| match prober::look(plugins.path(), &other, &prober::terms())? {
+    others.into_iter().find_map(|other| match scan::look(plugins.path(), &other, &scan::terms())? {
         Finding::Failed(failed) if failed.stage == Stage::Init => {
             Some((other.to_string_lossy().into_owned(), failed.fix.unwrap_or(failed.logged)))
         }

@@ -1,6 +1,6 @@
 //! What a prober tells of.
 
-use super::scan::{Failed, Loaded};
+use flexvol_kubelet::scan::{Failed, Loaded};
 use flexvol_protocol::Capabilities;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;

@@ -1,7 +1,9 @@
 //! Whose prober: that of the design, or that of a release of Kubernetes.
 
+use flexvol_kubelet::scan::{Failed, Finding, Found, Scan, Stage};
 use flexvol_linux::fs::watch_tree::Hidden;
 use flexvol_protocol::failure::{Failure, Result};
+use std::ffi::OsStr;
 use std::str::FromStr;
 
 /// How a prober follows its plugin directory.
@@ -35,6 +37,21 @@ impl Behaviour {
             Self::Kubelet122 => Some("kubelet 1.10 to 1.23"),
             Self::Kubelet18 => Some("kubelet 1.8 and 1.9"),
         }
+    }
+
+    /// What such a kubelet has of what a scan found: before 1.24, one driver whose `init` fails costs
+    /// all the others too.
+    pub fn limit(self, mut scan: Scan) -> Scan {
+        let fails =
+            |found: &&Found| matches!(&found.finding, Finding::Failed(failed) if failed.stage == Stage::Init);
+        let culprit = scan.found.iter().find(fails).map(|found| found.directory.clone());
+        let Some(culprit) = culprit.filter(|_| self.is_all_or_nothing()) else { return scan };
+        for found in &mut scan.found {
+            if matches!(found.finding, Finding::Loaded(_)) {
+                found.finding = Finding::Failed(dropped("its init succeeded", &culprit));
+            }
+        }
+        scan
     }
 
     /// Which directories are watched.
@@ -71,9 +88,48 @@ impl FromStr for Behaviour {
     }
 }
 
+/// Of a driver that kubelet forgets about, because the `init` of another one failed in the same
+/// probe.
+pub(super) fn dropped(what: &str, culprit: &OsStr) -> Failed {
+    let logged = format!(
+        "{what}, but that of {} failed in the same probe, and kubelet drops both until something changes again",
+        culprit.display()
+    );
+    Failed { stage: Stage::Init, logged, fix: Some(format!("fix or remove {}", culprit.display())) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flexvol_kubelet::scan::Loaded;
+    use flexvol_protocol::{Capabilities, DriverName};
+    use std::time::Duration;
+
+    #[test]
+    fn before_1_24_one_that_fails_costs_all_others() {
+        let good = Loaded {
+            name: DriverName::parse("v/good").unwrap(),
+            executable: "/p/v~good/good".into(),
+            capabilities: Capabilities::NONE,
+            took: Duration::ZERO,
+        };
+        let bad = Failed { stage: Stage::Init, logged: "exit status 1".to_owned(), fix: None };
+        let found = vec![
+            Found { directory: "v~bad".into(), finding: Finding::Failed(bad) },
+            Found { directory: "v~good".into(), finding: Finding::Loaded(good) },
+        ];
+        let found = Scan { plugin_dir: "/p".into(), found };
+        for (behaviour, expected) in [
+            (Behaviour::Design, 1),
+            (Behaviour::Kubelet136, 1),
+            (Behaviour::Kubelet122, 0),
+            (Behaviour::Kubelet18, 0),
+        ] {
+            let scan = behaviour.limit(found.clone());
+            let loaded = scan.found.iter().filter(|found| matches!(found.finding, Finding::Loaded(_)));
+            assert_eq!(loaded.count(), expected, "{behaviour:?}");
+        }
+    }
 
     #[test]
     fn releases_have_the_behaviour_of_their_time() {

@@ -5,10 +5,10 @@
 //! [step](Model::step), does that, and tells it what came of it. Changes may be told at any time,
 //! also in the middle of a probe: they count for the next one.
 
-use super::behaviour::Behaviour;
+use super::behaviour::{Behaviour, dropped};
 use super::event::{Event, EventKind, Known};
 use super::pace::Pace;
-use super::scan::{Failed, Finding, Loaded, Stage, dropped, executable};
+use flexvol_kubelet::scan::{Failed, Finding, Loaded, Stage, executable};
 use flexvol_linux::fs::directory::Kind;
 use flexvol_linux::fs::listing::{Named, is_hidden};
 use flexvol_linux::fs::watch_tree::How;

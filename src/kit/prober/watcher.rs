@@ -3,9 +3,9 @@
 use super::behaviour::Behaviour;
 use super::event::{Event, Known};
 use super::model::{Model, Step};
-use super::scan::{self, Finding, Loaded};
-use crate::Terms;
 use anyhow::{Context as _, Result};
+use flexvol_kubelet::Terms;
+use flexvol_kubelet::scan::{self, Finding, Loaded};
 use flexvol_linux::errno::Errno;
 use flexvol_linux::fs::directory::{self, Kind};
 use flexvol_linux::fs::listing;

@@ -1,7 +1,8 @@
-//! One look at a plugin directory: which driver directories are loaded, which not, and why.
+//! One look at a plugin directory, as kubelet does when it starts: which driver directories are
+//! loaded, which not, and why.
 
-use super::behaviour::Behaviour;
-use super::fix;
+mod fix;
+
 use crate::{Caller, Exchange, Terms};
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::directory::Kind;
@@ -31,24 +32,6 @@ pub struct Found {
     pub directory: OsString,
     /// What kubelet makes of it.
     pub finding: Finding,
-}
-
-impl Scan {
-    /// What a kubelet has of it that behaves like that: before 1.24, one driver whose `init` fails
-    /// costs all the others too.
-    #[must_use]
-    pub fn under(mut self, behaviour: Behaviour) -> Self {
-        let fails =
-            |found: &&Found| matches!(&found.finding, Finding::Failed(failed) if failed.stage == Stage::Init);
-        let culprit = self.found.iter().find(fails).map(|found| found.directory.clone());
-        let Some(culprit) = culprit.filter(|_| behaviour.is_all_or_nothing()) else { return self };
-        for found in &mut self.found {
-            if matches!(found.finding, Finding::Loaded(_)) {
-                found.finding = Finding::Failed(dropped("its init succeeded", &culprit));
-            }
-        }
-        self
-    }
 }
 
 /// What kubelet makes of one name in the plugin directory.
@@ -159,12 +142,12 @@ pub fn init(plugin_dir: &Path, name: &OsStr, terms: &Terms) -> Result<Loaded, Fa
 
 /// What kubelet executes for a directory of that name: the file named like the part after the last
 /// `~`.
-pub(super) fn executable(plugin_dir: &Path, name: &OsStr) -> PathBuf {
+pub fn executable(plugin_dir: &Path, name: &OsStr) -> PathBuf {
     plugin_dir.join(name).join(DriverName::executable_in(name))
 }
 
 /// Why there is no plugin directory to read.
-pub(super) fn unreadable(plugin_dir: &Path, error: anyhow::Error) -> anyhow::Error {
+pub fn unreadable(plugin_dir: &Path, error: anyhow::Error) -> anyhow::Error {
     let (path, in_the_way) = (plugin_dir.display(), exec_dir::in_the_way(plugin_dir));
     let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
     let (code, text) = match kind {
@@ -219,16 +202,6 @@ fn misnomer(directory: &OsStr, failure: &Failure) -> Failed {
         "Error initializing dynamically probed plugin {name}; error: volume plugin has invalid name: {name:?}"
     );
     Failed { stage: Stage::Name, logged, fix: Some(failure.message()) }
-}
-
-/// Of a driver that kubelet forgets about, because the `init` of another one failed in the same
-/// probe.
-pub(super) fn dropped(what: &str, culprit: &OsStr) -> Failed {
-    let logged = format!(
-        "{what}, but that of {} failed in the same probe, and kubelet drops both until something changes again",
-        culprit.display()
-    );
-    Failed { stage: Stage::Init, logged, fix: Some(format!("fix or remove {}", culprit.display())) }
 }
 
 #[cfg(test)]
@@ -381,21 +354,6 @@ mod tests {
             let said = findings(dir.path()).remove(0).1;
             assert!(said.contains("skipping. Error: unexpected end of JSON input | "), "{said}");
             assert!(said.contains(fix), "{fix}: {said}");
-        }
-    }
-
-    #[test]
-    fn before_1_23_one_that_fails_costs_all_others() {
-        let dir = plugin_dir(&[("v~bad", "exit 1"), ("v~good", GOOD)]);
-        for (behaviour, expected) in [
-            (Behaviour::Design, 1),
-            (Behaviour::Kubelet136, 1),
-            (Behaviour::Kubelet122, 0),
-            (Behaviour::Kubelet18, 0),
-        ] {
-            let scan = scan(dir.path(), &terms()).unwrap().under(behaviour);
-            let loaded = scan.found.iter().filter(|found| matches!(found.finding, Finding::Loaded(_)));
-            assert_eq!(loaded.count(), expected, "{behaviour:?}");
         }
     }
 

@@ -1,0 +1,30 @@
+//! What `probe` and `watch` have in common: which directory, and whose prober.
+
+use crate::prober::Behaviour;
+use anyhow::Result;
+use clap::Args;
+use flexvol_terminal::driver_dir;
+use std::path::PathBuf;
+
+/// Which directory, and whose prober.
+#[derive(Args)]
+pub(super) struct Probing {
+    /// The plugin directory [default: the one flexvol locate finds]
+    #[arg(long, value_name = "DIR")]
+    plugin_dir: Option<PathBuf>,
+    /// Do what the kubelet of that release of Kubernetes does: 1.36, 1.22, 1.8 or any other
+    #[arg(long, value_name = "RELEASE")]
+    as_kubelet: Option<Behaviour>,
+}
+
+impl Probing {
+    /// The directory that was named, or the one kubelet reads.
+    pub(super) fn plugin_dir(&self) -> Result<PathBuf> {
+        driver_dir::find(self.plugin_dir.as_deref())
+    }
+
+    /// Whose prober it is; without a word the documented one.
+    pub(super) fn behaviour(&self) -> Behaviour {
+        self.as_kubelet.unwrap_or(Behaviour::Design)
+    }
+}
