@@ -13,7 +13,7 @@
 //! What a driver's directory cannot show is not seen: an executable that is a symlink to the
 //! outside may change there without any news, for kubelet as for us.
 //!
-//! Followed are pkg/volume/flexvolume/probe.go and pkg/volume/plugins.go of Kubernetes 1.8 to 1.36.
+//! Followed are pkg/volume/flexvolume/probe.go and pkg/volume/plugins.go of Kubernetes 1.10 to 1.36.
 
 mod behaviour;
 mod event;

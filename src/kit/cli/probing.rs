@@ -12,7 +12,7 @@ pub(super) struct Probing {
     /// The plugin directory [default: the one flexvol locate finds]
     #[arg(long, value_name = "DIR")]
     plugin_dir: Option<PathBuf>,
-    /// Do what the kubelet of that release of Kubernetes does: 1.36, 1.22, 1.8 or any other
+    /// Do what the kubelet of that release of Kubernetes does: 1.36, 1.22 or any other from 1.10 on
     #[arg(long, value_name = "RELEASE")]
     as_kubelet: Option<Behaviour>,
 }

@@ -30,8 +30,7 @@ A plugin directory that disappears is made again, as kubelet does.
 
 With --as-kubelet it does what that release does, with one look-up of a volume plugin a second. From 1.24 on init \
 runs at every look-up until it succeeds, while the old version stays in service; to 1.23 a driver that fails also \
-costs the others the news of that moment; 1.8 and 1.9 run every init after any change, and hear twenty changes in \
-five seconds. None of them notices that changes were lost.
+costs the others the news of that moment. None of them notices that changes were lost.
 
 Examples:
   flexvol watch

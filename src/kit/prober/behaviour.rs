@@ -8,14 +8,14 @@ use std::str::FromStr;
 
 /// How a prober follows its plugin directory.
 ///
-/// | | design | 1.24 to 1.36 | 1.10 to 1.23 | 1.8 and 1.9 |
-/// |---|---|---|---|---|
-/// | probes | when signalled, at most once a second | at each look-up of a volume plugin | so too | so too |
-/// | runs again | the drivers that changed | so too | so too | all |
-/// | passes over | every path with a dot name in it | a dot name at the end of the path | so too | so too |
-/// | `init` fails | the driver is out | its old version stays, `init` runs at each look-up | so too | nothing changes at all |
-/// | another's fails | no matter | no matter | what was found in that probe is forgotten | so too |
-/// | changes lost | everything is probed | never noticed | so too | so too |
+/// | | design | 1.24 to 1.36 | 1.10 to 1.23 |
+/// |---|---|---|---|
+/// | probes | when signalled, at most once a second | at each look-up of a volume plugin | so too |
+/// | runs again | the drivers that changed | so too | so too |
+/// | passes over | every path with a dot name in it | a dot name at the end of the path | so too |
+/// | `init` fails | the driver is out | its old version stays, `init` runs at each look-up | so too |
+/// | another's fails | no matter | no matter | what was found in that probe is forgotten |
+/// | changes lost | everything is probed | never noticed | so too |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
     /// As the dynamic prober was designed, and as none was built.
@@ -24,8 +24,6 @@ pub enum Behaviour {
     Kubelet136,
     /// Kubernetes 1.10 to 1.23.
     Kubelet122,
-    /// Kubernetes 1.8 and 1.9.
-    Kubelet18,
 }
 
 impl Behaviour {
@@ -35,7 +33,6 @@ impl Behaviour {
             Self::Design => None,
             Self::Kubelet136 => Some("kubelet 1.24 to 1.36"),
             Self::Kubelet122 => Some("kubelet 1.10 to 1.23"),
-            Self::Kubelet18 => Some("kubelet 1.8 and 1.9"),
         }
     }
 
@@ -64,7 +61,7 @@ impl Behaviour {
 
     /// Whether one driver that fails costs the others what the same probe found of them.
     pub(super) fn is_all_or_nothing(self) -> bool {
-        matches!(self, Self::Kubelet122 | Self::Kubelet18)
+        self == Self::Kubelet122
     }
 }
 
@@ -78,10 +75,7 @@ impl FromStr for Behaviour {
             return Err(Failure::options(format!("{release:?} is not a release of Kubernetes: write 1.36")));
         };
         match minor {
-            0..8 => Err(Failure::options(format!(
-                "kubelet 1.{minor} looks at its drivers when it starts and never again: there is nothing to watch"
-            ))),
-            8..10 => Ok(Self::Kubelet18),
+            0..10 => Err(Failure::options(format!("kubelet 1.{minor} is not modelled: write 1.10 or later"))),
             10..24 => Ok(Self::Kubelet122),
             _ => Ok(Self::Kubelet136),
         }
@@ -119,12 +113,9 @@ mod tests {
             Found { directory: "v~good".into(), finding: Finding::Loaded(good) },
         ];
         let found = Scan { plugin_dir: "/p".into(), found };
-        for (behaviour, expected) in [
-            (Behaviour::Design, 1),
-            (Behaviour::Kubelet136, 1),
-            (Behaviour::Kubelet122, 0),
-            (Behaviour::Kubelet18, 0),
-        ] {
+        for (behaviour, expected) in
+            [(Behaviour::Design, 1), (Behaviour::Kubelet136, 1), (Behaviour::Kubelet122, 0)]
+        {
             let scan = behaviour.limit(found.clone());
             let loaded = scan.found.iter().filter(|found| matches!(found.finding, Finding::Loaded(_)));
             assert_eq!(loaded.count(), expected, "{behaviour:?}");
@@ -134,8 +125,6 @@ mod tests {
     #[test]
     fn releases_have_the_behaviour_of_their_time() {
         for (release, behaviour) in [
-            ("1.8", Behaviour::Kubelet18),
-            ("v1.9.11", Behaviour::Kubelet18),
             ("1.10", Behaviour::Kubelet122),
             ("1.22.6", Behaviour::Kubelet122),
             ("1.23", Behaviour::Kubelet122),
@@ -144,7 +133,7 @@ mod tests {
         ] {
             assert_eq!(release.parse(), Ok(behaviour), "{release}");
         }
-        assert!("1.7".parse::<Behaviour>().unwrap_err().message().contains("nothing to watch"));
+        assert!("v1.9.11".parse::<Behaviour>().unwrap_err().message().contains("1.10 or later"));
         for wrong in ["", "1", "2.1", "one", "1.x", "136"] {
             assert!(wrong.parse::<Behaviour>().unwrap_err().message().contains("write 1.36"), "{wrong}");
         }

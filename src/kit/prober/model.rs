@@ -92,12 +92,6 @@ impl Model {
         if !self.is_heard(path, how) {
             return;
         }
-        if self.behaviour == Behaviour::Kubelet18 {
-            if self.pace.admits(now) {
-                self.want(now, |model| model.everything = true);
-            }
-            return;
-        }
         // A probe of everything is due anyway.
         let Some(first) = path.iter().next().filter(|_| !self.everything) else { return };
         let operation = Self::operation(path, how);
@@ -182,7 +176,7 @@ impl Model {
             // No kubelet asks for that.
             _ if how == How::Written => false,
             // The plugin directory itself.
-            _ if path.file_name().is_none() => self.behaviour == Behaviour::Kubelet18,
+            _ if path.file_name().is_none() => false,
             _ => !path.file_name().is_some_and(is_hidden),
         }
     }
@@ -258,12 +252,6 @@ impl Model {
             let culprit = culprit.clone();
             return self.forget(probe.done, &culprit);
         }
-        let names: BTreeSet<_> = probe.done.iter().map(|(name, _)| name.clone()).collect();
-        let gone = self.table.keys().filter(|name| !names.contains(*name)).cloned();
-        let gone: Vec<_> = if self.behaviour == Behaviour::Kubelet18 { gone.collect() } else { Vec::new() };
-        for name in gone {
-            self.settle(&name, ProbeOutcome::Gone);
-        }
         for (name, outcome) in probe.done {
             self.settle(&name, outcome);
         }
@@ -318,9 +306,9 @@ mod tests {
     use super::*;
     use flexvol_protocol::{Capabilities, DriverName};
 
-    use Behaviour::{Design, Kubelet18, Kubelet122, Kubelet136};
+    use Behaviour::{Design, Kubelet122, Kubelet136};
 
-    const KUBELETS: [Behaviour; 3] = [Kubelet136, Kubelet122, Kubelet18];
+    const KUBELETS: [Behaviour; 2] = [Kubelet136, Kubelet122];
 
     /// A plugin directory without a file system, and a prober of it.
     struct World {
@@ -426,7 +414,7 @@ mod tests {
 
     #[test]
     fn the_first_probe_is_of_every_real_directory_without_a_dot() {
-        for behaviour in [Design, Kubelet136, Kubelet122, Kubelet18] {
+        for behaviour in [Design, Kubelet136, Kubelet122] {
             let mut world = World::new(behaviour, &["v~b", "v~a", ".v~c"]);
             world.put("link", Kind::Link);
             world.put("README", Kind::File);
@@ -737,41 +725,6 @@ mod tests {
             world.probe();
             world.in_service().len()
         };
-        assert_eq!([Kubelet18, Kubelet122, Kubelet136, Design].map(later), [0, 0, 1, 1]);
-    }
-
-    #[test]
-    fn in_1_8_any_change_runs_every_init() {
-        let mut world = World::probed(Kubelet18, &["v~a", "v~b", "v~c"]);
-        world.take("v~b");
-        world.tell("v~b", How::Removed);
-        world.pass(1000);
-        assert_eq!(world.probe(), ["removed v/b", "updated v/a", "updated v/c"]);
-        assert_eq!(world.looks, ["v~a", "v~c"]);
-        world.failing = vec!["v~a"];
-        world.tell("", How::Altered);
-        world.pass(1000);
-        assert_eq!(world.probe(), ["failed v/a kept", "failed v/c kept"]);
-        world.pass(1000);
-        assert_eq!(world.go(), (vec![], None), "no second try");
-    }
-
-    #[test]
-    fn in_1_8_twenty_changes_are_heard_in_five_seconds() {
-        let mut world = World::probed(Kubelet18, &["v~a"]);
-        let mut heard = 0;
-        for _ in 0..30 {
-            world.tell("v~a/a", How::Altered);
-            heard += usize::from(world.model.is_wanted());
-            world.model.everything = false;
-        }
-        assert_eq!(heard, 20);
-        world.pass(5000);
-        world.tell("v~a/a", How::Altered);
-        assert_eq!(world.go(), (vec![], None), "the driver stays as it was");
-        world.pass(1);
-        world.tell("v~a/a", How::Altered);
-        world.pass(1000);
-        assert_eq!(world.probe(), ["updated v/a"]);
+        assert_eq!([Kubelet122, Kubelet136, Design].map(later), [0, 1, 1]);
     }
 }

@@ -3,10 +3,6 @@
 use super::behaviour::Behaviour;
 use std::time::{Duration, Instant};
 
-/// Of 1.8 and 1.9: so many changes are heard in so much time, the others never.
-const HEARD: u32 = 20;
-const WINDOW: Duration = Duration::from_secs(5);
-
 /// The clockwork, without a clock.
 #[derive(Debug)]
 pub(super) struct Pace {
@@ -15,15 +11,13 @@ pub(super) struct Pace {
     period: Duration,
     /// Look-ups come by the clock, and not because something changed.
     by_clock: bool,
-    window: Instant,
-    heard: u32,
 }
 
 impl Pace {
     /// The first probe may be at once.
     pub(super) fn new(behaviour: Behaviour, period: Duration, now: Instant) -> Self {
         let period = period.max(Duration::from_millis(1));
-        Self { next: now, period, by_clock: behaviour != Behaviour::Design, window: now, heard: 0 }
+        Self { next: now, period, by_clock: behaviour != Behaviour::Design }
     }
 
     /// Something is to be probed, and nothing was: the look-ups until now found nothing to do.
@@ -45,16 +39,6 @@ impl Pace {
         } else {
             self.next = now + self.period;
         }
-    }
-
-    /// Whether 1.8 still hears a change now; counts it.
-    pub(super) fn admits(&mut self, now: Instant) -> bool {
-        if now.saturating_duration_since(self.window) > WINDOW {
-            (self.window, self.heard) = (now, 1);
-            return true;
-        }
-        self.heard += 1;
-        self.heard <= HEARD
     }
 
     /// To the first look-up after now.

@@ -63,7 +63,7 @@ fn without_drivers_probe_says_what_to_do() {
         assert!(error.contains(fix) && error.lines().count() == 1, "{error}");
     }
     let (status, _, error) = probe(&dir.path, &["--as-kubelet", "1.7"]);
-    assert!(status == 2 && error.contains("nothing to watch"), "{error}");
+    assert!(status == 2 && error.contains("write 1.10 or later"), "{error}");
 }
 
 #[test]

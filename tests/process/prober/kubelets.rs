@@ -2,7 +2,7 @@
 
 use super::design::flood;
 use super::plugin_dir::{PluginDir, remove_all};
-use flexvol::prober::Behaviour::{Kubelet18, Kubelet122, Kubelet136};
+use flexvol::prober::Behaviour::{Kubelet122, Kubelet136};
 use flexvol::prober::Watcher;
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -96,23 +96,6 @@ fn before_1_23_a_failing_driver_costs_another_its_news() {
     assert_eq!(watch.in_service(), ["v/a"], "healthy, and still missing");
     dir.replace("v~new", "good");
     watch.until("added v/new");
-}
-
-#[test]
-fn in_1_8_every_change_runs_every_init_and_most_are_not_heard() {
-    let dir = PluginDir::with(&["v~a", "v~b"]);
-    let mut watch = dir.watch(Kubelet18);
-    let calls = dir.calls();
-    dir.replace("v~a", "good");
-    let mut told = watch.settle();
-    told.sort();
-    assert_eq!((told, dir.calls()), (vec!["updated v/a".into(), "updated v/b".into()], calls + 2));
-    for number in 0..30 {
-        drop(File::create(dir.at("v~a").join(number.to_string())).unwrap());
-    }
-    watch.settle();
-    dir.install("v~c", "good");
-    assert_eq!(watch.settle(), [""; 0], "the twenty changes of these five seconds are used up");
 }
 
 #[test]
