@@ -1,5 +1,5 @@
-# The image: one static file, and nothing else. Its entry point puts drivers into the plugin directory and keeps them
-# there; `flexvol manifest daemonset` prints the deployment.
+# The image: one static file, and nothing else. Its entry point puts drivers into the plugin
+# directory and keeps them there; `flexvol manifest daemonset` prints the deployment.
 #
 #   docker build -t flexvol .                                        from source
 #   docker build -t flexvol --build-arg SOURCE=prebuilt .            from BINARY, without network

@@ -1,7 +1,9 @@
 #!/bin/sh
-# Builds flexvol, static, and hands over to it with all arguments: `./install.sh try`, `./install.sh install ...`.
-# `./install.sh --prefix DIR` puts the program and its kit below DIR instead, with manual pages and completions of bash, zsh and fish.
-# Cargo decides whether anything has to be built. FLEXVOL_BINARY=path takes that binary instead and builds nothing.
+# Builds flexvol, static, and hands over to it with all arguments: `./install.sh try`, `./install.sh
+# install ...`.
+# `./install.sh --prefix DIR` puts the program and its kit below DIR instead, with manual pages and
+# completions of bash, zsh and fish. Cargo decides whether anything has to be built.
+# FLEXVOL_BINARY=path takes that binary instead and builds nothing.
 set -eu
 
 die() {
@@ -64,7 +66,8 @@ command -v cargo >/dev/null || die "cargo is not installed: get Rust from https:
 command -v cc >/dev/null || die "cc is not installed, which Rust links with: apt-get install gcc"
 [ "$(uname -s)" = Linux ] || die "this is $(uname -s): FlexVolume drivers run on Linux nodes only"
 
-# musl where it can be had, because it starts faster and holds nothing of the build machine's C library; else static glibc.
+# musl where it can be had, because it starts faster and holds nothing of the build machine's C
+# library; else static glibc.
 target=$(uname -m)-unknown-linux-musl
 if ! have_target "$target"; then
     target=$(uname -m)-unknown-linux-gnu
@@ -74,7 +77,8 @@ fi
 
 # A relative CARGO_TARGET_DIR is meant from where the caller stands.
 out=$(readlink -m -- "${CARGO_TARGET_DIR:-$here/target}")
-# From here, because cargo looks for .cargo/config.toml from where it stands, not where the sources are.
+# From here, because cargo looks for .cargo/config.toml from where it stands, not where the sources
+# are.
 (cd -- "$here" && exec cargo build --quiet --locked --release --target "$target" --target-dir "$out") >&2 ||
     die "the build failed: see above"
 use "$out/$target/release/flexvol" "static, $target" "$@"

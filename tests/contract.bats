@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # shellcheck disable=SC2016 # what is in single quotes, an inner shell expands
-# What a shell sees of a driver, and so what kubelet sees: arguments in, one JSON object out, exit 0, whatever comes.
-# Needs FLEXVOL_RELEASE, the static binary; tests/run sets it.
+# What a shell sees of a driver, and so what kubelet sees: arguments in, one JSON object out, exit
+# 0, whatever comes. Needs FLEXVOL_RELEASE, the static binary; tests/run sets it.
 
 setup() {
   [ -n "${FLEXVOL_RELEASE:-}" ] || skip "FLEXVOL_RELEASE is not set: use tests/run"
@@ -17,7 +17,8 @@ place() {
   printf '%s\n' "$plugins/$1"
 }
 
-# Calls "$@" as kubelet does: no environment, standard input /dev/null, both outputs in one pipe. Leaves what came in $output.
+# Calls "$@" as kubelet does: no environment, standard input /dev/null, both outputs in one pipe.
+# Leaves what came in $output.
 call() {
   run timeout 20 env -i "$@" </dev/null
   [ "$status" -eq 0 ]

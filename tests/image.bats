@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
 # shellcheck disable=SC2016 # what is in single quotes, an inner shell expands
 # shellcheck disable=SC2030,SC2031 # each test is a shell of its own, and so is what it sets
-# The image: built from the binary at hand, and its entry point run as a container runtime would: process 1, a root it
-# cannot write to, no capability, and of the host nothing but three directories.
-# Needs FLEXVOL_RELEASE, the static binary; tests/run sets it.
+# The image: built from the binary at hand, and its entry point run as a container runtime would:
+# process 1, a root it cannot write to, no capability, and of the host nothing but three
+# directories. Needs FLEXVOL_RELEASE, the static binary; tests/run sets it.
 
 setup_file() {
   [ -n "${FLEXVOL_RELEASE:-}" ] && command -v buildah >/dev/null || return 0

@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # shellcheck disable=SC2154 # bats sets stderr
 bats_require_minimum_version 1.5.0
-# install.sh: builds or takes the binary, and hands over. The build itself is cargo's; here it finds everything built.
+# install.sh: builds or takes the binary, and hands over. The build itself is cargo's; here it finds
+# everything built.
 
 setup() {
   cd "$BATS_TEST_DIRNAME/.." || return

@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # shellcheck disable=SC2016 # what is in single quotes, an inner shell expands
-# The ways for kernels without the mount API (before 5.2), mount_setattr (5.12), openat2 (5.6) and close_range (5.9):
-# strace answers those calls with ENOSYS, as such a kernel does. Everything must work as with them.
-# Needs FLEXVOL_RELEASE, the static binary; tests/run sets it.
+# The ways for kernels without the mount API (before 5.2), mount_setattr (5.12), openat2 (5.6) and
+# close_range (5.9): strace answers those calls with ENOSYS, as such a kernel does. Everything must
+# work as with them. Needs FLEXVOL_RELEASE, the static binary; tests/run sets it.
 
 setup() {
   [ -n "${FLEXVOL_RELEASE:-}" ] || skip "FLEXVOL_RELEASE is not set: use tests/run"
@@ -17,7 +17,8 @@ setup() {
   done
 }
 
-# Runs script $1 in a mount namespace of its own, on an old kernel. It has `flexvol DRIVER VERB VOLUME [OPTIONS]` and
+# Runs script $1 in a mount namespace of its own, on an old kernel. It has `flexvol DRIVER VERB
+# VOLUME [OPTIONS]` and
 # `flags DRIVER VOLUME`, those of the mount there.
 on_old_kernel() {
   run unshare --mount --propagation private bash -euc '

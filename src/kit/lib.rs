@@ -1,8 +1,8 @@
 //! Whether a FlexVolume driver is what kubelet needs, told by doing to it what kubelet does.
 //!
 //! [`check`] plays cases against a driver in a sandbox, [`validate`] finds what is wrong with
-//! volumes from their YAML alone, [`prober`] follows a plugin directory as kubelet's prober does, [`cli`] has the commands. For authors and reviewers of drivers: a
-//! node needs none of it.
+//! volumes from their YAML alone, [`prober`] follows a plugin directory as kubelet's prober does,
+//! [`cli`] has the commands. For authors and reviewers of drivers: a node needs none of it.
 
 pub mod check;
 pub mod cli;

@@ -1,14 +1,14 @@
 //! A program and all that it starts, followed with ptrace(2): what is executed, how many system
 //! calls are made, and something done exactly before one of them.
 //!
-//! A thread of its own follows, because whoever traces a process must be the one to wait for it,
-//! and somebody else must read meanwhile what the program prints. When that thread ends, the kernel
-//! releases every process that is still traced, alive and wherever it is; so ends a trace. The
-//! program itself is never reaped here: that is up to whoever started it.
+//! A thread of its own traces: only the thread that traces a process can wait for it, and the
+//! output of the program has to be read meanwhile. When that thread ends, the kernel releases every
+//! process that is still traced, alive; so ends a trace. The program itself is never reaped here:
+//! that is for the caller that started it.
 //!
-//! Only stops of processes that the thread follows are waited for: any number of programs can be
-//! traced at the same time. Nobody else in the process may wait for just any child meanwhile,
-//! without `__WNOTHREAD`.
+//! The thread waits only for stops of processes that it traces, so any number of programs can be
+//! traced at the same time. No other thread of the process may wait for any child without
+//! `__WNOTHREAD` meanwhile.
 
 mod changes;
 
@@ -160,8 +160,7 @@ impl Tracer {
     /// Follows a program that was started after an [`offer`].
     pub fn follow(program: Pid, trace: Trace, interruption: Option<Interruption>) -> Result<Self> {
         let pid = program.as_raw_pid();
-        // It stands at the end of its execve(2). What takes the trace over finds it as still as
-        // that.
+        // It is stopped at the end of its execve(2), and stays so until the thread takes over.
         let handed_over = trace::wait_traced(Some(pid), libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT)
             .and_then(|_| trace::wait_traced(Some(pid), libc::WSTOPPED | libc::WNOHANG))
             .and_then(|_| trace::ptrace(PtraceRequest::Detach, pid, libc::SIGSTOP))

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Only the fields that matter to a FlexVolume are read. In those the rules are the API server's (a
-//! volume's option is a string, `kubernetes.io/` is nobody's prefix) and kubelet's (a Secret's type
-//! is the driver's name, a PV's own `readOnly` is never read, mount options are an error). Where a
-//! cluster would bind a claim to a volume, the same choice is made here.
+//! volume's option is a string, no option begins with `kubernetes.io/`) and kubelet's (a Secret's
+//! type is the driver's name, a PV's own `readOnly` is never read, mount options are an error).
+//! Where a cluster would bind a claim to a volume, the same choice is made here.
 //!
 //! Pure: texts in, volumes out. No error repeats a value: it may be a secret.
 

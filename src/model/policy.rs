@@ -45,12 +45,12 @@ pub struct Policy {
     #[serde(deserialize_with = "some_list")]
     pub keyring_roots: Vec<PathBuf>,
     /// The servers that volumes may come from: names, addresses, networks, `*.` and a domain, or
-    /// `*` for any. Absent, it may be any. The node itself, its link and its cloud's metadata
-    /// service are allowed by their own name only.
+    /// `*` for any. Absent, any server is allowed, except the node itself, its link and its cloud's
+    /// metadata service: those are allowed only if they are named here.
     #[serde(deserialize_with = "list_if_any", skip_serializing_if = "Option::is_none")]
     pub servers: Option<Vec<String>>,
-    /// The groups of LVM that `lvm` may use volumes of, or `*` for any: one with the node's own
-    /// root, too. None by default.
+    /// The volume groups of LVM that `lvm` may use, or `*` for any, also that of the node's own
+    /// root. None by default.
     #[serde(deserialize_with = "some_list")]
     pub volume_groups: Vec<String>,
     /// Whether volumes may log in by Kerberos, which is with the node's own tickets and keytab.
@@ -58,7 +58,7 @@ pub struct Policy {
     /// Whether `webdav` volumes without a Secret may log in with what stands in davfs2's file for
     /// the whole node.
     pub allow_node_secrets: bool,
-    /// Whether servers may send clients to other servers, where the client can be told not to go.
+    /// Whether clients follow redirects to other servers, where a client can be told not to.
     pub allow_redirects: bool,
     /// Whether tenants may lift nosuid.
     pub allow_suid: bool,
@@ -262,7 +262,7 @@ impl Policy {
         }
     }
 
-    /// Where sizes are limited, one must be given.
+    /// Refuses a volume in memory without a size where sizes are limited.
     fn check_memory(&self, size: Option<u64>) -> Result<()> {
         match (size, self.max_size) {
             (Some(size), _) => self.check_size(size),
@@ -342,8 +342,8 @@ impl Policy {
         self.servers.iter().flatten().any(|word| server::is_named(word, server))
     }
 
-    /// Refuses an address that a server's name has: who answers for a name may say that it is the
-    /// node itself.
+    /// Refuses an address that a server's name resolved to: a name server may answer with the
+    /// node's own address.
     pub fn check_address(&self, server: &str, address: IpAddr) -> Result<()> {
         if !server::is_local_address(address) || self.names(server) || self.names(&address.to_string()) {
             return Ok(());
@@ -351,7 +351,7 @@ impl Policy {
         Err(local(&format!("{server} ({address})")))
     }
 
-    /// Who says which addresses names have says which servers are meant.
+    /// A nameserver decides which server a name means, so it must be allowed like a server.
     fn check_nameserver(&self, nameserver: Option<IpAddr>) -> Result<()> {
         nameserver.map_or(Ok(()), |address| self.check_server(&address.to_string()))
     }
@@ -385,8 +385,7 @@ impl Policy {
         }
     }
 
-    /// A mount that travels to the node hides what was there, for everybody and with the node's
-    /// rights.
+    /// A mount that propagates to the node hides what was there from everybody on it.
     fn check_propagation(&self, propagation: Propagation) -> Result<()> {
         if propagation == Propagation::Bidirectional && !self.allow_shared {
             return Err(denied(

@@ -80,8 +80,8 @@ pub fn distribution(root: &Path) -> Distribution {
 
 /// What to do so that a node has a program, `install xfsprogs`; `None` if it has it. `root` is
 /// where the node's file system begins; the program is a plain name, as
-/// [`Invocation::of`](flexvol_linux::proc::helper::Invocation::of) takes it, or an absolute path, as
-/// [`Invocation::at`](flexvol_linux::proc::helper::Invocation::at) does.
+/// [`Invocation::of`](flexvol_linux::proc::helper::Invocation::of) takes it, or an absolute path,
+/// as [`Invocation::at`](flexvol_linux::proc::helper::Invocation::at) does.
 pub fn lacks(root: &Path, program: &str) -> Option<String> {
     let path = Path::new(program);
     let mut directories = DIRECTORIES.split(':').map(Path::new);

@@ -1,9 +1,8 @@
-//! What the programs for people have in common: what they take from a command line, and how they
-//! show what they did.
+//! What the command lines of both programs share: arguments, output, exit statuses.
 //!
-//! [`screen`] prints, [`exit`] ends, [`progress`] says at a terminal what takes so long.
-//! [`arguments`] are those of a call, [`plan`], [`report`], [`capabilities`] and [`probing`] what
-//! more than one command shows.
+//! [`screen`] prints, [`exit`] ends, [`progress`] tells at a terminal what a long call is doing.
+//! [`arguments`] parses those of a call; [`plan`], [`report`], [`capabilities`] and [`probing`]
+//! show what more than one command shows.
 
 pub mod arguments;
 pub mod capabilities;

@@ -18,7 +18,7 @@ pub struct Screen {
     looks_on: LooksOn,
 }
 
-/// Who sees what is printed, while it is printed.
+/// Whether somebody watches the output, and where the cursor is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LooksOn {
     Nobody,
@@ -85,8 +85,8 @@ impl Screen {
         self.text(&format!("{line}\n"))
     }
 
-    /// Shows a line until there is another; nothing where nobody looks on. It has to be shorter
-    /// than a terminal is wide.
+    /// Shows a line until the next one is printed; nothing if standard output is no terminal. It
+    /// has to be shorter than a terminal is wide.
     pub fn passing(&mut self, line: &str) -> Result<()> {
         if self.is_terminal() && !self.json {
             self.text(line)?;
@@ -95,7 +95,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Whether somebody looks on.
+    /// Whether standard output is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.looks_on != LooksOn::Nobody
     }
@@ -137,14 +137,14 @@ impl Screen {
     }
 }
 
-/// Text as a terminal may get it. What turns it around is never of our own; colours and line breaks
-/// are.
+/// Text that is safe for a terminal: control characters that did not come from us, such as those
+/// that reverse text, are replaced; our colours and line breaks stay.
 fn shown(text: &str) -> Cow<'_, str> {
     let turns = |c: char| is_unprintable(c) && !c.is_control();
     if text.contains(turns) { text.replace(turns, "?").into() } else { text.into() }
 }
 
-/// JSON that is the same to its reader, and harmless to whoever looks at it.
+/// The same JSON, with what could confuse a terminal as escapes.
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {

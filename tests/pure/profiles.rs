@@ -54,8 +54,7 @@ fn installed(profile: &Profile) -> Installed {
     Installed::new(profile.driver, None, settings(profile))
 }
 
-// --- golden plans
-// --------------------------------------------------------------------------------------------------------------------
+// --- golden plans -------------------------------------------------------------------------------
 
 /// The volumes of `data/peers.yaml` and `data/profiles.yaml` whose driver has a profile.
 fn volumes() -> Vec<(PodVolume, &'static Profile)> {
@@ -184,8 +183,7 @@ fn the_example_of_every_profile_is_a_plan() {
     }
 }
 
-// --- translation
-// --------------------------------------------------------------------------------------------------------------------
+// --- translation --------------------------------------------------------------------------------
 
 /// What kubelet says about the pod.
 fn pod() -> Options {
@@ -331,8 +329,7 @@ fn what_nobody_knows_has_no_effect_and_a_note() {
     assert_eq!((own["mountOptions"].as_str(), notes.len()), ("y", 1), "{notes:?}");
 }
 
-// --- the document
-// --------------------------------------------------------------------------------------------------------------------
+// --- the document -------------------------------------------------------------------------------
 
 #[test]
 fn the_document_is_the_table() {

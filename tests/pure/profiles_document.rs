@@ -8,13 +8,11 @@ fn section(profile: &Profile) -> String {
     let held = profile.capabilities(&Settings::default());
     let mut text = format!("\n## {}\n\n", profile.name);
     let driver = profile.driver.name();
-    let _ = writeln!(
-        text,
-        "{}, by the driver `{driver}`; attach {}, fsGroup {}.\n",
-        capital(profile.summary),
-        held.attach,
-        held.fs_group
-    );
+    let summary = capital(profile.summary);
+    let said =
+        format!("{summary}, by the driver `{driver}`; attach {}, fsGroup {}.", held.attach, held.fs_group);
+    wrapped(&mut text, "", &said);
+    text.push('\n');
     if !profile.keys.is_empty() {
         text += "| option | ours | meaning |\n|---|---|---|\n";
     }
@@ -36,9 +34,22 @@ fn section(profile: &Profile) -> String {
     }
     text += "\nOtherwise than the driver of that name:\n\n";
     for line in profile.deviations {
-        let _ = writeln!(text, "* {line}");
+        wrapped(&mut text, "* ", line);
     }
     text.replace("\n\n\n", "\n\n")
+}
+
+/// A paragraph or a point of a list, in lines of 120 columns.
+fn wrapped(text: &mut String, mark: &str, prose: &str) {
+    let mut line = mark.to_owned();
+    for word in prose.split_inclusive(' ') {
+        if line.chars().count() + word.trim_end().chars().count() > 120 {
+            let _ = writeln!(text, "{}", line.trim_end());
+            line = " ".repeat(mark.len());
+        }
+        line += word;
+    }
+    let _ = writeln!(text, "{line}");
 }
 
 fn capital(text: &str) -> String {
@@ -48,13 +59,23 @@ fn capital(text: &str) -> String {
 /// What PROFILES.md has to be.
 pub(crate) fn document() -> String {
     let mut text = String::from(
-        "# Profiles\n\nThe drivers whose options flexvol understands, so that their volumes stay as they are. Install flexvol under \
-         the driver's own name\n(`flexvol install fstab/cifs --take-over`), or under another with `--profile`. The options of our \
-         driver are understood beside those listed; what nobody\nknows has no effect, as it had none before, and `flexvol plan` and \
-         `flexvol explain --profile` say so.\n\n\
-         attach must be what it was: volumes that are in use are named by it. fsGroup, by which kubelet gives all files to the pod's group, is what it was \
-         too\nwhere pods may rely on it; `flexvol install k8s/nfs --set fsGroup=false` switches it off, `=true` on.\n\nWritten by `tests/pure/profiles.rs`; do not edit.\n\n| profile | driver | attach | fsGroup |\n\
-         |---|---|---|---|\n",
+        "\
+# Profiles
+
+The drivers whose options flexvol understands, so that their volumes stay as they are. Install flexvol under the
+driver's own name (`flexvol install fstab/cifs --take-over`), or under another with `--profile`. The options of our
+driver are understood beside those listed. What nobody knows has no effect, as it had none before, and `flexvol plan`
+and `flexvol explain --profile` say so.
+
+attach must be what it was: volumes that are in use are named by it. fsGroup, by which kubelet gives all files to the
+pod's group, is what it was too where pods may rely on it; `flexvol install k8s/nfs --set fsGroup=false` switches it
+off, `=true` on.
+
+Written by `tests/pure/profiles.rs`; do not edit.
+
+| profile | driver | attach | fsGroup |
+|---|---|---|---|
+",
     );
     for profile in ALL {
         let held = profile.capabilities(&Settings::default());
@@ -63,7 +84,7 @@ pub(crate) fn document() -> String {
     }
     text += "\nOtherwise than any of them:\n\n";
     for line in DEVIATIONS {
-        let _ = writeln!(text, "* {line}");
+        wrapped(&mut text, "* ", line);
     }
     text + &ALL.iter().map(|profile| section(profile)).collect::<String>()
 }

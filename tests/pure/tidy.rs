@@ -4,6 +4,7 @@
 
 mod circles;
 mod dependencies;
+mod widths;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -141,8 +142,7 @@ fn crates_come_from_the_public_registry() {
     }
 }
 
-// --- the tree
-// ----------------------------------------------------------------------------------------------------------------
+// --- the tree -----------------------------------------------------------------------------------
 
 /// One Rust file: `code` is its text up to the unit tests, comments and literals blanked, line by
 /// line as it was.
@@ -220,8 +220,7 @@ fn complain(files: impl Iterator<Item = Source>, find: impl Fn(&Source) -> Vec<u
     assert!(places.is_empty(), "{}", places.join("\n"));
 }
 
-// --- reading Rust
-// ------------------------------------------------------------------------------------------------------------
+// --- reading Rust -------------------------------------------------------------------------------
 
 /// The code with comments, strings and character literals as spaces; every line break stays.
 fn blank(text: &str) -> String {
@@ -398,8 +397,7 @@ fn holds(path: &str, text: &str, module: &str, name: &str) -> bool {
     case || stem(path) == module && text.contains(&format!("fn {name}("))
 }
 
-// --- every rule can fail
-// -----------------------------------------------------------------------------------------------------
+// --- every rule can fail ------------------------------------------------------------------------
 
 fn source(code: &str) -> Source {
     Source { path: "x.rs".into(), code: blank(code) }

@@ -1,4 +1,5 @@
-//! The objects around the DaemonSet.
+//! The objects that a DaemonSet of drivers needs: namespace, policy, quota, and what OpenShift
+//! wants.
 
 use super::daemon_set::{daemon_set, init_container as container, labels, volumes};
 use super::{Deployment, Manifest, emit};
@@ -22,7 +23,7 @@ pub(super) fn objects(deployment: &Deployment<'_>) -> Manifest {
     Manifest::Objects(notes(deployment), objects)
 }
 
-/// A base for one's own overlays; kustomize names the policy's object after its content.
+/// A base for kustomize overlays. kustomize names the policy's object after its content.
 pub(super) fn kustomization(deployment: &Deployment<'_>) -> Manifest {
     let request = deployment.request;
     let map = request.policy.is_some().then(|| format!("{}-policy", request.name));
@@ -65,8 +66,8 @@ pub(super) fn init_container(deployment: &Deployment<'_>) -> Manifest {
     Manifest::Objects(notes, vec![json!({"spec": {"template": {"spec": spec}}})])
 }
 
-/// What to know before applying it. Only words of our own: a comment is no place for anybody
-/// else's.
+/// Notes for the reader of the manifest, as comments. Only words of our own: text of others could
+/// end the comment.
 fn notes(deployment: &Deployment<'_>) -> Vec<String> {
     let platform = deployment.request.platform;
     let mut notes = vec![format!("FlexVolume drivers for {}", platform.title)];

@@ -1,8 +1,9 @@
 //! What brings drivers onto the nodes of a cluster, as text to apply: a DaemonSet and what belongs
 //! to it, or a unit of systemd where there is no cluster yet.
 //!
-//! Pure: a [`ManifestRequest`] in, a [`Manifest`] out. Whatever people wrote on a command line reaches the
-//! text as a JSON string or as a quoted word of systemd, never as YAML or a line of its own.
+//! Pure: a [`ManifestRequest`] in, a [`Manifest`] out. Whatever people wrote on a command line
+//! reaches the text as a JSON string or as a quoted word of systemd, never as YAML or a line of its
+//! own.
 //!
 //! A deployment gets no more than putting files into one directory takes: user 0, because that is
 //! whose directory it is, and no capability; a read-only root; three directories of the host; no

@@ -36,8 +36,8 @@ impl Behaviour {
         }
     }
 
-    /// What such a kubelet has of what a scan found: before 1.24, one driver whose `init` fails costs
-    /// all the others too.
+    /// What such a kubelet has of what a scan found: before 1.24, one driver whose `init` fails
+    /// costs all the others too.
     pub fn limit(self, mut scan: Scan) -> Scan {
         let fails =
             |found: &&Found| matches!(&found.finding, Finding::Failed(failed) if failed.stage == Stage::Init);

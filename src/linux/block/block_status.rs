@@ -1,8 +1,8 @@
 //! What the storage of a device says of it: where nothing was ever written, and zero is read.
 //!
-//! A proof that a device is blank need not read there ([`crate::block::blank`]), so a terabyte that was
-//! never used is proven in a moment. Who asks is told what the storage knows, and no more: what it
-//! does not know, does not say in time, or has in more pieces than are worth keeping, is read.
+//! A proof that a device is blank need not read there ([`crate::block::blank`]), so a terabyte that
+//! was never used is proven in a moment. Who asks is told what the storage knows, and no more: what
+//! it does not know, does not say in time, or has in more pieces than are worth keeping, is read.
 
 use crate::proc::deadline::Deadline;
 use rustix::fs::{SeekFrom, seek};

@@ -1,7 +1,8 @@
 //! Making, checking and growing file systems, with the programs their authors made for it.
 //!
 //! All three work on a device node that the caller holds open, such as
-//! [`crate::block::loop_device::LoopDevice::path`]: its number cannot come to mean another file meanwhile.
+//! [`crate::block::loop_device::LoopDevice::path`]: its number cannot come to mean another file
+//! meanwhile.
 //! `lock` is what keeps others from the device; the program holds it, too, because it can outlive
 //! us by a moment.
 
@@ -27,8 +28,8 @@ pub enum Checked {
     Skipped(String),
 }
 
-/// Makes a file system on `device`, which must have been proven blank ([`crate::block::blank`]): whatever
-/// is there is lost.
+/// Makes a file system on `device`, which must have been proven blank ([`crate::block::blank`]):
+/// whatever is there is lost.
 ///
 /// `words` are further words for mkfs as [`mkfs_options::validate`] allows them; others are refused
 /// here again. Nothing is discarded, so that a preallocated image keeps its blocks. Fails with

@@ -1,8 +1,8 @@
 //! A directory that is `/` to somebody else: another root directory, or that of another process.
 //!
-//! Paths are walked from its descriptor name by name, symlinks included: an absolute one starts at
-//! the root again, and `..` ends there, as it is for who lives inside. Nothing outside is ever
-//! opened, whatever the inside is made of.
+//! Paths are walked from its descriptor name by name, as a process with that root would walk them:
+//! an absolute symlink starts at the root again, and `..` ends there. Nothing outside is ever
+//! opened, whatever symlinks there are inside.
 
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{self, FileType, Mode, OFlags, openat, readlinkat};

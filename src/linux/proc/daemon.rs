@@ -27,9 +27,9 @@ impl Invocation {
     /// Starts it in a session and a scope of its own; it outlives us.
     ///
     /// It inherits no descriptor but the three standard ones. Standard input is what
-    /// [`Invocation::stdin`] said and then its end. The two others are a piece of memory that cannot
-    /// grow: a pipe would end it as soon as we are gone, and a file would fill the disk of who
-    /// talks for years.
+    /// [`Invocation::stdin`] said and then its end. The two others are a piece of memory that
+    /// cannot grow: a pipe would end it as soon as we are gone, and a file would fill the disk of
+    /// who talks for years.
     pub fn launch(mut self, scope: &Scope) -> Result<Daemon> {
         let log = log()?;
         let input = match &self.stdin {

@@ -1,7 +1,7 @@
 //! Who executes a file: fanotify(7), Linux 5.0, with `CAP_SYS_ADMIN`.
 //!
-//! The kernel tells the process, and keeps telling when the file is renamed. Processes in a pid
-//! namespace that is not below ours have no number here.
+//! The kernel names the process, also after the file was renamed. A process in a PID namespace that
+//! is not below ours has no number here.
 
 use crate::proc::signal;
 use anyhow::{Context as _, Result};
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub struct ExecWatch(Fanotify);
 
 impl ExecWatch {
-    /// Marks a file. `None` where the kernel cannot tell, or not us.
+    /// Watches a file. `None` where the kernel cannot tell, or this process may not ask.
     pub fn of(file: &Path) -> Option<Self> {
         Self::of_any(&[file])
     }
@@ -31,8 +31,8 @@ impl ExecWatch {
         Some(Self(fanotify))
     }
 
-    /// The processes that have executed it since the last look, by their numbers; waits so long for
-    /// the first.
+    /// The numbers of the processes that have executed it since the last call; waits for the first
+    /// at most so long.
     pub fn wait(&self, patience: Duration) -> Result<Vec<i32>> {
         if !signal::wait_readable(self.0.as_fd(), Some(patience)).context("wait for an execution")? {
             return Ok(Vec::new());

@@ -40,9 +40,9 @@ pub trait Runner: fmt::Debug + Sync {
 
     /// Runs it to its end; any exit status is `Ok`.
     ///
-    /// Fails with [`Missing`] or `ToolMissing` if there is no such program. Once `deadline` is over,
-    /// or this process is told to stop, the program is ended with all that it has started, and this
-    /// fails with `Timeout`.
+    /// Fails with [`Missing`] or `ToolMissing` if there is no such program. Once `deadline` is
+    /// over, or this process is told to stop, the program is ended with all that it has started,
+    /// and this fails with `Timeout`.
     fn run(&self, invocation: Invocation, deadline: &Deadline) -> Result<HelperExit>;
 }
 
@@ -106,8 +106,8 @@ pub struct HelperExit {
     /// The last 4 KiB of standard output and standard error together, without the secrets it was
     /// given. Of an [answering](Invocation::answering) helper standard error alone.
     pub output: String,
-    /// The first 64 KiB of the standard output of an [answering](Invocation::answering) helper, without
-    /// secrets; else empty.
+    /// The first 64 KiB of the standard output of an [answering](Invocation::answering) helper,
+    /// without secrets; else empty.
     pub answer: String,
 }
 

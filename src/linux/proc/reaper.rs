@@ -17,7 +17,8 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    /// Called once, after [`signal::install`](crate::proc::signal::install), which unblocks everything.
+    /// Called once, after [`signal::install`](crate::proc::signal::install), which unblocks
+    /// everything.
     pub fn new() -> Result<Self> {
         let mask = SigSet::from(Signal::SIGCHLD);
         mask.thread_block().context("block SIGCHLD")?;

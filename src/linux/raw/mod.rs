@@ -377,7 +377,8 @@ fn most_descriptors() -> i32 {
 
 /// Gives `signal` a disposition, without `SA_RESTART`, so that a blocking call ends with `EINTR`.
 ///
-/// A handler must be async-signal-safe; the only one, in [`crate::proc::signal`], stores to an atomic.
+/// A handler must be async-signal-safe; the only one, in [`crate::proc::signal`], stores to an
+/// atomic.
 pub(crate) fn set_disposition(signal: Signal, handler: SigHandler) -> nix::Result<()> {
     let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
     // SAFETY: see above; the previous handler is not needed again.

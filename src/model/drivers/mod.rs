@@ -68,8 +68,8 @@ pub fn find(name: &str) -> Option<&'static dyn Driver> {
 /// The vendor under which a driver is installed that is named without one.
 pub const VENDOR: &str = "flexvol";
 
-/// What a volume has to say for a driver of ours that it names without a vendor: kubelet looks for
-/// exactly that name, and no driver is installed under it.
+/// The full name of a driver of ours that a volume names without a vendor: kubelet looks for
+/// exactly the name in the volume, and no driver is installed under one without a vendor.
 pub fn with_vendor(name: &DriverName) -> Option<String> {
     let ours = name.vendor().is_none() && find(name.driver()).is_some();
     ours.then(|| format!("{VENDOR}/{name}"))
@@ -80,8 +80,7 @@ fn flags(options: &Options) -> MountFlags {
     MountFlags { read_only: options.access() == Access::ReadOnly, ..MountFlags::DEFAULT }
 }
 
-/// `mountOptions` of what has a mount of its own but no file system of its own: flags, and nothing
-/// further.
+/// `mountOptions` where there is a mount but no file system of its own, as with a bind: flags only.
 fn flags_alone(list: Option<&str>, options: &Options, what: &str) -> Result<MountFlags> {
     let (flags, further) = mount_options::parse(list.unwrap_or_default(), flags(options), &[])?;
     match further.first() {

@@ -253,8 +253,8 @@ impl Context<'_> {
     }
 
     /// A device that shows the image already. One without a file system is most likely just being
-    /// detached, by a mkfs that was killed with its call: it is waited for, so that the image can be
-    /// formatted.
+    /// detached, by a mkfs that was killed with its call: it is waited for, so that the image can
+    /// be formatted.
     fn find_device(&self, file: BorrowedFd<'_>, window: &Window) -> Result<Option<LoopDevice>> {
         let patience = Deadline::for_undo(LETTING_GO);
         loop {

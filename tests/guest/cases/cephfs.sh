@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# cephfs: the kernel's client against a real cluster, without mount.ceph and ceph-fuse. What cases/rbd.sh has set up is there.
+# cephfs: the kernel's client against a real cluster, without mount.ceph and ceph-fuse. What
+# cases/rbd.sh has set up is there.
 chapter "cephfs"
 install_driver cephfs '{}'
 says "guest: cephfs: none of its programs" '' sh -c 'command -v mount.ceph ceph-fuse'

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What needs another kernel, or a capability that a container's root may lack (CAP_SYS_RESOURCE, to grow a mounted ext4).
+# What needs another kernel, or a capability that a container's root may lack (CAP_SYS_RESOURCE, to
+# grow a mounted ext4).
 chapter "images"
 mkdir -p /tmp/images
 install_driver image '{"policy":{"imageRoots":["/tmp/images"]}}'

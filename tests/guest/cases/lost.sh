@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Devices whose records are lost, as with a kubelet in a container that has a /run of its own: another pod may use them, and the last
-# unmount lets them go.
+# Devices whose records are lost, as with a kubelet in a container that has a /run of its own:
+# another pod may use them, and the last unmount lets them go.
 chapter "lost"
 name_server nbd-lost.test 127.0.6.4
 modprobe nbd nbds_max=2

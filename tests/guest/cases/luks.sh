@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# luks: the layer of encryption, on logical volumes. Such a volume is mounted by each pod's mount, because kubelet gives that alone
-# the passphrase.
+# luks: the layer of encryption, on logical volumes. Such a volume is mounted by each pod's mount,
+# because kubelet gives that alone the passphrase.
 chapter "luks"
 LIMIT=60 says "guest: luks: a group" '' quietly once start_lvm
 install_driver lvm '{}'
@@ -49,7 +49,8 @@ says "guest: luks: is not encrypted" '*the device holds an ext2 file system*' \
 
 says "guest: luks: nothing is left of that, either" '' active
 
-# killed_mount OPTIONS SECONDS...: mount is killed after so many seconds; the next one and the last unmount are as ever.
+# killed_mount OPTIONS SECONDS...: mount is killed after so many seconds; the next one and the last
+# unmount are as ever.
 killed_mount() {
     local options=$1 seconds
     shift

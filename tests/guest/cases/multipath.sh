@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# iscsi by two ways, with multipathd's device above them, on a node with udev: it tells multipathd of disks, and looks into each
-# device that changed.
+# iscsi by two ways, with multipathd's device above them, on a node with udev: it tells multipathd
+# of disks, and looks into each device that changed.
 chapter "multipath"
 LIMIT=60 says "guest: multipath: LIO serves" '' quietly once start_iscsi
 name_server way-1.test 127.0.7.11

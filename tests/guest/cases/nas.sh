@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# alicloud/nas, and createSubDir: what is there is mounted as it is, whatever the server says of making it.
+# alicloud/nas, and createSubDir: what is there is mounted as it is, whatever the server says of
+# making it.
 chapter "nas"
 LIMIT=60 says "guest: knfsd serves" '' quietly once start_nfs
 name_server nas.test 127.0.1.4
-# /share is what the profile makes directories by way of; in /srv/nfs-squash a node's root may make nothing.
+# /share is what the profile makes directories by way of; in /srv/nfs-squash a node's root may make
+# nothing.
 mkdir -p /share /srv/nfs-squash
 mount -t tmpfs share /share
 mount -t tmpfs squash /srv/nfs-squash
@@ -23,7 +25,8 @@ nas_of() {
 for version in 3 4.0; do
     vendor=alicloud
     install_driver nas '{}'
-    # Above it there is no export (3), or a root of the server's making that nobody can write to (4).
+    # Above it there is no export (3), or a root of the server's making that nobody can write to
+    # (4).
     says "guest: nas v$version: a directory below no export" "$ok" set_up one nas "$(nas_of /srv/nfs/there "$version")"
     says "guest: nas v$version: written" '' in_volume one nas write "by$version" data
     says "guest: nas v$version: by the server" data cat "/srv/nfs/there/by$version"

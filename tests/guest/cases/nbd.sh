@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# nbd: disk images of the node, and nbd-server, by the kernel's client; neither qemu-nbd nor nbd-client is run.
+# nbd: disk images of the node, and nbd-server, by the kernel's client; neither qemu-nbd nor
+# nbd-client is run.
 chapter "nbd"
 mkdir -p /tmp/images
 name_server nbd.test 127.0.6.1
@@ -127,7 +128,8 @@ heal_server nbd.test
 says "guest: nbd: healed: staged" "$ok" stage nbd "$web"
 says "guest: nbd: healed: the data" "of guest: nbd: a server" cat "$(staged nbd)/data"
 says "guest: nbd: healed: let go" "$ok" unstage nbd
-# What the kernel still sends of a connection that has ended (FIN_WAIT1) would be written over what is there now.
+# What the kernel still sends of a connection that has ended (FIN_WAIT1) would be written over what
+# is there now.
 says "guest: nbd: healed: the old connection has nothing to say" '' sh -c 'while grep " [0-9A-F]*:2A39 04 " /proc/net/tcp; do sleep 0.2; done'
 says "guest: nbd: healed: staged once more" "$ok" stage nbd "$web"
 says "guest: nbd: healed: let go once more" "$ok" unstage nbd

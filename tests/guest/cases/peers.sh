@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Volumes of drivers that people have today, taken over without an edit: their own YAML, under their own driver's name.
+# Volumes of drivers that people have today, taken over without an edit: their own YAML, under their
+# own driver's name.
 chapter "peers"
 
 # takes_over DRIVER STORE OWNER: OWNER is what stat -c '%u %g %a' says of a file.

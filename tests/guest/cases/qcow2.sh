@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# qcow2: images that qemu-storage-daemon shows as a file, in a kernel where a file system grows while it is mounted.
+# qcow2: images that qemu-storage-daemon shows as a file, in a kernel where a file system grows
+# while it is mounted.
 chapter "qcow2"
 mkdir -p /tmp/images
 modprobe fuse

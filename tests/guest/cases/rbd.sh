@@ -22,7 +22,8 @@ says "guest: rbd: nothing of the key anywhere" '' betrayed
 canary "guest: rbd" rbd "$(image plain)" "$(image none)" key "$ceph_key"
 says "guest: rbd: with the capabilities of SECURITY.md" '' least shared rbd "$(image plain),$ceph_secret"
 
-# What was never written is not read, where somebody can be asked: that would take this guest many minutes.
+# What was never written is not read, where somebody can be asked: that would take this guest many
+# minutes.
 ln -s ../lib/aside/rbd /usr/bin/rbd
 large="$(image large),\"mkfsOptions\":\"-O ^has_journal\",$ceph_secret"
 says "guest: rbd: 20 GiB of nothing" "$ok" set_up one rbd "$large"

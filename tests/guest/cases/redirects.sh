@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Servers that send clients to another one, which policy.servers does not allow: referrals of NFS 4, and DFS of SMB. What holds is in
-# docs/settings.md, "What is not covered". Redirects of HTTP are in tests/node/fuse/redirects.rs: its clients are not in this guest.
+# Servers that send clients to another one, which policy.servers does not allow: referrals of NFS 4,
+# and DFS of SMB. What holds is in docs/settings.md, "What is not covered". Redirects of HTTP are in
+# tests/node/fuse/redirects.rs: its clients are not in this guest.
 chapter "redirects"
 LIMIT=60 says "guest: redirects: knfsd serves" '' quietly once start_nfs
 LIMIT=60 says "guest: redirects: smbd serves" '' quietly once start_smb
@@ -8,7 +9,8 @@ name_server first.test 127.0.1.5
 name_server elsewhere.test 127.0.1.6
 only='{"policy":{"servers":["first.test","127.0.1.5"]}}'
 
-# refers: a directory whose data is another server's, which the first one tells a client of version 4.
+# refers: a directory whose data is another server's, which the first one tells a client of version
+# 4.
 refers() {
     mkdir -p /srv/moved /srv/elsewhere
     mount -t tmpfs moved /srv/moved && mount -t tmpfs elsewhere /srv/elsewhere || return
@@ -57,7 +59,8 @@ not_followed() {
 install_driver cifs "$only"
 not_followed "by a list" "$dfs"
 install_driver cifs '{}'
-# This kernel (6.1) follows none that is mounted option by option, and refuses the share that has them.
+# This kernel (6.1) follows none that is mounted option by option, and refuses the share that has
+# them.
 says "guest: redirects: cifs: every server: DFS is tried" '*"Failure"*Invalid argument*' set_up one cifs "$dfs"
 not_followed "every server, nodfs" "$dfs,\"mountOptions\":\"nodfs\""
 install_driver nfs '{}'

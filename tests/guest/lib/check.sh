@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
 # The conformance kit on a driver whose server is the guest's. Sourced by tests/guest/test.
 
-# What is played of every driver. A file `check` in the job names more, in a line; all of them take minutes for each driver.
+# What is played of every driver. A file `check` in the job names more, in a line; all of them take
+# minutes for each driver.
 CHECKED=(mount::two_pods unmount::works)
 CHECKED_SECONDS=180
 [[ ! -e check ]] || { read -ra CHECKED <check; CHECKED_SECONDS=6000; }
 # Of a driver with a server.
 SERVED=(--network host -t mount::backend_down)
-# What the kit says goes past the case's own output. LVM complains of every descriptor that it does not know.
+# What the kit says goes past the case's own output. LVM complains of every descriptor that it does
+# not know.
 exec {shown}>&1
 export LVM_SUPPRESS_FD_WARNINGS=1
 
-# small_pv DRIVER OPTIONS: the file of a PV that is smaller than what its server has for it: that grows before its PV does.
+# small_pv DRIVER OPTIONS: the file of a PV that is smaller than what its server has for it: that
+# grows before its PV does.
 small_pv() {
     cat >"/tmp/$1.yaml" <<YAML
 apiVersion: v1
@@ -45,7 +48,8 @@ check() {
         END { if (held < 2) print "only " held + 0 " cases hold" }' /tmp/checked
 }
 
-# both_hold DRIVER WORD...: one case of the guest each for a driver that does not attach, and for one that does.
+# both_hold DRIVER WORD...: one case of the guest each for a driver that does not attach, and for
+# one that does.
 both_hold() {
     local attach
     for attach in false true; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Up and down, again and again: nothing is more than after the first time. Sourced by tests/guest/test. 2,000 times, or as often as a
-# file `cycles` in the job says.
+# Up and down, again and again: nothing is more than after the first time. Sourced by
+# tests/guest/test. 2,000 times, or as often as a file `cycles` in the job says.
 
 # What could become more, one a line, with how many there are.
 inventory() {
@@ -40,7 +40,8 @@ endures() {
     printf '%s' "$more"
 }
 
-# endurance shared|staged DRIVER OPTIONS: one case, and a line for docs/trust.md. Installs the driver first.
+# endurance shared|staged DRIVER OPTIONS: one case, and a line for docs/trust.md. Installs the
+# driver first.
 endurance() {
     local start failures=0 cycles
     install_driver "$2" '{}'

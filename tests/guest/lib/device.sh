@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Volumes on block devices: those that kubelet attaches and has mounted once for the node, and those that each pod's
-# mount brings. Sourced by tests/guest/test.
+# Volumes on block devices: those that kubelet attaches and has mounted once for the node, and those
+# that each pod's mount brings. Sourced by tests/guest/test.
 
 # staged DRIVER: where that is, for the only volume there is.
 staged() {
@@ -20,7 +20,8 @@ unstage() {
     "${caller[@]}" "$PLUGINS/$vendor~$1/$1" unmountdevice "$(staged "$1")"
 }
 
-# up shared|staged DRIVER OPTIONS, down shared|staged DRIVER: the only volume there is, in a pod or for the node.
+# up shared|staged DRIVER OPTIONS, down shared|staged DRIVER: the only volume there is, in a pod or
+# for the node.
 up() {
     if [[ $1 = shared ]]; then set_up one "$2" "$3"; else stage "$2" "$3"; fi
 }
@@ -28,7 +29,8 @@ down() {
     if [[ $1 = shared ]]; then tear_down one "$2"; else unstage "$2"; fi
 }
 
-# attaches DRIVER true|false: from now on it does or does not; all else in its side file is as it was.
+# attaches DRIVER true|false: from now on it does or does not; all else in its side file is as it
+# was.
 attaches() {
     local side=$PLUGINS/$vendor~$1/.flexvol.json rest
     rest=$(sed -E 's/"attach":(true|false),?//; s/^\{//; s/\}$//' "$side")
@@ -58,7 +60,8 @@ kill_call() {
     pkill -KILL -f "^$PLUGINS/$vendor~$1/$1 $2 "
 }
 
-# device_life NAME DRIVER OPTIONS LEFT: from a blank device to one that is gone from the node; LEFT is a command that prints nothing then.
+# device_life NAME DRIVER OPTIONS LEFT: from a blank device to one that is gone from the node; LEFT
+# is a command that prints nothing then.
 device_life() {
     local name=$1 driver=$2 options=$3 left=$4 pod
     says "$name: mounted for the node" "$ok" stage "$driver" "$options" || return
@@ -82,8 +85,8 @@ device_life() {
     says "$name: again nothing is left" '' "$left"
 }
 
-# pods_life NAME DRIVER OPTIONS LEFT: the same life where nothing is attached: the first pod's mount brings the device, the
-# last one's unmount takes it away.
+# pods_life NAME DRIVER OPTIONS LEFT: the same life where nothing is attached: the first pod's mount
+# brings the device, the last one's unmount takes it away.
 pods_life() {
     local name=$1 driver=$2 options=$3 left=$4 pod
     says "$name: a kubelet that has not heard of it stages nothing" "$ok" stage "$driver" "$options" || return
@@ -113,7 +116,8 @@ pods_life() {
     says "$name: again nothing is left" '' "$left"
 }
 
-# changed_life NAME DRIVER OPTIONS LEFT: the driver attaches no more, and then it does again, while pods use the volume.
+# changed_life NAME DRIVER OPTIONS LEFT: the driver attaches no more, and then it does again, while
+# pods use the volume.
 changed_life() {
     local name=$1 driver=$2 options=$3 left=$4 pod
     attaches "$driver" true
@@ -144,8 +148,8 @@ changed_life() {
     says "$name: attached again: nothing is left" '' "$left"
 }
 
-# killed shared|staged DRIVER OPTIONS LEFT SECONDS...: the call that brings the device is killed after so long, each time on a device of
-# its own, where OPTIONS say NEW; says what did not go well.
+# killed shared|staged DRIVER OPTIONS LEFT SECONDS...: the call that brings the device is killed
+# after so long, each time on a device of its own, where OPTIONS say NEW; says what did not go well.
 killed() {
     local how=$1 driver=$2 given=$3 left=$4 verb=mountdevice options seconds
     shift 4

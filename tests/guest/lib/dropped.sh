@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Servers that fall silent while they serve: every call ends in time, and the node gets rid of the volume. Sourced by tests/guest/test.
+# Servers that fall silent while they serve: every call ends in time, and the node gets rid of the
+# volume. Sourced by tests/guest/test.
 
-# What a call may take at most: its deadline, ten seconds to undo, two to clean up, and some for this guest.
+# What a call may take at most: its deadline, ten seconds to undo, two to clean up, and some for
+# this guest.
 allowed=20
 
 # hasty DRIVER: one that gives up soon.
@@ -17,8 +19,9 @@ hangs() {
     disown "$user"
 }
 
-# falls_silent NAME DRIVER SERVER OPTIONS USED: with a container in the volume, or without. LATE are options of another volume, for
-# what nobody would be asked for twice; with STAYS the volume is there until the server is back.
+# falls_silent NAME DRIVER SERVER OPTIONS USED: with a container in the volume, or without. LATE are
+# options of another volume, for what nobody would be asked for twice; with STAYS the volume is
+# there until the server is back.
 falls_silent() {
     local name=$1 driver=$2 server=$3 options=$4 used=${5:-} late=${LATE:-$4} stays=${STAYS:-}
     says "$name: mount" "$ok" set_up hung "$driver" "$options" || return

@@ -11,7 +11,8 @@ mebibytes() {
     stat -f -c '%b %S' "$1" | awk '{print int($1 * $2 / 16777216) * 16}'
 }
 
-# no_trace PATTERN: nothing of a device is left: no such process, nothing remembered, nothing mounted.
+# no_trace PATTERN: nothing of a device is left: no such process, nothing remembered, nothing
+# mounted.
 no_trace() {
     pgrep -a "$1"
     find /run/flexvol/stores /run/flexvol/images -mindepth 1 2>/dev/null

@@ -66,7 +66,8 @@ block_life() {
     says "$name: nothing is left at last" '' mapped
 }
 
-# killed_call OPTIONS SECONDS: a mount is killed after so long wherever it is, supervisor and worker.
+# killed_call OPTIONS SECONDS: a mount is killed after so long wherever it is, supervisor and
+# worker.
 killed_call() {
     local call
     set -m
@@ -79,7 +80,8 @@ killed_call() {
     true
 } 2>/dev/null
 
-# killed_anywhere NAME OPTIONS SECONDS...: after each of which a call is killed; what block_life has written is there.
+# killed_anywhere NAME OPTIONS SECONDS...: after each of which a call is killed; what block_life has
+# written is there.
 killed_anywhere() {
     local name=$1 options=$2 moment
     shift 2

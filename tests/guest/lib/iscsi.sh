@@ -32,7 +32,8 @@ proves_itself() {
     printf %s bob >"$at/userid_mutual" && printf %s "$TARGET_PASSWORD" >"$at/password_mutual"
 }
 
-# guarded 1|0: only who knows alice's password may ask for targets, and asks a portal that proves itself, or everybody may.
+# guarded 1|0: only who knows alice's password may ask for targets, and asks a portal that proves
+# itself, or everybody may.
 guarded() {
     local at=/sys/kernel/config/target/iscsi/discovery_auth
     printf %s alice >"$at/userid" && printf %s "$CHAP_PASSWORD" >"$at/password" &&

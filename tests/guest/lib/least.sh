@@ -4,7 +4,8 @@
 # Whoever calls drivers: nobody special, or a program that takes capabilities away first.
 caller=()
 
-# works shared|staged DRIVER OPTIONS CAPABILITY...: mount, look, mount again, unmount with these alone.
+# works shared|staged DRIVER OPTIONS CAPABILITY...: mount, look, mount again, unmount with these
+# alone.
 works() {
     local how=$1 driver=$2 options=$3 answers kept
     shift 3
@@ -17,7 +18,8 @@ works() {
     return 1
 }
 
-# least shared|staged DRIVER OPTIONS: says what is not as SECURITY.md says: its capabilities are enough, and each of them is needed.
+# least shared|staged DRIVER OPTIONS: says what is not as SECURITY.md says: its capabilities are
+# enough, and each of them is needed.
 least() {
     local needed others one
     read -ra needed < <(sed -n "s/^| \`$2\` | \(.*\) |$/\1/p" SECURITY.md | tr -d '\`,')

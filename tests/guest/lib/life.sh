@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The life of a shared volume, the same for every kind of server. Sourced by tests/guest/test.
 
-# life NAME DRIVER OPTIONS STORE: OPTIONS is the inside of a JSON object; STORE is the server's own directory.
+# life NAME DRIVER OPTIONS STORE: OPTIONS is the inside of a JSON object; STORE is the server's own
+# directory.
 life() {
     local name=$1 driver=$2 options=$3 store=$4 pod
     says "$name: mount" "$ok" set_up one "$driver" "$options" || return

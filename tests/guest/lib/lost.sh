@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Devices whose records are lost, as with a kubelet in a container that has a /run of its own. Sourced by tests/guest/test.
+# Devices whose records are lost, as with a kubelet in a container that has a /run of its own.
+# Sourced by tests/guest/test.
 
 lose() {
     rm -rf /run/flexvol
 }
 
-# is_lost NAME DRIVER OPTIONS LEFT: with two pods, and a record that neither has; LEFT is a command that prints nothing once the device
-# is gone.
+# is_lost NAME DRIVER OPTIONS LEFT: with two pods, and a record that neither has; LEFT is a command
+# that prints nothing once the device is gone.
 is_lost() {
     local name=$1 driver=$2 options=$3 left=$4
     LIMIT=120 says "$name: a pod" "$ok" set_up one "$driver" "$options" || return

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# The node: drivers, pods and their volumes, and a network that fails on demand. Sourced by tests/guest/test.
+# The node: drivers, pods and their volumes, and a network that fails on demand. Sourced by
+# tests/guest/test.
 #
-# Every address of 127.0.0.0/8 is a server of its own, because the fault is one address's: name_server gives it a name,
-# drop_server makes it silent (a pulled cable, not a refusal), heal_server fixes it.
+# Every address of 127.0.0.0/8 is a server of its own, because the fault is one address's:
+# name_server gives it a name, drop_server makes it silent (a pulled cable, not a refusal),
+# heal_server fixes it.
 
 PLUGINS=/tmp/plugins KUBELET=/tmp/kubelet
 
 # Whose driver of that name is called.
 vendor=example
 
-# install_driver NAME SIDE_FILE: a driver as kubelet finds it. Servers of the guest, its group of LVM and its keyring are
-# allowed, unless the side file says which are.
+# install_driver NAME SIDE_FILE: a driver as kubelet finds it. Servers of the guest, its group of
+# LVM and its keyring are allowed, unless the side file says which are.
 install_driver() {
     local directory=$PLUGINS/$vendor~$1 allowed='"servers":["*","127.0.0.0/8","::1","localhost"],"volumeGroups":"*","keyringRoots":"/etc/ceph"'
     case $2 in
@@ -43,7 +45,8 @@ tear_down() {
     "${caller[@]}" "$PLUGINS/$vendor~$2/$2" unmount "$(target "$1" "$2")"
 }
 
-# in_the_end COMMAND...: again and again, as kubelet does, until it is a success. What it said before is in /tmp/answer.
+# in_the_end COMMAND...: again and again, as kubelet does, until it is a success. What it said
+# before is in /tmp/answer.
 in_the_end() {
     local answer
     until answer=$("$@") && [[ $answer == "$ok" ]]; do

@@ -9,8 +9,8 @@ spellings() {
     printf %s "$1" | perl -pe 's/([^\w.~-])/sprintf "%%%02X", ord $1/ge' && echo
 }
 
-# watch_processes SECRET: looks at the processes and their environments all the time, until unwatch; what shows is the
-# kernel's to keep, not luck's.
+# watch_processes SECRET: looks at the processes and their environments all the time, until unwatch;
+# what shows is the kernel's to keep, not luck's.
 watch_processes() {
     spellings "$1" >/tmp/watching
     ./watch /tmp/watching >/tmp/parts
@@ -27,7 +27,8 @@ looks() {
     sed -n 's/^looks //p' /tmp/watched
 }
 
-# left_in_files: the logs, records, mounts and side files that have a part of it, and the kernel's log.
+# left_in_files: the logs, records, mounts and side files that have a part of it, and the kernel's
+# log.
 left_in_files() {
     dmesg >/tmp/dmesg
     grep -lraF --devices=skip -f /tmp/parts -- /tmp/dmesg /proc/mounts /proc/self/mountinfo /run /var/log /etc/iscsi /var/lib/iscsi "$PLUGINS" 2>/dev/null
@@ -39,7 +40,8 @@ betrayed() {
     left_in_files
 }
 
-# keeps OUTCOME CALL...: does what kubelet does, and says where a part of the secret is after it; /tmp/calls grows.
+# keeps OUTCOME CALL...: does what kubelet does, and says where a part of the secret is after it;
+# /tmp/calls grows.
 keeps() {
     local outcome=$1 answer
     shift
@@ -50,8 +52,8 @@ keeps() {
     left_in_files
 }
 
-# canary NAME DRIVER OPTIONS NOWHERE KEY SECRET: mount and unmount with that secret, those that fail, too; OPTIONS are without it,
-# and NOWHERE is a volume that the server does not have.
+# canary NAME DRIVER OPTIONS NOWHERE KEY SECRET: mount and unmount with that secret, those that
+# fail, too; OPTIONS are without it, and NOWHERE is a volume that the server does not have.
 canary() {
     local name=$1 driver=$2 key=$5 hidden=$6 given failures=0
     given=$(secret "$key" "$hidden")

@@ -16,7 +16,8 @@ answers() {
     done
 }
 
-# NFS by the kernel, v3 to v4.2. /srv/nfs is for everybody, /srv/nfs-ro read-only, /srv/nfs-others for another host.
+# NFS by the kernel, v3 to v4.2. /srv/nfs is for everybody, /srv/nfs-ro read-only, /srv/nfs-others
+# for another host.
 start_nfs() {
     local directory
     for directory in nfs nfs-ro nfs-others; do

@@ -11,7 +11,8 @@ exec {done}<>"$ended"
 # Each case is a process group of its own, so that one that hangs ends with all it started.
 set -m
 
-# bounded SECONDS COMMAND...: runs a program or a function for at most so long; its output is in $said.
+# bounded SECONDS COMMAND...: runs a program or a function for at most so long; its output is in
+# $said.
 bounded() {
     local limit=$1 of status worker
     shift
@@ -32,8 +33,9 @@ bounded() {
     return 124
 }
 
-# says NAME PATTERN COMMAND...: one case: the output, newlines at its end not counted, is as the pattern says, and
-# comes within $LIMIT seconds. It stays in $last. How long it took is told if that is long for this guest.
+# says NAME PATTERN COMMAND...: one case: the output, newlines at its end not counted, is as the
+# pattern says, and comes within $LIMIT seconds. It stays in $last. How long it took is told if that
+# is long for this guest.
 says() {
     local name=$1 expected=$2 start=$EPOCHREALTIME verdict=0
     shift 2

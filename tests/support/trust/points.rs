@@ -190,9 +190,10 @@ impl Place<'_> {
     }
 
     /// The file of a lock that nobody holds goes with the next call: only who has it locked may
-    /// remove it. So does what is noted of an mkfs that did not come to its end, and how far a device
-    /// was found blank, which the volume's unmount removes. And an installer's driver is the old or the new one, whole; or the new one and beside it, under a hidden name,
-    /// the side file without which it would be nobody's.
+    /// remove it. So does what is noted of an mkfs that did not come to its end, and how far a
+    /// device was found blank, which the volume's unmount removes. And an installer's driver is the
+    /// old or the new one, whole; or the new one and beside it, under a hidden name, the side file
+    /// without which it would be nobody's.
     fn may_stay(&self, change: &str) -> bool {
         ["/run/flexvol/locks/", "/run/flexvol/unfinished", "/run/flexvol/blank"]
             .iter()

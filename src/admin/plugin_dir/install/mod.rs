@@ -53,7 +53,8 @@ pub struct InstallRequest {
     pub name: DriverName,
     /// Where to.
     pub place: PluginDirPath,
-    /// Where replaced drivers and receipts are kept, as the node calls it; [`paths::STATE`] by default.
+    /// Where replaced drivers and receipts are kept, as the node calls it; [`paths::STATE`] by
+    /// default.
     pub state: PathBuf,
     /// What its side file shall say.
     pub side_file_changes: SideFileChanges,

@@ -1,7 +1,7 @@
 //! Calls that do not come to their end: killed, told to end, with nobody left to hear the answer.
 //!
-//! A call is followed once, to learn what it does, and then interrupted again and again: right after
-//! what it changes, and at system calls all over its length.
+//! A call is followed once, to learn what it does, and then interrupted again and again: right
+//! after what it changes, and at system calls all over its length.
 
 mod plan;
 mod told;

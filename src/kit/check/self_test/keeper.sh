@@ -1,8 +1,8 @@
 #!/usr/bin/env -S -i -C / PATH=/usr/sbin:/usr/bin:/sbin:/bin sh
 # shellcheck shell=dash disable=SC2016,SC2086 # a program for awk, and words that are safe to split
-# A FlexVolume driver that keeps a process for each mount, as FUSE drivers do, for copying: a tmpfs, and a sleep where
-# the file system's server would be. tmpfs.sh explains the frame. Needs util-linux, awk, and
-# procps.
+# A FlexVolume driver that keeps a process for each mount, as FUSE drivers do, for copying: a tmpfs,
+# and a sleep where the file system's server would be. tmpfs.sh explains the frame. Needs
+# util-linux, awk, and procps.
 exec 3>&1 </dev/null >/dev/null 2>&1
 set -f
 umask 077
@@ -28,8 +28,8 @@ fail() {
     exit
 }
 
-# A number of the directory is in the arguments of its server, so that it is found again without a file that may be
-# lost, or name a process that is another by now. sleep adds it to infinity.
+# A number of the directory is in the arguments of its server, so that it is found again without a
+# file that may be lost, or name a process that is another by now. sleep adds it to infinity.
 take() {
     dir=$1
     case $dir/ in */../* | */./* | *//*) fail "$dir is no plain path" ;; esac
@@ -43,9 +43,10 @@ take() {
 
 mounted() { findmnt -nr -o SOURCE --mountpoint "$dir"; }
 
-# A session of its own, and no descriptor of ours: kubelet reads until the last holder of the answer's pipe is gone,
-# and the lock is as long held. Where systemd rules, systemd-run --scope keeps it alive when kubelet is restarted.
-# setsid does not tell whether the program could be started.
+# A session of its own, and no descriptor of ours: kubelet reads until the last holder of the
+# answer's pipe is gone, and the lock is as long held. Where systemd rules, systemd-run --scope
+# keeps it alive when kubelet is restarted. setsid does not tell whether the program could be
+# started.
 start() { pgrep -f "$server\$" || { command -v "${server%% *}" && setsid -f $server 3>&- 9>&-; }; }
 
 # Until none is left.

@@ -1,8 +1,9 @@
 #!/usr/bin/env -S -i -C / PATH=/usr/sbin:/usr/bin:/sbin:/bin sh
 # shellcheck shell=dash disable=SC2015,SC2016 # a && b || fail, and a program for awk
-# A FlexVolume driver that attaches, for copying: option "file" is an image below /var/lib/loop-volumes, made with
-# option "size" where it is missing, and a loop device over it is the disk. tmpfs.sh explains the frame. Needs awk,
-# util-linux and e2fsprogs, and all calls on one machine.
+# A FlexVolume driver that attaches, for copying: option "file" is an image below
+# /var/lib/loop-volumes, made with option "size" where it is missing, and a loop device over it is
+# the disk. tmpfs.sh explains the frame. Needs awk, util-linux and e2fsprogs, and all calls on one
+# machine.
 exec 3>&1 </dev/null >/dev/null 2>&1
 set -f
 umask 077
@@ -98,8 +99,8 @@ hold() {
 # The loop device over the image, if there is one.
 device() { losetup -nO NAME -j "$image"; }
 
-# detach gets the name of the volume and nothing else: what it means is written down here, as a link, which is
-# there whole or not at all.
+# detach gets the name of the volume and nothing else: what it means is written down here, as a
+# link, which is there whole or not at all.
 attach() {
     count $# 2
     wish "$1"
@@ -110,7 +111,8 @@ attach() {
     take_device
 }
 
-# Before every mount, long after the attach or after a reboot. Kubelet forgets a device that is not in the answer.
+# Before every mount, long after the attach or after a reboot. Kubelet forgets a device that is not
+# in the answer.
 wait_for_attach() {
     count $# 2
     wish "$2"
@@ -136,8 +138,8 @@ detach() {
     succeed
 }
 
-# Whoever has the device open, udev for a moment or a mount for long, keeps it until that ends: the next attach must
-# not find it then.
+# Whoever has the device open, udev for a moment or a mount for long, keeps it until that ends: the
+# next attach must not find it then.
 gone() {
     tries=100
     while [ -n "$(device)" ]; do
@@ -170,7 +172,8 @@ take() {
 
 mounted() { findmnt -nr -o SOURCE --mountpoint "${1-$dir}"; }
 
-# The device may be left out. Nothing is formatted but what is blank: no signature, and zeros where one would be.
+# The device may be left out. Nothing is formatted but what is blank: no signature, and zeros where
+# one would be.
 mount_device() {
     count $# 3
     wish "$3"

@@ -1,10 +1,10 @@
 #!/usr/bin/env -S -i -C / PATH=/usr/sbin:/usr/bin:/sbin:/bin sh
 # shellcheck shell=dash disable=SC2016,SC2086 # a program for awk, and words that are safe to split
-# A FlexVolume driver for copying: memory of the node as a volume. Option "size", such as 64Mi; the secret
-# "password", if the pod has one, becomes a file in the volume. Needs util-linux and awk.
+# A FlexVolume driver for copying: memory of the node as a volume. Option "size", such as 64Mi; the
+# secret "password", if the pod has one, becomes a file in the volume. Needs util-linux and awk.
 #
-# env drops kubelet's environment and its working directory: nobody knows what is in either. A shell that is
-# started in a directory that was removed complains before its first line.
+# env drops kubelet's environment and its working directory: nobody knows what is in either. A shell
+# that is started in a directory that was removed complains before its first line.
 
 # Kubelet takes both outputs together for the answer: everything else goes nowhere.
 exec 3>&1 </dev/null >/dev/null 2>&1
@@ -12,8 +12,8 @@ exec 3>&1 </dev/null >/dev/null 2>&1
 set -f
 umask 077
 
-# Whatever happens, one answer is printed, at the end. The exit status is 0 even then: at any other, kubelet logs
-# the arguments, and with them the secrets.
+# Whatever happens, one answer is printed, at the end. The exit status is 0 even then: at any other,
+# kubelet logs the arguments, and with them the secrets.
 answer='{"status":"Failure","message":"ended before the work was done"}' undo="" made=""
 finish() {
     trap '' HUP INT TERM PIPE
@@ -31,15 +31,16 @@ succeed() {
     exit
 }
 
-# The reason becomes an Event that the pod's people read: one line, no secret, valid in JSON whatever is in it.
+# The reason becomes an Event that the pod's people read: one line, no secret, valid in JSON
+# whatever is in it.
 fail() {
     reason=$(printf '%s' "$1" | tr -c ' -~' '?' | cut -c 1-900 | sed 's/["\\]/\\&/g')
     answer="{\"status\":\"Failure\",\"message\":\"$reason\"}"
     exit
 }
 
-# Kubelet's directory for a volume and nothing else. Calls for the volumes of one pod wait for each other; the
-# kernel gives the lock back when we end, however we end.
+# Kubelet's directory for a volume and nothing else. Calls for the volumes of one pod wait for each
+# other; the kernel gives the lock back when we end, however we end.
 take() {
     dir=$1
     case $dir/ in */../* | */./* | *//*) fail "$dir is no plain path" ;; esac
@@ -50,11 +51,13 @@ take() {
     flock -w 100 9 || fail "another call for this pod does not end: look for it with ps"
 }
 
-# The source of each mount at the directory. The mount table knows; looking at a dead mount may hang.
+# The source of each mount at the directory. The mount table knows; looking at a dead mount may
+# hang.
 mounted() { findmnt -nr -o SOURCE --mountpoint "$dir"; }
 
-# The options: one object of strings in JSON, and nothing else. awk is everywhere and quick; jq reads more than this,
-# but takes ten times as long and is missing on many nodes. Of escapes only those of ASCII matter to us.
+# The options: one object of strings in JSON, and nothing else. awk is everywhere and quick; jq
+# reads more than this, but takes ten times as long and is missing on many nodes. Of escapes only
+# those of ASCII matter to us.
 parse='
 function hex(digit) { return index("123456789abcdef", tolower(digit)) }
 function string(    raw, text, at, code) {

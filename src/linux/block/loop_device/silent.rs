@@ -17,8 +17,9 @@ const LOCAL: &[&str] =
 
 /// Whether a device is over a file on another file system than `own`, whose server does not answer.
 ///
-/// Where that file is, its name and the mount table tell; the name may be from another one. So a name decides
-/// only whether to ask in a process of its own, and what answers is looked at like any other.
+/// Where that file is, its name and the mount table tell; the name may be from another one. So a
+/// name decides only whether to ask in a process of its own, and what answers is looked at like any
+/// other.
 pub(super) fn is_silent(number: u32, own: u64, table: &[Entry]) -> Result<bool> {
     let Some(name) = backing_name(number) else { return Ok(false) };
     let below = |entry: &&Entry| Path::new(&name).starts_with(&entry.target);

@@ -15,8 +15,8 @@ pub fn over(file_systems: &BTreeSet<u64>) -> Result<Vec<PathBuf>> {
     Ok(devices_over(file_systems)?.into_iter().map(|device| device.path).collect())
 }
 
-/// Detaches those of [`over`], or has the kernel do it when their last user closes it; how long this
-/// may take is limited. The file systems must be there, or their numbers may be others'.
+/// Detaches those of [`over`], or has the kernel do it when their last user closes it; how long
+/// this may take is limited. The file systems must be there, or their numbers may be others'.
 pub fn detach_all(file_systems: &BTreeSet<u64>) {
     detach(hold(file_systems));
 }

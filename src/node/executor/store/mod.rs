@@ -1,5 +1,5 @@
-//! The steps of block devices that come to the node from elsewhere: attach one, decrypt it, grow it,
-//! detach it.
+//! The steps of block devices that come to the node from elsewhere: attach one, decrypt it, grow
+//! it, detach it.
 //!
 //! * A device is attached once for all targets that need it, and detached with the last of them:
 //!   [`AttachmentRecord`].
@@ -125,8 +125,8 @@ pub(super) trait Backend {
     /// looked at again.
     fn grow(&self, at: &Site<'_>, device: &Path, size: u64) -> Result<()>;
 
-    /// Where the device that was just attached reads as zero, as far as its storage says so and in a
-    /// share of the time.
+    /// Where the device that was just attached reads as zero, as far as its storage says so and in
+    /// a share of the time.
     fn zeros(&self, _at: &Site<'_>, _with: &With<'_>) -> Zeros {
         Zeros::default()
     }

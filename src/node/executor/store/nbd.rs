@@ -1,16 +1,15 @@
 //! Network block devices: of a server in the network, or of a disk image of the node, which
 //! [`qemu`](super::qemu) serves on a socket.
 //!
-//! The kernel holds the connection, and the device bears the store's name: it is found again
-//! without a record. If the connection ends, every read and write is an error from then on, because
-//! nobody is left who could connect again; the volume is unmounted everywhere and mounted again. A
-//! server that merely falls silent counts as gone after the store's timeout, so nothing hangs for
-//! longer.
+//! The kernel holds the connection, and the device has the store's name, so it is found again
+//! without a record. If the connection ends, nothing connects again: every read and write fails
+//! from then on, until the volume is unmounted everywhere and mounted again. A server that only
+//! falls silent counts as gone after the store's timeout, so nothing hangs for longer.
 //!
-//! An image's daemon does not let it grow while it is served. So that is interrupted for a moment,
-//! in which the kernel holds back what it is told to read and write.
+//! The daemon of an image cannot make it larger while it serves it. So the export is removed for a
+//! moment, in which the kernel holds reads and writes back.
 //!
-//! Whether another node uses the same export, the protocol cannot tell. Of an image, locks on the
+//! The protocol does not tell whether another node uses the same export. For an image, locks on its
 //! file do.
 
 use super::attachment_record::AttachmentRecord;
@@ -156,7 +155,7 @@ fn refuse_second(device: Device) -> Result<()> {
     }
 }
 
-/// The kernel is told of a new size, and learns whether the connection that it has shows all of it.
+/// Tells the kernel the new size, and checks that its connection shows all of it.
 fn look_again(at: &Site<'_>, device: Device, before: u64, now: u64) -> Result<()> {
     if now <= before {
         return Ok(());
@@ -184,11 +183,11 @@ fn bring(nbd: &Nbd, at: &Site<'_>, with: &With<'_>) -> Result<Device> {
     Ok(device)
 }
 
-/// Whatever becomes of the growing, the image is served again.
+/// Makes the image larger. It is served again afterwards, also if that failed.
 fn grow_image(nbd: &Nbd, at: &Site<'_>, device: Device, size: u64) -> Result<()> {
     let home = ImageDaemon::of(at);
     device.bridge(&backend(at), GAP)?;
-    // One that a killed call has not put back is not there.
+    // It is missing if a call was killed before it added the export again.
     let _ = home.tell("block-export-del", &json!({"id": ID, "mode": "hard"}), at);
     let resized = grow_in_time(&home, size, at);
     home.tell("block-export-add", &export(false), at)?;
@@ -201,8 +200,8 @@ fn grow_image(nbd: &Nbd, at: &Site<'_>, device: Device, size: u64) -> Result<()>
     resized
 }
 
-/// The server, once it serves the export; for the first time with the policy, which decides about
-/// addresses.
+/// Connects to the server and selects the export. The first time with the policy, which decides
+/// about addresses.
 fn connect(nbd: &Nbd, at: &Site<'_>, policy: Option<&Policy>) -> Result<Served> {
     with_server(nbd, at, policy, |socket, export| Served::begin(socket, export, at.deadline))
 }
@@ -293,7 +292,7 @@ pub(super) fn wait_until_gone(at: &Site<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether the end of the device can be read: nobody has it in memory.
+/// Whether the end of the device can be read; it is in no cache yet.
 fn ends_well(path: &Path, size: u64) -> bool {
     let device = opened::open(path, OFlags::RDONLY);
     let mut end = [0; LAST];

@@ -1,6 +1,7 @@
 #!/bin/sh
-# With the faults of fstab/cifs, in our own words: what is mounted already, or not mounted any more, is a failure;
-# failures end with exit status 1; other verbs get a usage text; the share is writable whatever the pod asked for.
+# With the faults of fstab/cifs, in our own words: what is mounted already, or not mounted any more,
+# is a failure; failures end with exit status 1; other verbs get a usage text; the share is writable
+# whatever the pod asked for.
 err() { echo "$*" 1>&2; }
 
 fail() {

@@ -1,6 +1,7 @@
 #!/bin/sh
-# With the faults of the lvm and loop drivers of several vendors, in our own words: null for capabilities, at which
-# kubelet crashes, and which leaves it at attach, although there is nothing to attach; a usage text for those verbs.
+# With the faults of the lvm and loop drivers of several vendors, in our own words: null for
+# capabilities, at which kubelet crashes, and which leaves it at attach, although there is nothing
+# to attach; a usage text for those verbs.
 case $1 in
 init)
     echo '{"status":"Success","capabilities":null}'

@@ -1,6 +1,7 @@
 #!/bin/sh
-# With the faults of Azure's blobfuse and smb, in our own words: what is left in the directory at unmount is removed,
-# and the directory with it, with no look at what it is; a verb it does not know gets a usage text.
+# With the faults of Azure's blobfuse and smb, in our own words: what is left in the directory at
+# unmount is removed, and the directory with it, with no look at what it is; a verb it does not know
+# gets a usage text.
 log=/var/log/removes-all.log
 
 usage() {

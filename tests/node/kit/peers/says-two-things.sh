@@ -1,6 +1,6 @@
 #!/bin/sh
-# With the faults of fq/lizardfs, in our own words: ends without a word if the volume is mounted already; where
-# nothing is mounted, unmount prints a failure and then a success.
+# With the faults of fq/lizardfs, in our own words: ends without a word if the volume is mounted
+# already; where nothing is mounted, unmount prints a failure and then a success.
 say() { echo "{\"status\":\"$1\",\"message\":\"$2\"}"; }
 
 option() { echo "$json" | jq -r --arg key "$1" '.[$key] // empty'; }

@@ -1,6 +1,7 @@
 #!/bin/sh
-# With the faults of juliohm/cifs, in our own words: mount's exit status 32 is a success, whatever the reason; the
-# password is in the arguments of the mount, in the log and in the message of a failure.
+# With the faults of juliohm/cifs, in our own words: mount's exit status 32 is a success, whatever
+# the reason; the password is in the arguments of the mount, in the log and in the message of a
+# failure.
 log=/var/log/swallows.log
 
 option() { echo "$json" | jq -r --arg key "$1" '.[$key] // empty'; }

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# node.sh SCRATCH PAGE BINARY N: a node for the commands of one page of the documentation, in a mount and process namespace
-# of its own: nothing of it remains. Runs SCRATCH/0.command to N-1.command in this shell, writes .output and .status.
+# node.sh SCRATCH PAGE BINARY N: a node for the commands of one page of the documentation, in a
+# mount and process namespace of its own: nothing of it remains. Runs SCRATCH/0.command to
+# N-1.command in this shell, writes .output and .status.
 scratch=$1 page=$2 binary=$3 count=$4
 
 # shellcheck source=tests/support/no_kubelet.sh
@@ -16,7 +17,8 @@ cp "${BASH_SOURCE[0]%/*}/../../../../install.sh" "$scratch/page/"
 export FLEXVOL_BINARY=$binary PATH=/usr/local/bin:$PATH LC_ALL=C.UTF-8 HOME=/mnt TMPDIR=/mnt
 cd "$scratch/page" || exit
 
-# Whoever is root already needs no sudo, and there is no cluster and no registry: what is sent there is only read.
+# Whoever is root already needs no sudo, and there is no cluster and no registry: what is sent there
+# is only read.
 sudo() { "$@"; }
 docker() { [[ $1 != build ]] || [[ -d ${*: -1} ]]; }
 kubectl() { [[ $* != *'-f -'* ]] || flexvol validate -f -; }

@@ -38,7 +38,8 @@ pub(super) struct Plan {
     before: Held,
     /// How many mounts, devices and processes a volume takes that is mounted.
     takes: [usize; 3],
-    /// Of which of them something is left even when nobody was interrupted: other cases are about that.
+    /// Of which of them something is left even when nobody was interrupted: other cases are about
+    /// that.
     leaks: [bool; 3],
     /// Without its own pod, but attached if it has to be.
     volume: PodVolume,
@@ -101,8 +102,8 @@ impl Plan {
         format!("{how} {place} ({whom})")
     }
 
-    /// Mounted no more often than it always is; less often, if the call that was interrupted mounts in
-    /// steps.
+    /// Mounted no more often than it always is; less often, if the call that was interrupted mounts
+    /// in steps.
     pub(super) fn mounted(
         &self,
         subject: &Subject<'_>,
