@@ -1,4 +1,5 @@
-//! Any arguments at all, and the secrets in them: what a person wants a driver to be called with.
+//! The arguments that a person wants a driver to be called with, right or wrong, and the secrets in
+//! them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -43,7 +44,7 @@ impl Asked {
         self.shown.first().map_or("", String::as_str)
     }
 
-    /// Takes the secrets out of what the driver says.
+    /// Masks the secrets in what the driver prints.
     pub fn redactor(&self) -> Redactor {
         Redactor::new(self.secrets.values())
     }

@@ -1,4 +1,4 @@
-//! Less than usual for a program that is about to be started.
+//! Resource limits: of this process, and of a program that is about to be started.
 
 use crate::raw;
 use nix::sys::resource;
@@ -22,7 +22,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Only the soft ones: who asks for more gets it.
+    /// Only the soft limits: the program may raise them again.
     fn set(self) -> io::Result<()> {
         let all = [
             (Resource::Nofile, self.files),
@@ -48,8 +48,8 @@ const NEEDED: [(resource::Resource, u64); 3] = [
     (resource::Resource::RLIMIT_FSIZE, resource::RLIM_INFINITY),
 ];
 
-/// Lifts the limits of this process that are lower than what a driver needs, as far as it may:
-/// whoever set them for kubelet did not mean that a volume is mounted and not remembered.
+/// Raises the limits of this process that are lower than what a driver needs, as far as it may:
+/// limits that were set for kubelet must not keep a driver from recording what it has mounted.
 pub fn lift() {
     for (resource, needed) in NEEDED {
         // Not rustix's, which takes for granted that the kernel answers.

@@ -48,7 +48,7 @@ pub(super) fn checkout(context: &mut Context<'_>, checkout: &Checkout) -> Result
     let home = Home::of(&checkout.target);
     home.end(Duration::ZERO).context("remove what a killed call left")?;
     let shown = shown(checkout, &home, context.tools()).map(|id| context.mount_id = Some(id));
-    daemon::or_take_back(&checkout.target, shown)
+    daemon::undo_of(&checkout.target, shown)
 }
 
 /// Whether a mount at the target shows this directory of the clone that was made for it.

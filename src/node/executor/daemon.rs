@@ -49,7 +49,8 @@ const INDEX_LIMIT: usize = 1 << 24;
 /// What is kept of an unmount's time for what follows the daemon's own.
 const RESERVE: Duration = Duration::from_secs(5);
 
-/// Neither root's tickets nor the machine's role in a cloud is for a tenant.
+/// Takes the identities of the node away from a program: root's Kerberos tickets and the machine's
+/// role in a cloud are not for tenants.
 pub(super) fn without_identity(program: Invocation) -> Invocation {
     let nothing = [("KRB5CCNAME", "FILE:/dev/null"), ("KRB5_CLIENT_KTNAME", "FILE:/dev/null")];
     let program = nothing.into_iter().fold(program, |program, (name, value)| program.env(name, value));
@@ -76,8 +77,11 @@ fn launch(home: &Home, daemon: &Daemon, context: &Context<'_>) -> Result<Running
     helper.args(words(&daemon.words)?).mask(&masked).launch(&scope)
 }
 
-/// Whoever still tells after so long has much to tell, and has it: the program gives up a server
-/// that says nothing before that. Where there is less time, only an answer counts.
+/// Lists the source once before it is mounted, so that a wrong server or path fails at once.
+///
+/// A listing that still runs after [`FIRST_LISTING_WAIT`] counts as a success: the program itself
+/// gives up sooner if the server does not answer. If the call has less time left than that, the
+/// listing has to end.
 fn probed(daemon: &Daemon, probe: Invocation, tools: Tools<'_>) -> Result<()> {
     let asked = Deadline::after(FIRST_LISTING_WAIT.min(tools.deadline.remaining()));
     match tools.until(&asked).run(probe) {
@@ -97,15 +101,14 @@ pub(super) fn serve(context: &Context<'_>, daemon: &Daemon) -> Result<Option<Und
         .and_then(|()| take_off_late(&daemon.target))
         .and_then(|()| remove_traces(&daemon.traces))
         .context("remove what a killed call left")?;
-    let served = or_take_back(&daemon.target, started(context, daemon, &home));
+    let served = undo_of(&daemon.target, started(context, daemon, &home));
     if served.is_err() {
         remove_traces(&daemon.traces)?;
     }
     served
 }
 
-/// Nothing was mounted before the daemon of the target was ended. What is there now it has mounted
-/// just before that.
+/// Unmounts what the daemon has mounted just before it was ended. Before that nothing was mounted.
 fn take_off_late(target: &TargetPath) -> Result<()> {
     let Some(place) = Place::open(target)? else { return Ok(()) };
     match place.look()? {
@@ -114,16 +117,16 @@ fn take_off_late(target: &TargetPath) -> Result<()> {
     }
 }
 
-/// What takes the step back once it is done; a step that failed leaves nothing.
-pub(super) fn or_take_back(target: &TargetPath, done: Result<()>) -> Result<Option<Undo>> {
+/// The undo of the step if it was done. If it failed, what it left is removed here.
+pub(super) fn undo_of(target: &TargetPath, done: Result<()>) -> Result<Option<Undo>> {
     match done {
         Ok(()) => Ok(Some(Undo::EndDaemon(target.clone()))),
-        Err(error) => Err(after_rollback(error, take_back(target), format_args!("a mount at {target}"))),
+        Err(error) => Err(after_rollback(error, undo(target), format_args!("a mount at {target}"))),
     }
 }
 
-/// The undo.
-pub(super) fn take_back(target: &TargetPath) -> Result<()> {
+/// Unmounts, ends the daemon, and removes its files.
+pub(super) fn undo(target: &TargetPath) -> Result<()> {
     let home = Home::of(target);
     home.scope.end(Duration::ZERO);
     process::end_children();
@@ -136,7 +139,7 @@ fn started(context: &Context<'_>, daemon: &Daemon, home: &Home) -> Result<()> {
     let place = open_place(&daemon.target)?;
     let said = |running: &Running| said(daemon, home, running);
     loop {
-        // Before the look: who ended in between has mounted by then, or never will.
+        // Asked before the mount is looked at: a daemon that has ended has mounted, or never will.
         let ended = running.ended()?;
         let served = is_served(&place, MOMENT.min(context.deadline.remaining()));
         if has_given_up(daemon, &running) {
@@ -198,7 +201,7 @@ pub(super) fn is_left(target: &TargetPath) -> bool {
     Home::of(target).is_left()
 }
 
-/// For when nothing is mounted at the target and nobody serves it any more.
+/// Removes what a daemon has left, when nothing is mounted at the target any more.
 pub(super) fn sweep(target: &TargetPath) -> Result<()> {
     if is_left(target) { Home::of(target).end(Duration::ZERO) } else { Ok(()) }
 }
@@ -225,7 +228,7 @@ pub(super) fn unmount(
     remove_traces(traces)
 }
 
-/// Below /run, where nothing outlives the node, and caches.
+/// Removes what the program leaves outside its own directories: files below /run, and caches.
 fn remove_traces(traces: &[PathBuf]) -> Result<()> {
     for trace in traces {
         let (Some(parent), Some(name)) = (trace.parent(), trace.file_name()) else { continue };

@@ -1,5 +1,5 @@
-//! A device that is on the node by now, as the steps on it see it: nothing here depends on where it
-//! comes from.
+//! An attached device, as the steps that format, check and mount it see it: nothing here depends on
+//! where it comes from.
 
 use anyhow::{Context as _, Result};
 use flexvol_linux::block::image_file::Formatting;
@@ -21,7 +21,7 @@ pub(super) struct DeviceContext {
     pub(super) formatted: bool,
 }
 
-/// What keeps other calls from the device.
+/// The lock that keeps other calls away from the device.
 pub(super) enum Guard {
     /// The lock of an image file.
     File(OwnedFd),
@@ -55,20 +55,21 @@ pub(super) trait Disk: Any {
     /// Whether it cannot be written.
     fn is_read_only(&self) -> bool;
 
-    /// Whether nobody has anything on it; `sampled`, if samples shall do where a proof takes more
-    /// than a call.
+    /// Fails unless every byte is zero. With `sampled`, samples are enough where reading everything
+    /// takes more than one call.
     fn prove_blank(&self, sampled: bool, tools: Tools<'_>) -> Result<()>;
 
-    /// What is noted of an mkfs before, which can have run for so long.
+    /// The note of an earlier mkfs, which may have run for at most `allowed`.
     fn formatting(&self, allowed: Duration, deadline: &Deadline) -> Result<Formatting>;
 
-    /// Notes that one begins, which can run for so long.
+    /// Notes that an mkfs begins, which may run for at most `allowed`.
     fn note_formatting(&self, allowed: Duration);
 
-    /// Takes the note off: the file system is complete and on the disk.
+    /// Removes the note: the file system is complete and on the disk.
     fn forget_formatting(&self) -> Result<()>;
 
-    /// What an mkfs that has failed and ended left is taken away, or known again.
+    /// After an mkfs that has failed and ended: erases what it left, or notes it so that the next
+    /// call recognizes it.
     fn blank_again(&self) -> Result<()>;
 }
 

@@ -142,7 +142,7 @@ impl Node for Context<'_> {
                 restore_directory(&open_place(target)?)
             }
             Undo::Unmount(target) => unmount::take_off(&open_place(target)?),
-            Undo::EndDaemon(target) => daemon::take_back(target),
+            Undo::EndDaemon(target) => daemon::undo(target),
             Undo::RemoveDirectories(root, made) => {
                 openat_beneath::remove_directories(openat_beneath::open_root(root)?.as_fd(), made)
             }

@@ -62,8 +62,8 @@ pub struct InstallRequest {
     pub allowed: Allowed,
     /// Change nothing, only say what would be done.
     pub dry_run: bool,
-    /// What was installed before, where the state directory does not say so: for who stays, and has
-    /// no disk for it.
+    /// What was installed before, where the state directory does not say so: for `deploy`, whose
+    /// state directory may be lost while it runs.
     pub receipt: Option<Receipt>,
 }
 
@@ -123,7 +123,7 @@ pub fn install(request: &InstallRequest, source: &Source) -> Result<Report> {
     install_marked(request, source, &mut |_| Ok(()))
 }
 
-/// [`install`], and a word before the driver becomes visible, if it does.
+/// The same; `mark` is called just before the driver becomes visible, if it does.
 pub fn install_marked(request: &InstallRequest, source: &Source, mark: Mark<'_>) -> Result<Report> {
     let mut report = perform(request, source, mark)?;
     // Not under the lock: the programs of others are asked, and may take their time.
@@ -141,7 +141,7 @@ fn perform(request: &InstallRequest, source: &Source, mark: Mark<'_>) -> Result<
     let opened = Opened::open(&request.place)?;
     if opened.is_none() {
         preflight::creatable(&request.place.path()?, request.place.root(), source)?;
-        // What is asked for wrongly makes no directory.
+        // A wrong request must not make a directory.
         installer(None).decide(None)?;
     }
     if request.dry_run {
@@ -164,7 +164,7 @@ struct Decision {
     plan: Plan,
     settings: Settings,
     side_file: String,
-    /// Whether they say `attach: true` only because the driver that is there does it.
+    /// Whether the settings have `attach: true` only because the installed driver attaches.
     stays_attached: bool,
     found: Found,
     /// What was installed before, and what is noted of it.
@@ -210,7 +210,7 @@ impl Installer<'_> {
         let InstallRequest { name, side_file_changes, allowed, .. } = self.request;
         let found = self.plugins.map_or(Ok(Found::Absent), |plugins| Found::look(plugins, name))?;
         let noted = match self.request.receipts()?.read() {
-            // The side file says enough.
+            // The side file is enough.
             Err(_) if matches!(found, Found::Ours(_)) => None,
             noted => noted?,
         };
@@ -295,7 +295,7 @@ impl Installer<'_> {
         })
     }
 
-    /// Looks whether the node is fit for it, and makes it so unless it is a dry run.
+    /// Checks that the node is fit for it, and installs unless it is a dry run.
     fn change(&self, plugins: &Directory, decision: &Decision, mark: Mark<'_>) -> Result<Changed> {
         let (request, source) = (self.request, self.source);
         let copies = decision.plan.steps.iter().filter(|step| step.is_visible()).count() as u64;
