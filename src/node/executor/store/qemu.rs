@@ -389,7 +389,7 @@ mod tests {
         let store = Store::Qcow2(DiskImage { file: "/namesake.qcow2".into(), size: None });
         let (id, deadline) = (Id::of(&store), Deadline::for_undo(Duration::from_mins(1)));
         let (at, program) = (Site::of(&id, Tools::of_host(&deadline)), Path::new("/run").join(PROGRAM));
-        let home = Home::of(&at);
+        let home = ImageDaemon::of(&at);
         symlink("/bin/sh", &program).unwrap();
         let words =
             ["-c", "read line", &home.private.file("control").display().to_string()].map(str::to_owned);
