@@ -19,6 +19,9 @@ readonly WORLD=10.77.0.1 SERVICES=10.96.0
 node_address() { echo "10.77.0.1${1##*-}"; }
 node_pods() { echo "10.78.${1##*-}"; }
 
+# The control group of NODE in each hierarchy: clusters side by side have their own.
+group_of() { echo "flexvol-cluster-$(cksum <<<"$CLUSTER" | cut -d ' ' -f 1)-$1"; }
+
 die() {
     printf '%s: %s\n' "${0##*/}" "$*" >&2
     exit 1

@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# What the chapters are written with: pods, claims and drivers of a live cluster. Sourced by tests/cluster/play.
+
+# Where kubelet and the controller manager look for drivers.
+readonly PLUGINS=/usr/libexec/kubernetes/kubelet-plugins/volume/exec CONTROLLERS=/run/volumeplugins
+
+kube() { enter world kubectl "$@"; }
+on() { enter "$@"; }
+
+# chapter NAME: what follows, and when that was.
+chapter() {
+    echo "# $1, $SECONDS s after the start"
+}
+
+# namespace NAME: a new one, in which all that follows is, with the account that every pod has.
+namespace() {
+    namespace=$1
+    kube create namespace "$1"
+    eventually 20 kube --namespace "$1" get serviceaccount default
+}
+
+# k WORD...: kubectl in the namespace of the chapter.
+k() { kube --namespace "$namespace" "$@"; }
+
+# apply: the objects on standard input.
+apply() { k apply --filename - "$@"; }
+
+# pod NAME VOLUME: prints a pod with one volume at /v; VOLUME is a YAML flow mapping without a name. What else it is, these say:
+#   script=…     what its container runs, once: it says something to `says_in` by writing it to /dev/termination-log. Default: to rest.
+#   node=…       where it runs (node-1)         container=…   more of the container: "securityContext: {runAsUser: 1000}"
+#   spec=…       more of the pod: "securityContext: {fsGroup: 2000}"        mount=…  more of the mount: "readOnly: true"
+pod() {
+    cat <<YAML
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: $1, labels: {chapter: $namespace, driver: ${driver:-none}}}
+spec:
+  nodeName: ${node-node-1}
+  terminationGracePeriodSeconds: 1
+  automountServiceAccountToken: false
+  restartPolicy: Never
+  ${spec:-}
+  containers:
+  - name: c
+    image: tests.flexvol.dev/busybox:1
+    ${script:+command: [sh, -c, $(jq -Rs . <<<"exec >/dev/termination-log 2>&1; $script")]}
+    volumeMounts: [{name: v, mountPath: /v${mount:+, $mount}}]
+    ${container:-}
+  volumes:
+  - {name: v, $2}
+YAML
+}
+
+# claim NAME FLEX: prints a PersistentVolume of that flexVolume (a YAML flow mapping) and the claim it is bound to. size=… (1Gi) and
+# modes=… (ReadWriteMany) say more.
+claim() {
+    cat <<YAML
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: $namespace-$1, labels: {chapter: $namespace}}
+spec:
+  capacity: {storage: ${size:-1Gi}}
+  accessModes: [${modes:-ReadWriteMany}]
+  persistentVolumeReclaimPolicy: Retain
+  storageClassName: ${class-none}
+  claimRef: {namespace: $namespace, name: $1}
+  flexVolume: $2
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: $1, labels: {chapter: $namespace}}
+spec:
+  storageClassName: ${class-none}
+  volumeName: $namespace-$1
+  accessModes: [${modes:-ReadWriteMany}]
+  resources: {requests: {storage: ${size:-1Gi}}}
+YAML
+}
+
+# Standing for what a pod that runs and one that has ended once are called.
+runs() { k wait --for=condition=Ready --timeout="${patience:-40}s" pod "$@" >/dev/null; }
+ended() { k wait --for=jsonpath='{.status.containerStatuses[0].state.terminated}' --timeout="${patience:-40}s" pod "$@" >/dev/null; }
+
+# said_by POD: what its script has written.
+said_by() {
+    ended "$1" || { why "$1"; return 1; }
+    k get pod "$1" -o jsonpath='{.status.containerStatuses[0].state.terminated.message}'
+}
+
+# why POD: what keeps it, in kubelet's own words.
+why() { k get events --field-selector "involvedObject.name=$1,type=Warning" -o 'jsonpath={range .items[*]}{.reason}: {.message}{"\n"}{end}'; }
+
+# event POD REASON: the text of its newest Warning of that reason, once there is one.
+event() {
+    eventually "${patience:-40}" has_event "$@"
+    event_text "$@"
+}
+event_text() { k get events --field-selector "involvedObject.name=$1,reason=$2" --sort-by .lastTimestamp -o 'jsonpath={.items[-1:].message}'; }
+has_event() { [[ -n $(event_text "$@") ]]; }
+
+# remove KIND/NAME...: and waits until it is gone.
+remove() { k delete --timeout="${patience:-60}s" "$@" >/dev/null; }
+
+# left NODE: what is left of pods that are gone: mounts, directories, records, devices and daemons.
+left() {
+    on "$1" bash -c '
+        findmnt --noheadings --raw --output TARGET | grep -E "^/var/lib/kubelet/(pods/.*/volumes/[^/]*~[^/]*/[^k]|plugins/kubernetes.io/flexvolume/)" | grep -v "/volumes/kubernetes.io~"
+        find /var/lib/kubelet/pods -mindepth 1 -maxdepth 1
+        find /run/flexvol -mindepth 2 ! -type d ! -path "*/log/*" ! -name "*.jsonl*" 2>/dev/null
+        losetup --noheadings --raw --output NAME,BACK-FILE | grep -F "$0/"
+    ' "$CLUSTER/$1"
+}
+nothing_left() { [[ -z $(left "$1") ]]; }
+# clean NODE: says what is left, after some time for it to go.
+clean() {
+    eventually 30 nothing_left "$1"
+    left "$1" || true
+}
