@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# shellcheck disable=SC2034 # pod uses what is set
 # Every driver that this kernel can serve, as pods use it. Sourced by tests/cluster/play.
 
 namespace volumes >/dev/null

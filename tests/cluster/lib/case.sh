@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# shellcheck disable=SC2016,SC2034 # an inner shell expands, and chapters use what is set
 # What the chapters are written with: pods, claims and drivers of a live cluster. Sourced by tests/cluster/play.
 
 # Where kubelet and the controller manager look for drivers.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# shellcheck disable=SC2034 # programs use what is set
 # Where a cluster of the tests is, and how a command gets into it. Sourced by the programs beside this directory.
 #
 #   $CLUSTER/world/pid           the world: etcd, the API server and the controllers, in namespaces of their own
