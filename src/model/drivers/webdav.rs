@@ -1,9 +1,9 @@
 //! `webdav`: a directory of a web server, by davfs2.
 //!
 //! What pods write is stored when they close the file. davfs2 keeps its cache in the node's
-//! `/var/cache/davfs2`, which only its own user can enter. It lets nobody make a file whom the
-//! node's list of users lacks: for pods of other users than root there is driver `rclone` with
-//! `remote: webdav`.
+//! `/var/cache/davfs2`, which only its own user can enter. It opens nothing to users whom the
+//! node's list of users lacks: for pods of such users there is driver `rclone` with `remote:
+//! webdav`.
 
 use super::fuse::{self, Plain, Url};
 use crate::driver::{Driver, Needs, Request};
@@ -28,9 +28,10 @@ crate::options! {
         user: Option<Plain> = "user" { aliases: ["username"] },
         /// Lock files on the server while they are open for writing.
         locks: bool = "locks" { default: "false" },
-        /// Whom the files are shown to belong to.
+        /// Whom the files are shown to belong to, one of the node's users. Beside it and root, only
+        /// the node's users reach them.
         uid: Option<Id> = "uid" {},
-        /// The same for the group. The default is the pod's fsGroup.
+        /// The same for the group, one of the node's groups.
         gid: Option<Id> = "gid" {},
         /// Which permissions all files are shown without. The default is 0000 with an fsGroup, else
         /// 0022.
@@ -131,14 +132,17 @@ fn traces(target: &TargetPath) -> [PathBuf; 2] {
     [format!("/run/mount.davfs/{name}.pid"), format!("/var/cache/davfs2/*+{name}+root")].map(PathBuf::from)
 }
 
-/// davfs2 takes two modes where others take one mask.
+/// davfs2 takes two modes where others take one mask. To a group that the node's list lacks, as it
+/// lacks a pod's, davfs2 opens nothing, whatever the modes: with an fsGroup the files stay root's.
 fn owner(options: &WebdavOptions, volume: &Options) -> Vec<String> {
     let umask = options.umask.or(volume.fs_group.is_none().then_some(Mode(0o022)));
     let words = fuse::owner_words(options.uid, options.gid, umask, (volume, fuse::BY_PROGRAM));
     let modes =
         |mask: u32| [format!("dir_mode={:04o}", 0o777 & !mask), format!("file_mode={:04o}", 0o666 & !mask)];
     let mask = |word: &str| u32::from_str_radix(word.strip_prefix("umask=")?, 8).ok();
-    words.iter().flat_map(|word| mask(word).map_or(vec![word.clone()], |mask| modes(mask).to_vec())).collect()
+    let known = |word: &&String| options.gid.is_some() || !word.starts_with("gid=");
+    let words = words.iter().filter(known);
+    words.flat_map(|word| mask(word).map_or(vec![word.clone()], |mask| modes(mask).to_vec())).collect()
 }
 
 /// One line for the one server there is. davfs2 always reads the node's `/etc/davfs2/secrets`, and
