@@ -101,9 +101,7 @@ pub fn grow_file_system(kind: FileSystem, device: &Path, mount_point: &Path, too
     let program = match kind {
         FileSystem::Ext4 => return grow_ext4(device, tools).with_context(action),
         FileSystem::Xfs => Invocation::of("xfs_growfs").args(["-d".as_ref(), mount_point]),
-        FileSystem::Btrfs => {
-            Invocation::of("btrfs").args(["filesystem", "resize", "max"]).args([mount_point])
-        }
+        FileSystem::Btrfs => return grow_btrfs(mount_point, tools).with_context(action),
         _ => return Err(never_written(kind).into()),
     };
     tools.run_to_success(program).with_context(action).map(drop)
@@ -123,6 +121,21 @@ fn grow_ext4(device: &Path, tools: Tools<'_>) -> Result<()> {
         _ if outcome.output.contains("Permission denied to resize") => {
             let fix = "run flexvol with CAP_SYS_RESOURCE, and check the file system for errors";
             Err(Failure::new(Code::Denied, format!("{error}: {fix}")).into())
+        }
+        _ => Err(error.into()),
+    }
+}
+
+/// btrfs gives a device 256 MiB or more, or says `Invalid argument`; one is made with less.
+fn grow_btrfs(mount_point: &Path, tools: Tools<'_>) -> Result<()> {
+    let resize = Invocation::of("btrfs").args(["filesystem", "resize", "max"]).args([mount_point]);
+    let outcome = tools.run(resize)?;
+    let error = outcome.to_error("btrfs");
+    match outcome {
+        _ if outcome.success() => Ok(()),
+        _ if outcome.output.contains("Invalid argument") => {
+            let fix = "btrfs grows to 256 MiB or more alone: ask for that much";
+            Err(Failure::new(Code::BadOptions, format!("{error}: {fix}")).into())
         }
         _ => Err(error.into()),
     }

@@ -235,6 +235,23 @@ fn expandfs_grows_online() {
     });
 }
 
+/// A PVC of 128Mi that wants 192Mi waits for ever, and says what for.
+#[test]
+fn a_small_btrfs_grows_to_256_mebibytes() {
+    isolated("shared::a_small_btrfs_grows_to_256_mebibytes", |node| {
+        let btrfs = writable().into_iter().find(|(kind, _)| *kind == "btrfs");
+        let Some((kind, size)) = btrfs else { return };
+        let target = node.volume("image", "small");
+        let options = json!({"file": "small", "size": size, "fsType": kind});
+        node.mount("image", &target, &options).success();
+        expand(node, &target, &options, 192 * MEBIBYTE, 128 * MEBIBYTE).failure(&["256 MiB or more"]);
+        expand(node, &target, &options, 256 * MEBIBYTE, 128 * MEBIBYTE).success();
+        assert!(capacity(&target) > 200 * MEBIBYTE);
+        node.unmount("image", &target).success();
+        fs::remove_file(file("small")).unwrap();
+    });
+}
+
 #[test]
 fn only_regular_files_below_the_root() {
     isolated("shared::only_regular_files_below_the_root", |node| {
