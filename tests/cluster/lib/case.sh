@@ -8,6 +8,11 @@ readonly PLUGINS=/usr/libexec/kubernetes/kubelet-plugins/volume/exec CONTROLLERS
 kube() { enter world kubectl "$@"; }
 on() { enter "$@"; }
 
+# controllers WORD...: installs drivers where the controllers look for them; the world has this machine's /var.
+controllers() {
+    enter world flexvol install --plugin-dir "$CONTROLLERS" --state-dir /run/flexvol-state "$@"
+}
+
 # chapter NAME: what follows, and when that was.
 chapter() {
     echo "# $1, $SECONDS s after the start"
@@ -30,23 +35,25 @@ apply() { k apply --filename - "$@"; }
 #   script=…     what its container runs, once: it says something to `says_in` by writing it to /dev/termination-log. Default: to rest.
 #   node=…       where it runs (node-1)         container=…   more of the container: "securityContext: {runAsUser: 1000}"
 #   spec=…       more of the pod: "securityContext: {fsGroup: 2000}"        mount=…  more of the mount: "readOnly: true"
+#   mounts=…     another mount: "{name: v, mountPath: /part, subPath: directory}"
 pod() {
     cat <<YAML
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: $1, labels: {chapter: $namespace, driver: ${driver:-none}}}
+metadata: {name: $1, namespace: $namespace, labels: {chapter: $namespace, driver: "${driver:+${driver##*/}}"}}
 spec:
   nodeName: ${node-node-1}
   terminationGracePeriodSeconds: 1
   automountServiceAccountToken: false
   restartPolicy: Never
+  dnsPolicy: Default
   ${spec:-}
   containers:
   - name: c
     image: tests.flexvol.dev/busybox:1
     ${script:+command: [sh, -c, $(jq -Rs . <<<"exec >/dev/termination-log 2>&1; $script")]}
-    volumeMounts: [{name: v, mountPath: /v${mount:+, $mount}}]
+    volumeMounts: [{name: v, mountPath: /v${mount:+, $mount}}${mounts:+, $mounts}]
     ${container:-}
   volumes:
   - {name: v, $2}
@@ -71,7 +78,7 @@ spec:
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
-metadata: {name: $1, labels: {chapter: $namespace}}
+metadata: {name: $1, namespace: $namespace, labels: {chapter: $namespace}}
 spec:
   storageClassName: ${class-none}
   volumeName: $namespace-$1
@@ -104,14 +111,16 @@ has_event() { [[ -n $(event_text "$@") ]]; }
 # remove KIND/NAME...: and waits until it is gone.
 remove() { k delete --timeout="${patience:-60}s" "$@" >/dev/null; }
 
-# left NODE: what is left of pods that are gone: mounts, directories, records, devices and daemons.
+# left NODE: what is left of pods that are gone: mounts, directories, records, devices, processes and their groups.
 left() {
-    on "$1" bash -c '
+    on "$1" bash -s "$CLUSTER/$1" <<'SCRIPT'
         findmnt --noheadings --raw --output TARGET | grep -E "^/var/lib/kubelet/(pods/.*/volumes/[^/]*~[^/]*/[^k]|plugins/kubernetes.io/flexvolume/)" | grep -v "/volumes/kubernetes.io~"
         find /var/lib/kubelet/pods -mindepth 1 -maxdepth 1
-        find /run/flexvol -mindepth 2 ! -type d ! -path "*/log/*" ! -name "*.jsonl*" 2>/dev/null
-        losetup --noheadings --raw --output NAME,BACK-FILE | grep -F "$0/"
-    ' "$CLUSTER/$1"
+        find /run/flexvol -mindepth 2 ! -path "*/log/*" ! -name "*.jsonl*" 2>/dev/null
+        losetup --noheadings --raw --output NAME,BACK-FILE | grep -F "$1/"
+        pgrep -af "/var/lib/kubelet/pods/|/run/flexvol/"
+        find /sys/fs/cgroup -mindepth 2 -path "*/flexvol/*" -type d
+SCRIPT
 }
 nothing_left() { [[ -z $(left "$1") ]]; }
 # clean NODE: says what is left, after some time for it to go.

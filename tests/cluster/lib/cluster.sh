@@ -12,6 +12,8 @@
 here=$(dirname -- "$(dirname -- "$(realpath -- "${BASH_SOURCE[0]}")")")
 CLUSTER=$(realpath -m -- "${FLEXVOL_CLUSTER:-${TMPDIR:-/tmp}/flexvol-cluster}")
 export CLUSTER KUBECONFIG=$CLUSTER/admin.kubeconfig
+# Some servers of the tests are installed elsewhere.
+export CALLER_PATH=${CALLER_PATH:-$PATH}
 export PATH="$CLUSTER/programs:$CLUSTER/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 # The address of the world, which is the API server's, and the network of the services.
