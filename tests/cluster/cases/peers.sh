@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2154,SC2034 # set or read by tests/cluster/play
 # Volumes of the drivers that people have today, under their own names and as their users write them
-# (examples/profiles): only servers, what opens them, and where the node has its files are this cluster's. Sourced by
-# tests/cluster/play.
+# (examples/profiles): only servers, what opens them, and where the node has its files are this
+# cluster's. Sourced by tests/cluster/play.
 #
-# Not here: tests/guest has what needs a file system or a device that few kernels have (fstab/cifs, juliohm/cifs,
-# microsoft.com/smb, bertera.it/smb, openshift.io/cifs, hodique.info/cifs, k8s/nfs, bestgopher/nfs, alicloud/nas,
-# cds/nas, kubernetes.io/lvm, sysoperator.pl/lvm, angeloxx/lvm, kubernetes.io/rbd, ceph.rook.io/block,
-# kubernetes.io/iscsi). Only their owners have servers of awprice/gcs and azure/blobfuse, and Debian has none of
-# fq/lizardfs.
+# Not here: tests/guest has what needs a file system or a device that few kernels have (fstab/cifs,
+# juliohm/cifs, microsoft.com/smb, bertera.it/smb, openshift.io/cifs, hodique.info/cifs, k8s/nfs,
+# bestgopher/nfs, alicloud/nas, cds/nas, kubernetes.io/lvm, sysoperator.pl/lvm, angeloxx/lvm,
+# kubernetes.io/rbd, ceph.rook.io/block, kubernetes.io/iscsi). Only their owners have servers of
+# awprice/gcs and azure/blobfuse, and Debian has none of fq/lizardfs.
 # shellcheck source=tests/cluster/lib/drivers.sh
 . "$here/lib/drivers.sh"
 

@@ -77,8 +77,8 @@ begin_reading() {
     node=$(reader) pod "$1-ro" "flexVolume: $(flex "name: $1" 'readOnly: true')"
 }
 
-# only_reads NAME: what the pod reads, what it hears when it writes, and how the node has the volume: kubelet alone would
-# keep the pod from writing.
+# only_reads NAME: what the pod reads, what it hears when it writes, and how the node has the
+# volume: kubelet alone would keep the pod from writing.
 only_reads() {
     runs "$1-ro" || why "$1-ro"
     k exec "$1-ro" -- sh -c "exec 2>&1; cat </dev/null $reads; echo ro >/v/ro; true"
@@ -86,8 +86,8 @@ only_reads() {
         "/var/lib/kubelet/pods/$(k get pod "$1-ro" -o jsonpath='{.metadata.uid}')/volumes/${driver/\//\~}/v"
 }
 
-# pending NAME: the controllers have done their part. kubelet looks at a claim when it looks at its pod: when that
-# changes, or once a minute.
+# pending NAME: the controllers have done their part. kubelet looks at a claim when it looks at its
+# pod: when that changes, or once a minute.
 pending() { k get pvc "$1" -o jsonpath='{.status.conditions[*].type}' | grep -q FileSystemResizePending; }
 grows_now() {
     eventually 20 pending "$1"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2016,SC2034 # an inner shell expands, and chapters use what is set
-# What the chapters are written with: pods, claims and drivers of a live cluster. Sourced by tests/cluster/play.
+# What the chapters are written with: pods, claims and drivers of a live cluster. Sourced by
+# tests/cluster/play.
 
 # Where kubelet and the controller manager look for drivers.
 readonly PLUGINS=/usr/libexec/kubernetes/kubelet-plugins/volume/exec CONTROLLERS=/run/volumeplugins
@@ -8,7 +9,8 @@ readonly PLUGINS=/usr/libexec/kubernetes/kubelet-plugins/volume/exec CONTROLLERS
 kube() { enter world kubectl "$@"; }
 on() { enter "$@"; }
 
-# controllers WORD...: installs drivers where the controllers look for them; the world has this machine's /var.
+# controllers WORD...: installs drivers where the controllers look for them; the world has this
+# machine's /var.
 controllers() {
     enter world flexvol install --plugin-dir "$CONTROLLERS" --state-dir /run/flexvol-state "$@"
 }
@@ -31,7 +33,8 @@ k() { kube --namespace "$namespace" "$@"; }
 # apply: the objects on standard input.
 apply() { k apply --filename - "$@"; }
 
-# pod NAME VOLUME: prints a pod with one volume at /v; VOLUME is a YAML flow mapping without a name. What else it is, these say:
+# pod NAME VOLUME: prints a pod with one volume at /v; VOLUME is a YAML flow mapping without a name.
+# What else it is, these say:
 #   script=…     what its container runs, once: it says something to `says_in` by writing it to /dev/termination-log. Default: to rest.
 #   node=…       where it runs (node-1)         container=…   more of the container: "securityContext: {runAsUser: 1000}"
 #   spec=…       more of the pod: "securityContext: {fsGroup: 2000}"        mount=…  more of the mount: "readOnly: true"
@@ -60,8 +63,8 @@ spec:
 YAML
 }
 
-# claim NAME FLEX: prints a PersistentVolume of that flexVolume (a YAML flow mapping) and the claim it is bound to. size=… (1Gi) and
-# modes=… (ReadWriteMany) say more.
+# claim NAME FLEX: prints a PersistentVolume of that flexVolume (a YAML flow mapping) and the claim
+# it is bound to. size=… (1Gi) and modes=… (ReadWriteMany) say more.
 claim() {
     cat <<YAML
 ---
@@ -111,7 +114,8 @@ has_event() { [[ -n $(event_text "$@") ]]; }
 # remove KIND/NAME...: and waits until it is gone.
 remove() { k delete --timeout="${patience:-60}s" "$@" >/dev/null; }
 
-# left NODE: what is left of pods that are gone: mounts, directories, records, devices, processes and their groups.
+# left NODE: what is left of pods that are gone: mounts, directories, records, devices, processes
+# and their groups.
 left() {
     on "$1" bash -s "$CLUSTER/$1" <<'SCRIPT'
         findmnt --noheadings --raw --output TARGET | grep -E "^/var/lib/kubelet/(pods/.*/volumes/[^/]*~[^/]*/[^k]|plugins/kubernetes.io/flexvolume/)" | grep -v "/volumes/kubernetes.io~"

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2034 # programs use what is set
-# Where a cluster of the tests is, and how a command gets into it. Sourced by the programs beside this directory.
+# Where a cluster of the tests is, and how a command gets into it. Sourced by the programs beside
+# this directory.
 #
 #   $CLUSTER/world/pid           the world: etcd, the API server and the controllers, in namespaces of their own
 #   $CLUSTER/NODE/pid            a node: containerd, kubelet and the drivers, in namespaces of their own
 #   $CLUSTER/NODE/disk           what a node keeps when it is switched off
 #   $CLUSTER/log                 what each program says
 #
-# Process 1 of each is a shell: when it is killed, the kernel ends every process and drops every mount of its namespaces.
+# Process 1 of each is a shell: when it is killed, the kernel ends every process and drops every
+# mount of its namespaces.
 
 here=$(dirname -- "$(dirname -- "$(realpath -- "${BASH_SOURCE[0]}")")")
 CLUSTER=$(realpath -m -- "${FLEXVOL_CLUSTER:-${TMPDIR:-/tmp}/flexvol-cluster}")
@@ -55,8 +57,8 @@ enter() {
     nsenter --target "$(<"$CLUSTER/$place/pid")" --mount --uts --ipc --net --pid --cgroup -- "$@"
 }
 
-# begin PLACE COMMAND...: the command becomes process 1 of new namespaces. The kernel ends them with the process that waits for it, which
-# is therefore a session of its own.
+# begin PLACE COMMAND...: the command becomes process 1 of new namespaces. The kernel ends them with
+# the process that waits for it, which is therefore a session of its own.
 begin() {
     local place=$1 waits
     shift
@@ -75,7 +77,8 @@ end() {
     rm -f -- "$CLUSTER/$1/pid"
 }
 
-# daemon NAME COMMAND...: beside this shell, its output in the log, its pid in /run, of which each place has its own.
+# daemon NAME COMMAND...: beside this shell, its output in the log, its pid in /run, of which each
+# place has its own.
 daemon() {
     local name=$1
     shift

@@ -98,7 +98,8 @@ of_cephfs() {
     secret="key: $(given ceph/cluster/user.key)" root=0:1777 server=ceph
 }
 
-# flex REFERENCE [MORE]: the volume that was described, as a YAML flow mapping; REFERENCE is the inside of its secretRef.
+# flex REFERENCE [MORE]: the volume that was described, as a YAML flow mapping; REFERENCE is the
+# inside of its secretRef.
 flex() {
     local reference=${secret:+secretRef: {$1\}, }
     echo "{driver: $driver, ${fstype:+fsType: $fstype, }$reference${2:+$2, }options: {$options}}"
