@@ -87,6 +87,12 @@ daemon() {
     disown "$!"
 }
 
+# over DIRECTORY: this machine's, with what is written on $disk instead.
+over() {
+    mkdir -p -- "$disk/over$1" "$disk/work$1"
+    mount -t overlay -o "lowerdir=$1,upperdir=$disk/over$1,workdir=$disk/work$1" overlay "$1"
+}
+
 # rest: what process 1 does when all else is done. It reaps what others leave.
 rest() {
     while :; do
