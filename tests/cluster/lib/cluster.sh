@@ -77,6 +77,12 @@ end() {
     rm -f -- "$CLUSTER/$1/pid"
 }
 
+# free_loops PREFIX: detaches the loop devices over files below it.
+free_loops() {
+    losetup --noheadings --raw --output NAME,BACK-FILE | awk -v prefix="$1" 'index($2, prefix) == 1 { print $1 }' |
+        while read -r device; do losetup --detach "$device"; done
+}
+
 # daemon NAME COMMAND...: beside this shell, its output in the log, its pid in /run, of which each
 # place has its own.
 daemon() {
