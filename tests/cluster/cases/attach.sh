@@ -42,7 +42,8 @@ on node-1 flexvol install qcow2 --plugin-dir "$PLUGINS" --set attach=true --set 
 on_claim alone shared | apply >/dev/null
 says 'attach: the controller manager lacks the driver: kubelet asks' flexvol/qcow2/attach-shared \
     settled node-1 volumesInUse flexvol/qcow2/attach-shared
-says 'attach: the controller manager lacks the driver: and waits' '' eval 'volumes node-1 volumesAttached; why alone'
+says 'attach: the controller manager lacks the driver: and waits' '' \
+    eval 'volumes node-1 volumesAttached; k get events --field-selector reason=FailedAttachVolume --output name'
 remove pod alone
 
 says 'attach: qcow2 by side file, on nodes and beside the controllers' '*flexvol/qcow2 installed*' \
