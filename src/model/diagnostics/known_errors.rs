@@ -419,8 +419,8 @@ const LAST: &[KnownError] = &[
             "unable to attach or mount volumes",
             "unable to mount volumes for pod",
         ]),
-        cause: "kubelet gave up waiting for the pod's volumes after two minutes; this Event only sums up, another of the same pod says why: FailedMount or FailedAttachVolume, or none if the driver hangs",
-        fix: "read the pod's other Events (kubectl describe pod), and explain those; a driver that hangs shows in its processes",
+        cause: "kubelet gave up waiting for the pod's volumes after two minutes; this only sums up, an Event of the same pod says why: FailedMount or FailedAttachVolume, or none if the driver hangs, or attaches and kube-controller-manager has not attached the volume",
+        fix: "read the pod's Events (kubectl describe pod), and explain those; a driver that hangs shows in its processes; one that attaches belongs into kube-controller-manager's --flex-volume-plugin-dir, too, which then finds pods that wait within three minutes",
         next: "sudo flexvol status && sudo flexvol logs --failed",
     },
     KnownError {
