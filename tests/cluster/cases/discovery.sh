@@ -66,7 +66,7 @@ storm() {
 before=$(failed_mounts | wc -l)
 mkdir -p "$SHARED"
 setup node-1 tmpfs >/dev/null
-LIMIT=150 says 'discovery: upgrades: 100 pods come and go' '' storm
+LIMIT=150 says 'discovery: upgrades: 100 pods come and go' '' surely storm
 says 'discovery: upgrades: 200 meanwhile' 200 grep -c 'tmpfs upgraded' "$SHARED/upgrades"
 says 'discovery: upgrades: no FailedMount' "$before" eval 'failed_mounts | wc -l'
 says 'discovery: upgrades: nothing is left' '' clean node-1
@@ -88,7 +88,7 @@ SH
     on node-1 install -m 755 "$SHARED/foreign" "$PLUGINS/other~tmpfs/.tmpfs"
     on node-1 mv "$PLUGINS/other~tmpfs/.tmpfs" "$PLUGINS/other~tmpfs/tmpfs"
 }
-says 'discovery: take-over: another driver is there' '' foreign
+says 'discovery: take-over: another driver is there' '' surely foreign
 says 'discovery: take-over: its pod is made' '*created*' apply < <(of taken-1 other/tmpfs)
 says 'discovery: take-over: and runs' '' runs taken-1
 says 'discovery: take-over: not unasked' '*--take-over*' setup node-1 other/tmpfs=tmpfs
@@ -100,8 +100,11 @@ says 'discovery: roll-back' '*other/tmpfs*' setup node-1 other/tmpfs --roll-back
 says 'discovery: roll-back: its pod is made' '*created*' apply < <(of taken-3 other/tmpfs)
 says 'discovery: roll-back: and runs' '' runs taken-3
 says 'discovery: roll-back: it unmounts what is ours' '' remove pod taken-2 taken-3
+# Doctor takes a young record for one of a call that runs.
+# shellcheck disable=SC2016 # on the node
+on node-1 bash -c 'sed -i "s/\"since\":[0-9]*/\"since\":1/" /run/flexvol/volumes/v-*'
 says 'discovery: roll-back: doctor finds our record of it' '*record-left*' on node-1 flexvol doctor
-says 'discovery: roll-back: and forgets it' '*forget the record*' on node-1 flexvol doctor --repair
+says 'discovery: roll-back: and forgets it' 'repaired *forget the record*' on node-1 flexvol doctor --repair=now
 says 'discovery: roll-back: nothing is left' '' clean node-1
 
 # Uninstalled, with and without volumes.
@@ -123,17 +126,22 @@ says 'discovery: uninstall: the pod runs' '' runs comes
 says 'discovery: uninstall: and goes' '' remove pod comes
 
 # Kubelet ends at once in the middle of calls, and the next one completes the work. It takes a second to make a qcow2 image and show it.
-# in_call VERB: kubelet ends while the driver has that call.
-in_call() {
-    # shellcheck disable=SC2016 # on the node
-    on node-1 bash -c 'until pgrep -f "~qcow2/qcow2 $0 " >/dev/null; do [[ $SECONDS -lt 20 ]] || exit 1; done; kill -KILL "$(</run/kubelet.pid)"' "$1" &&
-        kubelet_start node-1
+# kill_after PATTERN END COMMAND...: kubelet ends as soon as it has logged the first after the command. Says whether the second was not yet.
+kill_after() {
+    local log=$CLUSTER/log/node-1-kubelet.log from
+    from=$(($(wc -l <"$log") + 1))
+    "${@:3}" >/dev/null
+    grep --quiet --max-count=1 "$1" < <(timeout 20 tail --lines="+$from" --follow "$log")
+    kubelet_stop node-1
+    [[ $(tail --lines="+$from" "$log" | grep -c "$1") -le $(tail --lines="+$from" "$log" | grep -c "$2") ]] || echo middle
+    kubelet_start node-1
 }
+two() { size=32Mi file=yes several "$1" "$(($1 + 1))" flexvol/qcow2 | apply; }
 killed_in_mounts() {
     local first
     for first in 1 3 5; do
-        size=32Mi file=yes several "$first" "$((first + 1))" flexvol/qcow2 | apply >/dev/null
-        in_call mount || return
+        kill_after "MountVolume started.*discovery/pod-[$first$((first + 1))]\"" "MountVolume.SetUp succeeded.*discovery/pod-[$first$((first + 1))]\"" \
+            two "$first"
     done
     # shellcheck disable=SC2046 # one each
     runs $(names 1 6)
@@ -142,14 +150,17 @@ killed_in_unmounts() {
     local first
     for first in 1 3 5; do
         # shellcheck disable=SC2046 # one each
-        k delete --wait=false pod $(names "$first" "$((first + 1))") >/dev/null
-        in_call unmount || return
+        kill_after 'UnmountVolume started.*flexvol/qcow2' 'UnmountVolume.TearDown succeeded.*flexvol/qcow2' \
+            k delete --wait=false pod $(names "$first" "$((first + 1))")
     done
     k wait --for=delete --timeout=50s pod --all >/dev/null
 }
 setup node-1 qcow2 >/dev/null
-says 'discovery: kill -9: in mounts, and all run' '' killed_in_mounts
-says 'discovery: kill -9: in unmounts, and all go' '' killed_in_unmounts
+# At least once of three times.
+says 'discovery: kill -9: in mounts, and all run' 'middle*' killed_in_mounts
+says 'discovery: kill -9: in mounts: in time' '' never_said 'timed out'
+says 'discovery: kill -9: in unmounts, and all go' 'middle*' killed_in_unmounts
+says 'discovery: kill -9: in unmounts: in time' '' never_said 'timed out'
 says 'discovery: kill -9: nothing is left' '' clean node-1
 
 # Kubelet is away, and pods go meanwhile: what they had is unmounted by the next one, and what stays is not touched.
@@ -164,7 +175,7 @@ only_one() { [[ $(on node-1 findmnt --noheadings --raw --output TARGET | grep -c
 says 'discovery: restart: pods are made' '*created*' eval 'several 1 2 flexvol/tmpfs | apply'
 says 'discovery: restart: they write' '' eval 'runs pod-1 pod-2 && k exec pod-1 -- sh -c "echo kept >/v/file"'
 says 'discovery: restart: what stays has its data' kept restarted
-says 'discovery: restart: what went is unmounted' '' only_one
+says 'discovery: restart: what went is unmounted' '' surely only_one
 says 'discovery: restart: the other goes' '' remove pod pod-1
 says 'discovery: restart: nothing is left' '' clean node-1
 

@@ -3,7 +3,10 @@
 
 # What both nodes and the controllers see: a file server's directory, so to say.
 # shellcheck disable=SC2034 # of the chapters
-readonly SHARED=$CLUSTER/shared
+SHARED=$CLUSTER/shared
+
+# surely COMMAND...: says so if it fails, whether or not it says more.
+surely() { "$@" || echo "failed: $*"; }
 
 # controllers DRIVER... [OPTION...]: `flexvol install` beside the controller manager. Its state is not this machine's.
 # shellcheck disable=SC2153 # not misspelt
