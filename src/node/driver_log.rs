@@ -10,15 +10,16 @@
 //! is a call that nobody could understand or that the driver does not have.
 
 use crate::executor::record;
-use flexvol_linux::fs::append;
+use flexvol_linux::fs::{append, files};
 use flexvol_linux::proc::clock;
 use flexvol_model::paths;
 use flexvol_protocol::text::one_line;
 use flexvol_protocol::volume_dir::VolumeDir;
-use flexvol_protocol::{Call, Reply};
+use flexvol_protocol::{Call, Reply, TargetPath};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// The log grows to this many bytes, and is then kept once more as `drivers.jsonl.1`.
@@ -106,6 +107,38 @@ impl Entry {
     }
 }
 
+/// Of every target the last call, if it failed and kubelet still asks for it.
+///
+/// kubelet removes the directory of a volume whose `mount` failed, until it calls again: what stays
+/// is the pod's.
+pub fn failing() -> Vec<Entry> {
+    let log = path();
+    let parts = [append::previous(&log), log];
+    let text: String = parts.iter().filter_map(|path| files::end(path, 1 << 20).ok()).collect();
+    failing_of(&text)
+}
+
+fn failing_of(log: &str) -> Vec<Entry> {
+    let mut last = BTreeMap::new();
+    for entry in log.lines().filter_map(Entry::parse) {
+        last.insert((entry.driver.clone(), entry.target.clone()), entry);
+    }
+    last.into_values().filter(|entry| entry.outcome == "Failure" && is_asked_for(entry)).collect()
+}
+
+fn is_asked_for(entry: &Entry) -> bool {
+    let Some(target) = entry.target.as_deref().map(Path::new) else { return false };
+    let is_there = |path: &Path| path.symlink_metadata().is_ok();
+    is_there(target) || entry.verb == "mount" && pod_directory(target).is_some_and(|path| is_there(&path))
+}
+
+/// kubelet's directory of the pod whose volume is at `target`.
+fn pod_directory(target: &Path) -> Option<PathBuf> {
+    let dir = VolumeDir::of(&TargetPath::parse(target.as_os_str()).ok()?);
+    let uid = dir.below.strip_prefix("pods").ok()?.components().next()?;
+    Some(dir.root.join("pods").join(uid))
+}
+
 fn volume(call: &Call) -> Option<String> {
     let told = call.options().and_then(|options| options.volume_name.clone());
     let named = || Some(call.target()?.as_path().file_name()?.to_string_lossy().into_owned());
@@ -173,6 +206,25 @@ mod tests {
         assert_eq!((of(&last).id, of(&last).pod.as_deref()), (first.id.clone(), Some("1")));
         assert_ne!(of(&mount("/k/pods/2/volumes/example~tmpfs/v", "{}")).id, first.id);
         assert_eq!(Entry::parse(&first.to_line()), Some(first));
+    }
+
+    #[test]
+    fn a_failure_counts_as_long_as_its_pod_is_there() {
+        let root = tempfile::tempdir().unwrap();
+        let target = |uid: &str| format!("{}/pods/{uid}/volumes/example~tmpfs/v", root.path().display());
+        // kubelet has removed the volume's directory, and not the pod's.
+        std::fs::create_dir_all(root.path().join("pods/waits/volumes/example~tmpfs")).unwrap();
+        let line = |call: &Call, reply: &Reply| Entry::of("example~tmpfs", call, Instant::now(), reply).to_line();
+        let failure = Reply::Failure("unknown option \"sise\"".into());
+        let success = Reply::Success(flexvol_protocol::Fields::default());
+        let mounts = |uid: &str, reply: &Reply| line(&mount(&target(uid), "{}"), reply);
+        let unmount = Call::parse(Verb::Unmount, &[target("waits").into()]).unwrap();
+
+        let waits = failing_of(&(mounts("waits", &failure) + &mounts("gone", &failure)));
+        assert_eq!(waits.iter().map(|entry| entry.pod.as_deref()).collect::<Vec<_>>(), [Some("waits")]);
+        assert_eq!(failing_of(&(mounts("waits", &failure) + &mounts("waits", &success))), []);
+        // What is not there any more needs no unmount.
+        assert_eq!(failing_of(&line(&unmount, &failure)), []);
     }
 
     #[test]

@@ -172,7 +172,7 @@ fn row(volume: &Volume, now: u64) -> [String; 9] {
 /// In a word, and why.
 fn health(volume: &Volume) -> (&'static str, Option<String>) {
     match volume.vitals {
-        None => ("not mounted", None),
+        None => ("not mounted", volume.failure.clone()),
         Some(Vitals::Alive(_)) if volume.layers > 1 => {
             ("alive", Some(format!("mounted {} times", volume.layers)))
         }

@@ -3,12 +3,10 @@
 use super::{DoctorRequest, Finding};
 use anyhow::Result;
 use flexvol_kubelet::locate;
-use flexvol_linux::fs::{append, files};
 use flexvol_linux::proc::process;
 use flexvol_linux::proc::process_table::ProcessTable;
 use flexvol_model::diagnostics::{self, known_errors};
 use flexvol_node::driver_log::{self, Entry};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// A call that takes longer than this holds up a pod: kubelet gives up waiting after 123 s.
@@ -16,7 +14,7 @@ const LONG: u64 = 120;
 
 pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let mut findings = hanging(&request.plugin_dirs().unwrap_or_default())?;
-    findings.extend(failed());
+    findings.extend(driver_log::failing().iter().map(of_call));
     Ok(findings)
 }
 
@@ -55,21 +53,6 @@ fn hanging(plugins: &[PathBuf]) -> Result<Vec<Finding>> {
         )
     };
     Ok(long.map(finding).collect())
-}
-
-/// Of every target the last call, if it failed and the target is still there.
-fn failed() -> Vec<Finding> {
-    let log = driver_log::path();
-    let parts = [append::previous(&log), log];
-    let text: String = parts.iter().filter_map(|path| files::end(path, 1 << 20).ok()).collect();
-    let mut last = BTreeMap::new();
-    for entry in text.lines().filter_map(Entry::parse) {
-        last.insert((entry.driver.clone(), entry.target.clone()), entry);
-    }
-    let left = |entry: &&Entry| {
-        entry.target.as_ref().is_some_and(|target| Path::new(target).symlink_metadata().is_ok())
-    };
-    last.values().filter(|entry| entry.outcome == "Failure").filter(left).map(of_call).collect()
 }
 
 fn of_call(entry: &Entry) -> Finding {

@@ -17,6 +17,7 @@ use anyhow::Result;
 use flexvol_kubelet::locate;
 use flexvol_linux::mount::mount_health::{self, Vitals};
 use flexvol_linux::mount::mount_table::{self, Entry};
+use flexvol_node::driver_log;
 use flexvol_node::executor::record::Record;
 use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{DriverName, TargetPath};
@@ -92,6 +93,8 @@ pub struct Volume {
     pub is_ours: bool,
     /// How it is; `None` if nothing is mounted.
     pub vitals: Option<Vitals>,
+    /// Why one of our drivers has not mounted or unmounted it, if kubelet still waits for that.
+    pub failure: Option<String>,
 }
 
 impl Volume {
@@ -138,6 +141,9 @@ pub fn volumes(roots: &[PathBuf], patience: Duration) -> Result<Vec<Volume>> {
             }
             _ => {}
         }
+    }
+    for failing in driver_log::failing() {
+        note_failure(&mut found, &roots, &names, &failing);
     }
     let mut volumes: Vec<_> = found.into_values().collect();
     for volume in &mut volumes {
@@ -200,6 +206,7 @@ fn of_kubelet(target: &Path, names: &Pods) -> Option<Volume> {
         since: target.parent().and_then(changed),
         is_ours: false,
         vitals: None,
+        failure: None,
     })
 }
 
@@ -217,7 +224,26 @@ fn elsewhere(record: &Record) -> Volume {
         since: None,
         is_ours: true,
         vitals: None,
+        failure: None,
     }
+}
+
+/// A volume that is waited for has no directory while it is not mounted: kubelet makes that for each
+/// call, and removes it after one that failed.
+fn note_failure(
+    found: &mut BTreeMap<PathBuf, Volume>,
+    roots: &BTreeSet<PathBuf>,
+    names: &Pods,
+    failing: &driver_log::Entry,
+) {
+    let Some(target) = failing.target.as_deref().map(PathBuf::from) else { return };
+    let known = flex_dir(&target).is_some_and(|dir| roots.contains(&dir.root));
+    let Some(waiting) = of_kubelet(&target, names).filter(|_| known) else { return };
+    let volume = found.entry(target).or_insert(waiting);
+    volume.is_ours = true;
+    volume.failure.clone_from(&failing.message);
+    let named = failing.pod.clone().filter(|pod| pod.contains('/'));
+    volume.pod = volume.pod.take().or(named);
 }
 
 /// What a record knows better.
