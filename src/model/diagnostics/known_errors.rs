@@ -67,15 +67,17 @@ const FIRST: &[KnownError] = &[
         next: "kubectl get secrets,configmaps --namespace NAMESPACE",
     },
     KnownError {
+        id: "secret-missing",
+        sign: Kubelet(&["secret…not found", "secrets…not found"]),
+        cause: "there is no Secret of that name in the pod's namespace, or of a PersistentVolume in the one that secretRef names",
+        fix: "make it there, with the driver's name, VENDOR/DRIVER, as its type, or correct secretRef; kubelet tries again by itself",
+        next: "kubectl get secrets --namespace NAMESPACE",
+    },
+    KnownError {
         id: "secret-type",
-        sign: Kubelet(&[
-            "cannot get secret of type",
-            "couldn't get secret",
-            "secret…not found",
-            "secrets…not found",
-        ]),
-        cause: "kubelet hands out only Secrets whose type is the driver's name, VENDOR/DRIVER, from the pod's namespace or the one that secretRef names, and found none",
-        fix: "make the Secret again with type: VENDOR/DRIVER (a type cannot be changed), in that namespace",
+        sign: Kubelet(&["cannot get secret of type", "couldn't get secret"]),
+        cause: "kubelet hands out only Secrets whose type is the driver's name, VENDOR/DRIVER, and this one has another",
+        fix: "delete the Secret and make it again with type: VENDOR/DRIVER (a type cannot be changed)",
         next: VALIDATE,
     },
     KnownError {
@@ -207,6 +209,27 @@ const FIRST: &[KnownError] = &[
 /// What the kernel and its helpers say.
 const WORDS: &[KnownError] = &[
     KnownError {
+        id: "unknown-option",
+        sign: Words(&["unknown option"]),
+        cause: "the volume has an option that the driver, or the program it runs, does not know",
+        fix: "correct the option that the message names, or leave it out; flexvol explain DRIVER lists those of flexvol's",
+        next: VALIDATE,
+    },
+    KnownError {
+        id: "policy",
+        sign: Words(&["let the admin…policy."]),
+        cause: "the policy of this node does not allow its driver what the volume asks for",
+        fix: "use what the policy allows, which the message names, or let the admin widen it on each node: flexvol install DRIVER --set policy.KEY=VALUE",
+        next: VALIDATE,
+    },
+    KnownError {
+        id: "tool-missing",
+        sign: Words(&["is not on this node: install"]),
+        cause: "a program that the driver runs is not on this node",
+        fix: "install the package that the message names on every node that shall serve such volumes",
+        next: DOCTOR,
+    },
+    KnownError {
         id: "script-lacks",
         sign: Words(&[
             "command not found",
@@ -301,7 +324,13 @@ const WORDS: &[KnownError] = &[
     },
     KnownError {
         id: "busy",
-        sign: Words(&["device is busy", "target is busy", "device or resource busy", "resource busy"]),
+        sign: Words(&[
+            "device is busy",
+            "target is busy",
+            "device or resource busy",
+            "resource busy",
+            "is in use by…(pid",
+        ]),
         cause: "a process still uses the volume, or something is mounted inside of it",
         fix: "end that process (the message of flexvol's drivers names it); kubelet tries again by itself",
         next: STATUS,

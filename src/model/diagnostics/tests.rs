@@ -3,6 +3,43 @@ use std::collections::BTreeSet;
 
 const JQ_IS_MISSING: &str = r#"Failed to unmarshal output for command: mount, output: "bash: jq: command not found\n", error: invalid character 'b' looking for beginning of value"#;
 
+/// What a kubelet of 1.37 said in the chapter `events` of tests/cluster, word for word.
+const OF_A_CLUSTER: &[(&str, &str)] = &[
+    (
+        r#"MountVolume.SetUp failed for volume "v" : mount command failed, status: Failure, reason: unknown option "sise": did you mean "size"?"#,
+        "unknown-option",
+    ),
+    (
+        r#"MountVolume.SetUp failed for volume "v" : couldn't get secret events/absent err: secrets "absent" not found"#,
+        "secret-missing",
+    ),
+    (
+        r#"MountVolume.SetUp failed for volume "v" : couldn't get secret events/opaque err: cannot get secret of type events/secretfiles"#,
+        "secret-type",
+    ),
+    (
+        r#"Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process volumes=[v]: failed to get Plugin from volumeSpec for volume "v" err=no volume plugin matched"#,
+        "no-plugin",
+    ),
+    (r#"MountVolume.SetUp failed for volume "v" : unexpected end of JSON input"#, "no-output"),
+    (
+        r#"MountVolume.SetUp failed for volume "v" : mount command failed, status: Failure, reason: server "127.0.0.1" is the node itself, its link or its cloud's metadata service: use another, or let the admin name it in policy.servers"#,
+        "policy",
+    ),
+    (
+        r#"MountVolume.SetUp failed for volume "v" : mount command failed, status: Failure, reason: /var/x.img is not below a directory this node allows (/var/lib/flexvol/images): use one of those, or let the admin add it to policy.imageRoots"#,
+        "policy",
+    ),
+    (
+        r#"UnmountVolume.TearDown failed for volume "events/tmpfs/04d4fdb1-v" (UniqueName: "events/tmpfs/04d4fdb1-v") pod "04d4fdb1" (UID: "04d4fdb1") : unmount command failed, status: Failure, reason: /var/lib/kubelet/pods/04d4fdb1/volumes/events~tmpfs/v is in use by bash (pid 14257), sleep (pid 14259): end it, kubelet tries again"#,
+        "busy",
+    ),
+    (
+        r#"Waiting for detach for volume "events-attached" Volume is already used by pod(s) first"#,
+        "attached-elsewhere",
+    ),
+];
+
 /// What people search for, and which known error it must be: texts of kubelet, of drivers, of
 /// mount(8) and its helpers.
 const TEXTS: &[(&str, &str)] = &[
@@ -177,7 +214,7 @@ const TEXTS: &[(&str, &str)] = &[
 
 #[test]
 fn every_known_text_has_its_cause_and_fix() {
-    for (text, id) in TEXTS {
+    for (text, id) in TEXTS.iter().chain(OF_A_CLUSTER) {
         let explained = explain(text).unwrap_or_else(|| panic!("not understood: {text}"));
         assert_eq!(explained.known_error.id, *id, "{text}");
         assert!(!explained.known_error.cause.is_empty() && !explained.known_error.fix.is_empty());
