@@ -103,7 +103,7 @@ over() {
 rest() {
     while :; do
         sleep 3600 &
-        wait "$!"
+        wait "$!" || true
     done
 }
 

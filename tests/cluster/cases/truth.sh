@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# What the real kubelet does: what it calls drivers with, which is what `flexvol pod up` calls them with, and what it makes of odd
+# replies, which is why `flexvol check` says must. docs/kubelet-truth.md is the table of it. Sourced by tests/cluster/play.
+
+# shellcheck source=tests/cluster/lib/scripted.sh disable=SC2154 # here is set by lib/cluster.sh
+. "$here/lib/scripted.sh"
+# shellcheck source=tests/cluster/lib/odd.sh
+. "$here/lib/odd.sh"
+
+namespace truth >/dev/null
+
+# recording CAPABILITIES: a driver that writes down every call, an argument a tab, and mounts memory.
+recording() {
+    cat <<SH
+#!/bin/sh
+{ printf '%s\t' "\$@"; echo; } >>/run/truth.calls
+device=
+case \$1 in
+init) echo '{"status":"Success","capabilities":$1}' && exit ;;
+attach) device=/dev/truth ;;
+waitforattach) device=\$2 ;;
+mount | mountdevice) mkdir -p "\$2" && mount -t tmpfs tmpfs "\$2" >/dev/null 2>&1 ;;
+unmount | unmountdevice) umount "\$2" >/dev/null 2>&1 ;;
+isattached) echo '{"status":"Success","attached":true}' && exit ;;
+esac
+echo "{\"status\":\"Success\",\"device\":\"\$device\"}"
+SH
+}
+
+# calls PLACE...: what was recorded there since the last time, each call once, without what kubelet and pods see to in their own time.
+calls() {
+    for place in "$@"; do on "$place" bash -c 'cat /run/truth.calls 2>/dev/null; rm -f /run/truth.calls'; done |
+        grep -vE '^(init|isattached|getvolumename)' | sed 's|/run/truth-root/|/var/lib/kubelet/|g' | sort --unique
+}
+
+# rehearsed up|down: the same volumes by `flexvol pod`, from what the API server says they are.
+rehearsed() {
+    k get pod,pvc,secret -o yaml >"$CLUSTER/truth.yaml"
+    { echo ---; kube get pv -l chapter=truth -o yaml; echo ---; kube --namespace default get secret truth -o yaml; } >>"$CLUSTER/truth.yaml"
+    on node-1 flexvol pod "$1" --filename "$CLUSTER/truth.yaml" --root /run/truth-root --node node-1 --plugin-dir "$PLUGINS" "${@:2}" \
+        2>&1
+}
+
+# compared KUBELET REHEARSED: prints where the two differ, and how many calls there were.
+compared() {
+    diff "$1" "$2" && echo "$(wc -l <"$1") calls are equal"
+}
+
+recording '{"attach":false}' | scripted node-1 truth/plain
+recording '{"attach":true}' | scripted node-1 truth/disk
+recording '{"attach":true}' | scripted world truth/disk
+odd_drivers
+for where in truth default; do
+    kube --namespace "$where" create secret generic truth --type truth/plain --from-literal='key=a "<&>" ä' --from-literal=empty= >/dev/null
+done
+driver=truth
+awkward='"a&b": "<\"\\>", lines: "1\n2\t3", "ключ": "ä ☃ \u2028", empty: ""'
+# shellcheck disable=SC2034 # of the pods
+says 'truth: pods of every shape are made' '*created*' apply < <(
+    pod plain "flexVolume: {driver: truth/plain, options: {$awkward}}"
+    pod read-only 'flexVolume: {driver: truth/plain, fsType: ext4, readOnly: true}'
+    spec='securityContext: {fsGroup: 2000}' pod secret 'flexVolume: {driver: truth/plain, secretRef: {name: truth}}'
+    mount='subPath: a/b' pod sub-path 'flexVolume: {driver: truth/plain}'
+    claim shared '{driver: truth/plain, readOnly: true, secretRef: {name: truth, namespace: default}, options: {a: b}}'
+    pod shared-1 'persistentVolumeClaim: {claimName: shared}'
+    pod shared-2 'persistentVolumeClaim: {claimName: shared, readOnly: true}'
+    class=truth claim disk '{driver: truth/disk, fsType: xfs, options: {a: b}}'
+    pod disk-1 'persistentVolumeClaim: {claimName: disk}'
+    pod disk-2 'persistentVolumeClaim: {claimName: disk}'
+    pod disk-inline 'flexVolume: {driver: truth/disk, options: {c: d}}'
+    echo ---
+    echo '{"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "truth"},
+        "provisioner": "none", "allowVolumeExpansion": true}'
+)
+shapes=(plain read-only secret sub-path shared-1 shared-2 disk-1 disk-2 disk-inline)
+says 'truth: they run' '' runs "${shapes[@]}"
+calls node-1 world >"$CLUSTER/truth.kubelet"
+says 'truth: pod up brings the same up' '*9 of 9 volumes up*' rehearsed up
+calls node-1 >"$CLUSTER/truth.rehearsed"
+says 'truth: kubelet and pod up call with the same, byte for byte' '* calls are equal' \
+    compared "$CLUSTER/truth.kubelet" "$CLUSTER/truth.rehearsed"
+
+says 'truth: pod down takes them down' '*9 of 9 volumes down*' rehearsed down
+calls node-1 >"$CLUSTER/truth.rehearsed"
+# Deleted while the volumes are there: pod down needs to know the pods.
+says 'truth: pods go' '' remove pod "${shapes[@]}"
+eventually 20 on world grep -q detach /run/truth.calls
+calls node-1 world >"$CLUSTER/truth.kubelet"
+says 'truth: kubelet and pod down call with the same, byte for byte' '* calls are equal' \
+    compared "$CLUSTER/truth.kubelet" "$CLUSTER/truth.rehearsed"
