@@ -88,3 +88,18 @@ eventually 20 on world grep -q detach /run/truth.calls
 calls node-1 world >"$CLUSTER/truth.kubelet"
 says 'truth: kubelet and pod down call with the same, byte for byte' '* calls are equal' \
     compared "$CLUSTER/truth.kubelet" "$CLUSTER/truth.rehearsed"
+
+k delete pvc --all >/dev/null
+kube delete pv -l chapter=truth >/dev/null
+kube delete storageclass truth >/dev/null
+kube --namespace default delete secret truth >/dev/null
+
+# --- odd replies
+namespace odd >/dev/null
+driver=odd
+odd_pods | quietly apply
+odd_cases
+says 'truth: odd: pods go' '' odd_gone
+for place in node-1 world; do unscripted "$place" truth; done
+unscripted node-1 odd
+says 'truth: nothing is left' '' clean node-1

@@ -18,7 +18,7 @@ declare -A ODD=(
     [large]='printf "%s%70000s\n" "$ok" " "'
     [latin-1]='printf "{\"status\":\"Success\",\"message\":\"\344\"}"'
     [held]='sleep 6 & echo "$ok"'
-    [hung]='sleep 600'
+    [hung]='umount "$2"; echo "$$" >>/run/odd.pids; exec sleep 600'
     [failure-exit-1]='umount "$2"; echo "{\"status\":\"Failure\",\"message\":\"no\"}"; exit 1'
     [leaves-mount]='echo "{\"status\":\"Failure\",\"message\":\"no\"}"'
     [leaves-file]='umount "$2"; echo x >"$2/file"; echo "{\"status\":\"Failure\",\"message\":\"no\"}"'
@@ -59,10 +59,78 @@ odd_pods() {
     for name in "${!ODD[@]}" "${!ODD_INIT[@]}"; do pod "odd-$name" "flexVolume: {driver: odd/$name}"; done
 }
 
+# made NAME: how often it was called with `mount`.
+made() { on node-1 grep -c '^mount$' "/run/odd.$1"; }
+
+# what NAME: the state of its pod, and what kubelet said first of it.
+what() {
+    local phase
+    phase=$(k get pod "odd-$1" -o 'jsonpath={.status.phase}')
+    echo "$phase: $(k get events --field-selector "involvedObject.name=odd-$1,reason=FailedMount" -o 'jsonpath={.items[0].message}')"
+}
+runs_after_all() {
+    patience=20 runs "odd-$1"
+    what "$1"
+}
+refused_again() {
+    eventually 20 at_least 3 "$1"
+    what "$1"
+}
+at_least() { [[ $(made "$2") -ge $1 ]]; }
+not_loaded() {
+    patience=20 event "odd-$1" FailedMount >/dev/null
+    what "$1"
+}
+
+# Each case is named after the one of `flexvol check` that it is the reason of.
 odd_cases() {
-    sleep 8
-    for name in "${!ODD[@]}" "${!ODD_INIT[@]}"; do
-        echo "== $name: $(k get pod odd-$name -o jsonpath='{.status.phase}') mounts $(on node-1 grep -c '^mount$' /run/odd.$name)"
-        k get events --field-selector "involvedObject.name=odd-$name,type=Warning" -o 'jsonpath={range .items[*]}{.reason}|{.count}|{.message}{"\n"}{end}'
+    # The volume was mounted before the reply was found odd: the next attempt finds a mount point and calls nobody.
+    says 'truth: output::no_noise: a warning before the answer' "Running: *invalid character 'w' looking*" runs_after_all noise
+    says 'truth: output::no_noise: words after the answer' "Running: *invalid character 'u' after*" runs_after_all words-after
+    says 'truth: output::one_object: two answers' "Running: *invalid character '{' after*" runs_after_all two-answers
+    says 'truth: output::one_object: nothing' 'Running: *unexpected end of JSON input' runs_after_all nothing
+    says 'truth: output::plain_text: a byte order mark' "Running: *invalid character 'ï' looking*" runs_after_all byte-order-mark
+    says 'truth: output::plain_text: NUL' "Running: *invalid character '\\\\x00' after*" runs_after_all nul
+    says 'truth: output::status_words: success' 'Running: *status: success, reason:*' runs_after_all small-letters
+    says 'truth: output::status_words: Not Supported' 'Running: *status: Not Supported, reason:*' runs_after_all capitals
+    says 'truth: output::types: a device that is a number' 'Running: *cannot unmarshal number*' runs_after_all number
+    says 'truth: output::success_exits_zero' 'Running: *exit status 1' runs_after_all exit-1
+    says 'truth: output::not_killed' 'Running: *unexpected end of JSON input' runs_after_all killed
+    says 'truth: output::escapes' "Running: *invalid character 'x' after object*" runs_after_all escapes
+    says 'truth: mount::failure_leaves_nothing: a mount is taken for success' 'Running: *reason: no' runs_after_all leaves-mount
+    says 'truth: mount::works: Success without a mount is believed' 'Running: ' runs_after_all not-mounted
+    # kubelet takes these as they are.
+    says 'truth: output::size: 70 KB do no harm' 'Running: ' runs_after_all large
+    says 'truth: output::plain_text: what is not UTF-8 does no harm' 'Running: ' runs_after_all latin-1
+    # While a process holds the output, the call has not ended.
+    says 'truth: output::pipe_closed: the pod waits as long as the output is held' 'Running: ' runs_after_all held
+    says 'truth: output::in_time: a call that hangs is never made again' 'Pending: ' what hung
+    says 'truth: output::in_time: nor ended' 1 made hung
+    says 'truth: a failure is tried again' 'Pending: *reason: no' refused_again failure-exit-1
+    says 'truth: output::failure_exits_zero: kubelet logs all arguments' '*args: *mount */volumes/odd~failure-exit-1/v*' logged failure-exit-1
+    says 'truth: mount::failure_leaves_directory: it is there for the next call' 'Pending: *reason: no' refused_again leaves-file
+    says 'truth: mount::failure_leaves_directory: and for the orphan' '*/file' file_left
+    says 'truth: verbs::present_stay_present: Not supported, once' 'Pending: *special device*does not exist*' refused_by_mount unsupported
+    says 'truth: verbs::present_stay_present: and it is not called again' 1 made unsupported
+    local name
+    for name in string python list unsupported; do
+        says "truth: init::booleans, init::capabilities, init::works: $name" 'Pending: *no volume plugin matched' not_loaded "init-$name"
     done
+    says 'truth: init::attach_is_meant: capabilities left out' 'Pending: *GetVolumeName*' not_loaded init-silent
+}
+logged() { grep -F "driver call failed" "$CLUSTER/log/node-1-kubelet.log" | grep -F "odd~$1" | tail -n 1; }
+file_left() { on node-1 find /var/lib/kubelet/pods -path '*/odd~leaves-file/*' -name file; }
+refused_by_mount() {
+    eventually 20 has_event "odd-$1" FailedMount
+    what "$1"
+}
+
+# odd_gone: the file would keep its pod's directory for ever, and the hung call its pod.
+odd_gone() {
+    k delete pod --all --wait=false >/dev/null
+    on node-1 find /var/lib/kubelet/pods -path '*/odd~leaves-file/*' -name file -delete
+    # shellcheck disable=SC2016 # for that shell
+    on node-1 bash -c 'kill $(cat /run/odd.pids)'
+    remove pod --all
+    on node-1 find /run -maxdepth 1 -name 'odd.*' -delete
 }
