@@ -214,7 +214,8 @@ mod tests {
         let target = |uid: &str| format!("{}/pods/{uid}/volumes/example~tmpfs/v", root.path().display());
         // kubelet has removed the volume's directory, and not the pod's.
         std::fs::create_dir_all(root.path().join("pods/waits/volumes/example~tmpfs")).unwrap();
-        let line = |call: &Call, reply: &Reply| Entry::of("example~tmpfs", call, Instant::now(), reply).to_line();
+        let line =
+            |call: &Call, reply: &Reply| Entry::of("example~tmpfs", call, Instant::now(), reply).to_line();
         let failure = Reply::Failure("unknown option \"sise\"".into());
         let success = Reply::Success(flexvol_protocol::Fields::default());
         let mounts = |uid: &str, reply: &Reply| line(&mount(&target(uid), "{}"), reply);

@@ -210,23 +210,31 @@ const FIRST: &[KnownError] = &[
 const WORDS: &[KnownError] = &[
     KnownError {
         id: "unknown-option",
-        sign: Words(&["unknown option"]),
+        // Our drivers' own words say all of it, here and in the next three.
+        sign: Kubelet(&["unknown option"]),
         cause: "the volume has an option that the driver, or the program it runs, does not know",
         fix: "correct the option that the message names, or leave it out; flexvol explain DRIVER lists those of flexvol's",
         next: VALIDATE,
     },
     KnownError {
         id: "policy",
-        sign: Words(&["let the admin…policy."]),
+        sign: Kubelet(&["let the admin…policy."]),
         cause: "the policy of this node does not allow its driver what the volume asks for",
         fix: "use what the policy allows, which the message names, or let the admin widen it on each node: flexvol install DRIVER --set policy.KEY=VALUE",
         next: VALIDATE,
     },
     KnownError {
         id: "tool-missing",
-        sign: Words(&["is not on this node: install"]),
+        sign: Kubelet(&["is not on this node: install"]),
         cause: "a program that the driver runs is not on this node",
         fix: "install the package that the message names on every node that shall serve such volumes",
+        next: DOCTOR,
+    },
+    KnownError {
+        id: "deadline",
+        sign: Kubelet(&["deadline of…passed"]),
+        cause: "a step took longer than the driver's deadline: mostly because a server does not answer",
+        fix: "check that server, and the network and firewalls between it and this node; for work that takes long, raise the deadline: flexvol install DRIVER --set deadlines.mount=SECONDS",
         next: DOCTOR,
     },
     KnownError {

@@ -31,6 +31,14 @@ const OF_A_CLUSTER: &[(&str, &str)] = &[
         "policy",
     ),
     (
+        r#"MountVolume.SetUp failed for volume "v" : mount command failed, status: Failure, reason: mfsmount is not on this node: install lizardfs-client (up to Debian 11 and Ubuntu 22.04)"#,
+        "tool-missing",
+    ),
+    (
+        r#"MountVolume.SetUp failed for volume "v" : mount command failed, status: Failure, reason: clone http://10.77.0.1:4711/x.git: deadline of 4 s passed while running git"#,
+        "deadline",
+    ),
+    (
         r#"UnmountVolume.TearDown failed for volume "events/tmpfs/04d4fdb1-v" (UniqueName: "events/tmpfs/04d4fdb1-v") pod "04d4fdb1" (UID: "04d4fdb1") : unmount command failed, status: Failure, reason: /var/lib/kubelet/pods/04d4fdb1/volumes/events~tmpfs/v is in use by bash (pid 14257), sleep (pid 14259): end it, kubelet tries again"#,
         "busy",
     ),
