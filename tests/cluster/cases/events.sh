@@ -13,7 +13,7 @@ explained() {
 }
 # unwrapped: a paragraph a line.
 unwrapped() { tr '\n' ' ' | tr -s ' '; }
-doctor() { on "${1:-node-1}" flexvol doctor --no-init --kubelet-log "$CLUSTER/log/${1:-node-1}-kubelet.log" 2>&1 | unwrapped; }
+doctor() { on node-1 flexvol doctor --no-init --kubelet-log "$CLUSTER/log/node-1-kubelet.log" 2>&1 | unwrapped; }
 status() { on node-1 flexvol status --pod "events/$1" 2>&1 | unwrapped; }
 
 # A server that takes every connection and never answers.
@@ -53,6 +53,7 @@ echo '{"status":"Success"}'
 SH
 done
 silent_server
+# shellcheck disable=SC2034 # of the pods
 driver=events
 says 'events: pods with faults are made' '*created*' apply < <(
     echo '{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "opaque"}, "stringData": {"key": "value"}}'

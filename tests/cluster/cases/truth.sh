@@ -96,6 +96,7 @@ kube --namespace default delete secret truth >/dev/null
 
 # --- odd replies
 namespace odd >/dev/null
+# shellcheck disable=SC2034 # of the pods
 driver=odd
 odd_pods | quietly apply
 odd_cases

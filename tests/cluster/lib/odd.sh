@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Drivers with one odd reply each, and what kubelet makes of it. Sourced by the chapter truth.
 
-# What each prints for `mount`, after it has mounted. By name, in the order of docs/kubelet-truth.md.
+# What each prints for `mount`, after it has mounted. By name, as in docs/kubelet-truth.md.
+# shellcheck disable=SC2016 # they are for the drivers
 declare -A ODD=(
     [noise]='echo "warning: deprecated" >&2; echo "$ok"'
     [words-after]='echo "$ok"; echo "umount: no mount point" >&2'
@@ -64,9 +65,14 @@ made() { on node-1 grep -c '^mount$' "/run/odd.$1"; }
 
 # what NAME: the state of its pod, and what kubelet said first of it.
 what() {
-    local phase
-    phase=$(k get pod "odd-$1" -o 'jsonpath={.status.phase}')
-    echo "$phase: $(k get events --field-selector "involvedObject.name=odd-$1,reason=FailedMount" -o 'jsonpath={.items[0].message}')"
+    printf '%s: ' "$(k get pod "odd-$1" -o 'jsonpath={.status.phase}')"
+    k get events --field-selector "involvedObject.name=odd-$1,reason=FailedMount" -o json | jq -r '.items[0].message // ""'
+}
+# waited NAME: whether its pod was started six seconds after it was made, and no earlier.
+waited() {
+    patience=20 runs "odd-$1"
+    k get pod "odd-$1" -o json |
+        jq '(.status.containerStatuses[0].state.running.startedAt | fromdate) - (.metadata.creationTimestamp | fromdate) >= 6'
 }
 runs_after_all() {
     patience=20 runs "odd-$1"
@@ -103,9 +109,9 @@ odd_cases() {
     says 'truth: output::size: 70 KB do no harm' 'Running: ' runs_after_all large
     says 'truth: output::plain_text: what is not UTF-8 does no harm' 'Running: ' runs_after_all latin-1
     # While a process holds the output, the call has not ended.
-    says 'truth: output::pipe_closed: the pod waits as long as the output is held' 'Running: ' runs_after_all held
-    says 'truth: output::in_time: a call that hangs is never made again' 'Pending: ' what hung
-    says 'truth: output::in_time: nor ended' 1 made hung
+    says 'truth: output::pipe_closed: the pod waits as long as the output is held' true waited held
+    says 'truth: output::in_time: a call that hangs has no Event' 'Pending: ' what hung
+    says 'truth: output::in_time: and is not made again' 1 made hung
     says 'truth: a failure is tried again' 'Pending: *reason: no' refused_again failure-exit-1
     says 'truth: output::failure_exits_zero: kubelet logs all arguments' '*args: *mount */volumes/odd~failure-exit-1/v*' logged failure-exit-1
     says 'truth: mount::failure_leaves_directory: it is there for the next call' 'Pending: *reason: no' refused_again leaves-file
