@@ -56,7 +56,7 @@ pub(crate) fn end(name: &str, deadline: &Deadline) -> Result<()> {
         let Some(first) = left.first() else { return Ok(()) };
         for pid in &left {
             if start.elapsed() >= GRACE {
-                process::end(*pid);
+                process::tell(*pid, Signal::KILL);
             } else if asked.insert(*pid) {
                 process::tell(*pid, Signal::TERM);
             }

@@ -38,6 +38,9 @@ const MOMENT: Duration = Duration::from_millis(200);
 /// How long a process killed with SIGKILL is waited for before it counts as stuck in the kernel.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
+/// The same for a daemon, which may have much memory to give back.
+const KILL_WAIT: Duration = Duration::from_secs(2);
+
 /// Makes the process independent of whoever started it: files are private unless told otherwise,
 /// and no directory of the caller's is held or relied on.
 pub fn detach_from_caller() {
@@ -254,9 +257,18 @@ pub fn running(program: &str, word: &str) -> Vec<i32> {
         .collect()
 }
 
-/// Ends it, whatever it does.
-pub fn end(pid: i32) {
-    tell(pid, rustix::process::Signal::KILL);
+/// Ends them, whatever they do, and waits until they hold nothing any more: files and their locks
+/// go with the process, a moment after the signal. What sits in the kernel is given up.
+pub fn end(pids: Vec<i32>) {
+    let known: Vec<_> = pids.into_iter().filter_map(|pid| Some((pid, started(pid)?))).collect();
+    for (pid, _) in &known {
+        tell(*pid, rustix::process::Signal::KILL);
+    }
+    let is_there = |&(pid, since): &(i32, u64)| started(pid) == Some(since) && !is_zombie(pid);
+    let start = Instant::now();
+    while start.elapsed() < KILL_WAIT && known.iter().any(is_there) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Sends it a signal; gone meanwhile is as good.
@@ -450,6 +462,19 @@ mod tests {
     #[test]
     fn brings_back_the_line() {
         assert!(matches!(run(|| "done\n".into()), Ended::Replied(line) if line == "done\n"));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test starts a process")]
+    fn what_was_ended_holds_nothing_any_more() {
+        for _ in 0..20 {
+            let mut daemon = Command::new("sleep").arg("60").spawn().unwrap();
+            let pid = daemon.id().cast_signed();
+            end(vec![pid]);
+            assert!(is_zombie(pid));
+            daemon.wait().unwrap();
+            end(vec![pid]);
+        }
     }
 
     #[test]

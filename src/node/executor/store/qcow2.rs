@@ -185,7 +185,7 @@ impl<'a> ImageDaemon<'a> {
         // One that could not be found has not been asked.
         qemu::end_scope(&self.scope, asked > 0 && asked == daemons.len(), self.at);
         // On a node without control groups; and whoever else calls itself so.
-        self.namesakes().into_iter().filter(|pid| self.used(*pid).is_none()).for_each(process::end);
+        process::end(self.namesakes().into_iter().filter(|pid| self.used(*pid).is_none()).collect());
     }
 }
 

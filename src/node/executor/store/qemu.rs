@@ -166,7 +166,7 @@ impl ImageDaemon {
         let asked = qmp::quit(&self.control(), &quitting(at));
         end_scope(&self.scope, asked, at);
         // On a node without control groups, and when the record of it is lost.
-        self.daemons().into_iter().for_each(process::end);
+        process::end(self.daemons());
         self.private.remove()
     }
 }

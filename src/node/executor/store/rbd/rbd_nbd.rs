@@ -80,7 +80,7 @@ pub(super) fn clear(at: &Site<'_>) -> Result<()> {
     }
     qemu::end_scope(&qemu::scope(at), false, at);
     // On a node without control groups.
-    daemons(at).into_iter().for_each(process::end);
+    process::end(daemons(at));
     login::forget(at)
 }
 
