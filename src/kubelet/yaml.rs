@@ -6,8 +6,8 @@
 //! refused by the API server. So they are none here.
 //!
 //! ```
-//! let documents = flexvol_kubelet::yaml::parse("a: yes\n---\nb: [0755, '0755', 1e3, 1.5,
-//! ~]\n").unwrap(); assert_eq!(documents[0], serde_json::json!({"a": true}));
+//! let documents = flexvol_kubelet::yaml::parse("a: yes\n---\nb: [0755, '0755', 1e3, 1.5, ~]\n").unwrap();
+//! assert_eq!(documents[0], serde_json::json!({"a": true}));
 //! assert_eq!(documents[1], serde_json::json!({"b": [493, "0755", 1000, 1.5, null]}));
 //! ```
 //!

@@ -266,8 +266,7 @@ pub fn did_you_mean<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Op
 /// let own = [("server".to_owned(), "a".to_owned()), ("share".to_owned(), "b".to_owned())].into();
 /// let options = ShareOptions::parse(&own).unwrap();
 /// assert_eq!((options.port, options.path.as_deref()), (2049, Some("b")));
-/// assert!(ShareOptions::parse(&[("sevrer".to_owned(),
-/// "a".to_owned())].into()).unwrap_err().message().contains("did you mean \"server\""));
+/// assert!(ShareOptions::parse(&[("sevrer".to_owned(), "a".to_owned())].into()).unwrap_err().message().contains("did you mean \"server\""));
 /// ```
 #[macro_export]
 macro_rules! options {

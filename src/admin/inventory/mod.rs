@@ -228,8 +228,8 @@ fn elsewhere(record: &Record) -> Volume {
     }
 }
 
-/// A volume that is waited for has no directory while it is not mounted: kubelet makes that for each
-/// call, and removes it after one that failed.
+/// A volume that is waited for has no directory while it is not mounted: kubelet makes that for
+/// each call, and removes it after one that failed.
 fn note_failure(
     found: &mut BTreeMap<PathBuf, Volume>,
     roots: &BTreeSet<PathBuf>,
@@ -242,8 +242,8 @@ fn note_failure(
     let volume = found.entry(target).or_insert(waiting);
     volume.is_ours = true;
     volume.failure.clone_from(&failing.message);
-    let named = failing.pod.clone().filter(|pod| pod.contains('/'));
-    volume.pod = volume.pod.take().or(named);
+    let pod = failing.pod.clone().filter(|pod| pod.contains('/'));
+    volume.pod = volume.pod.take().or(pod);
 }
 
 /// What a record knows better.

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! <plugin directory>/<vendor>~<driver>/<driver>          what kubelet executes
-//! <plugin directory>/<vendor>~<driver>/.flexvol.json     per-driver configuration file; ignored by
-//! kubelet
+//! <plugin directory>/<vendor>~<driver>/.flexvol.json     per-driver configuration file; ignored by kubelet
 //! ```
 //!
 //! kubelet watches the directory (pkg/volume/flexvolume/probe.go): at every change of a name

@@ -2,8 +2,7 @@
 //! driver, and what was lost comes back with the settings it had.
 //!
 //! ```text
-//! <state>/installed/vendor~driver@<hash of the plugin directory's path>      0600, in a directory
-//! of 0700; JSON
+//! <state>/installed/vendor~driver@<hash of the plugin directory's path>      0600, in a directory of 0700; JSON
 //! ```
 //!
 //! A receipt is written before the rename that makes its program visible, and names the program

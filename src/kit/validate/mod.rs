@@ -18,10 +18,9 @@
 //!
 //! ```
 //! use flexvol_kit::validate::{KnownDrivers, Source, validate};
-//! let text = "kind: Pod\nmetadata: {name: web}\nspec:\n  volumes:\n  - name: a\n    flexVolume:\n
-//! driver: example/tmpfs\n      options: {sise: 1Mi}\n"; let report = validate(&[Source { name:
-//! "web.yaml", text }], &KnownDrivers::default()); assert_eq!(report.findings[0].to_string(),
-//! "web.yaml:8: error: unknown option \"sise\": did you mean \"size\"? [unknown-option]");
+//! let text = "kind: Pod\nmetadata: {name: web}\nspec:\n  volumes:\n  - name: a\n    flexVolume:\n      driver: example/tmpfs\n      options: {sise: 1Mi}\n";
+//! let report = validate(&[Source { name: "web.yaml", text }], &KnownDrivers::default());
+//! assert_eq!(report.findings[0].to_string(), "web.yaml:8: error: unknown option \"sise\": did you mean \"size\"? [unknown-option]");
 //! ```
 
 mod finding;

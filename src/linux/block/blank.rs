@@ -113,7 +113,7 @@ pub fn prove_device_blank(
     let from = from.min(total);
     let reserve = RESERVE.min(deadline.remaining() / 4);
     let (end, proven) = prove_on(fd, from..total, zeros, note, deadline, reserve);
-    // Last, so that every call gets further, and so that they are fresh when the device is formatted.
+    // Last, so that every call gets further, and they are fresh when the device is formatted.
     let trusted = from.max(zeros.end().min(total));
     let again = deadline.sooner(if proven.is_ok() { Duration::ZERO } else { reserve / 2 });
     let sampled = looked_at(total)

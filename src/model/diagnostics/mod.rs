@@ -17,10 +17,9 @@
 //!
 //! ```
 //! # use flexvol_model::diagnostics;
-//! let text = r#"MountVolume.SetUp failed for volume "v" : mount command failed, status: Failure,
-//! reason: mount error(13): Permission denied"#; let explained =
-//! diagnostics::explain(text).unwrap(); assert!(explained.did[0].contains("mount") &&
-//! explained.known_error.cause.contains("user and password"));
+//! let text = r#"MountVolume.SetUp failed for volume "v" : mount command failed, status: Failure, reason: mount error(13): Permission denied"#;
+//! let explained = diagnostics::explain(text).unwrap();
+//! assert!(explained.did[0].contains("mount") && explained.known_error.cause.contains("user and password"));
 //! ```
 
 pub mod known_errors;

@@ -130,7 +130,7 @@ const TEXTS: &[(&str, &str)] = &[
         "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[data kube-api-access]: timed out waiting for the condition",
         "waited-too-long",
     ),
-    // All that kubelet 1.37 says where the controllers lack the driver: in its log, without an Event.
+    // All that kubelet 1.37 says where the controllers lack the driver: in its log, no Event.
     (
         r#"E1124 09:12:14.916759     184 pod_workers.go:1338] "Error syncing pod, skipping" err="unmounted volumes=[v], unattached volumes=[v], failed to process volumes=[]: context deadline exceeded" pod="shop/web" podUID="34d22353-16ba-4ab8-9de0-da075aacc3d6""#,
         "waited-too-long",
@@ -180,10 +180,7 @@ const TEXTS: &[(&str, &str)] = &[
         "attached-elsewhere",
     ),
     (r#"Multi-Attach error for volume "pv" Volume is already used by pod(s) web-0"#, "attached-elsewhere"),
-    (
-        r#"Waiting for detach for volume "pv" Volume is already used by pod(s) web-0"#,
-        "attached-elsewhere",
-    ),
+    (r#"Waiting for detach for volume "pv" Volume is already used by pod(s) web-0"#, "attached-elsewhere"),
     ("Volume is already used by 2 pod(s) in different namespaces", "attached-elsewhere"),
     (
         "FlexVolume: driver bug: /p/v~d/d: exec error (exit status 1) but no error in response.",

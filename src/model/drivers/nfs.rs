@@ -274,7 +274,7 @@ impl Driver for Nfs {
     }
 }
 
-/// The options. Where none says how the server is asked it chooses, and has the kernel take Kerberos:
+/// The options. Where none says how the server is asked it chooses, and the kernel takes Kerberos:
 /// with the node's own tickets.
 fn said(request: &Request<'_>) -> Result<NfsOptions> {
     let options = NfsOptions::parse(&request.options.own)?;

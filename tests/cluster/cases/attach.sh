@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Drivers that attach: through the controller manager, by kubelet itself, on two nodes, and when a node goes. Sourced by
-# tests/cluster/play.
+# Drivers that attach: through the controller manager, by kubelet itself, on two nodes, and when a
+# node goes. Sourced by tests/cluster/play.
 # shellcheck source=tests/cluster/lib/node.sh
 . "${here:?}/lib/node.sh"
 
@@ -37,7 +37,8 @@ says 'attach: claims are made' '*created*' apply < <(
 )
 says 'attach: claims are bound' '' bound shared moves lost profile loop own lost-loop
 
-# Before the controller manager has the driver. Kubelet waits for it, and gives up after two minutes: without an Event, in its log alone.
+# Before the controller manager has the driver. Kubelet waits for it, and gives up after two
+# minutes: without an Event, in its log alone.
 on node-1 flexvol install qcow2 --plugin-dir "$PLUGINS" --set attach=true --set "policy.imageRoots=[\"$SHARED\"]" >/dev/null
 on_claim alone shared | apply >/dev/null
 says 'attach: the controller manager lacks the driver: kubelet asks' flexvol/qcow2/attach-shared \
@@ -92,7 +93,8 @@ says 'attach: kubelet attaches itself: who called what' \
     eval "called 'node-2 detach' >/dev/null; calls"
 says 'attach: kubelet attaches itself: no longer' '' surely kubelet_attaches node-2 false
 
-# A node goes, with what is attached to it. It takes a while until the controllers are sure, so the rest is played meanwhile.
+# A node goes, with what is attached to it. It takes a while until the controllers are sure, so the
+# rest is played meanwhile.
 says 'attach: node goes: pods are made' '*created*' apply < <(node="node-2"; on_claim lost-loop lost-loop; on_claim lost-2 lost)
 says 'attach: node goes: they write' '' eval "runs lost-2 lost-loop && writes lost-2 'from a lost node'"
 says 'attach: node goes: without power' '' surely "$here/kill" node-2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Our image as a cluster runs it: what `flexvol manifest` prints is applied, rolled out twice and removed, while pods use its drivers.
-# Sourced by tests/cluster/play.
+# Our image as a cluster runs it: what `flexvol manifest` prints is applied, rolled out twice and
+# removed, while pods use its drivers. Sourced by tests/cluster/play.
 
 # shellcheck source=tests/cluster/lib/manifests.sh disable=SC2154 # set by lib/cluster.sh
 . "$here/lib/manifests.sh"
@@ -8,7 +8,8 @@
 namespace deployment >/dev/null
 tags=$CLUSTER/images
 
-# The binary of the second tag is another file for whoever compares: bytes after the end of the program are never read.
+# The binary of the second tag is another file for whoever compares: bytes after the end of the
+# program are never read.
 cp -- "$CLUSTER/bin/flexvol" "$CLUSTER/bin/flexvol-2"
 echo 'a later build' >>"$CLUSTER/bin/flexvol-2"
 
@@ -18,7 +19,8 @@ import() {
     for node in node-1 node-2; do on "$node" ctr --namespace k8s.io images import "$tags/flexvol-$1.tar"; done >/dev/null
 }
 
-# deployed TAG: the manifest as an admin prints it, and a second deployment of other drivers, which go with it.
+# deployed TAG: the manifest as an admin prints it, and a second deployment of other drivers, which
+# go with it.
 deployed() {
     flexvol manifest daemonset --image "tests.flexvol.dev/flexvol:$1" deployed/tmpfs deployed/image
     echo ---

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Drivers that come, change and go under a kubelet that runs, and kubelets and nodes that end beneath their volumes. Sourced by
-# tests/cluster/play.
+# Drivers that come, change and go under a kubelet that runs, and kubelets and nodes that end
+# beneath their volumes. Sourced by tests/cluster/play.
 # shellcheck source=tests/cluster/lib/node.sh
 . "${here:?}/lib/node.sh"
 
-# of NAME DRIVER: a pod with a volume of that driver, which has the options that memory and images have.
+# of NAME DRIVER: a pod with a volume of that driver, which has the options that memory and images
+# have.
 of() { pod "$1" "flexVolume: {driver: $2, options: {size: ${size:-4Mi}${file:+, file: $1.img}}}"; }
 # several FIRST LAST DRIVER: pods with these numbers, as `names` are.
 several() { for number in $(seq "$1" "$2"); do of "pod-$number" "$3"; done; }
@@ -125,8 +126,9 @@ says 'discovery: uninstall: installed again' '*flexvol/tmpfs installed*' setup n
 says 'discovery: uninstall: the pod runs' '' runs comes
 says 'discovery: uninstall: and goes' '' remove pod comes
 
-# Kubelet ends at once in the middle of calls, and the next one completes the work. It takes a second to make a qcow2 image and show it.
-# kill_after PATTERN END COMMAND...: kubelet ends as soon as it has logged the first after the command. Says whether the second was not yet.
+# Kubelet ends at once in the middle of calls, and the next one completes the work. It takes a
+# second to make a qcow2 image and show it. kill_after PATTERN END COMMAND...: kubelet ends as soon
+# as it has logged the first after the command. Says whether the second was not yet.
 kill_after() {
     local log=$CLUSTER/log/node-1-kubelet.log from
     from=$(($(wc -l <"$log") + 1))
@@ -163,7 +165,8 @@ says 'discovery: kill -9: in unmounts, and all go' 'middle*' killed_in_unmounts
 says 'discovery: kill -9: in unmounts: in time' '' never_said 'timed out'
 says 'discovery: kill -9: nothing is left' '' clean node-1
 
-# Kubelet is away, and pods go meanwhile: what they had is unmounted by the next one, and what stays is not touched.
+# Kubelet is away, and pods go meanwhile: what they had is unmounted by the next one, and what stays
+# is not touched.
 restarted() {
     kubelet_stop node-1
     k delete --force --grace-period=0 pod pod-2 >/dev/null 2>&1
@@ -179,7 +182,8 @@ says 'discovery: restart: what went is unmounted' '' surely only_one
 says 'discovery: restart: the other goes' '' remove pod pod-1
 says 'discovery: restart: nothing is left' '' clean node-1
 
-# The node loses power with volumes mounted. Its pods start again: images have their data, memory is empty.
+# The node loses power with volumes mounted. Its pods start again: images have their data, memory is
+# empty.
 rebooted() { "$here/kill" node-1 && "$here/boot" node-1 && eventually 60 booted; }
 booted() { [[ $(k get pod on-disk in-memory -o 'jsonpath={.items[*].status.containerStatuses[0].restartCount} {.items[*].status.phase}') == '1 1 Running Running' ]]; }
 says 'discovery: reboot: pods are made' '*created*' apply < <({

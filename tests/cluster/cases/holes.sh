@@ -35,7 +35,8 @@ says 'holes: claims are made' '*created*' apply < <(
 )
 says 'holes: claims are bound' '' bound mounted victim attached
 
-# Two tenants have volumes of one name. Of a driver that attaches, kubelet takes them for one volume.
+# Two tenants have volumes of one name. Of a driver that attaches, kubelet takes them for one
+# volume.
 replica() { by=kvaps/loop suffix=img pod "$1" "flexVolume: $(by=kvaps/loop suffix=img image replica)"; }
 says 'holes: equal names: one tenant' '*created*' apply < <(
     pod own-a "flexVolume: $(image own-a)"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What the real kubelet does: what it calls drivers with, which is what `flexvol pod up` calls them with, and what it makes of odd
-# replies, which is why `flexvol check` says must. docs/kubelet-truth.md is the table of it. Sourced by tests/cluster/play.
+# What the real kubelet does: what it calls drivers with, which is what `flexvol pod up` calls them
+# with, and what it makes of odd replies, which is why `flexvol check` says must.
+# docs/kubelet-truth.md is the table of it. Sourced by tests/cluster/play.
 
 # shellcheck source=tests/cluster/lib/scripted.sh disable=SC2154 # here is set by lib/cluster.sh
 . "$here/lib/scripted.sh"
@@ -9,7 +10,8 @@
 
 namespace truth >/dev/null
 
-# recording CAPABILITIES: a driver that writes down every call, an argument a tab, and mounts memory.
+# recording CAPABILITIES: a driver that writes down every call, an argument a tab, and mounts
+# memory.
 recording() {
     cat <<SH
 #!/bin/sh
@@ -27,7 +29,8 @@ echo "{\"status\":\"Success\",\"device\":\"\$device\"}"
 SH
 }
 
-# calls PLACE...: what was recorded there since the last time, each call once, without what kubelet and pods see to in their own time.
+# calls PLACE...: what was recorded there since the last time, each call once, without what kubelet
+# and pods see to in their own time.
 calls() {
     for place in "$@"; do on "$place" bash -c 'cat /run/truth.calls 2>/dev/null; rm -f /run/truth.calls'; done |
         grep -vE '^(init|isattached|getvolumename)' | sed 's|/run/truth-root/|/var/lib/kubelet/|g' | sort --unique

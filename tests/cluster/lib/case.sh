@@ -9,11 +9,8 @@ readonly PLUGINS=/usr/libexec/kubernetes/kubelet-plugins/volume/exec CONTROLLERS
 kube() { enter world kubectl "$@"; }
 on() { enter "$@"; }
 
-# controllers WORD...: installs drivers where the controllers look for them; the world has this
-# machine's /var.
-controllers() {
-    enter world flexvol install --plugin-dir "$CONTROLLERS" --state-dir /run/flexvol-state "$@"
-}
+# controllers DRIVER... [OPTION...]: installs them where the controllers look for drivers.
+controllers() { on world flexvol install --plugin-dir "$CONTROLLERS" "$@"; }
 
 # chapter NAME: what follows, and when that was.
 chapter() {

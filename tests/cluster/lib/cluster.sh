@@ -95,6 +95,7 @@ daemon() {
 
 # over DIRECTORY: this machine's, with what is written on $disk instead.
 over() {
+    # shellcheck disable=SC2154 # the caller says which
     mkdir -p -- "$disk/over$1" "$disk/work$1"
     mount -t overlay -o "lowerdir=$1,upperdir=$disk/over$1,workdir=$disk/work$1" overlay "$1"
 }

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Manifests before the real API server, which knows every field and takes none that is not its own. Nothing is made. Sourced by the
-# chapter deployment.
+# Manifests before the real API server, which knows every field and takes none that is not its own.
+# Nothing is made. Sourced by the chapter deployment.
 
-# strictly_valid FILE|DIRECTORY: prints only what the API server says against it, and how many objects it took if that is none.
+# strictly_valid FILE|DIRECTORY: prints only what the API server says against it, and how many
+# objects it took if that is none.
 strictly_valid() {
     local said
     said=$(kube apply --dry-run=server --validate=strict --filename "$@" 2>&1)
@@ -37,7 +38,8 @@ kustomize_valid() {
     rm -r -- "$directory"
 }
 
-# A DaemonSet of somebody else's, which gets the patch for real: of one that is not there nothing can be changed.
+# A DaemonSet of somebody else's, which gets the patch for real: of one that is not there nothing
+# can be changed.
 init_container_valid() {
     kube create --namespace flexvol --filename - >/dev/null <<'YAML'
 apiVersion: apps/v1

@@ -8,10 +8,6 @@ SHARED=$CLUSTER/shared
 # surely COMMAND...: says so if it fails, whether or not it says more.
 surely() { "$@" || echo "failed: $*"; }
 
-# controllers DRIVER... [OPTION...]: `flexvol install` beside the controller manager. Its state is not this machine's.
-# shellcheck disable=SC2153 # not misspelt
-controllers() { on world flexvol install "$@" --plugin-dir "$CONTROLLERS" --state-dir /run/flexvol-state; }
-
 # everywhere DRIVER... [OPTION...]: on both nodes and beside the controller manager.
 everywhere() {
     local node
@@ -38,8 +34,9 @@ kubelet_start() {
     eventually 30 on "$1" curl --fail --silent http://127.0.0.1:10248/healthz
 }
 
-# kubelet_attaches NODE true|false: kubelet is started again, and attaches volumes itself, or leaves that to the controller manager. That
-# notices the second at once, but the first only of a Node that is new.
+# kubelet_attaches NODE true|false: kubelet is started again, and attaches volumes itself, or leaves
+# that to the controller manager. That notices the second at once, but the first only of a Node that
+# is new.
 kubelet_attaches() {
     local controllers=true
     [[ $2 == false ]] || controllers=false

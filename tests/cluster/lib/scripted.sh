@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Drivers in shell, made for one case. Sourced by the chapters truth and events.
 
-# scripted PLACE VENDOR/DRIVER: installs what is on standard input on a node, or where the controller manager looks (world).
+# scripted PLACE VENDOR/DRIVER: installs what is on standard input on a node, or where the
+# controller manager looks (world).
 scripted() {
     # shellcheck disable=SC2153 # of lib/case.sh
     local place=$1 plugins=$PLUGINS

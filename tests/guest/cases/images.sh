@@ -26,7 +26,8 @@ for kind in ext4 xfs btrfs; do
     says "guest: $kind: data" data cat "$at/data"
     says "guest: $kind: unmount again" "$ok" tear_down "$kind" image
 done
-# An erofs that has its data on /dev/loop7, as its table of devices says: this kernel (6.1) opens what that names.
+# An erofs that has its data on /dev/loop7, as its table of devices says: this kernel (6.1) opens
+# what that names.
 elsewhere() {
     echo 'of another tenant' >/tmp/other && truncate -s 64K /tmp/other && losetup /dev/loop7 /tmp/other || return
     base64 -d <<'IMAGE' | gunzip >/tmp/images/elsewhere

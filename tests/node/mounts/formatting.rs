@@ -268,7 +268,8 @@ fn a_proof_goes_on_where_the_call_before_ended() {
                 break;
             }
             let now = read(&answer.message).unwrap_or_else(|| panic!("{answer:?}"));
-            assert!(now > before, "{answer:?} after {before}");
+            // Once all is read, what is left are the samples, and these want a call of their own.
+            assert!(now > before || now == 4096, "{answer:?} after {before}");
             node.assert_clean();
             (before, calls) = (now, calls + 1);
             assert!(calls < 60);

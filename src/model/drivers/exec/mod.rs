@@ -6,8 +6,8 @@
 //!
 //! ```json
 //! {"driver": "exec", "exec": {
-//!     "commands": {"mount": ["/usr/local/bin/mount-share", "{option.server}", "{target}",
-//!     "{secret.password}"]}, "options": ["server"], "fileSystem": "fuse.sharefs"}}
+//!     "commands": {"mount": ["/usr/local/bin/mount-share", "{option.server}", "{target}", "{secret.password}"]},
+//!     "options": ["server"], "fileSystem": "fuse.sharefs"}}
 //! ```
 //!
 //! Placeholders, filled in word by word:
