@@ -16,10 +16,11 @@ everywhere() {
 }
 
 # nowhere DRIVER...: uninstalls them there, and says what is left.
+# shellcheck disable=SC2153 # not misspelt
 nowhere() {
     local node
     for node in node-1 node-2; do on "$node" flexvol uninstall "$@" --plugin-dir "$PLUGINS" && on "$node" ls -A "$PLUGINS"; done
-    on world flexvol uninstall "$@" --plugin-dir "$CONTROLLERS" --state-dir /run/flexvol-state && on world ls -A "$CONTROLLERS"
+    on world flexvol uninstall "$@" --plugin-dir "$CONTROLLERS" && on world ls -A "$CONTROLLERS"
 }
 
 # kubelet_stop NODE: kubelet ends at once, as by kill -9.
