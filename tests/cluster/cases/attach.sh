@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Drivers that attach: through the controller manager, by kubelet itself, on two nodes, and when a
-# node goes. Sourced by tests/cluster/play.
+# node goes. Sourced by tests/cluster/chapter.
 # shellcheck source=tests/cluster/lib/node.sh
 . "${here:?}/lib/node.sh"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Our image as a cluster runs it: what `flexvol manifest` prints is applied, rolled out twice and
-# removed, while pods use its drivers. Sourced by tests/cluster/play.
+# removed, while pods use its drivers. Sourced by tests/cluster/chapter.
 
 # shellcheck source=tests/cluster/lib/manifests.sh disable=SC2154 # set by lib/cluster.sh
 . "$here/lib/manifests.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Drivers that come, change and go under a kubelet that runs, and kubelets and nodes that end
-# beneath their volumes. Sourced by tests/cluster/play.
+# beneath their volumes. Sourced by tests/cluster/chapter.
 # shellcheck source=tests/cluster/lib/node.sh
 . "${here:?}/lib/node.sh"
 

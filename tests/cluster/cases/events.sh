@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Ten faults, staged: what the pod's Event says is explained, and doctor and status on the node say
-# the same. Sourced by tests/cluster/play.
+# the same. Sourced by tests/cluster/chapter.
 
 # shellcheck source=tests/cluster/lib/scripted.sh disable=SC2154 # here is set by lib/cluster.sh
 . "$here/lib/scripted.sh"

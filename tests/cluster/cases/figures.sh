@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2016,SC2154 # an inner shell expands, tap.sh sets last
 # What a volume costs a node: kubelet's own figures, beside a shell driver that does the same:
-# Kubernetes' `dummy`, a tmpfs. Sourced by tests/cluster/play. PODS=1000 for docs/figures.md.
+# Kubernetes' `dummy`, a tmpfs. Sourced by tests/cluster/chapter. PODS=1000 for docs/figures.md.
 
 namespace figures >/dev/null
 rounds=$((${PODS:-40} / 20))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a review found before, as a live kubelet plays it. Sourced by tests/cluster/play.
+# What a review found before, as a live kubelet plays it. Sourced by tests/cluster/chapter.
 # shellcheck source=tests/cluster/lib/node.sh
 . "${here:?}/lib/node.sh"
 

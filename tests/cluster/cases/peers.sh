@@ -2,7 +2,7 @@
 # shellcheck disable=SC2154,SC2034 # set or read by tests/cluster/play
 # Volumes of the drivers that people have today, under their own names and as their users write them
 # (examples/profiles): only servers, what opens them, and where the node has its files are this
-# cluster's. Sourced by tests/cluster/play.
+# cluster's. Sourced by tests/cluster/chapter.
 #
 # Not here: tests/guest has what needs a file system or a device that few kernels have (fstab/cifs,
 # juliohm/cifs, microsoft.com/smb, bertera.it/smb, openshift.io/cifs, hodique.info/cifs, k8s/nfs,

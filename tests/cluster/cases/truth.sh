@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the real kubelet does: what it calls drivers with, which is what `flexvol pod up` calls them
 # with, and what it makes of odd replies, which is why `flexvol check` says must.
-# docs/kubelet-truth.md is the table of it. Sourced by tests/cluster/play.
+# docs/kubelet-truth.md is the table of it. Sourced by tests/cluster/chapter.
 
 # shellcheck source=tests/cluster/lib/scripted.sh disable=SC2154 # here is set by lib/cluster.sh
 . "$here/lib/scripted.sh"

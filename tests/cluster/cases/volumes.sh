@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2154,SC2034,SC2016 # set or read by others
-# Every driver that this kernel can serve, as pods use it. Sourced by tests/cluster/play.
+# Every driver that this kernel can serve, as pods use it. Sourced by tests/cluster/chapter.
 # shellcheck source=tests/cluster/lib/drivers.sh
 . "$here/lib/drivers.sh"
 

@@ -12,11 +12,6 @@ on() { enter "$@"; }
 # controllers DRIVER... [OPTION...]: installs them where the controllers look for drivers.
 controllers() { on world flexvol install --plugin-dir "$CONTROLLERS" "$@"; }
 
-# chapter NAME: what follows, and when that was.
-chapter() {
-    echo "# $1, $SECONDS s after the start"
-}
-
 # namespace NAME: a new one, in which all that follows is, with the account that every pod has.
 namespace() {
     namespace=$1
