@@ -2,7 +2,10 @@
 //!
 //! kubelet keeps pods' volumes in `<root>/pods/<uid>/volumes/<vendor>~<driver>/<name>` and device
 //! mounts in `<root>/plugins/kubernetes.io/flexvolume/<vendor>/<driver>/mounts/<name>`
-//! (pkg/volume/flexvolume, pkg/kubelet/config). The root differs from distribution to distribution
+//! (pkg/volume/flexvolume, pkg/kubelet/config). A driver that is served as a CSI driver gets CSI's
+//! directories, `<root>/pods/<uid>/volumes/kubernetes.io~csi/<name>/mount` and
+//! `<root>/plugins/kubernetes.io/csi/<CSI driver>/<hash>/globalmount` (pkg/volume/csi), which do not
+//! say whose they are. The root differs from distribution to distribution
 //! and may lead through symlinks, which are the admin's; from `pods` or `plugins` on everything was
 //! made by kubelet, and a symlink there is an attack.
 
@@ -17,8 +20,8 @@ pub struct VolumeDir {
     pub root: PathBuf,
     /// The rest: no symlink is followed here.
     pub below: PathBuf,
-    /// The driver directory's name (`vendor~driver`) that the path names; `None` for a path that is
-    /// not kubelet's.
+    /// The driver directory's name (`vendor~driver`) that the path names; `None` for one of CSI's,
+    /// and for a path that is not kubelet's.
     pub driver: Option<String>,
 }
 
@@ -27,7 +30,8 @@ impl VolumeDir {
     /// directory.
     pub fn of(target: &TargetPath) -> Self {
         let parts: Vec<_> = target.as_path().components().collect();
-        pod_volume(&parts).or_else(|| device_mount(&parts)).unwrap_or_else(|| Self {
+        let kubelet_s = pod_volume(&parts).or_else(|| device_mount(&parts)).or_else(|| csi(&parts));
+        kubelet_s.unwrap_or_else(|| Self {
             root: target.as_path().parent().unwrap_or(Path::new("/")).to_owned(),
             below: target.as_path().file_name().unwrap_or_default().into(),
             driver: None,
@@ -62,7 +66,7 @@ fn pod_volume(parts: &[Component<'_>]) -> Option<VolumeDir> {
     let start = parts.len().checked_sub(5)?;
     let [pods, _, volumes, driver, _] = parts[start..].try_into().ok()?;
     (is(pods, "pods") && is(volumes, "volumes")).then_some(())?;
-    Some(split(parts, start, driver.as_os_str().to_str()?.to_owned()))
+    Some(split(parts, start, Some(driver.as_os_str().to_str()?.to_owned())))
 }
 
 fn device_mount(parts: &[Component<'_>]) -> Option<VolumeDir> {
@@ -72,19 +76,29 @@ fn device_mount(parts: &[Component<'_>]) -> Option<VolumeDir> {
         [(plugins, "plugins"), (kubernetes, "kubernetes.io"), (flexvolume, "flexvolume"), (mounts, "mounts")];
     shape.iter().all(|(part, name)| is(*part, name)).then_some(())?;
     let driver = format!("{}~{}", vendor.as_os_str().to_str()?, driver.as_os_str().to_str()?);
-    Some(split(parts, start, driver))
+    Some(split(parts, start, Some(driver)))
+}
+
+/// `*` stands for any one name.
+const CSI: [&[&str]; 2] = [
+    &["pods", "*", "volumes", "kubernetes.io~csi", "*", "mount"],
+    &["plugins", "kubernetes.io", "csi", "*", "*", "globalmount"],
+];
+
+fn csi(parts: &[Component<'_>]) -> Option<VolumeDir> {
+    CSI.iter().find_map(|shape| {
+        let start = parts.len().checked_sub(shape.len())?;
+        let fits = |(part, name): (&Component<'_>, &&str)| *name == "*" || is(*part, name);
+        parts[start..].iter().zip(*shape).all(fits).then(|| split(parts, start, None))
+    })
 }
 
 fn is(part: Component<'_>, name: &str) -> bool {
     part.as_os_str() == OsStr::new(name)
 }
 
-fn split(parts: &[Component<'_>], start: usize, driver: String) -> VolumeDir {
-    VolumeDir {
-        root: parts[..start].iter().collect(),
-        below: parts[start..].iter().collect(),
-        driver: Some(driver),
-    }
+fn split(parts: &[Component<'_>], start: usize, driver: Option<String>) -> VolumeDir {
+    VolumeDir { root: parts[..start].iter().collect(), below: parts[start..].iter().collect(), driver }
 }
 
 #[cfg(test)]
@@ -129,6 +143,17 @@ mod tests {
             (staged(expected), staged("/mnt/pv1"), staged("/k/pods/7/volumes/rbd/pv1")),
             (None, None, None)
         );
+    }
+
+    #[test]
+    fn csi_s_directories_are_kubelet_s_and_say_no_driver() {
+        for (path, below) in [
+            ("/k/pods/7/volumes/kubernetes.io~csi/pv1/mount", "pods/7/volumes/kubernetes.io~csi/pv1/mount"),
+            ("/k/plugins/kubernetes.io/csi/d/0f/globalmount", "plugins/kubernetes.io/csi/d/0f/globalmount"),
+        ] {
+            assert_eq!(split_of(path), ("/k".into(), below.into(), None));
+        }
+        assert_eq!(split_of("/k/pods/7/volumes/kubernetes.io~csi/pv1/other").1, "other");
     }
 
     #[test]
