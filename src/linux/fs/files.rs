@@ -89,6 +89,16 @@ pub fn end(path: &Path, limit: u64) -> Result<String> {
 /// for its owner alone. Two who write the same one have to keep each other out. Of a writer that
 /// was killed, [`draft_of`] it may stay.
 pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    put(path, content, File::sync_data)
+}
+
+/// [`replace`] for what means nothing after the next boot: when the power fails, it may be lost or
+/// damaged.
+pub fn replace_unsynced(path: &Path, content: &[u8]) -> Result<()> {
+    put(path, content, |_| Ok(()))
+}
+
+fn put(path: &Path, content: &[u8], sync: impl FnOnce(&File) -> std::io::Result<()>) -> Result<()> {
     let draft = draft_of(path);
     let write = || {
         let mut file = File::options()
@@ -99,7 +109,7 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(&draft)?;
         file.write_all(content)?;
-        file.sync_data()?;
+        sync(&file)?;
         std::fs::rename(&draft, path)
     };
     write().with_context(|| format!("write {}", path.display())).inspect_err(|_| {
