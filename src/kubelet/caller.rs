@@ -64,14 +64,7 @@ impl Caller {
     /// Calls `init`, which decides whether kubelet loads the driver and how it treats it.
     pub fn init(&mut self) -> (Exchange, Result<Capabilities>) {
         let exchange = self.call(&Call::Init);
-        let capabilities = match &exchange.verdict {
-            Verdict::Success(status) => status.capabilities.ok_or_else(|| {
-                internal(
-                    "capabilities are null, at which kubelet crashes: leave them out or make them an object",
-                )
-            }),
-            other => Err(internal(&other.to_string())),
-        };
+        let capabilities = exchange.capabilities();
         (exchange, capabilities)
     }
 
@@ -85,6 +78,18 @@ impl Exchange {
     /// How long the driver took; nothing if it was not executed.
     pub fn took(&self) -> Duration {
         self.run.as_ref().map_or(Duration::ZERO, |run| run.took)
+    }
+
+    /// What kubelet makes of the answer to `init`.
+    pub fn capabilities(&self) -> Result<Capabilities> {
+        match &self.verdict {
+            Verdict::Success(status) => status.capabilities.ok_or_else(|| {
+                internal(
+                    "capabilities are null, at which kubelet crashes: leave them out or make them an object",
+                )
+            }),
+            other => Err(internal(&other.to_string())),
+        }
     }
 
     /// What kubelet does not say but a person wants to know, of a call that went wrong.

@@ -13,11 +13,11 @@ use flexvol_linux::mount::{self, mount_table};
 use flexvol_linux::mount::{BindMount, NewMount, Parameter, Value, Way};
 use flexvol_linux::proc::deadline::Deadline;
 use flexvol_linux::proc::helper::Tools;
-use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::file_system::FileSystem;
 use flexvol_protocol::mount_options::MountFlags;
 use flexvol_protocol::mount_options::Propagation;
+use flexvol_protocol::{Access, TargetPath};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
@@ -29,10 +29,10 @@ const ALL_ALLOWED: MountFlags = MountFlags { suid: true, dev: true, exec: true, 
 /// For formatting, checking and growing. Kubelet sets none.
 const FORMAT_WAIT: Duration = Duration::from_mins(10);
 
-/// Shows the node's global directory at the pod's.
-pub fn bind(global: &TargetPath, target: &TargetPath) -> Result<()> {
+/// Shows the node's global directory at the pod's; read-only also if that is.
+pub fn bind(global: &TargetPath, target: &TargetPath, access: Access) -> Result<()> {
     let source = open_directory(global)?;
-    let read_only = opened::is_on_read_only_mount(source.as_fd())?;
+    let read_only = access == Access::ReadOnly || opened::is_on_read_only_mount(source.as_fd())?;
     let bind = BindMount {
         source: source.as_fd(),
         recursive: false,

@@ -203,7 +203,7 @@ impl PodVolume {
             return Err(no_mount());
         }
         let (global, target) = (self.global()?, self.target()?);
-        journal.perform(Action::Bind, || device::bind(&global, &target))
+        journal.perform(Action::Bind, || device::bind(&global, &target, self.options.access()))
     }
 
     /// The name is dropped, but a failure is one.

@@ -75,7 +75,7 @@ impl Subject<'_> {
         let path = target.as_path().into();
         let mut answer = self.execute(&["mount".into(), path, spelling(&options)]);
         if answer.meant == Meant::NotSupported && self.attaches() {
-            by_kubelet::bind(&volume.global()?, &target)?;
+            by_kubelet::bind(&volume.global()?, &target, volume.options.access())?;
             answer.meant = Meant::Success(DriverStatus::default());
         }
         let looks = Looks::of(target.as_path())?;

@@ -70,7 +70,7 @@ impl Subject<'_> {
     pub fn mount(&mut self, volume: &PodVolume) -> Result<Answer, Stopped> {
         let answer = self.call(&volume.mount_call()?);
         if answer.meant == Meant::NotSupported && self.attaches() {
-            by_kubelet::bind(&volume.global()?, &volume.target()?)?;
+            by_kubelet::bind(&volume.global()?, &volume.target()?, volume.options.access())?;
             return Ok(Answer { meant: Meant::Success(flexvol_protocol::DriverStatus::default()), ..answer });
         }
         Ok(answer)

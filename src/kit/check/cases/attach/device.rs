@@ -10,7 +10,7 @@ use crate::check::staging::{is_mounted, make_directory, remove_directory};
 use crate::check::subject::Subject;
 use flexvol_kubelet::{PodVolume, by_kubelet};
 use flexvol_linux::mount::mount_table;
-use flexvol_protocol::Verb;
+use flexvol_protocol::{Access, Verb};
 use std::fs::File;
 use std::path::Path;
 
@@ -290,7 +290,7 @@ fn unmount_device_stacked(subject: &mut Subject<'_>) -> Played {
     needs_mount(&volume)?;
     let global = volume.global()?;
     // The same file system once more, as a second mountdevice of a careless driver leaves it.
-    by_kubelet::bind(&global, &global)?;
+    by_kubelet::bind(&global, &global, Access::ReadWrite)?;
     let answer = subject.call_unmount_device(&volume)?.succeeds("the device is mounted, twice over")?;
     is_gone(&answer, &volume)?;
     subject.unstage(&volume)
