@@ -77,6 +77,20 @@ fn pure_modules_touch_nothing() {
     complain(pure, |file| impurities(&file.code));
 }
 
+/// A process with threads neither mounts nor unmounts: only another one may, which `by_kubelet.rs`
+/// is.
+#[test]
+fn the_daemon_mounts_nothing() {
+    let daemon =
+        rust().filter(|file| file.path.starts_with("src/cluster/") && !file.path.ends_with("/by_kubelet.rs"));
+    complain(daemon, |file| {
+        let at = |name: &str| file.code.match_indices(name).map(|(at, _)| at).collect::<Vec<_>>();
+        let looks = ["mount::place", "mount::mount_table"].map(at).concat();
+        let mounts = ["flexvol_linux::mount", "by_kubelet::{", "rustix::mount", "sys_mount"].map(at).concat();
+        mounts.into_iter().filter(|at| !looks.iter().any(|look| look.abs_diff(*at) < 24)).collect()
+    });
+}
+
 #[test]
 fn only_linux_touches_files() {
     let above = rust().filter(|file| ABOVE_LINUX.iter().any(|start| file.path.starts_with(start)));
@@ -86,9 +100,13 @@ fn only_linux_touches_files() {
 #[test]
 fn only_the_command_line_prints() {
     let prints_for_people = |path: &str| {
-        ["src/admin/cli/", "src/kit/cli/", "src/terminal/"].iter().any(|start| path.starts_with(start))
+        ["src/admin/cli/", "src/cluster/cli/", "src/kit/cli/", "src/terminal/"]
+            .iter()
+            .any(|start| path.starts_with(start))
     };
-    let others = rust().filter(|file| file.path.starts_with("src/") && !prints_for_people(&file.path));
+    // cargo listens to those that build.
+    let listened_to = |path: &str| prints_for_people(path) || path.ends_with("/build.rs");
+    let others = rust().filter(|file| file.path.starts_with("src/") && !listened_to(&file.path));
     complain(others, |file| prints(&file.code));
 }
 

@@ -1,0 +1,222 @@
+//! `flexvold csi`: serves drivers, or asks whether they are served.
+
+use crate::csi::metrics::Metrics;
+use crate::csi::serve::{Place, run};
+use crate::csi::served::Role;
+use crate::csi::setup::Setup;
+use crate::csi::{name, scrape, sockets};
+use crate::wire::csi::ProbeRequest;
+use crate::wire::csi::identity_client::IdentityClient;
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::{Args, ValueEnum};
+use flexvol_kubelet::platform::DEFAULT_KUBELET_ROOT;
+use flexvol_linux::proc::host;
+use flexvol_protocol::DriverName;
+use flexvol_terminal::driver_dir;
+use flexvol_terminal::screen::Screen;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+
+/// Where journals are.
+const STATE: &str = "/var/lib/flexvol/csi";
+
+/// In the environment of a pod, as manifests have it.
+const NODE: &str = "NODE_NAME";
+
+/// What a probe may take.
+const PROBE: Duration = Duration::from_secs(10);
+
+/// Threads that wait for drivers.
+const THREADS: usize = 512;
+
+/// How long a thread that has nothing to do stays.
+const KEEP_ALIVE: Duration = Duration::from_secs(3);
+
+/// Serve FlexVolume drivers as CSI drivers
+#[derive(Args)]
+pub(super) struct Csi {
+    /// Driver to serve, as vendor/driver; may be repeated
+    #[arg(long, required = true, value_name = "VENDOR/DRIVER")]
+    driver: Vec<DriverName>,
+    /// Where drivers are installed, instead of where kubelet looks for them
+    #[arg(long, value_name = "DIR")]
+    plugin_dir: Option<PathBuf>,
+    /// Socket to serve at [default: <kubelet-root>/plugins/<CSI name>/csi.sock]
+    #[arg(long, value_name = "unix:///PATH")]
+    endpoint: Option<String>,
+    /// Name of this node in Kubernetes [default: that of the host]
+    #[arg(long, value_name = "NAME")]
+    node_id: Option<String>,
+    /// Which services to offer
+    #[arg(long, value_enum, default_value = "all")]
+    role: RoleName,
+    /// Register with kubelet, without a sidecar (Kubernetes 1.29 and later)
+    #[arg(long)]
+    register: bool,
+    /// Name in CSI [default: <driver>.<vendor>.flex.flexvol.dev]
+    #[arg(long, value_name = "CSI-NAME")]
+    name: Option<String>,
+    /// JSON object of strings: options of every volume that does not say otherwise
+    #[arg(long, value_name = "FILE")]
+    attributes_from: Option<PathBuf>,
+    /// JSON file of what drivers do otherwise than CSI expects
+    #[arg(long, value_name = "FILE")]
+    habits: Option<PathBuf>,
+    /// Where to note what is attached, staged and published
+    #[arg(long, value_name = "DIR", default_value = STATE)]
+    state: PathBuf,
+    /// kubelet's own directory
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_KUBELET_ROOT)]
+    kubelet_root: PathBuf,
+    /// Address to serve metrics at for Prometheus
+    #[arg(long, value_name = "IP:PORT")]
+    metrics: Option<SocketAddr>,
+    /// How much to log
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: tracing::Level,
+    /// Only ask whether the drivers are served and ready, as a liveness probe
+    #[arg(long)]
+    check: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum RoleName {
+    Node,
+    Controller,
+    All,
+}
+
+impl From<RoleName> for Role {
+    fn from(name: RoleName) -> Self {
+        match name {
+            RoleName::Node => Self::Node,
+            RoleName::Controller => Self::Controller,
+            RoleName::All => Self::All,
+        }
+    }
+}
+
+impl Csi {
+    pub(super) fn run(self, screen: &mut Screen) -> Result<ExitCode> {
+        self.check_arguments()?;
+        let runtime = runtime()?;
+        if self.check {
+            self.probe(&runtime, screen)?;
+        } else {
+            self.serve(&runtime)?;
+        }
+        // Threads that wait for a driver on dead storage are not waited for.
+        runtime.shutdown_background();
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn check_arguments(&self) -> Result<()> {
+        let several = self.driver.len() > 1;
+        ensure!(
+            !(several && self.name.is_some()),
+            "--name is of one driver: leave it out, or start one process each"
+        );
+        ensure!(
+            !(several && self.endpoint.is_some()),
+            "--endpoint is of one driver: leave it out, or start one process each"
+        );
+        ensure!(
+            !(self.register && self.role as u8 == RoleName::Controller as u8),
+            "--register is for nodes: leave it out, or choose --role node"
+        );
+        Ok(())
+    }
+
+    fn serve(&self, runtime: &Runtime) -> Result<()> {
+        log(self.log_level);
+        let metrics = Arc::new(Metrics::default());
+        let setup = self.setup()?;
+        let places = self.driver.iter().map(|driver| self.place(driver, &setup, &metrics));
+        let places: Vec<_> = places.collect::<Result<_>>()?;
+        runtime.block_on(async {
+            if let Some(address) = self.metrics {
+                let listener = scrape::listen(address).await?;
+                let drivers = places.iter().map(|place| Arc::clone(&place.served)).collect();
+                tokio::spawn(scrape::serve(listener, metrics, drivers));
+            }
+            run(places).await
+        })
+    }
+
+    fn setup(&self) -> Result<Setup> {
+        let named = self.node_id.clone().or_else(|| std::env::var(NODE).ok()).filter(|name| !name.is_empty());
+        Ok(Setup {
+            plugin_dir: driver_dir::find(self.plugin_dir.as_deref())?,
+            node: named.map_or_else(|| host::name().map(|name| name.to_lowercase()), Ok)?,
+            role: self.role.into(),
+            state: absolute(&self.state)?,
+            attributes: self.attributes_from.clone(),
+            habits: self.habits.clone(),
+        })
+    }
+
+    fn place(&self, driver: &DriverName, setup: &Setup, metrics: &Arc<Metrics>) -> Result<Place> {
+        let served = setup.serve(driver.clone(), self.name.as_deref(), metrics)?;
+        let register = self.register.then(|| absolute(&self.kubelet_root)).transpose()?;
+        Ok(Place { served: Arc::new(served), socket: self.socket(driver)?, register })
+    }
+
+    fn socket(&self, driver: &DriverName) -> Result<PathBuf> {
+        if let Some(endpoint) = &self.endpoint {
+            return sockets::path_of(endpoint);
+        }
+        let name = self.name.clone().unwrap_or_else(|| name::of_driver(driver));
+        let path = absolute(&self.kubelet_root)?.join("plugins").join(name).join("csi.sock");
+        sockets::path_of(&path.to_string_lossy())
+    }
+
+    fn probe(&self, runtime: &Runtime, screen: &mut Screen) -> Result<()> {
+        for driver in &self.driver {
+            let socket = self.socket(driver)?;
+            runtime
+                .block_on(async { tokio::time::timeout(PROBE, ask(&socket)).await })
+                .with_context(|| {
+                    format!("{} does not answer within {} s", socket.display(), PROBE.as_secs())
+                })?
+                .with_context(|| format!("probe {driver}"))?;
+            screen.line(&format!("{driver} is ready"))?;
+        }
+        Ok(())
+    }
+}
+
+async fn ask(socket: &Path) -> Result<()> {
+    let channel = sockets::connect(socket).await?;
+    match IdentityClient::new(channel).probe(ProbeRequest {}).await {
+        Ok(answer) if answer.get_ref().ready != Some(false) => Ok(()),
+        Ok(_) => bail!("not ready yet"),
+        Err(status) => bail!("{}", status.message()),
+    }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).with_context(|| format!("find {}", path.display()))
+}
+
+fn runtime() -> Result<Runtime> {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_io().enable_time().max_blocking_threads(THREADS).thread_keep_alive(KEEP_ALIVE);
+    builder.build().context("start")
+}
+
+/// A line of JSON for each event, on standard error.
+fn log(level: tracing::Level) {
+    tracing_subscriber::fmt()
+        .json()
+        .flatten_event(true)
+        .with_current_span(true)
+        .with_span_list(false)
+        .with_target(false)
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .init();
+}

@@ -1,0 +1,70 @@
+//! The command line of `flexvold`: one file a subcommand.
+//!
+//! Exit status: 0 done, 1 failed, 2 wrong usage.
+
+mod csi;
+
+use anyhow::{Error, Result};
+use clap::{Parser, Subcommand};
+use flexvol_linux::errno::to_failure;
+use flexvol_terminal::exit::{complain, usage, wants_json};
+use flexvol_terminal::screen::Screen;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  flexvold csi --driver flexvol/tmpfs --register  serve a driver on this node, and tell kubelet
+
+Exit status: 0 done, 1 failed, 2 wrong usage.";
+
+/// Serve FlexVolume drivers beyond kubelet's own plugin
+#[derive(Parser)]
+#[command(name = "flexvold", version, after_help = EXAMPLES, max_term_width = 100, arg_required_else_help = true)]
+struct Cli {
+    /// Print JSON for programs instead of text for people
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Csi(Box<csi::Csi>),
+}
+
+/// Reads the command line (`arguments[0]` is the program) and does what it says.
+pub fn main(arguments: &[OsString]) -> ExitCode {
+    match Cli::try_parse_from(arguments) {
+        Ok(cli) => {
+            let mut screen = Screen::standard(cli.json);
+            let done = cli.command.run(&mut screen);
+            done.unwrap_or_else(|error| failed(error, cli.json))
+        }
+        Err(error) => usage(&error, wants_json(arguments)),
+    }
+}
+
+fn failed(error: Error, json: bool) -> ExitCode {
+    complain(error, |error| to_failure(error).message(), 1, json)
+}
+
+impl Command {
+    fn run(self, screen: &mut Screen) -> Result<ExitCode> {
+        match self {
+            Self::Csi(command) => command.run(screen),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

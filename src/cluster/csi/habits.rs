@@ -1,0 +1,188 @@
+//! What a driver does otherwise than CSI expects, as data. Pure.
+//!
+//! A driver that kubelet gets along with needs nothing here: one that prints its failure on
+//! standard error, or that fails when a volume is mounted already, is heard and called as kubelet
+//! does it. What is known of drivers that many have is in `habits.json` beside this file; an
+//! admin's own file has the same form and wins.
+
+use flexvol_model::drivers;
+use flexvol_model::installed::Installed;
+use flexvol_model::profiles;
+use flexvol_protocol::DriverName;
+use flexvol_protocol::failure::{Failure, Result};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use tonic::Code;
+
+/// The habits that are known.
+const KNOWN: &str = include_str!("habits.json");
+
+/// Our own name for the option with further mount options.
+const MOUNT_OPTIONS: &str = "mountOptions";
+
+/// What is peculiar about one driver.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a habit of its own, and a key of the file")]
+pub struct Habits {
+    /// Its `mount` writes files into the directory and mounts nothing; `unmount` is called whether
+    /// anything is mounted or not.
+    pub mountless: bool,
+    /// Its `mount` deletes or hides what is in the directory: only an empty one is given to it.
+    pub empty_directory: bool,
+    /// Its `unmount` fails where nothing is mounted, and is not called there.
+    pub unmount_needs_mount: bool,
+    /// Its `mountdevice` gets the secrets of `NodeStageVolume`, which kubelet gave to `mount` alone.
+    pub stage_secrets: bool,
+    /// Which of its options has mount options.
+    pub mount_options: Option<MountOptions>,
+    /// What its messages mean, the first that fits.
+    pub messages: Vec<Meaning>,
+}
+
+/// The option that mount flags of a PersistentVolume go into.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MountOptions {
+    /// Its name.
+    pub option: String,
+    /// What stands between two of them.
+    #[serde(default = "comma")]
+    pub separator: String,
+}
+
+fn comma() -> String {
+    ",".to_owned()
+}
+
+/// A failure whose message has these words.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Meaning {
+    /// Compared without regard to case.
+    pub contains: String,
+    /// The gRPC code, as `NOT_FOUND`.
+    #[serde(deserialize_with = "code")]
+    pub code: Code,
+}
+
+/// The codes that a driver's message can mean, by their names in gRPC.
+const CODES: [(&str, Code); 8] = [
+    ("INVALID_ARGUMENT", Code::InvalidArgument),
+    ("NOT_FOUND", Code::NotFound),
+    ("PERMISSION_DENIED", Code::PermissionDenied),
+    ("RESOURCE_EXHAUSTED", Code::ResourceExhausted),
+    ("FAILED_PRECONDITION", Code::FailedPrecondition),
+    ("ABORTED", Code::Aborted),
+    ("UNAVAILABLE", Code::Unavailable),
+    ("UNAUTHENTICATED", Code::Unauthenticated),
+];
+
+fn code<'de, D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Code, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let found = CODES.iter().find(|(known, _)| *known == name);
+    found.map(|(_, code)| *code).ok_or_else(|| {
+        let known = CODES.map(|(name, _)| name).join(", ");
+        serde::de::Error::custom(format!("code {name:?} is not known: write one of {known}"))
+    })
+}
+
+impl Habits {
+    /// Of the driver of that name; `own` is the admin's file, `installed` who it is if it is one of
+    /// ours.
+    pub fn of(name: &DriverName, own: Option<&str>, installed: Option<&Installed>) -> Result<Self> {
+        let name = name.to_string();
+        let known = parse("the built-in habits", KNOWN)?.remove(&name);
+        let own = own.map(|text| parse("the file of habits", text)).transpose()?;
+        let mut habits = own.and_then(|mut own| own.remove(&name)).or(known).unwrap_or_default();
+        habits.mount_options = habits.mount_options.or_else(|| mount_options(&name, installed));
+        Ok(habits)
+    }
+}
+
+/// The option of our own driver, or the one that the profile of a foreign one translates into it.
+fn mount_options(name: &str, installed: Option<&Installed>) -> Option<MountOptions> {
+    let ours =
+        installed.map(|installed| installed.driver.options().iter().any(|each| each.name == MOUNT_OPTIONS));
+    let option = match ours {
+        Some(ours) => ours.then_some(MOUNT_OPTIONS),
+        None => profiles::find(name).and_then(|profile| {
+            profile.keys.iter().find(|key| key.ours == Some(MOUNT_OPTIONS)).map(|key| key.theirs)
+        }),
+    };
+    option.map(|option| MountOptions { option: option.to_owned(), separator: comma() })
+}
+
+/// Which of our drivers an executable is: its side file says so.
+pub fn installed(name: &DriverName, side_file: Option<&str>) -> Result<Option<Installed>> {
+    let Some(text) = side_file else { return Ok(None) };
+    let settings = flexvol_model::side_file::parse(text)?;
+    Installed::identify(Some(name.directory()), name.executable(), settings).map(Some)
+}
+
+/// The names of the drivers whose habits are known, for documents and tests.
+pub fn known() -> Result<Vec<String>> {
+    Ok(parse("the built-in habits", KNOWN)?.into_keys().collect())
+}
+
+/// Whether a driver of ours is called so.
+pub fn is_ours(name: &DriverName) -> bool {
+    drivers::find(name.driver()).is_some()
+}
+
+fn parse(what: &str, text: &str) -> Result<BTreeMap<String, Habits>> {
+    serde_json::from_str(text).map_err(|error| {
+        let fix = "write {\"vendor/driver\": {\"mountless\": true}}";
+        Failure::options(format!("{what} cannot be read: {error}: {fix}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: &str, own: Option<&str>) -> Result<Habits> {
+        Habits::of(&DriverName::parse(name).unwrap(), own, None)
+    }
+
+    #[test]
+    fn the_known_habits_are_of_valid_names() {
+        for name in known().unwrap() {
+            DriverName::parse(&name).unwrap();
+            of(&name, None).unwrap();
+        }
+        assert!(of("fstab/cifs", None).unwrap().empty_directory);
+        assert_eq!(of("example.com/other", None), Ok(Habits::default()));
+    }
+
+    #[test]
+    fn mount_flags_go_where_the_profile_has_them() {
+        let option =
+            |name| of(name, None).unwrap().mount_options.map(|found| (found.option, found.separator));
+        assert_eq!(option("juliohm/cifs"), Some(("opts".into(), ",".into())));
+        assert_eq!(option("fstab/cifs"), Some(("mountOptions".into(), ",".into())));
+        assert_eq!(option("azure/blobfuse"), Some(("mountoptions".into(), " ".into())));
+        assert_eq!(option("example.com/other"), None);
+    }
+
+    #[test]
+    fn our_own_driver_says_so_itself() {
+        let name = DriverName::parse("example/tmpfs").unwrap();
+        let installed = installed(&name, Some("{}")).unwrap();
+        let habits = Habits::of(&name, None, installed.as_ref()).unwrap();
+        assert_eq!(habits.mount_options.unwrap().option, "mountOptions");
+        assert!(super::installed(&name, None).unwrap().is_none());
+    }
+
+    #[test]
+    fn an_admin_s_file_wins_and_is_checked() {
+        let own = r#"{"fstab/cifs":{"messages":[{"contains":"no such share","code":"NOT_FOUND"}]}}"#;
+        let habits = of("fstab/cifs", Some(own)).unwrap();
+        assert!(!habits.empty_directory && habits.messages[0].code == Code::NotFound);
+        for wrong in
+            ["{", r#"{"a/b":{"mountles":true}}"#, r#"{"a/b":{"messages":[{"contains":"x","code":"OK"}]}}"#]
+        {
+            assert!(of("a/b", Some(wrong)).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! FlexVolume's own directories, for drivers that attach.
+//!
+//! Such a driver finds the device that `mountdevice` has mounted by the path that `mount` is called
+//! with, because with kubelet one follows from the other. CSI's paths say neither whose volume it is
+//! nor where it is staged, and drivers that are careful refuse them. So below our own state there is
+//! a tree as kubelet has it, in which the driver works, and what it mounts there for a pod is shown
+//! at CSI's target.
+//!
+//! ```text
+//! <state>/<CSI name>/kubelet/plugins/kubernetes.io/flexvolume/<vendor>/<driver>/mounts/<volume>
+//! <state>/<CSI name>/kubelet/pods/<hash of the target>/volumes/<vendor>~<driver>/<volume>
+//! ```
+
+use super::codes::of_error;
+use super::handle::Handle;
+use super::journal::key;
+use super::name::hash;
+use super::served::Served;
+use super::target::{self, Standing};
+use anyhow::Context as _;
+use flexvol_kubelet::PodVolume;
+use flexvol_protocol::{Options, TargetPath};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use tonic::Status;
+
+/// A volume for one target, in our own tree.
+#[derive(Debug)]
+pub struct Inner {
+    volume: PodVolume,
+    /// What `mount` and `unmount` are called with.
+    pub target: TargetPath,
+}
+
+impl Served {
+    /// What `mountdevice` and `unmountdevice` are called with.
+    pub(super) fn global(&self, id: &str) -> Result<TargetPath, Status> {
+        let none = || Status::not_found("no such volume");
+        let volume = self.as_kubelet_has_it(id, "").ok_or_else(none)?;
+        volume.global().map_err(|failure| Status::internal(failure.message()))
+    }
+
+    /// Where the driver mounts for a pod, if that is not the target itself; `None` for a volume
+    /// that has no such place.
+    pub(super) fn inner(&self, id: &str, target: &TargetPath) -> Option<Inner> {
+        let volume = self.as_kubelet_has_it(id, &hash(key(target).as_bytes())[..32])?;
+        let target = volume.target().ok()?;
+        Some(Inner { volume, target })
+    }
+
+    /// The same, if anything is there.
+    pub(super) fn inner_in_use(&self, id: &str, target: &TargetPath) -> Result<Option<Inner>, Status> {
+        let Some(inner) = self.inner(id, target) else { return Ok(None) };
+        Ok((target::look(&inner.target)? != Standing::Missing).then_some(inner))
+    }
+
+    fn as_kubelet_has_it(&self, id: &str, pod: &str) -> Option<PodVolume> {
+        let Handle::Persistent(name) = Handle::parse(id)? else { return None };
+        Some(PodVolume {
+            kubelet_root: self.tree.clone(),
+            pod_uid: pod.to_owned(),
+            driver: self.driver.clone(),
+            name,
+            options: Options::default(),
+            capacity: None,
+        })
+    }
+}
+
+impl Inner {
+    /// Removes the directories, which are empty and unmounted.
+    pub(super) fn remove(&self) -> Result<(), Status> {
+        target::remove(&self.target).map_err(|error| of_error(&error))?;
+        match self.volume.clean_up().failure {
+            Some(failure) => Err(Status::internal(failure.message())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Makes a directory of our own tree, with those above it.
+pub(super) fn make(path: &TargetPath) -> Result<(), Status> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path.as_path());
+    made.with_context(|| format!("make {path}")).map_err(|error| of_error(&error))
+}

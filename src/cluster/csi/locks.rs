@@ -1,0 +1,181 @@
+//! One call at a time for a volume, and for a directory.
+//!
+//! A call that finds its volume busy is told so at once (ABORTED): Kubernetes asks again. A lock is
+//! held until the driver's process is gone, however the call has ended for its caller.
+
+use super::name::hash;
+use super::running::{Note, Process, left_behind};
+use anyhow::Result;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tonic::Status;
+
+/// How long a driver's process that a killed `flexvold` has left may go on.
+const ALLOWED: Duration = Duration::from_secs(110);
+
+/// The locks of one driver.
+#[derive(Debug)]
+pub struct Locks {
+    notes: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: BTreeSet<String>,
+    stuck: Vec<Stuck>,
+}
+
+/// A process that holds its keys longer than the call it was started for.
+#[derive(Debug)]
+struct Stuck {
+    note: PathBuf,
+    process: Process,
+    /// When it may be killed, if it may.
+    until: Option<Instant>,
+}
+
+impl Locks {
+    /// Keeps the notes of running processes in a directory, and holds what an earlier process's
+    /// still hold.
+    pub fn open(notes: PathBuf) -> Result<Arc<Self>> {
+        let until = Some(Instant::now() + ALLOWED);
+        let left = left_behind(&notes)?;
+        let stuck: Vec<_> = left.into_iter().map(|(note, process)| Stuck { note, process, until }).collect();
+        let held = stuck.iter().flat_map(|each| each.process.keys.clone()).collect();
+        Ok(Arc::new(Self { notes, state: Mutex::new(State { held, stuck }) }))
+    }
+
+    /// Takes all of them, or none.
+    pub fn take(self: &Arc<Self>, keys: &[&str]) -> Result<Guard, Status> {
+        let mut state = self.state();
+        state.reap();
+        if let Some(busy) = keys.iter().find(|key| state.held.contains(**key)) {
+            return Err(Status::aborted(state.why(busy)));
+        }
+        let keys: Vec<_> = keys.iter().map(|&key| key.to_owned()).collect();
+        state.held.extend(keys.iter().cloned());
+        drop(state);
+        Ok(Guard { locks: Arc::clone(self), keys, note: Mutex::new(None) })
+    }
+
+    /// How many processes of drivers run although their call is over.
+    pub fn stuck(&self) -> usize {
+        let mut state = self.state();
+        state.reap();
+        state.stuck.len()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn reap(&mut self) {
+        let now = Instant::now();
+        self.stuck.retain(|each| {
+            if each.until.is_some_and(|until| now > until) {
+                each.process.kill();
+            }
+            let gone = each.process.is_gone();
+            if gone {
+                self.held.retain(|key| !each.process.keys.contains(key));
+                let _ = std::fs::remove_file(&each.note);
+            }
+            !gone
+        });
+    }
+
+    fn why(&self, key: &str) -> String {
+        let stuck = self.stuck.iter().find(|each| each.process.keys.iter().any(|held| held == key));
+        stuck.map_or_else(
+            || "another call for the same volume has not ended yet".to_owned(),
+            |each| {
+                let pid = each.process.pid;
+                format!("process {pid} of an earlier call has not ended: the volume is locked until it has")
+            },
+        )
+    }
+}
+
+/// Held until dropped, and until the process that was started meanwhile is gone.
+#[derive(Debug)]
+pub struct Guard {
+    locks: Arc<Locks>,
+    keys: Vec<String>,
+    note: Mutex<Option<Arc<Note>>>,
+}
+
+impl Guard {
+    /// For the next execution of the driver.
+    pub fn note(&self) -> Arc<Note> {
+        let path = self.locks.notes.join(hash(self.keys.join("\n").as_bytes()));
+        let note = Arc::new(Note::new(path, self.keys.clone()));
+        *self.last() = Some(Arc::clone(&note));
+        note
+    }
+
+    /// Whether the driver's process could not be ended.
+    pub fn is_stuck(&self) -> bool {
+        self.last().as_ref().is_some_and(|note| note.left().is_some())
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Arc<Note>>> {
+        self.note.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let left = self.last().take().and_then(|note| Some((note.path().to_owned(), note.left()?)));
+        let mut state = self.locks.state();
+        match left {
+            Some((note, process)) => state.stuck.push(Stuck { note, process, until: None }),
+            None => state.held.retain(|key| !self.keys.contains(key)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flexvol_kubelet::Observer as _;
+    use rustix::process::Pid;
+    use tonic::Code;
+
+    #[test]
+    fn a_busy_volume_is_not_waited_for() {
+        let state = tempfile::tempdir().unwrap();
+        let locks = Locks::open(state.path().to_owned()).unwrap();
+        let guard = locks.take(&["a", "b"]).unwrap();
+        assert_eq!(locks.take(&["c", "b"]).unwrap_err().code(), Code::Aborted);
+        assert!(locks.take(&["c"]).is_ok());
+        drop(guard);
+        assert!(locks.take(&["b", "c"]).is_ok());
+    }
+
+    #[test]
+    fn a_process_that_lives_on_keeps_its_lock_even_over_a_restart() {
+        let state = tempfile::tempdir().unwrap();
+        let locks = Locks::open(state.path().to_owned()).unwrap();
+        let mut child = sleeper();
+        let guard = locks.take(&["a"]).unwrap();
+        guard.note().started(Pid::from_child(&child), Instant::now()).unwrap();
+        drop(guard);
+        assert_eq!((locks.take(&["a"]).unwrap_err().code(), locks.stuck()), (Code::Aborted, 1));
+        let later = Locks::open(state.path().to_owned()).unwrap();
+        assert!(later.take(&["a"]).unwrap_err().message().contains(&child.id().to_string()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(later.take(&["a"]).is_ok() && locks.take(&["a"]).is_ok());
+        assert_eq!(state.path().read_dir().unwrap().count(), 0);
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a process to look at")]
+    fn sleeper() -> std::process::Child {
+        std::process::Command::new("sleep").arg("60").spawn().unwrap()
+    }
+}

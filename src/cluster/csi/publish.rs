@@ -1,0 +1,275 @@
+//! `NodePublishVolume` and `NodeUnpublishVolume`: validate, lock, look, journal, call, verify, commit.
+
+use super::capability::invalid;
+use super::codes::of_error;
+use super::journal::{Entry, Phase, Target, key};
+use super::layout;
+use super::locks::Guard;
+use super::program::{Answer, Budget};
+use super::request::{At, Publish};
+use super::served::Served;
+use super::target::{self, Standing};
+use flexvol_protocol::{Call, Options, TargetPath};
+use tonic::Status;
+
+/// What has to be done for a request, after a look.
+enum Todo {
+    /// It is published just so.
+    Nothing,
+    /// A mount is there of which the journal knows nothing: it is taken for the volume's, as
+    /// kubelet takes it.
+    Adopt,
+    /// An earlier call has been cut short.
+    Undo,
+    /// Everything.
+    Mount,
+}
+
+impl Served {
+    /// Brings the volume to a pod.
+    pub(super) fn publish(&self, request: &Publish, budget: Budget) -> Result<(), Status> {
+        let attaches = self.capabilities()?.attach;
+        let options = self.ground.of_mount(request)?;
+        if request.volume.inline && attaches {
+            return Err(invalid(
+                "the driver attaches its volumes, which no pod can have inline: use a PersistentVolume",
+            ));
+        }
+        let (id, target) = (&request.volume.id, &request.target);
+        let guard = self.lock(id, target)?;
+        match self.todo(request)? {
+            Todo::Nothing => return Ok(()),
+            Todo::Adopt => {
+                tracing::warn!(volume = id, %target, "adopted a mount that the journal lacks");
+                return self.write(request, Phase::Done);
+            }
+            Todo::Undo => self.undo(id, target, &guard, budget)?,
+            Todo::Mount => {}
+        }
+        if attaches {
+            self.check_staged(request)?;
+        }
+        self.write(request, Phase::Begun)?;
+        let mounted = if attaches {
+            self.mount_staged(request, options, &guard, budget)
+        } else {
+            self.mount(target, options, &guard, budget)
+        };
+        let done = mounted.and_then(|()| self.write(request, Phase::Done));
+        done.inspect_err(|_| self.roll_back(request, &guard, budget))
+    }
+
+    fn check_staged(&self, request: &Publish) -> Result<(), Status> {
+        let missing = |text: &str| Status::failed_precondition(format!("the volume is not staged: {text}"));
+        let staging = request.staging.as_ref().ok_or_else(|| missing("no staging_target_path"))?;
+        let noted = self.journal.get(&request.volume.id).and_then(|entry| entry.staged);
+        let is_done = noted.is_some_and(|staged| staged.phase == Phase::Done && staged.path == key(staging));
+        if is_done || target::look(&self.global(&request.volume.id)?)? == Standing::Mounted {
+            return Ok(());
+        }
+        Err(missing("call NodeStageVolume first"))
+    }
+
+    fn todo(&self, request: &Publish) -> Result<Todo, Status> {
+        let Publish { volume, target, .. } = request;
+        if let Some(owner) = self.journal.owner_of(target).filter(|owner| *owner != volume.id) {
+            let text = format!("{target} belongs to volume {owner}: unpublish that first");
+            return Err(Status::failed_precondition(text));
+        }
+        let entry = self.journal.get(&volume.id).unwrap_or_default();
+        check_exclusive(request, &entry)?;
+        let noted = entry.target(target);
+        match (target::look(target)?, noted) {
+            (Standing::Dead(errno), _) => {
+                let text = format!("the mount at {target} does not answer ({errno}): delete the pod");
+                Err(Status::internal(text))
+            }
+            (_, Some(Target { phase: Phase::Begun, .. })) => Ok(Todo::Undo),
+            (Standing::Mounted, Some(noted)) if noted.read_only != request.read_only => {
+                Err(Status::already_exists(format!("{target} is published with another readonly")))
+            }
+            (Standing::Mounted, Some(_)) => Ok(Todo::Nothing),
+            (Standing::Mounted, None) => Ok(Todo::Adopt),
+            (Standing::Directory, _) if self.ground.habits.empty_directory => {
+                let empty = target::is_empty(target).map_err(|error| of_error(&error))?;
+                let text =
+                    format!("{target} is not empty, and the driver would hide or delete what is in it");
+                if empty { Ok(Todo::Mount) } else { Err(Status::failed_precondition(text)) }
+            }
+            (Standing::Directory | Standing::Missing, _) => Ok(Todo::Mount),
+        }
+    }
+
+    fn write(&self, request: &Publish, phase: Phase) -> Result<(), Status> {
+        let options = self.ground.of_device(&request.volume, request.read_only)?.to_json();
+        let exclusive = request.volume.capability.is_exclusive();
+        let target = Target { phase, read_only: request.read_only, exclusive };
+        self.note(&request.volume.id, |entry| {
+            entry.options = options;
+            entry.publish(&request.target, target);
+        })
+    }
+
+    /// Mounts at the target itself.
+    fn mount(
+        &self,
+        target: &TargetPath,
+        options: Options,
+        guard: &Guard,
+        budget: Budget,
+    ) -> Result<(), Status> {
+        target::make(target).map_err(|error| of_error(&error))?;
+        match self.call_mount(target, options, guard, budget)? {
+            Answer::Done(_) => Ok(()),
+            Answer::NotSupported => {
+                let text = "mount is not supported, and only a driver that attaches can leave it to kubelet";
+                Err(Status::unimplemented(text))
+            }
+        }
+    }
+
+    /// Mounts in our own tree, and shows that at the target. A driver without `mount` has what is
+    /// staged shown.
+    fn mount_staged(
+        &self,
+        request: &Publish,
+        options: Options,
+        guard: &Guard,
+        budget: Budget,
+    ) -> Result<(), Status> {
+        let Publish { volume, target, .. } = request;
+        let inner = self.inner(&volume.id, target).ok_or_else(|| Status::not_found("no such volume"))?;
+        let access = options.access();
+        layout::make(&inner.target)?;
+        let shown = match self.call_mount(&inner.target, options, guard, budget)? {
+            Answer::Done(_) => inner.target,
+            Answer::NotSupported => {
+                inner.remove()?;
+                self.global(&volume.id)?
+            }
+        };
+        if target::look(&shown)? != Standing::Mounted && !self.ground.habits.mountless {
+            let text = "nothing is staged: the driver has neither mount nor mountdevice, and no device";
+            return Err(Status::failed_precondition(text));
+        }
+        target::make(target).map_err(|error| of_error(&error))?;
+        let options = Options { access: Some(access), ..Options::default() };
+        let call = Call::Mount { target: target.clone(), device: Some(key(&shown)), options };
+        self.by_kubelet.call(&call, guard, budget).map(drop)
+    }
+
+    fn call_mount(
+        &self,
+        at: &TargetPath,
+        options: Options,
+        guard: &Guard,
+        budget: Budget,
+    ) -> Result<Answer, Status> {
+        let mut call = Call::Mount { target: at.clone(), device: None, options };
+        let answer = self.program.call(&call, guard, budget);
+        call.forget_secrets();
+        let answer = answer?;
+        let done = matches!(answer, Answer::Done(_));
+        if done && !self.ground.habits.mountless && target::look(at)? != Standing::Mounted {
+            return Err(Status::internal(format!(
+                "mount succeeded, but nothing is mounted at {at}: a driver that only writes files needs the habit mountless"
+            )));
+        }
+        Ok(answer)
+    }
+
+    /// After a failure: what is half is undone, as long as the driver's process is gone. What cannot
+    /// be undone stays in the journal.
+    fn roll_back(&self, request: &Publish, guard: &Guard, budget: Budget) {
+        if guard.is_stuck() {
+            return;
+        }
+        let (id, path) = (&request.volume.id, &request.target);
+        if let Err(status) = self.undo(id, path, guard, budget) {
+            tracing::warn!(volume = id, target = %path, reason = status.message(), "a failed publish could not be undone");
+        }
+    }
+
+    fn undo(&self, id: &str, path: &TargetPath, guard: &Guard, budget: Budget) -> Result<(), Status> {
+        self.take_down(id, path, self.ground.habits.mountless, guard, Self::moment(budget))
+    }
+
+    /// Takes the volume from a pod.
+    pub(super) fn unpublish(&self, request: &At, budget: Budget) -> Result<(), Status> {
+        let At { id, path } = request;
+        let guard = self.lock(id, path)?;
+        let is_known = self.journal.get(id).is_some_and(|entry| entry.target(path).is_some());
+        self.take_down(id, path, is_known, &guard, budget)
+    }
+
+    fn take_down(
+        &self,
+        id: &str,
+        path: &TargetPath,
+        is_known: bool,
+        guard: &Guard,
+        budget: Budget,
+    ) -> Result<(), Status> {
+        if let Some(inner) = self.inner_in_use(id, path)? {
+            if is_mounted(target::look(path)?) {
+                self.unmount_as_kubelet(path, guard, budget)?;
+            }
+            self.unmount_by_driver(&inner.target, is_known, guard, budget)?;
+            inner.remove()?;
+        } else {
+            self.unmount_by_driver(path, is_known, guard, budget)?;
+        }
+        target::remove(path).map_err(|error| of_error(&error))?;
+        self.note(id, |entry| entry.forget(path))
+    }
+
+    fn unmount_by_driver(
+        &self,
+        path: &TargetPath,
+        is_known: bool,
+        guard: &Guard,
+        budget: Budget,
+    ) -> Result<(), Status> {
+        let found = target::look(path)?;
+        if is_mounted(found) || is_known && self.is_called_unmounted(found) {
+            let unmounted = self.unmount(&Call::Unmount { target: path.clone() }, guard, budget);
+            return self.forgive(unmounted, is_mounted(found), guard);
+        }
+        Ok(())
+    }
+
+    /// Whether `unmount` is called for a volume that is published and not mounted: by a reboot, or
+    /// because the driver mounts nothing.
+    fn is_called_unmounted(&self, found: Standing) -> bool {
+        let habits = &self.ground.habits;
+        habits.mountless || found == Standing::Directory && !habits.unmount_needs_mount
+    }
+
+    /// A driver that finds nothing to unmount may say that this is a failure.
+    fn forgive(&self, unmounted: Result<(), Status>, mounted: bool, guard: &Guard) -> Result<(), Status> {
+        match unmounted {
+            Err(status) if !mounted && !self.ground.habits.mountless && !guard.is_stuck() => {
+                tracing::info!(reason = status.message(), "unmount failed where nothing was mounted");
+                Ok(())
+            }
+            unmounted => unmounted,
+        }
+    }
+}
+
+fn is_mounted(standing: Standing) -> bool {
+    matches!(standing, Standing::Mounted | Standing::Dead(_))
+}
+
+fn check_exclusive(request: &Publish, entry: &Entry) -> Result<(), Status> {
+    let own = key(&request.target);
+    let mut others = entry.targets.iter().filter(|(path, _)| **path != own);
+    let exclusive = request.volume.capability.is_exclusive();
+    match others.find(|(_, target)| exclusive || target.exclusive) {
+        Some((path, _)) => {
+            let text = format!("the volume is published at {path}, and only one pod may have it");
+            Err(Status::failed_precondition(text))
+        }
+        None => Ok(()),
+    }
+}

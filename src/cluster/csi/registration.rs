@@ -1,0 +1,74 @@
+//! Registration with kubelet: a second socket in its `plugins_registry`, which kubelet watches.
+//!
+//! kubelet's plugin manager sends the percent-encoded path of the socket as `:authority`, which h2
+//! refuses, as it is no authority. With an `@` in the name everything before it is one's user
+//! information, where percent signs are allowed; so that is what the file is called. It works from
+//! Kubernetes 1.29 on; before, kubelet sends a path that no name can make an authority, and the
+//! node-driver-registrar sidecar does it.
+
+use super::served::Served;
+use crate::wire::registration::registration_server::Registration;
+use crate::wire::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tonic::{Request, Response, Status};
+
+/// The versions of CSI that kubelet may speak, as it wants them.
+const VERSIONS: &str = "1.0.0";
+
+/// From a refusal to the next try: kubelet itself waits half a second and more each time.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// What kubelet is told.
+#[derive(Debug)]
+pub struct RegistrationService {
+    served: Arc<Served>,
+    endpoint: PathBuf,
+    again: Arc<Notify>,
+}
+
+impl RegistrationService {
+    /// For a driver that is served at `endpoint`; `again` makes the socket new.
+    pub fn new(served: Arc<Served>, endpoint: PathBuf, again: Arc<Notify>) -> Self {
+        Self { served, endpoint, again }
+    }
+}
+
+/// The socket for it, below kubelet's own directory.
+pub fn socket(kubelet_root: &Path, name: &str) -> PathBuf {
+    kubelet_root.join("plugins_registry").join(format!("{name}@reg.sock"))
+}
+
+#[tonic::async_trait]
+impl Registration for RegistrationService {
+    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        tracing::info!(driver = self.served.name, "kubelet asks who is there");
+        Ok(Response::new(PluginInfo {
+            r#type: "CSIPlugin".to_owned(),
+            name: self.served.name.clone(),
+            endpoint: self.endpoint.to_string_lossy().into_owned(),
+            supported_versions: vec![VERSIONS.to_owned()],
+        }))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        request: Request<RegistrationStatus>,
+    ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        let RegistrationStatus { plugin_registered, error } = request.into_inner();
+        if plugin_registered {
+            tracing::info!(driver = self.served.name, "registered with kubelet");
+        } else {
+            let message = flexvol_protocol::text::one_line(&error, 1024);
+            tracing::error!(driver = self.served.name, reason = message, "kubelet refused the registration");
+            let again = Arc::clone(&self.again);
+            tokio::spawn(async move {
+                tokio::time::sleep(AGAIN).await;
+                again.notify_one();
+            });
+        }
+        Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}

@@ -1,0 +1,113 @@
+//! What every request goes through: its deadline, a thread of its own, a line in the log, and
+//! Prometheus.
+
+use super::program::Budget;
+use super::served::Served;
+use flexvol_protocol::text::one_line;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Request, Response, Status};
+
+/// A volume's id in the log.
+const ID_LIMIT: usize = 128;
+
+/// Numbers the requests of this process.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Which request it is, of which volume.
+#[derive(Debug)]
+pub struct Asked {
+    /// As CSI calls it.
+    pub method: &'static str,
+    /// CSI's name for the volume; empty if it is about none.
+    pub volume: String,
+}
+
+impl Asked {
+    /// About one volume.
+    pub fn about(method: &'static str, volume: &str) -> Self {
+        Self { method, volume: one_line(volume, ID_LIMIT) }
+    }
+}
+
+/// Does the work in a thread that may wait for the driver. It goes on to its end whether the caller
+/// waits for it or not: nothing is left half done because somebody went away.
+pub async fn answer<Q, A>(
+    served: &Arc<Served>,
+    asked: Asked,
+    request: Request<Q>,
+    work: impl FnOnce(&Served, Q, Budget) -> Result<A, Status> + Send + 'static,
+) -> Result<Response<A>, Status>
+where
+    Q: Send + 'static,
+    A: Send + 'static,
+{
+    let budget = Budget::new(allowed(request.metadata()));
+    let (served, request) = (Arc::clone(served), request.into_inner());
+    let job = tokio::task::spawn_blocking(move || {
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let span = tracing::info_span!(
+            "request",
+            id,
+            driver = served.name,
+            method = asked.method,
+            volume = asked.volume
+        );
+        span.in_scope(|| {
+            let start = Instant::now();
+            let result = work(&served, request, budget);
+            finish(&served, asked.method, start.elapsed(), result.as_ref().err());
+            result
+        })
+    });
+    job.await.map_err(|error| Status::internal(format!("the request was lost: {error}")))?.map(Response::new)
+}
+
+fn finish(served: &Served, method: &'static str, took: Duration, failed: Option<&Status>) {
+    let code = failed.map_or(Code::Ok, Status::code);
+    served.metrics.answered(&served.name, method, code, took);
+    let seconds = took.as_secs_f64();
+    if let Some(status) = failed {
+        tracing::warn!(?code, seconds, reason = status.message(), "failed");
+    } else {
+        tracing::info!(?code, seconds, "done");
+    }
+}
+
+/// What the caller allows: `grpc-timeout`, up to eight digits and a unit.
+fn allowed(metadata: &MetadataMap) -> Option<Duration> {
+    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let number: u64 = number.parse().ok().filter(|_| number.len() <= 8)?;
+    Some(match unit {
+        "H" => Duration::from_secs(number.saturating_mul(3600)),
+        "M" => Duration::from_secs(number.saturating_mul(60)),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_read() {
+        let of = |text: &str| {
+            let mut metadata = MetadataMap::new();
+            metadata.insert("grpc-timeout", text.parse().unwrap());
+            allowed(&metadata)
+        };
+        assert_eq!(of("2M"), Some(Duration::from_mins(2)));
+        assert_eq!(of("1500m"), Some(Duration::from_millis(1500)));
+        assert_eq!(of("99999999H").map(|allowed| allowed.as_secs()), Some(99_999_999 * 3600));
+        for text in ["", "5", "m", "-1S", "1x", "123456789S", "1 S"] {
+            assert_eq!(of(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The page that Prometheus reads.
+
+use super::metrics::Metrics;
+use super::served::Served;
+use anyhow::{Context as _, Result};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// From connecting to the end of a request's head.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What OpenMetrics' text is called.
+const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Listens before anything else is done, so that a port in use is known at once.
+pub async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("listen at {address} for Prometheus"))
+}
+
+/// Answers `/metrics` for ever.
+pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>, drivers: Vec<Arc<Served>>) {
+    let drivers = Arc::new(drivers);
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // Too many open files: those who have them will close some.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let (metrics, drivers) = (Arc::clone(&metrics), Arc::clone(&drivers));
+        let service = service_fn(move |request| {
+            let answer = page(&request, &metrics, &drivers);
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(PATIENCE)
+            .keep_alive(false)
+            .serve_connection(TokioIo::new(stream), service);
+        tokio::spawn(async move { drop(connection.await) });
+    }
+}
+
+fn page(request: &Request<Incoming>, metrics: &Metrics, drivers: &[Arc<Served>]) -> Response<Full<Bytes>> {
+    if request.uri().path() != "/metrics" {
+        let mut nothing = Response::new(Full::new(Bytes::from_static(b"look at /metrics\n")));
+        *nothing.status_mut() = StatusCode::NOT_FOUND;
+        return nothing;
+    }
+    for driver in drivers {
+        metrics.observe(&driver.name, driver.locks.stuck(), driver.journal.len());
+    }
+    let mut found = Response::new(Full::new(Bytes::from(metrics.to_text())));
+    found.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static(TYPE));
+    found
+}

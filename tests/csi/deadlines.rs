@@ -1,0 +1,220 @@
+//! Deadlines, callers that go away, concurrent calls, and kills.
+
+use super::node::{Driver, Node, STRICT, eventually, refused, within};
+use flexvol_cluster::wire::csi;
+use flexvol_cluster::wire::csi::node_client::NodeClient;
+use std::time::{Duration, Instant};
+use tonic::{Code, Status};
+
+/// As [`STRICT`], but `mount` waits for a file `go` beside the driver, before or after it mounts.
+const WAITS: &str = r#"wait_for() { touch "$here/at.$1"; while [ -e "$here/hold.$1" ]; do sleep 0.02; done; }
+case $1 in
+init) ok ',"capabilities":{"attach":false}';;
+mount) wait_for before; is_mounted "$2" && fail "already mounted"; mount -t tmpfs strict "$2" || fail "mount"; wait_for after; ok;;
+unmount) wait_for unmount; is_mounted "$2" || fail "not mounted"; umount "$2" || fail "umount"; ok;;
+*) no;;
+esac"#;
+
+fn waiting(test: &str, name: &'static str) -> Option<Node> {
+    Node::serving(test, name, &Driver::Script(WAITS))
+}
+
+fn hold(node: &Node, at: &str) {
+    std::fs::write(node.driver().with_file_name(format!("hold.{at}")), "").unwrap();
+}
+
+fn release(node: &Node, at: &str) {
+    std::fs::remove_file(node.driver().with_file_name(format!("hold.{at}"))).unwrap();
+}
+
+fn reached(node: &Node, at: &str) -> bool {
+    node.driver().with_file_name(format!("at.{at}")).exists()
+}
+
+async fn publish(node: &Node, pod: &str, allowed: Duration) -> Result<(), Status> {
+    let request = within(node.publish_request(pod), allowed);
+    NodeClient::new(node.channel().await).node_publish_volume(request).await.map(drop)
+}
+
+#[test]
+fn a_hanging_driver_is_ended_with_all_it_has_started() {
+    let body = STRICT.replace("mount) is", "mount) sleep 987 & sleep 987; is");
+    let Some(node) = Node::serving("a_hanging_driver", "example.com/strict", &Driver::Script(&body)) else {
+        return;
+    };
+    let start = Instant::now();
+    let status = node.block_on(publish(&node, "1", Duration::from_secs(2))).unwrap_err();
+    // Whoever is first to say so, client or server.
+    assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status}");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    eventually("the server is done", || node.said().contains(r#""code":"DeadlineExceeded""#));
+    let left = std::process::Command::new("pgrep").args(["-x", "-f", "sleep 987"]).output().unwrap();
+    assert!(left.stdout.is_empty(), "{left:?}");
+    eventually("nothing is left", || !node.target("1").exists());
+    node.is_clean();
+}
+
+#[test]
+fn a_volume_that_is_being_published_is_busy() {
+    let Some(node) = waiting("is_busy", "example.com/waits") else { return };
+    hold(&node, "before");
+    node.block_on(async {
+        let (first, (second, third)) = tokio::join!(publish(&node, "1", Duration::from_secs(20)), async {
+            while !reached(&node, "before") {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let others = (
+                publish(&node, "1", Duration::from_secs(20)).await,
+                publish(&node, "2", Duration::from_secs(20)).await,
+            );
+            release(&node, "before");
+            others
+        });
+        assert!(first.is_ok(), "{first:?}");
+        assert_eq!((refused(second), refused(third)), (Code::Aborted, Code::Aborted));
+    });
+    assert_eq!(node.called("mount"), 1);
+    node.unpublish("1").unwrap();
+    node.is_clean();
+}
+
+#[test]
+fn a_caller_that_goes_away_leaves_no_half_a_publish() {
+    let Some(node) = waiting("goes_away", "example.com/waits") else { return };
+    hold(&node, "after");
+    node.block_on(async {
+        tokio::select! {
+            answer = publish(&node, "1", Duration::from_secs(20)) => panic!("{answer:?}"),
+            () = async { while !reached(&node, "after") { tokio::time::sleep(Duration::from_millis(10)).await } } => {}
+        }
+    });
+    assert_eq!(refused(node.publish("1", |_| ())), Code::Aborted);
+    release(&node, "after");
+    eventually("it is published", || node.publish("1", |_| ()).is_ok());
+    assert_eq!(node.called("mount"), 1);
+    node.unpublish("1").unwrap();
+    node.is_clean();
+}
+
+/// At each step of a publish, and of an unpublish, `flexvold` is killed while its driver goes on or
+/// is killed as well: asked again, it converges.
+#[test]
+fn a_kill_anywhere_is_survived() {
+    for (at, driver_too) in [("before", false), ("before", true), ("after", false), ("after", true)] {
+        let Some(mut node) = waiting("a_kill_anywhere", "example.com/waits") else { return };
+        hold(&node, at);
+        cut_short(&node, at, async { publish(&node, "1", Duration::from_secs(20)).await });
+        node.kill();
+        if driver_too {
+            kill_driver(&node);
+        }
+        node.start(&[]);
+        if !driver_too {
+            // The driver of the one before still runs: nobody else may touch the volume.
+            let status = node.publish("1", |_| ()).unwrap_err();
+            assert_eq!(status.code(), Code::Aborted, "{status}");
+        }
+        release(&node, at);
+        eventually("it is published", || node.publish("1", |_| ()).is_ok());
+        assert!(node.is_mounted("1"), "{at} {driver_too}");
+        unpublish_cut_short(&mut node);
+        node.is_clean();
+    }
+}
+
+fn unpublish_cut_short(node: &mut Node) {
+    hold(node, "unmount");
+    let request = csi::NodeUnpublishVolumeRequest {
+        volume_id: "fx1#pv-1".into(),
+        target_path: node.target("1").display().to_string(),
+    };
+    cut_short(node, "unmount", async {
+        NodeClient::new(node.channel().await).node_unpublish_volume(request).await.map(drop)
+    });
+    node.kill();
+    kill_driver(node);
+    release(node, "unmount");
+    node.start(&[]);
+    eventually("it is unpublished", || node.unpublish("1").is_ok());
+}
+
+fn cut_short(node: &Node, at: &str, call: impl Future<Output = Result<(), Status>>) {
+    node.block_on(async {
+        tokio::select! {
+            answer = call => panic!("{answer:?}"),
+            () = async { while !reached(node, at) { tokio::time::sleep(Duration::from_millis(5)).await } } => {}
+        }
+    });
+}
+
+fn kill_driver(node: &Node) {
+    let driver = node.driver().display().to_string();
+    let found = std::process::Command::new("pgrep").args(["-f", &driver]).output().unwrap();
+    for pid in String::from_utf8(found.stdout).unwrap().lines() {
+        let pid = nix::unistd::Pid::from_raw(pid.parse().unwrap());
+        if pid != nix::unistd::getpid() {
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+        }
+    }
+}
+
+/// Without pauses: each time a little later, so that every write of the journal is hit.
+#[test]
+fn a_kill_at_any_moment_is_survived() {
+    let Some(mut node) = Node::serving("at_any_moment", "flexvol/tmpfs", &Driver::Ours("{}")) else { return };
+    let rounds = if std::env::var_os("FULL").is_some() { 400 } else { 40 };
+    for round in 0..rounds {
+        let pause = Duration::from_micros(150 * (round % 80));
+        node.block_on(async {
+            tokio::select! {
+                _ = publish(&node, "1", Duration::from_secs(20)) => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        });
+        node.restart();
+        eventually("it is published", || node.publish("1", |_| ()).is_ok());
+        assert!(node.is_mounted("1") && node.stats("1").is_ok());
+        eventually("it is unpublished", || node.unpublish("1").is_ok());
+        node.is_clean();
+    }
+}
+
+#[test]
+fn many_at_once() {
+    let Some(node) = Node::serving("many_at_once", "flexvol/tmpfs", &Driver::Ours("{}")) else { return };
+    let requests: Vec<_> = (0..60)
+        .map(|number| {
+            let mut request = node.publish_request(&format!("pod-{number}"));
+            request.volume_id = format!("fx1#pv-{number}");
+            request
+        })
+        .collect();
+    let take_down = |request: &csi::NodePublishVolumeRequest| csi::NodeUnpublishVolumeRequest {
+        volume_id: request.volume_id.clone(),
+        target_path: request.target_path.clone(),
+    };
+    node.block_on(async {
+        let channel = node.channel().await;
+        let mut tasks = tokio::task::JoinSet::new();
+        for request in requests.clone() {
+            let mut client = NodeClient::new(channel.clone());
+            tasks.spawn(async move { client.node_publish_volume(request).await });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.unwrap().unwrap();
+        }
+        for request in requests.iter().map(take_down) {
+            let mut client = NodeClient::new(channel.clone());
+            tasks.spawn(async move {
+                client
+                    .node_unpublish_volume(request)
+                    .await
+                    .map(|_| tonic::Response::new(csi::NodePublishVolumeResponse {}))
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.unwrap().unwrap();
+        }
+    });
+    node.is_clean();
+}

@@ -1,0 +1,236 @@
+//! Drivers that do otherwise than CSI expects, and those who leave things to kubelet.
+
+use super::node::{Driver, Node, STRICT, capability, refused, write_file};
+use flexvol_cluster::wire::csi;
+use flexvol_cluster::wire::csi::volume_capability::access_mode::Mode;
+use tonic::Code;
+
+/// Mounts nothing.
+const WRITER: &str = r#"case $1 in
+init) ok ',"capabilities":{"attach":false}';;
+mount) echo x > "$2/file"; ok;;
+unmount) rm -f "$2/file"; ok;;
+*) no;;
+esac"#;
+
+/// Attaches nothing, and leaves all the rest to kubelet.
+const LAZY: &str = r#"case $1 in
+init) ok;;
+attach|waitforattach) ok ",\"device\":\"$(cat "$here/device")\"";;
+detach) ok;;
+*) no;;
+esac"#;
+
+fn with_habits(test: &str, name: &'static str, driver: &str, habits: &str) -> Option<Node> {
+    let mut node = Node::new(test, name, &Driver::Script(driver))?;
+    let file = node.home.path().join("habits.json");
+    write_file(&file, habits, 0o600);
+    node.start(&["--habits", file.to_str().unwrap()]);
+    Some(node)
+}
+
+#[test]
+fn a_driver_without_mounts_needs_the_habit() {
+    let Some(node) = Node::serving("without_mounts", "example.com/writer", &Driver::Script(WRITER)) else {
+        return;
+    };
+    let status = node.publish("1", |_| ()).unwrap_err();
+    assert!(status.code() == Code::Internal && status.message().contains("habit mountless"), "{status}");
+    drop(node);
+    let habits = r#"{"example.com/writer":{"mountless":true}}"#;
+    let Some(mut node) = with_habits("without_mounts", "example.com/writer", WRITER, habits) else { return };
+    node.publish("1", |_| ()).unwrap();
+    assert!(node.target("1").join("file").exists() && node.stats("1").is_ok());
+    node.restart();
+    node.unpublish("1").unwrap();
+    node.unpublish("1").unwrap();
+    assert_eq!(node.called("unmount"), 1);
+    node.is_clean();
+}
+
+#[test]
+fn an_empty_directory_is_insisted_on() {
+    let habits = r#"{"example.com/strict":{"emptyDirectory":true}}"#;
+    let Some(node) = with_habits("an_empty_directory", "example.com/strict", STRICT, habits) else { return };
+    std::fs::create_dir(node.target("1")).unwrap();
+    std::fs::write(node.target("1").join("mine"), "x").unwrap();
+    assert_eq!(refused(node.publish("1", |_| ())), Code::FailedPrecondition);
+    assert!(node.target("1").join("mine").exists() && node.called("mount") == 0);
+    std::fs::remove_file(node.target("1").join("mine")).unwrap();
+    node.publish("1", |_| ()).unwrap();
+    node.unpublish("1").unwrap();
+    node.is_clean();
+}
+
+#[test]
+fn a_failure_on_standard_error_is_heard() {
+    let body = STRICT.replace(
+        "mount) is_mounted",
+        "mount) printf '{\"status\":\"Failure\",\"message\":\"no such share\"}' >&2; exit 1; is_mounted",
+    );
+    let habits = r#"{"example.com/strict":{"messages":[{"contains":"No such share","code":"NOT_FOUND"}]}}"#;
+    let Some(node) = with_habits("on_standard_error", "example.com/strict", &body, habits) else { return };
+    let status = node.publish("1", |_| ()).unwrap_err();
+    assert_eq!(
+        (status.code(), status.message().ends_with("reason: no such share")),
+        (Code::NotFound, true),
+        "{status}"
+    );
+    node.is_clean();
+}
+
+#[test]
+fn mount_flags_without_an_option_are_refused_and_with_one_passed_on() {
+    let flags = || Some(capability(Mode::SingleNodeWriter, &["noatime", "vers=3"]));
+    let Some(node) = Node::serving("flags_without", "example.com/strict", &Driver::Script(STRICT)) else {
+        return;
+    };
+    assert_eq!(refused(node.publish("1", |it| it.volume_capability = flags())), Code::InvalidArgument);
+    assert!(!node.target("1").exists() && node.called("mount") == 0);
+    drop(node);
+    let habits = r#"{"example.com/strict":{"mountOptions":{"option":"opts"}}}"#;
+    let Some(node) = with_habits("flags_with", "example.com/strict", STRICT, habits) else { return };
+    node.publish("1", |it| it.volume_capability = flags()).unwrap();
+    assert!(node.log().contains(r#""opts":"noatime,vers=3""#), "{}", node.log());
+    node.unpublish("1").unwrap();
+    node.is_clean();
+}
+
+#[test]
+fn without_unmount_kubelet_s_way_is_gone() {
+    let body = STRICT.replace("unmount) is_mounted", "never) is_mounted");
+    let Some(node) = Node::serving("without_unmount", "example.com/strict", &Driver::Script(&body)) else {
+        return;
+    };
+    node.publish("1", |_| ()).unwrap();
+    node.unpublish("1").unwrap();
+    node.is_clean();
+    let body = STRICT.replace("\nmount)", "\nnever)");
+    node.write_driver(&body);
+    assert_eq!(refused(node.publish("1", |_| ())), Code::Unimplemented);
+    node.is_clean();
+}
+
+/// The device is formatted because it is blank, mounted for the node, bound for each pod.
+#[test]
+fn a_driver_that_only_attaches_is_served_as_kubelet_would() {
+    let Some(node) = Node::serving("only_attaches", "example.com/lazy", &Driver::Script(LAZY)) else {
+        return;
+    };
+    let Some(device) = Loop::of(&node, 32 << 20) else {
+        return super::skip("only_attaches", "no loop device");
+    };
+    std::fs::write(node.driver().with_file_name("device"), &device.0).unwrap();
+    let context = attached(&node, &device);
+    let staging = node.kubelet().join("plugins/kubernetes.io/csi/x/0/globalmount").display().to_string();
+    std::fs::create_dir_all(&staging).unwrap();
+    assert_eq!(
+        refused(node.publish("1", |it| it.staging_target_path.clone_from(&staging))),
+        Code::FailedPrecondition
+    );
+    let stage = csi::NodeStageVolumeRequest {
+        volume_id: "fx1#pv-1".into(),
+        staging_target_path: staging.clone(),
+        publish_context: context,
+        volume_capability: Some(capability(Mode::MultiNodeMultiWriter, &[])),
+        ..csi::NodeStageVolumeRequest::default()
+    };
+    for _ in 0..2 {
+        let stage = stage.clone();
+        node.node(async move |mut it| it.node_stage_volume(stage).await).unwrap();
+    }
+    node.publish("1", |it| it.staging_target_path.clone_from(&staging)).unwrap();
+    node.publish("2", |it| (it.staging_target_path, it.readonly) = (staging.clone(), true)).unwrap();
+    std::fs::write(node.target("1").join("file"), "text").unwrap();
+    assert_eq!(std::fs::read_to_string(node.target("2").join("file")).unwrap(), "text");
+    assert!(std::fs::write(node.target("2").join("file"), "x").is_err());
+    grown(&node, &device);
+    let unstage =
+        csi::NodeUnstageVolumeRequest { volume_id: "fx1#pv-1".into(), staging_target_path: staging.clone() };
+    let early = unstage.clone();
+    assert_eq!(
+        refused(node.node(async move |mut it| it.node_unstage_volume(early).await)),
+        Code::FailedPrecondition
+    );
+    for pod in ["1", "2"] {
+        node.unpublish(pod).unwrap();
+    }
+    node.node(async move |mut it| it.node_unstage_volume(unstage).await).unwrap();
+    let detach = csi::ControllerUnpublishVolumeRequest { volume_id: "fx1#pv-1".into(), ..Default::default() };
+    node.controller(async move |mut it| it.controller_unpublish_volume(detach).await).unwrap();
+    assert!(node.log().contains("detach pv-1 node-1"), "{}", node.log());
+    node.is_clean();
+}
+
+/// What `ControllerPublishVolume` answers.
+fn attached(node: &Node, device: &Loop) -> std::collections::HashMap<String, String> {
+    let attach = csi::ControllerPublishVolumeRequest {
+        volume_id: "fx1#pv-1".into(),
+        node_id: "node-1".into(),
+        volume_capability: Some(capability(Mode::MultiNodeMultiWriter, &[])),
+        ..csi::ControllerPublishVolumeRequest::default()
+    };
+    let other = csi::ControllerPublishVolumeRequest { node_id: "node-2".into(), ..attach.clone() };
+    assert_eq!(
+        refused(node.controller(async move |mut it| it.controller_publish_volume(other).await)),
+        Code::NotFound
+    );
+    let context = node
+        .controller(async move |mut it| it.controller_publish_volume(attach).await)
+        .unwrap()
+        .publish_context;
+    assert_eq!(context["flex/device"], device.0);
+    context
+}
+
+fn grown(node: &Node, device: &Loop) {
+    let before = node.stats("1").unwrap().usage[0].total;
+    device.grow(node, 64 << 20);
+    let request = csi::NodeExpandVolumeRequest {
+        volume_id: "fx1#pv-1".into(),
+        volume_path: node.target("1").display().to_string(),
+        capacity_range: Some(csi::CapacityRange { required_bytes: 64 << 20, limit_bytes: 0 }),
+        ..csi::NodeExpandVolumeRequest::default()
+    };
+    match node.node(async move |mut it| it.node_expand_volume(request).await) {
+        Err(status) if status.message().contains("CAP_SYS_RESOURCE") => {
+            super::skip("grown", "ext4 cannot be grown without CAP_SYS_RESOURCE");
+        }
+        done => assert!(node.stats("1").unwrap().usage[0].total > before * 3 / 2, "{done:?}"),
+    }
+}
+
+/// A loop device that goes with the test.
+struct Loop(String);
+
+impl Loop {
+    fn of(node: &Node, size: u64) -> Option<Self> {
+        let file = node.home.path().join("disk");
+        std::fs::File::create(&file).unwrap().set_len(size).unwrap();
+        let said =
+            std::process::Command::new("losetup").args(["--find", "--show"]).arg(&file).output().ok()?;
+        said.status.success().then(|| Self(String::from_utf8(said.stdout).unwrap().trim().to_owned()))
+    }
+
+    fn grow(&self, node: &Node, size: u64) {
+        std::fs::File::options()
+            .write(true)
+            .open(node.home.path().join("disk"))
+            .unwrap()
+            .set_len(size)
+            .unwrap();
+        assert!(
+            std::process::Command::new("losetup")
+                .args(["--set-capacity", &self.0])
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}

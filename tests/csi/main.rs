@@ -1,0 +1,20 @@
+//! `flexvold csi` as Kubernetes sees it: csi-sanity, a pod's life, kills, hostile requests. Needs no
+//! Kubernetes; root, because drivers mount.
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, reason = "kubelet's side: programs are started plainly")]
+
+mod attack;
+mod deadlines;
+mod habits;
+mod life;
+#[path = "../support/namespace.rs"]
+mod namespace;
+mod node;
+mod observed;
+mod registration;
+mod sanity;
+
+/// Says why a test could not run; CI counts these lines.
+fn skip(name: &str, reason: &str) {
+    println!("SKIP {name}: {reason}");
+}
