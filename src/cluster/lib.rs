@@ -1,6 +1,6 @@
 //! What a FlexVolume driver needs beyond kubelet's own plugin: `flexvold`.
 //!
-//! [`csi`] serves any driver as a CSI driver. The crate is kubelet's side of FlexVolume for a whole
+//! [`csi`] serves any driver as a CSI driver, [`manifest`] is what does so in a cluster. The crate is kubelet's side of FlexVolume for a whole
 //! node: it never knows what a driver does, and executes it as kubelet would, one process a call.
 //! Nothing here mounts or unmounts: this process has threads, and what kubelet would do by itself is
 //! done by another one, of the same program, that speaks FlexVolume as well
@@ -8,6 +8,7 @@
 
 pub mod cli;
 pub mod csi;
+pub mod manifest;
 pub mod wire;
 
 use std::ffi::OsString;

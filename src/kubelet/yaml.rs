@@ -25,6 +25,7 @@
 //! some of its programs take the last silently. And bounded: [`DEPTH`] levels, [`NODES`] nodes
 //! after all aliases.
 
+pub mod emit;
 mod lines;
 mod scalar;
 

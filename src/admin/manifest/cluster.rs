@@ -2,8 +2,9 @@
 //! wants.
 
 use super::daemon_set::{daemon_set, init_container as container, labels, volumes};
-use super::{Deployment, Manifest, emit};
+use super::{Deployment, Manifest};
 use flexvol_kubelet::platform::Need;
+use flexvol_kubelet::yaml::emit;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 

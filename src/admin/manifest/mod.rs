@@ -11,10 +11,10 @@
 
 mod cluster;
 mod daemon_set;
-mod emit;
 mod node;
 
 use flexvol_kubelet::platform::{self, Platform};
+use flexvol_kubelet::yaml::emit;
 use flexvol_model::drivers;
 use flexvol_model::profiles;
 use flexvol_protocol::DriverName;

@@ -202,7 +202,7 @@ fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).with_context(|| format!("find {}", path.display()))
 }
 
-fn runtime() -> Result<Runtime> {
+pub(super) fn runtime() -> Result<Runtime> {
     let mut builder = Builder::new_current_thread();
     builder.enable_io().enable_time().max_blocking_threads(THREADS).thread_keep_alive(KEEP_ALIVE);
     builder.build().context("start")

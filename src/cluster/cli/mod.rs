@@ -3,6 +3,8 @@
 //! Exit status: 0 done, 1 failed, 2 wrong usage.
 
 mod csi;
+mod manifest;
+mod trial;
 
 use anyhow::{Error, Result};
 use clap::{Parser, Subcommand};
@@ -14,7 +16,9 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  flexvold csi --driver flexvol/tmpfs --register  serve a driver on this node, and tell kubelet
+  sudo flexvold try                                        play a pod's life over CSI, without a cluster
+  sudo flexvold csi --driver flexvol/tmpfs --register      serve a driver on this node, and tell kubelet
+  flexvold manifest csi --image IMAGE flexvol/tmpfs        print what serves it in a cluster
 
 Exit status: 0 done, 1 failed, 2 wrong usage.";
 
@@ -32,6 +36,8 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Csi(Box<csi::Csi>),
+    Manifest(manifest::Manifest),
+    Try(trial::Try),
 }
 
 /// Reads the command line (`arguments[0]` is the program) and does what it says.
@@ -54,6 +60,8 @@ impl Command {
     fn run(self, screen: &mut Screen) -> Result<ExitCode> {
         match self {
             Self::Csi(command) => command.run(screen),
+            Self::Manifest(command) => command.run(screen),
+            Self::Try(command) => command.run(screen),
         }
     }
 }

@@ -7,14 +7,14 @@ use serde_json::Value;
 use std::fmt::Write as _;
 
 /// Documents, with a comment of one line a note before the first.
-pub(super) fn documents(notes: &[String], documents: &[Value]) -> String {
+pub fn documents(notes: &[String], documents: &[Value]) -> String {
     let comments = notes.iter().flat_map(|note| ["# ", note, "\n"]).collect::<String>();
     let texts: Vec<_> = documents.iter().map(document).collect();
     comments + &texts.join("---\n")
 }
 
 /// One document.
-pub(super) fn document(value: &Value) -> String {
+pub fn document(value: &Value) -> String {
     let mut out = String::new();
     match scalar(value) {
         Some(text) => out = text + "\n",
@@ -100,7 +100,7 @@ fn quote(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flexvol_kubelet::yaml;
+    use crate::yaml;
     use proptest::prelude::*;
     use serde_json::json;
 

@@ -1,0 +1,102 @@
+//! `flexvold manifest`.
+
+use crate::manifest::{Request, make, objects};
+use anyhow::{Context as _, Result};
+use clap::{Args, Subcommand};
+use flexvol_kubelet::platform::{DEFAULT_KUBELET_ROOT, DEFAULT_PLUGIN_DIR};
+use flexvol_kubelet::{Caller, Exchange};
+use flexvol_model::drivers;
+use flexvol_model::settings::Settings;
+use flexvol_protocol::{Call, Capabilities, DriverName};
+use flexvol_terminal::screen::Screen;
+use serde_json::json;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Print what serves drivers in a cluster, for kubectl apply -f -
+#[derive(Args)]
+pub(super) struct Manifest {
+    #[command(subcommand)]
+    kind: Kind,
+}
+
+#[derive(Subcommand)]
+enum Kind {
+    Csi(Box<Csi>),
+}
+
+/// Print CSIDriver objects, a DaemonSet, and what attaching and provisioning need
+#[derive(Args)]
+#[command(after_help = "\
+What a driver can do is asked of it, where it is installed here; else it is known of flexvol's own.
+
+Examples:
+  flexvold manifest csi --image registry.example/flexvold:1 flexvol/tmpfs | kubectl apply -f -
+  flexvold manifest csi --image IMAGE --attacher-image ATTACHER example.com/disk")]
+struct Csi {
+    /// Drivers to serve
+    #[arg(required = true, value_name = "VENDOR/DRIVER")]
+    drivers: Vec<DriverName>,
+    /// Image that has /flexvold, and what the drivers need
+    #[arg(long)]
+    image: String,
+    /// Image of Kubernetes' external-attacher, for drivers that attach
+    #[arg(long, value_name = "IMAGE")]
+    attacher_image: Option<String>,
+    /// Image of Kubernetes' external-provisioner: volumes are provisioned, with a StorageClass each
+    #[arg(long, value_name = "IMAGE")]
+    provisioner_image: Option<String>,
+    /// Namespace of the pods
+    #[arg(long, default_value = "flexvol-csi")]
+    namespace: String,
+    /// Where drivers are installed on the nodes
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_PLUGIN_DIR)]
+    plugin_dir: String,
+    /// kubelet's own directory on the nodes
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_KUBELET_ROOT)]
+    kubelet_root: String,
+}
+
+impl Manifest {
+    pub(super) fn run(self, screen: &mut Screen) -> Result<ExitCode> {
+        let Kind::Csi(csi) = self.kind;
+        csi.run(screen)
+    }
+}
+
+impl Csi {
+    fn run(self, screen: &mut Screen) -> Result<ExitCode> {
+        let capabilities = |driver: &DriverName| capabilities(driver, Path::new(&self.plugin_dir));
+        let drivers = self.drivers.iter().map(|driver| Ok((driver.clone(), capabilities(driver)?)));
+        let request = Request {
+            drivers: drivers.collect::<Result<_>>()?,
+            plugin_dir: self.plugin_dir.clone(),
+            kubelet_root: self.kubelet_root,
+            image: self.image,
+            namespace: self.namespace,
+            attacher: self.attacher_image,
+            provisioner: self.provisioner_image,
+        };
+        let text = make(&request)?;
+        if screen.wants_json() {
+            screen.json(&json!({"apiVersion": "v1", "kind": "List", "items": objects(&request)}))?;
+        } else {
+            screen.text(&text)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The driver's own word, else what is known of ours.
+fn capabilities(driver: &DriverName, plugin_dir: &Path) -> Result<Capabilities> {
+    let executable = plugin_dir.join(driver.directory()).join(driver.executable());
+    if executable.exists() {
+        let exchange: Exchange = Caller::new(executable).call(&Call::Init);
+        return exchange.capabilities().with_context(|| format!("ask {driver} what it can do"));
+    }
+    let ours = drivers::find(driver.driver());
+    let ours = ours.with_context(|| {
+        format!("{driver} is not installed in {}: name the directory with --plugin-dir", plugin_dir.display())
+    })?;
+    Ok(ours.capabilities(&Settings::default()))
+}
