@@ -5,6 +5,7 @@
 
 mod attack;
 mod deadlines;
+mod figures;
 mod habits;
 mod life;
 #[path = "../support/namespace.rs"]

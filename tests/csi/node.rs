@@ -141,7 +141,7 @@ impl Node {
 
     /// The words that begin to serve.
     pub(crate) fn command(&self, extra: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_flexvold"));
+        let mut command = Command::new(flexvold());
         command.args(["csi", "--driver", self.name, "--node-id", "node-1", "--plugin-dir"]);
         command.arg(self.home.path().join("plugins")).arg("--state").arg(self.state());
         command.arg("--kubelet-root").arg(self.kubelet());
@@ -320,6 +320,13 @@ pub(crate) fn within<T>(request: T, allowed: Duration) -> Request<T> {
 
 pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T, Status>) -> Code {
     result.unwrap_err().code()
+}
+
+/// The program under test: a release where there is one.
+pub(crate) fn flexvold() -> PathBuf {
+    let release =
+        std::env::var_os("FLEXVOL_RELEASE").map(|flexvol| Path::new(&flexvol).with_file_name("flexvold"));
+    release.filter(|path| path.exists()).unwrap_or_else(|| env!("CARGO_BIN_EXE_flexvold").into())
 }
 
 /// The program that has our drivers: a release where there is one, else what is built beside

@@ -89,7 +89,7 @@ fn one_process_serves_several_drivers() {
     let other = node.home.path().join("plugins/example.com~other");
     std::fs::create_dir(&other).unwrap();
     std::fs::copy(node.driver(), other.join("other")).unwrap();
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flexvold"));
+    let mut command = std::process::Command::new(super::node::flexvold());
     command.args([
         "csi",
         "--driver",

@@ -46,7 +46,7 @@ fn may_grow() -> bool {
 
 fn sanity(test: &str, name: &'static str, driver: &Driver<'_>, parameters: &str) -> Option<(u32, u32)> {
     let Some(programs) = std::env::var_os("FLEXVOL_CLUSTER_PROGRAMS").map(PathBuf::from) else {
-        skip(test, "FLEXVOL_CLUSTER_PROGRAMS names no directory with csi-sanity");
+        skip(&format!("sanity::{test}"), "FLEXVOL_CLUSTER_PROGRAMS names no directory with csi-sanity");
         return None;
     };
     let mut node = Node::new(test, name, driver)?;
@@ -102,7 +102,7 @@ fn an_image_that_mount_attaches_passes() {
     let side_file = format!(r#"{{"policy":{{"imageRoots":["{IMAGES}"]}}}}"#);
     let driver = Driver::Ours(&side_file);
     passes(
-        "an_image_that_mount_attaches",
+        "an_image_that_mount_attaches_passes",
         "flexvol/image",
         &driver,
         "file: sanity.img\nsize: 16Mi\nformat: ifBlank\n",

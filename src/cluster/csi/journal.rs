@@ -8,6 +8,9 @@
 //! ```text
 //! <state>/<CSI name>/volumes/<sha256 of the id>.json
 //! ```
+//!
+//! A power cut may lose or damage it, and ends every mount as well; so the disk is not waited for,
+//! but with a driver that mounts nothing.
 
 use super::name::hash;
 use anyhow::{Context as _, Result};
@@ -119,13 +122,14 @@ pub fn key(path: &TargetPath) -> String {
 #[derive(Debug)]
 pub struct Journal {
     directory: PathBuf,
+    durable: bool,
     entries: Mutex<BTreeMap<String, Entry>>,
 }
 
 impl Journal {
     /// Reads what an earlier process has left; beside it the files that cannot be read, which are
-    /// set aside.
-    pub fn open(directory: PathBuf) -> Result<(Self, Vec<String>)> {
+    /// set aside. If it is to be `durable`, it outlives a power cut.
+    pub fn open(directory: PathBuf, durable: bool) -> Result<(Self, Vec<String>)> {
         files::make_private(&directory)?;
         let (mut entries, mut broken) = (BTreeMap::new(), Vec::new());
         let what = || format!("list {}", directory.display());
@@ -148,7 +152,7 @@ impl Journal {
                 }
             }
         }
-        Ok((Self { directory, entries: Mutex::new(entries) }, broken))
+        Ok((Self { directory, durable, entries: Mutex::new(entries) }, broken))
     }
 
     /// What is known of a volume.
@@ -186,7 +190,8 @@ impl Journal {
             files::forget(&path).with_context(|| format!("remove {}", path.display()))?;
             self.entries().remove(id);
         } else {
-            files::replace(&path, serde_json::to_string(&entry)?.as_bytes())?;
+            let write = if self.durable { files::replace } else { files::replace_unsynced };
+            write(&path, serde_json::to_string(&entry)?.as_bytes())?;
             self.entries().insert(id.to_owned(), entry);
         }
         Ok(())
@@ -222,7 +227,7 @@ mod tests {
     }
 
     fn journal(directory: &Path) -> Journal {
-        let (journal, broken) = Journal::open(directory.to_owned()).unwrap();
+        let (journal, broken) = Journal::open(directory.to_owned(), true).unwrap();
         assert!(broken.is_empty(), "{broken:?}");
         journal
     }
@@ -247,7 +252,7 @@ mod tests {
         for text in ["", "{", "[]", r#"{"id":"other"}"#] {
             std::fs::remove_file(&file).ok();
             files::replace(&file, text.as_bytes()).unwrap();
-            let (journal, broken) = Journal::open(state.path().to_owned()).unwrap();
+            let (journal, broken) = Journal::open(state.path().to_owned(), false).unwrap();
             assert!(journal.is_empty() && broken.len() == 1, "{text}: {broken:?}");
         }
     }

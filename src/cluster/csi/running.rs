@@ -10,7 +10,9 @@ use flexvol_linux::fs::files;
 use flexvol_linux::proc::process;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpid};
 use serde::{Deserialize, Serialize};
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -88,7 +90,11 @@ impl Observer for Note {
             Process { pid, started: process::started(pid).unwrap_or_default(), keys: self.keys.clone() };
         let text = serde_json::to_string(&process)?;
         self.set(Some(process));
-        files::replace_unsynced(&self.path, text.as_bytes()).map_err(io::Error::other)
+        // Half a note is none: of the moment in which it is written nobody can know. On a full disk
+        // there is none at all, and volumes are unmounted there, too.
+        let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&self.path);
+        let _ = file.and_then(|mut file| file.write_all(text.as_bytes()));
+        Ok(())
     }
 
     fn running(&self, _: Duration) -> Option<Duration> {
@@ -98,7 +104,7 @@ impl Observer for Note {
     fn ended(&self, exited: bool) -> io::Result<()> {
         if exited {
             self.set(None);
-            files::forget(&self.path)?;
+            let _ = std::fs::remove_file(&self.path);
         }
         Ok(())
     }

@@ -61,11 +61,11 @@ impl Setup {
         );
         let state = self.state.join(&csi);
         let alone = hold(&state)?;
-        let (journal, broken) = Journal::open(state.join("volumes"))?;
+        let ground = self.ground(&driver, &executable)?;
+        let (journal, broken) = Journal::open(state.join("volumes"), ground.habits.mountless)?;
         for message in broken {
             tracing::warn!(driver = csi, reason = message, "a file of the journal is damaged");
         }
-        let ground = self.ground(&driver, &executable)?;
         let calls = metrics.calls(&csi);
         Ok(Served {
             program: Program::new(Caller::new(executable), ground.habits.clone(), Arc::clone(&calls)),
