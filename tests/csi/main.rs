@@ -7,6 +7,7 @@ mod attack;
 mod deadlines;
 mod figures;
 mod habits;
+mod hostile;
 mod life;
 #[path = "../support/namespace.rs"]
 mod namespace;
