@@ -3,6 +3,7 @@
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "kubelet's side: programs are started plainly")]
 
+mod alike;
 mod attack;
 mod deadlines;
 mod figures;
@@ -13,6 +14,7 @@ mod life;
 mod namespace;
 mod node;
 mod observed;
+mod printed;
 mod registration;
 mod sanity;
 

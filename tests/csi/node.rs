@@ -157,10 +157,18 @@ impl Node {
         let server = self.command(extra).stderr(said).spawn().unwrap();
         self.server = Some(server);
         let start = Instant::now();
-        while std::os::unix::net::UnixStream::connect(self.socket()).is_err() {
+        // The socket of one that was killed may be open a moment longer, in a child of it.
+        while !self.is_served() {
             assert!(start.elapsed() < PATIENCE, "not served: {}", self.said());
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    fn is_served(&self) -> bool {
+        self.runtime.block_on(async {
+            let Ok(channel) = connect(&self.socket()).await else { return false };
+            IdentityClient::new(channel).get_plugin_info(csi::GetPluginInfoRequest {}).await.is_ok()
+        })
     }
 
     /// Ends the server as a power cut would.

@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -24,6 +24,9 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// How long requests may go on that have begun when the process is told to end.
 const DRAIN: Duration = Duration::from_secs(10);
+
+/// A child of a server that was killed holds its socket until it executes the driver.
+const HANDOVER: Duration = Duration::from_secs(2);
 
 /// The longest path of a socket (`sun_path`, with the zero at the end).
 const PATH_LIMIT: usize = 107;
@@ -54,7 +57,12 @@ pub async fn keep(
     again: Arc<Notify>,
     mut stop: Stop,
 ) -> Result<()> {
-    ensure!(!is_served(&path), "{} is served by another process: end that first", path.display());
+    let begun = Instant::now();
+    while is_served(&path) {
+        let text = || format!("{} is served by another process: end that first", path.display());
+        ensure!(begun.elapsed() < HANDOVER, text());
+        tokio::time::sleep(TICK / 20).await;
+    }
     let mut server = start(&path, service())?;
     loop {
         let replaced = tokio::select! {
