@@ -9,6 +9,7 @@ mod deadlines;
 mod figures;
 mod habits;
 mod hostile;
+mod killed;
 mod life;
 #[path = "../support/namespace.rs"]
 mod namespace;

@@ -174,7 +174,7 @@ impl Node {
     /// Ends the server as a power cut would.
     pub(crate) fn kill(&mut self) {
         let mut server = self.server.take().unwrap();
-        server.kill().unwrap();
+        let _ = server.kill();
         server.wait().unwrap();
     }
 
@@ -264,6 +264,16 @@ impl Node {
         let mut request = self.publish_request(pod);
         change(&mut request);
         self.node(async move |mut node| node.node_publish_volume(request).await).map(drop)
+    }
+
+    /// Publishes, whatever becomes of the server meanwhile.
+    pub(crate) fn try_publish(&self, pod: &str, allowed: Duration) -> Result<(), Status> {
+        let request = within(self.publish_request(pod), allowed);
+        self.block_on(async {
+            let channel =
+                connect(&self.socket()).await.map_err(|error| Status::unavailable(error.to_string()))?;
+            NodeClient::new(channel).node_publish_volume(request).await.map(drop)
+        })
     }
 
     pub(crate) fn unpublish(&self, pod: &str) -> Result<(), Status> {
