@@ -68,7 +68,8 @@ impl Node {
         if !namespace::enter(test) {
             return None;
         }
-        let home = tempfile::tempdir().unwrap();
+        let mut home = tempfile::tempdir().unwrap();
+        home.disable_cleanup(std::env::var_os("KEEP").is_some());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let node = Self { home, name, runtime, server: None, extra: Vec::new() };
         fs::create_dir_all(node.driver().parent().unwrap()).unwrap();

@@ -191,33 +191,30 @@ impl Served {
     }
 
     fn undo(&self, id: &str, path: &TargetPath, guard: &Guard, budget: Budget) -> Result<(), Status> {
-        self.take_down(id, path, self.ground.habits.mountless, guard, Self::moment(budget))
+        self.take_down(id, path, guard, Self::moment(budget))
     }
 
     /// Takes the volume from a pod.
     pub(super) fn unpublish(&self, request: &At, budget: Budget) -> Result<(), Status> {
         let At { id, path } = request;
         let guard = self.lock(id, path)?;
-        let is_known = self.journal.get(id).is_some_and(|entry| entry.target(path).is_some());
-        self.take_down(id, path, is_known, &guard, budget)
+        self.take_down(id, path, &guard, budget)
     }
 
-    fn take_down(
-        &self,
-        id: &str,
-        path: &TargetPath,
-        is_known: bool,
-        guard: &Guard,
-        budget: Budget,
-    ) -> Result<(), Status> {
+    fn take_down(&self, id: &str, path: &TargetPath, guard: &Guard, budget: Budget) -> Result<(), Status> {
+        let noted = self.journal.get(id).and_then(|entry| entry.target(path));
+        let unmount = |path: &TargetPath| match noted.map(|noted| noted.phase) {
+            Some(Phase::Begun) => self.unmount_half(path, guard, budget),
+            phase => self.unmount_by_driver(path, phase.is_some(), guard, budget),
+        };
         if let Some(inner) = self.inner_in_use(id, path)? {
             if is_mounted(target::look(path)?) {
                 self.unmount_as_kubelet(path, guard, budget)?;
             }
-            self.unmount_by_driver(&inner.target, is_known, guard, budget)?;
+            unmount(&inner.target)?;
             inner.remove()?;
         } else {
-            self.unmount_by_driver(path, is_known, guard, budget)?;
+            unmount(path)?;
         }
         target::remove(path).map_err(|error| of_error(&error))?;
         self.note(id, |entry| entry.forget(path))
@@ -236,6 +233,18 @@ impl Served {
             return self.forgive(unmounted, is_mounted(found), guard);
         }
         Ok(())
+    }
+
+    /// What an interrupted `mount` has left may be no volume to the driver, which was killed before
+    /// it could note that; no pod has ever seen it.
+    fn unmount_half(&self, path: &TargetPath, guard: &Guard, budget: Budget) -> Result<(), Status> {
+        match self.unmount_by_driver(path, self.ground.habits.mountless, guard, budget) {
+            Err(status) if !guard.is_stuck() && is_mounted(target::look(path)?) => {
+                tracing::warn!(target = %path, reason = status.message(), "unmounting without the driver");
+                self.unmount_as_kubelet(path, guard, budget)
+            }
+            unmounted => unmounted,
+        }
     }
 
     /// Whether `unmount` is called for a volume that is published and not mounted: by a reboot, or
