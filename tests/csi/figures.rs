@@ -1,5 +1,10 @@
 //! What serving a driver costs, over calling it. Not part of the gate: other work on the machine
-//! changes it. `FLEXVOL_RELEASE=<binary> cargo test --test csi figures -- --ignored --nocapture`.
+//! changes it, and so does a client that is not optimised:
+//!
+//! ```text
+//! CARGO_PROFILE_RELEASE_LTO=off FLEXVOL_RELEASE=<binary> \
+//!     cargo test --release -p flexvol-cluster --test csi figures -- --ignored --nocapture --test-threads=1
+//! ```
 
 use super::node::{Driver, Node};
 use flexvol_cluster::wire::csi;
