@@ -104,7 +104,11 @@ impl Entry {
 
     /// Whether the volume is at this path, in a pod or for the node.
     pub fn is_at(&self, path: &TargetPath) -> bool {
-        self.targets.contains_key(&key(path)) || self.is_staged_at(path)
+        self.has(&key(path))
+    }
+
+    fn has(&self, path: &str) -> bool {
+        self.targets.contains_key(path) || self.staged.as_ref().is_some_and(|staged| staged.path == path)
     }
 
     /// Whether the volume is staged here.
@@ -162,8 +166,8 @@ impl Journal {
 
     /// Whose directory this is.
     pub fn owner_of(&self, path: &TargetPath) -> Option<String> {
-        let entries = self.entries();
-        entries.values().find(|entry| entry.is_at(path)).map(|entry| entry.id.clone())
+        let (entries, path) = (self.entries(), key(path));
+        entries.values().find(|entry| entry.has(&path)).map(|entry| entry.id.clone())
     }
 
     /// How many volumes are known.
