@@ -4,10 +4,10 @@
 //! mounts in `<root>/plugins/kubernetes.io/flexvolume/<vendor>/<driver>/mounts/<name>`
 //! (pkg/volume/flexvolume, pkg/kubelet/config). A driver that is served as a CSI driver gets CSI's
 //! directories, `<root>/pods/<uid>/volumes/kubernetes.io~csi/<name>/mount` and
-//! `<root>/plugins/kubernetes.io/csi/<CSI driver>/<hash>/globalmount` (pkg/volume/csi), which do not
-//! say whose they are. The root differs from distribution to distribution
-//! and may lead through symlinks, which are the admin's; from `pods` or `plugins` on everything was
-//! made by kubelet, and a symlink there is an attack.
+//! `<root>/plugins/kubernetes.io/csi/<CSI driver>/<hash>/globalmount` (pkg/volume/csi), which do
+//! not say whose they are. The root differs from distribution to distribution and may lead through
+//! symlinks, which are the admin's; from `pods` or `plugins` on everything was made by kubelet, and
+//! a symlink there is an attack.
 
 use crate::TargetPath;
 use std::ffi::OsStr;

@@ -1,4 +1,5 @@
-//! The same volume by FlexVolume, as kubelet brings it to a pod, and by CSI through the same driver.
+//! The same volume by FlexVolume, as kubelet brings it to a pod, and by CSI through the same
+//! driver.
 
 use super::node::{Driver, Node, capability};
 use flexvol_cluster::wire::csi;

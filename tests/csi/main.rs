@@ -1,5 +1,5 @@
-//! `flexvold csi` as Kubernetes sees it: csi-sanity, a pod's life, kills, hostile requests. Needs no
-//! Kubernetes; root, because drivers mount.
+//! `flexvold csi` as Kubernetes sees it: csi-sanity, a pod's life, kills, hostile requests. Needs
+//! no Kubernetes; root, because drivers mount.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "kubelet's side: programs are started plainly")]
 

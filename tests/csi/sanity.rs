@@ -6,8 +6,8 @@ use super::skip;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs all specs; how many ran and passed. Nothing, if one failed that takes a capability which this
-/// process lacks.
+/// Runs all specs; how many ran and passed. Nothing, if one failed that takes a capability which
+/// this process lacks.
 fn play(node: &mut Node, program: &Path, parameters: &str) -> Option<(u32, u32)> {
     node.start(&[]);
     let given = node.home.path().join("parameters.yaml");

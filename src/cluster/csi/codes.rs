@@ -10,8 +10,8 @@
 //! | stopped because `flexvold` ends | UNAVAILABLE |
 //! | cannot be executed | `FAILED_PRECONDITION` |
 //!
-//! kubelet takes `DEADLINE_EXCEEDED`, UNAVAILABLE, ABORTED and `RESOURCE_EXHAUSTED` as "may still be
-//! going on", and all others as final.
+//! kubelet takes `DEADLINE_EXCEEDED`, UNAVAILABLE, ABORTED and `RESOURCE_EXHAUSTED` as "may still
+//! be going on", and all others as final.
 
 use super::habits::Habits;
 use flexvol_kubelet::{End, Exchange, Fault, Stop, Verdict};

@@ -1,8 +1,8 @@
 //! The Controller service: attaching, and a provisioner that keeps no state.
 //!
-//! `CreateVolume` makes nothing: the parameters of the StorageClass become the options of the volume,
-//! and its name the handle. What is behind them is there already, or the driver makes it when it
-//! mounts. So `DeleteVolume` deletes nothing either.
+//! `CreateVolume` makes nothing: the parameters of the StorageClass become the options of the
+//! volume, and its name the handle. What is behind them is there already, or the driver makes it
+//! when it mounts. So `DeleteVolume` deletes nothing either.
 
 use super::capability::{Capability, invalid, missing};
 use super::handle::{Handle, of_name};

@@ -32,7 +32,8 @@ pub struct Habits {
     pub empty_directory: bool,
     /// Its `unmount` fails where nothing is mounted, and is not called there.
     pub unmount_needs_mount: bool,
-    /// Its `mountdevice` gets the secrets of `NodeStageVolume`, which kubelet gave to `mount` alone.
+    /// Its `mountdevice` gets the secrets of `NodeStageVolume`, which kubelet gave to `mount`
+    /// alone.
     pub stage_secrets: bool,
     /// Which of its options has mount options.
     pub mount_options: Option<MountOptions>,

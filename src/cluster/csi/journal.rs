@@ -1,9 +1,9 @@
 //! What is attached, staged and published on this node, on disk.
 //!
 //! One file a volume, written before the driver is called and after it has answered: a call that a
-//! kill or a deadline cut short is known by its phase. There is no secret in it, and it may be lost:
-//! then what is mounted is found in the mount table, and only a driver without mounts of its own
-//! has nothing to be found by.
+//! kill or a deadline cut short is known by its phase. There is no secret in it, and it may be
+//! lost: then what is mounted is found in the mount table, and only a driver without mounts of its
+//! own has nothing to be found by.
 //!
 //! ```text
 //! <state>/<CSI name>/volumes/<sha256 of the id>.json

@@ -1,10 +1,10 @@
 //! FlexVolume's own directories, for drivers that attach.
 //!
 //! Such a driver finds the device that `mountdevice` has mounted by the path that `mount` is called
-//! with, because with kubelet one follows from the other. CSI's paths say neither whose volume it is
-//! nor where it is staged, and drivers that are careful refuse them. So below our own state there is
-//! a tree as kubelet has it, in which the driver works, and what it mounts there for a pod is shown
-//! at CSI's target.
+//! with, because with kubelet one follows from the other. CSI's paths say neither whose volume it
+//! is nor where it is staged, and drivers that are careful refuse them. So below our own state
+//! there is a tree as kubelet has it, in which the driver works, and what it mounts there for a pod
+//! is shown at CSI's target.
 //!
 //! ```text
 //! <state>/<CSI name>/kubelet/plugins/kubernetes.io/flexvolume/<vendor>/<driver>/mounts/<volume>

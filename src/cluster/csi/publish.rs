@@ -1,4 +1,5 @@
-//! `NodePublishVolume` and `NodeUnpublishVolume`: validate, lock, look, journal, call, verify, commit.
+//! `NodePublishVolume` and `NodeUnpublishVolume`: validate, lock, look, journal, call, verify,
+//! commit.
 
 use super::capability::invalid;
 use super::codes::of_error;
@@ -178,8 +179,8 @@ impl Served {
         Ok(answer)
     }
 
-    /// After a failure: what is half is undone, as long as the driver's process is gone. What cannot
-    /// be undone stays in the journal.
+    /// After a failure: what is half is undone, as long as the driver's process is gone. What
+    /// cannot be undone stays in the journal.
     fn roll_back(&self, request: &Publish, guard: &Guard, budget: Budget) {
         if guard.is_stuck() {
             return;

@@ -1,5 +1,5 @@
-//! `NodeStageVolume` and `NodeUnstageVolume`, of a driver that attaches: the device is mounted once for
-//! the node.
+//! `NodeStageVolume` and `NodeUnstageVolume`, of a driver that attaches: the device is mounted once
+//! for the node.
 
 use super::codes::of_error;
 use super::handle::Handle;
