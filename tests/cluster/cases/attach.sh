@@ -70,7 +70,7 @@ says 'attach: the controllers ask the reference whether it is attached' 'world i
 # One node at a time.
 says 'attach: ReadWriteOnce: a pod on another node waits' '*created*' apply < <(on_claim moves-1 moves)
 says 'attach: ReadWriteOnce: Event' '*Volume is already used by pod(s) moves-2' event moves-1 FailedAttachVolume
-says 'attach: ReadWriteOnce: explain-error knows the way' '*another node still has the volume*out-of-service*' explains "${last:?}"
+says 'attach: ReadWriteOnce: explain-error knows the way' '*another node still has the volume*out-of-service*' explains "${last:-nothing}"
 says 'attach: ReadWriteOnce: the first writes' '' surely writes moves-2 'from node-2'
 says 'attach: ReadWriteOnce: the first goes' '' remove pod moves-2
 says 'attach: ReadWriteOnce: the next has its data' 'from node-2' eval 'runs moves-1 && sees moves-1'

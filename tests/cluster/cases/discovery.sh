@@ -121,7 +121,7 @@ idle() {
 says 'discovery: uninstall: when idle' '*flexvol/tmpfs removed*' idle
 says 'discovery: uninstall: a pod is made after it' '*created*' apply < <(of comes flexvol/tmpfs)
 says 'discovery: uninstall: kubelet has forgotten the driver' '*no volume plugin matched*' event comes FailedMount
-says 'discovery: uninstall: explain-error knows the way' '*kubelet has no driver of that name*' explains "${last:?}"
+says 'discovery: uninstall: explain-error knows the way' '*kubelet has no driver of that name*' explains "${last:-nothing}"
 says 'discovery: uninstall: installed again' '*flexvol/tmpfs installed*' setup node-1 tmpfs image
 says 'discovery: uninstall: the pod runs' '' runs comes
 says 'discovery: uninstall: and goes' '' remove pod comes

@@ -44,16 +44,16 @@ says 'holes: equal names: one tenant' '*created*' apply < <(
     pod like-a-claim "flexVolume: $(by=disks/qcow2 image like-a-claim)" | named holes-victim
     replica replica-1
 )
-says 'holes: equal names: the other' '*created' beside apply < <(pod own-b "flexVolume: $(image own-b)")
+says 'holes: equal names: the other' '*created' beside apply < <(beside pod own-b "flexVolume: $(image own-b)")
 says 'holes: equal names: each runs' '' eval 'runs own-a first like-a-claim replica-1 && beside runs own-b'
 says 'holes: equal names: each has its own' $'of a\nof b' eval 'leaves own-a "of a"; beside leaves own-b "of b"'
 says 'holes: attached, equal names: they write' $'secret\nsecret' eval 'leaves first secret; leaves like-a-claim secret'
 says 'holes: attached, equal names: another tenant, inline' '*created' \
-    beside apply < <(script=$finds pod second "flexVolume: $(by=disks/qcow2 image second)")
+    beside apply < <(script=$finds beside pod second "flexVolume: $(by=disks/qcow2 image second)")
 says 'holes: attached, equal names: and a claim' '*created' apply < <(script=$finds on_claim victim victim)
 says 'holes: attached, equal names: kubelet panics' '*recovered from panic*nil pointer dereference*' panicked disks/qcow2/v
 says 'holes: attached, equal names: explain-error knows why' \
-    '*an inline volume of a driver that attaches*make it a PersistentVolume*' explains "${last:?}"
+    '*an inline volume of a driver that attaches*make it a PersistentVolume*' explains "${last:-nothing}"
 says 'holes: attached, equal names: the claim is not served from the other' \
     '*like-a-claim.qcow2 is attached*options name *victim.qcow2*' event victim FailedMount
 says 'holes: attached, equal names: the first go' '' remove pod first like-a-claim
@@ -63,7 +63,7 @@ says 'holes: attached, equal names: those who wait go' '' eval 'remove pod victi
 says 'holes: attached, equal names: it is detached' kvaps/loop/v settled node-1 volumesAttached kvaps/loop/v
 says 'holes: attached, equal names: the claim, alone' '*created' apply < <(script=$finds on_claim victim victim)
 says 'holes: attached, equal names: the other tenant, alone' '*created' \
-    beside apply < <(script=$finds pod second "flexVolume: $(by=disks/qcow2 image second)")
+    beside apply < <(script=$finds beside pod second "flexVolume: $(by=disks/qcow2 image second)")
 says 'holes: attached, equal names: each has its own' $'nothing\nnothing' eval 'said_by victim && beside said_by second'
 
 # Two replicas with an inline volume of a profile that attaches.
