@@ -8,7 +8,7 @@ readonly TMPFS=tmpfs.flexvol.flex.flexvol.dev IMAGE=image.flexvol.flex.flexvol.d
 # The objects that say to Kubernetes what the drivers can; the rest of the manifest wants an image.
 csi_drivers() {
     on node-1 flexvold manifest csi --image unused --plugin-dir "$PLUGINS" flexvol/tmpfs flexvol/image |
-        awk 'BEGIN { RS = "---\n" } /kind: CSIDriver/ { print "---"; print }'
+        awk 'BEGIN { RS = "---\n" } /kind: "?CSIDriver/ { print "---"; print }'
 }
 
 serves() {
@@ -70,7 +70,8 @@ says 'csi: its size in /stats/summary' 16777216 capacity
 killed() { kubelet_stop node-1 && kubelet_start node-1 && ends KILL && serves; }
 says 'csi: both are killed' '' surely killed
 says 'csi: kubelet has registered both again' "$IMAGE $TMPFS" awaits is_registered
-says 'csi: the volume is still there' '*16384*' k exec rests -- df -k /v
+# kubelet knows its pods again a moment after it has started.
+says 'csi: the volume is still there' '*16384*' eval 'eventually 20 k exec rests -- true; k exec rests -- df -k /v'
 says 'csi: another pod is made' '*created*' apply < <(
     script='cat /v/file' pod again 'persistentVolumeClaim: {claimName: kept}'
 )
