@@ -82,9 +82,13 @@ spec:
 YAML
 }
 
-# Standing for what a pod that runs and one that has ended once are called.
-runs() { k wait --for=condition=Ready --timeout="${patience:-40}s" pod "$@" >/dev/null; }
-ended() { k wait --for=jsonpath='{.status.containerStatuses[0].state.terminated}' --timeout="${patience:-40}s" pod "$@" >/dev/null; }
+# runs POD..., ended POD...: waits until they do, or have. kubectl's own log is none of the answer.
+runs() { awaited --for=condition=Ready pod "$@"; }
+ended() { awaited --for=jsonpath='{.status.containerStatuses[0].state.terminated}' pod "$@"; }
+awaited() {
+    k wait --timeout="${patience:-40}s" "$@" 2>&1 >/dev/null | grep -v '^[IWE][0-9]'
+    return "${PIPESTATUS[0]}"
+}
 
 # said_by POD: what its script has written.
 said_by() {
