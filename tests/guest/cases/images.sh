@@ -29,7 +29,7 @@ done
 # An erofs that has its data on /dev/loop7, as its table of devices says: this kernel (6.1) opens
 # what that names.
 elsewhere() {
-    echo 'of another tenant' >/tmp/other && truncate -s 64K /tmp/other && losetup /dev/loop7 /tmp/other || return
+    echo 'of another tenant' >/tmp/tenant && truncate -s 64K /tmp/tenant && losetup /dev/loop7 /tmp/tenant || return
     base64 -d <<'IMAGE' | gunzip >/tmp/images/elsewhere
 H4sIAAAAAAACA2NgGAWjYBSMVPDo4dcHIJoJiHkYNMA0CDAiqWHErR1DigcqzEmk/fopqWX6Ofn5BeYD438WIH7ryAT0OQT8BwJkeZi4CgNCjS
 qQrQ1lqwP9qqenl4bLfA4gXtIIDCYBCF8BI9AYRxPhKBgFo2AUjIJRMApGwSigGwAAXMy8yQAQAAA=
