@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use flexvol_protocol::failure::{Code, Failure};
 use rustix::fs::{fstat, major, minor};
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What names the storage itself, below the device's directory in /sys: device mapper's identifier,
 /// those of SCSI and `NVMe`, and RBD's.
@@ -56,6 +56,19 @@ pub fn is_late(error: &anyhow::Error) -> bool {
 fn about(device: BorrowedFd<'_>) -> Result<PathBuf> {
     let number = fstat(device).context("look at the device")?.st_rdev;
     Ok(PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number))))
+}
+
+/// Where a device is, by all of its names that the kernel knows: programs go by one of them.
+pub fn nodes(device: &Path) -> Vec<PathBuf> {
+    let number = number_of(device.as_os_str());
+    let about = PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)));
+    let kernel = std::fs::read_link(&about).ok();
+    let kernel = kernel.as_deref().and_then(Path::file_name).map(|name| Path::new("/dev").join(name));
+    let mapped = std::fs::read_to_string(about.join("dm/name")).ok();
+    let mapped = mapped.map(|name| Path::new("/dev/mapper").join(name.trim_end()));
+    let others = kernel.into_iter().chain(mapped);
+    let is_it = |path: &PathBuf| number != 0 && number_of(path.as_os_str()) == number;
+    std::iter::once(device.to_owned()).chain(others.filter(is_it)).collect()
 }
 
 /// The number of the device node a mount's source names; 0 for anything else.

@@ -3,12 +3,24 @@
 
 use crate::proc::helper::{Invocation, Tools};
 use anyhow::{Context, Result};
-use rustix::fs::{major, minor, stat};
+use rustix::fs::{CWD, FileType, Mode, major, makedev, minor, mknodat, stat};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
 /// Where udev listens, if it runs.
 const UDEV: &str = "/run/udev/control";
+
+/// Where it is told what to do. Where udev has not made it, opening what is made here loads the
+/// kernel's module.
+pub fn control() -> &'static Path {
+    let (directory, path) = (Path::new("/dev/mapper"), Path::new("/dev/mapper/control"));
+    if !path.exists() {
+        let _ = std::fs::create_dir_all(directory);
+        let mode = Mode::RUSR | Mode::WUSR;
+        let _ = mknodat(CWD, path, FileType::CharacterDevice, mode, makedev(10, 236));
+    }
+    path
+}
 
 /// In a container and on small nodes nobody makes device nodes for libdevmapper, which would wait
 /// for them: it makes them itself where this variable is set.

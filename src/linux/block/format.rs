@@ -6,9 +6,11 @@
 //! `lock` is what keeps others from the device; the program holds it, too, because it can outlive
 //! us by a moment.
 
+use crate::block::block_device;
 use crate::block::signature::{Signature, identify};
 use crate::block::window::Window;
 use crate::proc::helper::{HelperExit, Invocation, Tools};
+use crate::proc::reach::Reach;
 use anyhow::{Context, Result, bail};
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::file_system::FileSystem;
@@ -46,7 +48,7 @@ pub fn make_file_system(
     let mut args: Vec<String> = fixed.iter().map(ToString::to_string).collect();
     add_words(kind, &mut args, words);
     let action = || format!("make an {} file system on {}", kind.name(), device.display());
-    let mkfs = Invocation::of(tool).args(args).args([device]).holding(lock)?;
+    let mkfs = kept_to(device, tool).args(args).args([device]).holding(lock)?;
     let outcome = tools.run(mkfs).with_context(action)?;
     if !outcome.success() {
         return Err(refused(kind, tool, &outcome)).with_context(action);
@@ -86,7 +88,7 @@ pub fn check_file_system(
     if let Err(missing) = tools.runner.find("e2fsck") {
         return Ok(Checked::Skipped(missing.to_string()));
     }
-    let e2fsck = Invocation::of("e2fsck").args(CHECK).args([device]).holding(lock)?.ending_well();
+    let e2fsck = kept_to(device, "e2fsck").args(CHECK).args([device]).holding(lock)?.ending_well();
     let outcome = tools.run(e2fsck)?;
     e2fsck_result(&outcome).with_context(|| format!("check {}", device.display()))
 }
@@ -98,20 +100,21 @@ pub fn check_file_system(
 /// of us (`Denied` without it).
 pub fn grow_file_system(kind: FileSystem, device: &Path, mount_point: &Path, tools: Tools<'_>) -> Result<()> {
     let action = || format!("grow the {} file system at {}", kind.name(), mount_point.display());
+    let grower = |tool| on(device, mount_point, tool);
     let program = match kind {
-        FileSystem::Ext4 => return grow_ext4(device, tools).with_context(action),
-        FileSystem::Xfs => Invocation::of("xfs_growfs").args(["-d".as_ref(), mount_point]),
-        FileSystem::Btrfs => return grow_btrfs(mount_point, tools).with_context(action),
+        FileSystem::Ext4 => return grow_ext4(device, mount_point, tools).with_context(action),
+        FileSystem::Xfs => grower("xfs_growfs").args(["-d".as_ref(), mount_point]),
+        FileSystem::Btrfs => return grow_btrfs(grower("btrfs"), mount_point, tools).with_context(action),
         _ => return Err(never_written(kind).into()),
     };
     tools.run_to_success(program).with_context(action).map(drop)
 }
 
-fn grow_ext4(device: &Path, tools: Tools<'_>) -> Result<()> {
-    let resize = || tools.run(Invocation::of("resize2fs").args([device]));
+fn grow_ext4(device: &Path, mount_point: &Path, tools: Tools<'_>) -> Result<()> {
+    let resize = || tools.run(on(device, mount_point, "resize2fs").args([device]));
     let mut outcome = resize()?;
     if !outcome.success() && outcome.output.contains("e2fsck -f") {
-        let e2fsck = Invocation::of("e2fsck").args(["-f"]).args(CHECK).args([device]);
+        let e2fsck = kept_to(device, "e2fsck").args(["-f"]).args(CHECK).args([device]);
         e2fsck_result(&tools.run(e2fsck)?)?;
         outcome = resize()?;
     }
@@ -127,8 +130,8 @@ fn grow_ext4(device: &Path, tools: Tools<'_>) -> Result<()> {
 }
 
 /// btrfs gives a device 256 MiB or more, or says `Invalid argument`; one is made with less.
-fn grow_btrfs(mount_point: &Path, tools: Tools<'_>) -> Result<()> {
-    let resize = Invocation::of("btrfs").args(["filesystem", "resize", "max"]).args([mount_point]);
+fn grow_btrfs(program: Invocation, mount_point: &Path, tools: Tools<'_>) -> Result<()> {
+    let resize = program.args(["filesystem", "resize", "max"]).args([mount_point]);
     let outcome = tools.run(resize)?;
     let error = outcome.to_error("btrfs");
     match outcome {
@@ -140,6 +143,24 @@ fn grow_btrfs(mount_point: &Path, tools: Tools<'_>) -> Result<()> {
         _ => Err(error.into()),
     }
 }
+
+/// A program that reads what a tenant has written: whatever that names, it opens no other device
+/// and no file of the node.
+fn kept_to(device: &Path, tool: &str) -> Invocation {
+    Invocation::of(tool).reaching(reach(device))
+}
+
+/// The same on a file system that is mounted there.
+fn on(device: &Path, mount_point: &Path, tool: &str) -> Invocation {
+    Invocation::of(tool).reaching(reach(device).directory(mount_point))
+}
+
+fn reach(device: &Path) -> Reach {
+    Reach::of_programs().files(block_device::nodes(device)).files([BTRFS])
+}
+
+/// Where btrfs's programs tell the kernel of a file system.
+const BTRFS: &str = "/dev/btrfs-control";
 
 /// The program and its fixed arguments: quiet, over anything (blankness is proven by us, not asked
 /// about by it), without discarding.

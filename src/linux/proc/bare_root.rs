@@ -11,7 +11,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 /// What programs are made of, by its name in `/`: directories, or links to some.
-const SYSTEM: [&str; 8] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "nix", "gnu"];
+pub(super) const SYSTEM: [&str; 8] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "nix", "gnu"];
 
 /// Where libraries are, and where systemd is asked for a scope.
 const FILES: [&str; 3] = ["etc/ld.so.cache", "run/systemd/private", "run/dbus/system_bus_socket"];

@@ -47,8 +47,8 @@ impl Invocation {
         let program = self.program.path()?;
         let mut command = self.command(&program);
         command.stdin(input).stdout(log.try_clone()?).stderr(log.try_clone()?);
-        let (kept, root) = (std::mem::take(&mut self.kept), self.root.take());
-        supervise::prepare_daemon(&mut command, kept, root, groups);
+        let (kept, bounds) = (std::mem::take(&mut self.kept), self.bounds(&program)?);
+        supervise::prepare_daemon(&mut command, kept, bounds, groups);
         let child = command.spawn().with_context(|| format!("start {}", program.display()))?;
         Ok(Daemon { child, log, masked: self.redactor() })
     }

@@ -11,7 +11,7 @@ use crate::proc::deadline::Deadline;
 pub use crate::proc::invocation::Invocation;
 use crate::proc::invocation::Program;
 use crate::proc::orphans;
-use crate::proc::supervise::{self, Running};
+use crate::proc::supervise::{self, Bounds, Running};
 use anyhow::{Context, Result};
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::text::one_line;
@@ -180,7 +180,8 @@ impl Invocation {
         let mut command = self.command(program);
         command.env(orphans::CALL, orphans::own_name());
         command.process_group(0).stdin(input).stdout(stdout).stderr(writer);
-        supervise::prepare(&mut command, std::mem::take(&mut self.kept), self.root.take(), self.last);
+        let bounds = self.bounds(program)?;
+        supervise::prepare(&mut command, std::mem::take(&mut self.kept), bounds, self.last);
         let child = command.spawn()?;
         // Only the helper may hold the other ends of the pipes: otherwise their end would never be
         // seen.
@@ -196,6 +197,12 @@ impl Invocation {
         let args = std::mem::take(&mut self.args);
         self.args = rest.iter().map(OsString::from).chain([own]).chain(args).collect();
         Ok(self)
+    }
+
+    /// What it is kept in; made once.
+    pub(crate) fn bounds(&mut self, program: &Path) -> Result<Bounds> {
+        let rules = self.reach.take().map(|reach| reach.program(program).rules()).transpose()?.flatten();
+        Ok(Bounds { root: self.root.take(), rules })
     }
 
     #[allow(clippy::disallowed_methods, reason = "the one place that starts programs")]

@@ -2,6 +2,7 @@
 //! it out.
 
 use crate::proc::bare_root::BareRoot;
+use crate::proc::reach::Reach;
 use anyhow::{Context, Result};
 use flexvol_protocol::secret::{Redactor, Secret};
 use rustix::io::fcntl_dupfd_cloexec;
@@ -23,6 +24,7 @@ pub struct Invocation {
     pub(crate) masked: Vec<Secret>,
     pub(crate) kept: Vec<OwnedFd>,
     pub(crate) root: Option<OwnedFd>,
+    pub(crate) reach: Option<Reach>,
     pub(crate) daemon: bool,
     pub(crate) answering: bool,
     pub(crate) last: Signal,
@@ -66,6 +68,7 @@ impl Invocation {
             masked,
             kept,
             root: None,
+            reach: None,
             daemon: false,
             answering: false,
             last: Signal::KILL,
@@ -88,6 +91,7 @@ impl Invocation {
             (matches!(self.program, Program::Opened(_)), "a program that was opened"),
             (!self.kept.is_empty(), "an open file"),
             (self.root.is_some(), "a root directory of its own"),
+            (self.reach.is_some(), "to be kept from this node's files"),
             (self.daemon, "to leave a daemon running"),
         ];
         needs.into_iter().find_map(|(needs, what)| needs.then_some(what))
@@ -146,6 +150,13 @@ impl Invocation {
     pub fn within(mut self, root: &BareRoot) -> Result<Self> {
         self.root = Some(root.open()?);
         Ok(self)
+    }
+
+    /// Lets it open nothing but what is granted, if the kernel can keep it from that.
+    #[must_use]
+    pub fn reaching(mut self, reach: Reach) -> Self {
+        self.reach = Some(reach);
+        self
     }
 
     /// What it leaves running is wanted, as with a FUSE daemon: without this, everything in its

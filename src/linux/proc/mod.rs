@@ -18,6 +18,7 @@ pub(crate) mod proc_mem;
 pub mod process;
 pub mod process_table;
 pub mod progress;
+pub mod reach;
 pub mod reaper;
 pub mod reply_pipe;
 pub mod scope;

@@ -40,10 +40,10 @@ const BLIND_TICK: Duration = Duration::from_millis(10);
 
 /// Makes `command` start like a fresh process, except for `kept`, and end with this one, by this
 /// signal.
-pub(crate) fn prepare(command: &mut Command, kept: Vec<OwnedFd>, root: Option<OwnedFd>, last: Signal) {
+pub(crate) fn prepare(command: &mut Command, kept: Vec<OwnedFd>, bounds: Bounds, last: Signal) {
     let parent = getpid();
     raw::before_exec(command, move || {
-        confine(root.as_ref())?;
+        confine(&bounds)?;
         in_child(parent, &kept, last)
     });
 }
@@ -56,7 +56,7 @@ pub(crate) fn prepare(command: &mut Command, kept: Vec<OwnedFd>, root: Option<Ow
 pub(crate) fn prepare_daemon(
     command: &mut Command,
     kept: Vec<OwnedFd>,
-    root: Option<OwnedFd>,
+    bounds: Bounds,
     groups: Vec<OwnedFd>,
 ) {
     let parent = getpid();
@@ -68,18 +68,28 @@ pub(crate) fn prepare_daemon(
             return Err(Errno::SRCH.into());
         }
         rustix::process::setsid()?;
-        confine(root.as_ref())?;
+        confine(&bounds)?;
         start_fresh(&kept)
     });
 }
 
-/// From here on there is nothing but this directory, and no network.
-fn confine(root: Option<&OwnedFd>) -> io::Result<()> {
-    let Some(root) = root else { return Ok(()) };
-    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)?;
-    rustix::process::fchdir(root)?;
-    rustix::process::chroot(".")?;
-    Ok(rustix::process::chdir("/")?)
+/// What a helper is kept in.
+pub(crate) struct Bounds {
+    /// There is nothing but this directory, and no network.
+    pub(crate) root: Option<OwnedFd>,
+    /// Nothing is opened but what these rules grant.
+    pub(crate) rules: Option<OwnedFd>,
+}
+
+/// From here on they hold.
+fn confine(bounds: &Bounds) -> io::Result<()> {
+    if let Some(root) = &bounds.root {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)?;
+        rustix::process::fchdir(root)?;
+        rustix::process::chroot(".")?;
+        rustix::process::chdir("/")?;
+    }
+    bounds.rules.as_ref().map_or(Ok(()), |rules| raw::landlock::restrict(rules.as_fd()))
 }
 
 /// Between fork and exec: system calls only, see [`raw::before_exec`].

@@ -1,6 +1,7 @@
 //! The bare system calls no crate offers in a safe form. Nothing else in the crate is `unsafe`.
 #![allow(unsafe_code, reason = "ioctls, ptrace, leases, pre_exec and an allocator have no safe form")]
 
+pub(crate) mod landlock;
 pub mod trace;
 
 use nix::libc;

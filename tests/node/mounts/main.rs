@@ -19,6 +19,7 @@ mod locate_crowd;
 mod named;
 mod posed;
 mod qcow2;
+mod reach;
 mod refused;
 mod shared;
 mod support;

@@ -6,9 +6,12 @@
 
 use super::attachment_record::Id;
 use anyhow::{Context as _, Result};
+use flexvol_linux::block::block_device::{nodes, number_of};
 use flexvol_linux::block::device_mapper;
 use flexvol_linux::fs::bytes::read_at;
+use flexvol_linux::fs::files;
 use flexvol_linux::proc::helper::{Invocation, Tools};
+use flexvol_linux::proc::reach::Reach;
 use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::secret::Secret;
 use std::os::fd::BorrowedFd;
@@ -80,7 +83,7 @@ fn has_no_key(text: &[u8]) -> bool {
 
 /// Makes the layer on a device that is blank.
 pub(super) fn format(device: &Path, passphrase: &Secret, tools: Tools<'_>) -> Result<()> {
-    let program = cryptsetup()
+    let program = cryptsetup([device])
         .args(["luksFormat", "--type", "luks2", "--label", FRESH])
         .args(DERIVATION)
         .args(QUIET)
@@ -100,7 +103,7 @@ pub(super) fn open(
 ) -> Result<()> {
     clear(id, tools)?;
     let program = || {
-        let program = cryptsetup().args(["open", "--type", "luks", "--disable-keyring"]);
+        let program = cryptsetup([device]).args(["open", "--type", "luks", "--disable-keyring"]);
         let program = program.args(read_only.then_some("--readonly")).args(QUIET);
         program.args([device.as_os_str(), name(id).as_ref()])
     };
@@ -109,8 +112,8 @@ pub(super) fn open(
 
 /// Fails if the passphrase does not open it.
 pub(super) fn test(device: &Path, passphrase: &Secret, tools: Tools<'_>) -> Result<()> {
-    let program =
-        || cryptsetup().args(["open", "--type", "luks", "--test-passphrase"]).args(QUIET).args([device]);
+    let words = ["open", "--type", "luks", "--test-passphrase"];
+    let program = || cryptsetup([device]).args(words).args(QUIET).args([device]);
     with_passphrase(program, passphrase, tools)
 }
 
@@ -144,7 +147,8 @@ pub(super) fn close(id: &Id, tools: Tools<'_>) -> Result<()> {
 
 /// Closes what is open by this name.
 pub(super) fn close_layer(name: &str, tools: Tools<'_>) -> Result<()> {
-    tools.run_to_success(cryptsetup().args(["close", name])).context("close the encryption").map(drop)
+    let program = of_layer(name).args(["close", name]);
+    tools.run_to_success(program).context("close the encryption").map(drop)
 }
 
 /// A device without a node is one whose making was cut short.
@@ -154,25 +158,49 @@ fn clear(id: &Id, tools: Tools<'_>) -> Result<()> {
 
 /// Lets it take all of the device below.
 pub(super) fn grow(id: &Id, tools: Tools<'_>) -> Result<()> {
-    tools.run_to_success(cryptsetup().args(["resize", &name(id)])).context("grow the encryption").map(drop)
+    let name = name(id);
+    let program = of_layer(&name).args(["resize", &name]);
+    tools.run_to_success(program).context("grow the encryption").map(drop)
 }
 
 /// From now on there is something on it.
 pub(super) fn is_written(below: &Path, tools: Tools<'_>) -> Result<()> {
-    let words = ["config", "--label", ""];
-    tools.run_to_success(cryptsetup().args(words).args([below])).context("mark the encryption").map(drop)
+    let program = cryptsetup([below]).args(["config", "--label", ""]).args([below]);
+    tools.run_to_success(program).context("mark the encryption").map(drop)
 }
 
-fn cryptsetup() -> Invocation {
-    device_mapper::without_udev(Invocation::of("cryptsetup"))
+/// On a layer that is open.
+fn of_layer(name: &str) -> Invocation {
+    let above = Path::new("/dev/mapper").join(name);
+    let below = device_mapper::layer(number_of(above.as_os_str())).map(|(_, below)| below);
+    cryptsetup([above].iter().chain(&below))
 }
+
+/// It reads the header, which a tenant may have written: whatever that names, it opens no other
+/// device and no file of the node.
+fn cryptsetup(devices: impl IntoIterator<Item = impl AsRef<Path>>) -> Invocation {
+    // It makes it for its locks, and has to be granted what is there.
+    let (run, locks) = (Path::new(RUN), Path::new(LOCKS));
+    let _ = files::make_private(locks);
+    let nodes = devices.into_iter().flat_map(|device| nodes(device.as_ref()));
+    let reach =
+        Reach::of_programs().files(nodes).files([device_mapper::control()]).nodes(Path::new("/dev/mapper"));
+    device_mapper::without_udev(Invocation::of("cryptsetup")).reaching(reach.directory(run).own(locks))
+}
+
+/// Where cryptsetup locks headers, and the directory that it begins at.
+const RUN: &str = "/run";
+const LOCKS: &str = "/run/cryptsetup";
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::hints::to_failure;
+    use flexvol_linux::block::loop_device::LoopDevice;
+    use flexvol_linux::block::window::Window;
     use flexvol_linux::proc::helper::{HostRunner, Runner as _};
     use flexvol_linux::proc::process;
+    use std::os::fd::AsFd as _;
 
     /// What an earlier version made with the line break in it is opened too.
     #[test]
@@ -195,8 +223,27 @@ mod tests {
         let whole = |program: Invocation| tools.run_to_success(program.stdin(secret("hunter2\n"))).unwrap();
         let words =
             ["luksFormat", "--type", "luks2", "--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"];
-        whole(cryptsetup().args(words).args(QUIET).args([&file]));
+        whole(cryptsetup([&file]).args(words).args(QUIET).args([&file]));
         test(&file, &secret("hunter2\n"), tools).unwrap();
+    }
+
+    /// Of which it locks the header, as it does not of a file's.
+    #[test]
+    fn a_layer_on_a_block_device_is_made_and_opened() {
+        if process::own_user() != 0 || HostRunner.find("cryptsetup").is_err() {
+            return println!("SKIP a_layer_on_a_block_device: needs root and cryptsetup");
+        }
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(32 << 20).unwrap();
+        let (window, name) = (Window::default(), Path::new("/luks"));
+        let Ok(device) = LoopDevice::attach(file.as_fd(), name, &window, false, false) else {
+            return println!("SKIP a_layer_on_a_block_device: needs a loop device");
+        };
+        let deadline = flexvol_linux::proc::deadline::Deadline::for_undo(std::time::Duration::from_mins(1));
+        let (tools, secret) = (Tools::of_host(&deadline), Secret::new(b"hunter2".to_vec()));
+        format(device.path(), &secret, tools).unwrap();
+        test(device.path(), &secret, tools).unwrap();
+        is_written(device.path(), tools).unwrap();
     }
 
     #[test]
