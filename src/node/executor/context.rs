@@ -3,6 +3,7 @@
 
 use super::Task;
 use super::disk::DeviceContext;
+use super::record::Asked;
 use anyhow::Result;
 use flexvol_linux::fs::lock::SharedLock;
 use flexvol_linux::mount::place::Place;
@@ -20,7 +21,7 @@ pub(super) struct Context<'a> {
     pub(super) settings: &'a Settings,
     pub(super) deadline: Deadline,
     pub(super) runner: &'a dyn Runner,
-    pub(super) asked: Option<String>,
+    pub(super) asked: Option<Asked>,
     pub(super) disk: DeviceContext,
     pub(super) reached: Option<Reached>,
     pub(super) fields: Fields,
@@ -39,9 +40,9 @@ pub(super) struct Reached {
 }
 
 impl<'a> Context<'a> {
-    /// A view for one call. `asked` is the digest that would be recorded, to tell a repetition from
-    /// a contradiction.
-    pub(super) fn new(task: &Task<'a>, deadline: Deadline, asked: Option<String>) -> Self {
+    /// A view for one call. `asked` is what would be recorded, to tell a repetition from a
+    /// contradiction.
+    pub(super) fn new(task: &Task<'a>, deadline: Deadline, asked: Option<Asked>) -> Self {
         Self {
             driver: task.driver,
             directory: task.directory,

@@ -50,7 +50,7 @@ use flexvol_model::settings::Settings;
 use flexvol_protocol::failure::Result;
 use flexvol_protocol::{Call, Fields};
 use locks::{lock, lock_path};
-use record::Record;
+use record::{Asked, Record};
 
 /// A call and the plan for it, which the policy has allowed.
 pub struct Task<'a> {
@@ -83,7 +83,7 @@ pub fn execute(task: &Task<'_>, deadline: Deadline) -> Result<Fields> {
         record::root_lock_paths().for_each(SharedLock::sweep);
     }
     let record = Record::of(task.driver, call);
-    let mut context = Context::new(task, deadline, record.as_ref().map(|record| record.asked.clone()));
+    let mut context = Context::new(task, deadline, Asked::by(call));
     let applied = apply(&mut context, plan)?;
     remember(&plan.goal, applied, record, &context);
     Ok(context.into_fields())

@@ -10,6 +10,7 @@ use flexvol_linux::proc::{clock, process};
 use flexvol_model::paths;
 use flexvol_protocol::{Call, Options, TargetPath};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -67,7 +68,7 @@ impl Record {
             pod: pod.join("/"),
             mount_id: 0,
             unique_id: None,
-            asked: digest_of(options),
+            asked: Asked::of(options).digest,
             identity: None,
             since: clock::seconds(),
             supervisor: process::supervisor(),
@@ -87,8 +88,11 @@ impl Record {
 
     /// The record of this target, if there is one and it can be read.
     pub fn read(target: &TargetPath) -> Option<Self> {
-        let text = files::read_small(&record_path(target), LARGEST).ok()??;
-        serde_json::from_str(&text).ok().filter(|record: &Self| record.target == target.as_path())
+        let read = |path: PathBuf| {
+            let text = files::read_small(&path, LARGEST).ok()??;
+            serde_json::from_str(&text).ok().filter(|record: &Self| record.target == target.as_path())
+        };
+        record_paths(target.as_path()).find_map(read)
     }
 
     /// All that can be read.
@@ -102,13 +106,15 @@ impl Record {
 
     /// Writes it, in the lock's shelter.
     pub fn write(&self) -> Result<()> {
-        files::replace(&path_for(paths::VOLUMES, &self.target), &serde_json::to_vec(self)?)
+        files::replace(&record_path(&self.target), &serde_json::to_vec(self)?)
     }
 }
 
 /// Forgets a target.
 pub fn forget(target: &TargetPath) {
-    let _ = files::forget(&record_path(target));
+    for path in record_paths(target.as_path()) {
+        let _ = files::forget(&path);
+    }
 }
 
 /// Makes the directories of locks and records.
@@ -153,8 +159,22 @@ pub(super) fn locks_of(beginning: &'static str) -> impl Iterator<Item = String> 
     names.filter_map(move |name| Some(name.to_str()?.strip_prefix(beginning)?.to_owned()))
 }
 
-fn record_path(target: &TargetPath) -> PathBuf {
-    path_for(paths::VOLUMES, target.as_path())
+/// Where a target's record is. Where kubelet mounts a volume once for the node, its path is made of
+/// the name of a PV, which a tenant may have chosen: one that does not stand in the file's name as
+/// a whole has a digest there that nobody finds two texts for.
+fn record_path(target: &Path) -> PathBuf {
+    if target.file_name().is_none_or(|name| name.len() <= READABLE) {
+        return path_for(paths::VOLUMES, target);
+    }
+    let name = format!("{}-{}", plain(target, READABLE), strong_digest([target.as_os_str().as_bytes()]));
+    paths::run(paths::VOLUMES).join(name)
+}
+
+/// And where an older version has written it.
+fn record_paths(target: &Path) -> impl Iterator<Item = PathBuf> {
+    let (new, old) = (record_path(target), path_for(paths::VOLUMES, target));
+    let old = Some(old).filter(|old| *old != new);
+    std::iter::once(new).chain(old)
 }
 
 /// A file name for whatever else belongs to a target.
@@ -174,9 +194,12 @@ fn path_for(kind: &str, target: &Path) -> PathBuf {
     paths::run(kind).join(file_name(target))
 }
 
+/// How much of a path's last component stands in a file's name.
+const READABLE: usize = 64;
+
 /// A path's last component, for people, and a digest of all of it.
 pub(super) fn file_name(target: &Path) -> String {
-    format!("{}-{}", plain(target, 64), digest(&[target.as_os_str().as_bytes()]))
+    format!("{}-{}", plain(target, READABLE), digest(&[target.as_os_str().as_bytes()]))
 }
 
 /// A path's last component as others than people can use it, too, at most so long.
@@ -186,21 +209,58 @@ pub(super) fn plain(path: &Path, longest: usize) -> String {
     name.chars().map(plain).take(longest).collect()
 }
 
-/// What a volume was asked for: all that decides how it is mounted, and nothing of the pod it is
-/// mounted for. Secrets are left out: a rotated password is no other volume.
-fn digest_of(options: &Options) -> String {
-    let group = options.fs_group.as_ref().map(|group| group.gid.to_string()).unwrap_or_default();
-    let mut parts = vec![options.access().word(), options.fs_type().unwrap_or_default(), group.as_str()];
-    parts.extend(options.own.iter().flat_map(|(key, value)| [key.as_str(), value.as_str()]));
-    digest(&parts.iter().map(|part| part.as_bytes()).collect::<Vec<_>>())
+/// What a volume is asked for: all that decides how it is mounted, and nothing of the pod it is
+/// mounted for. Secrets are left out: a rotated password is no other volume. The words are
+/// tenants', so it is a digest that nobody finds two texts for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    digest: String,
+    /// What older versions called the same.
+    old: String,
 }
 
-/// FNV-1a of 128 bits over the parts and their lengths.
+impl Asked {
+    /// What a call that mounts asks for; `None` for all others.
+    pub(super) fn by(call: &Call) -> Option<Self> {
+        match call {
+            Call::Mount { options, .. } | Call::MountDevice { options, .. } => Some(Self::of(options)),
+            _ => None,
+        }
+    }
+
+    fn of(options: &Options) -> Self {
+        let group = options.fs_group.as_ref().map(|group| group.gid.to_string()).unwrap_or_default();
+        let mut parts = vec![options.access().word(), options.fs_type().unwrap_or_default(), group.as_str()];
+        parts.extend(options.own.iter().flat_map(|(key, value)| [key.as_str(), value.as_str()]));
+        let parts: Vec<_> = parts.iter().map(|part| part.as_bytes()).collect();
+        Self { digest: strong_digest(parts.iter().copied()), old: digest(&parts) }
+    }
+
+    /// Whether a record is of the same.
+    pub(super) fn is_in(&self, record: &Record) -> bool {
+        [&self.digest, &self.old].contains(&&record.asked)
+    }
+}
+
+/// SHA-256 over the parts and their lengths.
+fn strong_digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update(part.len().to_le_bytes());
+        digest.update(part);
+    }
+    digest.finalize().iter().fold(String::with_capacity(64), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// FNV-1a of 128 bits over the parts and their lengths: for the names of locks and of what belongs
+/// to a target, which daemons that run have by now.
 ///
-/// Two targets with the same digest would share a lock and overwrite each other's record, which is
-/// harmless; and who names a volume chooses neither its pod's UID nor another name than the one
-/// that stands beside the digest. So no cryptographic hash is needed here. The names of stores are
-/// tenants' words altogether: `store::attachment_record::Id`.
+/// Nobody can choose two targets that have the same: in the path of a pod's is its UID, which is
+/// the API server's; in that of a volume mounted once for the node is the name of its PV, and two
+/// of these would do no more than wait for each other's lock.
 fn digest(parts: &[&[u8]]) -> String {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
@@ -230,13 +290,38 @@ mod tests {
 
     #[test]
     fn asked_is_about_the_volume_and_not_about_the_pod_or_its_secrets() {
-        let base = digest_of(&options(r#"{"size":"1Mi","kubernetes.io/pod.name":"a"}"#));
-        assert_eq!(base, digest_of(&options(r#"{"size":"1Mi","kubernetes.io/pod.name":"b"}"#)));
-        assert_ne!(base, digest_of(&options(r#"{"size":"2Mi"}"#)));
-        assert_ne!(base, digest_of(&options(r#"{"size":"1Mi","kubernetes.io/readwrite":"ro"}"#)));
+        let base = Asked::of(&options(r#"{"size":"1Mi","kubernetes.io/pod.name":"a"}"#));
+        assert_eq!(base, Asked::of(&options(r#"{"size":"1Mi","kubernetes.io/pod.name":"b"}"#)));
+        assert_ne!(base, Asked::of(&options(r#"{"size":"2Mi"}"#)));
+        assert_ne!(base, Asked::of(&options(r#"{"size":"1Mi","kubernetes.io/readwrite":"ro"}"#)));
         let mut secret = options(r#"{"size":"1Mi"}"#);
         secret.secrets.insert("password".into(), Secret::new(b"hunter2".to_vec()));
-        assert_eq!(base, digest_of(&secret));
+        assert_eq!(base, Asked::of(&secret));
+    }
+
+    /// Who upgrades a driver has volumes mounted.
+    #[test]
+    fn what_tenants_choose_has_a_strong_digest_and_old_records_count() {
+        let target = |name: &str| {
+            let path = format!("/k/plugins/kubernetes.io/flexvolume/example/x/mounts/{name}");
+            TargetPath::parse(path.as_ref()).unwrap()
+        };
+        let record = |target: &TargetPath| {
+            let (target, options) = (target.clone(), options(r#"{"size":"1Mi"}"#));
+            Record::of("x", &Call::MountDevice { target, device: String::new(), options }).unwrap()
+        };
+        let new = record(&target("short"));
+        assert_eq!(new.asked.len(), 64, "{}", new.asked);
+        let [same, other] = [r#"{"size":"1Mi"}"#, r#"{"size":"2Mi"}"#].map(|text| Asked::of(&options(text)));
+        let old = Record { asked: same.old.clone(), ..new.clone() };
+        assert!(same.is_in(&new) && same.is_in(&old) && !other.is_in(&new) && !other.is_in(&old));
+        let digits = |target: &TargetPath| {
+            record_path(target.as_path()).to_string_lossy().rsplit('-').next().map(str::len)
+        };
+        let long = target(&"x".repeat(65));
+        assert_eq!((digits(&target("short")), digits(&long)), (Some(32), Some(64)));
+        assert_eq!(record_paths(long.as_path()).count(), 2);
+        assert_eq!(record_paths(target("short").as_path()).count(), 1);
     }
 
     #[test]

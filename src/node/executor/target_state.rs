@@ -40,7 +40,7 @@ impl Context<'_> {
         }
         let record = Record::read(target).filter(|record| record.mount_id == mounted.id);
         match (record, &self.asked) {
-            (Some(record), Some(asked)) if record.asked != *asked => Ok(TargetState::Conflict(format!(
+            (Some(record), Some(asked)) if !asked.is_in(&record) => Ok(TargetState::Conflict(format!(
                 "{} with other options than now: unmount it first",
                 shown(target, &entry)
             ))),
