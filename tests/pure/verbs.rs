@@ -15,7 +15,7 @@ use std::ffi::OsString;
 const TARGET: &str = "/k/pods/1/volumes/example~x/v";
 
 const SETTINGS: &str = r#"{"policy":{"bindRoots":["/srv"],"volumeGroups":["a"]},"exec":{"capabilities":{"attach":true},"commands":{
-    "mount":["/m","{target}"],"unmount":["/u","{target}"],"expandfs":["/g"],"attach":["/a"],"detach":["/d"]}}}"#;
+    "mount":["/m","{target}"],"unmount":["/u","{target}"],"expandfs":["/g"],"attach":["/a"],"detach":["/d"],"mountdevice":["/s","{target}"]}}}"#;
 
 /// What a plan has done so far, and where it is made to fail.
 #[derive(Default)]

@@ -21,7 +21,7 @@ fn the_answers_of_the_rarer_verbs() {
         "waitforattach":["/bin/echo","{device}"],
         "isattached":["/bin/echo","true"],
         "getvolumename":["/bin/echo"," name "],
-        "detach":["/bin/sh","-c","echo maybe; exit 1"]},"capabilities":{"attach":true}}}"#;
+        "mountdevice":["/x"],"detach":["/bin/sh","-c","echo maybe; exit 1"]},"capabilities":{"attach":true}}}"#;
     let plugin = Plugin::new("example~share", "share", Some(commands));
     let reply = plugin.call(["attach", "{}", "n"]).run().reply();
     assert_eq!((reply.outcome(), reply.device.as_str()), (StatusKind::Success, "/dev/sdb"));
@@ -46,7 +46,7 @@ fn what_is_no_answer_is_a_failure() {
             let other = if verb == "attach" { "" } else { r#""attach":["/x"],"# };
             let side = format!(
                 r#"{{"driver":"exec","exec":{{"capabilities":{{"attach":true}},
-                "commands":{{{other}"{verb}":["/bin/sh","-c",{script:?}]}}}}}}"#
+                "commands":{{{other}"mountdevice":["/x"],"{verb}":["/bin/sh","-c",{script:?}]}}}}}}"#
             );
             let plugin = Plugin::new("example~share", "share", Some(&side));
             let arguments = if verb == "getvolumename" { &[verb, "{}"][..] } else { &[verb, "{}", "n"] };
@@ -75,7 +75,7 @@ fn what_a_killed_detach_left_running_removes_no_more() {
     let detach = format!("(sleep 0.5; rm -rf {}) & echo >{}; wait", disk.display(), begun.display());
     let side = format!(
         r#"{{"driver":"exec","exec":{{"capabilities":{{"attach":true}},
-        "commands":{{"attach":["/bin/sh","-c",{attach:?}],"detach":["/bin/sh","-c",{detach:?}]}}}}}}"#
+        "commands":{{"mountdevice":["/x"],"attach":["/bin/sh","-c",{attach:?}],"detach":["/bin/sh","-c",{detach:?}]}}}}}}"#
     );
     let plugin = Plugin::new("example~share", "share", Some(&side));
     let attach = || plugin.call(["attach", r#"{"kubernetes.io/pvOrVolumeName":"vol"}"#, "n"]).run().success();

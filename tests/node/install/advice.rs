@@ -157,7 +157,7 @@ fn a_kubelet_that_hangs_or_is_not_roots_costs_little() {
 #[test]
 fn who_attaches_is_read_from_kubelet() {
     let Some(node) = Node::new("advice::who_attaches_is_read_from_kubelet") else { return };
-    let settings = r#"{"driver": "exec", "exec": {"commands": {"mount": ["/bin/true"], "attach": ["/bin/true"]},
+    let settings = r#"{"driver": "exec", "exec": {"commands": {"mount": ["/bin/true"], "attach": ["/bin/true"], "mountdevice": ["/bin/true"]},
                        "capabilities": {"attach": true}}}"#;
     let settings = node.file("settings", settings);
     let configuration = node.file("configuration", "enableControllerAttachDetach: false\n");

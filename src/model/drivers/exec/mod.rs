@@ -23,10 +23,12 @@
 //! flag. One without a `?` that a verb never has a value for is found at the first `mount`, not
 //! when a pod is to be ended.
 //!
-//! Where a command serves `mountdevice`, kubelet shows what that mounted to every pod whose volume
-//! has the same name, and two volumes can have one: `exec.identity` says what the volume is called
-//! by its storage, as in `"identity": "{option.server}/{option.share}"`. Where another is mounted
-//! for the node, `mount` and `expandfs` fail. Without it, volumes with other options are others.
+//! With `exec.capabilities.attach` there must be a command for `mountdevice`: without, kubelet
+//! would format and mount the device by itself, and nobody could tell whose it is. kubelet shows
+//! what that mounted to every pod whose volume has the same name, and two volumes can have one:
+//! `exec.identity` says what the volume is called by its storage, as in `"identity":
+//! "{option.server}/{option.share}"`. Where another is mounted for the node, `mount` and `expandfs`
+//! fail. Without it, volumes with other options are others.
 //!
 //! A command succeeds by exiting with 0; what it prints is the reason when it does not. `attach`
 //! and `waitforattach` print the device, `isattached` prints `true` or `false`, `getvolumename` the
@@ -221,6 +223,11 @@ fn check_capabilities(config: &ExecSettings) -> Result<()> {
         _ if capabilities.attach && !has(Verb::Attach) => {
             complain("exec.capabilities.attach needs exec.commands.attach: add it".into())
         }
+        _ if capabilities.attach && !has(Verb::MountDevice) => complain(
+            "exec.capabilities.attach needs exec.commands.mountdevice: without it kubelet formats and mounts the \
+             device by itself, and shows it to every pod whose volume has the same name, which flexvol cannot compare"
+                .into(),
+        ),
         _ if capabilities.requires_fs_resize && !has(Verb::ExpandFs) => {
             complain("exec.capabilities.requiresFSResize needs exec.commands.expandfs: add it".into())
         }
