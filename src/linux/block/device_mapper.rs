@@ -31,18 +31,23 @@ pub fn without_udev(program: Invocation) -> Invocation {
 
 /// The device of this name, if it is of this kind: the kernel knows who made it by an identifier,
 /// of which this is the start, and the length. Asks no disk.
-pub fn find(name: &str, (start, length): (&str, usize)) -> Result<Option<PathBuf>> {
+pub fn find(name: &str, kind: (&str, usize)) -> Result<Option<PathBuf>> {
     let path = Path::new("/dev/mapper").join(name);
     let number = match stat(&path) {
         Err(Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(errno).with_context(|| format!("look at {}", path.display())),
         Ok(device) => device.st_rdev,
     };
-    let about = format!("/sys/dev/block/{}:{}/dm", major(number), minor(number));
-    let says = |what: &str| std::fs::read_to_string(Path::new(&about).join(what)).unwrap_or_default();
-    let identifier = says("uuid");
+    Ok((name_of(number, kind).as_deref() == Some(name)).then_some(path))
+}
+
+/// What the device with this number is called, if it is of this kind.
+pub fn name_of(number: u64, (start, length): (&str, usize)) -> Option<String> {
+    let about = PathBuf::from(format!("/sys/dev/block/{}:{}/dm", major(number), minor(number)));
+    let says = |what: &str| std::fs::read_to_string(about.join(what)).ok();
+    let identifier = says("uuid")?;
     let is_kind = identifier.trim_end().len() == length && identifier.starts_with(start);
-    Ok((says("name").trim_end() == name && is_kind).then_some(path))
+    says("name").filter(|_| is_kind).map(|name| name.trim_end().to_owned())
 }
 
 /// The layer of encryption with this device number: its name, and the device below.

@@ -25,8 +25,8 @@ half_made() {
 says "guest: lvm: half a volume" '' quietly half_made
 says "guest: lvm: is made anew" "$ok" stage lvm "$(volume half),\"size\":\"60Mi\",\"fsType\":\"ext4\""
 says "guest: lvm: with the size asked for" 60.00m says_of lv_size half
-says "guest: lvm: says who uses it" 'flexvol.in-use.*' says_of lv_tags half
-node_tag=$last
+says "guest: lvm: says who uses it" 'flexvol.activated.*:*-*,flexvol.in-use.*' says_of lv_tags half
+node_tag=${last#*,}
 says "guest: lvm: the group has no more for it" '*nsufficient free space*give group data more disks*' \
     expand lvm "$(volume half)" "$(staged lvm)" 2000000000 83886080
 says "guest: lvm: and is let go" "$ok" unstage lvm

@@ -82,9 +82,9 @@ impl Backend for Iscsi {
         Err(Failure::new(Code::Conflict, text).into())
     }
 
-    fn is_ours(&self) -> bool {
+    fn is_ours(&self, _: &Site<'_>) -> Result<bool> {
         let sessions = Session::with(&self.target);
-        sessions.iter().any(|session| session.is_ours() && session.unit(self.lun).is_some())
+        Ok(sessions.iter().any(|session| session.is_ours() && session.unit(self.lun).is_some()))
     }
 
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {

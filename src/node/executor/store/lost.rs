@@ -12,7 +12,7 @@ use flexvol_linux::mount::mount_table::{self, Entry};
 use flexvol_linux::mount::place::{Look, Place};
 use flexvol_linux::proc::helper::Tools;
 use flexvol_linux::proc::process;
-use flexvol_model::plan::Store;
+use flexvol_model::plan::{LogicalVolume, Store};
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::volume_dir::VolumeDir;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub(super) fn known(
 /// One that others have mounted, too, has no targets: that is for who looks for them to refuse.
 fn restored(context: &Context<'_>, id: &Id, store: &Store, found: &Found) -> Result<AttachmentRecord> {
     let device = Some(found.path.clone());
-    let ours = backend(store).is_ours();
+    let ours = backend(store).is_ours(&context.site(id))?;
     let record =
         AttachmentRecord { device, encrypted: luks::is_open(id), ours, ..AttachmentRecord::new(id, store) };
     let number = top(id, &record).map_or(0, |top| number_of(top.as_os_str()));
@@ -68,6 +68,7 @@ enum Maker {
     Nbd(Id),
     Rbd(Id),
     Iscsi(Session, Unit),
+    Lvm(LogicalVolume),
 }
 
 impl Lost {
@@ -128,6 +129,9 @@ fn maker(device: &Path) -> Option<Maker> {
         let key = mapped.key_name().ok()??;
         return Some(Maker::Rbd(Id::named(key.strip_prefix(OURS)?)));
     }
+    if let Some(volume) = lvm::on(device) {
+        return Some(Maker::Lvm(volume));
+    }
     let (session, unit) = Session::of_disk(device).filter(|(session, _)| session.is_ours())?;
     Some(Maker::Iscsi(session, unit))
 }
@@ -149,6 +153,11 @@ impl Maker {
                 session.log_out(tools)
             }
             Self::Iscsi(_, unit) => unit.forget(),
+            Self::Lvm(volume) => {
+                let store = Store::Lvm(volume.clone());
+                let _lock = Id::lock(&store, tools.deadline)?;
+                lvm::let_go(volume, &Site::of(&Id::of(&store), tools))
+            }
         }
     }
 }

@@ -9,12 +9,16 @@
 //!   of the same thin pool, which only one node may have active. After a reboot the tag is still
 //!   this node's; one of a node that is gone for good has to be removed by hand, by somebody who
 //!   knows that it is. Volumes that are only read, and not thin, may be on many nodes.
+//! * A volume that was active before stays so. Another tag says that it was not, and in which boot
+//!   of the node: a record may be lost. A volume that many nodes read, and nothing guards, has
+//!   none, since two that write down something at the same time would damage the group.
 
 mod report;
 
 use super::{Backend, Found, Site, With};
 use crate::hints::describe;
 use anyhow::{Context as _, Result};
+use flexvol_linux::block::block_device::number_of;
 use flexvol_linux::block::device_mapper;
 use flexvol_linux::proc::helper::{HelperExit, Invocation, Tools};
 use flexvol_linux::proc::host;
@@ -35,6 +39,9 @@ const BEGUN: &str = "flexvol.being-made";
 /// And the name of the node that uses it.
 const IN_USE: &str = "flexvol.in-use.";
 
+/// And of the node and its boot that has activated it.
+const ACTIVATED: &str = "flexvol.activated.";
+
 /// What LVM's names in device mapper begin with, and how long they are for a volume that is
 /// nobody's part.
 const KIND: (&str, usize) = ("LVM-", 4 + 64);
@@ -45,13 +52,15 @@ impl Backend for LogicalVolume {
         Ok(path.map(|path| Found { path, held: None }))
     }
 
-    /// Whoever activated it, it does no harm.
-    fn is_ours(&self) -> bool {
-        false
+    fn is_ours(&self, at: &Site<'_>) -> Result<bool> {
+        let volume = report(self, at)?.and_then(|mut report| report.take(&self.volume));
+        let tags = Tags::own()?;
+        Ok(volume.is_some_and(|volume| volume.is_tagged(&tags.activated)))
     }
 
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
-        claim(self, at, with)?;
+        let is_active = self.find(at)?.is_some();
+        claim(self, at, with, is_active)?;
         let activate = ["lvchange", "--activate", "ey", "--ignoreactivationskip"];
         if self.find(at)?.is_none() {
             // Without a node its making was cut short, and LVM may take it for active.
@@ -69,7 +78,7 @@ impl Backend for LogicalVolume {
     }
 
     fn adopt(&self, at: &Site<'_>, with: &With<'_>) -> Result<()> {
-        claim(self, at, with)
+        claim(self, at, with, true)
     }
 
     fn detach(&self, at: &Site<'_>, _: Option<&Path>) -> Result<()> {
@@ -81,8 +90,8 @@ impl Backend for LogicalVolume {
         let Some(volume) = report(self, at)?.and_then(|mut report| report.take(&self.volume)) else {
             return Ok(());
         };
-        let tag = own_tag()?;
-        if volume.is_tagged(&tag) { untag(self, at, &tag) } else { Ok(()) }
+        let tags = Tags::own()?;
+        mark(self, at, volume.tags().filter(|tag| tags.include(tag)).map(|tag| ("--deltag", tag)))
     }
 
     fn grow(&self, at: &Site<'_>, _: &Path, size: u64) -> Result<()> {
@@ -109,11 +118,26 @@ fn mapped(lv: &LogicalVolume) -> String {
     format!("{}-{}", double(&lv.group), double(&lv.volume))
 }
 
+/// The volume that a device shows.
+pub(super) fn on(device: &Path) -> Option<LogicalVolume> {
+    let name = device_mapper::name_of(number_of(device.as_os_str()), KIND)?;
+    // Single dashes are between the parts of a name.
+    let name = name.replace("--", "\n");
+    let (group, volume) = name.split_once('-')?;
+    let [group, volume] = [group, volume].map(|part| part.replace('\n', "-"));
+    Some(LogicalVolume { group, volume, size: None, thin_pool: None })
+}
+
+/// Of a volume without a record, what its tags say that we have done.
+pub(super) fn let_go(lv: &LogicalVolume, at: &Site<'_>) -> Result<()> {
+    if lv.is_ours(at)? { lv.detach(at, None) } else { lv.release(at) }
+}
+
 /// The volume, which is there now, can be mounted, and is no other node's.
-fn claim(lv: &LogicalVolume, at: &Site<'_>, with: &With<'_>) -> Result<()> {
+fn claim(lv: &LogicalVolume, at: &Site<'_>, with: &With<'_>, is_active: bool) -> Result<()> {
     let mut report = report(lv, at)?.ok_or_else(|| no_group(lv))?;
-    let (tag, thin) = (own_tag()?, report.get(&lv.volume).map(|volume| volume.pool.clone()));
-    report.refuse_other_nodes(lv, thin.as_ref().or(lv.thin_pool.as_ref()), &tag)?;
+    let (tags, thin) = (Tags::own()?, report.get(&lv.volume).map(|volume| volume.pool.clone()));
+    report.refuse_other_nodes(lv, thin.as_ref().or(lv.thin_pool.as_ref()), &tags.in_use)?;
     let volume = match report.take(&lv.volume) {
         Some(volume) if volume.is_tagged(BEGUN) => {
             volume.refuse_unfit(lv)?;
@@ -124,25 +148,29 @@ fn claim(lv: &LogicalVolume, at: &Site<'_>, with: &With<'_>) -> Result<()> {
     };
     let Some(volume) = volume else {
         return match lv.size.filter(|_| !with.read_only) {
-            Some(size) => make(lv, at, size, &tag),
+            Some(size) => make(lv, at, size, &tags),
             None => Err(absent(lv).into()),
         };
     };
     volume.refuse_unfit(lv)?;
-    if !volume.is_tagged(&tag) && volume.needs_tag(with.read_only) {
-        change(lv, at, &["--addtag", &tag])?;
-    }
-    Ok(())
+    let needs_tag = volume.needs_tag(with.read_only);
+    let in_use = needs_tag.then_some(tags.in_use.as_str());
+    let activated = (!is_active && (needs_tag || volume.is_guarded())).then_some(tags.activated.as_str());
+    let new = in_use.into_iter().chain(activated).filter(|tag| !volume.is_tagged(tag));
+    // What a boot before has left.
+    let old = volume.tags().filter(|tag| tags.include(tag) && *tag != tags.in_use && *tag != tags.activated);
+    mark(lv, at, new.map(|tag| ("--addtag", tag)).chain(old.map(|tag| ("--deltag", tag))))
 }
 
-fn make(lv: &LogicalVolume, at: &Site<'_>, size: u64, tag: &str) -> Result<()> {
+fn make(lv: &LogicalVolume, at: &Site<'_>, size: u64, tags: &Tags) -> Result<()> {
     let size = sectors(size);
-    let common = ["lvcreate", "--yes", "--wipesignatures", "y", "--addtag", BEGUN, "--addtag", tag];
+    let common = ["lvcreate", "--yes", "--wipesignatures", "y", "--addtag", BEGUN];
+    let common = common.into_iter().chain(["--addtag", &tags.in_use, "--addtag", &tags.activated]);
     let own = match &lv.thin_pool {
         Some(pool) => vec!["--virtualsize", &size, "--thinpool", pool],
         None => vec!["--zero", "y", "--size", &size],
     };
-    let words: Vec<&str> = common.into_iter().chain(own).chain(["--name", &lv.volume]).collect();
+    let words: Vec<&str> = common.chain(own).chain(["--name", &lv.volume]).collect();
     lvm(lv, at.tools(), &words, &[&lv.group]).with_context(|| format!("make {}", lv.name()))?;
     change(lv, at, &["--deltag", BEGUN, "--addtag", FRESH])
 }
@@ -154,6 +182,16 @@ fn deactivate(lv: &LogicalVolume, tools: Tools<'_>) -> Result<()> {
         return Err(refused(lv, &outcome)).with_context(|| format!("deactivate {}", lv.name()));
     }
     device_mapper::remove(&mapped(lv), tools)
+}
+
+/// Adds tags and takes them away, if there are any to.
+fn mark<'a>(
+    lv: &LogicalVolume,
+    at: &Site<'_>,
+    tags: impl Iterator<Item = (&'static str, &'a str)>,
+) -> Result<()> {
+    let words: Vec<&str> = tags.flat_map(|(what, tag)| [what, tag]).collect();
+    if words.is_empty() { Ok(()) } else { change(lv, at, &words) }
 }
 
 fn untag(lv: &LogicalVolume, at: &Site<'_>, tag: &str) -> Result<()> {
@@ -243,8 +281,26 @@ fn sectors(size: u64) -> String {
     format!("{}s", size.div_ceil(512))
 }
 
-/// The tag that says that this node uses a volume.
-fn own_tag() -> Result<String> {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '_' };
-    Ok(format!("{IN_USE}{}", host::name()?.chars().map(plain).collect::<String>()))
+/// This node's own.
+struct Tags {
+    /// That it uses a volume.
+    in_use: String,
+    /// That it has activated it, in this boot.
+    activated: String,
+    /// How those of all its boots begin.
+    of_boots: String,
+}
+
+impl Tags {
+    fn own() -> Result<Self> {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '_' };
+        let node: String = host::name()?.chars().map(plain).collect();
+        let of_boots = format!("{ACTIVATED}{node}:");
+        let activated = format!("{of_boots}{}", host::boot()?);
+        Ok(Self { in_use: format!("{IN_USE}{node}"), activated, of_boots })
+    }
+
+    fn include(&self, tag: &str) -> bool {
+        tag == self.in_use || tag.starts_with(&self.of_boots)
+    }
 }

@@ -92,8 +92,8 @@ pub(super) trait Backend {
     }
 
     /// Whether what is found without a record is ours to detach: most bear our name.
-    fn is_ours(&self) -> bool {
-        true
+    fn is_ours(&self, _at: &Site<'_>) -> Result<bool> {
+        Ok(true)
     }
 
     /// Whether no other node can have it: then it is attached for writing though only a reader has

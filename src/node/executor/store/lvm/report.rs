@@ -82,13 +82,17 @@ impl Report {
 }
 
 impl Volume {
+    pub(super) fn tags(&self) -> impl Iterator<Item = &str> {
+        self.tags.split(',')
+    }
+
     pub(super) fn is_tagged(&self, tag: &str) -> bool {
-        self.tags.split(',').any(|other| other == tag)
+        self.tags().any(|other| other == tag)
     }
 
     /// A node that uses it and has another tag than ours.
     fn other_node(&self, own: &str) -> Option<&str> {
-        let mut tags = self.tags.split(',').filter(|tag| *tag != own);
+        let mut tags = self.tags().filter(|tag| *tag != own);
         tags.find_map(|tag| tag.strip_prefix(IN_USE))
     }
 
@@ -96,12 +100,15 @@ impl Volume {
         self.size.parse().with_context(|| format!("read the size of {}", self.name))
     }
 
-    /// Whether other nodes could use it at the same time and would not know. LVM itself guards a
-    /// group that has a lock manager or an owner.
+    /// LVM itself guards a group that has a lock manager or an owner.
+    pub(super) fn is_guarded(&self) -> bool {
+        !self.system_id.is_empty() || !["", "none"].contains(&self.lock_type.as_str())
+    }
+
+    /// Whether other nodes could use it at the same time and would not know.
     pub(super) fn needs_tag(&self, read_only: bool) -> bool {
-        let is_guarded = !self.system_id.is_empty() || !["", "none"].contains(&self.lock_type.as_str());
         let is_thin = !self.pool.is_empty();
-        !is_guarded && (is_thin || !read_only)
+        !self.is_guarded() && (is_thin || !read_only)
     }
 
     /// A part of another volume, a pool and a snapshot beside its origin are nothing to mount.
