@@ -28,6 +28,7 @@ says "guest: iscsi: without iscsid" '*"Failure"*systemctl enable --now iscsid*' 
 iscsid
 says "guest: iscsi: with the capabilities of SECURITY.md" '' least shared iscsi "$web"
 pods_life "guest: iscsi by pods" iscsi "$web" iscsis
+reader_first "guest: iscsi by pods" iscsi "$web" iscsis '*mounted read-only for another pod*other nodes*end that pod first*'
 says "guest: iscsi by pods: killed anywhere" '' killed shared iscsi "$web" iscsis 0.5
 is_lost "guest: iscsi lost" iscsi "$web" iscsis
 changed_life "guest: iscsi changed" iscsi "$web" iscsis

@@ -8,6 +8,13 @@ linear="$(volume web-1),\"size\":\"100Mi\""
 LIMIT=120 says "guest: lvm: with the capabilities of SECURITY.md" '' least shared lvm "$linear"
 pods_life "guest: lvm by pods" lvm "$linear" active
 says "guest: lvm by pods: no tag is left" '' says_of lv_tags web-1
+read_elsewhere='*mounted read-only for another pod*other nodes*end that pod first*'
+reader_first "guest: lvm by pods" lvm "$linear" active "$read_elsewhere"
+thin="$(volume thin-1),\"size\":\"80Mi\",\"thinPool\":\"pool\""
+says "guest: lvm by pods: a reader makes none" '*data/thin-1 is not there*' set_up ro lvm "$thin"',"kubernetes.io/readwrite":"ro"'
+says "guest: lvm by pods: a thin one" "$ok" set_up one lvm "$thin"
+says "guest: lvm by pods: a thin one, unmount" "$ok" tear_down one lvm
+reader_first "guest: lvm by pods: a thin one" lvm "$thin" active
 LIMIT=120 says "guest: lvm by pods: killed in between" '' killed shared lvm "$(volume NEW),\"size\":\"20Mi\"" active 1
 changed_life "guest: lvm changed" lvm "$linear" active
 says "guest: lvm changed: no tag is left" '' says_of lv_tags web-1
@@ -31,7 +38,6 @@ says "guest: lvm: the group has no more for it" '*nsufficient free space*give gr
     expand lvm "$(volume half)" "$(staged lvm)" 2000000000 83886080
 says "guest: lvm: and is let go" "$ok" unstage lvm
 
-thin="$(volume thin-1),\"size\":\"80Mi\",\"thinPool\":\"pool\""
 says "guest: lvm thin: mounted" "$ok" stage lvm "$thin"
 says "guest: lvm thin: it is thin" thin,sparse says_of lv_layout thin-1
 says "guest: lvm thin: it grows" "$ok" expand lvm "$thin" "$(staged lvm)" 209715200 83886080

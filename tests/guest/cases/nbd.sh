@@ -14,7 +14,9 @@ modprobe nbd nbds_max=2
 says "guest: nbd-server serves" '' quietly once start_nbd
 says "guest: nbd: with the capabilities of SECURITY.md" '' least shared nbd "$web"
 pods_life "guest: nbd by pods: a server" nbd "$web" nbds
+reader_first "guest: nbd by pods" nbd "$web" nbds '*mounted read-only for another pod*other nodes*end that pod first*'
 pods_life "guest: nbd by pods: a qcow2 image" nbd '"file":"b/p.qcow2","size":"16Mi"' nbds
+reader_first "guest: nbd by pods: a qcow2 image" nbd '"file":"b/p.qcow2","size":"16Mi"' nbds
 says "guest: nbd by pods: killed anywhere" '' killed shared nbd '"file":"NEW.qcow2","size":"16Mi"' nbds 0.05 0.7
 says "guest: nbd by pods: to be dropped" "$ok" set_up one nbd "$web"
 says "guest: nbd by pods: dropped: written" '' in_volume one nbd write data3 x

@@ -34,6 +34,7 @@ rm /usr/bin/rbd
 by_file=$(image claimed)',"keyring":"/etc/ceph/user.keyring"'
 plain_by_file="$(image plain)"',"keyring":"/etc/ceph/user.keyring"'
 pods_life "guest: rbd by pods" rbd "$plain_by_file" mapped
+reader_first "guest: rbd by pods" rbd "$plain_by_file" mapped '*mounted read-only for another pod*other nodes*end that pod first*'
 is_lost "guest: rbd lost" rbd "$plain_by_file" mapped
 changed_life "guest: rbd changed" rbd "$plain_by_file" mapped
 # From here on it attaches.

@@ -165,3 +165,24 @@ killed() {
         "$left"
     done
 }
+
+# reader_first NAME DRIVER OPTIONS LEFT [REFUSED]: the node's first pod only reads; a writer that
+# comes after it is served, or refused so until the reader has gone.
+reader_first() {
+    local name="$1: a reader first" driver=$2 options=$3 left=$4 refused=${5:-}
+    says "$name" "$ok" set_up ro "$driver" "$options"',"kubernetes.io/readwrite":"ro"'
+    if [[ -n $refused ]]; then
+        says "$name: a writer is refused" "$refused" set_up one "$driver" "$options"
+        says "$name: and nothing of it stays" "$ok" tear_down one "$driver"
+        says "$name: the reader leaves" "$ok" tear_down ro "$driver"
+    fi
+    says "$name: a writer" "$ok" set_up one "$driver" "$options"
+    says "$name: it writes" '' in_volume one "$driver" write after "of $name"
+    if [[ -z $refused ]]; then
+        says "$name: the reader sees it" "of $name" in_volume ro "$driver" cat after
+        says "$name: and cannot write" '*[Rr]ead-only file system*' in_volume ro "$driver" write after no
+        says "$name: the reader leaves" "$ok" tear_down ro "$driver"
+    fi
+    says "$name: the writer leaves" "$ok" tear_down one "$driver"
+    says "$name: nothing is left" '' "$left"
+}

@@ -22,8 +22,9 @@ impl Context<'_> {
         match mounted {
             Some(entry) if entry.superblock_read_only && !attachment.read_only => {
                 let (store, at) = (&attachment.store, entry.target.display());
-                let text =
-                    format!("{store} is mounted read-only for another pod, at {at}: end that one first");
+                let text = format!(
+                    "{store} is mounted read-only for another pod, at {at}, and other nodes may have written to it since: end that pod first, kubelet tries again"
+                );
                 Err(Failure::new(Code::Busy, text).into())
             }
             Some(entry) => Ok(entry.superblock_read_only),

@@ -58,6 +58,12 @@ impl Backend for LogicalVolume {
         Ok(volume.is_some_and(|volume| volume.is_tagged(&tags.activated)))
     }
 
+    /// One in a thin pool, which is one node's at a time, or in a group that LVM guards.
+    fn is_of_node(&self, at: &Site<'_>) -> Result<bool> {
+        let volume = report(self, at)?.and_then(|mut report| report.take(&self.volume));
+        Ok(volume.is_some_and(|volume| volume.is_guarded() || volume.is_thin()))
+    }
+
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {
         let is_active = self.find(at)?.is_some();
         claim(self, at, with, is_active)?;
@@ -147,7 +153,7 @@ fn claim(lv: &LogicalVolume, at: &Site<'_>, with: &With<'_>, is_active: bool) ->
         volume => volume,
     };
     let Some(volume) = volume else {
-        return match lv.size.filter(|_| !with.read_only) {
+        return match lv.size.filter(|_| !with.reader) {
             Some(size) => make(lv, at, size, &tags),
             None => Err(absent(lv).into()),
         };

@@ -97,9 +97,10 @@ pub(super) trait Backend {
     }
 
     /// Whether no other node can have it: then it is attached for writing though only a reader has
-    /// come, so that a writer can come later.
-    fn is_of_node(&self) -> bool {
-        false
+    /// come, so that a writer can come later. What a reader has seen of any other is old once
+    /// another node has written to it: who wrote by that would destroy the file system.
+    fn is_of_node(&self, _at: &Site<'_>) -> Result<bool> {
+        Ok(false)
     }
 
     /// Attaches it, after clearing away what a killed call left. Fails if another node uses it,
@@ -242,7 +243,7 @@ impl Context<'_> {
         self.disk.in_use = current.targets.iter().any(|other| other != target.as_path());
         let (found, mut record) = self.admitted(found, current, target, attachment)?;
         let reader = self.access(top.as_deref(), attachment)?;
-        let read_only = reader && !backend(&attachment.store).is_of_node();
+        let read_only = reader && !backend(&attachment.store).is_of_node(&self.site(&id))?;
         let attachment = Attachment { read_only, ..attachment.clone() };
         record.targets.insert(target.as_path().to_owned());
         if found.is_none() && unfinished::is_as_noted(&attachment.store, &id)? {

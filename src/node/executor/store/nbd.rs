@@ -87,8 +87,8 @@ impl Backend for Nbd {
         Ok(connected(at)?.map(|device| Found { path: device.path(), held: None }))
     }
 
-    fn is_of_node(&self) -> bool {
-        matches!(&self.from, NbdServer::Image { image, .. } if qemu::is_of_node(image))
+    fn is_of_node(&self, _: &Site<'_>) -> Result<bool> {
+        Ok(matches!(&self.from, NbdServer::Image { image, .. } if qemu::is_of_node(image)))
     }
 
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {

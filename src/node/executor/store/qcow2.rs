@@ -205,8 +205,8 @@ impl Backend for DiskImage {
         self.find(at).ok().flatten().filter(|found| found.path == device)
     }
 
-    fn is_of_node(&self) -> bool {
-        qemu::is_of_node(self)
+    fn is_of_node(&self, _: &Site<'_>) -> Result<bool> {
+        Ok(qemu::is_of_node(self))
     }
 
     fn attach(&self, at: &Site<'_>, with: &With<'_>) -> Result<Found> {

@@ -105,10 +105,13 @@ impl Volume {
         !self.system_id.is_empty() || !["", "none"].contains(&self.lock_type.as_str())
     }
 
+    pub(super) fn is_thin(&self) -> bool {
+        !self.pool.is_empty()
+    }
+
     /// Whether other nodes could use it at the same time and would not know.
     pub(super) fn needs_tag(&self, read_only: bool) -> bool {
-        let is_thin = !self.pool.is_empty();
-        !self.is_guarded() && (is_thin || !read_only)
+        !self.is_guarded() && (self.is_thin() || !read_only)
     }
 
     /// A part of another volume, a pool and a snapshot beside its origin are nothing to mount.
