@@ -71,7 +71,7 @@ says 'attach: the controllers ask the reference whether it is attached' 'world i
 says 'attach: ReadWriteOnce: a pod on another node waits' '*created*' apply < <(on_claim moves-1 moves)
 says 'attach: ReadWriteOnce: Event' '*Volume is already used by pod(s) moves-2' event moves-1 FailedAttachVolume
 says 'attach: ReadWriteOnce: explain-error knows the way' '*another node still has the volume*out-of-service*' explains "${last:-nothing}"
-says 'attach: ReadWriteOnce: the first writes' '' surely writes moves-2 'from node-2'
+says 'attach: ReadWriteOnce: the first writes' '' writes moves-2 'from node-2'
 says 'attach: ReadWriteOnce: the first goes' '' remove pod moves-2
 says 'attach: ReadWriteOnce: the next has its data' 'from node-2' eval 'runs moves-1 && sees moves-1'
 says 'attach: ReadWriteOnce: the first node has nothing' '' clean node-2
@@ -84,20 +84,20 @@ remove pod shared-3
 # Kubelet attaches by itself.
 cp -- "$SHARED/calls" "$SHARED/calls-before"
 : >"$SHARED/calls"
-says 'attach: kubelet attaches itself: starts again' '' surely kubelet_attaches node-2 true
+says 'attach: kubelet attaches itself: starts again' '' kubelet_attaches node-2 true
 says 'attach: kubelet attaches itself: a pod is made' '*created*' apply < <(node="node-2" on_claim own own)
 says 'attach: kubelet attaches itself: it runs' '' runs own
 says 'attach: kubelet attaches itself: and goes' '' remove pod own
 says 'attach: kubelet attaches itself: who called what' \
     'node-2 attach,node-2 waitforattach,node-2 mountdevice,node-2 mount,node-2 unmount,node-2 unmountdevice,node-2 detach' \
     eval "called 'node-2 detach' >/dev/null; calls"
-says 'attach: kubelet attaches itself: no longer' '' surely kubelet_attaches node-2 false
+says 'attach: kubelet attaches itself: no longer' '' kubelet_attaches node-2 false
 
 # A node goes, with what is attached to it. It takes a while until the controllers are sure, so the
 # rest is played meanwhile.
 says 'attach: node goes: pods are made' '*created*' apply < <(node="node-2"; on_claim lost-loop lost-loop; on_claim lost-2 lost)
 says 'attach: node goes: they write' '' eval "runs lost-2 lost-loop && writes lost-2 'from a lost node'"
-says 'attach: node goes: without power' '' surely "$here/kill" node-2
+says 'attach: node goes: without power' '' "$here/kill" node-2
 says 'attach: node goes: it is out of service' '*tainted*' kube taint node node-2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
 says 'attach: node goes: another takes over' '*created*' apply < <(on_claim lost-1 lost)
 
@@ -128,5 +128,5 @@ says 'attach: node goes: and has nothing' '' clean node-2
 
 says 'attach: the last pods go' '' remove pod moves-1 lost-1
 says 'attach: nothing is left' '' clean node-1
-says 'attach: nothing is attached' '' eval "settled node-1 volumesAttached ''; losetup --noheadings --raw --output BACK-FILE | grep -F '$SHARED/'"
+says 'attach: nothing is attached' '' eval "settled node-1 volumesAttached ''; losetup --noheadings --raw --output BACK-FILE | finds grep -F '$SHARED/'"
 says 'attach: drivers go' '*kit/loop removed' nowhere qcow2 kvaps/loop kit/loop

@@ -68,7 +68,7 @@ says 'csi: its size in /stats/summary' 16777216 capacity
 
 # kubelet, and then flexvold, end with a volume in use.
 killed() { kubelet_stop node-1 && kubelet_start node-1 && ends KILL && serves; }
-says 'csi: both are killed' '' surely killed
+says 'csi: both are killed' '' killed
 says 'csi: kubelet has registered both again' "$IMAGE $TMPFS" awaits is_registered
 # kubelet knows its pods again a moment after it has started.
 says 'csi: the volume is still there' '*16384*' eval 'eventually 20 k exec rests -- true; k exec rests -- df -k /v'

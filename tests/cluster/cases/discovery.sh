@@ -67,7 +67,7 @@ storm() {
 before=$(failed_mounts | wc -l)
 mkdir -p "$SHARED"
 setup node-1 tmpfs >/dev/null
-LIMIT=150 says 'discovery: upgrades: 100 pods come and go' '' surely storm
+LIMIT=150 says 'discovery: upgrades: 100 pods come and go' '' storm
 says 'discovery: upgrades: 200 meanwhile' 200 grep -c 'tmpfs upgraded' "$SHARED/upgrades"
 says 'discovery: upgrades: no FailedMount' "$before" eval 'failed_mounts | wc -l'
 says 'discovery: upgrades: nothing is left' '' clean node-1
@@ -89,7 +89,7 @@ SH
     on node-1 install -m 755 "$SHARED/foreign" "$PLUGINS/other~tmpfs/.tmpfs"
     on node-1 mv "$PLUGINS/other~tmpfs/.tmpfs" "$PLUGINS/other~tmpfs/tmpfs"
 }
-says 'discovery: take-over: another driver is there' '' surely foreign
+says 'discovery: take-over: another driver is there' '' foreign
 says 'discovery: take-over: its pod is made' '*created*' apply < <(of taken-1 other/tmpfs)
 says 'discovery: take-over: and runs' '' runs taken-1
 says 'discovery: take-over: not unasked' '*--take-over*' setup node-1 other/tmpfs=tmpfs
@@ -178,7 +178,7 @@ only_one() { [[ $(on node-1 findmnt --noheadings --raw --output TARGET | grep -c
 says 'discovery: restart: pods are made' '*created*' eval 'several 1 2 flexvol/tmpfs | apply'
 says 'discovery: restart: they write' '' eval 'runs pod-1 pod-2 && k exec pod-1 -- sh -c "echo kept >/v/file"'
 says 'discovery: restart: what stays has its data' kept restarted
-says 'discovery: restart: what went is unmounted' '' surely only_one
+says 'discovery: restart: what went is unmounted' '' only_one
 says 'discovery: restart: the other goes' '' remove pod pod-1
 says 'discovery: restart: nothing is left' '' clean node-1
 

@@ -110,15 +110,15 @@ deploy_ends() {
     on node-1 bash -c 'kill "$(</run/deploy.pid)"'
     eventually 20 grep -q '"leaving"' "$SHARED/deploy"
 }
-says 'holes: deploy: it is ready' '' surely deploy
+says 'holes: deploy: it is ready' '' deploy
 says 'holes: deploy: a pod runs' '*created' eval 'memory kept-1 4Mi | apply && runs kept-1'
-says 'holes: deploy: the side file goes, the program is cut' '' surely harmed
-says 'holes: deploy: both are there again' '' surely eventually 20 healed
+says 'holes: deploy: the side file goes, the program is cut' '' harmed
+says 'holes: deploy: both are there again' '' eventually 20 healed
 says 'holes: deploy: pods come' '*created*' apply < <(memory kept-2 4Mi; memory kept-3 64Mi)
 says 'holes: deploy: one runs' '' runs kept-2
 says 'holes: deploy: the policy is in force' '*8Mi*' event kept-3 FailedMount
 says 'holes: deploy: it says what it did' '*"repaired"*' cat "$SHARED/deploy"
-says 'holes: deploy: it ends' '' surely deploy_ends
+says 'holes: deploy: it ends' '' deploy_ends
 
 says 'holes: pods go' '' eval 'remove pod --all && beside remove pod --all'
 says 'holes: nothing is left' '' clean node-1

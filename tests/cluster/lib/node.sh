@@ -5,9 +5,6 @@
 # shellcheck disable=SC2034 # of the chapters
 SHARED=$CLUSTER/shared
 
-# surely COMMAND...: says so if it fails, whether or not it says more.
-surely() { "$@" || echo "failed: $*"; }
-
 # everywhere DRIVER... [OPTION...]: on both nodes and beside the controller manager.
 everywhere() {
     local node

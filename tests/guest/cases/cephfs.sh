@@ -3,7 +3,7 @@
 # cases/rbd.sh has set up is there.
 chapter "cephfs"
 install_driver cephfs '{}'
-says "guest: cephfs: none of its programs" '' sh -c 'command -v mount.ceph ceph-fuse'
+says "guest: cephfs: none of its programs" '' finds sh -c 'command -v mount.ceph ceph-fuse'
 
 # Another client, whose word counts as the server's.
 mkdir -p /srv/cephfs

@@ -6,7 +6,7 @@ name_server smb.test 127.0.2.1
 name_server dead-smb.test 127.0.2.9
 drop_server dead-smb.test
 install_driver cifs '{}'
-says "guest: no mount.cifs" '' sh -c 'command -v mount.cifs mount.smb3'
+says "guest: no mount.cifs" '' finds sh -c 'command -v mount.cifs mount.smb3'
 
 share() {
     printf '"source":"//%s/%s","connectTimeout":"1"' "$1" "$2"

@@ -10,12 +10,12 @@ install_driver iscsi '{"deadlines":{"unmount":15}}'
 # Disks and sessions.
 iscsis() {
     ls /sys/class/iscsi_session 2>/dev/null
-    ls -d /sys/block/sd* 2>/dev/null
+    finds ls -d /sys/block/sd* 2>/dev/null
 }
 
 # What the node's own database holds.
 records() {
-    find /etc/iscsi/nodes /etc/iscsi/send_targets /etc/iscsi/ifaces -type f 2>/dev/null
+    finds find /etc/iscsi/nodes /etc/iscsi/send_targets /etc/iscsi/ifaces -type f 2>/dev/null
 }
 
 web="\"targetPortal\":\"iscsi.test\",\"iqn\":\"$IQN\",\"connectTimeout\":\"1\",\"timeout\":\"3\""
@@ -58,7 +58,7 @@ says "guest: iscsi: CHAP, for a second pod" "$ok" set_up two iscsi "$chap,$user,
 says "guest: iscsi: CHAP, written" '' in_volume chap iscsi write data chap
 says "guest: iscsi: CHAP, read" chap in_volume two iscsi cat data
 printf '%s' "$CHAP_PASSWORD" >/srv/iscsi/password
-says "guest: iscsi: the password is nowhere" '' sh -c 'grep -rlFf /srv/iscsi/password /run/flexvol /etc/iscsi /var/lib/iscsi /proc/[0-9]*/cmdline /proc/mounts 2>/dev/null'
+says "guest: iscsi: the password is nowhere" '' finds sh -c 'grep -rlFf /srv/iscsi/password /run/flexvol /etc/iscsi /var/lib/iscsi /proc/[0-9]*/cmdline /proc/mounts 2>/dev/null'
 says "guest: iscsi: the admin sees our sessions" '*127.0.7.1:3260*' iscsiadm -m session
 says "guest: iscsi: CHAP, unmount" "$ok" tear_down chap iscsi
 says "guest: iscsi: CHAP, still there" chap in_volume two iscsi cat data
@@ -75,7 +75,7 @@ says "guest: iscsi: a target that proves itself" "$ok" \
     set_up chap iscsi "$mutual,$their_user,$(secret node.session.auth.password_in "$TARGET_PASSWORD")"
 says "guest: iscsi: both have proved who they are" 'alice bob' sh -c 'cat /sys/class/iscsi_session/*/username /sys/class/iscsi_session/*/username_in | xargs'
 printf '%s' "$TARGET_PASSWORD" >/srv/iscsi/password
-says "guest: iscsi: its password is nowhere" '' sh -c 'grep -rlFf /srv/iscsi/password /run/flexvol /etc/iscsi /var/lib/iscsi /proc/[0-9]*/cmdline /proc/mounts 2>/dev/null'
+says "guest: iscsi: its password is nowhere" '' finds sh -c 'grep -rlFf /srv/iscsi/password /run/flexvol /etc/iscsi /var/lib/iscsi /proc/[0-9]*/cmdline /proc/mounts 2>/dev/null'
 says "guest: iscsi: it is let go" "$ok" tear_down chap iscsi
 says "guest: iscsi: one that has another password is none" '*"Failure"*username_in*' \
     set_up chap iscsi "$mutual,$their_user,$(secret node.session.auth.password_in another-password)"

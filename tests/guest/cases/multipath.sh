@@ -23,7 +23,7 @@ above() {
 # What is left of it all.
 ways() {
     ls /sys/class/iscsi_session
-    dmsetup ls --target multipath | grep -v '^No devices'
+    dmsetup ls --target multipath | finds grep -v '^No devices'
 }
 # looked_into DEVICE SECONDS COMMAND...: while somebody has it open.
 looked_into() {

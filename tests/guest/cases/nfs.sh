@@ -6,7 +6,7 @@ name_server nfs.test 127.0.1.1
 name_server dead.test 127.0.1.9
 drop_server dead.test
 install_driver nfs '{}'
-says "guest: no mount.nfs" '' sh -c 'command -v mount.nfs mount.nfs4'
+says "guest: no mount.nfs" '' finds sh -c 'command -v mount.nfs mount.nfs4'
 
 export_of() {
     printf '"server":"%s","path":"%s","connectTimeout":"1"' "$1" "${2:-/srv/nfs}"

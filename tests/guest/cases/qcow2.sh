@@ -11,7 +11,7 @@ install_driver qcow2 '{"policy":{"imageRoots":["/tmp/images"]}}'
 shown() {
     losetup --list --noheadings --output BACK-FILE
     pgrep -a qemu-storage-da
-    ls -d /run/flexvol/images/* 2>/dev/null
+    finds ls -d /run/flexvol/images/* 2>/dev/null
 }
 
 web='"file":"web.qcow2","size":"16Mi"'

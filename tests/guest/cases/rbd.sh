@@ -3,7 +3,7 @@
 chapter "rbd"
 once use_images
 says "guest: rbd: the cluster is reached" '' quietly once reach_ceph
-says "guest: rbd: none of its programs" '' sh -c 'command -v rbd rbd-nbd ceph mount.ceph'
+says "guest: rbd: none of its programs" '' finds sh -c 'command -v rbd rbd-nbd ceph mount.ceph'
 
 watch_processes "$ceph_key"
 block_life "guest: rbd" "$(image claimed),$ceph_secret"
@@ -91,7 +91,7 @@ PROGRAM
 chmod +x /usr/bin/rbd
 says "guest: rbd: who watches is named" '*"Failure"*open elsewhere, 10.7.7.7:0/1*' set_up one rbd "$(image plain),$ceph_secret"
 says "guest: rbd: the program was not told the key" '*--id user *status*' cat /tmp/rbd-words
-says "guest: rbd: not at all" '' grep -F "$ceph_key" /tmp/rbd-words
+says "guest: rbd: not at all" '' finds grep -F "$ceph_key" /tmp/rbd-words
 says "guest: rbd: who only reads may" "$ok" set_up one rbd "$(image plain),$ceph_secret"',"kubernetes.io/readwrite":"ro"'
 says "guest: rbd: and is let go" "$ok" tear_down one rbd
 rm /usr/bin/rbd

@@ -25,12 +25,12 @@ mapped() {
     ls -d /dev/rbd[0-9]* /run/flexvol/stores/* /run/flexvol/clusters/* /sys/fs/cgroup/flexvol/* 2>/dev/null
     cat /sys/bus/rbd/devices/*/name 2>/dev/null
     nbds
-    pgrep -a rbd-nbd
+    finds pgrep -a rbd-nbd
 }
 
 # What is left of keys, mounted or not.
 lent() {
-    ls -d /run/flexvol/clusters/* 2>/dev/null
+    finds ls -d /run/flexvol/clusters/* 2>/dev/null
 }
 
 # The kernel lets go of a device when its cluster is back.

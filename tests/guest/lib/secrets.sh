@@ -31,7 +31,7 @@ looks() {
 # log.
 left_in_files() {
     dmesg >/tmp/dmesg
-    grep -lraF --devices=skip -f /tmp/parts -- /tmp/dmesg /proc/mounts /proc/self/mountinfo /run /var/log /etc/iscsi /var/lib/iscsi "$PLUGINS" 2>/dev/null
+    finds grep -lraF --devices=skip -f /tmp/parts -- /tmp/dmesg /proc/mounts /proc/self/mountinfo /run /var/log /etc/iscsi /var/lib/iscsi "$PLUGINS" 2>/dev/null
 }
 
 # betrayed: who had a part of it while watch_processes looked, and where it is now.
@@ -61,7 +61,7 @@ canary() {
     watch_processes "$hidden"
     LIMIT=200 says "$name: no call leaves a secret" '' every_call "$driver" "$3,$given" "$4,$given" "$3,${given%\"}!\"" || failures=1
     unwatch
-    says "$name: nobody has seen it" '' sh -c 'grep -v ^looks /tmp/watched' || failures=1
+    says "$name: nobody has seen it" '' finds sh -c 'grep -v ^looks /tmp/watched' || failures=1
     says "$name: who looks was there" '' sh -c "[ $(looks) -gt 20 ] || echo only $(looks) times" || failures=1
     echo "# TRUST secrets ${name#guest: } call points=$(looks) tried=$(wc -l </tmp/calls) failures=$failures seed=- form=soak"
 }

@@ -34,33 +34,38 @@ bounded() {
 }
 
 # says NAME PATTERN COMMAND...: one case: the output, newlines at its end not counted, is as the
-# pattern says, and comes within $LIMIT seconds. It stays in $last. How long it took is told if that
-# is long for this guest.
+# pattern says, and comes within $LIMIT seconds. A command that is to say nothing must succeed, too:
+# of one that fails in silence nothing else would tell. The output stays in $last. How long it took
+# is told if that is long for this guest.
 says() {
-    local name=$1 expected=$2 start=$EPOCHREALTIME verdict=0
+    local name=$1 expected=$2 start=$EPOCHREALTIME status=0 verdict=0
     shift 2
     number=$((number + 1))
-    bounded "${LIMIT:-60}" "$@"
+    bounded "${LIMIT:-60}" "$@" || status=$?
     last=$(tr -d '\000' <"$said")
     # shellcheck disable=SC2053 # a pattern is meant
-    if [[ $last == $expected ]]; then
+    if [[ $last == $expected && (-n $expected || $status -eq 0) ]]; then
         echo "ok $number $name"
     else
         verdict=1
         printf 'not ok %d %s\n# wanted: %s\n' "$number" "$name" "$expected"
-        printf '# got: %s\n' "${last//$'\n'/$'\n'# got: }"
+        printf '# got: %s\n# exit status: %d\n' "${last//$'\n'/$'\n'# got: }" "$status"
     fi
     awk -v from="$start" -v to="$EPOCHREALTIME" 'BEGIN { if (to - from >= 1.5) printf "# took %.1f s\n", to - from }'
     return "$verdict"
 }
 
-# quietly COMMAND...: says nothing if it succeeds.
+# quietly COMMAND...: says nothing if it succeeds; else what the command said, and that it failed.
 quietly() {
     "$@" >/tmp/quietly 2>&1 || {
         cat /tmp/quietly
-        echo "failed"
+        echo "failed: $*"
+        return 1
     }
 }
+
+# finds COMMAND...: what it finds; that there is nothing is no failure.
+finds() { "$@" || true; }
 
 # never_said TEXT: the case before did not print this.
 never_said() {
