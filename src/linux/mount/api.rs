@@ -6,6 +6,8 @@
 //! another. Older kernels get mount(2) on the opened target; a bind, before 5.12, is then visible
 //! for a moment before it has its flags, as with everybody's mount(8).
 
+mod classic;
+
 use crate::mount::place::{Look, Place};
 use crate::proc::process;
 use crate::raw;
@@ -22,8 +24,6 @@ use rustix::mount::{
 };
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use sys_mount::Mount;
-use zeroize::Zeroizing;
 
 /// The longest string that fsconfig(2) takes.
 const LONGEST_STRING: usize = 255;
@@ -107,7 +107,7 @@ pub struct BindMount<'a> {
 pub fn mount(new: &NewMount<'_>, place: &Place, way: Way) -> Result<u64> {
     let what = || format!("mount {} on {}", new.file_system, place.path().display());
     match way {
-        Way::Classic => mount_classic(new, place).with_context(what).and_then(|()| id_at(place)),
+        Way::Classic => classic::mount(new, place).with_context(what).and_then(|()| id_at(place)),
         Way::Detached if has_long_value(new) => mount(new, place, Way::Classic),
         Way::Detached => match create(new) {
             Err(error) if is_unknown_call(&error) => mount(new, place, Way::Classic),
@@ -130,9 +130,10 @@ pub fn mount_filled(new: &NewMount<'_>, fill: &Fill<'_>, place: &Place, way: Way
     let writable = NewMount { flags: MountFlags { read_only: false, ..new.flags }, ..*new };
     let what = || format!("mount {} on {}", new.file_system, place.path().display());
     if way == Way::Classic {
-        mount_classic(&writable, place).with_context(what)?;
-        let filled =
-            open_mount(place).and_then(|root| fill(root.as_fd())).and_then(|()| reflag(place, new.flags));
+        classic::mount(&writable, place).with_context(what)?;
+        let filled = open_mount(place)
+            .and_then(|root| fill(root.as_fd()))
+            .and_then(|()| classic::reflag(place, new.flags));
         filled.inspect_err(|_| drop(unmount(place, true)))?;
         return id_at(place);
     }
@@ -144,7 +145,7 @@ pub fn mount_filled(new: &NewMount<'_>, fill: &Fill<'_>, place: &Place, way: Way
     let sealed = !new.flags.read_only || seal(&root).with_context(what)?;
     let id = attach(&root, place).with_context(what)?;
     if !sealed {
-        reflag(place, new.flags).inspect_err(|_| drop(unmount(place, true)))?;
+        classic::reflag(place, new.flags).inspect_err(|_| drop(unmount(place, true)))?;
     }
     Ok(id)
 }
@@ -187,7 +188,7 @@ pub fn bind(bind: &BindMount<'_>, place: &Place, way: Way) -> Result<u64> {
     let what = || format!("bind to {}", place.path().display());
     refuse_read_only_source(bind)?;
     match way {
-        Way::Classic => bind_classic(bind, place).with_context(what).and_then(|()| id_at(place)),
+        Way::Classic => classic::bind(bind, place).with_context(what).and_then(|()| id_at(place)),
         Way::Detached => match clone(bind) {
             Err(error) if is_unknown_call(&error) => self::bind(bind, place, Way::Classic),
             cloned => attach(&cloned.with_context(what)?, place).with_context(what),
@@ -206,7 +207,7 @@ pub fn tree(bind: &BindMount<'_>) -> Result<OwnedFd> {
 pub fn restrict(place: &Place, flags: MountFlags, way: Way) -> Result<()> {
     let what = || format!("make {} {flags}", place.path().display());
     match way {
-        Way::Classic => restrict_classic(place, flags).with_context(what),
+        Way::Classic => classic::restrict(place, flags).with_context(what),
         Way::Detached => match restrict_all(place, flags) {
             Err(error) if is_unknown_call(&error) => restrict(place, flags, Way::Classic),
             restricted => restricted.with_context(what),
@@ -215,34 +216,12 @@ pub fn restrict(place: &Place, flags: MountFlags, way: Way) -> Result<()> {
 }
 
 fn restrict_all(place: &Place, flags: MountFlags) -> Result<()> {
-    let (mount, _) = classic_target(place)?;
+    let (mount, _) = classic::target(place)?;
     let set = attributes(flags)
         .difference(MountAttrFlags::MOUNT_ATTR__ATIME | MountAttrFlags::MOUNT_ATTR_NODIRATIME);
     let change =
         raw::MountAttributes { set: u64::from(set.bits()), clear: 0, propagation: 0, user_namespace: 0 };
     Ok(raw::set_mount_attributes(mount.as_fd(), true, &change)?)
-}
-
-/// A remount sets all flags, so what is there already is asked for again. Only of the mount on top:
-/// older kernels cannot reach those inside it at once.
-fn restrict_classic(place: &Place, flags: MountFlags) -> Result<()> {
-    let there = fstatvfs(classic_target(place)?.0)?.f_flag;
-    let has = |flag| there.contains(flag);
-    reflag(
-        place,
-        MountFlags {
-            read_only: flags.read_only || has(StatVfsMountFlags::RDONLY),
-            suid: flags.suid && !has(StatVfsMountFlags::NOSUID),
-            dev: flags.dev && !has(StatVfsMountFlags::NODEV),
-            exec: flags.exec && !has(StatVfsMountFlags::NOEXEC),
-            diratime: !has(StatVfsMountFlags::NODIRATIME),
-            atime: match (has(StatVfsMountFlags::NOATIME), has(StatVfsMountFlags::RELATIME)) {
-                (true, _) => Atime::Never,
-                (false, true) => Atime::Relative,
-                (false, false) => Atime::Strict,
-            },
-        },
-    )
 }
 
 /// Unmounts the mount on top at `place`, following no symlink. `detach` is umount(8)'s `--lazy`.
@@ -389,107 +368,8 @@ fn is_unknown_call(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Errno>() == Some(&Errno::NOSYS)
 }
 
-/// The target itself, opened: mount(2) would follow a symlink there.
-fn classic_target(place: &Place) -> Result<(OwnedFd, PathBuf)> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = openat(place.parent(), place.name(), flags, Mode::empty())?;
-    let path = fd_path(fd.as_fd());
-    Ok((fd, path))
-}
-
 fn fd_path(fd: BorrowedFd<'_>) -> PathBuf {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
-}
-
-fn mount_classic(new: &NewMount<'_>, place: &Place) -> Result<()> {
-    let (_fd, target) = classic_target(place)?;
-    let data = classic_data(new)?;
-    // mount(2) makes the superblock read-only along with the mount, and other views of the device
-    // with it. Only where that is meant; otherwise this mount alone is made so, on top.
-    let flags = classic_flags(MountFlags { read_only: new.superblock_read_only, ..new.flags });
-    let mount = Mount::builder().fstype(new.file_system).flags(flags).data(data.as_str());
-    mount.mount(new.source, &target).map_err(process::refused)?;
-    if new.flags.read_only && !new.superblock_read_only {
-        reflag(place, new.flags).inspect_err(|_| drop(unmount(place, true)))?;
-    }
-    Ok(())
-}
-
-/// All options in one string. Only cifs has a way to say that a comma is none: two of them.
-fn classic_data(new: &NewMount<'_>) -> Result<Zeroizing<String>> {
-    let mut data = Zeroizing::new(String::new());
-    for option in new.options {
-        if !data.is_empty() {
-            data.push(',');
-        }
-        data.push_str(option.key);
-        let Some(value) = option.value.bytes() else { continue };
-        let not_here = |what: &str| {
-            Failure::options(format!("option {:?} holds {what}: this kernel takes none", option.key))
-        };
-        let value = std::str::from_utf8(value).map_err(|_| not_here("what is no UTF-8"))?;
-        data.push('=');
-        match new.file_system {
-            "cifs" => data.push_str(&Zeroizing::new(value.replace(',', ",,"))),
-            _ if value.contains(',') => return Err(not_here("a comma").into()),
-            _ => data.push_str(value),
-        }
-    }
-    Ok(data)
-}
-
-/// Gives the mount on top at `place` its flags, and not the file system below it.
-fn reflag(place: &Place, flags: MountFlags) -> Result<()> {
-    use sys_mount::MountFlags as Classic;
-    let flags = Classic::BIND | Classic::REMOUNT | classic_flags(flags);
-    Ok(Mount::builder().fstype("none").flags(flags).mount("none", place.through_parent()).map(drop)?)
-}
-
-fn classic_flags(flags: MountFlags) -> sys_mount::MountFlags {
-    use sys_mount::MountFlags as Classic;
-    let atime = match flags.atime {
-        Atime::Relative => Classic::RELATIME,
-        Atime::Never => Classic::NOATIME,
-        Atime::Strict => Classic::STRICTATIME,
-    };
-    let wanted = [
-        (flags.read_only, Classic::RDONLY),
-        (!flags.suid, Classic::NOSUID),
-        (!flags.dev, Classic::NODEV),
-        (!flags.exec, Classic::NOEXEC),
-        (!flags.diratime, Classic::NODIRATIME),
-    ];
-    wanted.into_iter().filter_map(|(set, flag)| set.then_some(flag)).fold(atime, |all, flag| all | flag)
-}
-
-/// The flags asked for and those of the source's mount: a remount replaces all, and what the admin
-/// forbade there would be allowed here.
-fn inherited(bind: &BindMount<'_>) -> Result<MountFlags> {
-    let there = fstatvfs(bind.source)?.f_flag;
-    let forbidden = |flag| there.contains(flag);
-    Ok(MountFlags {
-        read_only: bind.flags.read_only || forbidden(StatVfsMountFlags::RDONLY),
-        suid: bind.flags.suid && !forbidden(StatVfsMountFlags::NOSUID),
-        dev: bind.flags.dev && !forbidden(StatVfsMountFlags::NODEV),
-        exec: bind.flags.exec && !forbidden(StatVfsMountFlags::NOEXEC),
-        diratime: bind.flags.diratime && !forbidden(StatVfsMountFlags::NODIRATIME),
-        ..bind.flags
-    })
-}
-
-fn bind_classic(bind: &BindMount<'_>, place: &Place) -> Result<()> {
-    use sys_mount::MountFlags as Classic;
-    if bind.recursive {
-        // The flags would reach only the topmost mount: those below would keep theirs.
-        let text = "a recursive bind needs Linux 5.12: set option recursive to false";
-        return Err(Failure::new(Code::ToolMissing, text).into());
-    }
-    let flags = inherited(bind)?;
-    let (_fd, target) = classic_target(place)?;
-    let mount = Mount::builder().fstype("none").flags(Classic::BIND);
-    mount.mount(fd_path(bind.source), &target).map_err(process::refused)?;
-    let propagate = || Ok(api::mount_change(place.through_parent(), propagation(bind.propagation))?);
-    reflag(place, flags).and_then(|()| propagate()).inspect_err(|_| drop(unmount(place, true)))
 }
 
 /// Device and inode behind a descriptor, without asking any server.
