@@ -38,7 +38,7 @@
 pub mod multicall;
 
 pub use flexvol_admin::{deploy, doctor, inventory, manifest, plugin_dir};
-pub use flexvol_kit::{check, prober, sandbox, tracer, validate};
+pub use flexvol_kit::{check, objects, prober, sandbox, tracer, validate, yaml};
 pub use flexvol_kubelet as kubelet;
 pub use flexvol_linux as sys;
 pub use flexvol_model::{

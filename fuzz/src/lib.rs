@@ -10,14 +10,13 @@ use flexvol::executor::record::Record;
 use flexvol::failure::{Failure, MESSAGE_LIMIT};
 use flexvol::file_system::FileSystem;
 use flexvol::installed::Installed;
-use flexvol::kubelet::Objects;
 use flexvol::kubelet::locate::command_line::{self, Program};
 use flexvol::kubelet::locate::configuration::Files;
 use flexvol::kubelet::locate::interpret;
 use flexvol::kubelet::release::Release;
-use flexvol::kubelet::yaml;
 use flexvol::mkfs_options;
 use flexvol::mount_options::{self, MountFlags};
+use flexvol::objects::{Objects, Secrets};
 use flexvol::profiles;
 use flexvol::protocol::{Call, DriverName, DriverStatus, Options, Reply, TargetPath, Verb};
 use flexvol::quantity::Quantity;
@@ -27,6 +26,7 @@ use flexvol::sys::errno::to_failure;
 use flexvol::sys::mount::mount_table;
 use flexvol::sys::net::network;
 use flexvol::validate::{KnownDrivers, Source, validate};
+use flexvol::yaml;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Cursor, Read, Write};
 use std::os::unix::ffi::OsStrExt as _;
@@ -222,7 +222,7 @@ fn objects(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut objects = Objects::default();
     match objects.add(&text) {
-        Ok(()) => drop(objects.used(Path::new("/k"), flexvol::kubelet::Secrets::IfThere)),
+        Ok(()) => drop(objects.used(Path::new("/k"), Secrets::IfThere)),
         Err(failure) => is_one_line(&failure),
     }
     let report = validate(&[Source { name: "x.yaml", text: &text }], &KnownDrivers::default());

@@ -6,9 +6,9 @@
 //! API and has no token.
 
 use crate::csi::name;
-use flexvol_kubelet::yaml::emit;
 use flexvol_protocol::failure::{Failure, Result};
 use flexvol_protocol::{Capabilities, DriverName};
+use flexvol_terminal::emit;
 use serde_json::{Value, json};
 
 /// What the controller's containers share.
@@ -348,7 +348,7 @@ fn storage_class((driver, _): &(DriverName, Capabilities)) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flexvol_kubelet::yaml;
+    use flexvol_kit::yaml;
 
     fn request(attach: bool) -> Request {
         let driver = DriverName::parse("example.com/my_driver").unwrap();

@@ -2,12 +2,15 @@
 //!
 //! [`check`] plays cases against a driver in a sandbox, [`validate`] finds what is wrong with
 //! volumes from their YAML alone, [`prober`] follows a plugin directory as kubelet's prober does,
-//! [`cli`] has the commands. For authors and reviewers of drivers: a node needs none of it.
+//! [`objects`] reads the volumes of pods from the [`yaml`] a cluster gets, [`cli`] has the
+//! commands. For authors and reviewers of drivers: a node needs none of it.
 
 pub mod check;
 pub mod cli;
 pub mod fault_injection;
+pub mod objects;
 pub mod prober;
 pub mod sandbox;
 pub mod tracer;
 pub mod validate;
+pub mod yaml;

@@ -4,8 +4,8 @@
 //! [`Caller`] executes a driver once and judges the answer exactly as kubelet does; [`PodVolume`]
 //! is the sequence of calls and checks that brings a volume into a pod and out again,
 //! [`NodeDriver`] the same with all that comes before and after it for a driver that attaches.
-//! [`Objects`] reads the volumes of pods from the YAML a cluster gets. Everything is recorded,
-//! nothing is printed.
+//! [`locate`] finds the directory that kubelet reads drivers from. Everything is recorded, nothing
+//! is printed.
 //!
 //! Followed is pkg/volume/flexvolume of Kubernetes 1.13 to 1.36, which do not differ here.
 
@@ -21,12 +21,11 @@ mod journal;
 mod lifecycle;
 pub mod locate;
 mod node;
-mod objects;
 pub mod platform;
 pub mod release;
+pub mod scalar;
 pub mod scan;
 mod verdict;
-pub mod yaml;
 
 /// What kubelet does itself for a driver that lacks the verb.
 pub mod by_kubelet {
@@ -44,5 +43,4 @@ pub use flexvol_linux::proc::limits::Limits;
 pub use journal::{Action, Journal, Record};
 pub use lifecycle::PodVolume;
 pub use node::{Backoff, NodeDriver, clean_up, is_down};
-pub use objects::{Key, Objects, Origin, Secrets, Used, rules};
 pub use verdict::{Fault, Verdict};

@@ -47,7 +47,7 @@ impl PodVolume {
 
     /// Whether kubelet takes the two for one: a pod has one volume of a name and driver, however
     /// often it names it.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         (&self.pod_uid, &self.driver, &self.name) == (&other.pod_uid, &other.driver, &other.name)
     }
 

@@ -1,13 +1,15 @@
-//! What the command lines of both programs share: arguments, output, exit statuses.
+//! What the command lines of the programs share: arguments, output, exit statuses.
 //!
-//! [`screen`] prints, [`exit`] ends, [`progress`] tells at a terminal what a long call is doing.
-//! [`arguments`] parses those of a call; [`plan`], [`report`], [`capabilities`] and [`probing`]
-//! show what more than one command shows.
+//! [`screen`] prints, [`exit`] ends, [`progress`] tells at a terminal what a long call is doing,
+//! [`emit`] writes objects as YAML.
+//! [`arguments`] parses those of a call; [`plan`], [`report`], [`capabilities`] and [`probing`] show
+//! what more than one command shows.
 
 pub mod arguments;
 pub mod capabilities;
 pub mod completions;
 pub mod driver_dir;
+pub mod emit;
 pub mod exit;
 pub mod man;
 pub mod plan;

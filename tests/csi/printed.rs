@@ -1,7 +1,7 @@
 //! What the command line prints: manifests, and a try.
 
 use super::node::{Driver, STRICT, flexvol, flexvold};
-use flexvol_kubelet::yaml;
+use flexvol_kit::yaml;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};

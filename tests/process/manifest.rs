@@ -1,8 +1,8 @@
 //! Deployments as Kubernetes reads them: every platform, every kind.
 
 use flexvol::kubelet::platform::{self, Need, Platform};
-use flexvol::kubelet::yaml;
 use flexvol::manifest::{Fetch, Manifest, ManifestKind, ManifestRequest, make};
+use flexvol::yaml;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PodSpec, ResourceQuota, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};

@@ -24,3 +24,4 @@ mod report;
 mod tidy;
 mod validate;
 mod verbs;
+mod yaml;

@@ -4,7 +4,8 @@
 //! `UPDATE=1 cargo test --test pure objects::` writes `data/peers-calls.tsv` anew; the diff is what
 //! a reviewer reads.
 
-use flexvol::kubelet::{Objects, PodVolume, Secrets};
+use flexvol::kubelet::PodVolume;
+use flexvol::objects::{Objects, Secrets};
 use flexvol::protocol::{Call, Verb};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -193,8 +194,8 @@ fn a_claim_that_a_pod_names_twice_is_one_volume_as_the_last_entry_says() {
 #[test]
 fn a_long_text_is_not_repeated_without_end() {
     let bomb = format!("a: &a \"{}\"\nb: [{}]\n", "x".repeat(100_000), "*a,".repeat(20_000));
-    let error = flexvol::kubelet::yaml::parse(&bomb).unwrap_err().message();
+    let error = flexvol::yaml::parse(&bomb).unwrap_err().message();
     assert!(error.contains("those behind aliases included"), "{error}");
     let nested = format!("{}1{}", "[&a ".repeat(100), "]".repeat(100));
-    assert!(flexvol::kubelet::yaml::parse(&nested).is_ok());
+    assert!(flexvol::yaml::parse(&nested).is_ok());
 }

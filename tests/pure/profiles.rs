@@ -5,7 +5,8 @@
 //! PROFILES.md anew; the diff is what a reviewer reads.
 
 use flexvol::installed::Installed;
-use flexvol::kubelet::{Objects, PodVolume, Secrets};
+use flexvol::kubelet::PodVolume;
+use flexvol::objects::{Objects, Secrets};
 use flexvol::profiles::{self, ALL, Device, Profile};
 use flexvol::protocol::{Call, Options, Verb};
 use flexvol::schema::OptionSpec;

@@ -24,7 +24,8 @@ Who is asked, in the order of what counts more:
   6. what is known of the platform
   7. /usr/libexec/kubernetes/kubelet-plugins/volume/exec
 Every directory that the first of them names is chosen: a node may have two kubelets. Only root sees all of a \
-kubelet; a process that calls itself kubelet in a pod is not believed.
+kubelet; a process that calls itself kubelet in a pod is not believed. Of a file that cannot be read with \
+certainty nothing is guessed: name the directory with --plugin-dir then.
 
 Examples:
   sudo flexvol locate
@@ -72,7 +73,9 @@ impl Locate {
 fn problems(located: &Located) -> Vec<String> {
     if located.chosen().is_empty() {
         let reasons = located.candidates.iter().filter_map(|candidate| match &candidate.verdict {
-            Verdict::Refused(reason) => Some(format!("{}: {reason}", candidate.evidence)),
+            Verdict::Refused(reason) | Verdict::Unclear(reason) => {
+                Some(format!("{}: {reason}", candidate.evidence))
+            }
             _ => None,
         });
         let reasons: Vec<_> = reasons.collect();
@@ -113,6 +116,7 @@ fn row(candidate: &Candidate) -> [String; 5] {
         Verdict::Chosen => ("*", candidate.evidence.clone()),
         Verdict::PassedOver(_) => ("", candidate.evidence.clone()),
         Verdict::Refused(reason) => ("!", format!("{}, not believed: {reason}", candidate.evidence)),
+        Verdict::Unclear(reason) => ("!", format!("{}, not understood: {reason}", candidate.evidence)),
     };
     let directory = text(candidate.directory());
     let inside = candidate.inside().filter(|inside| Some(*inside) != candidate.directory());
@@ -143,6 +147,7 @@ fn candidate_as_json(candidate: &Candidate, located: &Located) -> Value {
         Verdict::Chosen => ("chosen", None),
         Verdict::PassedOver(better) => ("passed over", Some(format!("{} counts more", better.name()))),
         Verdict::Refused(reason) => ("refused", Some(reason.clone())),
+        Verdict::Unclear(reason) => ("unclear", Some(reason.clone())),
     };
     json!({
         "directory": candidate.directory().map(Path::to_string_lossy),

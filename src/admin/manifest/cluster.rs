@@ -4,7 +4,7 @@
 use super::daemon_set::{daemon_set, init_container as container, labels, volumes};
 use super::{Deployment, Manifest};
 use flexvol_kubelet::platform::Need;
-use flexvol_kubelet::yaml::emit;
+use flexvol_terminal::emit;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 

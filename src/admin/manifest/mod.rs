@@ -14,11 +14,11 @@ mod daemon_set;
 mod node;
 
 use flexvol_kubelet::platform::{self, Platform};
-use flexvol_kubelet::yaml::emit;
 use flexvol_model::drivers;
 use flexvol_model::profiles;
 use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::{Code, Failure, Result};
+use flexvol_terminal::emit;
 use serde_json::Value;
 use std::path::{Component, Path};
 

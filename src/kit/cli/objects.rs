@@ -1,7 +1,8 @@
 //! What kubectl applies, read from files: what `pod` and `check` have in common.
 
+use crate::objects::Objects;
 use anyhow::{Context as _, Result};
-use flexvol_kubelet::{Objects, PodVolume};
+use flexvol_kubelet::PodVolume;
 use flexvol_linux::fs::files;
 use flexvol_protocol::failure::{Code, Failure};
 use std::io::Read as _;

@@ -4,10 +4,11 @@ mod life;
 mod rehearsal;
 
 use super::objects::{self, title};
+use crate::objects::Secrets;
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
+use flexvol_kubelet::Terms;
 use flexvol_kubelet::locate;
-use flexvol_kubelet::{Secrets, Terms};
 use flexvol_linux::fs::files;
 use flexvol_linux::proc::signal;
 use flexvol_model::paths;

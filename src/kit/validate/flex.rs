@@ -9,7 +9,7 @@ use super::known::{Known, KnownDrivers};
 use super::node::Node;
 use super::object::Object;
 use super::slips::near;
-use flexvol_kubelet::rules;
+use crate::objects::rules;
 use flexvol_model::drivers;
 use flexvol_model::profiles;
 use flexvol_protocol::DriverName;

@@ -8,9 +8,8 @@
 //! ```
 //!
 //! The rules are the API server's, kubelet's and the drivers' own: options are held against the
-//! table of [`schema`](flexvol_model::schema), volumes are resolved by
-//! [`kubelet`](flexvol_kubelet)'s [`Objects`], plans are made by
-//! [`Installed::plan`](flexvol_model::installed::Installed::plan). What a driver would refuse is
+//! table of [`schema`](flexvol_model::schema), volumes are resolved by [`Objects`], plans are made
+//! by [`Installed::plan`](flexvol_model::installed::Installed::plan). What a driver would refuse is
 //! refused here in the same words.
 //!
 //! Pure: texts and what is known of the nodes in, findings out. No finding repeats a value of a
@@ -41,9 +40,9 @@ pub use known::KnownDrivers;
 pub use plans::{Planned, PlannedCall};
 pub use read::Source;
 
+use crate::objects::{Objects, Origin, Secrets, Used};
 use finding::{BINDING, Findings, NOTHING, OBJECT, SHAPE};
 use flex::{Flex, Owner};
-use flexvol_kubelet::{Objects, Origin, Secrets, Used};
 use object::Object;
 use serde::Serialize;
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! One value of a document, and the line it is written in. Reading never fails: what is not there,
 //! or is something else, reads as absent.
 
-use flexvol_kubelet::yaml::Lines;
+use crate::yaml::Lines;
 use serde_json::Value;
 
 /// What an absent value reads as.

@@ -1,7 +1,7 @@
 //! One object of a file.
 
 use super::node::Node;
-use flexvol_kubelet::Key;
+use crate::objects::Key;
 
 /// One object.
 #[derive(Clone, Debug)]

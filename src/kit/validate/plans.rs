@@ -4,7 +4,8 @@ use super::finding::{Findings, NO_EFFECT, OPEN_SECRET, PLAN, POLICY, SECRET_KEY}
 use super::flex::Flex;
 use super::known::Known;
 use super::node::Node;
-use flexvol_kubelet::{PodVolume, Used};
+use crate::objects::Used;
+use flexvol_kubelet::PodVolume;
 use flexvol_model::plan::{Plan, Step};
 use flexvol_protocol::failure::Code;
 use flexvol_protocol::{Call, Verb};

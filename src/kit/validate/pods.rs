@@ -5,7 +5,7 @@ use super::node::Node;
 use super::object::Object;
 use super::read::in_no_file;
 use super::slips::containers;
-use flexvol_kubelet::{Key, rules};
+use crate::objects::{Key, rules};
 use flexvol_model::schema::did_you_mean;
 use std::collections::BTreeSet;
 

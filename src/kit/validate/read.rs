@@ -3,8 +3,8 @@
 use super::finding::{Findings, OBJECT, SYNTAX, Severity};
 use super::node::Node;
 use super::object::Object;
-use flexvol_kubelet::yaml::{self, Lines};
-use flexvol_kubelet::{Key, rules};
+use crate::objects::{Key, rules};
+use crate::yaml::{self, Lines};
 use flexvol_model::schema::did_you_mean;
 use serde_json::Value;
 

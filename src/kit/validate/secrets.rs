@@ -6,7 +6,7 @@ use super::known::{Known, KnownDrivers};
 use super::object::Object;
 use super::read::in_no_file;
 use super::slips::near;
-use flexvol_kubelet::{Key, Used, rules};
+use crate::objects::{Key, Used, rules};
 use flexvol_protocol::DriverName;
 use flexvol_protocol::secret::Secret;
 use std::collections::BTreeSet;

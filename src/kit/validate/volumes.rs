@@ -5,7 +5,7 @@ use super::finding::{
 };
 use super::flex::{Flex, Owner};
 use super::known::Known;
-use flexvol_kubelet::{Used, rules};
+use crate::objects::{Used, rules};
 use flexvol_protocol::Access;
 use serde_json::Value;
 

@@ -48,6 +48,15 @@ pub struct SeenDirectory {
     pub inside: PathBuf,
 }
 
+/// Why a claim names no directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoPlace {
+    /// Its word does not count, or cannot be had. Whoever counts less is asked.
+    Refused(String),
+    /// Its word counts, and cannot be understood for sure. Whoever counts less could only guess.
+    Unclear(String),
+}
+
 /// What somebody says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
@@ -55,8 +64,8 @@ pub struct Claim {
     pub origin: Origin,
     /// How it is known, for people.
     pub evidence: String,
-    /// The directory, or why this one is not believed or cannot be understood.
-    pub place: Result<SeenDirectory, String>,
+    /// The directory, or why there is none.
+    pub place: Result<SeenDirectory, NoPlace>,
     /// What else there is to know about it.
     pub notes: Vec<String>,
 }
@@ -70,6 +79,8 @@ pub enum Verdict {
     PassedOver(Origin),
     /// It does not count; why.
     Refused(String),
+    /// It would count, and cannot be understood for sure; why.
+    Unclear(String),
 }
 
 /// A claim, what became of it, and what its directory is like.
@@ -98,15 +109,17 @@ pub struct Located {
     pub platform: Option<&'static Platform>,
 }
 
-/// Chooses all directories of the best origin that names one.
+/// Chooses all directories of the best origin that names one; none, if a better one is unclear.
 pub fn choose(mut claims: Vec<Claim>, platform: Option<&'static Platform>) -> Located {
     claims.sort_by_key(|claim| claim.origin);
-    let best = claims.iter().find(|claim| claim.place.is_ok()).map(|claim| claim.origin);
+    let said = claims.iter().find(|claim| !matches!(claim.place, Err(NoPlace::Refused(_))));
+    let best = said.map(|claim| claim.origin);
     let judge = |claim: Claim| {
         let (place, verdict) = match (claim.place, best) {
             (Ok(place), Some(best)) if claim.origin != best => (Some(place), Verdict::PassedOver(best)),
             (Ok(place), _) => (Some(place), Verdict::Chosen),
-            (Err(reason), _) => (None, Verdict::Refused(reason)),
+            (Err(NoPlace::Refused(reason)), _) => (None, Verdict::Refused(reason)),
+            (Err(NoPlace::Unclear(reason)), _) => (None, Verdict::Unclear(reason)),
         };
         let Claim { origin, evidence, notes, .. } = claim;
         Candidate { origin, evidence, place, verdict, notes, condition: None }
@@ -156,6 +169,7 @@ impl Located {
             Verdict::Refused(reason) if candidate.origin != Origin::Platform => {
                 Some(format!("not believed: {}: {reason}", candidate.evidence))
             }
+            Verdict::Unclear(reason) => Some(format!("not understood: {}: {reason}", candidate.evidence)),
             _ => None,
         });
         let notes = chosen.iter().flat_map(|candidate| candidate.notes.iter().cloned());
@@ -239,6 +253,7 @@ impl Candidate {
             Verdict::Chosen => format!("chosen: {directory}"),
             Verdict::PassedOver(better) => format!("not chosen, {} counts more: {directory}", better.name()),
             Verdict::Refused(reason) => format!("not believed, {reason}"),
+            Verdict::Unclear(reason) => format!("not understood, {reason}"),
         };
         format!("{start} ({}: {})", self.origin.name(), self.evidence)
     }
@@ -264,7 +279,11 @@ mod tests {
     }
 
     fn refused(origin: Origin) -> Claim {
-        Claim { place: Err("a pod's".into()), ..claim(origin, "/x") }
+        Claim { place: Err(NoPlace::Refused("a pod's".into())), ..claim(origin, "/x") }
+    }
+
+    fn unclear(origin: Origin) -> Claim {
+        Claim { place: Err(NoPlace::Unclear("line 4".into())), ..claim(origin, "/x") }
     }
 
     fn chosen(claims: &[Claim]) -> Vec<String> {
@@ -311,6 +330,24 @@ mod tests {
             ["not believed, a pod's (kubelet: as /x)", "chosen: /p (platform: as /p)"]
         );
         assert!(chosen(&[refused(Origin::Kubelet), refused(Origin::Platform)]).is_empty());
+    }
+
+    #[test]
+    fn below_an_unclear_word_that_counts_nothing_is_chosen() {
+        let claims = [unclear(Origin::Kubelet), claim(Origin::Platform, "/p")];
+        assert!(chosen(&claims).is_empty());
+        let located = choose(claims.to_vec(), None);
+        assert_eq!(located.warnings(), ["not understood: as /x: line 4"]);
+        assert_eq!(
+            located.explain(),
+            [
+                "not understood, line 4 (kubelet: as /x)",
+                "not chosen, kubelet counts more: /p (platform: as /p)"
+            ]
+        );
+        assert_eq!(chosen(&[claims[0].clone(), claim(Origin::Explicit, "/e")]), ["/e"]);
+        assert_eq!(chosen(&[claims[0].clone(), claim(Origin::Kubelet, "/k")]), ["/k"]);
+        assert_eq!(chosen(&[claim(Origin::Platform, "/p"), unclear(Origin::Default)]), ["/p"]);
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! `--config-dir` from the last to the first, the file of `--config`, and kubelet's default.
 
 use super::command_line::{Flag, flags, flags_in_text, handed_on, inner, last};
+use super::plain;
 use crate::platform::{DEFAULT_KUBELET_ROOT, DEFAULT_PLUGIN_DIR, Kept};
-use crate::yaml;
 use flexvol_protocol::failure::{Code, Failure, Result};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,9 @@ const FILES: usize = 256;
 const ATTACHING: &str = "enableControllerAttachDetach";
 /// The same as a flag.
 const ATTACHING_FLAG: &str = "enable-controller-attach-detach";
+
+/// Of a file that counts, and that cannot be understood for sure.
+pub const UNCLEAR: Code = Code::BadOptions;
 
 /// The files of a node as a certain process sees them.
 pub trait Files {
@@ -143,17 +146,17 @@ fn setting(document: &Value) -> Option<String> {
     document.get("volumePluginDir")?.as_str().map(str::to_owned)
 }
 
-/// The first document of a file, YAML or JSON; `None` if there is no such file. An empty one is
-/// null.
+/// What a file says, YAML or JSON; `None` if there is no such file. An empty one is null.
+///
+/// [`UNCLEAR`] is the code of the error if it is not certain what it says.
 fn document(path: &Path, files: &dyn Files) -> Result<Option<Value>> {
     let Some(text) = files.read(path)? else { return Ok(None) };
-    if let Ok(value) = serde_json::from_str(&text) {
-        return Ok(Some(value));
-    }
-    let documents = yaml::parse(&text).map_err(|error| {
-        Failure::new(error.code(), format!("{} cannot be read: {}", path.display(), error.message()))
-    })?;
-    Ok(Some(documents.into_iter().next().unwrap_or(Value::Null)))
+    let unclear = |plain::Unclear { line, why }| {
+        let path = path.display();
+        let text = format!("{path} is not clear: line {line}: {why}: name the directory with --plugin-dir");
+        Failure::new(UNCLEAR, text)
+    };
+    plain::read(&text).map(Some).map_err(unclear)
 }
 
 /// The flags that kubelet would be started with, from where a platform keeps them; later ones count

@@ -9,7 +9,9 @@
 //! In the order of what counts more: `--plugin-dir`; the environment; a running kubelet; what
 //! kubelet's configuration says while none runs; the controller-manager; the platform table;
 //! kubelet's default. Of the first of these that says anything every directory is chosen: a node
-//! can have two kubelets. All the others are shown, with the reason why not.
+//! can have two kubelets. All the others are shown, with the reason why not. Where one has a word
+//! that counts, and it cannot be understood for sure (`plain`), nothing below it is chosen: that
+//! would be a guess.
 //!
 //! argv is anybody's word: only a process of root's in our own pid namespace that may mount is
 //! taken for a kubelet ([`trust`]). A kubelet in a container is read through its own root
@@ -21,6 +23,7 @@ pub mod command_line;
 pub mod configuration;
 pub mod interpret;
 mod node;
+pub mod plain;
 mod translate;
 pub mod trust;
 

@@ -1,8 +1,8 @@
 //! The node as it is: its processes, its files, and where their directories are for us.
 
-use super::choose::{Claim, Located, Origin, SeenDirectory, choose};
+use super::choose::{Claim, Located, NoPlace, Origin, SeenDirectory, choose};
 use super::command_line::{Program, recognise};
-use super::configuration::{Files, Told};
+use super::configuration::{Files, Told, UNCLEAR};
 use super::translate::{candidates, joined};
 use super::{KubeletProcess, check_root, interpret, trust};
 use crate::platform::{self, DEFAULT_PLUGIN_DIR, Mark, ObstacleKind, Platform};
@@ -12,7 +12,7 @@ use flexvol_linux::fs::exec_dir;
 use flexvol_linux::fs::root::{Root, is_same, mount_id};
 use flexvol_linux::mount::mount_table::{self, Entry};
 use flexvol_linux::proc::process_table::{Process, ProcessTable};
-use flexvol_protocol::failure::Failure;
+use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::shell::assigned;
 use flexvol_protocol::text::one_line;
 use std::ffi::{OsStr, OsString};
@@ -136,7 +136,10 @@ impl Node {
         let one = |path: &[u8]| {
             let path = PathBuf::from(OsStr::from_bytes(path));
             let is_whole = path.is_absolute();
-            let place = is_whole.then_some(path).ok_or_else(|| "it is not an absolute path".to_owned());
+            let place = is_whole
+                .then_some(path)
+                .ok_or_else(|| "it is not an absolute path".to_owned())
+                .map_err(NoPlace::Refused);
             self.claim(Origin::Environment, super::ENVIRONMENT, place)
         };
         value.as_bytes().split(|byte| *byte == b':').filter(|path| !path.is_empty()).map(one).collect()
@@ -148,7 +151,7 @@ impl Node {
         let is_manager = program == Program::ControllerManager;
         if let Some(reason) = trust::distrust(program, process.identity) {
             let origin = if is_manager { Origin::ControllerManager } else { Origin::Kubelet };
-            return vec![self.claim(origin, &who, Err(reason))];
+            return vec![self.claim(origin, &who, Err(NoPlace::Refused(reason)))];
         }
         let sight = self.sight(process);
         let (cwd, files) = (cwd(process), self.files(&sight));
@@ -166,7 +169,7 @@ impl Node {
     fn said(&self, process: &Process, sight: &Sight, origin: Origin, said: Result<Told, Failure>) -> Claim {
         let who = who(process);
         match said {
-            Err(error) => self.claim(origin, &who, Err(advised(&error))),
+            Err(error) => self.claim(origin, &who, Err(no_place(&error))),
             Ok(told) => {
                 let (place, notes) = self.place_of(process, sight, &told.directory);
                 Claim { origin, evidence: format!("{who}, {}", told.by), place: Ok(place), notes }
@@ -183,7 +186,7 @@ impl Node {
         let said = said.into_iter().filter_map(|(origin, said)| Some((origin, said?)));
         said.map(|(origin, said)| match said {
             Ok(told) => self.claim(origin, &told.by, Ok(told.directory)),
-            Err(error) => self.claim(origin, "files of this node", Err(advised(&error))),
+            Err(error) => self.claim(origin, "files of this node", Err(no_place(&error))),
         })
         .collect()
     }
@@ -194,7 +197,10 @@ impl Node {
             return self.claim(Origin::Default, evidence, Ok(DEFAULT_PLUGIN_DIR.into()));
         };
         let evidence = format!("{}: {}", platform.name, in_words(marks));
-        let none = || platform.obstacle.map_or("it has no plugin directory", |known| known.fix).to_owned();
+        let none = || {
+            let why = platform.obstacle.map_or("it has no plugin directory", |known| known.fix);
+            NoPlace::Refused(why.to_owned())
+        };
         let directory = platform.directory().map(PathBuf::from).ok_or_else(none);
         let mut claim = self.claim(Origin::Platform, &evidence, directory);
         if let (Ok(place), Some(inside)) = (&mut claim.place, platform.plugin_dir) {
@@ -209,7 +215,7 @@ impl Node {
         claim
     }
 
-    fn claim(&self, origin: Origin, evidence: &str, directory: Result<PathBuf, String>) -> Claim {
+    fn claim(&self, origin: Origin, evidence: &str, directory: Result<PathBuf, NoPlace>) -> Claim {
         let place = directory.map(|inside| SeenDirectory { directory: self.outside(&inside), inside });
         Claim { origin, evidence: evidence.to_owned(), place, notes: Vec::new() }
     }
@@ -335,12 +341,14 @@ fn who(process: &Process) -> String {
     one_line(&format!("pid {}, {name}", process.pid), WORDS)
 }
 
-/// Why a process is not understood; who is not root may not see enough.
-fn advised(error: &Failure) -> String {
+/// Why nothing is known of a process or of files; who is not root may not see enough.
+fn no_place(error: &Failure) -> NoPlace {
     let message = error.message();
-    let hint =
-        if error.code() == flexvol_protocol::failure::Code::Denied { ": run as root to see" } else { "" };
-    format!("{message}{hint}")
+    match error.code() {
+        UNCLEAR => NoPlace::Unclear(message),
+        Code::Denied => NoPlace::Refused(format!("{message}: run as root to see")),
+        _ => NoPlace::Refused(message),
+    }
 }
 
 fn in_words(marks: &[Mark]) -> String {

@@ -169,9 +169,28 @@ fn a_hostile_configuration_is_refused_in_one_line() {
         let file = format!("--config={}", root.path().join(name).display());
         let kubelet = Pretender::start("kubelet", &[&file]);
         let found = kubelet.of_located(&locate(&[]));
-        assert_eq!((text(&found, "verdict"), &found["directory"]), ("refused", &Value::Null), "{name}");
+        let verdict = if name == "broken" { "unclear" } else { "refused" };
+        assert_eq!((text(&found, "verdict"), &found["directory"]), (verdict, &Value::Null), "{name}");
         assert!(text(&found, "reason").contains(reason), "{name}: {found}");
     }
+}
+
+/// A wrong directory is worse than none: whoever is asked next would only guess.
+#[test]
+fn a_configuration_that_is_not_clear_ends_the_search() {
+    if !is_root("locate::a_configuration_that_is_not_clear_ends_the_search") {
+        return;
+    }
+    let root = tree(&[("k.yaml", "maxPods: 5\nvolumePluginDir: &dir /a\n")]);
+    let file = format!("--config={}", root.path().join("k.yaml").display());
+    let kubelet = Pretender::start("kubelet", &[&file]);
+    let located = locate(&[]);
+    let found = kubelet.of_located(&located);
+    assert_eq!(text(&found, "verdict"), "unclear");
+    let reason = text(&found, "reason");
+    assert!(reason.contains("line 2") && reason.contains("--plugin-dir"), "{reason}");
+    let weaker = |each: &&Value| ["configuration", "platform", "default"].contains(&text(each, "origin"));
+    assert!(candidates(&located).filter(weaker).all(|each| text(each, "verdict") != "chosen"), "{located}");
 }
 
 #[test]

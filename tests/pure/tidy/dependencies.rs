@@ -1,7 +1,12 @@
-//! What a crate names in its Cargo.toml it uses.
+//! What a crate names in its Cargo.toml it uses, and what a node executes links little.
 
 use super::{root, rust};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+
+/// What `flexvol` never links: the other programs' crates, and what only they need.
+const FOREIGN: &[&str] =
+    &["flexvol-kit", "flexvol-cluster", "saphyr", "tokio", "tonic", "prost", "hyper", "kube"];
 
 #[test]
 fn every_dependency_is_used() {
@@ -29,6 +34,55 @@ fn every_dependency_is_used() {
         }
     }
     assert!(unused.is_empty(), "named and not used:\n{}", unused.join("\n"));
+}
+
+/// kubelet executes `flexvol` for each verb, on every node: no reader of YAML, no runtime.
+#[test]
+fn a_node_links_no_yaml_and_no_runtime() {
+    let all = linked("flexvol-admin");
+    assert!(all.contains("flexvol-linux") && all.contains("clap") && all.contains("memchr"), "{all:?}");
+    let foreign: Vec<_> = all.iter().filter(|name| is_foreign(name)).collect();
+    assert!(foreign.is_empty(), "flexvol would link {foreign:?}");
+    assert!(linked("flexvol-kit").iter().any(|name| is_foreign(name)), "so it can fail");
+    let entry = ["bin/flexvol.rs", "src/multicall.rs"];
+    let mut entry = rust().filter(|file| entry.contains(&&*file.path));
+    assert!(entry.all(|file| !file.code.contains("flexvol_kit")), "it goes through the kit");
+}
+
+/// `kube` is, and so is `kube-client`; `flexvol-kubelet` is not.
+fn is_foreign(name: &str) -> bool {
+    let is_of =
+        |one: &&str| name.strip_prefix(one).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+    name.contains("yaml") || FOREIGN.iter().any(is_of)
+}
+
+/// A crate of ours and all that it depends on, the crates of others by Cargo.lock.
+fn linked(name: &str) -> BTreeSet<String> {
+    let lock = locked();
+    let (mut found, mut open) = (BTreeSet::new(), vec![name.to_owned()]);
+    while let Some(name) = open.pop() {
+        let manifest =
+            name.strip_prefix("flexvol-").map(|name| root().join(format!("src/{name}/Cargo.toml")));
+        open.extend(match manifest {
+            Some(path) => dependencies(&fs::read_to_string(path).unwrap()),
+            None => lock.get(&name).cloned().unwrap_or_default(),
+        });
+        open.retain(|name| !found.contains(name));
+        found.insert(name);
+    }
+    found
+}
+
+/// Which crates each crate of Cargo.lock depends on.
+fn locked() -> BTreeMap<String, Vec<String>> {
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let word = |line: &str| line.trim().trim_matches([' ', '"', ',']).split(' ').next().unwrap().to_owned();
+    let package = |text: &str| {
+        let name = word(text.lines().next()?.strip_prefix("name = ")?);
+        let list = text.split_once("dependencies = [\n").map_or("", |(_, list)| list);
+        Some((name, list.lines().take_while(|line| *line != "]").map(word).collect()))
+    };
+    lock.split("[[package]]\n").filter_map(package).collect()
 }
 
 /// Those of the program, not of its tests.

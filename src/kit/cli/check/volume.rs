@@ -2,9 +2,10 @@
 
 use super::wrong;
 use crate::cli::objects::{self, read_text, title};
+use crate::objects::Secrets;
 use anyhow::Result;
 use clap::Args;
-use flexvol_kubelet::{PodVolume, Secrets};
+use flexvol_kubelet::PodVolume;
 use flexvol_protocol::{DriverName, Options, PodRef};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

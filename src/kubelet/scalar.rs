@@ -1,42 +1,16 @@
-//! What a scalar means: the rules of go-yaml 2, which Kubernetes reads with.
+//! What an unquoted word of a YAML file means: the rules of go-yaml 2, which Kubernetes reads with.
+//!
+//! ```
+//! use flexvol_kubelet::scalar::plain;
+//! assert_eq!(plain("yes").unwrap(), true);
+//! assert_eq!(plain("0755").unwrap(), 493);
+//! assert_eq!(plain("1m40s").unwrap(), "1m40s");
+//! ```
 
-use saphyr_parser::{ScalarStyle, Tag};
 use serde_json::{Number, Value};
 
-/// Whether the text was neither quoted nor a block.
-pub(super) fn is_plain(style: ScalarStyle) -> bool {
-    style == ScalarStyle::Plain
-}
-
-/// The value of a scalar; the error is what is wrong with it, without its text.
-pub(super) fn resolve(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, &'static str> {
-    let quoted = || Ok(Value::String(text.to_owned()));
-    match tag {
-        None if is_plain(style) => plain(text),
-        None => quoted(),
-        Some(tag) if !tag.is_yaml_core_schema() => quoted(),
-        Some(tag) => tagged(text, &tag.suffix),
-    }
-}
-
-fn tagged(text: &str, tag: &str) -> Result<Value, &'static str> {
-    let is_of_tag = |value: &Value| match tag {
-        "bool" => value.is_boolean(),
-        "null" => value.is_null(),
-        "int" => value.is_i64() || value.is_u64(),
-        _ => value.is_number(),
-    };
-    match tag {
-        "bool" | "int" | "float" | "null" => {
-            plain(text).ok().filter(is_of_tag).ok_or("the value is not what its tag says")
-        }
-        "binary" => Err("!!binary is nothing Kubernetes reads: write the base64 text without the tag"),
-        _ => Ok(Value::String(text.to_owned())),
-    }
-}
-
-/// A scalar as it stands.
-fn plain(text: &str) -> Result<Value, &'static str> {
+/// The value of a scalar that is not quoted; the error is what is wrong with it, without its text.
+pub fn plain(text: &str) -> Result<Value, &'static str> {
     Ok(match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
@@ -113,15 +87,4 @@ fn shortest(value: f64) -> Number {
     let whole = (value.fract() == 0.0 && value.abs() < 1e21).then(|| format!("{value:.0}"));
     let integer = whole.filter(|text| text != "-0").and_then(|text| text.parse::<Number>().ok());
     integer.or_else(|| Number::from_f64(value)).unwrap_or_else(|| 0.into())
-}
-
-/// A key: text, numbers and booleans as text.
-pub(super) fn key(value: &Value) -> Result<String, &'static str> {
-    match value {
-        Value::String(text) => Ok(text.clone()),
-        Value::Bool(flag) => Ok(flag.to_string()),
-        Value::Number(number) => Ok(number.to_string()),
-        Value::Null => Err("a key is null: quote it"),
-        Value::Array(_) | Value::Object(_) => Err("a key is a list or a mapping: JSON knows only text"),
-    }
 }

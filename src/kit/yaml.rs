@@ -6,7 +6,7 @@
 //! refused by the API server. So they are none here.
 //!
 //! ```
-//! let documents = flexvol_kubelet::yaml::parse("a: yes\n---\nb: [0755, '0755', 1e3, 1.5, ~]\n").unwrap();
+//! let documents = flexvol_kit::yaml::parse("a: yes\n---\nb: [0755, '0755', 1e3, 1.5, ~]\n").unwrap();
 //! assert_eq!(documents[0], serde_json::json!({"a": true}));
 //! assert_eq!(documents[1], serde_json::json!({"b": [493, "0755", 1000, 1.5, null]}));
 //! ```
@@ -25,7 +25,6 @@
 //! some of its programs take the last silently. And bounded: [`DEPTH`] levels, [`NODES`] nodes
 //! after all aliases.
 
-pub mod emit;
 mod lines;
 mod scalar;
 

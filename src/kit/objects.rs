@@ -23,10 +23,10 @@ pub mod rules;
 mod secret;
 mod volume;
 
-use super::lifecycle::PodVolume;
 use crate::yaml;
 use fields::{Field, Identity};
 use flex::FlexVolume;
+use flexvol_kubelet::PodVolume;
 use flexvol_protocol::failure::{Failure, Result};
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::{Access, FsGroup, FsGroupSpelling, Options};
