@@ -4,7 +4,7 @@
 //! text, whatever a reader of YAML takes for a boolean, a number, a comment or a line break.
 //! `tests/pure/yaml.rs` reads it back.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// Documents, with a comment of one line a note before the first.
@@ -12,6 +12,11 @@ pub fn documents(notes: &[String], documents: &[Value]) -> String {
     let comments = notes.iter().flat_map(|note| ["# ", note, "\n"]).collect::<String>();
     let texts: Vec<_> = documents.iter().map(document).collect();
     comments + &texts.join("---\n")
+}
+
+/// Several objects as one, as kubectl prints them.
+pub fn list(items: &[Value]) -> Value {
+    json!({"apiVersion": "v1", "kind": "List", "items": items})
 }
 
 /// One document.
@@ -101,7 +106,6 @@ fn quote(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn blocks_are_as_people_write_them() {

@@ -34,13 +34,14 @@ pub fn usage(error: &clap::Error, json: bool) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Of a command that failed; `status` is the exit status for it, and `message` makes words of it.
-pub fn complain(error: Error, message: impl FnOnce(Error) -> String, status: u8, json: bool) -> ExitCode {
+/// Of a command that failed; `failed` makes words and an exit status of it.
+pub fn complain(error: Error, failed: impl FnOnce(Error) -> (String, u8), json: bool) -> ExitCode {
     // Whoever reads us has seen enough, as in `flexvol drivers | head -1`.
     if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
     }
-    say(&one_line(&message(error), usize::MAX), json);
+    let (message, status) = failed(error);
+    say(&one_line(&message, usize::MAX), json);
     ExitCode::from(status)
 }
 

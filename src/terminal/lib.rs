@@ -1,9 +1,9 @@
 //! What the command lines of the programs share: arguments, output, exit statuses.
 //!
-//! [`screen`] prints, [`exit`] ends, [`progress`] tells at a terminal what a long call is doing,
-//! [`emit`] writes objects as YAML.
-//! [`arguments`] parses those of a call; [`plan`], [`report`], [`capabilities`] and [`probing`] show
-//! what more than one command shows.
+//! [`program`] is the way from a command line to an exit status. [`screen`] prints, [`exit`] ends,
+//! [`progress`] tells at a terminal what a long call is doing, [`emit`] writes objects as YAML.
+//! [`arguments`] parses those of a call; [`plan`], [`report`], [`capabilities`] and [`probing`]
+//! show what more than one command shows.
 
 pub mod arguments;
 pub mod capabilities;
@@ -14,6 +14,7 @@ pub mod exit;
 pub mod man;
 pub mod plan;
 pub mod probing;
+pub mod program;
 pub mod progress;
 pub mod report;
 pub mod screen;

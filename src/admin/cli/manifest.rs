@@ -11,6 +11,7 @@ use flexvol_linux::fs::files;
 use flexvol_model::policy::Policy;
 use flexvol_model::settings::SIZE_LIMIT;
 use flexvol_protocol::failure::{Failure, Result as Checked};
+use flexvol_terminal::emit;
 use flexvol_terminal::screen::Screen;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -206,7 +207,7 @@ fn print(screen: &mut Screen, name: &str, made: &Text) -> Result<()> {
 fn list(objects: &[Value]) -> Value {
     match objects {
         [patch] if patch.get("kind").is_none() => patch.clone(),
-        objects => json!({"apiVersion": "v1", "kind": "List", "items": objects}),
+        objects => emit::list(objects),
     }
 }
 

@@ -30,12 +30,13 @@ mod trial;
 mod uninstall;
 mod which_volumes;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use clap::{CommandFactory as _, Parser, Subcommand};
 use flexvol_node::hints::to_failure;
 use flexvol_terminal::completions::Completions;
-use flexvol_terminal::exit::{USAGE, complain, usage, wants_json};
+use flexvol_terminal::exit::USAGE;
 use flexvol_terminal::man::Man;
+use flexvol_terminal::program::{self, Program};
 use flexvol_terminal::screen::Screen;
 use serde_json::json;
 use std::ffi::OsString;
@@ -123,19 +124,24 @@ enum Command {
 
 /// Reads the command line (`arguments[0]` is the program) and does what it says.
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    match Cli::try_parse_from(arguments) {
-        Ok(cli) => {
-            let mut screen = Screen::standard(cli.json);
-            let done = match cli.command {
-                Some(command) => command.run(arguments, &mut screen),
-                None => overview(&mut screen),
-            };
-            done.unwrap_or_else(|error| {
-                let status = placing::status(&error);
-                complain(error, |error| to_failure(error).message(), status, cli.json)
-            })
+    program::main::<Cli>(arguments)
+}
+
+impl Program for Cli {
+    fn json(&self) -> bool {
+        self.json
+    }
+
+    fn run(self, arguments: &[OsString], screen: &mut Screen) -> Result<ExitCode> {
+        match self.command {
+            Some(command) => command.run(arguments, screen),
+            None => overview(screen),
         }
-        Err(error) => usage(&error, wants_json(arguments)),
+    }
+
+    fn failed(error: Error) -> (String, u8) {
+        let status = placing::status(&error);
+        (to_failure(error).message(), status)
     }
 }
 

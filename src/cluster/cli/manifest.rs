@@ -8,8 +8,8 @@ use flexvol_kubelet::{Caller, Exchange};
 use flexvol_model::drivers;
 use flexvol_model::settings::Settings;
 use flexvol_protocol::{Call, Capabilities, DriverName};
+use flexvol_terminal::emit;
 use flexvol_terminal::screen::Screen;
-use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -79,7 +79,7 @@ impl Csi {
         };
         let text = make(&request)?;
         if screen.wants_json() {
-            screen.json(&json!({"apiVersion": "v1", "kind": "List", "items": objects(&request)}))?;
+            screen.json(&emit::list(&objects(&request)))?;
         } else {
             screen.text(&text)?;
         }

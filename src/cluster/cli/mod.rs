@@ -9,7 +9,7 @@ mod trial;
 use anyhow::{Error, Result};
 use clap::{Parser, Subcommand};
 use flexvol_linux::errno::to_failure;
-use flexvol_terminal::exit::{complain, usage, wants_json};
+use flexvol_terminal::program::{self, Program};
 use flexvol_terminal::screen::Screen;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -42,18 +42,21 @@ enum Command {
 
 /// Reads the command line (`arguments[0]` is the program) and does what it says.
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    match Cli::try_parse_from(arguments) {
-        Ok(cli) => {
-            let mut screen = Screen::standard(cli.json);
-            let done = cli.command.run(&mut screen);
-            done.unwrap_or_else(|error| failed(error, cli.json))
-        }
-        Err(error) => usage(&error, wants_json(arguments)),
-    }
+    program::main::<Cli>(arguments)
 }
 
-fn failed(error: Error, json: bool) -> ExitCode {
-    complain(error, |error| to_failure(error).message(), 1, json)
+impl Program for Cli {
+    fn json(&self) -> bool {
+        self.json
+    }
+
+    fn run(self, _: &[OsString], screen: &mut Screen) -> Result<ExitCode> {
+        self.command.run(screen)
+    }
+
+    fn failed(error: Error) -> (String, u8) {
+        (to_failure(error).message(), 1)
+    }
 }
 
 impl Command {

@@ -13,7 +13,8 @@ use anyhow::{Context as _, Result};
 use arguments::RunArguments;
 use clap::{Args, Subcommand, ValueEnum};
 use flexvol_protocol::failure::Failure;
-use flexvol_terminal::exit::USAGE;
+use flexvol_terminal::exit::{USAGE, complain};
+use flexvol_terminal::program::Program as _;
 use flexvol_terminal::screen::Screen;
 use progress::Progress;
 use std::fs::File;
@@ -96,7 +97,7 @@ impl Check {
         done.unwrap_or_else(|error| {
             let closed = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
             if !error.downcast_ref().is_some_and(closed) {
-                super::failed(error, screen.wants_json());
+                complain(error, super::Cli::failed, screen.wants_json());
             }
             ExitCode::from(USAGE)
         })

@@ -18,8 +18,9 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use flexvol_linux::errno::{code_of, to_failure};
 use flexvol_protocol::failure::Code;
 use flexvol_terminal::completions::Completions;
-use flexvol_terminal::exit::{USAGE, complain, usage, wants_json};
+use flexvol_terminal::exit::USAGE;
 use flexvol_terminal::man::{self, Man};
+use flexvol_terminal::program::{self, Program};
 use flexvol_terminal::screen::Screen;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -63,20 +64,23 @@ enum Command {
 
 /// Reads the command line (`arguments[0]` is the program) and does what it says.
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    match Cli::try_parse_from(arguments) {
-        Ok(cli) => {
-            let mut screen = Screen::standard(cli.json);
-            let done = cli.command.run(&mut screen);
-            done.unwrap_or_else(|error| failed(error, cli.json))
-        }
-        Err(error) => usage(&error, wants_json(arguments)),
-    }
+    program::main::<Cli>(arguments)
 }
 
-/// Says it. Arguments that no call has are wrong usage.
-fn failed(error: Error, json: bool) -> ExitCode {
-    let status = if code_of(&error) == Code::BadCall { USAGE } else { 1 };
-    complain(error, |error| to_failure(error).message(), status, json)
+impl Program for Cli {
+    fn json(&self) -> bool {
+        self.json
+    }
+
+    fn run(self, _: &[OsString], screen: &mut Screen) -> Result<ExitCode> {
+        self.command.run(screen)
+    }
+
+    /// Arguments that no call has are wrong usage.
+    fn failed(error: Error) -> (String, u8) {
+        let status = if code_of(&error) == Code::BadCall { USAGE } else { 1 };
+        (to_failure(error).message(), status)
+    }
 }
 
 impl Command {

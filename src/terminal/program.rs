@@ -1,0 +1,31 @@
+//! A program for people, from its command line to its exit status.
+
+use crate::exit::{complain, usage, wants_json};
+use crate::screen::Screen;
+use anyhow::{Error, Result};
+use clap::Parser;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// What the command lines of the programs differ in.
+pub trait Program: Parser {
+    /// Whether output is wanted as JSON.
+    fn json(&self) -> bool;
+
+    /// Does what the command line (`arguments`, the program first) says.
+    fn run(self, arguments: &[OsString], screen: &mut Screen) -> Result<ExitCode>;
+
+    /// What is said of a command that failed, and the exit status for it.
+    fn failed(error: Error) -> (String, u8);
+}
+
+/// Reads the command line (`arguments[0]` is the program) and does what it says.
+pub fn main<P: Program>(arguments: &[OsString]) -> ExitCode {
+    let program = match P::try_parse_from(arguments) {
+        Ok(program) => program,
+        Err(error) => return usage(&error, wants_json(arguments)),
+    };
+    let json = program.json();
+    let done = program.run(arguments, &mut Screen::standard(json));
+    done.unwrap_or_else(|error| complain(error, P::failed, json))
+}
