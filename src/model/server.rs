@@ -130,8 +130,8 @@ pub fn is_named(word: &str, server: &str) -> bool {
     is_within(word, server).unwrap_or_else(|| canonical(word) == canonical(server))
 }
 
-/// The same for a network such as `10.0.0.0/8`; nothing for what is none. One of more than a 256th
-/// of all addresses names nobody.
+/// The same for a network such as `10.0.0.0/8`; `None` for what is no network. One that has more
+/// than a 256th of all addresses names no server.
 fn is_within(network: &str, server: &str) -> Option<bool> {
     let (first, bits) = network.split_once('/')?;
     let bits = bits.parse::<u32>().ok().filter(|bits| *bits >= 8);

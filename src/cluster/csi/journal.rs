@@ -9,8 +9,8 @@
 //! <state>/<CSI name>/volumes/<sha256 of the id>.json
 //! ```
 //!
-//! A power cut may lose or damage it, and ends every mount as well; so the disk is not waited for,
-//! but with a driver that mounts nothing.
+//! A power cut may lose or damage it, and ends every mount as well; so it is not synced to disk,
+//! except for a driver that mounts nothing.
 
 use super::name::hash;
 use anyhow::{Context as _, Result};

@@ -1,8 +1,8 @@
 //! The driver's processes that run, known by number and time of start.
 //!
-//! A process that sits in the kernel outlives its deadline, and every process outlives a `flexvold`
-//! that is killed. As long as one runs, no other call for its volume may begin. So each is noted in
-//! a file as soon as it runs, and whoever starts after us reads the notes.
+//! A process that hangs in the kernel outlives its deadline, and every process outlives a
+//! `flexvold` that is killed. As long as one runs, no other call for its volume may begin. So each
+//! is noted in a file as soon as it runs, and the next `flexvold` reads the notes.
 
 use anyhow::{Context as _, Result};
 use flexvol_kubelet::Observer;
@@ -90,8 +90,8 @@ impl Observer for Note {
             Process { pid, started: process::started(pid).unwrap_or_default(), keys: self.keys.clone() };
         let text = serde_json::to_string(&process)?;
         self.set(Some(process));
-        // Half a note is none: of the moment in which it is written nobody can know. On a full disk
-        // there is none at all, and volumes are unmounted there, too.
+        // Half a note counts as none: a kill can come while it is being written. On a full disk
+        // there is no note at all, and volumes must be unmounted there, too.
         let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&self.path);
         let _ = file.and_then(|mut file| file.write_all(text.as_bytes()));
         Ok(())
@@ -110,8 +110,7 @@ impl Observer for Note {
     }
 }
 
-/// The processes that an earlier `flexvold` has left, and those of them that have ended are
-/// forgotten.
+/// The processes of an earlier `flexvold` that still run. The notes of the others are removed.
 pub fn left_behind(directory: &Path) -> Result<Vec<(PathBuf, Process)>> {
     files::make_private(directory)?;
     let what = || format!("list {}", directory.display());

@@ -54,7 +54,7 @@ pub struct Served {
     pub node: String,
     /// What is offered.
     pub role: Role,
-    /// What is laid under every volume's options.
+    /// Options that a volume has unless it says otherwise.
     pub ground: Ground,
     /// The driver.
     pub program: Program,
@@ -70,7 +70,7 @@ pub struct Served {
     pub metrics: Arc<Metrics>,
     /// What `init` has said last.
     pub known: Mutex<Known>,
-    /// Keeps other processes from the same state, as long as it is open.
+    /// The lock of the state directory: no other process uses it while this is open.
     pub alone: File,
 }
 
@@ -110,7 +110,7 @@ impl Served {
         found
     }
 
-    /// Keeps all others from a volume and from a directory of it.
+    /// Locks a volume and a directory of it.
     pub fn lock(&self, id: &str, path: &TargetPath) -> Result<Guard, Status> {
         self.locks.take(&[&format!("volume {id}"), &format!("path {path}")])
     }
@@ -120,8 +120,8 @@ impl Served {
         self.journal.change(id, change).map_err(|error| codes::of_error(&error))
     }
 
-    /// Unmounts by the driver, or, if it leaves that to kubelet, as kubelet does; `call` is one of
-    /// its two verbs for it. Nothing is mounted there in the end.
+    /// Unmounts with the driver, or as kubelet does if the driver leaves that to kubelet; `call` is
+    /// `unmount` or `unmountdevice`. It is an error if something is still mounted then.
     pub fn unmount(&self, call: &Call, guard: &Guard, budget: Budget) -> Result<(), Status> {
         let answer = self.program.call(call, guard, budget)?;
         let Some(target) = call.target() else { return Ok(()) };

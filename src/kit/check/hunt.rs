@@ -79,7 +79,7 @@ impl Hunt {
         Self::new_of(secrets.iter().map(|((key, _), secret)| (key, secret)), &harmless.join("\n"))
     }
 
-    /// For these; what is in `harmless` as well, their names for example, is nobody's secret.
+    /// For these. What is in `harmless` as well, such as their names, is no secret.
     pub(super) fn new(secrets: &BTreeMap<String, Secret>, harmless: &str) -> Self {
         let names: Vec<_> = secrets.keys().map(|key| format!("kubernetes.io/secret/{key}")).collect();
         Self::new_of(secrets.iter(), &format!("{}\n{harmless}", names.join("\n")))
@@ -212,7 +212,7 @@ pub(super) fn read(path: &Path) -> Option<(Vec<u8>, fs::Metadata)> {
     Some((text, data))
 }
 
-/// Whether every directory above lets everybody through.
+/// Whether any user may pass every directory above.
 fn is_reachable(path: &Path) -> bool {
     path.ancestors().skip(1).all(|above| fs::metadata(above).is_ok_and(|data| data.mode() & 0o001 != 0))
 }

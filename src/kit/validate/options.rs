@@ -11,11 +11,11 @@ use flexvol_model::schema::{self, OptionSpec, did_you_mean};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Words in the names of options that are none: somebody put a secret where everybody can read it.
+/// Words in the name of an unknown option that say it holds a secret, where any user can read it.
 const SECRETIVE: [&str; 5] = ["pass", "secret", "token", "credential", "accountkey"];
 
 impl Flex<'_> {
-    /// Everything that shows without the other options; what they are together, a plan shows.
+    /// What can be said of each option alone. What they mean together is a plan's to say.
     pub(super) fn check_against(&self, known: &Known, findings: &mut Findings) {
         let own = self.own();
         self.check_open(findings);
@@ -37,8 +37,8 @@ impl Flex<'_> {
         }
     }
 
-    /// Their drivers pass over what they do not know, and so does ours. A slip is an error all the
-    /// same.
+    /// Drivers of dialects ignore unknown options, and so does ours. A misspelt one is an error all
+    /// the same.
     fn check_keys(&self, profile: &Profile, findings: &mut Findings) {
         for (key, node) in self.options().members() {
             let Some(why) = profile.complaint(key) else { continue };
@@ -121,7 +121,7 @@ impl Flex<'_> {
         {
             findings.add(self.object, last, REPEATED_OPTION, why.message());
         }
-        // One that is no string has been complained of, and is there.
+        // One that is not a string is reported already, and is not missing.
         let mut names = std::iter::once(&spec.name).chain(spec.aliases);
         let odd = names.any(|key| !(self.options().get(key).is_absent() || own.contains_key(*key)));
         let missing = keys.is_empty() && !odd && schema::find(all, spec).is_ok_and(|value| value.is_none());

@@ -20,8 +20,9 @@ const LEAST: Duration = Duration::from_millis(1);
 /// How long the first connection waits for an answer; each further one waits twice as long.
 ///
 /// A QEMU that has just begun to listen takes a connection in two threads at once, and then greets
-/// twice, says nothing, or dies (7.2: 1 in 4,000 to 10,000 on a busy node). So who starts one talks
-/// over a connection that it is started with, and this is for daemons that a killed call has left.
+/// twice, says nothing, or dies (7.2: 1 in 4,000 to 10,000 on a busy node). So a call that starts
+/// one hands it a connected socket for [`talk`]; this wait is for daemons that a killed call left
+/// behind.
 const GREETING_WAIT: Duration = Duration::from_secs(1);
 
 /// All that can come before an answer, and the answer.
@@ -44,7 +45,7 @@ pub fn ask(socket: &Path, command: &str, arguments: &Value, deadline: &Deadline)
     }
 }
 
-/// Tells it to end; whether it was told. Who is gone after it did not answer was.
+/// Tells it to end. True also if it is gone after it had not answered: then it was told.
 pub fn quit(socket: &Path, deadline: &Deadline) -> bool {
     let mut patience = GREETING_WAIT;
     loop {
@@ -57,7 +58,7 @@ pub fn quit(socket: &Path, deadline: &Deadline) -> bool {
     }
 }
 
-/// By one connection, which waits so long, and again for each line.
+/// Over one connection. `wait` bounds the time until there is one, and then each line.
 fn once(socket: &Path, command: &str, arguments: &Value, wait: Duration) -> Result<Value> {
     let deadline = Deadline::after(wait);
     let stream = loop {
@@ -70,13 +71,12 @@ fn once(socket: &Path, command: &str, arguments: &Value, wait: Duration) -> Resu
     talk(stream, command, arguments, wait)
 }
 
-/// Executes a command by a connection of which nothing else was asked; each line is waited for so
-/// long.
+/// Executes a command over a connection that was asked nothing before. `wait` bounds each line.
 pub fn talk(stream: UnixStream, command: &str, arguments: &Value, wait: Duration) -> Result<Value> {
     let (wait, mut lines) = (wait.max(LEAST), BufReader::new(stream));
     lines.get_ref().set_read_timeout(Some(wait))?;
     lines.get_ref().set_write_timeout(Some(wait))?;
-    // Before it has greeted, what is sent may be read by a thread that has nobody to tell.
+    // What is sent before the greeting may be read by a thread that cannot answer.
     ensure!(message(&mut lines)?.get("QMP").is_some(), "what it says is no greeting");
     let mut returned = Value::Null;
     for request in
@@ -88,8 +88,7 @@ pub fn talk(stream: UnixStream, command: &str, arguments: &Value, wait: Duration
     Ok(returned)
 }
 
-/// A connection; nothing where others wait for one already, of whom the kernel lets no more than
-/// two.
+/// A connection; `None` while others wait for one: the kernel lets no more than two wait.
 fn connect(socket: &Path) -> io::Result<Option<UnixStream>> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -132,8 +131,8 @@ pub fn answer(lines: &mut impl BufRead) -> Result<Value> {
     }
 }
 
-/// What it says next. Whoever says more than an answer can be is no longer listened to: the program
-/// reads a tenant's image and may be what that makes of it.
+/// The next line. One that is longer than any answer is an error: the program reads a tenant's
+/// image, which may have taken it over.
 fn message(lines: &mut impl BufRead) -> Result<Value> {
     let mut line = String::new();
     let length = lines.take(MOST).read_line(&mut line).map_err(|error| match error.kind() {

@@ -33,10 +33,10 @@ const LAST_WAIT: Duration = Duration::from_secs(2);
 /// How often it is looked at.
 const TICK: Duration = Duration::from_millis(5);
 
-/// Nobody takes so long from making a group to being in it.
+/// An empty group of this age is a leftover: no call takes so long from making one to entering it.
 const OLD: Duration = Duration::from_mins(1);
 
-/// Somebody may remove a group that is empty for a moment.
+/// How often a group is made: another call may remove it while it is still empty.
 const ATTEMPTS: usize = 5;
 
 /// The group of one daemon, which may not exist.

@@ -119,7 +119,7 @@ fn first_mounted<T>(
     act: &dyn Fn(&NewMount<'_>) -> Result<T>,
     make: impl FnOnce() -> Result<()>,
 ) -> Result<T> {
-    // What is explained has no number any more.
+    // An error that was explained has lost its errno, so it is kept here.
     let said = Cell::new(None);
     let heard = |new: &NewMount<'_>| act(new).inspect_err(|error| said.set(errno_of(error)));
     match mount(&heard) {

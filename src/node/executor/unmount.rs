@@ -56,7 +56,7 @@ pub(super) fn unmount(context: &Context<'_>, target: &TargetPath) -> Result<()> 
     empty_directory(&place)
 }
 
-/// The undo: everything off, with patience for nobody, because nobody can have begun to use it.
+/// The undo: unmounts everything at once. Nothing can have begun to use it.
 pub(super) fn take_off(place: &Place) -> Result<()> {
     peel(place, &Deadline::for_undo(UMOUNT_BUSY_WAIT))
 }
@@ -115,7 +115,8 @@ fn free(place: &Place, dead: bool, deadline: &Deadline) -> Result<()> {
     if dead || place.pulse(deadline.remaining() / 2) != Pulse::Alive {
         return lazily(place, io::ErrorKind::ResourceBusy.into());
     }
-    // Who they are is worth more than that time is over.
+    // A failure that names the users says more than one that the time is over, so the wait ends
+    // before the deadline does.
     let patience = Deadline::for_undo(UMOUNT_BUSY_WAIT.min(deadline.remaining()));
     while !patience.expired() {
         deadline.check_signals("waiting for the users of the volume")?;

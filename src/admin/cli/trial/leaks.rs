@@ -14,8 +14,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// A loop device goes a moment after its last mount, and a process ends a moment after its last
-/// word.
+/// A loop device goes a moment after its last mount, and a process ends a moment after it answered.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// Looks for everything. A mount that is left hides the files below it, so it is looked for first.
@@ -36,7 +35,7 @@ fn drivers(report: &Report<'_>) -> Vec<String> {
     parts
 }
 
-/// None, or none after a moment.
+/// A row that holds if `find` finds nothing, at once or after a moment.
 fn row(what: &str, find: impl Fn() -> Result<Vec<String>>) -> Row {
     Row::noted(LEAKS, what, none(find))
 }

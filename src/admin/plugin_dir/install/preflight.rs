@@ -18,14 +18,14 @@ const EXTRA: u64 = 1 << 20;
 /// How many files and directories an installation makes.
 const FILES: u64 = 4;
 
-/// Programs of a root from which its machine is told.
+/// Programs of another root whose ELF headers say what machine it is for.
 const TELLING: [&str; 4] = ["/bin/sh", "/usr/bin/sh", "/sbin/init", "/usr/lib/systemd/systemd"];
 
 /// What was found.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     errors: Vec<String>,
-    /// What does not hinder.
+    /// What is unusual, and does not prevent the installation.
     pub(super) warnings: Vec<String>,
     /// The program is for the machine of the root, which is another than this one: it cannot be run
     /// here.
