@@ -2,6 +2,8 @@
 #![allow(unsafe_code, reason = "ioctls, ptrace, leases, pre_exec and an allocator have no safe form")]
 
 pub(crate) mod landlock;
+#[cfg(all(target_env = "musl", panic = "abort"))]
+mod never_unwinds;
 pub mod trace;
 
 use nix::libc;
