@@ -13,10 +13,17 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Kubelet misbehaves otherwise: data, pods or secrets are lost.
+    /// A kubelet that exists makes it so: a run of one is cited ([`Case::run`]).
     Must,
-    /// It makes life harder for somebody.
+    /// Robustness that users gain from.
     Should,
+    /// No kubelet sends it; other callers may.
+    Harden,
+}
+
+impl Level {
+    /// All of them, the gravest first.
+    pub const ALL: [Self; 3] = [Self::Must, Self::Should, Self::Harden];
 }
 
 /// Which drivers a case is for.
@@ -110,6 +117,12 @@ impl fmt::Debug for How {
 }
 
 impl Case {
+    /// The same, at another level.
+    #[must_use]
+    pub(super) const fn at(self, level: Level) -> Self {
+        Self { level, ..self }
+    }
+
     /// The part of the id before `::`.
     pub fn group(&self) -> &'static str {
         self.id.split("::").next().unwrap_or(self.id)
@@ -121,6 +134,7 @@ impl fmt::Display for Level {
         f.write_str(match self {
             Self::Must => "must",
             Self::Should => "should",
+            Self::Harden => "harden",
         })
     }
 }

@@ -21,13 +21,16 @@ pub struct Chosen {
     pub reported: Vec<&'static Case>,
     /// What is played. Where a watched case is asked for, that is everything there is to watch.
     pub played: Vec<&'static Case>,
+    /// The least level whose failures decide the exit status.
+    pub decides: Level,
 }
 
 impl Chosen {
-    /// The cases meant by any of the patterns, all if there is none, up to a level. An error names
-    /// the pattern that means none.
-    pub fn new(patterns: &[String], level: Level) -> Result<Self, String> {
-        let of_level = || Case::all().filter(move |case| case.level <= level);
+    /// The cases meant by any of the patterns, all if there is none, up to a level, all of which
+    /// decide then; without one, all cases, of which the musts decide. An error names the pattern
+    /// that means none.
+    pub fn new(patterns: &[String], level: Option<Level>) -> Result<Self, String> {
+        let of_level = || Case::all().filter(move |case| level.is_none_or(|level| case.level <= level));
         let mut meant = BTreeSet::new();
         for pattern in patterns {
             let ids: Vec<_> = Case::all().map(|case| case.id).filter(|id| matching(pattern, id)).collect();
@@ -45,7 +48,7 @@ impl Chosen {
         } else {
             reported.iter().copied().filter(is_played).collect()
         };
-        Ok(Self { reported, played })
+        Ok(Self { reported, played, decides: level.unwrap_or(Level::Must) })
     }
 
     /// Whether a case is asked for.
@@ -59,14 +62,18 @@ impl Chosen {
         let meant = |case: &&Case| ids.contains(&case.id) || FIRST.contains(&case.id);
         let cases: Vec<_> = Case::all().filter(meant).collect();
         let all_played = cases.iter().all(|case| matches!(case.how, How::Played(_)));
-        (all_played && !cases.is_empty()).then(|| Self { reported: cases.clone(), played: cases })
+        (all_played && !cases.is_empty()).then(|| Self {
+            reported: cases.clone(),
+            played: cases,
+            decides: Level::Must,
+        })
     }
 
     /// Everything.
     pub fn all() -> Self {
         let reported: Vec<_> = Case::all().collect();
         let played = reported.iter().copied().filter(|case| matches!(case.how, How::Played(_))).collect();
-        Self { reported, played }
+        Self { reported, played, decides: Level::Must }
     }
 }
 
@@ -75,16 +82,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_level_is_as_far_as_cases_go_and_what_decides() {
+        let up_to = |level| {
+            let chosen = Chosen::new(&[], level).unwrap();
+            let lowest = chosen.reported.iter().map(|case| case.level).max().unwrap();
+            (lowest, chosen.decides)
+        };
+        for level in Level::ALL {
+            assert_eq!(up_to(Some(level)), (level, level));
+        }
+        assert_eq!(up_to(None), (Level::Harden, Level::Must));
+    }
+
+    #[test]
     fn a_pattern_that_means_nothing_is_named() {
         let patterns = ["mount::*".to_owned(), "nothing::*".to_owned()];
-        assert_eq!(Chosen::new(&patterns, Level::Should).unwrap_err(), "nothing::*");
+        assert_eq!(Chosen::new(&patterns, None).unwrap_err(), "nothing::*");
     }
 
     #[test]
     fn to_watch_is_to_play_everything() {
-        let watched = Chosen::new(&["output::one_object".to_owned()], Level::Should).unwrap();
+        let watched = Chosen::new(&["output::one_object".to_owned()], None).unwrap();
         assert_eq!((watched.reported.len(), watched.played.len()), (1, Chosen::all().played.len()));
-        let played = Chosen::new(&["mount::twice".to_owned()], Level::Should).unwrap();
+        let played = Chosen::new(&["mount::twice".to_owned()], None).unwrap();
         assert_eq!((played.reported.len(), played.played.len()), (1, 1));
     }
 }

@@ -21,7 +21,7 @@
 //! made and should have undone is found before that ([`Left`]).
 //!
 //! The cases follow what pkg/volume/flexvolume of Kubernetes 1.13 to 1.36 does; CONFORMANCE.md
-//! lists them.
+//! lists them. Each that must hold cites a run of a real one ([`RUNS`]).
 
 mod answer;
 mod attempt;
@@ -40,6 +40,7 @@ mod reboot;
 mod replica;
 mod report;
 mod runner;
+mod runs;
 pub mod self_test;
 mod spelling;
 mod staging;
@@ -58,4 +59,5 @@ pub use left::Left;
 pub(crate) use report::tests::made_up;
 pub use report::{CaseOutcome, CaseResult, Group, Report};
 pub use runner::run;
+pub use runs::{RELEASE, RUNS, Run};
 pub use subject::Subject;

@@ -7,6 +7,7 @@ mod tap;
 use super::case::{Case, Level};
 use super::evidence::Evidence;
 use super::facts::Facts;
+use super::runs::RELEASE;
 use crate::sandbox::Isolation;
 use flexvol_protocol::shell::words;
 use serde::{Deserialize, Serialize};
@@ -77,6 +78,7 @@ impl CaseResult {
             ("kubelet", evidence.kubelet.clone()),
             ("because", about.reason.to_owned()),
             ("fix", fix.to_owned()),
+            ("run", about.run().map(|run| format!("{RELEASE}, {run}")).unwrap_or_default()),
         ];
         all.into_iter().filter(|(_, text)| !text.is_empty()).collect()
     }
@@ -95,6 +97,8 @@ pub struct Report {
     pub isolation: Isolation,
     /// What was decided by chance is decided by this.
     pub seed: u64,
+    /// The least level whose failures decide the exit status.
+    pub decides: Level,
     /// From the beginning to the end.
     pub took: Duration,
 }
@@ -115,14 +119,19 @@ impl Report {
         self.results.iter().filter(wanted).filter(|result| ended(&result.outcome)).count()
     }
 
-    /// 0 if no must failed, 1 if one did or was blocked, 2 if one could not be played, or nothing
-    /// was judged.
+    /// 0 if no case failed that decides, 1 if one did or was blocked, 2 if any could not be played,
+    /// or nothing was judged.
     pub fn exit_status(&self) -> u8 {
         let bad = |outcome: &CaseOutcome| matches!(outcome, CaseOutcome::Failed | CaseOutcome::Blocked(_));
         let broken = |outcome: &CaseOutcome| matches!(outcome, CaseOutcome::Broken(_));
         let skipped = |outcome: &CaseOutcome| matches!(outcome, CaseOutcome::Skipped(_));
         match () {
-            () if self.count(Some(Level::Must), bad) > 0 => 1,
+            () if Level::ALL
+                .iter()
+                .any(|level| *level <= self.decides && self.count(Some(*level), bad) > 0) =>
+            {
+                1
+            }
             () if self.count(None, broken) > 0 => 2,
             () if self.count(None, skipped) == self.results.len() => 2,
             () => 0,
@@ -232,6 +241,7 @@ pub(crate) mod tests {
             facts: Facts::default(),
             isolation: Isolation::Full,
             seed: 123,
+            decides: Level::Must,
             took: Duration::from_millis(1500),
         }
     }
@@ -246,6 +256,8 @@ pub(crate) mod tests {
         assert_eq!(report.exit_status(), 2, "one could not be played");
         report.results.pop();
         assert_eq!(report.exit_status(), 0, "a should that failed");
+        report.decides = Level::Should;
+        assert_eq!(report.exit_status(), 1, "a should that failed, and decides");
         report.results.retain(|result| matches!(result.outcome, CaseOutcome::Skipped(_)));
         assert_eq!(report.exit_status(), 2, "nothing was judged");
     }

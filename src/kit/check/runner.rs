@@ -60,6 +60,7 @@ pub fn run(given: &Given, chosen: &Chosen, done: &mut dyn FnMut(&CaseResult)) ->
         results,
         facts,
         seed: given.seed,
+        decides: chosen.decides,
         isolation: terms.isolation,
         took: start.elapsed(),
     })

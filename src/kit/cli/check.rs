@@ -31,8 +31,9 @@ use std::process::ExitCode;
 Plays kubelet against any FlexVolume driver, in any language, and says what kubelet would trip
 over, why that matters and how it is fixed. Every case is played in a sandbox of its own: the
 machine's files, mounts, processes and network are not touched. Without a volume only what needs
-none is checked: init, argv, output, unknown verbs. A case that must hold is one without which
-kubelet loses data, pods or secrets; one that should hold makes somebody's life easier.
+none is checked: init, argv, output, unknown verbs. A case that must hold is one that a real
+kubelet makes so, and cites the run that showed it; one that should hold is robustness that users
+gain from; of those to harden a driver no kubelet sends what they do, but people and programs may.
 
 Examples:
   sudo flexvol check ./mydriver
@@ -42,7 +43,8 @@ Examples:
   flexvol check list --level must
   flexvol check template tmpfs > mydriver                 a well-behaved one to begin with
 
-Exit status: 0 all cases that must hold do, 1 one does not, 2 the driver could not be checked."
+Exit status: 0 all cases that must hold do (--level says others), 1 one does not, 2 the driver could
+not be checked."
 )]
 pub(super) struct Check {
     #[command(subcommand)]

@@ -62,7 +62,10 @@ fn a_good_driver_is_told_so() {
         return;
     }
     let said = mount(&site("", ""), &[]).good();
-    assert_eq!(last_line(&said), "2 must and 0 should cases hold, 0 failed, 0 not judged, 0 skipped");
+    assert_eq!(
+        last_line(&said),
+        "2 must, 0 should and 0 harden cases hold, 0 failed, 0 not judged, 0 skipped"
+    );
     assert!(said.err.is_empty() && !said.out.contains('\x1b'), "{said:?}");
     for case in ["mount::works", "mount::twice"] {
         assert!(said.out.lines().any(|line| line.starts_with("ok ") && line.contains(case)), "{said:?}");
@@ -82,7 +85,10 @@ fn a_failure_is_told_with_all_that_an_author_needs() {
     }
     assert!(said.out.contains("\n  seen      1 mounts became 2\n"), "{said:?}");
     assert!(said.out.contains("--seed 7 replays exactly this"), "{said:?}");
-    assert_eq!(last_line(&said), "1 must and 0 should cases hold, 1 failed, 0 not judged, 0 skipped");
+    assert_eq!(
+        last_line(&said),
+        "1 must, 0 should and 0 harden cases hold, 1 failed, 0 not judged, 0 skipped"
+    );
 }
 
 #[test]
@@ -96,7 +102,10 @@ fn what_cannot_be_judged_is_no_failure_of_its_own() {
         said.out.contains("1 case not judged, because mount::works does not hold: mount::twice\n"),
         "{said:?}"
     );
-    assert_eq!(last_line(&said), "0 must and 0 should cases hold, 1 failed, 1 not judged, 0 skipped");
+    assert_eq!(
+        last_line(&said),
+        "0 must, 0 should and 0 harden cases hold, 1 failed, 1 not judged, 0 skipped"
+    );
 }
 
 #[test]
@@ -212,7 +221,7 @@ fn cases_are_listed_by_pattern_and_level() {
     let site = Site::new();
     let all = site.flexvol(&["check", "list", "--json"]).good().json();
     let all = all.as_array().unwrap();
-    let keys = ["claim", "fix", "id", "items", "level", "needs", "reason", "scope"];
+    let keys = ["claim", "fix", "id", "items", "level", "needs", "reason", "run", "scope"];
     assert!(all.iter().all(|case| case.as_object().unwrap().keys().eq(keys)), "{:?}", all[0]);
     let must = site.flexvol(&["check", "list", "--json", "--level", "must"]).good().json();
     assert!(must.as_array().unwrap().len() < all.len());
@@ -240,7 +249,7 @@ fn what_cannot_be_checked_is_refused_with_a_fix() {
         (&["./driver", "-t", "mount::twic"], "did you mean mount::twice?"),
         (&["./driver", "-t", "nonsense"], "the groups are "),
         (&["./driver", "-t", "output::size", "-t", "output::message", "-t", "x"], "\"x\""),
-        (&["./driver", "-t", "output::message", "--level", "must"], "leave out --level must"),
+        (&["./driver", "-t", "output::message", "--level", "must"], "leave out --level"),
         (&["./driver", "--options", "{"], "options"),
         (&["./driver", "--options", "@nowhere.json"], "there is no file nowhere.json"),
         (&["./driver", "--options", "{}", "--volume", "pv.yaml"], "cannot be used with"),

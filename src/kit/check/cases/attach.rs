@@ -133,7 +133,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         &[124],
         [
             "isattached says true while the volume is attached, and false when it no longer is",
-            "left out it counts as false: the controller strikes the volume off the node (attacher.go: VolumesAreAttached)",
+            "left out it counts as false: the controller attaches the volume again at each look (attacher.go)",
             "answer Success with \"attached\":true or \"attached\":false, without quotes",
         ],
         is_attached,

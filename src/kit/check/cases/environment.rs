@@ -107,7 +107,7 @@ pub(in crate::check) const CASES: &[Case] = &[
             "change to / first: #!/usr/bin/env -S -C / sh, and use absolute paths only",
         ],
         where_it_is::deleted_directory,
-    ),
+    ).at(Level::Harden),
     case(
         "environment::detached_directory",
         MUST,
@@ -118,7 +118,7 @@ pub(in crate::check) const CASES: &[Case] = &[
             "change to / first: #!/usr/bin/env -S -C / sh, and use absolute paths only",
         ],
         where_it_is::detached_directory,
-    ),
+    ).at(Level::Harden),
     case(
         "environment::other_path",
         MUST,

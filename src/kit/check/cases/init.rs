@@ -50,7 +50,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         &[25],
         [
             "init is a Success",
-            "kubelet does not load a driver whose init fails, nor asks again by itself (probe.go)",
+            "kubelet does not load a driver whose init fails; if that was at its own start it never asks again (probe.go)",
             "answer {\"status\":\"Success\",\"capabilities\":{\"attach\":false}}, whatever the node lacks",
         ],
         works,
@@ -60,7 +60,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         &[25],
         [
             "the capabilities are an object, or are left out",
-            "at null kubelet and the controller-manager crash (driver-call.go: DriverStatus)",
+            "at null kubelet ends with a panic, each time it is started (driver-call.go: DriverStatus)",
             "write \"capabilities\":{\"attach\":false}, or leave the key out",
         ],
         capabilities,
@@ -114,7 +114,7 @@ pub(in crate::check) const CASES: &[Case] = &[
             "do nothing in init that two calls cannot do at once: no files, no locks",
         ],
         storm,
-    ),
+    ).at(Level::Should),
     must(
         "init::no_side_effects",
         &[29],
@@ -130,7 +130,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         &[30],
         [
             "without a network and without a single tool in PATH, init works or says why not",
-            "at boot neither is there, and an init that fails then is not repeated (probe.go: Init)",
+            "at boot neither is there, and an init that fails when kubelet starts is not called again (probe.go: Init)",
             "print the capabilities with the shell's own printf, before looking for any tool",
         ],
         without_network_and_tools,
@@ -144,7 +144,7 @@ pub(in crate::check) const CASES: &[Case] = &[
             "look at the first argument only",
         ],
         extra_arguments,
-    ),
+    ).at(Level::Harden),
     should(
         "init::same_everywhere",
         &[38],

@@ -68,7 +68,7 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
     case(
         "mount::makes_directory",
-        (Level::Must, OWN),
+        (Level::Should, OWN),
         &[60, 66],
         [
             "if the directory is missing, mount makes it or says Failure and leaves none",
@@ -101,7 +101,7 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
     case(
         "mount::old_call",
-        (Level::Should, OWN),
+        (Level::Harden, OWN),
         &[135],
         [
             "a mount with a device before the options, as before 1.6, works or is a Failure that leaves nothing",
@@ -116,7 +116,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         &[62],
         [
             "a second mount of a mounted directory is a Success and changes nothing",
-            "kubelet repeats a mount whose answer it lost, and unmounts once (reconciler.go)",
+            "a kubelet that was killed and starts again mounts while the first mount still runs, and unmounts once",
             "look first whether the directory is a mount point, and answer Success if it is",
         ],
         again::twice,
@@ -149,7 +149,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         &[51, 64],
         [
             "a volume that is mounted for writing is not a Success for a pod that may only read",
-            "kubelet enforces nothing: what the driver calls read-only is all there is (mounter.go)",
+            "kubelet keeps containers from writing, and not the node: what the driver mounts is all there is (mounter.go)",
             "look whether the mount is read-only as it was asked for, and say Failure if not",
         ],
         again::other_access,
@@ -211,7 +211,7 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
     case(
         "mount::symlink",
-        (Level::Must, OWN),
+        (Level::Harden, OWN),
         &[68],
         [
             "a directory that is a symbolic link is not followed",
@@ -222,7 +222,7 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
     case(
         "mount::file",
-        (Level::Must, OWN),
+        (Level::Harden, OWN),
         &[68],
         [
             "a file in place of the directory keeps what is in it",
@@ -233,7 +233,7 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
     case(
         "mount::relative",
-        (Level::Must, OWN),
+        (Level::Harden, OWN),
         &[68],
         [
             "a path that does not begin at the root is refused, or means what the kernel takes it for",
@@ -244,7 +244,7 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
     case(
         "mount::dot_dot",
-        (Level::Must, OWN),
+        (Level::Harden, OWN),
         &[68],
         [
             "a path with .. in it makes nothing outside of the volume's directory",
@@ -255,7 +255,7 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
     case(
         "mount::outside",
-        (Level::Must, OWN),
+        (Level::Harden, OWN),
         &[68],
         [
             "a directory that is none of kubelet's is refused, or mounted and unmounted like any other",

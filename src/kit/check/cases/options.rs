@@ -61,7 +61,7 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
     case(
         "options::order_and_blanks",
-        Level::Must,
+        Level::Harden,
         &[43],
         [
             "the order of the keys, blanks and line breaks make no difference",
@@ -83,7 +83,7 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
     case(
         "options::malformed",
-        Level::Must,
+        Level::Harden,
         &[48],
         [
             "what is not one JSON object is a Failure, and nothing is mounted",
@@ -94,7 +94,7 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
     case(
         "options::strings_only",
-        Level::Must,
+        Level::Harden,
         &[46, 48],
         [
             "an option that is a number, a list or an object is a Failure, and nothing is mounted",
@@ -105,7 +105,7 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
     case(
         "options::duplicate_keys",
-        Level::Should,
+        Level::Harden,
         &[48],
         [
             "a key that is there twice is a Failure, or the last one counts",
@@ -190,11 +190,11 @@ pub(in crate::check) const VALUES: &[Case] = &[
 pub(in crate::check) const ACCESS: &[Case] = &[
     case(
         "options::read_only",
-        Level::Must,
+        Level::Should,
         &[51],
         [
             "with kubernetes.io/readwrite ro nothing can be written",
-            "kubelet leaves it to the driver: readOnly of a claim ends up here and nowhere else (mounter.go: SetUpAt)",
+            "kubelet keeps containers from writing, and not the node: a disk that two nodes have is damaged (mounter.go)",
             "mount with -o ro, and a bind with a second mount -o remount,bind,ro",
         ],
         access::read_only,
@@ -212,7 +212,7 @@ pub(in crate::check) const ACCESS: &[Case] = &[
     ),
     case(
         "options::ro_wins",
-        Level::Must,
+        Level::Should,
         &[52],
         [
             "no option of a user makes a read-only volume writable",
@@ -223,7 +223,7 @@ pub(in crate::check) const ACCESS: &[Case] = &[
     ),
     case(
         "options::other_case_key",
-        Level::Must,
+        Level::Harden,
         &[52],
         [
             "a key that only looks like one of kubernetes.io/ is a user's key",
@@ -245,7 +245,7 @@ pub(in crate::check) const ACCESS: &[Case] = &[
     ),
     case(
         "options::without_pod",
-        Level::Must,
+        Level::Harden,
         &[54],
         [
             "without the keys about the pod the volume is mounted, or it is a Failure",
@@ -256,7 +256,7 @@ pub(in crate::check) const ACCESS: &[Case] = &[
     ),
     case(
         "options::pod_names",
-        Level::Should,
+        Level::Harden,
         &[55],
         [
             "no name of the pod or the volume leads out of a directory of the driver",

@@ -140,7 +140,7 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
     watched(
         "output::size",
-        Level::Must,
+        Level::Should,
         &[15],
         [
             "an answer is smaller than 64 KiB",

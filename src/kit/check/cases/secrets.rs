@@ -41,7 +41,7 @@ pub(in crate::check) const CASES: &[Case] = &[
             "look at the status of the decoder before you use what it printed",
         ],
         values::bad_base64,
-    ),
+    ).at(Level::Harden),
     case(
         "secrets::missing",
         &[57, 58],
@@ -72,7 +72,7 @@ pub(in crate::check) const CASES: &[Case] = &[
             "say where the JSON is wrong, not what it is; mind that a parser's own message may quote it",
         ],
         values::malformed_options,
-    ),
+    ).at(Level::Harden),
     case(
         "secrets::arguments",
         &[115],
@@ -92,7 +92,7 @@ pub(in crate::check) const CASES: &[Case] = &[
             "hand it over on standard input or in a file with mode 0600 that is removed again",
         ],
         traces::environment,
-    ),
+    ).at(Level::Should),
     case(
         "secrets::mount_table",
         &[73],

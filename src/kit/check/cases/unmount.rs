@@ -60,11 +60,12 @@ pub(in crate::check) const CASES: &[Case] = &[
         &[81],
         [
             "an unmount of a directory that is not there is a Success, and makes none",
-            "a second call may come when the first has removed the directory already (reconciler.go)",
+            "kubelet looks first; its call may cross with the end of another, and people call by hand (unmounter.go)",
             "answer Success if there is nothing at the path",
         ],
         plain::no_directory,
-    ),
+    )
+    .at(Level::Should),
     case(
         "unmount::many_times",
         OWN,
@@ -207,7 +208,8 @@ pub(in crate::check) const CASES: &[Case] = &[
             "unmount only below pods/*/volumes/VENDOR~DRIVER, follow no link, or look at the source",
         ],
         foreign::foreign,
-    ),
+    )
+    .at(Level::Harden),
     case(
         "unmount::wild_path",
         OWN,
@@ -218,7 +220,8 @@ pub(in crate::check) const CASES: &[Case] = &[
             "say Failure unless the path is absolute and a volume's directory",
         ],
         foreign::wild_path,
-    ),
+    )
+    .at(Level::Harden),
     case(
         "unmount::dead",
         DAEMON,
@@ -236,9 +239,10 @@ pub(in crate::check) const CASES: &[Case] = &[
         &[91],
         [
             "an unmount ends when the process that serves the mount does not answer, and works in the end",
-            "kubelet has no deadline: a driver that hangs blocks the volume until somebody reboots the node",
+            "kubelet has no deadline, and looks at the directory first: whoever comes after that must not hang, too",
             "look at nothing in the directory; umount with a deadline, then umount -l and kill the server",
         ],
         dead::hung,
-    ),
+    )
+    .at(Level::Should),
 ];

@@ -50,7 +50,8 @@ pub(in crate::check) const CASES: &[Case] = &[
             "end the list of verbs with: *) echo '{\"status\":\"Not supported\"}'",
         ],
         How::Played(unknown),
-    ),
+    )
+    .at(Level::Harden),
     must(
         "verbs::not_found_is_quick",
         &[22],
@@ -60,7 +61,8 @@ pub(in crate::check) const CASES: &[Case] = &[
             "look at the verb first, and at everything else when it is known",
         ],
         How::Played(not_found_is_quick),
-    ),
+    )
+    .at(Level::Should),
     must(
         "verbs::none",
         &[33],
@@ -70,7 +72,8 @@ pub(in crate::check) const CASES: &[Case] = &[
             "answer {\"status\":\"Not supported\"}, also if there is no first argument",
         ],
         How::Played(none),
-    ),
+    )
+    .at(Level::Harden),
     must(
         "verbs::missing_stay_missing",
         &[34],
@@ -100,7 +103,8 @@ pub(in crate::check) const CASES: &[Case] = &[
             "count the arguments ($#) after the verb is known, and answer Failure",
         ],
         How::Played(missing_arguments),
-    ),
+    )
+    .at(Level::Harden),
     should(
         "verbs::surplus_arguments",
         &[36],
@@ -110,7 +114,8 @@ pub(in crate::check) const CASES: &[Case] = &[
             "count the arguments ($#) after the verb is known, and answer Failure",
         ],
         How::Played(surplus_arguments),
-    ),
+    )
+    .at(Level::Harden),
     should(
         "verbs::name",
         &[37],

@@ -13,7 +13,7 @@ impl Case {
         json!({
             "id": self.id, "level": self.level, "scope": self.scope, "items": self.items,
             "needs": self.needs.iter().map(Verb::name).collect::<Vec<_>>(),
-            "claim": self.claim, "reason": self.reason, "fix": self.fix,
+            "claim": self.claim, "reason": self.reason, "run": self.run(), "fix": self.fix,
         })
     }
 }
@@ -50,6 +50,7 @@ impl Report {
             "exitStatus": self.exit_status(),
             "must": self.counts(Level::Must),
             "should": self.counts(Level::Should),
+            "harden": self.counts(Level::Harden),
             "facts": self.facts,
             "cases": self.results.iter().map(CaseResult::to_json).collect::<Vec<_>>(),
         })

@@ -27,15 +27,10 @@ pub(super) struct Selection {
     /// Only cases with such an id, in which * stands for anything; may be repeated
     #[arg(short = 't', long = "test", value_name = "PATTERN")]
     patterns: Vec<String>,
-    /// With must, leave out what only should hold
-    #[arg(
-        long,
-        value_enum,
-        value_name = "must|should",
-        default_value = "should",
-        hide_possible_values = true
-    )]
-    level: Upto,
+    /// Leave out cases of lower levels, and let all that are left decide the exit status [default:
+    /// all are played, and those that must hold decide]
+    #[arg(long, value_enum, value_name = "must|should|harden", hide_possible_values = true)]
+    level: Option<Upto>,
 }
 
 /// How much a case must matter.
@@ -43,6 +38,17 @@ pub(super) struct Selection {
 enum Upto {
     Must,
     Should,
+    Harden,
+}
+
+impl From<Upto> for Level {
+    fn from(upto: Upto) -> Self {
+        match upto {
+            Upto::Must => Self::Must,
+            Upto::Should => Self::Should,
+            Upto::Harden => Self::Harden,
+        }
+    }
 }
 
 /// What the driver reaches.
@@ -114,13 +120,10 @@ struct NatureArguments {
 impl Selection {
     /// The cases that are meant.
     pub(super) fn chosen(&self) -> Result<Chosen> {
-        let level = match self.level {
-            Upto::Must => Level::Must,
-            Upto::Should => Level::Should,
-        };
+        let level = self.level.map(Level::from);
         let chosen = Chosen::new(&self.patterns, level).map_err(|pattern| wrong(no_case(&pattern)))?;
         if chosen.reported.is_empty() {
-            return Err(wrong("all cases that are meant are only a should: leave out --level must"));
+            return Err(wrong("all cases that are meant are of a lower level: leave out --level"));
         }
         Ok(chosen)
     }

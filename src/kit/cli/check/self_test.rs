@@ -1,7 +1,7 @@
 //! `flexvol check --self`: the kit, checked by drivers that are built to misbehave.
 
+use crate::check::Chosen;
 use crate::check::self_test::{self, Depth, Row};
-use crate::check::{Chosen, Level};
 use anyhow::Result;
 use flexvol_protocol::failure::Failure;
 use flexvol_terminal::report::duration;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 pub(super) fn run(screen: &mut Screen, patterns: &[String], quick: bool) -> Result<ExitCode> {
     let (cases, drivers): (Vec<_>, Vec<_>) =
         patterns.iter().cloned().partition(|pattern| pattern.contains("::"));
-    let chosen = Chosen::new(&cases, Level::Should)
+    let chosen = Chosen::new(&cases, None)
         .map_err(|pattern| Failure::call(format!("no case matches {pattern}: flexvol check list")))?;
     let depth = if quick { Depth::OwnCases } else { Depth::Chosen(chosen) };
     let mut shown = screen.passing("looking at the drivers …");

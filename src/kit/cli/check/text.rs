@@ -43,7 +43,7 @@ struct Page<'a> {
 impl<'a> Page<'a> {
     /// Those that must hold first.
     fn failures(&mut self) {
-        for level in [Level::Must, Level::Should] {
+        for level in Level::ALL {
             for result in self.report.results.iter().filter(|result| result.case.level == level) {
                 match &result.outcome {
                     CaseOutcome::Failed => self.failure(result, "FAIL"),
@@ -163,9 +163,10 @@ impl<'a> Page<'a> {
             report.seed
         ));
         let mut line = format!(
-            "{} must and {} should cases hold, {} failed, {} not judged, {} skipped",
+            "{} must, {} should and {} harden cases hold, {} failed, {} not judged, {} skipped",
             held(Level::Must),
             held(Level::Should),
+            held(Level::Harden),
             count(|outcome| *outcome == CaseOutcome::Failed),
             count(|outcome| matches!(outcome, CaseOutcome::Blocked(_))),
             count(|outcome| matches!(outcome, CaseOutcome::Skipped(_))),
@@ -247,6 +248,7 @@ mod tests {
   kubelet   believes it
   because   kubelet repeats a mount whose answer it lost, and unmounts once
   fix       look first whether the directory is a mount point
+  run       Kubernetes 1.37.2, truth: mount::works: Success without a mount is believed
 
 FAIL output::message  should
   expected  a second mount of a mounted directory changes nothing
@@ -272,7 +274,7 @@ mount            0       2           1        1   12.0 ms
 1 case not judged, because mount::works does not hold: mount::twice
 skipped, no process serves a mount: mount::daemon
 3 calls in 1.50 s; --seed 123 replays exactly this
-1 must and 0 should cases hold, 2 failed, 1 not judged, 1 skipped, 1 could not be played
+1 must, 0 should and 0 harden cases hold, 2 failed, 1 not judged, 1 skipped, 1 could not be played
 "#;
         assert_eq!(page(&made_up()), expected);
     }

@@ -31,12 +31,12 @@ pub(in crate::check) const CASES: &[Case] = &[
     ),
     case(
         "attach::read_only",
-        Level::Must,
+        Level::Should,
         &[],
         &[51, 126],
         [
             "a volume that is to be read only cannot be written to in the global directory or the pod's",
-            "kubelet passes readwrite ro to mountdevice and mount, and enforces nothing (attacher.go)",
+            "kubelet keeps containers from writing, and not the node: a disk that two nodes have is damaged (attacher.go)",
             "mount the device with ro when kubernetes.io/readwrite is ro",
         ],
         read_only,

@@ -60,7 +60,8 @@ pub(in crate::check) const CASES: &[Case] = &[
             "write all of the answer, in blocking mode, before the driver ends",
         ],
         slow_reader,
-    ),
+    )
+    .at(Level::Should),
 ];
 
 fn escapes(subject: &mut Subject<'_>) -> Played {

@@ -3,7 +3,7 @@
 
 use super::{UNMOUNT_WORKS, case, load, put_away, reload};
 use crate::check::answer::{Answer, Meant};
-use crate::check::case::{Case, Scope};
+use crate::check::case::{Case, Level, Scope};
 use crate::check::cases::expand;
 use crate::check::evidence::{Evidence, Played, Stopped};
 use crate::check::given::Nature;
@@ -61,7 +61,7 @@ pub(in crate::check) const CASES: &[Case] = &[
             "let init wait for nothing, take no lock and write nothing",
         ],
         probe_storm,
-    ),
+    ).at(Level::Should),
 ];
 
 /// What the controller and kubelet do after a reboot: the node's status says attached, the driver
