@@ -293,7 +293,7 @@ impl Shown for DriverRow {
     fn warnings(&self) -> &[String] {
         match &self.what {
             What::Installed(report) => &report.warnings,
-            What::RolledBack(_) => &[],
+            What::RolledBack(back) => &back.warnings,
         }
     }
 }

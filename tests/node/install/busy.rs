@@ -48,6 +48,40 @@ fn a_device_s_mount_counts_too() {
     assert!(node.uninstall(&["busy2/tmpfs"]).error(6).contains("mounts/pv"));
 }
 
+#[test]
+fn who_is_put_back_gets_volumes_that_are_named() {
+    let Some(node) = Node::new("busy::who_is_put_back_gets_volumes_that_are_named") else { return };
+    node.file("plugins/v~tmpfs/tmpfs", &script("\"attach\":false"));
+    node.install(&["v/tmpfs", "--take-over"]);
+    let warnings = |more: &[&str]| {
+        let told = node.install(&[&["v/tmpfs", "--roll-back"], more].concat());
+        told.json["warnings"].as_array().cloned().unwrap_or_default()
+    };
+    assert!(warnings(&["--dry-run"]).is_empty());
+    // Of the driver that was there before, which unmounts it as it always did.
+    let others = volume(&node, "v~tmpfs");
+    assert!(warnings(&["--dry-run"]).is_empty());
+    let target = node.path("kubelet/pods/uid-8/volumes/v~tmpfs/data");
+    fs::create_dir_all(&target).unwrap();
+    let options = r#"{"kubernetes.io/pod.namespace":"shop","kubernetes.io/pod.name":"web",
+        "kubernetes.io/pvOrVolumeName":"data","kubernetes.io/readwrite":"rw"}"#;
+    let program = node.plugins().join("v~tmpfs/tmpfs");
+    let said = Command::new(program).arg("mount").arg(&target).arg(options).output().unwrap();
+    assert!(String::from_utf8_lossy(&said.stdout).contains("Success"), "{said:?}");
+    for more in [&["--dry-run"][..], &[]] {
+        let [warning] = &warnings(more)[..] else { panic!("{more:?}") };
+        let text = warning.as_str().unwrap();
+        assert!(
+            text.contains("a volume mounted by flexvol is left") && text.contains(": data of shop/web: "),
+            "{text}"
+        );
+        assert!(text.contains("--take-over") && !text.contains("uid-7"), "{text}");
+    }
+    for target in [target, others] {
+        umount(&target).unwrap();
+    }
+}
+
 /// A pod's own mount table has no volume of the node's, whatever is mounted there.
 #[test]
 fn who_sees_no_kubelet_in_a_pod_removes_nothing_unless_forced() {

@@ -4,11 +4,14 @@ use super::plan::Step;
 use super::stage::{self, Labels, Stage};
 use super::{InstallRequest, home, keep};
 use crate::plugin_dir::found::{Executable, Foreign, Found};
+use crate::plugin_dir::in_use;
 use crate::plugin_dir::opened::Opened;
 use crate::plugin_dir::refusal::{Reason, Refusal};
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::directory::Directory;
 use flexvol_model::settings::{SIDE_FILE, Settings};
+use flexvol_node::executor::record::Record;
+use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::{Code, Failure};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -20,6 +23,8 @@ pub struct RolledBack {
     pub copy: PathBuf,
     /// What was done; nothing if it was there already.
     pub steps: Vec<Step>,
+    /// What an admin should know.
+    pub warnings: Vec<String>,
 }
 
 /// Puts the driver back that was replaced last. kubelet sees one event for the executable, and one
@@ -31,8 +36,9 @@ pub fn roll_back(request: &InstallRequest) -> Result<RolledBack> {
     let back = RollBack { request, plugins: &plugins.directory, kept: &kept };
     let steps = back.steps()?;
     let copy = kept.path().to_owned();
+    let warnings = inherited(&request.name).into_iter().collect();
     if request.dry_run {
-        return Ok(RolledBack { copy, steps });
+        return Ok(RolledBack { copy, steps, warnings });
     }
     stage::clean(&plugins.directory)?;
     match steps.first() {
@@ -42,7 +48,48 @@ pub fn roll_back(request: &InstallRequest) -> Result<RolledBack> {
     }
     home(&plugins.directory, &request.name)?.map_or(Ok(()), |home| stage::clean(&home))?;
     request.receipts()?.forget().context("forget what was installed")?;
-    Ok(RolledBack { copy, steps })
+    Ok(RolledBack { copy, steps, warnings })
+}
+
+/// Of the volumes that flexvol has mounted under this name, which are the other driver's to unmount
+/// from now on: one that unmounts only what is its own refuses, and their pods never end. Why
+/// nothing is known, if so: that is no reason not to roll back.
+fn inherited(name: &DriverName) -> Option<String> {
+    let volumes = match in_use::volumes(name) {
+        Ok(volumes) => volumes,
+        Err(error) => return Some(format!("which volumes of {name} are mounted is not known: {error:#}")),
+    };
+    let mut ours = Record::all();
+    ours.retain(|record| volumes.iter().any(|volume| volume.target == record.target));
+    if ours.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "{} by flexvol {} left to the driver that was there before: {}: if it refuses to unmount them, their pods do not \
+         end: end those pods first, or take over again with flexvol install {name} --take-over",
+        if ours.len() == 1 {
+            "a volume mounted".to_owned()
+        } else {
+            format!("{} volumes mounted", ours.len())
+        },
+        if ours.len() == 1 { "is" } else { "are" },
+        named(&ours)
+    ))
+}
+
+/// For people: whose they are, and what they are called.
+fn named(records: &[Record]) -> String {
+    /// How many are named.
+    const NAMED: usize = 10;
+    let shown = records.iter().take(NAMED).map(|Record { pod, volume, target, .. }| match pod.as_str() {
+        "" | "/" => target.display().to_string(),
+        pod => format!("{volume} of {pod}"),
+    });
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match records.len().saturating_sub(NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 fn nothing_kept(request: &InstallRequest) -> anyhow::Error {
