@@ -2,6 +2,7 @@
 
 use super::which_volumes::{WhichVolumes, asked_for};
 use crate::inventory::{self, Volume};
+use crate::kubelet_log;
 use anyhow::Result;
 use clap::Args;
 use flexvol_linux::mount::mount_health::{Vitals, words};
@@ -26,7 +27,9 @@ and holds up nothing.
   alive        it answers
   dead         who served it is gone (Transport endpoint is not connected, Stale file handle, …): flexvol doctor
   hung         it does not answer: its server is down, or the program that serves it is stuck
-  not mounted  kubelet made its directory, and the driver has not mounted it, or failed to: flexvol logs
+  not mounted  a pod waits for it: the driver has not mounted it, or failed to (flexvol logs), or kubelet did not even call it
+
+Why a pod waits is what the driver said, else what kubelet's log says.
 
 SINCE is when it was mounted; of a foreign driver's when kubelet made its directory.
 
@@ -44,6 +47,9 @@ pub(super) struct Status {
     /// recorded]
     #[arg(long, value_name = "DIR")]
     kubelet_root: Vec<PathBuf>,
+    /// kubelet's log [default: /var/log/kubelet.log, or the journal of the last hour]
+    #[arg(long, value_name = "FILE")]
+    kubelet_log: Option<PathBuf>,
     /// How long a volume may take to answer, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 3)]
     patience: u8,
@@ -85,7 +91,9 @@ impl Status {
     }
 
     fn look(&self) -> Result<Seen> {
-        let volumes = inventory::volumes(&self.kubelet_root, Duration::from_secs(self.patience.into()))?;
+        let mut volumes = inventory::volumes(&self.kubelet_root, Duration::from_secs(self.patience.into()))?;
+        let roots = inventory::roots(&self.kubelet_root)?;
+        inventory::note_waiting(&mut volumes, &roots, &kubelet_log::text(self.kubelet_log.as_deref())?);
         let (volumes, others): (Vec<_>, Vec<_>) = volumes.into_iter().partition(|volume| self.wants(volume));
         Ok(Seen { volumes, others: others.len() })
     }
@@ -176,7 +184,7 @@ fn health(volume: &Volume) -> (&'static str, Option<String>) {
         Some(Vitals::Alive(_)) if volume.layers > 1 => {
             ("alive", Some(format!("mounted {} times", volume.layers)))
         }
-        Some(Vitals::Alive(_)) => ("alive", None),
+        Some(Vitals::Alive(_)) => ("alive", volume.failure.clone()),
         Some(Vitals::Dead(number)) => ("dead", Some(words(number))),
         Some(Vitals::Hung) => ("hung", None),
     }

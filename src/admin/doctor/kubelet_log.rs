@@ -2,37 +2,10 @@
 //! because no driver was ever called. The lines may hold secrets, so none is repeated.
 
 use super::{DoctorRequest, Finding};
+use crate::kubelet_log;
 use anyhow::Result;
-use flexvol_linux::fs::files;
-use flexvol_linux::proc::deadline::Deadline;
-use flexvol_linux::proc::helper::{Invocation, Tools};
 use flexvol_model::diagnostics::{self, Explained};
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::time::Duration;
-
-/// How much is read, in bytes, from the end.
-const LENGTH: u64 = 1 << 20;
-
-/// Where kubelet logs that writes files.
-const FILES: &[&str] =
-    &["/var/log/kubelet.log", "/var/log/kubelet/kubelet.log", "/var/lib/rancher/rke2/agent/logs/kubelet.log"];
-
-/// The units of systemd that are or have a kubelet.
-const UNITS: &[&str] = &[
-    "kubelet",
-    "k3s",
-    "k3s-agent",
-    "rke2-server",
-    "rke2-agent",
-    "k0scontroller",
-    "k0sworker",
-    "snap.microk8s.daemon-kubelite",
-    "microshift",
-];
-
-/// How long the journal may take.
-const JOURNAL_WAIT: Duration = Duration::from_secs(10);
 
 /// A line is about volumes if one of these is in it.
 const ABOUT: &[&str] = &[
@@ -61,14 +34,22 @@ pub(super) struct Said {
     pub(super) explained: Explained,
     /// Of an orphaned pod its uid.
     pub(super) orphan: Option<String>,
+    /// Whether a pod waits until its volume is attached.
+    unattached: bool,
 }
 
 pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let mut counted: BTreeMap<(&str, Vec<String>), (Explained, usize)> = BTreeMap::new();
-    for Said { explained, .. } in said(request)? {
-        // The volumes check has those, by what is on the disk; a driver's own words are in its log;
-        // and a Secret that comes late is everyday, of volumes of all kinds.
-        if ["orphaned-pod", "waited-too-long", "object-not-read"].contains(&explained.known_error.id) {
+    for Said { explained, unattached, .. } in said(request)? {
+        // The volumes check has those, by what is on the disk; a driver's own words are in its log,
+        // but of a volume that is not attached there are none; and a Secret that comes late is
+        // everyday, of volumes of all kinds.
+        let told_elsewhere = match explained.known_error.id {
+            "orphaned-pod" | "object-not-read" => true,
+            "waited-too-long" => !unattached,
+            _ => false,
+        };
+        if told_elsewhere {
             continue;
         }
         let known =
@@ -91,7 +72,7 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
 
 /// Every line about volumes that is understood, the oldest first.
 pub(super) fn said(request: &DoctorRequest) -> Result<Vec<Said>> {
-    let text = text(request)?;
+    let text = kubelet_log::text(request.kubelet_log.as_deref())?;
     let lines: Vec<_> = text.lines().collect();
     let said = lines.iter().enumerate().filter_map(|(at, line)| {
         if !is_about_volumes(line) && !is_a_crash(&lines[at..]) {
@@ -99,7 +80,7 @@ pub(super) fn said(request: &DoctorRequest) -> Result<Vec<Said>> {
         }
         let explained = diagnostics::explain(line)?;
         let orphan = line.split_once("rphaned pod").and_then(|(_, rest)| uid_in(rest));
-        Some(Said { explained, orphan })
+        Some(Said { explained, orphan, unattached: kubelet_log::unattached(line).is_some() })
     });
     Ok(said.collect())
 }
@@ -115,25 +96,6 @@ fn is_a_crash(lines: &[&str]) -> bool {
     let Some((first, stack)) = lines.split_first() else { return false };
     let is_inside = |line: &&str| line.contains("/pkg/volume/flexvolume");
     first.contains(PANIC) && stack.iter().take(STACK).take_while(|line| !line.contains(PANIC)).any(is_inside)
-}
-
-fn text(request: &DoctorRequest) -> Result<String> {
-    if let Some(path) = &request.kubelet_log {
-        return files::end(path, LENGTH);
-    }
-    if let Some(path) = FILES.iter().map(Path::new).find(|path| path.is_file()) {
-        return files::end(path, LENGTH);
-    }
-    let units = UNITS.iter().flat_map(|unit| ["-u", *unit]);
-    let words = ["--no-pager", "--quiet", "--since", "-1h", "--lines", "3000", "--output", "cat"];
-    let grep = [
-        "--grep",
-        "(?i)flexvolume|mountvolume|volume plugin|orphaned pod|probing plugins|mountdevice|panic: ",
-    ];
-    let journal = Invocation::of("journalctl").args(words).args(grep).args(units).answering();
-    let outcome = Tools::of_host(&Deadline::after(JOURNAL_WAIT)).run(journal);
-    // Nothing found is a failure for it, and so is a journal that is not there.
-    Ok(outcome.map(|outcome| outcome.answer).unwrap_or_default())
 }
 
 /// `"7f3c…"`, escaped or not; nothing that could lead elsewhere.

@@ -9,9 +9,11 @@
 //! A volume is known by kubelet's names for its directory ([`VolumeDir`]), under any root, or by a
 //! record of one of our drivers. A directory in which nothing is mounted is one, too: a driver that
 //! fails leaves no more than that. The names of pods come from the record, else from the names of
-//! the directories of their logs.
+//! the directories of their logs. What pods wait for without a trace, kubelet's log tells
+//! ([`note_waiting`]).
 
 pub mod pods;
+mod waiting;
 
 use anyhow::Result;
 use flexvol_kubelet::locate;
@@ -26,6 +28,7 @@ use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+pub use waiting::note_waiting;
 
 /// Where kubelet has its own directory if it was told nothing.
 pub const DEFAULT_ROOT: &str = "/var/lib/kubelet";
@@ -93,7 +96,7 @@ pub struct Volume {
     pub is_ours: bool,
     /// How it is; `None` if nothing is mounted.
     pub vitals: Option<Vitals>,
-    /// Why one of our drivers has not mounted or unmounted it, if kubelet still waits for that.
+    /// Why it was not mounted or unmounted, if kubelet still waits for that.
     pub failure: Option<String>,
 }
 
@@ -156,8 +159,8 @@ pub fn volumes(roots: &[PathBuf], patience: Duration) -> Result<Vec<Volume>> {
 
 /// The roots of all kubelets that are known of: told, running, mounted, recorded, and the usual
 /// one.
-pub fn roots(told: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    Ok(all_roots(told, &mount_table::read()?, &Record::all()).into_iter().collect())
+pub fn roots(told: &[PathBuf]) -> Result<BTreeSet<PathBuf>> {
+    Ok(all_roots(told, &mount_table::read()?, &Record::all()))
 }
 
 fn all_roots(told: &[PathBuf], table: &[Entry], records: &[Record]) -> BTreeSet<PathBuf> {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Ten faults, staged: what the pod's Event says is explained, and doctor and status on the node say
-# the same. Sourced by tests/cluster/chapter.
+# the same. Sourced by tests/cluster/chapter. LONG=1 waits until kubelet gives up waiting for the
+# volume that another node has, after two minutes: until then the node has no trace of it.
 
 # shellcheck source=tests/cluster/lib/scripted.sh disable=SC2154 # here is set by lib/cluster.sh
 . "$here/lib/scripted.sh"
@@ -14,8 +15,8 @@ explained() {
 }
 # unwrapped: a paragraph a line.
 unwrapped() { tr '\n' ' ' | tr -s ' '; }
-doctor() { on node-1 flexvol doctor --no-init --kubelet-log "$CLUSTER/log/node-1-kubelet.log" 2>&1 | unwrapped; }
-status() { on node-1 flexvol status --pod "events/$1" 2>&1 | unwrapped; }
+doctor() { on "$1" flexvol doctor --no-init --kubelet-log "$CLUSTER/log/$1-kubelet.log" 2>&1 | unwrapped; }
+status() { on "${2:-node-1}" flexvol status --pod "events/$1" --kubelet-log "$CLUSTER/log/${2:-node-1}-kubelet.log" 2>&1 | unwrapped; }
 
 # A server that takes every connection and never answers.
 silent_server() {
@@ -91,7 +92,7 @@ busy() { grep -F 'TearDown failed' "$CLUSTER/log/node-1-kubelet.log" | grep -F '
 eventually 10 on node-1 grep -qF 'in use by' "$CLUSTER/log/node-1-kubelet.log"
 says 'events: busy unmount' '*a process still uses the volume*end that process*' busy
 
-doctor >"$CLUSTER/doctor"
+doctor node-1 >"$CLUSTER/doctor"
 doctor_says() { cat "$CLUSTER/doctor"; }
 says 'events: doctor: wrong option' '*unknown option "sise": did you mean "size"?*correct the option*' doctor_says
 says 'events: doctor: Secret missing' '*no Secret of that name*make it there*' doctor_says
@@ -103,9 +104,20 @@ says 'events: doctor: no permission' '*is not below a directory this node allows
 says 'events: doctor: hung server' '*deadline of 4 s passed*check that server*' doctor_says
 says 'events: doctor: busy unmount' '*is in use by sleep (pid *end that process*' doctor_says
 says 'events: status: wrong option' '*not mounted: unknown option "sise"*' status option
+says 'events: status: Secret missing' '*not mounted:*no Secret of that name*make it there*' status secret
+says 'events: status: Secret of the wrong type' '*not mounted:*this one has another*make it again with type*' status type
+says 'events: status: driver missing' '*not mounted:*kubelet has no driver of that name*put the driver into the directory*' status absent
+says 'events: status: driver broken' '*not mounted:*printed nothing*call it by hand*' status broken
 says 'events: status: tool missing' '*not mounted:*mfsmount is not on this node: install*' status tool
 says 'events: status: no permission' '*not mounted: /var/x.img is not below a directory this node allows*' status denied
 says 'events: status: hung server' '*not mounted:*deadline of 4 s passed*' status hung
+says 'events: status: busy unmount' '*alive:*is in use by sleep (pid *end it*' status busy
+gives_up() { eventually 150 grep -qF 'unattached volumes=[v]' "$CLUSTER/log/node-2-kubelet.log"; }
+if [[ -n ${LONG:-} ]]; then
+    LIMIT=160 says 'events: wrong node: kubelet gives up' '' gives_up
+    says 'events: doctor: wrong node' '*kubelet gave up waiting*FailedAttachVolume*' doctor node-2
+    says 'events: status: wrong node' '*events/wrong-node*not mounted: kubelet gave up waiting*FailedAttachVolume*' status wrong-node node-2
+fi
 
 # shellcheck disable=SC2016 # for that shell
 on node-1 bash -c 'kill "$(</run/user.pid)"'

@@ -1,0 +1,174 @@
+//! What kubelet says of volumes that pods wait for: where no driver was called, or a foreign one
+//! was, only its log knows why. The lines may hold secrets, so none is repeated: what is known of
+//! such an error is told instead.
+
+use super::Volume;
+use crate::kubelet_log::unattached;
+use flexvol_model::diagnostics::{self, KnownError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// What was said last of a volume of a pod's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Waiting {
+    /// `namespace/name`, if any line has it.
+    pod: Option<String>,
+    /// The driver's directory, unless the line names none.
+    driver: Option<String>,
+    /// Whether it is to go.
+    goes: bool,
+    why: &'static KnownError,
+}
+
+/// Notes in `volumes` why kubelet waits for them, and adds those that it waits for and that nothing
+/// else on the node knows of, as long as the pod's directory is below one of the roots.
+pub fn note_waiting(volumes: &mut Vec<Volume>, roots: &BTreeSet<PathBuf>, log: &str) {
+    for ((uid, name), waiting) in in_log(log) {
+        let Some(root) = roots.iter().find(|root| root.join("pods").join(&uid).is_dir()) else { continue };
+        let is_it = |volume: &&mut Volume| volume.uid.as_deref() == Some(&uid) && has_name(volume, &name);
+        match volumes.iter_mut().find(is_it) {
+            Some(volume) => note(volume, &waiting),
+            None if !waiting.goes => volumes.push(unknown(&uid, &name, root, &waiting)),
+            None => {}
+        }
+    }
+}
+
+fn has_name(volume: &Volume, name: &str) -> bool {
+    volume.name == name || volume.target.file_name().is_some_and(|last| last == name)
+}
+
+/// What was mounted since, or unmounted, is waited for no more; our own drivers know better.
+fn note(volume: &mut Volume, waiting: &Waiting) {
+    let still = volume.vitals.is_some() == waiting.goes;
+    if still && volume.failure.is_none() {
+        volume.failure = Some(told(waiting.why));
+    }
+    volume.pod = volume.pod.take().or_else(|| waiting.pod.clone());
+}
+
+fn told(why: &KnownError) -> String {
+    format!("{}: {}", why.cause, why.fix)
+}
+
+fn unknown(uid: &str, name: &str, root: &Path, waiting: &Waiting) -> Volume {
+    let driver = waiting.driver.clone().unwrap_or_else(|| "-".to_owned());
+    Volume {
+        target: root.join("pods").join(uid).join("volumes").join(&driver).join(name),
+        driver,
+        name: name.to_owned(),
+        root: Some(root.to_owned()),
+        uid: Some(uid.to_owned()),
+        pod: waiting.pod.clone(),
+        mount: None,
+        layers: 0,
+        since: None,
+        is_ours: false,
+        vitals: None,
+        failure: Some(told(waiting.why)),
+    }
+}
+
+/// By the pod's uid and the volume's name. The last line of each counts.
+fn in_log(log: &str) -> BTreeMap<(String, String), Waiting> {
+    let (mut pods, mut found) = (BTreeMap::new(), BTreeMap::new());
+    for line in log.lines() {
+        let Some(uid) = after(line, &["podUID=\"", "(UID: \"", "(UID: \\\""]) else { continue };
+        if let Some(pod) = after(line, &["pod=\""]).filter(|pod| pod.contains('/')) {
+            pods.insert(uid.to_owned(), pod.to_owned());
+        }
+        let Some((name, driver)) = volume(line, uid) else { continue };
+        let Some(explained) = diagnostics::explain(line) else { continue };
+        let goes = line.contains("UnmountVolume.");
+        let waiting = Waiting { pod: None, driver, goes, why: explained.known_error };
+        found.insert((uid.to_owned(), name.to_owned()), waiting);
+    }
+    for ((uid, _), waiting) in &mut found {
+        waiting.pod = pods.get(uid).cloned();
+    }
+    found
+}
+
+/// The name of the volume that an error is about, and its driver's directory.
+fn volume<'a>(line: &'a str, uid: &str) -> Option<(&'a str, Option<String>)> {
+    if let Some(name) = after(line, &["failed for volume \""]) {
+        let mut parts = after(line, &["UniqueName: \""])?.split('/');
+        let directory = format!("{}~{}", parts.next()?, parts.next()?);
+        // Of what is to go kubelet knows no other name.
+        let last = name.rsplit('/').next()?;
+        let name = last.strip_prefix(uid).and_then(|rest| rest.strip_prefix('-')).unwrap_or(last);
+        return (!super::is_in_tree(&directory)).then_some((name, Some(directory)));
+    }
+    if line.contains("no volume plugin matched") {
+        return Some((after(line, &["unmounted volumes=["])?, None));
+    }
+    Some((unattached(line)?, None))
+}
+
+/// The word that follows the first of these texts that is there.
+fn after<'a>(line: &'a str, texts: &[&str]) -> Option<&'a str> {
+    let (_, rest) = texts.iter().find_map(|text| line.split_once(text))?;
+    let end = rest.find(['"', '\\', ']', ',', ' ']).unwrap_or(rest.len());
+    Some(&rest[..end]).filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flexvol_linux::mount::mount_health::Vitals;
+
+    /// Lines of kubelet 1.37.2, shortened where nothing is read.
+    const LOG: &str = r#"
+I1124 1 reconciler_common.go:245] "operationExecutor.MountVolume started for volume \"v\" (UniqueName: \"a/secretfiles/1-v\") pod \"secret\" (UID: \"1\") " pod="shop/secret"
+E1124 2 nestedpendingoperations.go:348] Operation for "{volumeName:a/secretfiles/1-v podName:1 nodeName:}" failed. Error: MountVolume.SetUp failed for volume "v" (UniqueName: "a/secretfiles/1-v") pod "secret" (UID: "1") : couldn't get secret shop/absent err: secrets "absent" not found
+E1124 3 pod_workers.go:1338] "Error syncing pod, skipping" err="unmounted volumes=[v], unattached volumes=[], failed to process volumes=[v]: failed to get Plugin from volumeSpec for volume \"v\" err=no volume plugin matched" pod="shop/absent" podUID="2"
+E1124 4 nestedpendingoperations.go:348] Operation for "{volumeName:a/b/3-w podName:3 nodeName:}" failed. Error: UnmountVolume.TearDown failed for volume "a/b/3-w" (UniqueName: "a/b/3-w") pod "3" (UID: "3") : unexpected end of JSON input
+E1124 5 pod_workers.go:1338] "Error syncing pod, skipping" err="unmounted volumes=[v], unattached volumes=[v], failed to process volumes=[]: context deadline exceeded" pod="shop/moves" podUID="4"
+E1124 6 nestedpendingoperations.go:348] Operation for "{volumeName:kubernetes.io/projected/5-token podName:5 nodeName:}" failed. Error: MountVolume.SetUp failed for volume "token" (UniqueName: "kubernetes.io/projected/5-token") pod "x" (UID: "5") : failed to sync configmap cache: timed out waiting for the condition
+"#;
+
+    fn noted(uids: &[&str], mut volumes: Vec<Volume>) -> Vec<Volume> {
+        let root = tempfile::tempdir().unwrap();
+        for uid in uids {
+            std::fs::create_dir_all(root.path().join("pods").join(uid)).unwrap();
+        }
+        note_waiting(&mut volumes, &[root.path().to_owned()].into(), LOG);
+        volumes
+    }
+
+    #[test]
+    fn what_no_driver_was_called_for_is_there_with_its_reason() {
+        let volumes = noted(&["1", "2", "4", "5"], Vec::new());
+        let told: Vec<_> = volumes
+            .iter()
+            .map(|volume| (volume.pod.as_deref().unwrap(), volume.driver.as_str(), volume.name.as_str()))
+            .collect();
+        assert_eq!(
+            told,
+            [("shop/secret", "a~secretfiles", "v"), ("shop/absent", "-", "v"), ("shop/moves", "-", "v")]
+        );
+        let reasons = ["no Secret of that name", "kubelet has no driver of that name", "gave up waiting"];
+        for (volume, reason) in volumes.iter().zip(reasons) {
+            assert!(volume.failure.as_ref().unwrap().contains(reason), "{volume:?}");
+        }
+    }
+
+    #[test]
+    fn pods_that_are_gone_wait_for_nothing() {
+        assert_eq!(noted(&[], Vec::new()), []);
+    }
+
+    #[test]
+    fn what_is_mounted_waits_only_to_go() {
+        let of = |uid: &str, name: &str| Volume {
+            vitals: Some(Vitals::Hung),
+            failure: None,
+            uid: Some(uid.to_owned()),
+            ..unknown(uid, name, Path::new("/k"), &in_log(LOG)[&("1".to_owned(), "v".to_owned())])
+        };
+        let volumes = noted(&["1", "3"], vec![of("1", "v"), of("3", "w")]);
+        assert_eq!(volumes[0].failure, None, "mounted meanwhile");
+        assert!(volumes[1].failure.as_ref().unwrap().contains("printed nothing"), "{:?}", volumes[1]);
+        assert_eq!(volumes.len(), 2);
+    }
+}
