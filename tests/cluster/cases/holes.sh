@@ -37,15 +37,15 @@ says 'holes: claims are bound' '' bound mounted victim attached
 
 # Two tenants have volumes of one name. Of a driver that attaches, kubelet takes them for one
 # volume.
-replica() { by=kvaps/loop suffix=img pod "$1" "flexVolume: $(by=kvaps/loop suffix=img image replica)"; }
+twins() { replicas twins "$1" "flexVolume: $(by=kvaps/loop suffix=img image replica)"; }
 says 'holes: equal names: one tenant' '*created*' apply < <(
     pod own-a "flexVolume: $(image own-a)"
     pod first "flexVolume: $(by=disks/qcow2 image first)"
     pod like-a-claim "flexVolume: $(by=disks/qcow2 image like-a-claim)" | named holes-victim
-    replica replica-1
+    twins 1
 )
 says 'holes: equal names: the other' '*created' beside apply < <(beside pod own-b "flexVolume: $(image own-b)")
-says 'holes: equal names: each runs' '' eval 'runs own-a first like-a-claim replica-1 && beside runs own-b'
+says 'holes: equal names: each runs' '' eval 'runs own-a first like-a-claim && available twins 1 && beside runs own-b'
 says 'holes: equal names: each has its own' $'of a\nof b' eval 'leaves own-a "of a"; beside leaves own-b "of b"'
 says 'holes: attached, equal names: they write' $'secret\nsecret' eval 'leaves first secret; leaves like-a-claim secret'
 says 'holes: attached, equal names: another tenant, inline' '*created' \
@@ -67,12 +67,19 @@ says 'holes: attached, equal names: the other tenant, alone' '*created' \
 says 'holes: attached, equal names: each has its own' $'nothing\nnothing' eval 'said_by victim && beside said_by second'
 
 # Two replicas with an inline volume of a profile that attaches.
-says 'holes: replicas: the second' '*created' apply < <(replica replica-2)
+twin() { k get pod --selector app=twins --field-selector status.phase=Running -o 'jsonpath={.items[*].metadata.name}'; }
+# Another has the place of the first.
+replaced() {
+    local first
+    first=$(twin)
+    remove pod "$first" && available twins 1 && [[ $(twin) != "$first" ]]
+}
+says 'holes: replicas: the second' '*scaled' k scale deployment twins --replicas 2
 says 'holes: replicas: kubelet panics' '*recovered from panic*nil pointer dereference*' panicked kvaps/loop/v
-says 'holes: replicas: without an Event' '' k get events --field-selector involvedObject.name=replica-2,reason=FailedMount --output name
-says 'holes: replicas: validate had known' '*error*inline*' eval 'replica replica-2 | on node-1 flexvol validate -f -'
-says 'holes: replicas: the first goes' '' remove pod replica-1
-LIMIT=90 patience=80 says 'holes: replicas: the second runs' '' runs replica-2
+says 'holes: replicas: without an Event' '' eval "k get events --field-selector reason=FailedMount -o name | grep twins"
+says 'holes: replicas: validate had known' '*error*inline*' eval 'twins 2 | on node-1 flexvol validate -f -'
+LIMIT=110 patience=100 says 'holes: replicas: another runs once the first goes' '' replaced
+says 'holes: replicas: they go' '' remove deployment twins
 
 # A pod that reads comes first, and one that writes after it.
 made() {
@@ -113,14 +120,16 @@ deploy_ends() {
 says 'holes: deploy: it is ready' '' deploy
 says 'holes: deploy: a pod runs' '*created' eval 'memory kept-1 4Mi | apply && runs kept-1'
 says 'holes: deploy: the side file goes, the program is cut' '' harmed
+says 'holes: deploy: 60 replicas come at once' '*created' apply < <(replicas crowd 60 'flexVolume: {driver: kept/tmpfs, options: {size: 1Mi}}')
 says 'holes: deploy: both are there again' '' eventually 20 healed
+LIMIT=120 patience=110 says 'holes: deploy: all 60 run' '' available crowd 60
 says 'holes: deploy: pods come' '*created*' apply < <(memory kept-2 4Mi; memory kept-3 64Mi)
 says 'holes: deploy: one runs' '' runs kept-2
 says 'holes: deploy: the policy is in force' '*8Mi*' event kept-3 FailedMount
 says 'holes: deploy: it says what it did' '*"repaired"*' cat "$SHARED/deploy"
 says 'holes: deploy: it ends' '' deploy_ends
 
-says 'holes: pods go' '' eval 'remove pod --all && beside remove pod --all'
+says 'holes: pods go' '' eval 'remove deployment crowd && remove pod --all && beside remove pod --all'
 says 'holes: nothing is left' '' clean node-1
 says 'holes: nothing is attached' '' settled node-1 volumesAttached ''
 on node-1 flexvol uninstall qcow2 kept/tmpfs --plugin-dir "$PLUGINS" >/dev/null

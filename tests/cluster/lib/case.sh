@@ -55,6 +55,31 @@ spec:
 YAML
 }
 
+# replicas NAME COUNT VOLUME: prints a Deployment of such pods, all on one node. available NAME COUNT:
+# waits until so many of them run.
+replicas() {
+    cat <<YAML
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: $1, namespace: $namespace}
+spec:
+  replicas: $2
+  selector: {matchLabels: {app: $1}}
+  template:
+    metadata: {labels: {app: $1}}
+    spec:
+      nodeName: ${node-node-1}
+      terminationGracePeriodSeconds: 1
+      automountServiceAccountToken: false
+      dnsPolicy: Default
+      containers: [{name: c, image: tests.flexvol.dev/busybox:1, volumeMounts: [{name: v, mountPath: /v}]}]
+      volumes:
+      - {name: v, $3}
+YAML
+}
+available() { awaited --for=jsonpath='{.status.availableReplicas}'="$2" "deployment/$1"; }
+
 # claim NAME FLEX: prints a PersistentVolume of that flexVolume (a YAML flow mapping) and the claim
 # it is bound to. size=… (1Gi) and modes=… (ReadWriteMany) say more.
 claim() {
