@@ -130,11 +130,17 @@ says 'discovery: uninstall: and goes' '' remove pod comes
 # second to make a qcow2 image and show it. kill_after PATTERN END COMMAND...: kubelet ends as soon
 # as it has logged the first after the command. Says whether the second was not yet.
 kill_after() {
-    local log=$CLUSTER/log/node-1-kubelet.log from
+    local log=$CLUSTER/log/node-1-kubelet.log from killer
     from=$(($(wc -l <"$log") + 1))
+    # It is on the node already: an unmount does not last until a process of another has come.
+    # shellcheck disable=SC2016 # on the node
+    on node-1 bash -c 'read -r kubelet </run/kubelet.pid
+        grep --quiet --max-count=1 "$0" < <(timeout 30 tail --lines="+$2" --follow "$1")
+        kill -KILL "$kubelet"' "$1" "$log" "$from" &
+    killer=$!
     "${@:3}" >/dev/null
-    grep --quiet --max-count=1 "$1" < <(timeout 20 tail --lines="+$from" --follow "$log")
-    kubelet_stop node-1
+    wait "$killer"
+    kubelet_stop node-1 2>/dev/null
     [[ $(tail --lines="+$from" "$log" | grep -c "$1") -le $(tail --lines="+$from" "$log" | grep -c "$2") ]] || echo middle
     kubelet_start node-1
 }
