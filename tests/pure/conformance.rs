@@ -41,7 +41,7 @@ const SEQUENCES: [&str; 14] = [
 
 /// A line of a table.
 enum Row<'a> {
-    Point { number: usize, level: &'a str, cells: Vec<&'a str>, remark: &'a str },
+    Point { number: usize, cells: Vec<&'a str>, remark: &'a str },
     Sequence { number: usize, text: &'a str },
 }
 
@@ -49,7 +49,7 @@ fn row(line: &str) -> Option<Row<'_>> {
     let cells: Vec<_> = line.strip_prefix("| ")?.strip_suffix('|')?.split('|').map(str::trim).collect();
     let number = cells[0].parse().ok()?;
     Some(match cells[..] {
-        [_, level, _, _, _, remark] => Row::Point { number, level, cells, remark },
+        [_, _, _, _, _, remark] => Row::Point { number, cells, remark },
         [_, text, _] => Row::Sequence { number, text },
         _ => panic!("{line}"),
     })

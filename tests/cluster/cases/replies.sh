@@ -12,13 +12,6 @@
 # shellcheck source=tests/cluster/lib/replies.sh
 . "$here/lib/replies.sh"
 
-# kubelet_panics: the call ignores SIGTERM, which comes after ten minutes.
-kubelet_panics() {
-    eventually 680 grep -q '^panic: ' "$CLUSTER/log/node-1-kubelet.log"
-    grep -m 1 '^panic: ' "$CLUSTER/log/node-1-kubelet.log"
-    kubelet_start node-1
-}
-
 namespace replies >/dev/null
 # shellcheck disable=SC2034 # of the pods
 driver=replies
@@ -53,7 +46,7 @@ pods() {
         spec=$'hostPID: true\n  securityContext: {runAsUser: 65534}' pod secret "$(flex secret 'secretRef: {name: secret}')"
     # It reads what lies about on the node, as collectors of logs do.
     script='until cat /v/replies.secret.file; do sleep 1; done' spec='securityContext: {runAsUser: 65534}' pod reads 'hostPath: {path: /run}'
-    for name in $(those 'disk-*'); do [[ $name == disk-late || $name == disk-hung && -z ${LONG:-} ]] || pod "$name" "$(flex "$name")"; done
+    for name in $(those 'disk-*'); do [[ $name == disk-late || $name == disk-hung ]] || pod "$name" "$(flex "$name")"; done
     printf '%s\n' --- '{"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "replies"},
         "provisioner": "none", "allowVolumeExpansion": true}'
     for name in $(those 'grow-*'); do
@@ -120,7 +113,6 @@ says 'replies: attach::wait_fails_in_time: a Failure is tried again' again repea
 says 'replies: attach::mount_device_fails_cleanly: a mount is taken for success' \
     'Running 1' eval 'echo "$(k get pod disk-fails -o "jsonpath={.status.phase}") $(made disk-fails mountdevice)"'
 
-[[ -z ${LONG:-} ]] || LIMIT=720 says 'replies: attach::wait_fails_in_time: kubelet ends if it is called for longer' '*panic*' kubelet_panics
 
 # --- growing
 wants() {
@@ -242,6 +234,20 @@ k delete pod --all --wait=false >/dev/null
 says 'replies: unmount::stacked: rmdir fails with one left, and unmount is called again' '*device or resource busy' eval \
     'k wait --for=delete --timeout=30s pod/late-1 >/dev/null; kubelet_says "replies~late/v: device or resource busy" | grep -o "device or resource busy"'
 says 'replies: pods go' '' remove pod --all
+
+# The call ignores SIGTERM, which comes after ten minutes.
+kubelet_panics() {
+    pod disk-hung "$(flex disk-hung)" | apply >/dev/null
+    eventually 680 grep -q '^panic: ' "$CLUSTER/log/node-1-kubelet.log"
+    grep -m 1 '^panic: ' "$CLUSTER/log/node-1-kubelet.log"
+    on node-1 bash -c 'kill -KILL $(</run/replies.pids)'
+    kubelet_start node-1
+    remove pod disk-hung
+}
+if [[ -n ${LONG:-} ]]; then
+    LIMIT=760 says 'replies: attach::wait_fails_in_time: kubelet ends if it is called for longer' \
+        'panic: runtime error*nil pointer dereference' kubelet_panics
+fi
 
 # --- node-2: other directories, and what no kubelet survives
 other_roots() {
