@@ -132,12 +132,13 @@ refused_by_mount() {
     what "$1"
 }
 
-# odd_gone: the file would keep its pod's directory for ever, and the hung call its pod.
+# odd_gone: the file would keep its pod's directory for ever, and the hung call its pod. A call may
+# leave another until the pod is gone.
 odd_gone() {
     k delete pod --all --wait=false >/dev/null
-    on node-1 find /var/lib/kubelet/pods -path '*/odd~leaves-file/*' -name file -delete
     # shellcheck disable=SC2016 # for that shell
     on node-1 bash -c 'kill $(cat /run/odd.pids)'
     remove pod --all
+    on node-1 find /var/lib/kubelet/pods -path '*/odd~leaves-file/*' -name file -delete
     on node-1 find /run -maxdepth 1 -name 'odd.*' -delete
 }
