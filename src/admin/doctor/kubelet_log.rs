@@ -75,12 +75,13 @@ pub(super) fn said(request: &DoctorRequest) -> Result<Vec<Said>> {
     let text = kubelet_log::text(request.kubelet_log.as_deref())?;
     let lines: Vec<_> = text.lines().collect();
     let said = lines.iter().enumerate().filter_map(|(at, line)| {
-        if !is_about_volumes(line) && !is_a_crash(&lines[at..]) {
+        let unattached = kubelet_log::unattached(line).is_some();
+        if !unattached && !is_about_volumes(line) && !is_a_crash(&lines[at..]) {
             return None;
         }
         let explained = diagnostics::explain(line)?;
         let orphan = line.split_once("rphaned pod").and_then(|(_, rest)| uid_in(rest));
-        Some(Said { explained, orphan, unattached: kubelet_log::unattached(line).is_some() })
+        Some(Said { explained, orphan, unattached })
     });
     Ok(said.collect())
 }
@@ -115,6 +116,23 @@ mod tests {
         assert_eq!(uid_in(r#" \"7\" found"#).as_deref(), Some("7"));
         assert_eq!(uid_in(" ../../etc/passwd").as_deref(), None);
         assert_eq!(uid_in(""), None);
+    }
+
+    #[test]
+    fn who_waits_for_an_attachment_is_told_of() {
+        let told = |unattached: &str| {
+            let log = tempfile::NamedTempFile::new().unwrap();
+            let line = format!(
+                "E1124 pod_workers.go:1338] \"Error syncing pod, skipping\" err=\"unmounted volumes=[v], unattached \
+                 volumes=[{unattached}], failed to process volumes=[]: context deadline exceeded\" pod=\"shop/web\""
+            );
+            std::io::Write::write_all(&mut log.as_file(), line.as_bytes()).unwrap();
+            let request =
+                DoctorRequest { kubelet_log: Some(log.path().to_owned()), ..DoctorRequest::default() };
+            look(&request).unwrap().iter().map(|finding| finding.id.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(told("v"), ["log-waited-too-long"]);
+        assert_eq!(told(""), [""; 0]);
     }
 
     #[test]
