@@ -24,14 +24,16 @@ not_drivers() {
     for name in unnamed closed; do driver_text plain | scripted node-1 "replies/$name"; done
     printf '#!/no/such/interpreter\n' | scripted node-1 replies/foreign
     on node-1 bash -ec 'cd "$0" && mv replies~unnamed/unnamed replies~unnamed/named && chmod 644 replies~closed/closed
-        mkdir -p /run/replies.linked && cp replies~plain/plain /run/replies.linked/linked && ln -s /run/replies.linked replies~linked
+        mkdir -p /run/replies.linked && cp replies~plain/plain /run/replies.linked/linked
+        ln -s /run/replies.linked replies~linked
         mkdir replies~link && ln -s /run/replies.linked/linked replies~link/link' "$PLUGINS"
 }
 two_places() { for place in node-1 world; do on "$place" truncate --size 16M /run/replies.disk; done; }
 
 pods() {
     local name
-    for name in plain unmount-{lies,file,noise,gone} runs dead leaves beside away init-writes init-fails unnamed closed foreign linked link; do
+    for name in plain unmount-{lies,file,noise,gone} runs dead leaves beside away init-writes init-fails unnamed \
+        closed foreign linked link; do
         pod "$name" "$(flex "$name")"
     done
     pod hung "$(flex dead)"
@@ -42,11 +44,16 @@ pods() {
     pod long "$(flex long "options: {long: $(head -c 126000 /dev/zero | tr '\0' x)}")"
     pod says-secret "$(flex secret 'secretRef: {name: secret}, options: {say: it}')"
     # Of a user without rights, who sees the node's processes as monitors do.
-    script='grep -o "^hunter2" /proc/mounts; sleep 1; cat /proc/[0-9]*/cmdline 2>/dev/null | tr "\0" "\n" | grep -m 1 -x hunter2' \
-        spec=$'hostPID: true\n  securityContext: {runAsUser: 65534}' pod secret "$(flex secret 'secretRef: {name: secret}')"
+    script='grep -o "^hunter2" /proc/mounts; sleep 1
+        cat /proc/[0-9]*/cmdline 2>/dev/null | tr "\0" "\n" | grep -m 1 -x hunter2' \
+        spec=$'hostPID: true\n  securityContext: {runAsUser: 65534}' \
+        pod secret "$(flex secret 'secretRef: {name: secret}')"
     # It reads what lies about on the node, as collectors of logs do.
-    script='until cat /v/replies.secret.file; do sleep 1; done' spec='securityContext: {runAsUser: 65534}' pod reads 'hostPath: {path: /run}'
-    for name in $(those 'disk-*'); do [[ $name == disk-late || $name == disk-hung ]] || pod "$name" "$(flex "$name")"; done
+    script='until cat /v/replies.secret.file; do sleep 1; done' spec='securityContext: {runAsUser: 65534}' \
+        pod reads 'hostPath: {path: /run}'
+    for name in $(those 'disk-*'); do
+        [[ $name == disk-late || $name == disk-hung ]] || pod "$name" "$(flex "$name")"
+    done
     printf '%s\n' --- '{"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "replies"},
         "provisioner": "none", "allowVolumeExpansion": true}'
     for name in $(those 'grow-*'); do
@@ -58,8 +65,9 @@ pods() {
 says 'replies: drivers are there' '' quietly eval 'two_places && install_odd && not_drivers'
 k create secret generic secret --type replies/secret --from-literal=key=hunter2 >/dev/null
 says 'replies: pods are made' '*created*' apply < <(pods)
-patience=100 LIMIT=120 says 'replies: those that can run do' '' runs plain unmount-{lies,file,noise,gone,inside} runs dead hung leaves beside away \
-    init-writes linked link long disk-{twice,nameless,detach,unattached,fails,stays,noise,busy,held,elsewhere} $(those 'grow-*')
+patience=100 LIMIT=120 says 'replies: those that can run do' '' \
+    runs plain unmount-{lies,file,noise,gone,inside} runs dead hung leaves beside away init-writes linked link long \
+    disk-{twice,nameless,detach,unattached,fails,stays,noise,busy,held,elsewhere} $(those 'grow-*')
 
 # --- init, the driver's file and its directory
 says 'replies: init::quick: while one init runs no volume of any driver is mounted' \
@@ -78,10 +86,13 @@ says 'replies: install::alone, environment::symlink: links are followed while ku
 
 # --- what a driver is run with
 environment_of_kubelet() {
-    on node-1 bash -c 'diff <(tr "\000" "\n" <"/proc/$(</run/kubelet.pid)/environ" | sort) /run/replies.runs.environment && echo the same'
+    on node-1 bash -c 'read -r kubelet </run/kubelet.pid
+        diff <(tr "\000" "\n" <"/proc/$kubelet/environ" | sort) /run/replies.runs.environment && echo the same'
 }
 group_of_kubelet() {
-    on node-1 bash -c 'read -r group session </run/replies.runs.group; kubelet=$(</run/kubelet.pid); [[ $group == "$kubelet" && $session == "$kubelet" ]] && echo its own'
+    on node-1 bash -c 'read -r group session </run/replies.runs.group
+        read -r kubelet </run/kubelet.pid
+        [[ $group == "$kubelet" && $session == "$kubelet" ]] && echo its own'
 }
 says 'replies: environment::empty: the environment is that of kubelet' 'the same' environment_of_kubelet
 says 'replies: environment::no_stdin: the input is empty' /dev/null on node-1 cat /run/replies.runs.input
@@ -102,7 +113,8 @@ says 'replies: verbs::missing_stay_missing: a Failure of a verb that it lacks' \
     '*failed to GetVolumeName*what is that' event disk-verbs FailedMount
 says 'replies: attach::twice: an answer that cannot be read: attached again' 2 made disk-twice attach world
 says 'replies: attach::without_secrets_and_tools: what the controllers send' \
-    'attach {"kubernetes.io/fsType":"","kubernetes.io/pvOrVolumeName":"v","kubernetes.io/readwrite":"rw"} node-1 ' sent disk-twice attach world
+    'attach {"kubernetes.io/fsType":"","kubernetes.io/pvOrVolumeName":"v","kubernetes.io/readwrite":"rw"} node-1 ' \
+    sent disk-twice attach world
 says 'replies: attach::device, attach::wait: no device is a blank one' \
     'waitforattach  {*' sent disk-nameless waitforattach
 says 'replies: attach::mount_device_without_name: for mountdevice, too' \
@@ -117,11 +129,16 @@ says 'replies: attach::mount_device_fails_cleanly: a mount is taken for success'
 # --- growing
 wants() {
     local name
-    for name in $(those 'grow-*'); do k patch pvc "$name" --type merge --patch '{"spec": {"resources": {"requests": {"storage": "2Gi"}}}}'; done
+    for name in $(those 'grow-*'); do
+        k patch pvc "$name" --type merge --patch '{"spec": {"resources": {"requests": {"storage": "2Gi"}}}}'
+    done
     eventually 20 resizing
     k annotate pod $(those 'grow-*') look=now
 }
-resizing() { [[ $(k get pvc $(those 'grow-*') -o 'jsonpath={.items[*].status.conditions[*].type}' | grep -o FileSystemResizePending | wc -l) == 2 ]]; }
+resizing() {
+    [[ $(k get pvc $(those 'grow-*') -o 'jsonpath={.items[*].status.conditions[*].type}') == \
+        'FileSystemResizePending FileSystemResizePending' ]]
+}
 grown() { eventually 30 sized "$1"; k get pvc "$1" -o 'jsonpath={.status.capacity.storage}'; }
 sized() { [[ $(k get pvc "$1" -o 'jsonpath={.status.capacity.storage}') == 2Gi ]]; }
 quietly wants
@@ -136,7 +153,8 @@ says 'replies: expand::not_left_to_kubelet: without expandfs nothing grows, and 
 global() { echo "/var/lib/kubelet/plugins/kubernetes.io/flexvolume/replies/$1/mounts/v"; }
 disturbed() {
     k exec unmount-inside -- sh -c 'mkdir /v/in && mount -t tmpfs x /v/in'
-    on node-1 bash -c 'kill -KILL $(pgrep -f "rclone mount /run/replies.data $0 "); kill -STOP $(pgrep -f "rclone mount /run/replies.data $1 ")
+    on node-1 bash -c 'kill -KILL $(pgrep -f "rclone mount /run/replies.data $0 ")
+        kill -STOP $(pgrep -f "rclone mount /run/replies.data $1 ")
         umount "$2" && rmdir "$2"
         cd "$3" && { sleep 400 </dev/null >/dev/null 2>&1 & echo "$!" >>/run/replies.pids; }' \
         "$(directory dead)" "$(directory hung dead)" "$(directory unmount-gone)" "$(global disk-busy)"
@@ -161,13 +179,15 @@ left_over() {
         cat "/proc/$process/comm"
         cmp "/proc/$process/cgroup" "/proc/$kubelet/cgroup" && echo in its control groups'
 }
-says 'replies: left::mounts, left::processes, left::devices: what kubelet does not know of stays' $'left\nsleep\nin its control groups' \
+says 'replies: left::mounts, left::processes, left::devices: what kubelet does not know of stays' \
+    $'left\nsleep\nin its control groups' \
     eval 'k wait --for=delete --timeout=30s pod/leaves >/dev/null; left_over'
 says 'replies: attach::unmount_device: Success while it is mounted' again repeated 3 disk-stays unmountdevice
 says 'replies: attach::unmount_device_busy: a process uses it' again repeated 3 disk-busy unmountdevice
 says 'replies: attach::unmount_device_again: what is unmounted is not unmounted again' '1 1' \
     eval 'repeated 1 disk-noise detach world >/dev/null; echo "$(made disk-noise unmountdevice) $(made disk-noise detach world)"'
-says 'replies: attach::no_other_mounts: kubelet does not call' '*is still mounted by other references \[/run/replies.elsewhere\]*' \
+says 'replies: attach::no_other_mounts: kubelet does not call' \
+    '*is still mounted by other references \[/run/replies.elsewhere\]*' \
     kubelet_says 'replies/disk-elsewhere/mounts/v" is still mounted'
 says 'replies: attach::device_is_free: it is asked for again until it is' \
     '*device is in use*' kubelet_says 'the device is in use when it was no longer expected'
@@ -179,7 +199,8 @@ freed() {
     on node-1 bash -c 'kill -CONT $(pgrep -f "rclone mount /run/replies.data")
         kill $(cat /run/replies.pids /run/replies.leaves.pid /run/replies.secret.pid); rm -f /run/replies.pids
         umount /run/replies.left /run/replies.elsewhere "$@"
-        cd /var/lib/kubelet/pods && umount */volumes/replies~unmount-{lies/v,inside/v/in}; rm -f */volumes/replies~unmount-file/v/file' \
+        cd /var/lib/kubelet/pods && umount */volumes/replies~unmount-{lies/v,inside/v/in}
+        rm -f */volumes/replies~unmount-file/v/file' \
         freed "$(global disk-stays)" "$(global disk-busy)" "$(global disk-elsewhere)" 2>/dev/null
     for name in unmount-{lies,file,noise}; do driver_text plain | scripted node-1 "replies/$name"; done
 }
@@ -192,7 +213,9 @@ says 'replies: kubelet ends: pods are made' '*created*' apply < <(
 )
 kubelet_ends() {
     freed
-    eventually 30 at_least 2 late mount && eventually 10 at_least 2 cut mount && eventually 20 at_least 1 disk-late mountdevice
+    eventually 30 at_least 2 late mount
+    eventually 10 at_least 2 cut mount
+    eventually 20 at_least 1 disk-late mountdevice
     k delete pod away linked --wait=false >/dev/null
     eventually 20 at_least 1 away unmount
     kubelet_stop node-1
@@ -221,18 +244,29 @@ says 'replies: storm::mount_and_unmount: unmounted while it mounts' called unmou
 says 'replies: crash::killed_unmount: unmounted again' again repeated 2 away unmount
 says 'replies: mount::nothing_beside: unmounted, as if it were a volume' called eval \
     'eventually 30 on node-1 grep -q "^unmount.*replies~beside/side" /run/replies.beside && echo called'
-says 'replies: crash::closed_reader: nobody reads the answer' \
-    closed eval 'eventually 30 on node-1 grep -q closed /run/replies.late.closed; on node-1 sort -u /run/replies.late.closed'
-says 'replies: install::alone: a link in place of the directory is no driver for a kubelet that starts' '*no volume plugin matched' \
+unread() {
+    eventually 30 on node-1 grep -q closed /run/replies.late.closed
+    on node-1 sort -u /run/replies.late.closed
+}
+says 'replies: crash::closed_reader: nobody reads the answer' closed unread
+says 'replies: install::alone: a link in place of the directory is no driver for a kubelet that starts' \
+    '*no volume plugin matched' \
     eval "pod linked-2 '$(flex linked)' | apply >/dev/null; event linked-2 FailedMount"
-stacked() { on node-1 grep -c -- "$1" /proc/self/mountinfo; }
-says 'replies: mount::many_times: two mounts, one on the other' \
-    2 eval 'eventually 20 eval "[[ \$(stacked \"$(directory late-1 late)\") == 2 ]]"; stacked "$(directory late-1 late)"'
-says 'replies: attach::unmount_device_stacked: of the device, too' \
-    2 eval 'eventually 25 eval "[[ \$(stacked \"$(global disk-late)\") == 2 ]]"; stacked "$(global disk-late)"'
+mounts_at() { on node-1 grep -c -- "$1" /proc/self/mountinfo; }
+are_two() { [[ $(mounts_at "$1") == 2 ]]; }
+stacked() {
+    eventually 25 are_two "$1"
+    mounts_at "$1"
+}
+says 'replies: mount::many_times: two mounts, one on the other' 2 stacked "$(directory late-1 late)"
+says 'replies: attach::unmount_device_stacked: of the device, too' 2 stacked "$(global disk-late)"
 k delete pod --all --wait=false >/dev/null
-says 'replies: unmount::stacked: rmdir fails with one left, and unmount is called again' '*device or resource busy' eval \
-    'k wait --for=delete --timeout=30s pod/late-1 >/dev/null; kubelet_says "replies~late/v: device or resource busy" | grep -o "device or resource busy"'
+last_left() {
+    k wait --for=delete --timeout=30s pod/late-1 >/dev/null
+    kubelet_says 'replies~late/v: device or resource busy'
+}
+says 'replies: unmount::stacked: rmdir fails with one left, and unmount is called again' \
+    '*remove */replies~late/v: device or resource busy*' last_left
 says 'replies: pods go' '' remove pod --all
 
 # The call ignores SIGTERM, which comes after ten minutes.
@@ -252,7 +286,8 @@ fi
 # --- node-2: other directories, and what no kubelet survives
 other_roots() {
     on node-2 mkdir -p /var/lib/other/plugins "$PLUGINS"
-    driver_text plain | on node-2 bash -c 'mkdir -p "$0" && cat >"$0/.new" && chmod 755 "$0/.new" && mv "$0/.new" "$0/plain"' \
+    driver_text plain | on node-2 bash -c \
+        'mkdir -p "$0" && cat >"$0/.new" && chmod 755 "$0/.new" && mv "$0/.new" "$0/plain"' \
         '/var/lib/other/the plugins/replies~plain'
     kubelet_stop node-2
     on node-2 sed -i 's|^volumePluginDir: .*|volumePluginDir: "/var/lib/other/the plugins"|' /etc/kubelet.yaml
@@ -261,7 +296,8 @@ other_roots() {
 }
 usual_roots() {
     kubelet_stop node-2
-    on node-2 bash -c 'umount /var/lib/other/*/pods/*/volumes/kubernetes.io~*/* 2>/dev/null; rm /etc/kubelet.flags; sed -i "s|^volumePluginDir: .*|volumePluginDir: $0|" /etc/kubelet.yaml' "$PLUGINS"
+    on node-2 rm /etc/kubelet.flags
+    on node-2 sed -i "s|^volumePluginDir: .*|volumePluginDir: $PLUGINS|" /etc/kubelet.yaml
     kubelet_start node-2
 }
 says 'replies: other roots: kubelet starts' '' other_roots
@@ -269,17 +305,20 @@ says 'replies: other roots: a pod is made' '*created*' apply < <(node="node-2" p
 says 'replies: other roots: a pod runs' '' runs rooted
 says 'replies: other roots: and goes' '' remove pod rooted
 says 'replies: other roots: as before' '' usual_roots
-driver_text plain | sed "s/^init=.*/init='{\"status\":\"Success\",\"capabilities\":null}'/" | scripted node-2 replies/null
+driver_text plain | sed "s/^init=.*/init='{\"status\":\"Success\",\"capabilities\":null}'/" | scripted node-2 \
+    replies/null
 null_panics() {
     eventually 30 grep -qE '^panic: |Observed a panic|recovered from panic' "$CLUSTER/log/node-2-kubelet.log"
     grep -E -m 1 '^panic: |Observed a panic|recovered from panic' "$CLUSTER/log/node-2-kubelet.log"
-    on node-2 bash -c 'for try in {1..50}; do [[ -d /proc/$(</run/kubelet.pid) ]] || { echo and ends; break; }; sleep 0.1; done'
+    on node-2 bash -c \
+        'for try in {1..50}; do [[ -d /proc/$(</run/kubelet.pid) ]] || { echo and ends; break; }; sleep 0.1; done'
     unscripted node-2 replies
 }
 says 'replies: init::capabilities: null: a pod is made' \
     '*created*' apply < <(node="node-2" pod 'nothing' "$(flex null)")
 says 'replies: init::capabilities: null: kubelet ends' '*nil pointer dereference*and ends' null_panics
-says 'replies: init::capabilities: null: without the driver it runs again' '' eval 'kubelet_start node-2 && remove pod nothing'
+says 'replies: init::capabilities: null: without the driver it runs again' '' eval \
+    'kubelet_start node-2 && remove pod nothing'
 
 finished() {
     k delete pvc --all >/dev/null

@@ -39,8 +39,10 @@ calls() {
 # rehearsed up|down: the same volumes by `flexvol pod`, from what the API server says they are.
 rehearsed() {
     k get pod,pvc,secret -o yaml >"$CLUSTER/truth.yaml"
-    { echo ---; kube get pv -l chapter=truth -o yaml; echo ---; kube --namespace default get secret truth -o yaml; } >>"$CLUSTER/truth.yaml"
-    on node-1 flexvol pod "$1" --filename "$CLUSTER/truth.yaml" --root /run/truth-root --node node-1 --plugin-dir "$PLUGINS" "${@:2}" \
+    { echo ---; kube get pv -l chapter=truth -o yaml; echo ---; kube --namespace default get secret truth -o yaml; } \
+        >>"$CLUSTER/truth.yaml"
+    on node-1 flexvol pod "$1" --filename "$CLUSTER/truth.yaml" --root /run/truth-root --node node-1 --plugin-dir \
+        "$PLUGINS" "${@:2}" \
         2>&1
 }
 
@@ -54,7 +56,8 @@ recording '{"attach":true}' | scripted node-1 truth/disk
 recording '{"attach":true}' | scripted world truth/disk
 odd_drivers
 for where in truth default; do
-    kube --namespace "$where" create secret generic truth --type truth/plain --from-literal='key=a "<&>" ä' --from-literal=empty= \
+    kube --namespace "$where" create secret generic truth --type truth/plain --from-literal='key=a "<&>" ä' \
+        --from-literal=empty= \
         --from-file=binary=<(printf '\0\1\377\n') >/dev/null
 done
 driver=truth
@@ -102,16 +105,19 @@ growing() {
     kube get pv/truth-disk pv/truth-grows -o yaml
 }
 expanded() {
-    growing | on node-1 flexvol pod up --expand 2Gi --filename - --root /run/truth-root --node node-1 --plugin-dir "$PLUGINS" 2>&1
+    growing | on node-1 flexvol pod up --expand 2Gi --filename - --root /run/truth-root --node node-1 --plugin-dir \
+        "$PLUGINS" 2>&1
 }
 wants() {
     local claim
-    for claim in disk grows; do k patch pvc "$claim" --patch '{"spec": {"resources": {"requests": {"storage": "2Gi"}}}}'; done
+    for claim in disk grows; do k patch pvc "$claim" --patch \
+        '{"spec": {"resources": {"requests": {"storage": "2Gi"}}}}'; done
     eventually 20 pending
     k annotate pod disk-1 grows look=now
     eventually 30 both_sized
 }
-pending() { [[ $(k get pvc disk grows -o 'jsonpath={.items[*].status.conditions[*].type}') == 'FileSystemResizePending FileSystemResizePending' ]]; }
+pending() { [[ $(k get pvc disk grows -o 'jsonpath={.items[*].status.conditions[*].type}') == \
+    'FileSystemResizePending FileSystemResizePending' ]]; }
 both_sized() { [[ $(k get pvc disk grows -o 'jsonpath={.items[*].status.capacity.storage}') == '2Gi 2Gi' ]]; }
 says 'truth: pod up --expand grows them' '*expandfs*' expanded
 calls node-1 | grep '^expand' >"$CLUSTER/truth.rehearsed"
