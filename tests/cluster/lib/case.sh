@@ -55,8 +55,8 @@ spec:
 YAML
 }
 
-# replicas NAME COUNT VOLUME: prints a Deployment of such pods, all on one node. available NAME COUNT:
-# waits until so many of them run.
+# replicas NAME COUNT VOLUME: prints a Deployment of such pods, all on one node. available NAME
+# COUNT: waits until so many of them run.
 replicas() {
     cat <<YAML
 ---
