@@ -8,8 +8,8 @@
 use flexvol_model::drivers;
 use flexvol_model::installed::Installed;
 use flexvol_model::profiles;
-use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::{Failure, Result};
+use flexvol_protocol::{Capabilities, DriverName};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use tonic::Code;
@@ -35,6 +35,9 @@ pub struct Habits {
     /// Its `mountdevice` gets the secrets of `NodeStageVolume`, which kubelet gave to `mount`
     /// alone.
     pub stage_secrets: bool,
+    /// It answers `expandfs` with no more than its usage: its volumes are as large as their server
+    /// has them, and growing them is not offered.
+    pub fixed_size: bool,
     /// Which of its options has mount options.
     pub mount_options: Option<MountOptions>,
     /// What its messages mean, the first that fits.
@@ -99,6 +102,11 @@ impl Habits {
         habits.mount_options = habits.mount_options.or_else(|| mount_options(&name, installed));
         Ok(habits)
     }
+
+    /// What the driver can do, out of what its `init` says.
+    pub fn of_init(&self, said: Capabilities) -> Capabilities {
+        Capabilities { requires_fs_resize: said.requires_fs_resize && !self.fixed_size, ..said }
+    }
 }
 
 /// The option of our own driver, or the one that the profile of a foreign one translates into it.
@@ -152,7 +160,8 @@ mod tests {
             DriverName::parse(&name).unwrap();
             of(&name, None).unwrap();
         }
-        assert!(of("fstab/cifs", None).unwrap().empty_directory);
+        let cifs = of("fstab/cifs", None).unwrap();
+        assert!(cifs.empty_directory && !cifs.of_init(Capabilities::KUBELET_DEFAULT).requires_fs_resize);
         assert_eq!(of("example.com/other", None), Ok(Habits::default()));
     }
 

@@ -102,7 +102,7 @@ impl Served {
 
     fn init(&self) -> Result<Capabilities, Failure> {
         let exchange = self.program.execute(&Call::Init, None, Budget::new(Some(MOMENT)));
-        let found = exchange.capabilities();
+        let found = exchange.capabilities().map(|said| self.ground.habits.of_init(said));
         match &found {
             Ok(capabilities) => tracing::info!(driver = %self.driver, ?capabilities, "the driver is ready"),
             Err(failure) => tracing::warn!(driver = %self.driver, reason = %failure, "init failed"),
