@@ -2,8 +2,8 @@
 //!
 //! A CSIDriver object for each, which follows from the driver's `init`; a DaemonSet with one
 //! container for all of them, which registers itself; for those that attach, and where volumes are
-//! provisioned, a Deployment with Kubernetes' own sidecars. The node's pod needs no right in the
-//! API and has no token.
+//! provisioned or grow, a Deployment with Kubernetes' own sidecars. The node's pod needs no right
+//! in the API and has no token.
 
 use crate::csi::name;
 use flexvol_protocol::failure::{Failure, Result};
@@ -31,6 +31,10 @@ pub struct Request {
     pub attacher: Option<String>,
     /// The image of external-provisioner, if volumes shall be provisioned.
     pub provisioner: Option<String>,
+    /// The image of external-resizer, if claims may grow.
+    pub resizer: Option<String>,
+    /// Whether a pod may have a volume inline, which every Pod Security level allows.
+    pub inline: bool,
 }
 
 /// The objects in the order in which they can be made, as YAML.
@@ -42,7 +46,7 @@ pub fn make(request: &Request) -> Result<String> {
 /// The objects.
 pub fn objects(request: &Request) -> Vec<Value> {
     let mut objects = vec![namespace(request), account(request, "flexvol-csi-node", false)];
-    objects.extend(request.drivers.iter().map(|(driver, can)| csi_driver(driver, *can)));
+    objects.extend(request.drivers.iter().map(|(driver, can)| csi_driver(request, driver, *can)));
     objects.push(daemon_set(request));
     for (driver, can) in &request.drivers {
         if needs_controller(request, *can) {
@@ -59,8 +63,8 @@ fn check(request: &Request) -> Result<()> {
         let fix = "name the image of Kubernetes' external-attacher with --attacher-image";
         return Err(Failure::options(format!("{driver} attaches its volumes: {fix}")));
     }
-    let images = [Some(&request.image), request.attacher.as_ref(), request.provisioner.as_ref()];
-    for text in images.into_iter().flatten().chain([&request.plugin_dir, &request.kubelet_root]) {
+    let sidecars = [&request.attacher, &request.provisioner, &request.resizer].into_iter().flatten();
+    for text in sidecars.chain([&request.image]).chain([&request.plugin_dir, &request.kubelet_root]) {
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Failure::options(format!(
                 "{text:?} is no word: leave out blanks and special characters"
@@ -103,9 +107,10 @@ fn account(request: &Request, name: &str, token: bool) -> Value {
 }
 
 /// What the driver's `init` means for Kubernetes.
-fn csi_driver(driver: &DriverName, can: Capabilities) -> Value {
+fn csi_driver(request: &Request, driver: &DriverName, can: Capabilities) -> Value {
     // What attaches cannot be inline: nothing would attach it.
-    let modes = if can.attach { json!(["Persistent"]) } else { json!(["Persistent", "Ephemeral"]) };
+    let inline = request.inline && !can.attach;
+    let modes = if inline { json!(["Persistent", "Ephemeral"]) } else { json!(["Persistent"]) };
     json!({
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSIDriver",
@@ -209,7 +214,34 @@ fn node_container(request: &Request) -> Value {
 }
 
 fn needs_controller(request: &Request, can: Capabilities) -> bool {
-    can.attach || request.provisioner.is_some()
+    !Sidecars::of(request, can).is_empty()
+}
+
+/// Which of Kubernetes' programs stand beside a driver's controller: what each is called, and its
+/// image.
+struct Sidecars<'a> {
+    attacher: Option<&'a str>,
+    provisioner: Option<&'a str>,
+    resizer: Option<&'a str>,
+}
+
+impl<'a> Sidecars<'a> {
+    fn of(request: &'a Request, can: Capabilities) -> Self {
+        Self {
+            attacher: request.attacher.as_deref().filter(|_| can.attach),
+            provisioner: request.provisioner.as_deref(),
+            resizer: request.resizer.as_deref().filter(|_| can.requires_fs_resize),
+        }
+    }
+
+    fn named(&self) -> impl Iterator<Item = (&'static str, &'a str)> {
+        let all = [("attacher", self.attacher), ("provisioner", self.provisioner), ("resizer", self.resizer)];
+        all.into_iter().filter_map(|(name, image)| Some((name, image?)))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.named().next().is_none()
+    }
 }
 
 /// One driver's, with what its sidecars may do.
@@ -220,11 +252,10 @@ fn controller(request: &Request, driver: &DriverName, can: Capabilities) -> Vec<
         "app.kubernetes.io/component": "csi-controller",
         "app.kubernetes.io/instance": name,
     });
-    let attacher = request.attacher.as_ref().filter(|_| can.attach);
-    let sidecars = attacher.map(|image| sidecar("attacher", image)).into_iter();
-    let sidecars = sidecars.chain(request.provisioner.as_ref().map(|image| sidecar("provisioner", image)));
-    let containers: Vec<_> = [controller_container(request, driver)].into_iter().chain(sidecars).collect();
-    let rules = rules(attacher.is_some(), request.provisioner.is_some());
+    let sidecars = Sidecars::of(request, can);
+    let beside = sidecars.named().map(|(name, image)| sidecar(name, image));
+    let containers: Vec<_> = [controller_container(request, driver)].into_iter().chain(beside).collect();
+    let rules = rules(&sidecars);
     vec![
         account(request, &name, true),
         json!({
@@ -307,24 +338,33 @@ fn sidecar(name: &str, image: &str) -> Value {
 }
 
 /// What the sidecars' own documents say they need.
-fn rules(attaches: bool, provisions: bool) -> Vec<Value> {
+fn rules(sidecars: &Sidecars<'_>) -> Vec<Value> {
     const READ: [&str; 3] = ["get", "list", "watch"];
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
     let mut rules = vec![rule("storage.k8s.io", &["csinodes"], &READ)];
-    if attaches {
+    if sidecars.attacher.is_some() {
         rules.extend([
             rule("", &["persistentvolumes"], &["get", "list", "watch", "patch"]),
             rule("storage.k8s.io", &["volumeattachments"], &["get", "list", "watch", "patch"]),
             rule("storage.k8s.io", &["volumeattachments/status"], &["patch"]),
         ]);
     }
-    if provisions {
+    if sidecars.provisioner.is_some() {
         rules.extend([
             rule("", &["persistentvolumes"], &["get", "list", "watch", "create", "patch", "delete"]),
             rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "update"]),
             rule("", &["nodes"], &READ),
             rule("", &["events"], &["list", "watch", "create", "update", "patch"]),
             rule("storage.k8s.io", &["storageclasses", "volumeattachments"], &READ),
+        ]);
+    }
+    if sidecars.resizer.is_some() {
+        rules.extend([
+            rule("", &["persistentvolumes"], &["get", "list", "watch", "patch"]),
+            rule("", &["persistentvolumeclaims", "pods"], &READ),
+            rule("", &["persistentvolumeclaims/status"], &["patch"]),
+            rule("", &["events"], &["list", "watch", "create", "update", "patch"]),
+            rule("storage.k8s.io", &["volumeattributesclasses"], &READ),
         ]);
     }
     rules
@@ -360,6 +400,8 @@ mod tests {
             namespace: "flexvol-csi".into(),
             attacher: attach.then(|| "registry.example/csi-attacher:v4".into()),
             provisioner: None,
+            resizer: None,
+            inline: true,
         }
     }
 
@@ -378,10 +420,33 @@ mod tests {
             (&spec(true)["attachRequired"], &spec(true)["volumeLifecycleModes"]),
             (&json!(true), &json!(["Persistent"]))
         );
+        let claims_alone = objects(&Request { inline: false, ..request(false) })[2]["spec"].clone();
+        assert_eq!(claims_alone["volumeLifecycleModes"], json!(["Persistent"]));
         assert_eq!(
             (&spec(false)["attachRequired"], &spec(false)["fsGroupPolicy"]),
             (&json!(false), &json!("File"))
         );
+    }
+
+    #[test]
+    fn sidecars_follow_from_what_the_driver_can() {
+        let containers = |request: &Request| {
+            let all = objects(request);
+            let deployment = all.iter().find(|object| object["kind"] == "Deployment")?;
+            let containers = deployment["spec"]["template"]["spec"]["containers"].as_array()?;
+            Some(containers.iter().map(|each| each["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>())
+        };
+        let all = |attach| Request {
+            provisioner: Some("p".into()),
+            resizer: Some("r".into()),
+            attacher: Some("a".into()),
+            ..request(attach)
+        };
+        assert_eq!(containers(&all(true)).unwrap(), ["csi", "attacher", "provisioner", "resizer"]);
+        assert_eq!(containers(&all(false)).unwrap(), ["csi", "provisioner", "resizer"]);
+        let mut fixed = Request { provisioner: None, ..all(false) };
+        fixed.drivers[0].1.requires_fs_resize = false;
+        assert_eq!(containers(&fixed), None);
     }
 
     #[test]

@@ -202,6 +202,23 @@ fn capabilities_follow_init() {
     }
 }
 
+/// external-resizer asks the controller, beside which there is no node.
+#[test]
+fn the_controller_says_whether_nodes_grow_volumes() {
+    for (resize, grows) in [("", true), (",\"requiresFSResize\":false", false)] {
+        let body = STRICT.replace("\"attach\":false", &format!("\"attach\":false{resize}"));
+        let Some(mut node) = Node::new("the_controller", "example.com/x", &Driver::Script(&body)) else {
+            return;
+        };
+        node.start(&["--role", "controller"]);
+        let request = csi::NodeGetCapabilitiesRequest {};
+        let found = node.node(async |mut node| node.node_get_capabilities(request).await).unwrap();
+        let is_growth = |kind: &Type| matches!(kind, Type::Rpc(rpc) if rpc.r#type() == Rpc::ExpandVolume);
+        assert_eq!(found.capabilities.iter().any(|each| each.r#type.as_ref().is_some_and(is_growth)), grows);
+        assert_eq!(refused(node.publish("1", |_| ())), Code::Unimplemented);
+    }
+}
+
 #[test]
 fn the_provisioner_makes_options_of_parameters() {
     let Some(node) = Node::serving("the_provisioner", "flexvol/tmpfs", &TMPFS) else { return };

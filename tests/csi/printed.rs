@@ -46,6 +46,7 @@ fn manifests_are_kubernetes_own_types() {
     assert_eq!(manifest(&["flexvol/tmpfs", "flexvol/nfs"]).len(), 5);
     let all = manifest(&["--provisioner-image", "p", "--attacher-image", "a", "flexvol/tmpfs"]);
     assert!(all.iter().any(|object| object["kind"] == "StorageClass"));
+    assert_eq!(manifest(&["--resizer-image", "r", "flexvol/tmpfs", "flexvol/image"]).len(), 9);
 }
 
 /// Whose `init` is asked.

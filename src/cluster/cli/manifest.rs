@@ -1,5 +1,6 @@
 //! `flexvold manifest`.
 
+use crate::csi::habits::Habits;
 use crate::manifest::{Request, make, objects};
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
@@ -8,8 +9,8 @@ use flexvol_kubelet::{Caller, Exchange};
 use flexvol_model::drivers;
 use flexvol_model::settings::Settings;
 use flexvol_protocol::{Call, Capabilities, DriverName};
-use flexvol_terminal::emit;
 use flexvol_terminal::screen::Screen;
+use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -46,6 +47,12 @@ struct Csi {
     /// Image of Kubernetes' external-provisioner: volumes are provisioned, with a StorageClass each
     #[arg(long, value_name = "IMAGE")]
     provisioner_image: Option<String>,
+    /// Image of Kubernetes' external-resizer: claims can grow
+    #[arg(long, value_name = "IMAGE")]
+    resizer_image: Option<String>,
+    /// Allow no volume inside a pod, whose options a tenant would choose: claims alone
+    #[arg(long)]
+    no_inline: bool,
     /// Namespace of the pods
     #[arg(long, default_value = "flexvol-csi")]
     namespace: String,
@@ -76,10 +83,12 @@ impl Csi {
             namespace: self.namespace,
             attacher: self.attacher_image,
             provisioner: self.provisioner_image,
+            resizer: self.resizer_image,
+            inline: !self.no_inline,
         };
         let text = make(&request)?;
         if screen.wants_json() {
-            screen.json(&emit::list(&objects(&request)))?;
+            screen.json(&json!({"apiVersion": "v1", "kind": "List", "items": objects(&request)}))?;
         } else {
             screen.text(&text)?;
         }
@@ -92,7 +101,8 @@ fn capabilities(driver: &DriverName, plugin_dir: &Path) -> Result<Capabilities> 
     let executable = plugin_dir.join(driver.directory()).join(driver.executable());
     if executable.exists() {
         let exchange: Exchange = Caller::new(executable).call(&Call::Init);
-        return exchange.capabilities().with_context(|| format!("ask {driver} what it can do"));
+        let said = exchange.capabilities().with_context(|| format!("ask {driver} what it can do"))?;
+        return Ok(Habits::of(driver, None, None)?.of_init(said));
     }
     let ours = drivers::find(driver.driver());
     let ours = ours.with_context(|| {

@@ -24,6 +24,34 @@ pub(super) fn capabilities(of: Capabilities) -> Vec<Type> {
     types
 }
 
+async fn tell_capabilities(
+    served: &Arc<Served>,
+    request: Request<csi::NodeGetCapabilitiesRequest>,
+) -> Result<Response<csi::NodeGetCapabilitiesResponse>, Status> {
+    answer(served, Asked::about("NodeGetCapabilities", ""), request, |served, _, _| {
+        let of = |kind: Type| csi::NodeServiceCapability {
+            r#type: Some(node_service_capability::Type::Rpc(Rpc { r#type: kind.into() })),
+        };
+        let capabilities = capabilities(served.capabilities()?).into_iter().map(of).collect();
+        Ok(csi::NodeGetCapabilitiesResponse { capabilities })
+    })
+    .await
+}
+
+/// What the controller says of the nodes: external-resizer asks it whether they grow volumes.
+#[derive(Debug)]
+pub struct NodesService(pub Arc<Served>);
+
+#[tonic::async_trait]
+impl Node for NodesService {
+    async fn node_get_capabilities(
+        &self,
+        request: Request<csi::NodeGetCapabilitiesRequest>,
+    ) -> Result<Response<csi::NodeGetCapabilitiesResponse>, Status> {
+        tell_capabilities(&self.0, request).await
+    }
+}
+
 #[tonic::async_trait]
 impl Node for NodeService {
     async fn node_stage_volume(
@@ -104,14 +132,7 @@ impl Node for NodeService {
         &self,
         request: Request<csi::NodeGetCapabilitiesRequest>,
     ) -> Result<Response<csi::NodeGetCapabilitiesResponse>, Status> {
-        answer(&self.0, Asked::about("NodeGetCapabilities", ""), request, |served, _, _| {
-            let of = |kind: Type| csi::NodeServiceCapability {
-                r#type: Some(node_service_capability::Type::Rpc(Rpc { r#type: kind.into() })),
-            };
-            let capabilities = capabilities(served.capabilities()?).into_iter().map(of).collect();
-            Ok(csi::NodeGetCapabilitiesResponse { capabilities })
-        })
-        .await
+        tell_capabilities(&self.0, request).await
     }
 
     async fn node_get_info(

@@ -2,7 +2,7 @@
 
 use super::controller::ControllerService;
 use super::identity::IdentityService;
-use super::node::NodeService;
+use super::node::{NodeService, NodesService};
 use super::registration::{self, RegistrationService};
 use super::served::Served;
 use super::sockets::{Stop, keep};
@@ -100,14 +100,13 @@ async fn told(mut stop: Stop, csi: &tokio::task::JoinHandle<Result<()>>) -> Resu
 }
 
 fn services(served: &Arc<Served>) -> Router {
-    let role = served.role;
     let router = Server::builder()
         .add_service(IdentityServer::new(IdentityService(Arc::clone(served))))
         .add_service(ControllerServer::new(ControllerService(Arc::clone(served))));
-    if role.is_node() {
+    if served.role.is_node() {
         return router.add_service(NodeServer::new(NodeService(Arc::clone(served))));
     }
-    router
+    router.add_service(NodeServer::new(NodesService(Arc::clone(served))))
 }
 
 /// Keeps the health service's answer up to date.
