@@ -86,6 +86,7 @@ fn an_inline_volume_is_named_by_its_path() {
         ("csi.storage.k8s.io/ephemeral", "true"),
         ("csi.storage.k8s.io/pod.name", "web"),
         ("csi.storage.k8s.io/pod.namespace", "shop"),
+        ("csi.storage.k8s.io/pod.uid", "1"),
         ("share", "x"),
     ]);
     node.publish("1", |it| (it.volume_id, it.volume_context) = (id.clone(), context)).unwrap();

@@ -101,16 +101,30 @@ struct Asked<'a> {
 impl Volume {
     fn parse(asked: Asked<'_>) -> Result<Self, Status> {
         let capability = Capability::parse(asked.capability)?;
-        let of = |key: &str| asked.context.get(&format!("csi.storage.k8s.io/{key}")).cloned();
-        let pod = PodRef {
-            name: of("pod.name"),
-            namespace: of("pod.namespace"),
-            uid: of("pod.uid"),
-            service_account: of("serviceAccount.name"),
-        };
+        let pod = pod(&asked)?;
         let (name, inline) = name(&asked)?;
         Ok(Self { own: own_options(asked.context)?, id: asked.id, name, inline, pod, capability })
     }
+}
+
+/// The pod, as kubelet tells of it if the `CSIDriver` object says so. Else these attributes are a
+/// tenant's, who cannot know the UID that is in the path.
+fn pod(asked: &Asked<'_>) -> Result<PodRef, Status> {
+    let of = |key: &str| asked.context.get(&format!("csi.storage.k8s.io/{key}")).cloned();
+    let pod = PodRef {
+        name: of("pod.name"),
+        namespace: of("pod.namespace"),
+        uid: of("pod.uid"),
+        service_account: of("serviceAccount.name"),
+    };
+    let Some(target) = asked.target.filter(|_| pod != PodRef::default()) else { return Ok(pod) };
+    let mut below = target.as_path().iter().skip_while(|part| *part != "pods").skip(1);
+    if pod.uid.as_ref().is_some_and(|uid| below.next().is_some_and(|part| part == uid.as_str())) {
+        return Ok(pod);
+    }
+    Err(invalid(
+        "the attributes name a pod, and it is not kubelet that says so: set podInfoOnMount in the CSIDriver object",
+    ))
 }
 
 /// FlexVolume's name for a volume, and whether it is inline.
@@ -288,6 +302,7 @@ mod tests {
         let context = map(&[
             ("server", "s"),
             ("csi.storage.k8s.io/pod.name", "p"),
+            ("csi.storage.k8s.io/pod.uid", "1"),
             ("csi.storage.k8s.io/ephemeral", "false"),
             ("storage.kubernetes.io/csiProvisionerIdentity", "x"),
         ]);
@@ -320,6 +335,22 @@ mod tests {
             assert_eq!(refused(|it| it.volume_context = map(&[(key, "x")])), Code::InvalidArgument, "{key}");
         }
         assert!(publish(|it| it.volume_context = map(&[("mykubernetes.io/x", "x")])).is_ok());
+    }
+
+    /// Without podInfoOnMount kubelet hands a tenant's attributes on as they are.
+    #[test]
+    fn no_tenant_names_another_pod() {
+        let namespace = ("csi.storage.k8s.io/pod.namespace", "kube-system");
+        let account = ("csi.storage.k8s.io/serviceAccount.name", "admin");
+        for claims in [&[namespace][..], &[account], &[namespace, ("csi.storage.k8s.io/pod.uid", "2")]] {
+            assert_eq!(refused(|it| it.volume_context = map(claims)), Code::InvalidArgument, "{claims:?}");
+        }
+        let told = map(&[namespace, ("csi.storage.k8s.io/pod.uid", "1")]);
+        assert!(publish(|it| it.volume_context = told.clone()).is_ok());
+        assert_eq!(
+            refused(|it| (it.volume_context, it.target_path) = (told, "/mnt/1".into())),
+            Code::InvalidArgument
+        );
     }
 
     #[test]
