@@ -50,6 +50,11 @@ impl VolumeDir {
         TargetPath::parse(path.as_os_str()).ok()
     }
 
+    /// Whether it is one of CSI's. No two pods ever have the same.
+    pub fn is_csi(&self) -> bool {
+        self.driver.is_none() && self.below.components().count() > 1
+    }
+
     /// Whether kubelet has a device mounted here, once for the node.
     pub fn is_staging(&self) -> bool {
         self.driver.is_some() && self.below.starts_with("plugins")

@@ -27,6 +27,8 @@ pub(super) struct Context<'a> {
     pub(super) fields: Fields,
     pub(super) mount_id: Option<u64>,
     pub(super) unique_mount_id: Option<u64>,
+    /// Device and inode of its root.
+    pub(super) mount_root: Option<(u64, u64)>,
     pub(super) sources: Option<SharedLock>,
 }
 
@@ -55,6 +57,7 @@ impl<'a> Context<'a> {
             fields: Fields::default(),
             mount_id: None,
             unique_mount_id: None,
+            mount_root: None,
             sources: None,
         }
     }

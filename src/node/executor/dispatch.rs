@@ -114,7 +114,11 @@ impl Node for Context<'_> {
         let Goal::Mounted { target, .. } = goal else { return Ok(()) };
         let place = open_place(target)?;
         self.unique_mount_id = place.unique_mount_id();
-        match (place.look()?, self.mount_id) {
+        let found = place.look()?;
+        if let Look::Mount(mounted) = &found {
+            self.mount_root = Some(mounted.root);
+        }
+        match (found, self.mount_id) {
             (Look::Mount(mounted), Some(id)) if mounted.id == id => Ok(()),
             (Look::Mount(mounted), None) => match self.look(goal)? {
                 TargetState::Reached => {

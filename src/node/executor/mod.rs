@@ -95,7 +95,8 @@ fn remember(goal: &Goal, applied: Applied, record: Option<Record>, context: &Con
         (Goal::Unmounted { target } | Goal::Ended { target }, ..) => record::forget(target),
         (Goal::Mounted { view, .. }, Some(record), Some((id, unique))) if applied == Applied::Now => {
             let identity = view.source.identity();
-            let _ = Record { identity, ..record.with_mount(id, unique) }.write();
+            let root = context.mount_root;
+            let _ = Record { root, identity, ..record.with_mount(id, unique) }.write();
         }
         _ => {}
     }

@@ -3,7 +3,8 @@
 use super::context::{Context, denied};
 use super::record::Record;
 use anyhow::Result;
-use flexvol_linux::mount::place::Place;
+use flexvol_linux::mount::mount_table;
+use flexvol_linux::mount::place::{Look, Place};
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::volume_dir::VolumeDir;
 
@@ -46,5 +47,22 @@ pub fn is_volume_of(driver: &str, directory: Option<&str>, target: &TargetPath) 
 /// Whether what is on top is the record's mount, or no mount.
 fn is_nothing_else(target: &TargetPath, record: &Record) -> Result<bool> {
     let Some(place) = Place::open(target)? else { return Ok(true) };
-    Ok(place.mount_id()?.is_none_or(|id| record.is_of(id, place.unique_mount_id())))
+    let Some(id) = place.mount_id()? else { return Ok(true) };
+    let is_of = record.is_of(id, place.unique_mount_id());
+    Ok(is_of || VolumeDir::of(target).is_csi() && shows_the_same(&place, record)?)
+}
+
+/// Whether it is the record's mount as another mount namespace has it: of the container of a CSI
+/// driver that was started again. Elsewhere than in CSI's directories the record could have
+/// outlived its mount, and another could show the same.
+fn shows_the_same(place: &Place, record: &Record) -> Result<bool> {
+    let Some(root) = record.root else { return Ok(false) };
+    Ok(match place.look()? {
+        Look::Mount(mounted) => mounted.root == root,
+        Look::Dead(_) => {
+            let entry = mount_table::at(&place.resolved()?)?;
+            entry.is_some_and(|entry| entry.device_number() == root.0)
+        }
+        _ => false,
+    })
 }

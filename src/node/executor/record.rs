@@ -41,6 +41,10 @@ pub struct Record {
     /// The id that is never given to another mount, where the kernel has one.
     #[serde(default)]
     pub unique_id: Option<u64>,
+    /// Device and inode of its root, which it also has where its ids are others: in another mount
+    /// namespace.
+    #[serde(default)]
+    pub root: Option<(u64, u64)>,
     /// A digest of what was asked for; equal requests have equal digests.
     pub asked: String,
     /// What the volume is called by those who keep it, for a driver that tells; nothing secret.
@@ -68,6 +72,7 @@ impl Record {
             pod: pod.join("/"),
             mount_id: 0,
             unique_id: None,
+            root: None,
             asked: Asked::of(options).digest,
             identity: None,
             since: clock::seconds(),

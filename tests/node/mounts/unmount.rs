@@ -41,6 +41,32 @@ impl Held {
     }
 }
 
+/// The container of a CSI driver that is started again has the mounts of the one before, under
+/// other ids.
+#[test]
+fn csi_s_volumes_are_known_in_another_mount_namespace() {
+    isolated("unmount::csi_s_volumes_are_known_in_another_mount_namespace", |node| {
+        for (driver, options) in samples() {
+            let target = node.root.join("pods/p/volumes/kubernetes.io~csi/data/mount");
+            fs::create_dir_all(&target).unwrap();
+            let elsewhere = || {
+                let unmount = node.command(driver, "unmount", &target, None);
+                let mut command = Command::new("unshare");
+                command.args(["--mount", "--propagation", "unchanged"]).arg(unmount.get_program());
+                node.call(command.args(unmount.get_args()))
+            };
+            node.mount(driver, &target, &options).success();
+            // What is on top is another's.
+            sh(&format!("mount -t tmpfs another {}", target.display()));
+            elsewhere().failure(&["is not a volume of this driver"]);
+            sh(&format!("umount {}", target.display()));
+            elsewhere().success();
+            sh(&format!("umount {}", target.display()));
+            fs::remove_dir_all(node.root.join("pods/p")).unwrap();
+        }
+    });
+}
+
 #[test]
 fn what_is_not_mounted() {
     isolated("unmount::what_is_not_mounted", |node| {
