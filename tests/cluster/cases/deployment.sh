@@ -4,20 +4,15 @@
 
 # shellcheck source=tests/cluster/lib/manifests.sh disable=SC2154 # set by lib/cluster.sh
 . "$here/lib/manifests.sh"
+# shellcheck source=tests/cluster/lib/images.sh
+. "$here/lib/images.sh"
 
 namespace deployment >/dev/null
-tags=$CLUSTER/images
 
 # The binary of the second tag is another file for whoever compares: bytes after the end of the
 # program are never read.
 cp -- "$CLUSTER/bin/flexvol" "$CLUSTER/bin/flexvol-2"
 echo 'a later build' >>"$CLUSTER/bin/flexvol-2"
-
-# import TAG PROGRAM: the image on both nodes.
-import() {
-    "$here/image" flexvol "$2" "$1" >"$tags/flexvol-$1.tar" 2>"$tags/said" || cat -- "$tags/said"
-    for node in node-1 node-2; do on "$node" ctr --namespace k8s.io images import "$tags/flexvol-$1.tar"; done >/dev/null
-}
 
 # deployed TAG: the manifest as an admin prints it, and a second deployment of other drivers, which
 # go with it.
@@ -97,8 +92,8 @@ uninstalled() {
 }
 failed_mounts() { k get events --field-selector reason=FailedMount -o 'jsonpath={range .items[*]}{.message}{"\n"}{end}'; }
 
-says 'deployment: the image is what Dockerfile builds' '' import 1 "$CLUSTER/bin/flexvol"
-says 'deployment: the image of a later build' '' import 2 "$CLUSTER/bin/flexvol-2"
+says 'deployment: the image is what Dockerfile builds' '' import flexvol "$CLUSTER/bin/flexvol" 1 node-1 node-2
+says 'deployment: the image of a later build' '' import flexvol "$CLUSTER/bin/flexvol-2" 2 node-1 node-2
 
 says 'deployment: applied, its pods become ready' '*successfully rolled out' deploy 1
 says 'deployment: each node has the drivers of the image' '' same_as "$CLUSTER/bin/flexvol"

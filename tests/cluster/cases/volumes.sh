@@ -86,24 +86,16 @@ only_reads() {
         "/var/lib/kubelet/pods/$(k get pod "$1-ro" -o jsonpath='{.metadata.uid}')/volumes/${driver/\//\~}/v"
 }
 
-# pending NAME: the controllers have done their part. kubelet looks at a claim when it looks at its
-# pod: when that changes, or once a minute.
-pending() { k get pvc "$1" -o jsonpath='{.status.conditions[*].type}' | grep -q FileSystemResizePending; }
-grows_now() {
-    eventually 20 pending "$1"
-    k annotate pod "$1-rest" look=now >/dev/null
-}
-
 # grown NAME MIB: the claim is so large, and so is the volume, while its pod runs.
 grown() {
-    grows_now "$1"
+    grows_now "$1" "$1-rest"
     k wait --for=jsonpath='{.status.capacity.storage}'="$2Mi" --timeout=30s pvc "$1" >/dev/null
     [[ $(rests "$1" | tail -n 1) -gt ${sizes[$1]} ]] && echo larger
 }
 
 # refuses_to_grow NAME: why.
 refuses_to_grow() {
-    grows_now "$1"
+    grows_now "$1" "$1-rest"
     event "$1-rest" VolumeResizeFailed
 }
 

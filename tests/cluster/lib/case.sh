@@ -132,6 +132,14 @@ event() {
 event_text() { k get events --field-selector "involvedObject.name=$1,reason=$2" --sort-by .lastTimestamp -o 'jsonpath={.items[-1:].message}'; }
 has_event() { [[ -n $(event_text "$@") ]]; }
 
+# grows_now CLAIM POD: the controllers have done their part, and kubelet does its. It looks at a
+# claim when it looks at its pod: when that changes, or once a minute.
+grows_now() {
+    eventually 20 is_pending "$1"
+    k annotate pod "$2" look=now >/dev/null
+}
+is_pending() { k get pvc "$1" -o jsonpath='{.status.conditions[*].type}' | grep -q FileSystemResizePending; }
+
 # remove KIND/NAME...: and waits until it is gone.
 remove() { k delete --timeout="${patience:-60}s" "$@" >/dev/null; }
 

@@ -115,7 +115,7 @@ apiVersion: v1
 kind: Config
 current-context: cluster
 contexts: [{name: cluster, context: {cluster: cluster, user: user}}]
-clusters: [{name: cluster, cluster: {server: "https://$WORLD:6443", certificate-authority: $CLUSTER/pki/ca.crt}}]
+clusters: [{name: cluster, cluster: {server: "https://$WORLD", certificate-authority: $CLUSTER/pki/ca.crt}}]
 users: [{name: user, user: {token: $2}}]
 YAML
 }
