@@ -6,6 +6,7 @@
 //! in the API and has no token.
 
 use crate::csi::name;
+use flexvol_model::paths;
 use flexvol_protocol::failure::{Failure, Result};
 use flexvol_protocol::{Capabilities, DriverName};
 use flexvol_terminal::emit;
@@ -165,8 +166,8 @@ fn host_directories(request: &Request) -> [(&str, &str, &str, &str); 6] {
     [
         ("plugins", &request.plugin_dir, "Directory", "None"),
         ("kubelet", &request.kubelet_root, "Directory", "Bidirectional"),
-        ("state", "/var/lib/flexvol", "DirectoryOrCreate", "Bidirectional"),
-        ("run", "/run/flexvol", "DirectoryOrCreate", "Bidirectional"),
+        ("state", paths::STATE, "DirectoryOrCreate", "Bidirectional"),
+        ("run", paths::RUN, "DirectoryOrCreate", "Bidirectional"),
         ("dev", "/dev", "Directory", "None"),
         ("modules", "/lib/modules", "DirectoryOrCreate", "None"),
     ]
@@ -315,7 +316,7 @@ fn controller_container(request: &Request, driver: &DriverName) -> Value {
         "securityContext": {"readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false, "runAsUser": 0},
         "volumeMounts": [
             {"name": "sockets", "mountPath": SOCKETS},
-            {"name": "state", "mountPath": "/var/lib/flexvol"},
+            {"name": "state", "mountPath": paths::STATE},
             {"name": "plugins", "mountPath": request.plugin_dir, "readOnly": true},
         ],
     })

@@ -16,6 +16,16 @@ pub const IMAGES: &str = "/var/lib/flexvol/images";
 /// What volumes have on disk while they are mounted: caches and clones.
 pub const SCRATCH: &str = "/var/lib/flexvol/scratch";
 
+/// What `flexvold csi` notes: a directory for each driver it serves; `--state` names another.
+pub const CSI: &str = "/var/lib/flexvol/csi";
+
+/// The same, in [`STATE`].
+pub const CSI_PART: &str = "csi";
+
+/// In a driver's directory in [`CSI`]: a file for each volume
+/// ([`csi_journal`](crate::csi_journal)).
+pub const CSI_VOLUMES: &str = "volumes";
+
 /// What `pod` takes for kubelet's directory when nobody names one.
 pub const POD_ROOT: &str = "/var/lib/flexvol/kubelet";
 
@@ -70,9 +80,10 @@ mod tests {
 
     #[test]
     fn all_of_it_is_in_two_directories() {
-        for path in [IMAGES, SCRATCH, POD_ROOT] {
+        for path in [IMAGES, SCRATCH, CSI, POD_ROOT] {
             assert!(Path::new(path).starts_with(STATE), "{path}");
         }
+        assert_eq!(Path::new(STATE).join(CSI_PART), Path::new(CSI));
         assert!(Path::new(READY).starts_with(RUN));
         assert_eq!(run(LOCKS), Path::new("/run/flexvol/locks"));
     }

@@ -2,14 +2,16 @@
 //!
 //! The mount tables of this process, of pid 1 and of every kubelet are read, as far as they can be:
 //! kubelet may have one of its own. Volumes are known by kubelet's names for their targets, under
-//! any root.
+//! any root. Those of CSI do not name their driver: what `flexvold csi` has noted does.
 
 use super::refusal::{Reason, Refusal};
 use anyhow::Result;
 use flexvol_kubelet::locate;
-use flexvol_linux::fs::files;
+use flexvol_linux::fs::{files, listing};
 use flexvol_linux::mount::mount_table::{self, Tables};
 use flexvol_linux::proc::process;
+use flexvol_model::csi_journal::{self, Entry};
+use flexvol_model::paths;
 use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{DriverName, TargetPath};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,27 +46,22 @@ pub fn mounts(place: &Path) -> Result<Vec<mount_table::Entry>> {
     tables()?.read()
 }
 
-/// Every mounted volume of a driver, by its target.
-pub fn volumes(name: &DriverName) -> Result<Vec<Volume>> {
-    volumes_in(&mut tables()?, name)
+/// Every mounted volume of a driver, by its target; `state` is where the node's flexvol keeps what
+/// outlives a boot.
+pub fn volumes(name: &DriverName, state: &Path) -> Result<Vec<Volume>> {
+    Ok(volumes_in(&mut tables()?, state)?.remove(&name.directory()).unwrap_or_default())
 }
 
 /// Every mounted volume of every driver, by the name of the driver's directory.
-pub fn by_driver() -> Result<BTreeMap<String, Vec<Volume>>> {
-    let entries = tables()?.read()?.into_iter();
-    let found: BTreeSet<_> = entries.filter_map(|entry: mount_table::Entry| volume(&entry.target)).collect();
-    let mut volumes: BTreeMap<String, Vec<Volume>> = BTreeMap::new();
-    for (directory, volume) in found {
-        volumes.entry(directory).or_default().push(volume);
-    }
-    Ok(volumes)
+pub fn by_driver(state: &Path) -> Result<BTreeMap<String, Vec<Volume>>> {
+    volumes_in(&mut tables()?, state)
 }
 
 /// Waits until no volume of the driver is mounted, at most so long; those that are left.
-pub fn wait_until_idle(name: &DriverName, patience: Duration) -> Result<Vec<Volume>> {
+pub fn wait_until_idle(name: &DriverName, state: &Path, patience: Duration) -> Result<Vec<Volume>> {
     let (mut tables, start) = (tables()?, Instant::now());
     loop {
-        let volumes = volumes_in(&mut tables, name)?;
+        let volumes = volumes_in(&mut tables, state)?.remove(&name.directory()).unwrap_or_default();
         let left = patience.saturating_sub(start.elapsed());
         if volumes.is_empty() || left.is_zero() {
             return Ok(volumes);
@@ -93,19 +90,48 @@ fn tables() -> Result<Tables> {
     Tables::open(kubelets.into_iter().map(|kubelet| kubelet.pid))
 }
 
-fn volumes_in(tables: &mut Tables, name: &DriverName) -> Result<Vec<Volume>> {
-    let directory = name.directory();
+fn volumes_in(tables: &mut Tables, state: &Path) -> Result<BTreeMap<String, Vec<Volume>>> {
+    let served = over_csi(state);
     let targets = tables.read()?.into_iter().map(|entry: mount_table::Entry| entry.target);
-    let volumes: BTreeSet<_> = targets.filter_map(|target| volume(&target)).collect();
-    Ok(volumes.into_iter().filter(|(of, _)| *of == directory).map(|(_, volume)| volume).collect())
+    let found: BTreeSet<_> = targets.filter_map(|target| volume(&target, &served)).collect();
+    let mut volumes: BTreeMap<String, Vec<Volume>> = BTreeMap::new();
+    for (directory, volume) in found {
+        volumes.entry(directory).or_default().push(volume);
+    }
+    Ok(volumes)
 }
 
 /// The volume at a target, and the name of the directory of the driver it belongs to.
-fn volume(target: &Path) -> Option<(String, Volume)> {
+fn volume(target: &Path, served: &BTreeMap<PathBuf, String>) -> Option<(String, Volume)> {
     let dir = VolumeDir::of(&TargetPath::parse(target.as_os_str()).ok()?);
     let mut parts = dir.below.components().map(|part| part.as_os_str().to_string_lossy().into_owned());
     let pod = parts.next().filter(|first| first == "pods").and_then(|_| parts.next());
-    Some((dir.driver?, Volume { target: target.to_owned(), pod }))
+    let driver = dir.driver.or_else(|| served.get(&dir.below).cloned())?;
+    Some((driver, Volume { target: target.to_owned(), pod }))
+}
+
+/// What is served over CSI, from `pods` or `plugins` on: the driver's directory by the volume's,
+/// under any root. What cannot be read says nothing, and may have been lost as well.
+fn over_csi(state: &Path) -> BTreeMap<PathBuf, String> {
+    let mut served = BTreeMap::new();
+    for file in journals(state) {
+        let text = files::read_small(&file, csi_journal::LIMIT).ok().flatten().unwrap_or_default();
+        let Ok(entry) = Entry::parse(&text) else { continue };
+        let Ok(driver) = DriverName::parse(&entry.driver) else { continue };
+        let targets = entry.paths().filter_map(|path| TargetPath::parse(path.as_ref()).ok());
+        served.extend(targets.map(|target| (VolumeDir::of(&target).below, driver.directory())));
+    }
+    served
+}
+
+/// `<state>/csi/<CSI name>/volumes/<volume>.json`.
+fn journals(state: &Path) -> impl Iterator<Item = PathBuf> {
+    let names = |path: PathBuf| {
+        listing::names(&path).unwrap_or_default().into_iter().map(move |name| path.join(name))
+    };
+    let drivers = names(state.join(paths::CSI_PART));
+    let files = drivers.flat_map(move |driver| names(driver.join(paths::CSI_VOLUMES)));
+    files.filter(|file| file.extension().is_some_and(|end| end == csi_journal::EXTENSION))
 }
 
 #[cfg(test)]
@@ -114,12 +140,16 @@ mod tests {
 
     #[test]
     fn volumes_are_known_under_any_root() {
-        let of = |target: &str| volume(target.as_ref()).map(|(directory, volume)| (directory, volume.pod));
+        let served = [("pods/9/volumes/kubernetes.io~csi/data/mount".into(), "v~d".to_owned())].into();
+        let of = |target: &str| {
+            volume(target.as_ref(), &served).map(|(directory, volume)| (directory, volume.pod))
+        };
         let pod = |uid: &str| Some(("v~d".to_owned(), Some(uid.to_owned())));
         assert_eq!(of("/var/lib/kubelet/pods/7/volumes/v~d/data"), pod("7"));
         assert_eq!(of("/host/k/pods/8/volumes/v~d/a b"), pod("8"));
         assert_eq!(of("/k/plugins/kubernetes.io/flexvolume/v/d/mounts/pv"), Some(("v~d".into(), None)));
-        for other in ["/v~d/data", "/"] {
+        assert_eq!(of("/k/pods/9/volumes/kubernetes.io~csi/data/mount"), pod("9"));
+        for other in ["/v~d/data", "/", "/k/pods/9/volumes/kubernetes.io~csi/other/mount"] {
             assert_eq!(of(other), None, "{other}");
         }
     }

@@ -75,7 +75,7 @@ pub fn list_noted(place: &PluginDirPath, state: &Path, terms: Option<&Terms>) ->
     };
     let plugins = opened.directory;
     // What is mounted is worth knowing, but not having it is no reason to show nothing.
-    let mut volumes = in_use::by_driver().unwrap_or_default();
+    let mut volumes = place.below(state).and_then(|state| in_use::by_driver(&state)).unwrap_or_default();
     let names = plugins.names()?.into_iter();
     let look = Look { place, state, plugins: &plugins, terms };
     Ok(names.map(|name| item(&look, name, &mut volumes)).collect())

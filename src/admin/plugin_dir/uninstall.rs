@@ -68,7 +68,7 @@ pub fn uninstall(request: &UninstallRequest) -> Result<Removed> {
         // Without the lock: others may install meanwhile.
         if request.busy != Busy::Ignore && is_ours(request)? {
             in_use::sees_mounts(&request.place.path()?, ", or uninstall it with --force")?;
-            in_use::wait_until_idle(&request.name, patience)?;
+            in_use::wait_until_idle(&request.name, &state(request)?, patience)?;
         }
         match attempt(request) {
             Err(error) if is_busy(&error) && !patience.is_zero() => {}
@@ -151,7 +151,7 @@ fn remove(
     check_mounts(&home)?;
     let others = others(name, &home)?;
     check_content(name, installed, (&home, &others), &kept, receipt)?;
-    let busy = in_use::volumes(name)?;
+    let busy = in_use::volumes(name, &state(request)?)?;
     if !busy.is_empty() && request.busy != Busy::Ignore {
         return Err(in_use_refusal(name, &busy, request.busy).into());
     }
@@ -164,7 +164,7 @@ fn remove(
     stage::clean(&home)?;
     home.remove(SIDE_FILE)?;
     remove_directory(plugins, name)?;
-    let busy = in_use::volumes(name)?;
+    let busy = in_use::volumes(name, &state(request)?)?;
     if !busy.is_empty() {
         warnings.push(format!(
             "volumes of {name} are still mounted: {}: install it again, or their pods cannot end",
@@ -199,6 +199,11 @@ fn remove_directory(plugins: &Directory, name: &DriverName) -> Result<()> {
     }
     plugins.remove_directory(name.directory())?;
     plugins.sync()
+}
+
+/// The node's directory of state as we reach it.
+fn state(request: &UninstallRequest) -> Result<PathBuf> {
+    request.place.below(&request.state)
 }
 
 fn receipts(request: &UninstallRequest) -> Result<Receipts> {

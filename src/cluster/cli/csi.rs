@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use flexvol_kubelet::platform::DEFAULT_KUBELET_ROOT;
 use flexvol_linux::proc::host;
+use flexvol_model::paths;
 use flexvol_protocol::DriverName;
 use flexvol_terminal::driver_dir;
 use flexvol_terminal::screen::Screen;
@@ -20,9 +21,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
-
-/// Where journals are.
-const STATE: &str = "/var/lib/flexvol/csi";
 
 /// In the environment of a pod, as manifests have it.
 const NODE: &str = "NODE_NAME";
@@ -67,7 +65,7 @@ pub(super) struct Csi {
     #[arg(long, value_name = "FILE")]
     habits: Option<PathBuf>,
     /// Where to note what is attached, staged and published
-    #[arg(long, value_name = "DIR", default_value = STATE)]
+    #[arg(long, value_name = "DIR", default_value = paths::CSI)]
     state: PathBuf,
     /// kubelet's own directory
     #[arg(long, value_name = "DIR", default_value = DEFAULT_KUBELET_ROOT)]

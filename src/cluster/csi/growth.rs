@@ -2,13 +2,13 @@
 
 use super::capability::{invalid, missing};
 use super::codes::of_error;
-use super::journal::Entry;
 use super::program::{Answer, Budget};
 use super::request::At;
 use super::served::Served;
 use super::target::{self, Standing};
 use crate::wire::csi::volume_usage::Unit;
 use crate::wire::csi::{CapacityRange, NodeGetVolumeStatsResponse, VolumeUsage};
+use flexvol_model::csi_journal::Entry;
 use flexvol_protocol::{Call, Options};
 use rustix::fs::StatVfs;
 use tonic::Status;

@@ -5,9 +5,7 @@
 //! lost: then what is mounted is found in the mount table, and only a driver without mounts of its
 //! own has nothing to be found by.
 //!
-//! ```text
-//! <state>/<CSI name>/volumes/<sha256 of the id>.json
-//! ```
+//! What a file holds is an [`Entry`].
 //!
 //! A power cut may lose or damage it, and ends every mount as well; so it is not synced to disk,
 //! except for a driver that mounts nothing.
@@ -15,127 +13,52 @@
 use super::name::hash;
 use anyhow::{Context as _, Result};
 use flexvol_linux::fs::files;
-use flexvol_protocol::TargetPath;
-use serde::{Deserialize, Serialize};
+use flexvol_model::csi_journal::{EXTENSION, Entry, LIMIT, key};
+use flexvol_protocol::{DriverName, TargetPath};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The options are the largest part, and no program can be given more than 128 KiB of them.
-const LIMIT: usize = 1 << 20;
-
 /// What a file that cannot be read is called from then on.
 const BROKEN: &str = "broken";
-
-/// How far a call has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Phase {
-    /// The driver was called, and nothing is known of the end.
-    Begun,
-    /// The caller was told, or was to be told, that it is done.
-    Done,
-}
-
-/// The volume is mounted once for the node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Staged {
-    /// Where.
-    pub path: String,
-    /// The device, as the driver calls it.
-    pub device: String,
-    /// How far it has come.
-    pub phase: Phase,
-}
-
-/// The volume is in a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Target {
-    /// How far it has come.
-    pub phase: Phase,
-    /// Whether the pod may not write.
-    pub read_only: bool,
-    /// Whether no other pod may have it.
-    pub exclusive: bool,
-}
-
-/// What is known of one volume.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Entry {
-    /// CSI's name for it.
-    pub id: String,
-    /// What `expandfs` is called with: the options of the volume without secrets, as JSON.
-    pub options: String,
-    /// Where it is staged.
-    pub staged: Option<Staged>,
-    /// In which pods it is, by the directory there.
-    pub targets: BTreeMap<String, Target>,
-    /// To which nodes it is attached, and what `attach` answered.
-    pub attached: BTreeMap<String, String>,
-}
-
-impl Entry {
-    fn is_over(&self) -> bool {
-        self.staged.is_none() && self.targets.is_empty() && self.attached.is_empty()
-    }
-
-    /// The volume is, or may be, attached to a node.
-    pub fn attach(&mut self, node: &str, device: &str) {
-        self.attached.insert(node.to_owned(), device.to_owned());
-    }
-
-    /// The volume is, or may be, in this directory.
-    pub fn publish(&mut self, path: &TargetPath, target: Target) {
-        self.targets.insert(key(path), target);
-    }
-
-    /// The volume is in this directory no longer.
-    pub fn forget(&mut self, path: &TargetPath) {
-        self.targets.remove(&key(path));
-    }
-
-    /// What is known of a directory of a pod's.
-    pub fn target(&self, path: &TargetPath) -> Option<Target> {
-        self.targets.get(&key(path)).copied()
-    }
-
-    /// Whether the volume is at this path, in a pod or for the node.
-    pub fn is_at(&self, path: &TargetPath) -> bool {
-        self.has(&key(path))
-    }
-
-    fn has(&self, path: &str) -> bool {
-        self.targets.contains_key(path) || self.staged.as_ref().is_some_and(|staged| staged.path == path)
-    }
-
-    /// Whether the volume is staged here.
-    pub fn is_staged_at(&self, path: &TargetPath) -> bool {
-        self.staged.as_ref().is_some_and(|staged| staged.path == key(path))
-    }
-}
-
-/// A path as the journal has it: CSI's paths are text.
-pub fn key(path: &TargetPath) -> String {
-    path.as_path().to_string_lossy().into_owned()
-}
 
 /// The volumes of one driver. Who changes an entry holds the volume's lock.
 #[derive(Debug)]
 pub struct Journal {
     directory: PathBuf,
+    driver: String,
     durable: bool,
-    entries: Mutex<BTreeMap<String, Entry>>,
+    known: Mutex<Known>,
+}
+
+/// The volumes by their ids, and whose a path is.
+#[derive(Debug, Default)]
+struct Known {
+    entries: BTreeMap<String, Entry>,
+    owners: BTreeMap<String, String>,
+}
+
+impl Known {
+    fn insert(&mut self, entry: Entry) {
+        self.remove(&entry.id);
+        let paths = entry.paths().map(|path| (path.to_owned(), entry.id.clone()));
+        self.owners.extend(paths);
+        self.entries.insert(entry.id.clone(), entry);
+    }
+
+    fn remove(&mut self, id: &str) {
+        for path in self.entries.remove(id).iter().flat_map(Entry::paths) {
+            self.owners.remove(path);
+        }
+    }
 }
 
 impl Journal {
-    /// Reads what an earlier process has left; beside it the files that cannot be read, which are
-    /// set aside. If it is to be `durable`, it outlives a power cut.
-    pub fn open(directory: PathBuf, durable: bool) -> Result<(Self, Vec<String>)> {
+    /// Reads what an earlier process has left of a driver's; beside it the files that cannot be
+    /// read, which are set aside. If it is to be `durable`, it outlives a power cut.
+    pub fn open(directory: PathBuf, driver: &DriverName, durable: bool) -> Result<(Self, Vec<String>)> {
         files::make_private(&directory)?;
-        let (mut entries, mut broken) = (BTreeMap::new(), Vec::new());
+        let (mut known, mut broken) = (Known::default(), Vec::new());
         let what = || format!("list {}", directory.display());
         for file in directory.read_dir().with_context(what)? {
             let path = file.with_context(what)?.path();
@@ -143,11 +66,11 @@ impl Journal {
                 std::fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
                 continue;
             }
-            if path.extension().is_none_or(|end| end != "json") {
+            if path.extension().is_none_or(|end| end != EXTENSION) {
                 continue;
             }
             match read(&path) {
-                Ok(entry) => drop(entries.insert(entry.id.clone(), entry)),
+                Ok(entry) => known.insert(entry),
                 Err(error) => {
                     let aside = path.with_extension(BROKEN);
                     std::fs::rename(&path, &aside)
@@ -156,23 +79,22 @@ impl Journal {
                 }
             }
         }
-        Ok((Self { directory, durable, entries: Mutex::new(entries) }, broken))
+        Ok((Self { directory, driver: driver.to_string(), durable, known: Mutex::new(known) }, broken))
     }
 
     /// What is known of a volume.
     pub fn get(&self, id: &str) -> Option<Entry> {
-        self.entries().get(id).cloned()
+        self.known().entries.get(id).cloned()
     }
 
     /// Whose directory this is.
     pub fn owner_of(&self, path: &TargetPath) -> Option<String> {
-        let (entries, path) = (self.entries(), key(path));
-        entries.values().find(|entry| entry.has(&path)).map(|entry| entry.id.clone())
+        self.known().owners.get(&key(path)).cloned()
     }
 
     /// How many volumes are known.
     pub fn len(&self) -> usize {
-        self.entries().len()
+        self.known().entries.len()
     }
 
     /// Whether no volume is known.
@@ -185,25 +107,44 @@ impl Journal {
         let before = self.get(id);
         let mut entry = before.clone().unwrap_or_default();
         id.clone_into(&mut entry.id);
+        self.driver.clone_into(&mut entry.driver);
         change(&mut entry);
         if before.as_ref() == Some(&entry) {
             return Ok(());
         }
-        let path = self.directory.join(format!("{}.json", hash(id.as_bytes())));
+        let path = self.directory.join(name_of(id));
         if entry.is_over() {
             files::forget(&path).with_context(|| format!("remove {}", path.display()))?;
-            self.entries().remove(id);
+            self.known().remove(id);
         } else {
             let write = if self.durable { files::replace } else { files::replace_unsynced };
             write(&path, serde_json::to_string(&entry)?.as_bytes())?;
-            self.entries().insert(id.to_owned(), entry);
+            self.known().insert(entry);
         }
         Ok(())
     }
 
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Forgets what is no longer so. That it is gone holds whether it can be noted or not: on a
+    /// full disk the file stays as it was, which says of a directory that is gone that it was
+    /// published.
+    pub fn forget(&self, id: &str, change: impl Fn(&mut Entry)) {
+        if let Err(error) = self.change(id, &change) {
+            tracing::warn!(volume = id, reason = format!("{error:#}"), "what is gone could not be noted");
+            let Some(mut entry) = self.get(id) else { return };
+            change(&mut entry);
+            let mut known = self.known();
+            if entry.is_over() { known.remove(id) } else { known.insert(entry) }
+        }
     }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The file of a volume.
+fn name_of(id: &str) -> String {
+    format!("{}.{EXTENSION}", hash(id.as_bytes()))
 }
 
 /// What a writer that was killed has left.
@@ -213,16 +154,15 @@ fn is_draft(path: &Path) -> bool {
 
 fn read(path: &Path) -> Result<Entry> {
     let text = files::read_small(path, LIMIT)?.unwrap_or_default();
-    let entry: Entry =
-        serde_json::from_str(&text).with_context(|| format!("{} is damaged", path.display()))?;
-    let expected = format!("{}.json", hash(entry.id.as_bytes()));
-    anyhow::ensure!(path.ends_with(&expected), "{} is of another volume", path.display());
+    let entry = Entry::parse(&text).with_context(|| format!("{} is damaged", path.display()))?;
+    anyhow::ensure!(path.ends_with(name_of(&entry.id)), "{} is of another volume", path.display());
     Ok(entry)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flexvol_model::csi_journal::{Phase, Target};
 
     const TARGET: Target = Target { phase: Phase::Begun, read_only: false, exclusive: false };
 
@@ -230,8 +170,13 @@ mod tests {
         TargetPath::parse(text.as_ref()).unwrap()
     }
 
+    fn open(directory: &Path) -> (Journal, Vec<String>) {
+        let driver = DriverName::parse("example.com/driver").unwrap();
+        Journal::open(directory.to_owned(), &driver, true).unwrap()
+    }
+
     fn journal(directory: &Path) -> Journal {
-        let (journal, broken) = Journal::open(directory.to_owned(), true).unwrap();
+        let (journal, broken) = open(directory);
         assert!(broken.is_empty(), "{broken:?}");
         journal
     }
@@ -256,7 +201,7 @@ mod tests {
         for text in ["", "{", "[]", r#"{"id":"other"}"#] {
             std::fs::remove_file(&file).ok();
             files::replace(&file, text.as_bytes()).unwrap();
-            let (journal, broken) = Journal::open(state.path().to_owned(), false).unwrap();
+            let (journal, broken) = open(state.path());
             assert!(journal.is_empty() && broken.len() == 1, "{text}: {broken:?}");
         }
     }
@@ -269,11 +214,18 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_full_changes_nothing() {
+    fn on_a_full_disk_nothing_begins_and_what_is_gone_is_gone() {
         let state = tempfile::tempdir().unwrap();
         let one = journal(&state.path().join("below"));
-        std::fs::remove_dir(state.path().join("below")).unwrap();
-        assert!(one.change("v", |entry| entry.publish(&path("/a"), TARGET)).is_err());
-        assert!(one.is_empty());
+        one.change("v", |entry| {
+            entry.publish(&path("/a"), TARGET);
+            entry.publish(&path("/b"), TARGET);
+        })
+        .unwrap();
+        std::fs::remove_dir_all(state.path().join("below")).unwrap();
+        assert!(one.change("w", |entry| entry.publish(&path("/c"), TARGET)).is_err());
+        assert_eq!((one.len(), one.owner_of(&path("/c"))), (1, None));
+        one.forget("v", |entry| entry.forget(&path("/a")));
+        assert_eq!((one.owner_of(&path("/a")), one.owner_of(&path("/b")).as_deref()), (None, Some("v")));
     }
 }

@@ -13,12 +13,12 @@
 
 use super::codes::of_error;
 use super::handle::Handle;
-use super::journal::key;
 use super::name::hash;
 use super::served::Served;
 use super::target::{self, Standing};
 use anyhow::Context as _;
 use flexvol_kubelet::PodVolume;
+use flexvol_model::csi_journal::key;
 use flexvol_protocol::{Options, TargetPath};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;

@@ -3,13 +3,13 @@
 
 use super::capability::invalid;
 use super::codes::of_error;
-use super::journal::{Entry, Phase, Target, key};
 use super::layout;
 use super::locks::Guard;
 use super::program::{Answer, Budget};
 use super::request::{At, Publish};
 use super::served::Served;
 use super::target::{self, Standing};
+use flexvol_model::csi_journal::{Entry, Phase, Target, key};
 use flexvol_protocol::{Call, Options, TargetPath};
 use tonic::Status;
 

@@ -1,7 +1,7 @@
 //! One driver that is served: what is known of it, and what its volumes need.
 
 use super::codes;
-use super::journal::{Entry, Journal};
+use super::journal::Journal;
 use super::locks::{Guard, Locks};
 use super::metrics::Metrics;
 use super::options::Ground;
@@ -9,6 +9,7 @@ use super::program::{Answer, Budget, Program};
 use super::target::{self, Standing};
 use anyhow::Result;
 use flexvol_protocol::failure::Failure;
+use flexvol_model::csi_journal::Entry;
 use flexvol_protocol::{Call, Capabilities, DriverName, TargetPath};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;

@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use flexvol_kubelet::Caller;
 use flexvol_linux::fs::files;
 use flexvol_model::settings::SIDE_FILE;
+use flexvol_model::paths;
 use flexvol_protocol::DriverName;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -62,7 +63,8 @@ impl Setup {
         let state = self.state.join(&csi);
         let alone = hold(&state)?;
         let ground = self.ground(&driver, &executable)?;
-        let (journal, broken) = Journal::open(state.join("volumes"), ground.habits.mountless)?;
+        let (journal, broken) =
+            Journal::open(state.join(paths::CSI_VOLUMES), &driver, ground.habits.mountless)?;
         for message in broken {
             tracing::warn!(driver = csi, reason = message, "a file of the journal is damaged");
         }

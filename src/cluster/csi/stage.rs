@@ -3,13 +3,13 @@
 
 use super::codes::of_error;
 use super::handle::Handle;
-use super::journal::{Entry, Phase, Staged, key};
 use super::layout;
 use super::locks::Guard;
 use super::program::{Answer, Budget};
 use super::request::{At, Stage};
 use super::served::Served;
 use super::target::{self, Standing};
+use flexvol_model::csi_journal::{Entry, Phase, Staged, key};
 use flexvol_protocol::{Call, Options, TargetPath};
 use tonic::Status;
 

@@ -82,6 +82,40 @@ fn who_is_put_back_gets_volumes_that_are_named() {
     }
 }
 
+/// What `flexvold csi` notes of a volume.
+fn serve(node: &Node, csi: &str, driver: &str, target: &str) {
+    let volumes = node.state().join("csi").join(csi).join("volumes");
+    fs::create_dir_all(&volumes).unwrap();
+    let done = serde_json::json!({"phase": "done", "readOnly": false, "exclusive": false});
+    let entry = serde_json::json!({"driver": driver, "id": "fx1#pv", "targets": {target: done}});
+    fs::write(volumes.join("7.json"), entry.to_string()).unwrap();
+    // What is damaged is passed over.
+    fs::write(volumes.join("8.json"), "{").unwrap();
+}
+
+#[test]
+fn a_volume_in_use_over_csi_counts_for_the_driver_that_serves_it() {
+    let Some(node) = Node::new("busy::a_volume_in_use_over_csi_counts_for_the_driver_that_serves_it") else {
+        return;
+    };
+    node.install(&["served/tmpfs", "other/tmpfs"]);
+    let target = node.path("kubelet/pods/uid-7/volumes/kubernetes.io~csi/data/mount");
+    fs::create_dir_all(&target).unwrap();
+    mount(Some("tmpfs"), &target, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+    // As kubelet calls it, which may be by another root.
+    let named = "/elsewhere/pods/uid-7/volumes/kubernetes.io~csi/data/mount";
+    serve(&node, "tmpfs.served.flex.flexvol.dev", "served/tmpfs", named);
+    let before = node.listing();
+    let refused = node.uninstall(&["served/tmpfs"]);
+    let message = refused.error(6);
+    assert!(message.contains("kubernetes.io~csi/data/mount (pod uid-7)"), "{message}");
+    assert_eq!(node.listing(), before);
+    assert_eq!(node.uninstall(&["other/tmpfs"]).action(), "removed");
+    umount(&target).unwrap();
+    // What is noted and not mounted needs no driver.
+    assert_eq!(node.uninstall(&["served/tmpfs"]).action(), "removed");
+}
+
 /// A pod's own mount table has no volume of the node's, whatever is mounted there.
 #[test]
 fn who_sees_no_kubelet_in_a_pod_removes_nothing_unless_forced() {
