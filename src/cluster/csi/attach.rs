@@ -56,7 +56,7 @@ impl Served {
         for node in nodes {
             let call = Call::Detach { volume: name.clone(), node: node.clone() };
             self.program.call(&call, &guard, budget)?;
-            self.note(id, |entry| drop(entry.attached.remove(&node)))?;
+            self.journal.forget(id, |entry| drop(entry.attached.remove(&node)));
         }
         Ok(())
     }

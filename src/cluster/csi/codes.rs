@@ -9,10 +9,12 @@
 //! | no end before the deadline | `DEADLINE_EXCEEDED` |
 //! | stopped because `flexvold` ends | UNAVAILABLE |
 //! | cannot be executed | `FAILED_PRECONDITION` |
+//! | not now: no descriptor, process, memory or disk is left | `RESOURCE_EXHAUSTED` |
 //!
 //! kubelet takes `DEADLINE_EXCEEDED`, UNAVAILABLE, ABORTED and `RESOURCE_EXHAUSTED` as "may still
 //! be going on", and all others as final.
 
+use super::exhaustion;
 use super::habits::Habits;
 use flexvol_kubelet::{End, Exchange, Fault, Stop, Verdict};
 use flexvol_protocol::failure::{Code as FailureCode, Failure};
@@ -31,6 +33,7 @@ pub fn of_exchange(exchange: &Exchange, habits: &Habits) -> Status {
 fn code(exchange: &Exchange, habits: &Habits) -> Code {
     let end = exchange.run.as_ref().map(|run| &run.end);
     match (&exchange.verdict, end) {
+        (_, Some(End::NotStarted(reason))) if exhaustion::is_reason(reason) => Code::ResourceExhausted,
         (_, Some(End::NotStarted(_))) => Code::FailedPrecondition,
         (Verdict::Success(_), _) => Code::Ok,
         (Verdict::NotSupported, _) => Code::Unimplemented,
@@ -55,6 +58,7 @@ pub fn of_error(error: &anyhow::Error) -> Status {
         Some(FailureCode::Conflict) => Code::FailedPrecondition,
         Some(FailureCode::Busy) => Code::Aborted,
         Some(FailureCode::Timeout) => Code::DeadlineExceeded,
+        _ if exhaustion::is_cause(error) => Code::ResourceExhausted,
         _ => Code::Internal,
     };
     Status::new(code, one_line(&format!("{error:#}"), LIMIT))
@@ -81,6 +85,7 @@ mod tests {
 
     #[test]
     fn the_table() {
+        let full = std::io::Error::from_raw_os_error(24);
         let stopped = |why| Verdict::Failure(Fault::Stopped { why, held: false });
         let habits = Habits {
             messages: vec![Meaning { contains: "No Such share".into(), code: Code::NotFound }],
@@ -96,6 +101,7 @@ mod tests {
             (stopped(Stop::OutputLimit), End::Signaled(15), Code::Internal),
             (stopped(Stop::Told), End::Signaled(9), Code::Unavailable),
             (failure("x"), End::NotStarted("no such file".into()), Code::FailedPrecondition),
+            (failure("x"), End::NotStarted(full.to_string()), Code::ResourceExhausted),
         ] {
             assert_eq!(of(verdict.clone(), end, &habits), expected, "{verdict}");
         }

@@ -22,6 +22,7 @@ pub mod by_kubelet;
 pub mod capability;
 pub mod codes;
 pub mod controller;
+pub mod exhaustion;
 pub mod growth;
 pub mod habits;
 pub mod handle;

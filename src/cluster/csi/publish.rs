@@ -218,7 +218,8 @@ impl Served {
             unmount(path)?;
         }
         target::remove(path).map_err(|error| of_error(&error))?;
-        self.note(id, |entry| entry.forget(path))
+        self.journal.forget(id, |entry| entry.forget(path));
+        Ok(())
     }
 
     fn unmount_by_driver(

@@ -108,8 +108,11 @@ impl Served {
             return;
         }
         let undone = self.unmount_device(global, guard, Self::moment(budget));
-        if let Err(status) = undone.and_then(|()| self.note(id, |entry| entry.staged = None)) {
-            tracing::warn!(volume = id, reason = status.message(), "a failed stage could not be undone");
+        match undone {
+            Ok(()) => self.journal.forget(id, |entry| entry.staged = None),
+            Err(status) => {
+                tracing::warn!(volume = id, reason = status.message(), "a failed stage could not be undone");
+            }
         }
     }
 
@@ -124,7 +127,7 @@ impl Served {
             self.unmount_device(&self.global(id)?, &guard, budget)?;
         }
         if entry.is_staged_at(path) {
-            self.note(id, |entry| entry.staged = None)?;
+            self.journal.forget(id, |entry| entry.staged = None);
         }
         Ok(())
     }
