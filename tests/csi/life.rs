@@ -106,6 +106,25 @@ fn an_inline_volume_is_named_by_its_path() {
     node.is_clean();
 }
 
+/// Nothing would attach it: the API server knows no such volume of a driver whose `CSIDriver` says
+/// that it attaches.
+#[test]
+fn an_inline_volume_of_a_driver_that_attaches_is_refused() {
+    let body = STRICT.replace(r#""attach":false"#, r#""attach":true"#);
+    let Some(node) = Node::serving("an_inline_volume_attaches", "example.com/strict", &Driver::Script(&body))
+    else {
+        return;
+    };
+    let id = format!("csi-{}", "7".repeat(64));
+    let context = options(&[("csi.storage.k8s.io/ephemeral", "true")]);
+    let status = node.publish("1", |it| (it.volume_id, it.volume_context) = (id, context)).unwrap_err();
+    assert!(
+        status.code() == Code::InvalidArgument && status.message().contains("PersistentVolume"),
+        "{status}"
+    );
+    assert!(node.called("mount") == 0 && !node.target("1").exists(), "{}", node.log());
+}
+
 #[test]
 fn the_journal_outlives_the_process_and_its_loss_is_survived() {
     let Some(mut node) = Node::serving("the_journal", "example.com/strict", &Driver::Script(STRICT)) else {

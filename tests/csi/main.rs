@@ -7,6 +7,7 @@ mod alike;
 mod attack;
 mod deadlines;
 mod figures;
+mod exhausted;
 mod habits;
 mod hostile;
 mod killed;

@@ -112,3 +112,30 @@ fn a_killed_one_s_sockets_are_taken_over_and_a_living_one_s_are_not() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("no socket"), "{refused:?}");
     assert_eq!(std::fs::read_to_string(node.socket()).unwrap(), "mine");
 }
+
+#[test]
+fn a_socket_has_one_server_and_is_no_symlink() {
+    let Some(mut node) = Node::serving("one_server", "example.com/strict", &Driver::Script(STRICT)) else {
+        return;
+    };
+    // Another state: they would not see each other's locks.
+    let second = |node: &Node| {
+        let mut command = std::process::Command::new(super::node::flexvold());
+        command.args(["csi", "--driver", node.name, "--node-id", "node-1", "--plugin-dir"]);
+        command.arg(node.home.path().join("plugins")).arg("--state").arg(node.home.path().join("other"));
+        command.arg("--endpoint").arg(node.socket());
+        let refused = command.output().unwrap();
+        assert!(!refused.status.success());
+        String::from_utf8(refused.stderr).unwrap()
+    };
+    let said = second(&node);
+    assert!(said.contains("is served by another process"), "{said}");
+    node.publish("1", |_| ()).unwrap();
+    node.unpublish("1").unwrap();
+    node.kill();
+    std::fs::remove_file(node.socket()).unwrap();
+    let victim = node.home.path().join("victim");
+    std::os::unix::fs::symlink(&victim, node.socket()).unwrap();
+    let said = second(&node);
+    assert!(said.contains("no socket") && !victim.exists(), "{said}");
+}

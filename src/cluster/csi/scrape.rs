@@ -14,9 +14,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 /// From connecting to the end of a request's head.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many are heard at once. Every process of the node reaches the port, and must not use up what
+/// publishing needs.
+const CONNECTIONS: usize = 16;
 
 /// What OpenMetrics' text is called.
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -28,8 +33,10 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener> {
 
 /// Answers `/metrics` for ever.
 pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>, drivers: Vec<Arc<Served>>) {
-    let drivers = Arc::new(drivers);
+    let (drivers, places) = (Arc::new(drivers), Arc::new(Semaphore::new(CONNECTIONS)));
     loop {
+        // Nothing closes it.
+        let place = Arc::clone(&places).acquire_owned().await.ok();
         let Ok((stream, _)) = listener.accept().await else {
             // Too many open files: those who have them will close some.
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -45,7 +52,11 @@ pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>, drivers: Vec<Ar
             .header_read_timeout(PATIENCE)
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service);
-        tokio::spawn(async move { drop(connection.await) });
+        tokio::spawn(async move {
+            // Who does not take the page is not waited for either.
+            drop(tokio::time::timeout(PATIENCE * 2, connection).await);
+            drop(place);
+        });
     }
 }
 

@@ -4,17 +4,18 @@
 //! renamed. One that nobody serves any more is replaced.
 
 use anyhow::{Context as _, Result, ensure};
+use flexvol_linux::fs::files;
 use hyper_util::rt::TokioIo;
 use std::fs::{DirBuilder, Permissions};
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnixListenerStream;
+use tokio_stream::{Stream, StreamExt as _};
 use tonic::transport::server::Router;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
@@ -27,6 +28,9 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// A child of a server that was killed holds its socket until it executes the driver.
 const HANDOVER: Duration = Duration::from_secs(2);
+
+/// After a connection that could not be accepted.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest path of a socket (`sun_path`, with the zero at the end).
 const PATH_LIMIT: usize = 107;
@@ -90,7 +94,7 @@ fn start(path: &Path, service: Router) -> Result<Server> {
     let (end, told) = oneshot::channel();
     let task = tokio::spawn(async move {
         let ended = async { drop(told.await) };
-        let served = service.serve_with_incoming_shutdown(UnixListenerStream::new(listener), ended).await;
+        let served = service.serve_with_incoming_shutdown(accepted(listener), ended).await;
         if let Err(error) = served {
             tracing::error!(reason = %error, "the server failed");
         }
@@ -98,10 +102,22 @@ fn start(path: &Path, service: Router) -> Result<Server> {
     Ok(Server { inode, end, task })
 }
 
+/// Who connects. Without a descriptor left none can: asked again at once the kernel says the
+/// same, so it is asked a little later.
+fn accepted(listener: UnixListener) -> impl Stream<Item = std::io::Result<UnixStream>> {
+    UnixListenerStream::new(listener).then(|accepted| async {
+        if accepted.is_err() {
+            tokio::time::sleep(PAUSE).await;
+        }
+        accepted
+    })
+}
+
 fn bind(path: &Path) -> Result<UnixListener> {
     let directory = path.parent().context("no directory")?;
     DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
-    let draft = directory.join(".flexvold.sock");
+    // Of that very socket: another process may make another one beside it just now.
+    let draft = files::draft_of(path);
     remove_socket(&draft)?;
     let listener = UnixListener::bind(&draft)?;
     std::fs::set_permissions(&draft, Permissions::from_mode(0o600))?;
@@ -116,7 +132,7 @@ pub async fn connect(path: &Path) -> Result<Channel> {
     let shown = path.display().to_string();
     let connector = service_fn(move |_: Uri| {
         let path = Arc::clone(&path);
-        async move { tokio::net::UnixStream::connect(&path).await.map(TokioIo::new) }
+        async move { UnixStream::connect(&path).await.map(TokioIo::new) }
     });
     let endpoint = Endpoint::from_static("http://localhost");
     endpoint.connect_with_connector(connector).await.with_context(|| format!("connect to {shown}"))
@@ -132,7 +148,7 @@ fn remove_socket(path: &Path) -> Result<()> {
 }
 
 fn is_served(path: &Path) -> bool {
-    UnixStream::connect(path).is_ok()
+    std::os::unix::net::UnixStream::connect(path).is_ok()
 }
 
 fn inode(path: &Path) -> Option<(u64, u64)> {
@@ -150,6 +166,25 @@ mod tests {
         }
         for endpoint in ["tcp://x:1", "a", "", "unix://a", &format!("/{}", "a".repeat(120))] {
             assert!(path_of(endpoint).is_err(), "{endpoint}");
+        }
+    }
+
+    #[test]
+    fn two_that_begin_in_one_directory_do_not_take_each_other_s_socket() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, other) = (dir.path().join("one.sock"), dir.path().join("other.sock"));
+        // The other one has got so far.
+        let draft = std::os::unix::net::UnixListener::bind(files::draft_of(&other)).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let _entered = runtime.enter();
+        let listener = bind(&one).unwrap();
+        std::fs::rename(files::draft_of(&other), &other).unwrap();
+        for (path, address) in [
+            (&one, listener.local_addr().unwrap().as_pathname()),
+            (&other, draft.local_addr().unwrap().as_pathname()),
+        ] {
+            assert_eq!(address.unwrap(), files::draft_of(path));
+            assert!(is_served(path));
         }
     }
 
