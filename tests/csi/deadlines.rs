@@ -54,6 +54,45 @@ fn a_hanging_driver_is_ended_with_all_it_has_started() {
     node.is_clean();
 }
 
+/// More than have a turn at once.
+#[test]
+fn drivers_that_hang_hold_up_no_other_volume() {
+    let body = STRICT.replace("mount) is", "mount) case $3 in *hangs*) sleep 984;; esac; is");
+    let Some(node) = Node::serving("drivers_that_hang", "example.com/strict", &Driver::Script(&body)) else {
+        return;
+    };
+    let crowd = 40;
+    let hanging: Vec<_> = (0..crowd)
+        .map(|number| {
+            let mut request = node.publish_request(&format!("hangs-{number}"));
+            request.volume_id = format!("fx1#hangs-{number}");
+            request.volume_context.insert("this".into(), "hangs".into());
+            request
+        })
+        .collect();
+    node.block_on(async {
+        let channel = node.channel().await;
+        let mut tasks = tokio::task::JoinSet::new();
+        for request in hanging {
+            let mut client = NodeClient::new(channel.clone());
+            let request = within(request, Duration::from_secs(20));
+            tasks.spawn(async move { client.node_publish_volume(request).await });
+        }
+        while node.called("mount") < crowd {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let start = Instant::now();
+        publish(&node, "1", Duration::from_secs(15)).await.unwrap();
+        assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+        while let Some(ended) = tasks.join_next().await {
+            assert!(ended.unwrap().is_err());
+        }
+    });
+    eventually("all are given up", || node.said().matches(r#""code":"DeadlineExceeded""#).count() == crowd);
+    node.unpublish("1").unwrap();
+    node.is_clean();
+}
+
 #[test]
 fn a_volume_that_is_being_published_is_busy() {
     let Some(node) = waiting("is_busy", "example.com/waits") else { return };
@@ -142,9 +181,15 @@ fn cut_short(node: &Node, at: &str, call: impl Future<Output = Result<(), Status
     node.block_on(async {
         tokio::select! {
             answer = call => panic!("{answer:?}"),
-            () = async { while !reached(node, at) { tokio::time::sleep(Duration::from_millis(5)).await } } => {}
+            () = async { while !(reached(node, at) && is_noted(node)) { tokio::time::sleep(Duration::from_millis(5)).await } } => {}
         }
     });
+}
+
+/// The driver runs a moment before it is noted; who is killed in between leaves no note.
+fn is_noted(node: &Node) -> bool {
+    let state = std::fs::read_dir(node.state()).unwrap().next().unwrap().unwrap().path();
+    std::fs::read_dir(state.join("running")).unwrap().next().is_some()
 }
 
 fn kill_driver(node: &Node) {

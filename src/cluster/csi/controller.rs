@@ -7,7 +7,7 @@
 use super::capability::{Capability, invalid, missing};
 use super::handle::{Handle, of_name};
 use super::request::{Attach, DEVICE, node, text};
-use super::rpc::{Asked, answer};
+use super::rpc::{Asked, answer, answer_in_turn};
 use super::served::Served;
 use crate::wire::csi;
 use crate::wire::csi::controller_server::Controller;
@@ -85,7 +85,7 @@ impl Controller for ControllerService {
         request: Request<csi::ControllerPublishVolumeRequest>,
     ) -> Result<Response<csi::ControllerPublishVolumeResponse>, Status> {
         let asked = Asked::about("ControllerPublishVolume", &request.get_ref().volume_id);
-        answer(&self.0, asked, request, |served, request, budget| {
+        answer_in_turn(&self.0, asked, request, |served, request, budget| {
             let device = served.attach(&Attach::parse(request)?, budget)?;
             Ok(csi::ControllerPublishVolumeResponse { publish_context: [(DEVICE.to_owned(), device)].into() })
         })
@@ -97,7 +97,7 @@ impl Controller for ControllerService {
         request: Request<csi::ControllerUnpublishVolumeRequest>,
     ) -> Result<Response<csi::ControllerUnpublishVolumeResponse>, Status> {
         let asked = Asked::about("ControllerUnpublishVolume", &request.get_ref().volume_id);
-        answer(&self.0, asked, request, |served, request, budget| {
+        answer_in_turn(&self.0, asked, request, |served, request, budget| {
             let id = text("volume_id", request.volume_id)?;
             let named = Some(request.node_id).filter(|node| !node.is_empty()).map(node).transpose()?;
             served.detach(&id, named, budget)?;

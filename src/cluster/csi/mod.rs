@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! kubelet, sidecars ─▶ node, controller, identity      gRPC
-//!                          │ rpc: a thread, a deadline, a line in the log
+//!                          │ rpc, turns: a deadline, a thread, a line in the log
 //!                          ▼
 //!                      request, capability, handle     checked, nothing touched yet
 //!                          ▼
@@ -47,3 +47,4 @@ pub mod setup;
 pub mod sockets;
 pub mod stage;
 pub mod target;
+pub mod turns;

@@ -1,7 +1,7 @@
 //! The Node service: what kubelet asks for.
 
 use super::request::{At, Publish, Stage};
-use super::rpc::{Asked, answer};
+use super::rpc::{Asked, answer, answer_in_turn};
 use super::served::Served;
 use crate::wire::csi;
 use crate::wire::csi::node_server::Node;
@@ -59,7 +59,7 @@ impl Node for NodeService {
         request: Request<csi::NodeStageVolumeRequest>,
     ) -> Result<Response<csi::NodeStageVolumeResponse>, Status> {
         let asked = Asked::about("NodeStageVolume", &request.get_ref().volume_id);
-        answer(&self.0, asked, request, |served, request, budget| {
+        answer_in_turn(&self.0, asked, request, |served, request, budget| {
             served.stage(&Stage::parse(request)?, budget)?;
             Ok(csi::NodeStageVolumeResponse {})
         })
@@ -71,7 +71,7 @@ impl Node for NodeService {
         request: Request<csi::NodeUnstageVolumeRequest>,
     ) -> Result<Response<csi::NodeUnstageVolumeResponse>, Status> {
         let asked = Asked::about("NodeUnstageVolume", &request.get_ref().volume_id);
-        answer(&self.0, asked, request, |served, request, budget| {
+        answer_in_turn(&self.0, asked, request, |served, request, budget| {
             let at = At::parse(request.volume_id, "staging_target_path", &request.staging_target_path)?;
             served.unstage(&at, budget)?;
             Ok(csi::NodeUnstageVolumeResponse {})
@@ -84,7 +84,7 @@ impl Node for NodeService {
         request: Request<csi::NodePublishVolumeRequest>,
     ) -> Result<Response<csi::NodePublishVolumeResponse>, Status> {
         let asked = Asked::about("NodePublishVolume", &request.get_ref().volume_id);
-        answer(&self.0, asked, request, |served, request, budget| {
+        answer_in_turn(&self.0, asked, request, |served, request, budget| {
             served.publish(&Publish::parse(request)?, budget)?;
             Ok(csi::NodePublishVolumeResponse {})
         })
@@ -96,7 +96,7 @@ impl Node for NodeService {
         request: Request<csi::NodeUnpublishVolumeRequest>,
     ) -> Result<Response<csi::NodeUnpublishVolumeResponse>, Status> {
         let asked = Asked::about("NodeUnpublishVolume", &request.get_ref().volume_id);
-        answer(&self.0, asked, request, |served, request, budget| {
+        answer_in_turn(&self.0, asked, request, |served, request, budget| {
             let at = At::parse(request.volume_id, "target_path", &request.target_path)?;
             served.unpublish(&at, budget)?;
             Ok(csi::NodeUnpublishVolumeResponse {})
@@ -120,7 +120,7 @@ impl Node for NodeService {
         request: Request<csi::NodeExpandVolumeRequest>,
     ) -> Result<Response<csi::NodeExpandVolumeResponse>, Status> {
         let asked = Asked::about("NodeExpandVolume", &request.get_ref().volume_id);
-        answer(&self.0, asked, request, |served, request, budget| {
+        answer_in_turn(&self.0, asked, request, |served, request, budget| {
             let at = At::find(request.volume_id, &request.volume_path)?;
             let capacity_bytes = served.expand(&at, request.capacity_range, budget)?;
             Ok(csi::NodeExpandVolumeResponse { capacity_bytes })

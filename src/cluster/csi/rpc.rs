@@ -1,4 +1,4 @@
-//! What every request goes through: its deadline, a thread of its own, a line in the log, and
+//! What every request goes through: its deadline, its turn, a thread, a line in the log, and
 //! Prometheus.
 
 use super::program::Budget;
@@ -7,6 +7,7 @@ use flexvol_protocol::text::one_line;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tokio::task::JoinError;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status};
 
@@ -32,8 +33,8 @@ impl Asked {
     }
 }
 
-/// Does the work in a thread that may wait for the driver. It goes on to its end whether the caller
-/// waits for it or not: nothing is left half done because somebody went away.
+/// Does the work in a thread that may wait for the kernel, but for no driver. It goes on to its end
+/// whether the caller waits for it or not.
 pub async fn answer<Q, A>(
     served: &Arc<Served>,
     asked: Asked,
@@ -44,9 +45,36 @@ where
     Q: Send + 'static,
     A: Send + 'static,
 {
-    let budget = Budget::new(allowed(request.metadata()));
+    let job = job(served, asked, request, work);
+    finished(tokio::task::spawn_blocking(job).await)
+}
+
+/// The same for what executes the driver, when it is its turn. Nothing is left half done because
+/// a caller went away: what has begun is finished, and what waits has not begun.
+pub async fn answer_in_turn<Q, A>(
+    served: &Arc<Served>,
+    asked: Asked,
+    request: Request<Q>,
+    work: impl FnOnce(&Served, Q, Budget) -> Result<A, Status> + Send + 'static,
+) -> Result<Response<A>, Status>
+where
+    Q: Send + 'static,
+    A: Send + 'static,
+{
+    let job = job(served, asked, request, work);
+    finished(served.turns.run(job).await)
+}
+
+/// One request from its arrival on.
+fn job<Q: Send + 'static, A>(
+    served: &Arc<Served>,
+    asked: Asked,
+    request: Request<Q>,
+    work: impl FnOnce(&Served, Q, Budget) -> Result<A, Status> + Send + 'static,
+) -> impl FnOnce() -> Result<A, Status> + Send + 'static {
+    let (budget, start) = (Budget::new(allowed(request.metadata())), Instant::now());
     let (served, request) = (Arc::clone(served), request.into_inner());
-    let job = tokio::task::spawn_blocking(move || {
+    move || {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let span = tracing::info_span!(
             "request",
@@ -56,13 +84,15 @@ where
             volume = asked.volume
         );
         span.in_scope(|| {
-            let start = Instant::now();
             let result = work(&served, request, budget);
             finish(&served, asked.method, start.elapsed(), result.as_ref().err());
             result
         })
-    });
-    job.await.map_err(|error| Status::internal(format!("the request was lost: {error}")))?.map(Response::new)
+    }
+}
+
+fn finished<A>(job: Result<Result<A, Status>, JoinError>) -> Result<Response<A>, Status> {
+    job.map_err(|error| Status::internal(format!("the request was lost: {error}")))?.map(Response::new)
 }
 
 fn finish(served: &Served, method: &'static str, took: Duration, failed: Option<&Status>) {

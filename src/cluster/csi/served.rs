@@ -7,6 +7,7 @@ use super::metrics::Metrics;
 use super::options::Ground;
 use super::program::{Answer, Budget, Program};
 use super::target::{self, Standing};
+use super::turns::Turns;
 use anyhow::Result;
 use flexvol_protocol::failure::Failure;
 use flexvol_model::csi_journal::Entry;
@@ -67,6 +68,8 @@ pub struct Served {
     pub journal: Journal,
     /// Who is at work.
     pub locks: Arc<Locks>,
+    /// Who may begin.
+    pub turns: Turns,
     /// For Prometheus.
     pub metrics: Arc<Metrics>,
     /// What `init` has said last.

@@ -9,6 +9,7 @@ use super::name;
 use super::options::Ground;
 use super::program::Program;
 use super::served::{Known, Role, Served};
+use super::turns::Turns;
 use anyhow::{Context as _, Result, ensure};
 use flexvol_kubelet::Caller;
 use flexvol_linux::fs::files;
@@ -72,6 +73,7 @@ impl Setup {
         Ok(Served {
             program: Program::new(Caller::new(executable), ground.habits.clone(), Arc::clone(&calls)),
             by_kubelet: Program::new(by_kubelet::caller(), Habits::default(), calls),
+            turns: Turns::default(),
             locks: Locks::open(state.join("running"))?,
             tree: state.join("kubelet"),
             name: csi,

@@ -1,0 +1,109 @@
+//! How many drivers begin at once.
+//!
+//! Two hundred drivers that all compute on two processors are in each other's way, and all of them
+//! are late. So a few have a turn at a time, in the order in which they were asked for. A turn ends
+//! with the call, and soon in any case: who waits for a server, or hangs, needs no processor, and
+//! must not keep others from theirs. So no call waits longer than all before it have had a turn.
+
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::task::JoinError;
+
+/// Turns at a time, for each processor.
+const PER_PROCESSOR: usize = 4;
+
+/// The longest turn: several times as long as a driver computes.
+const TURN: Duration = Duration::from_millis(25);
+
+/// Those of one driver.
+#[derive(Debug)]
+pub struct Turns(Arc<Semaphore>);
+
+impl Default for Turns {
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self(Arc::new(Semaphore::new(processors * PER_PROCESSOR)))
+    }
+}
+
+impl Turns {
+    /// Waits for a turn, and does the work in a thread of its own. Who stops waiting before has it
+    /// not done, and afterwards nothing ends it.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        // Nothing closes it.
+        let turn = Arc::clone(&self.0).acquire_owned().await.ok();
+        let mut job = tokio::task::spawn_blocking(work);
+        let watched = tokio::spawn(async move {
+            let done = tokio::time::timeout(TURN, &mut job).await;
+            drop(turn);
+            match done {
+                Ok(done) => done,
+                Err(_) => job.await,
+            }
+        });
+        watched.await?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::channel;
+
+    fn block_on<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
+    }
+
+    #[test]
+    fn no_more_than_a_few_have_a_turn() {
+        let turns = Arc::new(Turns(Arc::new(Semaphore::new(2))));
+        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        block_on(async {
+            let mut all = tokio::task::JoinSet::new();
+            for _ in 0..20 {
+                let (turns, now, most) = (Arc::clone(&turns), Arc::clone(&now), Arc::clone(&most));
+                all.spawn(async move {
+                    turns
+                        .run(move || {
+                            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                            std::thread::sleep(Duration::from_millis(1));
+                            now.fetch_sub(1, Ordering::SeqCst);
+                        })
+                        .await
+                });
+            }
+            all.join_all().await
+        });
+        assert_eq!(most.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
+    fn one_that_hangs_ends_its_turn() {
+        let turns = Arc::new(Turns(Arc::new(Semaphore::new(1))));
+        let (end, hung) = channel::<()>();
+        block_on(async {
+            let first = {
+                let turns = Arc::clone(&turns);
+                tokio::spawn(async move { turns.run(move || hung.recv()).await })
+            };
+            tokio::task::yield_now().await;
+            assert_eq!(turns.run(|| 7).await.unwrap(), 7);
+            assert!(!first.is_finished());
+            end.send(()).unwrap();
+            first.await.unwrap().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn what_waits_and_is_not_waited_for_is_not_done() {
+        let turns = Turns(Arc::new(Semaphore::new(0)));
+        let wait = Duration::from_millis(5);
+        let waited = block_on(async { tokio::time::timeout(wait, turns.run(|| panic!("done"))).await });
+        assert!(waited.is_err());
+    }
+}
