@@ -42,7 +42,7 @@ pub enum Fault {
 
 impl Verdict {
     /// Judges one execution.
-    pub(super) fn of(verb: &str, run: &Run) -> Self {
+    pub fn of(verb: &str, run: &Run) -> Self {
         if let Some(why) = run.stopped {
             return Self::Failure(Fault::Stopped { why, held: run.exited.is_some() });
         }

@@ -1,16 +1,15 @@
 //! Requests of any shape: decoded, parsed, and made options of. Nothing panics, and what is
 //! accepted is what a driver may be called with. `PROPTEST_CASES=1000000` goes on for minutes.
 
+use super::readers;
 use flexvol_cluster::csi::handle::{Handle, of_name};
-use flexvol_cluster::csi::options::Ground;
-use flexvol_cluster::csi::request::{At, Attach, Publish, Stage};
+use flexvol_cluster::csi::request::At;
 use flexvol_cluster::wire::csi;
 use flexvol_cluster::wire::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
-use flexvol_protocol::{Call, Options, Verb};
+use flexvol_protocol::{Call, Options};
 use proptest::collection::{hash_map, vec};
 use proptest::prelude::*;
 use prost::Message as _;
-use std::ffi::OsString;
 
 /// What somebody would try, and anything.
 fn text() -> impl Strategy<Value = String> {
@@ -88,69 +87,38 @@ fn anything() -> impl Strategy<Value = csi::NodePublishVolumeRequest> {
     )
 }
 
-/// Whatever is asked for: a call that a driver parses back, in arguments that exec takes.
-fn is_callable(call: &Call) -> Result<(), TestCaseError> {
-    let arguments: Vec<OsString> = call.to_arguments();
-    for argument in &arguments {
-        prop_assert!(argument.len() < 128 << 10 && !argument.as_encoded_bytes().contains(&0));
-    }
-    let verb = Verb::parse(&arguments[0]).unwrap();
-    let parsed = Call::parse(verb, &arguments[1..]);
-    prop_assert!(parsed.is_ok(), "{:?}", parsed);
-    Ok(())
-}
-
-fn check(request: csi::NodePublishVolumeRequest) -> Result<(), TestCaseError> {
-    let stage = csi::NodeStageVolumeRequest {
+fn check(request: csi::NodePublishVolumeRequest) {
+    readers::stage(csi::NodeStageVolumeRequest {
         volume_id: request.volume_id.clone(),
         staging_target_path: request.staging_target_path.clone(),
         publish_context: request.publish_context.clone(),
         volume_capability: request.volume_capability.clone(),
         secrets: request.secrets.clone(),
         volume_context: request.volume_context.clone(),
-    };
-    let attach = csi::ControllerPublishVolumeRequest {
+    });
+    readers::attach(csi::ControllerPublishVolumeRequest {
         volume_id: request.volume_id.clone(),
         node_id: request.target_path.clone(),
         volume_capability: request.volume_capability.clone(),
         volume_context: request.volume_context.clone(),
         ..csi::ControllerPublishVolumeRequest::default()
-    };
-    let ground = Ground::default();
+    });
     let _ = At::parse(request.volume_id.clone(), "target_path", &request.target_path);
     let _ = At::find(request.volume_id.clone(), &request.target_path);
-    if let Ok(request) = Publish::parse(request)
-        && let Ok(options) = ground.of_mount(&request)
-    {
-        prop_assert!(options.own.keys().all(|key| !key.starts_with("kubernetes.io/")));
-        is_callable(&Call::Mount { target: request.target.clone(), device: None, options })?;
-    }
-    if let Ok(request) = Stage::parse(stage)
-        && let Ok(options) = ground.of_stage(&request)
-    {
-        prop_assert!(options.secrets.is_empty());
-        let device = request.device.unwrap_or_default();
-        is_callable(&Call::MountDevice { target: request.staging, device, options })?;
-    }
-    if let Ok(request) = Attach::parse(attach)
-        && let Ok(options) = ground.of_attach(&request)
-    {
-        is_callable(&Call::Attach { options, node: request.node })?;
-    }
-    Ok(())
+    readers::publish(request);
 }
 
 proptest! {
     #[test]
     fn no_request_is_more_than_a_call(request in publish()) {
-        check(request)?;
+        check(request);
     }
 
     #[test]
     fn no_bytes_are_more_than_a_request(bytes in vec(any::<u8>(), 0..400), at in any::<prop::sample::Index>(), request in publish()) {
         for bytes in [bytes.clone(), spoiled(request.encode_to_vec(), &bytes, at)] {
             if let Ok(request) = csi::NodePublishVolumeRequest::decode(&*bytes) {
-                check(request)?;
+                check(request);
             }
         }
     }
@@ -160,7 +128,7 @@ proptest! {
         let Some(Handle::Persistent(found)) = Handle::parse(&of_name(&name)) else { panic!("{name:?}") };
         prop_assert!(found == name || found.starts_with("fx1-"));
         let call = Call::Detach { volume: found, node: "n".into() };
-        is_callable(&call)?;
+        readers::is_callable(&call);
         let options = Options { volume_name: Some(name), ..Options::default() };
         prop_assert!(Options::parse(options.to_json()).is_ok());
     }

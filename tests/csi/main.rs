@@ -5,6 +5,7 @@
 
 mod alike;
 mod attack;
+mod corpus;
 mod deadlines;
 mod figures;
 mod exhausted;
@@ -17,6 +18,9 @@ mod namespace;
 mod node;
 mod observed;
 mod printed;
+#[path = "../../fuzz/src/cluster.rs"]
+#[allow(unreachable_pub, reason = "the readers are a library for fuzzers")]
+mod readers;
 mod registration;
 mod sanity;
 

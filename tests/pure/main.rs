@@ -15,7 +15,7 @@ mod plans;
 mod profiles;
 mod profiles_document;
 mod protocol;
-#[path = "../../fuzz/src/lib.rs"]
+#[path = "../../fuzz/src/node.rs"]
 #[allow(dead_code, reason = "some of it is for fuzzers")]
 mod readers;
 #[path = "../support/trust/report.rs"]

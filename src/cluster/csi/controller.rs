@@ -116,7 +116,8 @@ impl Served {
     }
 }
 
-fn create(request: csi::CreateVolumeRequest) -> Result<csi::CreateVolumeResponse, Status> {
+/// What `CreateVolume` answers: pure, because no volume is made.
+pub fn create(request: csi::CreateVolumeRequest) -> Result<csi::CreateVolumeResponse, Status> {
     let csi::CreateVolumeRequest { name, volume_capabilities, parameters, capacity_range, .. } = request;
     let name = text("name", name)?;
     check_all(&volume_capabilities)?;
@@ -144,7 +145,8 @@ fn check_all(capabilities: &[csi::VolumeCapability]) -> Result<(), Status> {
     capabilities.iter().try_for_each(|each| Capability::parse(Some(each)).map(drop))
 }
 
-fn validate(
+/// What `ValidateVolumeCapabilities` answers: pure.
+pub fn validate(
     request: csi::ValidateVolumeCapabilitiesRequest,
 ) -> Result<csi::ValidateVolumeCapabilitiesResponse, Status> {
     let id = text("volume_id", request.volume_id)?;

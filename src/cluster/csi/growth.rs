@@ -64,7 +64,8 @@ fn not_found(request: &At) -> Status {
     Status::not_found(format!("volume {} is not published at {}", request.id, request.path))
 }
 
-fn size(range: Option<CapacityRange>) -> Result<i64, Status> {
+/// The size that is asked for.
+pub fn size(range: Option<CapacityRange>) -> Result<i64, Status> {
     let range = range.ok_or_else(|| missing("capacity_range"))?;
     let bytes = if range.required_bytes > 0 { range.required_bytes } else { range.limit_bytes };
     match () {

@@ -9,6 +9,7 @@
 use super::served::Served;
 use crate::wire::registration::registration_server::Registration;
 use crate::wire::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
+use flexvol_protocol::text::one_line;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,9 @@ const VERSIONS: &str = "1.0.0";
 
 /// From a refusal to the next try: kubelet itself waits half a second and more each time.
 const AGAIN: Duration = Duration::from_secs(10);
+
+/// The most bytes of kubelet's reason.
+const REASON_LIMIT: usize = 1024;
 
 /// What kubelet is told.
 #[derive(Debug)]
@@ -41,6 +45,11 @@ pub fn socket(kubelet_root: &Path, name: &str) -> PathBuf {
     kubelet_root.join("plugins_registry").join(format!("{name}@reg.sock"))
 }
 
+/// Why kubelet has refused, as it is logged.
+pub fn reason(status: &RegistrationStatus) -> String {
+    one_line(&status.error, REASON_LIMIT)
+}
+
 #[tonic::async_trait]
 impl Registration for RegistrationService {
     async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
@@ -57,12 +66,12 @@ impl Registration for RegistrationService {
         &self,
         request: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
-        let RegistrationStatus { plugin_registered, error } = request.into_inner();
-        if plugin_registered {
+        let status = request.into_inner();
+        if status.plugin_registered {
             tracing::info!(driver = self.served.name, "registered with kubelet");
         } else {
-            let message = flexvol_protocol::text::one_line(&error, 1024);
-            tracing::error!(driver = self.served.name, reason = message, "kubelet refused the registration");
+            let reason = reason(&status);
+            tracing::error!(driver = self.served.name, reason, "kubelet refused the registration");
             let again = Arc::clone(&self.again);
             tokio::spawn(async move {
                 tokio::time::sleep(AGAIN).await;

@@ -39,7 +39,9 @@ fn every_reader_has_a_target_and_inputs() {
     let names: BTreeSet<_> = READERS.iter().map(|(name, _)| (*name).to_owned()).collect();
     let stems = |below: &str| {
         let stem = |path: PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
-        entries(&home().join(below)).map(stem).collect::<BTreeSet<_>>()
+        // Those of `flexvold` are for the tests of that crate.
+        let ours = |stem: &String| !stem.starts_with("csi_");
+        entries(&home().join(below)).map(stem).filter(ours).collect::<BTreeSet<_>>()
     };
     assert_eq!(stems("targets"), names);
     assert_eq!(stems("corpus"), names);

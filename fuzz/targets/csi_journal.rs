@@ -1,0 +1,2 @@
+#![no_main]
+flexvol_fuzz::target!("csi_journal");
