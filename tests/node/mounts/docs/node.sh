@@ -12,6 +12,7 @@ done
 mount --bind "$scratch" "$scratch" || exit
 mkdir -p /usr/local/bin /usr/libexec/kubernetes "$scratch/page" /var/lib/kubelet/volumeplugins
 ln -s "$binary" /usr/local/bin/flexvol
+[[ ! -e ${binary}d ]] || ln -s "${binary}d" /usr/local/bin/flexvold
 [[ ! -d $page ]] || cp -r "$page/." "$scratch/page/"
 cp "${BASH_SOURCE[0]%/*}/../../../../install.sh" "$scratch/page/"
 export FLEXVOL_BINARY=$binary PATH=/usr/local/bin:$PATH LC_ALL=C.UTF-8 HOME=/mnt TMPDIR=/mnt
