@@ -32,7 +32,8 @@ place() {
 # The programs below directory $1, and what belongs to them.
 put() {
     [ -n "$1" ] || die "--prefix takes a directory"
-    man=$1/share/man/man1 bash=$1/share/bash-completion/completions zsh=$1/share/zsh/site-functions fish=$1/share/fish/vendor_completions.d
+    man=$1/share/man/man1 bash=$1/share/bash-completion/completions zsh=$1/share/zsh/site-functions \
+        fish=$1/share/fish/vendor_completions.d
     if ! { mkdir -p -- "$1/bin" "$man" "$bash" "$zsh" "$fish" &&
         place "$binary" "$1/bin/flexvol" &&
         { ! [ -x "$binary-kit" ] || place "$binary-kit" "$1/bin/flexvol-kit"; } &&
@@ -61,8 +62,10 @@ if [ -n "${FLEXVOL_BINARY:-}" ]; then
     use "$(readlink -f -- "$FLEXVOL_BINARY")" "FLEXVOL_BINARY" "$@"
 fi
 
-[ -f "$here/Cargo.toml" ] || die "no Cargo.toml beside $here/install.sh: run it where the sources are, or set FLEXVOL_BINARY"
-command -v cargo >/dev/null || die "cargo is not installed: get Rust from https://rustup.rs, or set FLEXVOL_BINARY to a built binary"
+[ -f "$here/Cargo.toml" ] ||
+    die "no Cargo.toml beside $here/install.sh: run it where the sources are, or set FLEXVOL_BINARY"
+command -v cargo >/dev/null ||
+    die "cargo is not installed: get Rust from https://rustup.rs, or set FLEXVOL_BINARY to a built binary"
 command -v cc >/dev/null || die "cc is not installed, which Rust links with: apt-get install gcc"
 [ "$(uname -s)" = Linux ] || die "this is $(uname -s): FlexVolume drivers run on Linux nodes only"
 

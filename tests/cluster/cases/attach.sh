@@ -33,13 +33,16 @@ says 'attach: claims are made' '*created*' apply < <(
     modes=ReadWriteOnce qcow2 moves
     modes=ReadWriteOnce qcow2 lost
     claim profile "{driver: kvaps/loop, options: {file: $SHARED/profile.img, size: 64m}}"
-    for name in loop own lost-loop; do claim "$name" "{driver: kit/loop, fsType: ext4, options: {file: $name, size: 16Mi}}"; done
+    for name in loop own lost-loop; do
+        claim "$name" "{driver: kit/loop, fsType: ext4, options: {file: $name, size: 16Mi}}"
+    done
 )
 says 'attach: claims are bound' '' bound shared moves lost profile loop own lost-loop
 
 # Before the controller manager has the driver. Kubelet waits for it, and gives up after two
 # minutes: without an Event, in its log alone.
-on node-1 flexvol install qcow2 --plugin-dir "$PLUGINS" --set attach=true --set "policy.imageRoots=[\"$SHARED\"]" >/dev/null
+on node-1 flexvol install qcow2 --plugin-dir "$PLUGINS" --set attach=true \
+    --set "policy.imageRoots=[\"$SHARED\"]" >/dev/null
 on_claim alone shared | apply >/dev/null
 says 'attach: the controller manager lacks the driver: kubelet asks' flexvol/qcow2/attach-shared \
     settled node-1 volumesInUse flexvol/qcow2/attach-shared
@@ -49,7 +52,8 @@ remove pod alone
 
 says 'attach: qcow2 by side file, on nodes and beside the controllers' '*flexvol/qcow2 installed*' \
     everywhere qcow2 --set attach=true --set "policy.imageRoots=[\"$SHARED\"]"
-says 'attach: a profile that attaches' '*kvaps/loop installed*' everywhere kvaps/loop --set "policy.imageRoots=[\"$SHARED\"]"
+says 'attach: a profile that attaches' '*kvaps/loop installed*' \
+    everywhere kvaps/loop --set "policy.imageRoots=[\"$SHARED\"]"
 says "attach: the kit's reference" '*kit/loop installed*' everywhere kit/loop --binary "$SHARED/loop"
 
 says 'attach: pods are made' '*created*' apply < <(
@@ -63,8 +67,10 @@ says 'attach: pods run' '' runs shared-1 shared-2 profile loop-1 loop-2 moves-2
 all='flexvol/qcow2/attach-shared kit/loop/attach-loop kvaps/loop/attach-profile'
 says 'attach: volumesAttached' "$all" settled node-1 volumesAttached "$all"
 says 'attach: volumesInUse' "$all" settled node-1 volumesInUse "$all"
-says 'attach: qcow2: two pods of a node have one file system' 'from shared-1' eval 'writes shared-1 "from shared-1" && sees shared-2'
-says 'attach: reference: two pods of a node have one file system' 'from loop-1' eval 'writes loop-1 "from loop-1" && sees loop-2'
+says 'attach: qcow2: two pods of a node have one file system' 'from shared-1' \
+    eval 'writes shared-1 "from shared-1" && sees shared-2'
+says 'attach: reference: two pods of a node have one file system' 'from loop-1' \
+    eval 'writes loop-1 "from loop-1" && sees loop-2'
 says 'attach: the controllers ask the reference whether it is attached' 'world isattached' called 'world isattached'
 
 # One node at a time.
@@ -78,7 +84,8 @@ says 'attach: ReadWriteOnce: the first node has nothing' '' clean node-2
 
 # As long as only the image itself keeps two nodes apart.
 says 'attach: ReadWriteMany: a pod on another node waits' '*created*' apply < <(node="node-2" on_claim shared-3 shared)
-says 'attach: ReadWriteMany: two nodes never write to one image' '*Failed to get "write" lock*' event shared-3 FailedMount
+says 'attach: ReadWriteMany: two nodes never write to one image' '*Failed to get "write" lock*' \
+    event shared-3 FailedMount
 remove pod shared-3
 
 # Kubelet attaches by itself.
@@ -89,13 +96,14 @@ says 'attach: kubelet attaches itself: a pod is made' '*created*' apply < <(node
 says 'attach: kubelet attaches itself: it runs' '' runs own
 says 'attach: kubelet attaches itself: and goes' '' remove pod own
 says 'attach: kubelet attaches itself: who called what' \
-    'node-2 attach,node-2 waitforattach,node-2 mountdevice,node-2 mount,node-2 unmount,node-2 unmountdevice,node-2 detach' \
+    "$(printf 'node-2 %s,' attach waitforattach mountdevice mount unmount unmountdevice)node-2 detach" \
     eval "called 'node-2 detach' >/dev/null; calls"
 says 'attach: kubelet attaches itself: no longer' '' kubelet_attaches node-2 false
 
 # A node goes, with what is attached to it. It takes a while until the controllers are sure, so the
 # rest is played meanwhile.
-says 'attach: node goes: pods are made' '*created*' apply < <(node="node-2"; on_claim lost-loop lost-loop; on_claim lost-2 lost)
+says 'attach: node goes: pods are made' '*created*' \
+    apply < <(node="node-2"; on_claim lost-loop lost-loop; on_claim lost-2 lost)
 says 'attach: node goes: they write' '' eval "runs lost-2 lost-loop && writes lost-2 'from a lost node'"
 says 'attach: node goes: without power' '' "$here/kill" node-2
 says 'attach: node goes: it is out of service' '*tainted*' kube taint node node-2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
@@ -104,7 +112,8 @@ says 'attach: node goes: another takes over' '*created*' apply < <(on_claim lost
 # The last pod goes: kubelet unmounts, and the controllers detach.
 mv -- "$SHARED/calls-before" "$SHARED/calls"
 says 'attach: pods go' '' remove pod shared-1 shared-2 profile loop-1 loop-2
-says 'attach: detached with the last pod' flexvol/qcow2/attach-moves settled node-1 volumesAttached flexvol/qcow2/attach-moves
+says 'attach: detached with the last pod' flexvol/qcow2/attach-moves \
+    settled node-1 volumesAttached flexvol/qcow2/attach-moves
 sequence='world attach,node-1 waitforattach,node-1 mountdevice,node-1 mount,node-1 waitforattach,node-1 mount'
 says 'attach: reference: who called what' "$sequence,node-1 unmount,node-1 unmountdevice,world detach" \
     eval "called 'world detach' >/dev/null; calls"
@@ -115,9 +124,11 @@ says 'attach: side files differ: the controllers attach something else' '*flexvo
     controllers qcow2 --settings "$SHARED/settings.json"
 says 'attach: side files differ: a pod is made' '*created*' apply < <(on_claim differs shared)
 says 'attach: side files differ: the Event says so' \
-    "*/shared.qcow2 is attached *, but its options name *$SHARED/shared.qcow2: *let the side files *say the same" event differs FailedMount
+    "*/shared.qcow2 is attached *, but its options name *$SHARED/shared.qcow2: *let the side files *say the same" \
+    event differs FailedMount
 remove pod differs
-says 'attach: side files differ: no longer' '*flexvol/qcow2 configured*' controllers qcow2 --set "policy.imageRoots=[\"$SHARED\"]"
+says 'attach: side files differ: no longer' '*flexvol/qcow2 configured*' \
+    controllers qcow2 --set "policy.imageRoots=[\"$SHARED\"]"
 
 : >"$SHARED/calls"
 LIMIT=120 patience=100 says 'attach: node goes: the data is there' 'from a lost node' eval 'runs lost-1 && sees lost-1'

@@ -68,7 +68,8 @@ kept() {
     for node in node-1 node-2; do on "$node" bash -c 'cat /var/lib/kubelet/pods/*/volumes/deployed~tmpfs/v/kept'; done
 }
 not_pullable() {
-    [[ $(kube --namespace flexvol get pods -o jsonpath='{.items[*].status.containerStatuses[*].state.waiting.reason}') == *Image* ]]
+    local reasons='{.items[*].status.containerStatuses[*].state.waiting.reason}'
+    [[ $(kube --namespace flexvol get pods -o jsonpath="$reasons") == *Image* ]]
 }
 # stuck: a version whose image cannot be had. Which of the version before stay.
 stuck() {
@@ -87,10 +88,13 @@ drivers() {
         sed 's|.*/||' | sort --unique
 }
 uninstalled() {
-    for node in node-1 node-2; do quietly on "$node" flexvol uninstall deployed/tmpfs deployed/image --plugin-dir "$PLUGINS"; done
+    for node in node-1 node-2; do
+        quietly on "$node" flexvol uninstall deployed/tmpfs deployed/image --plugin-dir "$PLUGINS"
+    done
     drivers
 }
-failed_mounts() { k get events --field-selector reason=FailedMount -o 'jsonpath={range .items[*]}{.message}{"\n"}{end}'; }
+failed_mounts() { k get events --field-selector reason=FailedMount \
+    -o 'jsonpath={range .items[*]}{.message}{"\n"}{end}'; }
 
 says 'deployment: the image is what Dockerfile builds' '' import flexvol "$CLUSTER/bin/flexvol" 1 node-1 node-2
 says 'deployment: the image of a later build' '' import flexvol "$CLUSTER/bin/flexvol-2" 2 node-1 node-2

@@ -13,7 +13,8 @@ names() { seq --format="pod-%.0f" "$1" "$2"; }
 # setup NODE DRIVER...: installs them.
 setup() { on "$1" flexvol install "${@:2}" --plugin-dir "$PLUGINS"; }
 # failed_mounts: the Events of the chapter's pods, of that reason.
-failed_mounts() { k get events --field-selector reason=FailedMount -o 'jsonpath={range .items[*]}{.message}{"\n"}{end}'; }
+failed_mounts() { k get events --field-selector reason=FailedMount \
+    -o 'jsonpath={range .items[*]}{.message}{"\n"}{end}'; }
 
 namespace discovery >/dev/null
 
@@ -27,7 +28,8 @@ driverless() {
 for state in missing empty; do
     says "discovery: first driver: the directory is $state at kubelet's start" '' driverless node-2 "$state"
     says "discovery: first driver: it was $state: installed" '*flexvol/tmpfs installed*' setup node-2 tmpfs
-    says "discovery: first driver: it was $state: a pod is made" '*created*' apply < <(node="node-2" of "first-$state" flexvol/tmpfs)
+    says "discovery: first driver: it was $state: a pod is made" '*created*' \
+        apply < <(node="node-2" of "first-$state" flexvol/tmpfs)
     says "discovery: first driver: it was $state: it runs" '' runs "first-$state"
     says "discovery: first driver: it was $state: it goes" '' remove pod "first-$state"
 done
@@ -40,7 +42,8 @@ waited_for() {
 says 'discovery: --wait: kubelet has called it' '*example.com/late installed*kubelet*exit status: 0' waited_for
 says 'discovery: --wait: a pod runs' '' runs waits
 says 'discovery: --wait: it goes' '' remove pod waits
-says 'discovery: --wait: nobody comes' '*exit status: 9' eval 'setup node-2 example.com/later=tmpfs --wait=1; echo "exit status: $?"'
+says 'discovery: --wait: nobody comes' '*exit status: 9' \
+    eval 'setup node-2 example.com/later=tmpfs --wait=1; echo "exit status: $?"'
 says 'discovery: first drivers: nothing is left' '' clean node-2
 
 # 200 upgrades while 100 pods come and go.
@@ -121,7 +124,8 @@ idle() {
 says 'discovery: uninstall: when idle' '*flexvol/tmpfs removed*' idle
 says 'discovery: uninstall: a pod is made after it' '*created*' apply < <(of comes flexvol/tmpfs)
 says 'discovery: uninstall: kubelet has forgotten the driver' '*no volume plugin matched*' event comes FailedMount
-says 'discovery: uninstall: explain-error knows the way' '*kubelet has no driver of that name*' explains "${last:-nothing}"
+says 'discovery: uninstall: explain-error knows the way' '*kubelet has no driver of that name*' \
+    explains "${last:-nothing}"
 says 'discovery: uninstall: installed again' '*flexvol/tmpfs installed*' setup node-1 tmpfs image
 says 'discovery: uninstall: the pod runs' '' runs comes
 says 'discovery: uninstall: and goes' '' remove pod comes
@@ -148,7 +152,8 @@ two() { size=32Mi file=yes several "$1" "$(($1 + 1))" flexvol/qcow2 | apply; }
 killed_in_mounts() {
     local first
     for first in 1 3 5; do
-        kill_after "MountVolume started.*discovery/pod-[$first$((first + 1))]\"" "MountVolume.SetUp succeeded.*discovery/pod-[$first$((first + 1))]\"" \
+        kill_after "MountVolume started.*discovery/pod-[$first$((first + 1))]\"" \
+            "MountVolume.SetUp succeeded.*discovery/pod-[$first$((first + 1))]\"" \
             two "$first"
     done
     # shellcheck disable=SC2046 # one each
@@ -191,13 +196,18 @@ says 'discovery: restart: nothing is left' '' clean node-1
 # The node loses power with volumes mounted. Its pods start again: images have their data, memory is
 # empty.
 rebooted() { "$here/kill" node-1 && "$here/boot" node-1 && eventually 60 booted; }
-booted() { [[ $(k get pod on-disk in-memory -o 'jsonpath={.items[*].status.containerStatuses[0].restartCount} {.items[*].status.phase}') == '1 1 Running Running' ]]; }
+booted() {
+    local state='{.items[*].status.containerStatuses[0].restartCount} {.items[*].status.phase}'
+    [[ $(k get pod on-disk in-memory -o "jsonpath=$state") == '1 1 Running Running' ]]
+}
 says 'discovery: reboot: pods are made' '*created*' apply < <({
     file=yes size=32Mi of on-disk flexvol/image
     of in-memory flexvol/tmpfs
 } | sed 's/restartPolicy: Never/restartPolicy: Always/')
 # shellcheck disable=SC2016 # in the pods
-says 'discovery: reboot: they write' '' eval 'runs on-disk in-memory && for pod in on-disk in-memory; do k exec $pod -- sh -c "echo $pod >/v/file && sync"; done'
+says 'discovery: reboot: they write' '' \
+    eval 'runs on-disk in-memory &&
+        for pod in on-disk in-memory; do k exec $pod -- sh -c "echo $pod >/v/file && sync"; done'
 LIMIT=120 says 'discovery: reboot: they run again' '' rebooted
 says 'discovery: reboot: the image has its data' on-disk k exec on-disk -- cat /v/file
 says 'discovery: reboot: memory has none' '*No such file*' k exec in-memory -- cat /v/file
@@ -206,7 +216,9 @@ says 'discovery: reboot: they go' '' remove pod on-disk in-memory
 says 'discovery: reboot: nothing is left' '' clean node-1
 
 gone_again() {
-    on node-1 flexvol uninstall tmpfs image qcow2 --plugin-dir "$PLUGINS" && on node-1 rm -r "$PLUGINS/other~tmpfs" && on node-1 ls -A "$PLUGINS"
-    on node-2 flexvol uninstall tmpfs example.com/late example.com/later --plugin-dir "$PLUGINS" && on node-2 ls -A "$PLUGINS"
+    on node-1 flexvol uninstall tmpfs image qcow2 --plugin-dir "$PLUGINS" &&
+        on node-1 rm -r "$PLUGINS/other~tmpfs" && on node-1 ls -A "$PLUGINS"
+    on node-2 flexvol uninstall tmpfs example.com/late example.com/later --plugin-dir "$PLUGINS" &&
+        on node-2 ls -A "$PLUGINS"
 }
 says 'discovery: drivers go' '*example.com/later removed' gone_again

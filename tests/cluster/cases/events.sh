@@ -29,11 +29,13 @@ time.sleep(300)" </dev/null >/dev/null 2>&1 & echo "$!" >/run/silent.pid' "$WORL
 # used UID: a process of the node's is in the volume of that pod.
 used() {
     # shellcheck disable=SC2016 # for that shell
-    on node-1 bash -c 'cd "/var/lib/kubelet/pods/$0/volumes/events~tmpfs/v" && { sleep 300 </dev/null >/dev/null 2>&1 & } && echo "$!" >/run/user.pid' "$1"
+    on node-1 bash -c 'cd "/var/lib/kubelet/pods/$0/volumes/events~tmpfs/v" &&
+        { sleep 300 </dev/null >/dev/null 2>&1 & } && echo "$!" >/run/user.pid' "$1"
 }
 
 says 'events: drivers are installed' '*events/git installed*' on node-1 bash -c "
-    flexvol install events/tmpfs=tmpfs events/secretfiles=secretfiles events/lizardfs=lizardfs events/image=image --plugin-dir $PLUGINS
+    flexvol install events/tmpfs=tmpfs events/secretfiles=secretfiles events/lizardfs=lizardfs events/image=image \
+        --plugin-dir $PLUGINS
     flexvol install events/git=git --set deadlines.mount=4 --plugin-dir $PLUGINS"
 # It is loaded, and does not answer.
 scripted node-1 events/broken <<'SH'
@@ -88,7 +90,8 @@ says 'events: wrong node' '*another node still has the volume attached*delete th
 says 'events: hung server' '*because a server does not answer*check that server*' explained hung
 
 # kubelet has no Event of an unmount that fails: what the driver said is in its log.
-busy() { grep -F 'TearDown failed' "$CLUSTER/log/node-1-kubelet.log" | grep -F 'in use by' | tail -n 1 | flexvol explain-error - | unwrapped; }
+busy() { grep -F 'TearDown failed' "$CLUSTER/log/node-1-kubelet.log" | grep -F 'in use by' | tail -n 1 |
+    flexvol explain-error - | unwrapped; }
 eventually 10 on node-1 grep -qF 'in use by' "$CLUSTER/log/node-1-kubelet.log"
 says 'events: busy unmount' '*a process still uses the volume*end that process*' busy
 
@@ -99,7 +102,8 @@ says 'events: doctor: Secret missing' '*no Secret of that name*make it there*' d
 says 'events: doctor: Secret of the wrong type' '*this one has another*make it again with type*' doctor_says
 says 'events: doctor: driver missing' '*kubelet has no driver of that name*' doctor_says
 says 'events: doctor: driver broken' '*wanted to mount it into the pod*printed nothing*call it by hand*' doctor_says
-says 'events: doctor: tool missing' '*events~lizardfs runs mfsmount, which is not on this node*install lizardfs-client*' doctor_says
+says 'events: doctor: tool missing' \
+    '*events~lizardfs runs mfsmount, which is not on this node*install lizardfs-client*' doctor_says
 says 'events: doctor: no permission' '*is not below a directory this node allows*let the admin widen it*' doctor_says
 says 'events: doctor: hung server' '*deadline of 4 s passed*check that server*' doctor_says
 says 'events: doctor: busy unmount' '*is in use by sleep (pid *end that process*' doctor_says

@@ -29,8 +29,10 @@ play_round() {
 
 # seconds OPERATION PLUGIN: how many there were, and what one took on average, as kubelet counts.
 seconds() {
-    kube get --raw /api/v1/nodes/node-1/proxy/metrics | awk -v operation="operation_name=\"$1\"" -v plugin="volume_plugin=\"$2\"" '
-        index($0, "storage_operation_duration_seconds_") == 1 && index($0, operation) && index($0, plugin) && index($0, "status=\"success\"") {
+    kube get --raw /api/v1/nodes/node-1/proxy/metrics | awk \
+        -v operation="operation_name=\"$1\"" -v plugin="volume_plugin=\"$2\"" '
+        index($0, "storage_operation_duration_seconds_") == 1 && index($0, operation) && index($0, plugin) &&
+            index($0, "status=\"success\"") {
             if ($1 ~ /_sum\{/) sum += $2
             if ($1 ~ /_count\{/) count += $2
         }
@@ -42,7 +44,8 @@ resident() { on node-1 awk '/^VmRSS/ { print $2 }' "/proc/$1/status"; }
 # A node that has drivers kept by a deployment.
 deploys() {
     on node-1 bash -c '
-        setsid flexvol deploy tmpfs --plugin-dir "$0" --state-dir /var/lib/flexvol </dev/null >>"$1" 2>&1 & echo $! >/run/deploy.pid' "$PLUGINS" "$CLUSTER/log/deploy.log"
+        setsid flexvol deploy tmpfs --plugin-dir "$0" --state-dir /var/lib/flexvol </dev/null >>"$1" 2>&1 &
+        echo $! >/run/deploy.pid' "$PLUGINS" "$CLUSTER/log/deploy.log"
     eventually 10 on node-1 test -e "$PLUGINS/flexvol~tmpfs/tmpfs"
     on node-1 cat /run/deploy.pid
 }
@@ -67,7 +70,8 @@ compared() {
         printf "FIGURE %s: flexvol %.1f ms (%d), dummy %.1f ms (%d)\n", operation, a[2] * 1000, a[1], b[2] * 1000, b[1]
         if (a[1] == 0 || b[1] == 0 || a[2] > b[2] * 1.1) print "ours is slower, or nothing was counted" }'
 }
-says 'figures: a mount takes kubelet no longer than one of the shell driver' 'FIGURE*dummy*ms \([0-9]*\)' compared volume_mount
+says 'figures: a mount takes kubelet no longer than one of the shell driver' 'FIGURE*dummy*ms \([0-9]*\)' \
+    compared volume_mount
 echo "# $last"
 says 'figures: nor does an unmount' 'FIGURE*dummy*ms \([0-9]*\)' compared volume_unmount
 echo "# $last"
@@ -86,12 +90,14 @@ mounted() { on node-1 grep -c 'volumes/flexvol~tmpfs' /proc/self/mountinfo; }
 start=$EPOCHREALTIME
 says 'figures: 30 pods with ten volumes each are made' '*created*' apply < <(crowd)
 LIMIT=120 patience=100 says 'figures: they run' '' runs --all
-awk -v from="$start" -v to="$EPOCHREALTIME" 'BEGIN { printf "# FIGURE 300 volumes on one node: there after %.1f s\n", to - from }'
+awk -v from="$start" -v to="$EPOCHREALTIME" \
+    'BEGIN { printf "# FIGURE 300 volumes on one node: there after %.1f s\n", to - from }'
 says 'figures: 300 volumes are mounted' 300 mounted
 says 'figures: status lists them' 300 on node-1 bash -c "flexvol status --json | jq '.volumes | length'"
 start=$EPOCHREALTIME
 LIMIT=120 patience=100 says 'figures: they go' '' remove pod --all
-awk -v from="$start" -v to="$EPOCHREALTIME" 'BEGIN { printf "# FIGURE 300 volumes on one node: gone after %.1f s\n", to - from }'
+awk -v from="$start" -v to="$EPOCHREALTIME" \
+    'BEGIN { printf "# FIGURE 300 volumes on one node: gone after %.1f s\n", to - from }'
 
 # What a deployment holds on to does not grow with the pods.
 grown() {
@@ -103,5 +109,6 @@ grown() {
 says 'figures: a deployment has not grown' 'FIGURE*last' grown
 echo "# $last"
 says 'figures: the deployment ends' '' on node-1 bash -c 'kill $(</run/deploy.pid)'
-says 'figures: drivers go' '*tmpfs removed*' on node-1 bash -c 'rm -r "$0/k8s~dummy" && flexvol uninstall tmpfs --plugin-dir "$0"' "$PLUGINS"
+says 'figures: drivers go' '*tmpfs removed*' \
+    on node-1 bash -c 'rm -r "$0/k8s~dummy" && flexvol uninstall tmpfs --plugin-dir "$0"' "$PLUGINS"
 says 'figures: nothing is left' '' clean node-1

@@ -51,7 +51,8 @@ says 'holes: attached, equal names: they write' $'secret\nsecret' eval 'leaves f
 says 'holes: attached, equal names: another tenant, inline' '*created' \
     beside apply < <(script=$finds beside pod second "flexVolume: $(by=disks/qcow2 image second)")
 says 'holes: attached, equal names: and a claim' '*created' apply < <(script=$finds on_claim victim victim)
-says 'holes: attached, equal names: kubelet panics' '*recovered from panic*nil pointer dereference*' panicked disks/qcow2/v
+says 'holes: attached, equal names: kubelet panics' '*recovered from panic*nil pointer dereference*' \
+    panicked disks/qcow2/v
 says 'holes: attached, equal names: explain-error knows why' \
     '*an inline volume of a driver that attaches*make it a PersistentVolume*' explains "${last:-nothing}"
 says 'holes: attached, equal names: the claim is not served from the other' \
@@ -83,27 +84,34 @@ says 'holes: replicas: they go' '' remove deployment twins
 
 # A pod that reads comes first, and one that writes after it.
 made() {
-    for claim in mounted attached; do script='echo made >/v/file; cat /v/file' on_claim "$claim-made" "$claim"; done | apply >/dev/null
+    for claim in mounted attached; do
+        script='echo made >/v/file; cat /v/file' on_claim "$claim-made" "$claim"
+    done | apply >/dev/null
     said_by mounted-made && said_by attached-made && remove pod mounted-made attached-made
 }
 says 'holes: reader first: the files are made' $'made\nmade' made
 says 'holes: reader first: they come' '*created*' apply < <(
-    for claim in mounted attached; do pod "$claim-reads" "persistentVolumeClaim: {claimName: $claim, readOnly: true}"; done
+    for claim in mounted attached; do
+        pod "$claim-reads" "persistentVolumeClaim: {claimName: $claim, readOnly: true}"
+    done
 )
 says 'holes: reader first: they run' '' runs mounted-reads attached-reads
-says 'holes: reader first: writers come' '*created*' apply < <(for claim in mounted attached; do on_claim "$claim-writes" "$claim"; done)
+says 'holes: reader first: writers come' '*created*' \
+    apply < <(for claim in mounted attached; do on_claim "$claim-writes" "$claim"; done)
 says 'holes: reader first: they run, too' '' runs mounted-writes attached-writes
 for claim in mounted attached; do
     says "holes: reader first: $claim: it is written" written leaves "$claim-writes" written
     says "holes: reader first: $claim: and read" written k exec "$claim-reads" -- cat /v/file
-    says "holes: reader first: $claim: not written by the reader" '*Read-only file system*' leaves "$claim-reads" forbidden
+    says "holes: reader first: $claim: not written by the reader" '*Read-only file system*' \
+        leaves "$claim-reads" forbidden
 done
 
 # What deploy has put there it puts there again, under the eyes of kubelet.
 memory() { pod "$1" "flexVolume: {driver: kept/tmpfs, options: {size: $2}}"; }
 # shellcheck disable=SC2016 # on the node
 deploy() {
-    on node-1 bash -c 'echo "$$" >/run/deploy.pid && exec flexvol deploy kept/tmpfs=tmpfs --plugin-dir "$0" --set policy.maxSize=8Mi' \
+    on node-1 bash -c 'echo "$$" >/run/deploy.pid &&
+        exec flexvol deploy kept/tmpfs=tmpfs --plugin-dir "$0" --set policy.maxSize=8Mi' \
         "$PLUGINS" >"$SHARED/deploy" 2>&1 &
     eventually 20 grep -q '"ready"' "$SHARED/deploy"
 }

@@ -49,7 +49,9 @@ of() {
         edits="s,files.example.com,$SERVER,; s,hostKey:.*,hostKey: $(given sftp/host.line),
             s/\"…\"/$(given sftp/password | sed 's/[\\&/]/\\&/g')/"
         ;;
-    ceph.rook.io/rook) edits="s,monitors:.*,monitors: $SERVER,; s,myfs,fs1,; s|\"…\"|$(given ceph/cluster/admin.key)|" ;;
+    ceph.rook.io/rook)
+        edits="s,monitors:.*,monitors: $SERVER,; s,myfs,fs1,; s|\"…\"|$(given ceph/cluster/admin.key)|"
+        ;;
     kubernetes.io/cephfs) edits="s,monitors:.*,monitors: $SERVER,; s|\"…\"|$(given ceph/cluster/admin.key)|" ;;
     */git*) edits="s,https://git.example.com,git://$SERVER," sees=$'pv\ncommitted' shares=committed ;;
     esac

@@ -27,9 +27,12 @@ apply() { k apply --filename - "$@"; }
 
 # pod NAME VOLUME: prints a pod with one volume at /v; VOLUME is a YAML flow mapping without a name.
 # What else it is, these say:
-#   script=…     what its container runs, once: it says something to `says_in` by writing it to /dev/termination-log. Default: to rest.
-#   node=…       where it runs (node-1)         container=…   more of the container: "securityContext: {runAsUser: 1000}"
-#   spec=…       more of the pod: "securityContext: {fsGroup: 2000}"        mount=…  more of the mount: "readOnly: true"
+#   script=…     what its container runs, once; `said_by` shows what it writes to
+#                /dev/termination-log. Default: to rest.
+#   node=…       where it runs (node-1)
+#   container=…  more of the container: "securityContext: {runAsUser: 1000}"
+#   spec=…       more of the pod: "securityContext: {fsGroup: 2000}"
+#   mount=…      more of the mount: "readOnly: true"
 #   mounts=…     another mount: "{name: v, mountPath: /part, subPath: directory}"
 pod() {
     cat <<YAML
@@ -122,14 +125,16 @@ said_by() {
 }
 
 # why POD: what keeps it, in kubelet's own words.
-why() { k get events --field-selector "involvedObject.name=$1,type=Warning" -o 'jsonpath={range .items[*]}{.reason}: {.message}{"\n"}{end}'; }
+why() { k get events --field-selector "involvedObject.name=$1,type=Warning" \
+    -o 'jsonpath={range .items[*]}{.reason}: {.message}{"\n"}{end}'; }
 
 # event POD REASON: the text of its newest Warning of that reason, once there is one.
 event() {
     eventually "${patience:-40}" has_event "$@"
     event_text "$@"
 }
-event_text() { k get events --field-selector "involvedObject.name=$1,reason=$2" --sort-by .lastTimestamp -o 'jsonpath={.items[-1:].message}'; }
+event_text() { k get events --field-selector "involvedObject.name=$1,reason=$2" --sort-by .lastTimestamp \
+    -o 'jsonpath={.items[-1:].message}'; }
 has_event() { [[ -n $(event_text "$@") ]]; }
 
 # grows_now CLAIM POD: the controllers have done their part, and kubelet does its. It looks at a
@@ -147,7 +152,9 @@ remove() { k delete --timeout="${patience:-60}s" "$@" >/dev/null; }
 # and their groups.
 left() {
     on "$1" bash -s "$CLUSTER/$1" <<'SCRIPT'
-        findmnt --noheadings --raw --output TARGET | grep -E "^/var/lib/kubelet/(pods/.*/volumes/[^/]*~[^/]*/[^k]|plugins/kubernetes.io/flexvolume/)" | grep -v "/volumes/kubernetes.io~"
+        findmnt --noheadings --raw --output TARGET |
+            grep -E "^/var/lib/kubelet/(pods/.*/volumes/[^/]*~[^/]*/[^k]|plugins/kubernetes.io/flexvolume/)" |
+            grep -v "/volumes/kubernetes.io~"
         find /var/lib/kubelet/pods -mindepth 1 -maxdepth 1
         find /run/flexvol -mindepth 2 ! -path "*/log/*" ! -name "*.jsonl*" 2>/dev/null
         losetup --noheadings --raw --output NAME,BACK-FILE | grep -F "$1/"

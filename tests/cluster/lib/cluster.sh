@@ -62,7 +62,8 @@ enter() {
 begin() {
     local place=$1 waits
     shift
-    setsid unshare --mount --propagation private --pid --fork --kill-child --mount-proc --net --uts --ipc --cgroup -- "$@" \
+    setsid unshare --mount --propagation private \
+        --pid --fork --kill-child --mount-proc --net --uts --ipc --cgroup -- "$@" \
         </dev/null >>"$CLUSTER/log/$place.log" 2>&1 &
     waits=$!
     disown "$waits"

@@ -18,14 +18,16 @@ own_kinds() { jq --compact-output '.items[] | select(.kind != "SecurityContextCo
 platforms_valid() {
     local platforms platform policy
     policy=$(mktemp) && echo '{}' >"$policy"
-    platforms=$(flexvol manifest daemonset --platform none tmpfs 2>&1 | sed -n 's/.*possible values: \(.*\)]$/\1/p' | tr -d ,)
+    platforms=$(flexvol manifest daemonset --platform none tmpfs 2>&1 |
+        sed -n 's/.*possible values: \(.*\)]$/\1/p' | tr -d ,)
     for platform in $platforms; do
         # It has no plugin directory, and the answer says so.
         [[ $platform != talos ]] || continue
         flexvol --json manifest daemonset --platform "$platform" tmpfs | own_kinds
     done | sort --unique | strictly_valid -
     [[ $(wc -w <<<"$platforms") -ge 18 ]] || echo "only these platforms: $platforms"
-    flexvol manifest daemonset --policy "$policy" --set size=1Mi --take-over --allow-downgrade --uninstall-on-exit tmpfs |
+    flexvol manifest daemonset --policy "$policy" --set size=1Mi --take-over --allow-downgrade --uninstall-on-exit \
+        tmpfs |
         strictly_valid -
     rm -- "$policy"
 }

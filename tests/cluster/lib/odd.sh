@@ -66,13 +66,15 @@ made() { on node-1 grep -c '^mount$' "/run/odd.$1"; }
 # what NAME: the state of its pod, and what kubelet said first of it.
 what() {
     printf '%s: ' "$(k get pod "odd-$1" -o 'jsonpath={.status.phase}')"
-    k get events --field-selector "involvedObject.name=odd-$1,reason=FailedMount" -o json | jq -r '.items[0].message // ""'
+    k get events --field-selector "involvedObject.name=odd-$1,reason=FailedMount" -o json |
+        jq -r '.items[0].message // ""'
 }
 # waited NAME: whether its pod was started six seconds after it was made, and no earlier.
 waited() {
     patience=20 runs "odd-$1"
     k get pod "odd-$1" -o json |
-        jq '(.status.containerStatuses[0].state.running.startedAt | fromdate) - (.metadata.creationTimestamp | fromdate) >= 6'
+        jq '(.status.containerStatuses[0].state.running.startedAt | fromdate)
+            - (.metadata.creationTimestamp | fromdate) >= 6'
 }
 runs_after_all() {
     patience=20 runs "odd-$1"
@@ -92,19 +94,24 @@ not_loaded() {
 odd_cases() {
     # The volume was mounted before the reply was found odd: the next attempt finds a mount point
     # and calls nobody.
-    says 'truth: output::no_noise: a warning before the answer' "Running: *invalid character 'w' looking*" runs_after_all noise
-    says 'truth: output::no_noise: words after the answer' "Running: *invalid character 'u' after*" runs_after_all words-after
+    says 'truth: output::no_noise: a warning before the answer' "Running: *invalid character 'w' looking*" \
+        runs_after_all noise
+    says 'truth: output::no_noise: words after the answer' "Running: *invalid character 'u' after*" \
+        runs_after_all words-after
     says 'truth: output::one_object: two answers' "Running: *invalid character '{' after*" runs_after_all two-answers
     says 'truth: output::one_object: nothing' 'Running: *unexpected end of JSON input' runs_after_all nothing
-    says 'truth: output::plain_text: a byte order mark' "Running: *invalid character 'ï' looking*" runs_after_all byte-order-mark
+    says 'truth: output::plain_text: a byte order mark' "Running: *invalid character 'ï' looking*" \
+        runs_after_all byte-order-mark
     says 'truth: output::plain_text: NUL' "Running: *invalid character '\\\\x00' after*" runs_after_all nul
     says 'truth: output::status_words: success' 'Running: *status: success, reason:*' runs_after_all small-letters
-    says 'truth: output::status_words: Not Supported' 'Running: *status: Not Supported, reason:*' runs_after_all capitals
+    says 'truth: output::status_words: Not Supported' 'Running: *status: Not Supported, reason:*' \
+        runs_after_all capitals
     says 'truth: output::types: a device that is a number' 'Running: *cannot unmarshal number*' runs_after_all number
     says 'truth: output::success_exits_zero' 'Running: *exit status 1' runs_after_all exit-1
     says 'truth: output::not_killed' 'Running: *unexpected end of JSON input' runs_after_all killed
     says 'truth: output::escapes' "Running: *invalid character 'x' after object*" runs_after_all escapes
-    says 'truth: mount::failure_leaves_nothing: a mount is taken for success' 'Running: *reason: no' runs_after_all leaves-mount
+    says 'truth: mount::failure_leaves_nothing: a mount is taken for success' 'Running: *reason: no' \
+        runs_after_all leaves-mount
     says 'truth: mount::works: Success without a mount is believed' 'Running: ' runs_after_all not-mounted
     # kubelet takes these as they are.
     says 'truth: output::size: 70 KB do no harm' 'Running: ' runs_after_all large
@@ -114,14 +121,18 @@ odd_cases() {
     says 'truth: output::in_time: a call that hangs has no Event' 'Pending: ' what hung
     says 'truth: output::in_time: and is not made again' 1 made hung
     says 'truth: a failure is tried again' 'Pending: *reason: no' refused_again failure-exit-1
-    says 'truth: output::failure_exits_zero: kubelet logs all arguments' '*args: *mount */volumes/odd~failure-exit-1/v*' logged failure-exit-1
-    says 'truth: mount::failure_leaves_directory: it is there for the next call' 'Pending: *reason: no' refused_again leaves-file
+    says 'truth: output::failure_exits_zero: kubelet logs all arguments' \
+        '*args: *mount */volumes/odd~failure-exit-1/v*' logged failure-exit-1
+    says 'truth: mount::failure_leaves_directory: it is there for the next call' 'Pending: *reason: no' \
+        refused_again leaves-file
     says 'truth: mount::failure_leaves_directory: and for the orphan' '*/file' file_left
-    says 'truth: verbs::present_stay_present: Not supported, once' 'Pending: *special device*does not exist*' refused_by_mount unsupported
+    says 'truth: verbs::present_stay_present: Not supported, once' 'Pending: *special device*does not exist*' \
+        refused_by_mount unsupported
     says 'truth: verbs::present_stay_present: and it is not called again' 1 made unsupported
     local name
     for name in string python list unsupported; do
-        says "truth: init::booleans, init::capabilities, init::works: $name" 'Pending: *no volume plugin matched' not_loaded "init-$name"
+        says "truth: init::booleans, init::capabilities, init::works: $name" 'Pending: *no volume plugin matched' \
+            not_loaded "init-$name"
     done
     says 'truth: init::attach_is_meant: capabilities left out' 'Pending: *GetVolumeName*' not_loaded init-silent
 }

@@ -18,7 +18,8 @@ watch_processes "$SMB_PASSWORD"
 life "guest: cifs 3.1.1" cifs "$options,\"version\":\"3.1.1\"" /srv/smb
 unwatch
 says "guest: cifs: nothing of the password anywhere" '' betrayed
-canary "guest: cifs" cifs "$(share smb.test share),$(secret username alice)" "$(share smb.test none),$(secret username alice)" password "$SMB_PASSWORD"
+canary "guest: cifs" cifs "$(share smb.test share),$(secret username alice)" \
+    "$(share smb.test none),$(secret username alice)" password "$SMB_PASSWORD"
 watch_processes "$SMB_PASSWORD"
 sh -c 'sleep 0.5; :' leaked "${SMB_PASSWORD:4:9}"
 unwatch

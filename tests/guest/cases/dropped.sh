@@ -9,8 +9,10 @@ for kind in idle used; do
     name_server "$kind-3.test" "127.0.3.1$([[ $kind = idle ]] && echo 1)"
     name_server "$kind-4.test" "127.0.4.1$([[ $kind = idle ]] && echo 1)"
     name_server "$kind-smb.test" "127.0.5.1$([[ $kind = idle ]] && echo 1)"
-    falls_silent "guest: nfs v3 dropped, $kind" nfs "$kind-3.test" "$(export_of "$kind-3.test"),\"version\":\"3\"" "$used"
-    falls_silent "guest: nfs v4.2 dropped, $kind" nfs "$kind-4.test" "$(export_of "$kind-4.test"),\"version\":\"4.2\"" "$used"
+    falls_silent "guest: nfs v3 dropped, $kind" nfs "$kind-3.test" "$(export_of "$kind-3.test"),\"version\":\"3\"" \
+        "$used"
+    falls_silent "guest: nfs v4.2 dropped, $kind" nfs "$kind-4.test" \
+        "$(export_of "$kind-4.test"),\"version\":\"4.2\"" "$used"
     # Kernels before 6.13 may crash when they unmount a share whose root directory they keep open on
     # a server that is gone ("Dentry still in use"): this one does.
     falls_silent "guest: cifs dropped, $kind" cifs "$kind-smb.test" \

@@ -36,7 +36,9 @@ qQrQ1lqwP9qqenl4bLfA4gXtIIDCYBCF8BI9AYRxPhKBgFo2AUjIJRMApGwSigGwAAXMy8yQAQAAA=
 IMAGE
 }
 says "guest: erofs: its data is on another device" '' quietly elsewhere
-says "guest: erofs: the kernel shows what is there" 'of another tenant' sh -c 'mkdir /tmp/seen && mount -o loop,ro /tmp/images/elsewhere /tmp/seen && head -n 1 /tmp/seen/f; umount /tmp/seen'
-says "guest: erofs: it is refused" '*parts of it are on other devices*' set_up elsewhere image '"file":"elsewhere","kubernetes.io/readwrite":"ro"'
+says "guest: erofs: the kernel shows what is there" 'of another tenant' sh \
+    -c 'mkdir /tmp/seen && mount -o loop,ro /tmp/images/elsewhere /tmp/seen && head -n 1 /tmp/seen/f; umount /tmp/seen'
+says "guest: erofs: it is refused" '*parts of it are on other devices*' \
+    set_up elsewhere image '"file":"elsewhere","kubernetes.io/readwrite":"ro"'
 says "guest: erofs: the other device is free" '' losetup --detach /dev/loop7
 says "guest: no loop device is left" '' losetup --all

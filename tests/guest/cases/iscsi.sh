@@ -39,21 +39,27 @@ says "guest: iscsi: no record" '' records
 
 says "guest: iscsi: staged to grow" "$ok" stage iscsi "$web"
 says "guest: iscsi: before" 0 mebibytes "$(staged iscsi)"
-says "guest: iscsi: the target has to grow first" '*"Failure"*web:0 has 16Mi: let its server give it 48Mi*' grow iscsi "$web" 16777216 50331648
-says "guest: iscsi: the target grows" '' sh -c 'truncate -s 48M /srv/iscsi/web-disk0 && losetup -c "$(losetup -j /srv/iscsi/web-disk0 | cut -d: -f1)"'
+says "guest: iscsi: the target has to grow first" '*"Failure"*web:0 has 16Mi: let its server give it 48Mi*' \
+    grow iscsi "$web" 16777216 50331648
+says "guest: iscsi: the target grows" '' \
+    sh -c 'truncate -s 48M /srv/iscsi/web-disk0 && losetup -c "$(losetup -j /srv/iscsi/web-disk0 | cut -d: -f1)"'
 says "guest: iscsi: grows" "$ok" grow iscsi "$web" 16777216 50331648
 says "guest: iscsi: after" 32 mebibytes "$(staged iscsi)"
-says "guest: iscsi: another server's target of this name" '*"Failure"*not from 127.0.9.9:3260*' set_up two iscsi "${web/iscsi.test/127.0.9.9}"
+says "guest: iscsi: another server's target of this name" '*"Failure"*not from 127.0.9.9:3260*' \
+    set_up two iscsi "${web/iscsi.test/127.0.9.9}"
 says "guest: iscsi: another unit under the volume's name" '*"Failure"*' set_up two iscsi "$second"
 says "guest: iscsi: neither is shown" "$ok" tear_down two iscsi
 
 # Two units of one target: two volumes, and one session or two.
 says "guest: iscsi: only the volume's own unit" 1 sh -c 'ls -d /sys/block/sd* | wc -l'
-says "guest: iscsi: another unit, by CHAP's target without a Secret" '*"Failure"*needs a Secret*' set_up chap iscsi "$chap"
-says "guest: iscsi: a wrong password" '*"Failure"*correct the Secret*' set_up chap iscsi "$chap,$user,$(secret node.session.auth.password wrong-wrong-wrong)"
+says "guest: iscsi: another unit, by CHAP's target without a Secret" '*"Failure"*needs a Secret*' \
+    set_up chap iscsi "$chap"
+says "guest: iscsi: a wrong password" '*"Failure"*correct the Secret*' \
+    set_up chap iscsi "$chap,$user,$(secret node.session.auth.password wrong-wrong-wrong)"
 says "guest: iscsi: it says no password" '' never_said wrong-wrong
 says "guest: iscsi: CHAP" "$ok" set_up chap iscsi "$chap,$user,$password"
-says "guest: iscsi: CHAP, a wrong password while it is open" '*"Failure"*by another Secret*' set_up two iscsi "$chap,$user,$(secret node.session.auth.password wrong-wrong-wrong)"
+says "guest: iscsi: CHAP, a wrong password while it is open" '*"Failure"*by another Secret*' \
+    set_up two iscsi "$chap,$user,$(secret node.session.auth.password wrong-wrong-wrong)"
 says "guest: iscsi: CHAP, for a second pod" "$ok" set_up two iscsi "$chap,$user,$password"
 says "guest: iscsi: CHAP, written" '' in_volume chap iscsi write data chap
 says "guest: iscsi: CHAP, read" chap in_volume two iscsi cat data
@@ -66,14 +72,16 @@ says "guest: iscsi: CHAP, unmount the other" "$ok" tear_down two iscsi
 says "guest: iscsi: the other target's session stays" 2 sh -c 'ls -d /sys/class/iscsi_session/* /sys/block/sd* | wc -l'
 says "guest: iscsi: let go" "$ok" unstage iscsi
 says "guest: iscsi: nothing is left" '' iscsis
-canary "guest: iscsi" iscsi "$chap,$user" "${chap/$IQN_CHAP/iqn.2020-01.test:none},$user" node.session.auth.password "$CHAP_PASSWORD"
+canary "guest: iscsi" iscsi \
+    "$chap,$user" "${chap/$IQN_CHAP/iqn.2020-01.test:none},$user" node.session.auth.password "$CHAP_PASSWORD"
 
 # Both sides have a password.
 mutual="${chap/$IQN_CHAP/$IQN_MUTUAL},$user,$password"
 their_user=$(secret node.session.auth.username_in bob)
 says "guest: iscsi: a target that proves itself" "$ok" \
     set_up chap iscsi "$mutual,$their_user,$(secret node.session.auth.password_in "$TARGET_PASSWORD")"
-says "guest: iscsi: both have proved who they are" 'alice bob' sh -c 'cat /sys/class/iscsi_session/*/username /sys/class/iscsi_session/*/username_in | xargs'
+says "guest: iscsi: both have proved who they are" 'alice bob' \
+    sh -c 'cat /sys/class/iscsi_session/*/username /sys/class/iscsi_session/*/username_in | xargs'
 printf '%s' "$TARGET_PASSWORD" >/srv/iscsi/password
 says "guest: iscsi: its password is nowhere" '' finds sh -c 'grep -rlFf /srv/iscsi/password /run/flexvol /etc/iscsi /var/lib/iscsi /proc/[0-9]*/cmdline /proc/mounts 2>/dev/null'
 says "guest: iscsi: it is let go" "$ok" tear_down chap iscsi
@@ -85,7 +93,8 @@ says "guest: iscsi: nothing is left of those" '' iscsis
 
 # Who asks for targets has to say who he is, and so has the portal.
 asked="$web,\"discovery\":\"true\",\"chapAuthDiscovery\":\"true\",$(secret discovery.sendtargets.auth.username alice)"
-their_user=$(secret discovery.sendtargets.auth.username_in bob),$(secret discovery.sendtargets.auth.password_in "$TARGET_PASSWORD")
+their_user=$(secret discovery.sendtargets.auth.username_in bob)
+their_user+=,$(secret discovery.sendtargets.auth.password_in "$TARGET_PASSWORD")
 asks=$(secret discovery.sendtargets.auth.password "$CHAP_PASSWORD")
 says "guest: iscsi: discovery has a password" '' guarded 1
 says "guest: iscsi: discovery without one" '*"Failure"*' stage iscsi "$web,\"discovery\":\"true\""
@@ -99,7 +108,10 @@ says "guest: iscsi: what was discovered, let go" "$ok" tear_down one iscsi
 says "guest: iscsi: discovery has none any more" '' guarded 0
 
 # A session of the admin's.
-says "guest: iscsi: the admin logs in" '' quietly sh -c "iscsiadm -m node -T $IQN -p 127.0.7.1:3260 -I default -o new && iscsiadm -m node -T $IQN -p 127.0.7.1:3260 -o update -n node.session.scan -v manual && iscsiadm -m node -T $IQN -p 127.0.7.1:3260 --login"
+says "guest: iscsi: the admin logs in" '' \
+    quietly sh -c "iscsiadm -m node -T $IQN -p 127.0.7.1:3260 -I default -o new &&
+        iscsiadm -m node -T $IQN -p 127.0.7.1:3260 -o update -n node.session.scan -v manual &&
+        iscsiadm -m node -T $IQN -p 127.0.7.1:3260 --login"
 says "guest: iscsi: the admin's session is used" "$ok" stage iscsi "$web"
 says "guest: iscsi: it is the only one" 1 sh -c 'ls /sys/class/iscsi_session | wc -l'
 says "guest: iscsi: let go of it" "$ok" unstage iscsi
@@ -107,7 +119,8 @@ says "guest: iscsi: it stays, without the unit" 'session*' iscsis
 says "guest: iscsi: another unit of it" "$ok" stage iscsi "${second/iscsi-2.test/iscsi.test}"
 says "guest: iscsi: it is let go" "$ok" unstage iscsi
 says "guest: iscsi: the admin's record stays" '/etc/iscsi/nodes/*' records
-says "guest: iscsi: the admin logs out" '' quietly sh -c "iscsiadm -m node -T $IQN -p 127.0.7.1:3260 --logout && iscsiadm -m node -o delete -T $IQN"
+says "guest: iscsi: the admin logs out" '' \
+    quietly sh -c "iscsiadm -m node -T $IQN -p 127.0.7.1:3260 --logout && iscsiadm -m node -o delete -T $IQN"
 
 # Several ways.
 both="${web/iscsi.test/iscsi-dead.test},\"portals\":\"[\\\"iscsi.test\\\",\\\"iscsi-2.test:3260\\\"]\""
@@ -122,7 +135,8 @@ says "guest: iscsi: discovered, let go" "$ok" unstage iscsi
 says "guest: iscsi: no such unit" '*"Failure"*no unit 7*' stage iscsi "$web,\"lun\":\"7\""
 says "guest: iscsi: no such target" '*"Failure"*check its name*' stage iscsi "${web/:web/:none}"
 says "guest: iscsi: nobody listens" '*"Failure"*iscsi.test:9*refuses*' stage iscsi "${web/iscsi.test/iscsi.test:9}"
-LIMIT=20 says "guest: iscsi: a silent portal" '*"Failure"*iscsi-dead.test*does not answer*' stage iscsi "${web/iscsi.test/iscsi-dead.test}"
+LIMIT=20 says "guest: iscsi: a silent portal" '*"Failure"*iscsi-dead.test*does not answer*' \
+    stage iscsi "${web/iscsi.test/iscsi-dead.test}"
 says "guest: iscsi: no such interface" '*"Failure"*no iSCSI interface*' stage iscsi "$web,\"iscsiInterface\":\"eth7\""
 says "guest: iscsi: nothing is left of them" '' iscsis
 

@@ -26,13 +26,16 @@ says "guest: luks: nothing of the passphrase anywhere" '' betrayed
 says "guest: luks: a pod with another passphrase gets nothing" '*passphrase does not open*correct it in the Secret*' \
     set_up three lvm "$sealed,$(secret passphrase wrong)"
 says "guest: luks: it grows" "$ok" expand lvm "$sealed" "$(target two lvm)" 125829120 83886080
-says "guest: luks: with its file system" grown sh -c "stat -f -c '%b %S' '$(target two lvm)' | awk '{print (\$1 * \$2 > 80000000 ? \"grown\" : \$1 * \$2)}'"
+says "guest: luks: with its file system" grown \
+    sh -c "stat -f -c '%b %S' '$(target two lvm)' | awk '{print (\$1 * \$2 > 80000000 ? \"grown\" : \$1 * \$2)}'"
 for pod in one two ro; do
     says "guest: luks: unmount $pod" "$ok" tear_down "$pod" lvm
     says "guest: luks: pod $pod is gone" '' remove_pod "$pod" lvm
 done
 says "guest: luks: nothing is left" '' active
-says "guest: luks: it is a luks volume" '*LUKS*' sh -c 'export DM_DISABLE_UDEV=1; lvm lvchange -ay data/sealed; head -c 4 /dev/data/sealed; lvm lvchange -an data/sealed'
+says "guest: luks: it is a luks volume" '*LUKS*' \
+    sh -c 'export DM_DISABLE_UDEV=1; lvm lvchange -ay data/sealed; head -c 4 /dev/data/sealed;
+        lvm lvchange -an data/sealed'
 says "guest: luks: not without the passphrase" '*needs a Secret with key*passphrase*' set_up one lvm "$sealed"
 says "guest: luks: not unencrypted" '*holds a luks volume*' set_up one lvm "$(volume sealed)"
 says "guest: luks: nothing is left of that" '' active
@@ -41,7 +44,8 @@ says "guest: luks: the data is still there" "of luks" in_volume ro lvm cat data
 says "guest: luks: unmounted" "$ok" tear_down ro lvm
 canary "guest: luks" lvm "$sealed" "$(volume none),\"luks\":\"true\"" passphrase "$passphrase"
 plain_volume() {
-    lvm_ lvcreate --yes --size 20M --name plain data && mkfs.ext2 -q /dev/data/plain && lvm_ lvchange --activate n data/plain
+    lvm_ lvcreate --yes --size 20M --name plain data && mkfs.ext2 -q /dev/data/plain &&
+        lvm_ lvchange --activate n data/plain
 }
 says "guest: luks: a file system" '' quietly plain_volume
 says "guest: luks: is not encrypted" '*the device holds an ext2 file system*' \
@@ -65,11 +69,13 @@ killed_mount() {
     done
 }
 blank_volume() {
-    lvm_ lvcreate --yes --size 60M --name blank data && blkdiscard -z /dev/data/blank && lvm_ lvchange --activate n data/blank
+    lvm_ lvcreate --yes --size 60M --name blank data && blkdiscard -z /dev/data/blank &&
+        lvm_ lvchange --activate n data/blank
 }
 # On a volume of others: nothing says that it is blank but its being so.
 LIMIT=120 says "guest: luks: a blank volume" '' quietly blank_volume
-LIMIT=120 says "guest: luks: killed in between" '' killed_mount "$(volume blank),\"luks\":\"true\",$(secret passphrase a)" 1 3
+LIMIT=120 says "guest: luks: killed in between" '' \
+    killed_mount "$(volume blank),\"luks\":\"true\",$(secret passphrase a)" 1 3
 # What a killed cryptsetup can leave: a device without a table, which has no node.
 says "guest: luks: half a layer" '' quietly sh -c \
     'export DM_DISABLE_UDEV=1; dmsetup create --notable "$(cat /tmp/layer)" && rm -f "/dev/mapper/$(cat /tmp/layer)"'

@@ -49,11 +49,14 @@ says "guest: lvm thin: nothing is left" '' active
 
 # What others do with their volumes.
 says "guest: lvm: somebody's data" '' quietly sh -c \
-    'export DM_DISABLE_UDEV=1; lvm lvcreate --yes --size 40M --name raw data && echo precious | dd of=/dev/data/raw bs=4096 seek=5 conv=notrunc'
-says "guest: lvm: is not formatted" '*holds data at offset 20480*nothing is formatted over it*' stage lvm "$(volume raw)"
+    'export DM_DISABLE_UDEV=1; lvm lvcreate --yes --size 40M --name raw data &&
+        echo precious | dd of=/dev/data/raw bs=4096 seek=5 conv=notrunc'
+says "guest: lvm: is not formatted" '*holds data at offset 20480*nothing is formatted over it*' \
+    stage lvm "$(volume raw)"
 says "guest: lvm: it stays active" 'data-raw*' active
 says "guest: lvm: and what it was" precious sh -c 'dd if=/dev/data/raw bs=4096 skip=5 count=1 status=none | head -n 1'
-says "guest: lvm: mounted by others" '' quietly sh -c 'wipefs -qa /dev/data/raw; mkfs.ext4 -qF /dev/data/raw && mkdir /tmp/other && mount /dev/data/raw /tmp/other'
+says "guest: lvm: mounted by others" '' quietly sh \
+    -c 'wipefs -qa /dev/data/raw; mkfs.ext4 -qF /dev/data/raw && mkdir /tmp/other && mount /dev/data/raw /tmp/other'
 says "guest: lvm: is refused" '*in use by others on this node, mounted at /tmp/other*' stage lvm "$(volume raw)"
 says "guest: lvm: then it is free" '' umount /tmp/other
 # As a file system is that is just ending: in use, and mounted nowhere that we see.
@@ -69,17 +72,21 @@ says "guest: lvm: one that was active" "$ok" stage lvm "$(volume raw)"
 says "guest: lvm: is let go" "$ok" unstage lvm
 says "guest: lvm: and stays active" 'data-raw*(*)' active
 says "guest: lvm: without a tag" '' says_of lv_tags raw
-says "guest: lvm: swap of the node" '' quietly sh -c 'wipefs -qa /dev/data/raw; mkswap -q /dev/data/raw && swapon /dev/data/raw'
+says "guest: lvm: swap of the node" '' \
+    quietly sh -c 'wipefs -qa /dev/data/raw; mkswap -q /dev/data/raw && swapon /dev/data/raw'
 says "guest: lvm: is refused, too" '*in use by others on this node*' stage lvm "$(volume raw)"
-says "guest: lvm: until it is not" '' sh -c 'swapoff /dev/data/raw; wipefs -qa /dev/data/raw; DM_DISABLE_UDEV=1 lvm lvchange -an data/raw'
+says "guest: lvm: until it is not" '' \
+    sh -c 'swapoff /dev/data/raw; wipefs -qa /dev/data/raw; DM_DISABLE_UDEV=1 lvm lvchange -an data/raw'
 
 # Another node's.
 says "guest: lvm: another node has it" '' quietly lvm_ lvchange --addtag flexvol.in-use.node-7 data/web-1
-says "guest: lvm: it is refused" '*data/web-1 is in use by node node-7*lvchange --deltag flexvol.in-use.node-7 data/web-1*' \
+says "guest: lvm: it is refused" \
+    '*data/web-1 is in use by node node-7*lvchange --deltag flexvol.in-use.node-7 data/web-1*' \
     stage lvm "$linear"
 says "guest: lvm: and rests" '' active
 says "guest: lvm: its tag stays" flexvol.in-use.node-7 says_of lv_tags web-1
-says "guest: lvm: before a reboot this node had it" '' quietly lvm_ lvchange --deltag flexvol.in-use.node-7 --addtag "$node_tag" data/web-1
+says "guest: lvm: before a reboot this node had it" '' \
+    quietly lvm_ lvchange --deltag flexvol.in-use.node-7 --addtag "$node_tag" data/web-1
 says "guest: lvm: and did not make its device to the end" '' quietly sh -c \
     'export DM_DISABLE_UDEV=1; dmsetup create --notable data-web--1 && rm -f /dev/mapper/data-web--1'
 says "guest: lvm: it is mounted" "$ok" stage lvm "$linear"
@@ -89,10 +96,14 @@ says "guest: lvm: another node has the thin pool" '' quietly lvm_ lvchange --add
 says "guest: lvm: no other volume of it is mounted" '*data/thin-1 is in use by node node-7*' \
     stage lvm "$(volume thin-2),\"size\":\"80Mi\",\"thinPool\":\"pool\""
 
-says "guest: lvm: no such group" '*volume group nosuch is not on this node*vgcreate*' stage lvm '"volumeGroup":"nosuch","volume":"a"'
-says "guest: lvm: no such volume" '*logical volume data/nosuch is not there*lvcreate*option size*' stage lvm "$(volume nosuch)"
-says "guest: lvm: no such pool" '*Pool nosuch not found*correct option thinPool*' stage lvm "$(volume a),\"size\":\"1Gi\",\"thinPool\":\"nosuch\""
+says "guest: lvm: no such group" '*volume group nosuch is not on this node*vgcreate*' \
+    stage lvm '"volumeGroup":"nosuch","volume":"a"'
+says "guest: lvm: no such volume" '*logical volume data/nosuch is not there*lvcreate*option size*' \
+    stage lvm "$(volume nosuch)"
+says "guest: lvm: no such pool" '*Pool nosuch not found*correct option thinPool*' \
+    stage lvm "$(volume a),\"size\":\"1Gi\",\"thinPool\":\"nosuch\""
 says "guest: lvm: too large" '*insufficient free space*vgextend*' stage lvm "$(volume a),\"size\":\"1Ti\""
 says "guest: lvm: a pool is no volume" '*data/pool is a pool*' stage lvm "$(volume pool)"
 says "guest: lvm: nothing of a failure is left" '' active
-says "guest: lvm: and no volume" 'half pool raw shared-after-1 staged-after-1 staged-after-2 thin-1 web-1 ' sh -c 'DM_DISABLE_UDEV=1 lvm lvs --noheadings -o lv_name data | tr -d " " | tr "\n" " "'
+says "guest: lvm: and no volume" 'half pool raw shared-after-1 staged-after-1 staged-after-2 thin-1 web-1 ' \
+    sh -c 'DM_DISABLE_UDEV=1 lvm lvs --noheadings -o lv_name data | tr -d " " | tr "\n" " "'

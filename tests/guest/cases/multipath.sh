@@ -34,7 +34,8 @@ looked_into() {
 }
 
 says "guest: multipathd runs" '' quietly start_multipath
-both="\"targetPortal\":\"way-1.test\",\"portals\":\"way-2.test\",\"iqn\":\"$IQN\",\"lun\":\"1\",\"connectTimeout\":\"1\",\"timeout\":\"3\""
+both="\"targetPortal\":\"way-1.test\",\"portals\":\"way-2.test\",\"iqn\":\"$IQN\",\"lun\":\"1\""
+both+=',"connectTimeout":"1","timeout":"3"'
 size=16
 for round in 1 2; do
     says "guest: multipath $round: mounted for the node" "$ok" stage iscsi "$both"
@@ -43,7 +44,8 @@ for round in 1 2; do
     says "guest: multipath $round: written" '' write "$(staged iscsi)/data" "round $round"
     if [[ $round -eq 1 ]]; then
         drop_server way-1.test
-        says "guest: multipath: one way is silent" '' sh -c "echo more >'$(staged iscsi)/more' && sync -f '$(staged iscsi)/more'"
+        says "guest: multipath: one way is silent" '' \
+            sh -c "echo more >'$(staged iscsi)/more' && sync -f '$(staged iscsi)/more'"
         heal_server way-1.test
     fi
     larger=$((size + 32))

@@ -33,7 +33,8 @@ for version in 3 4.0; do
     says "guest: nas v$version: unmounted" "$ok" tear_down one nas
     says "guest: nas v$version: an export itself" "$ok" set_up one nas "$(nas_of /srv/nfs "$version")"
     says "guest: nas v$version: it is unmounted" "$ok" tear_down one nas
-    says "guest: nas v$version: where root is squashed" "$ok" set_up one nas "$(nas_of /srv/nfs-squash/there "$version")"
+    says "guest: nas v$version: where root is squashed" "$ok" \
+        set_up one nas "$(nas_of /srv/nfs-squash/there "$version")"
     says "guest: nas v$version: read" squashed in_volume one nas cat data
     says "guest: nas v$version: squashed, unmounted" "$ok" tear_down one nas
     says "guest: nas v$version: missing where root is squashed" '*"Failure"*nfs-squash/none*' \
@@ -48,7 +49,8 @@ for version in 3 4.0; do
     says "guest: nas v$version: it is let go" "$ok" tear_down one nas
     vendor=example
     squashed="\"server\":\"nas.test\",\"path\":\"/srv/nfs-squash\",\"version\":\"$version\",\"createSubDir\":\"true\""
-    says "guest: nfs v$version: createSubDir where root is squashed" "$ok" set_up one nfs "$squashed,\"subDir\":\"there\""
+    says "guest: nfs v$version: createSubDir where root is squashed" "$ok" \
+        set_up one nfs "$squashed,\"subDir\":\"there\""
     says "guest: nfs v$version: read there" squashed in_volume one nfs cat data
     says "guest: nfs v$version: unmounted there" "$ok" tear_down one nfs
     says "guest: nfs v$version: nothing can be made there" '*"Failure"*make*none*' \
@@ -61,5 +63,6 @@ vendor=alicloud
 says "guest: nas v4.0: made below an export" "$ok" set_up one nas "$(nas_of /srv/nfs/made4 4.0)"
 says "guest: nas v4.0: it is there" 755 stat -c %a /srv/nfs/made4
 says "guest: nas v4.0: and unmounted" "$ok" tear_down one nas
-says "guest: nas v3: nothing is exported to make it in" '*"Failure"*/srv/nfs/none*' set_up one nas "$(nas_of /srv/nfs/none 3)"
+says "guest: nas v3: nothing is exported to make it in" '*"Failure"*/srv/nfs/none*' \
+    set_up one nas "$(nas_of /srv/nfs/none 3)"
 vendor=example

@@ -9,7 +9,8 @@ drop_server nbd-dead.test
 install_driver nbd '{"policy":{"imageRoots":["/tmp/images"]}}'
 
 web='"server":"nbd.test","export":"web","connectTimeout":"1","timeout":"3"'
-says "guest: nbd: without the module" '*"Failure"*modprobe nbd*' set_up one nbd '"file":"a.img","imageFormat":"raw","size":"16Mi"'
+says "guest: nbd: without the module" '*"Failure"*modprobe nbd*' \
+    set_up one nbd '"file":"a.img","imageFormat":"raw","size":"16Mi"'
 modprobe nbd nbds_max=2
 says "guest: nbd-server serves" '' quietly once start_nbd
 says "guest: nbd: with the capabilities of SECURITY.md" '' least shared nbd "$web"
@@ -24,7 +25,8 @@ drop_server nbd.test
 LIMIT=30 says "guest: nbd by pods: dropped: the pod leaves" "$ok" in_the_end tear_down one nbd
 says "guest: nbd by pods: dropped: nothing is left" '' nbds
 heal_server nbd.test
-says "guest: nbd by pods: healed: the old connection has nothing to say" '' sh -c 'while grep " [0-9A-F]*:2A39 04 " /proc/net/tcp; do sleep 0.2; done'
+says "guest: nbd by pods: healed: the old connection has nothing to say" '' \
+    sh -c 'while grep " [0-9A-F]*:2A39 04 " /proc/net/tcp; do sleep 0.2; done'
 changed_life "guest: nbd changed" nbd "$web" nbds
 # From here on it attaches.
 device_life "guest: nbd: a server" nbd "$web" nbds
@@ -41,11 +43,15 @@ for options in '"file":"c.img","imageFormat":"raw"' '"file":"c.qcow2"'; do
     says "guest: nbd: grown, let go" "$ok" unstage nbd
 done
 says "guest: nbd: a server's, staged" "$ok" stage nbd "$web"
-says "guest: nbd: another export under the volume's name" '*"Failure"*another volume*nbd://nbd.test:10809/web, but these options name nbd://nbd.test:10809/frozen*' set_up two nbd "${web/web/frozen}"
+says "guest: nbd: another export under the volume's name" \
+    '*"Failure"*another volume*nbd://nbd.test:10809/web, but these options name nbd://nbd.test:10809/frozen*' set_up \
+    two nbd "${web/web/frozen}"
 says "guest: nbd: is not shown" "$ok" tear_down two nbd
-says "guest: nbd: the server has to grow first" '*"Failure"*nbd.test*web has 16Mi: let its server give it 48Mi*' grow nbd "$web" 16777216 50331648
+says "guest: nbd: the server has to grow first" '*"Failure"*nbd.test*web has 16Mi: let its server give it 48Mi*' \
+    grow nbd "$web" 16777216 50331648
 truncate -s 48M /srv/nbd/web
-says "guest: nbd: its connection stays as it was" '*"Failure"*unmount the volume everywhere*' grow nbd "$web" 16777216 50331648
+says "guest: nbd: its connection stays as it was" '*"Failure"*unmount the volume everywhere*' \
+    grow nbd "$web" 16777216 50331648
 says "guest: nbd: its data" "of guest: nbd: a server" cat "$(staged nbd)/data"
 says "guest: nbd: a server's, let go" "$ok" unstage nbd
 says "guest: nbd: a server's, staged anew" "$ok" stage nbd "$web"
@@ -66,15 +72,19 @@ says "guest: nbd: nothing is left of them" '' nbds
 
 truncate -s 16M /tmp/images/used.img
 losetup /dev/loop7 /tmp/images/used.img
-says "guest: nbd: an image with a loop device" '*"Failure"*in use as /dev/loop7*' stage nbd '"file":"used.img","imageFormat":"raw"'
+says "guest: nbd: an image with a loop device" '*"Failure"*in use as /dev/loop7*' \
+    stage nbd '"file":"used.img","imageFormat":"raw"'
 losetup -d /dev/loop7
 flock /tmp/images/used.img sleep 60 &
 disown
-says "guest: nbd: an image with a lock" '*"Failure"*locked by who uses it*' stage nbd '"file":"used.img","imageFormat":"raw"'
+says "guest: nbd: an image with a lock" '*"Failure"*locked by who uses it*' \
+    stage nbd '"file":"used.img","imageFormat":"raw"'
 pkill -x sleep
-says "guest: nbd: an image without" '*"Failure"*holds no file system*' stage nbd '"file":"used.img","imageFormat":"raw","format":"never"'
+says "guest: nbd: an image without" '*"Failure"*holds no file system*' \
+    stage nbd '"file":"used.img","imageFormat":"raw","format":"never"'
 says "guest: nbd: in use" "$ok" stage nbd '"file":"b/a.qcow2"'
-says "guest: nbd: an image that somebody serves" '*Failed to get*lock*' qemu-nbd -k /run/other -f qcow2 /tmp/images/b/a.qcow2
+says "guest: nbd: an image that somebody serves" '*Failed to get*lock*' \
+    qemu-nbd -k /run/other -f qcow2 /tmp/images/b/a.qcow2
 says "guest: nbd: no longer in use" "$ok" unstage nbd
 says "guest: nbd: an image that is none" '*"Failure"*no qcow2 image*' stage nbd '"file":"used.img"'
 
@@ -132,7 +142,8 @@ says "guest: nbd: healed: the data" "of guest: nbd: a server" cat "$(staged nbd)
 says "guest: nbd: healed: let go" "$ok" unstage nbd
 # What the kernel still sends of a connection that has ended (FIN_WAIT1) would be written over what
 # is there now.
-says "guest: nbd: healed: the old connection has nothing to say" '' sh -c 'while grep " [0-9A-F]*:2A39 04 " /proc/net/tcp; do sleep 0.2; done'
+says "guest: nbd: healed: the old connection has nothing to say" '' \
+    sh -c 'while grep " [0-9A-F]*:2A39 04 " /proc/net/tcp; do sleep 0.2; done'
 says "guest: nbd: healed: staged once more" "$ok" stage nbd "$web"
 says "guest: nbd: healed: let go once more" "$ok" unstage nbd
 says "guest: nbd: no trace" '' no_trace qemu-storage

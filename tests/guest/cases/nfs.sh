@@ -17,7 +17,8 @@ for version in 3 4.1 4.2; do
 done
 
 for version in 3 4.2; do
-    says "guest: nfs v$version: with the capabilities of SECURITY.md" '' least shared nfs "$(export_of nfs.test),\"version\":\"$version\""
+    says "guest: nfs v$version: with the capabilities of SECURITY.md" '' \
+        least shared nfs "$(export_of nfs.test),\"version\":\"$version\""
 done
 says "guest: nfs v4.0: mount" "$ok" set_up one nfs "$(export_of nfs.test),\"version\":\"4.0\""
 says "guest: nfs v4.0: is what is mounted" '*vers=4.0,*' grep -F "$(target one nfs)" /proc/self/mounts
@@ -32,7 +33,8 @@ for version in 3 4.2; do
     says "guest: nfs v$version: by IPv6, written" '' in_volume one nfs write six data
     says "guest: nfs v$version: by IPv6, a second time" "$ok" set_up one nfs "$(export_of ::1),\"version\":\"$version\""
     says "guest: nfs v$version: by IPv6, unmounted" "$ok" tear_down one nfs
-    says "guest: nfs v$version: by IPv6 in brackets" "$ok" set_up one nfs "$(export_of '[::1]'),\"version\":\"$version\""
+    says "guest: nfs v$version: by IPv6 in brackets" "$ok" \
+        set_up one nfs "$(export_of '[::1]'),\"version\":\"$version\""
     says "guest: nfs v$version: unmounted once more" "$ok" tear_down one nfs
 done
 
@@ -78,13 +80,15 @@ for version in 3 4.2; do
     says "guest: nfs v$version: a read-only export" "$ok" \
         set_up one nfs "$(export_of nfs.test /srv/nfs-ro),\"version\":\"$version\""
     says "guest: nfs v$version: is read" served in_volume one nfs cat data
-    says "guest: nfs v$version: and not written" '*@(Read-only file system|Permission denied)*' in_volume one nfs write data no
+    says "guest: nfs v$version: and not written" '*@(Read-only file system|Permission denied)*' \
+        in_volume one nfs write data no
     says "guest: nfs v$version: unmounted" "$ok" tear_down one nfs
     says "guest: nfs v$version: nothing of a failure is left" '' mounted_types
 done
 
 says "guest: nfs v3: ports given, no portmapper" "" bash -c '
     nft add rule ip fault input tcp dport 111 drop && nft add rule ip fault input udp dport 111 drop'
-says "guest: nfs v3: mounts" "$ok" set_up one nfs "$(export_of nfs.test),\"version\":\"3\",\"port\":\"2049\",\"mountPort\":\"20048\""
+says "guest: nfs v3: mounts" "$ok" \
+    set_up one nfs "$(export_of nfs.test),\"version\":\"3\",\"port\":\"2049\",\"mountPort\":\"20048\""
 says "guest: nfs v3: unmounts" "$ok" tear_down one nfs
 usual_rules

@@ -11,7 +11,8 @@ takes_over() {
     cp flexvol "$PLUGINS/$driver/$base"
     echo '{"policy":{"servers":["*","127.0.0.0/8"]}}' >"$PLUGINS/$driver/.flexvol.json"
     echo taken over >"$store/peer"
-    says "guest: $driver: pod up" '' quietly ./flexvol pod up -f "$file" --driver-dir "$PLUGINS" --root "$KUBELET" --retries 0
+    says "guest: $driver: pod up" '' \
+        quietly ./flexvol pod up -f "$file" --driver-dir "$PLUGINS" --root "$KUBELET" --retries 0
     at=$(find "$KUBELET/pods" -mindepth 4 -maxdepth 4 -path "*/$driver/*")
     says "guest: $driver: mounted" '?*' grep -F " $at " /proc/self/mountinfo
     says "guest: $driver: read" 'taken over' cat "$at/peer"

@@ -24,17 +24,21 @@ EXPORTS
 says "guest: redirects: nfs: one directory is another server's" '' quietly refers
 install_driver nfs "$only"
 moved='"server":"first.test","path":"/srv/moved","connectTimeout":"1"'
-says "guest: redirects: nfs: that is not allowed" '*"Failure"*elsewhere.test*' set_up one nfs '"server":"elsewhere.test","path":"/srv/elsewhere"'
+says "guest: redirects: nfs: that is not allowed" '*"Failure"*elsewhere.test*' \
+    set_up one nfs '"server":"elsewhere.test","path":"/srv/elsewhere"'
 for version in 4.0 4.2; do
     # The kernel has no option against it.
-    says "guest: redirects: nfs v$version: it is followed all the same" "$ok" set_up one nfs "$moved,\"version\":\"$version\""
+    says "guest: redirects: nfs v$version: it is followed all the same" "$ok" \
+        set_up one nfs "$moved,\"version\":\"$version\""
     says "guest: redirects: nfs v$version: to the other's data" elsewhere in_volume one nfs cat data
-    says "guest: redirects: nfs v$version: as the mount table says" '*:/srv/elsewhere *' grep -F "$(target one nfs)" /proc/self/mounts
+    says "guest: redirects: nfs v$version: as the mount table says" '*:/srv/elsewhere *' \
+        grep -F "$(target one nfs)" /proc/self/mounts
     says "guest: redirects: nfs v$version: unmounted" "$ok" tear_down one nfs
 done
 # From 4.1 on the kernel sees that both are one server, and keeps to the way it has.
 says "guest: redirects: nfs v4.0: mounted once more" "$ok" set_up one nfs "$moved,\"version\":\"4.0\""
-says "guest: redirects: nfs v4.0: by the other's address" '*addr=127.0.1.6*' grep -F "$(target one nfs)" /proc/self/mounts
+says "guest: redirects: nfs v4.0: by the other's address" '*addr=127.0.1.6*' \
+    grep -F "$(target one nfs)" /proc/self/mounts
 says "guest: redirects: nfs v4.0: and unmounted" "$ok" tear_down one nfs
 says "guest: redirects: nfs v3 has none" "$ok" set_up one nfs "$moved,\"version\":\"3\""
 says "guest: redirects: nfs v3: the first server's own" '' in_volume one nfs ls

@@ -24,7 +24,8 @@ ask_ceph() {
 
 # another_node IMAGE: maps it as another node does, and prints the number of the device.
 another_node() {
-    printf '%s' "$CEPH:6789 name=user,secret=$(<ceph/user.key),noshare,exclusive rbd $1 -" >/sys/bus/rbd/add_single_major
+    printf '%s' "$CEPH:6789 name=user,secret=$(<ceph/user.key),noshare,exclusive rbd $1 -" \
+        >/sys/bus/rbd/add_single_major
     basename "$(dirname "$(grep -l noshare /sys/bus/rbd/devices/*/config_info)")" >/tmp/another
 }
 leave_it() {

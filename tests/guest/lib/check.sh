@@ -66,5 +66,8 @@ holds() {
         /^ok .*# SKIP/ { skipped++; next }
         /^ok / { held++ }
         /^not ok / { failed++ }
-        END { printf "# flexvol check: %s: %d hold, %d do not, %d do not concern it, %.0f s\n", driver, held, failed, skipped, to - from }' /tmp/checked
+        END {
+            printf "# flexvol check: %s: %d hold, %d do not, %d do not concern it, %.0f s\n",
+                driver, held, failed, skipped, to - from
+        }' /tmp/checked
 }

@@ -32,9 +32,11 @@ falls_silent() {
     [[ $driver != nfs ]] ||
         LIMIT=$allowed says "$name: doctor tells which volume hangs" "*volume-hung*fix*server*" \
             ./flexvol doctor --check volumes --plugin-dir "$PLUGINS" --kubelet-root "$KUBELET" --no-init
-    LIMIT=$allowed says "$name: another mount fails in time and names it" "*Failure*$server*" set_up late "$driver" "$late"
+    LIMIT=$allowed says "$name: another mount fails in time and names it" "*Failure*$server*" \
+        set_up late "$driver" "$late"
     # Which has nothing to do with whether somebody uses the other volume, and takes its time.
-    [[ -n $used ]] || LIMIT=$allowed says "$name: and when the kernel is left to wait" "*Failure*@($server|$(address_of "$server"))*" \
+    [[ -n $used ]] || LIMIT=$allowed says "$name: and when the kernel is left to wait" \
+        "*Failure*@($server|$(address_of "$server"))*" \
         set_up late "$driver" "${late/'"connectTimeout":"1"'/'"connectTimeout":"0"'}"
     says "$name: and leaves nothing" '' remove_pod late "$driver"
     if [[ -z $stays ]]; then

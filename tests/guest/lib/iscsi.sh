@@ -57,7 +57,8 @@ start_iscsi() {
             echo 1 >"$at/enable"
         done
     done
-    target_with "$IQN" && target_with "$IQN_CHAP" alice "$CHAP_PASSWORD" && target_with "$IQN_MUTUAL" alice "$CHAP_PASSWORD" &&
+    target_with "$IQN" && target_with "$IQN_CHAP" alice "$CHAP_PASSWORD" &&
+        target_with "$IQN_MUTUAL" alice "$CHAP_PASSWORD" &&
         proves_itself
     answers 3260
 }

@@ -11,7 +11,8 @@ life() {
     says "$name: write" '' in_volume one "$driver" write data "of $name"
     says "$name: the server has it" "of $name" cat "$store/data"
     says "$name: read back" "of $name" in_volume one "$driver" cat data
-    says "$name: rename, make, remove" '' in_volume one "$driver" sh -c 'mv data data2 && mkdir d && rmdir d && mv data2 data'
+    says "$name: rename, make, remove" '' \
+        in_volume one "$driver" sh -c 'mv data data2 && mkdir d && rmdir d && mv data2 data'
     says "$name: a second pod" "$ok" set_up two "$driver" "$options"
     says "$name: it sees the data" "of $name" in_volume two "$driver" cat data
     says "$name: a read-only pod" "$ok" set_up ro "$driver" "$options"',"kubernetes.io/readwrite":"ro"'

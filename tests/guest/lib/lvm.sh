@@ -24,5 +24,6 @@ active() {
     left_over
 }
 capacity() {
-    stat -f -c '%b %S' "$(staged lvm)" | awk -v least="$1" '{print ($1 * $2 > least * 1000000 ? "at least " least : $1 * $2)}'
+    stat -f -c '%b %S' "$(staged lvm)" | awk \
+        -v least="$1" '{print ($1 * $2 > least * 1000000 ? "at least " least : $1 * $2)}'
 }

@@ -14,7 +14,8 @@ vendor=example
 # install_driver NAME SIDE_FILE: a driver as kubelet finds it. Servers of the guest, its group of
 # LVM and its keyring are allowed, unless the side file says which are.
 install_driver() {
-    local directory=$PLUGINS/$vendor~$1 allowed='"servers":["*","127.0.0.0/8","::1","localhost"],"volumeGroups":"*","keyringRoots":"/etc/ceph"'
+    local directory=$PLUGINS/$vendor~$1 \
+        allowed='"servers":["*","127.0.0.0/8","::1","localhost"],"volumeGroups":"*","keyringRoots":"/etc/ceph"'
     case $2 in
     *'"servers"'*) ;;
     *'"policy":{}'*) set -- "$1" "${2/'"policy":{'/"\"policy\":{$allowed"}" ;;
@@ -76,7 +77,8 @@ remove_pod() {
 }
 
 mounted_types() {
-    awk -v at="$KUBELET/" 'index($5, at) == 1 {for (i = 7; i < NF; i++) if ($i == "-") print $(i + 1)}' /proc/self/mountinfo
+    awk -v at="$KUBELET/" 'index($5, at) == 1 {for (i = 7; i < NF; i++) if ($i == "-") print $(i + 1)}' \
+        /proc/self/mountinfo
 }
 
 # How many file systems are mounted below kubelet's directory, however often each is.

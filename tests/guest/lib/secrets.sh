@@ -59,11 +59,13 @@ canary() {
     given=$(secret "$key" "$hidden")
     : >/tmp/calls
     watch_processes "$hidden"
-    LIMIT=200 says "$name: no call leaves a secret" '' every_call "$driver" "$3,$given" "$4,$given" "$3,${given%\"}!\"" || failures=1
+    LIMIT=200 says "$name: no call leaves a secret" '' \
+        every_call "$driver" "$3,$given" "$4,$given" "$3,${given%\"}!\"" || failures=1
     unwatch
     says "$name: nobody has seen it" '' finds sh -c 'grep -v ^looks /tmp/watched' || failures=1
     says "$name: who looks was there" '' sh -c "[ $(looks) -gt 20 ] || echo only $(looks) times" || failures=1
-    echo "# TRUST secrets ${name#guest: } call points=$(looks) tried=$(wc -l </tmp/calls) failures=$failures seed=- form=soak"
+    echo "# TRUST secrets ${name#guest: } call points=$(looks) tried=$(wc -l </tmp/calls)" \
+        "failures=$failures seed=- form=soak"
 }
 every_call() {
     local driver=$1 options=$2 nowhere=$3 broken=$4

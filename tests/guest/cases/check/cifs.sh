@@ -3,4 +3,5 @@
 chapter "flexvol check: cifs"
 LIMIT=60 says "guest: flexvol check: smbd serves" '' quietly once start_smb
 install_driver cifs '{}'
-holds cifs --options "{\"source\":\"//127.0.0.1/share\",$(secret username alice),$(secret password "$SMB_PASSWORD")}" "${SERVED[@]}" -t secrets::mount_table
+holds cifs --options "{\"source\":\"//127.0.0.1/share\",$(secret username alice),$(secret password "$SMB_PASSWORD")}" \
+    "${SERVED[@]}" -t secrets::mount_table
