@@ -41,7 +41,8 @@ replied() {
 }
 
 five_booleans() {
-  jq -e '.status == "Success" and (.capabilities | [.attach, .selinuxRelabel, .supportsMetrics, .fsGroup, .requiresFSResize]
+  jq -e '.status == "Success" and (.capabilities
+      | [.attach, .selinuxRelabel, .supportsMetrics, .fsGroup, .requiresFSResize]
          | map(type == "boolean") | all)' <<<"$output" >/dev/null || { printf '%s\n' "$output"; return 1; }
 }
 
@@ -118,7 +119,8 @@ five_booleans() {
 }
 
 @test "options that are not an object of strings fail" {
-  for options in '' ' ' null '[]' '"x"' '{"a":1}' '{"a":null}' '{"a":{}}' '{} {}' "{'a':'b'}" '{"a":"b",}' $'\xef\xbb\xbf{}'; do
+  for options in '' ' ' null '[]' '"x"' '{"a":1}' '{"a":null}' '{"a":{}}' '{} {}' "{'a':'b'}" '{"a":"b",}' \
+    $'\xef\xbb\xbf{}'; do
     call "$driver" mount "$target" "$options"
     replied Failure
   done
@@ -191,7 +193,8 @@ five_booleans() {
 }
 
 @test "a read-only root is enough for init" {
-  run unshare --mount bash -c 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && env -i "$1/example~tmpfs/tmpfs" init' - "$plugins"
+  run unshare --mount bash -c 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" &&
+    env -i "$1/example~tmpfs/tmpfs" init' - "$plugins"
   [ "$status" -eq 0 ]
   five_booleans
 }

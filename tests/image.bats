@@ -62,7 +62,8 @@ start() {
     mount --bind "$host/state" "$root/var/lib/flexvol"
     mount -o remount,bind,ro "$root"
     # chroot(2) needs one; the entry point does not.
-    exec setpriv --no-new-privs --inh-caps=-all --bounding-set=-all,+sys_chroot env -i "$(command -v chroot)" "$root" "$@"
+    exec setpriv --no-new-privs --inh-caps=-all --bounding-set=-all,+sys_chroot \
+      env -i "$(command -v chroot)" "$root" "$@"
   ' bash "$root" "$host" "$plugins" "${entry[@]:0:2}" "$@" >"$BATS_TEST_TMPDIR/log" 2>"$BATS_TEST_TMPDIR/errors" 3>&- &
   deployment=$!
 }
@@ -96,7 +97,8 @@ answers() {
   [ "$(stat -c '%a %u %g' "$image/flexvol")" = '755 0 0' ]
   cmp "$image/flexvol" "$FLEXVOL_RELEASE"
   [ "$(build inspect --format '{{.OCIv1.Config.Entrypoint}}' "$container")" = '[/flexvol deploy]' ]
-  [ "$(build inspect --format '{{index .OCIv1.Config.Labels "org.opencontainers.image.licenses"}}' "$container")" = Apache-2.0 ]
+  licenses='{{index .OCIv1.Config.Labels "org.opencontainers.image.licenses"}}'
+  [ "$(build inspect --format "$licenses" "$container")" = Apache-2.0 ]
 }
 
 @test "it installs, keeps what it installed, tells of it, and leaves at once" {

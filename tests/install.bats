@@ -74,7 +74,8 @@ setup() {
   [ "$(sha256sum <"$FLEXVOL_RELEASE")" = "$before" ]
   [ "$status" -eq 0 ]
   [[ $output == flexvol* ]]
-  [ "$stderr" = "flexvol: $FLEXVOL_RELEASE (static, $(uname -m)-unknown-linux-$([[ $FLEXVOL_RELEASE == *musl* ]] && echo musl || echo gnu))" ]
+  library=$([[ $FLEXVOL_RELEASE == *musl* ]] && echo musl || echo gnu)
+  [ "$stderr" = "flexvol: $FLEXVOL_RELEASE (static, $(uname -m)-unknown-linux-$library)" ]
 }
 
 @test "shows the overview without arguments" {

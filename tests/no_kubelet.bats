@@ -10,7 +10,8 @@ setup() {
     # shellcheck disable=SC2016 # expanded by the inner shell
     run env -C "$repository" unshare --mount --propagation private bash -ec '
         mount -t tmpfs foreign /usr/libexec
-        drivers=/usr/libexec/kubernetes/kubelet-plugins/volume/exec pod="/mnt/a kubelet/pods/7/volumes/flexvol~tmpfs/data"
+        drivers=/usr/libexec/kubernetes/kubelet-plugins/volume/exec
+        pod="/mnt/a kubelet/pods/7/volumes/flexvol~tmpfs/data"
         mount -t tmpfs foreign /mnt
         mkdir -p "$drivers/flexvol~tmpfs" "$pod"
         mount -t tmpfs foreign "$pod"

@@ -65,7 +65,8 @@ printed() {
 
 @test "old kernel: an image, read-only and read-write at once" {
   on_old_kernel '
-    flexvol image mount a "{\"file\":\"i\",\"size\":\"64Mi\",\"kubernetes.io/readwrite\":\"rw\"}"; flexvol image unmount a
+    flexvol image mount a "{\"file\":\"i\",\"size\":\"64Mi\",\"kubernetes.io/readwrite\":\"rw\"}"
+    flexvol image unmount a
     flexvol image mount a "{\"file\":\"i\",\"kubernetes.io/readwrite\":\"ro\"}"
     flexvol image mount b "{\"file\":\"i\"}"
     flags image a; flags image b; flexvol image unmount a; flexvol image unmount b

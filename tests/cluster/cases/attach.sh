@@ -12,7 +12,7 @@ reference() {
     chmod 755 "$SHARED/loop"
 }
 
-# calls: who has called the reference, each word once in a row. What comes at any time is left out.
+# calls: the calls of the reference, each word once in a row. What comes at any time is left out.
 calls() { grep -vE ' (init|getvolumename|isattached)$' "$SHARED/calls" | uniq | paste -sd, ; }
 # called LINE: that line comes.
 called() { eventually "${patience:-30}" grep -qx "$1" "$SHARED/calls" && echo "$1"; }

@@ -9,7 +9,7 @@
 
 namespace deployment >/dev/null
 
-# The binary of the second tag is another file for whoever compares: bytes after the end of the
+# The binary of the second tag is another file by comparison: bytes after the end of the
 # program are never read.
 cp -- "$CLUSTER/bin/flexvol" "$CLUSTER/bin/flexvol-2"
 echo 'a later build' >>"$CLUSTER/bin/flexvol-2"

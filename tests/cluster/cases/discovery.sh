@@ -42,7 +42,7 @@ waited_for() {
 says 'discovery: --wait: kubelet has called it' '*example.com/late installed*kubelet*exit status: 0' waited_for
 says 'discovery: --wait: a pod runs' '' runs waits
 says 'discovery: --wait: it goes' '' remove pod waits
-says 'discovery: --wait: nobody comes' '*exit status: 9' \
+says 'discovery: --wait: kubelet does not come' '*exit status: 9' \
     eval 'setup node-2 example.com/later=tmpfs --wait=1; echo "exit status: $?"'
 says 'discovery: first drivers: nothing is left' '' clean node-2
 

@@ -109,7 +109,7 @@ rest() {
     done
 }
 
-# kubeconfig FILE TOKEN: who has this token, at the API server.
+# kubeconfig FILE TOKEN: the user with this token, at the API server.
 kubeconfig() {
     (umask 077 && cat >"$1") <<YAML
 apiVersion: v1

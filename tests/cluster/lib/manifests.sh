@@ -40,7 +40,7 @@ kustomize_valid() {
     rm -r -- "$directory"
 }
 
-# A DaemonSet of somebody else's, which gets the patch for real: of one that is not there nothing
+# A DaemonSet of someone else's, which gets the patch for real: of one that is not there nothing
 # can be changed.
 init_container_valid() {
     kube create --namespace flexvol --filename - >/dev/null <<'YAML'

@@ -93,7 +93,7 @@ not_loaded() {
 # Each case is named after the one of `flexvol check` that it is the reason of.
 odd_cases() {
     # The volume was mounted before the reply was found odd: the next attempt finds a mount point
-    # and calls nobody.
+    # and makes no call.
     says 'truth: output::no_noise: a warning before the answer' "Running: *invalid character 'w' looking*" \
         runs_after_all noise
     says 'truth: output::no_noise: words after the answer' "Running: *invalid character 'u' after*" \

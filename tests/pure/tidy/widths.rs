@@ -1,4 +1,4 @@
-//! Comments and Markdown are no wider than an editor beside another one.
+//! Comments, Markdown and shell are no wider than an editor beside another one.
 
 use super::{root, tracked};
 use std::fs;
@@ -6,6 +6,34 @@ use std::fs;
 /// How wide a comment may be, and a line of Markdown.
 const COMMENT_WIDTH: usize = 100;
 const MARKDOWN_WIDTH: usize = 120;
+/// How wide a line of shell may be, whatever is in it.
+const SHELL_WIDTH: usize = 120;
+/// Exempt: a page of Markdown in quotes, and a file that is still to be wrapped.
+const WIDE_SHELL: &[&str] = &["tests/trust", "tests/cluster/lib/node.sh"];
+
+#[test]
+fn shell_fits() {
+    let shell = tracked().into_iter().filter(|path| !WIDE_SHELL.contains(&path.as_str()));
+    let long: Vec<_> = shell
+        .filter_map(|path| Some((fs::read_to_string(root().join(&path)).ok()?, path)))
+        .filter(|(text, path)| is_shell(path, text))
+        .flat_map(|(text, path)| {
+            wider(&text, SHELL_WIDTH).into_iter().map(move |line| format!("{path}:{line}"))
+        })
+        .collect();
+    assert!(long.is_empty(), "shell has {SHELL_WIDTH} columns:\n{}", long.join("\n"));
+}
+
+fn is_shell(path: &str, text: &str) -> bool {
+    let first = text.lines().next().unwrap_or_default();
+    [".sh", ".bats"].iter().any(|end| path.ends_with(end)) || first.starts_with("#!") && first.ends_with("sh")
+}
+
+/// The numbers of the lines that are wider, all told.
+fn wider(text: &str, width: usize) -> Vec<usize> {
+    let lines = text.lines().zip(1..).filter(|(line, _)| line.chars().count() > width);
+    lines.map(|(_, number)| number).collect()
+}
 
 /// But for diagrams, tables, addresses and examples that are code.
 #[test]
@@ -53,6 +81,8 @@ fn too_wide(path: &str, text: &str) -> Vec<usize> {
 
 #[test]
 fn what_is_wide_is_seen() {
+    assert_eq!(wider("ab\nabc\näöü", 2), [2, 3]);
+    assert!(is_shell("x", "#!/usr/bin/env bash\n") && !is_shell("x", "#!/usr/bin/python3\n"));
     let wide = "x ".repeat(61);
     let text = format!("{wide}\n| {wide}\n```\n{wide}\n```\n{wide}\nshort\n");
     assert_eq!(too_wide("README.md", &text), [1, 6]);
