@@ -14,3 +14,7 @@ pub mod inventory;
 pub mod kubelet_log;
 pub mod manifest;
 pub mod plugin_dir;
+
+#[cfg(test)]
+#[path = "../../tests/support/wording.rs"]
+mod wording;

@@ -14,3 +14,7 @@ pub mod sandbox;
 pub mod tracer;
 pub mod validate;
 pub mod yaml;
+
+#[cfg(test)]
+#[path = "../../tests/support/wording.rs"]
+mod wording;

@@ -306,6 +306,7 @@ fn once<K: Ord, V>(all: &mut BTreeMap<K, V>, key: K, value: V, field: &Field<'_>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::{wording, wording_of};
 
     fn volumes(texts: &[&str]) -> Result<Vec<PodVolume>> {
         let mut objects = Objects::default();
@@ -436,39 +437,36 @@ mod tests {
         for (flex, expected) in [
             (
                 "{driver: a/b, options: {size: 64}}",
-                "options[\"size\"] must be a string and is a number: quote it",
+                wording_of("must-be-text", ["options[\"size\"]", "a number", "quote it"]),
             ),
             (
                 "{driver: a/b, options: {on: yes}}",
-                "options[\"true\"] must be a string and is true or false for YAML: quote it",
+                wording_of("must-be-text", ["options[\"true\"]", wording("true-or-false"), "quote it"]),
             ),
             (
                 "{driver: a/b, options: {l: [a]}}",
-                "options[\"l\"] must be a string and is a list: write one text in quotes",
+                wording_of("must-be-text", ["options[\"l\"]", "a list", wording("one-text")]),
             ),
-            ("{driver: a/b, options: {m: {a: b}}}", "options[\"m\"] must be a string and is a mapping"),
-            ("{driver: a/b, options: [a]}", "flexVolume.options must be a mapping"),
             (
-                "{driver: a/b, options: {kubernetes.io/x: z}}",
-                "kubernetes.io and k8s.io are Kubernetes' own: rename it",
+                "{driver: a/b, options: {m: {a: b}}}",
+                wording_of("must-be-text", ["options[\"m\"]", "a mapping"]),
             ),
-            ("{options: {}}", "flexVolume.driver is missing: it is required"),
-            ("{driver: a/b/c}", "has more than one slash: write vendor/driver"),
-            ("{driver: 5}", "flexVolume.driver must be a string and is a number"),
-            ("{driver: a/b, readOnly: 'true'}", "flexVolume.readOnly must be true or false, without quotes"),
+            ("{driver: a/b, options: [a]}", wording_of("must-be-mapping", ["flexVolume.options"])),
+            ("{driver: a/b, options: {kubernetes.io/x: z}}", wording("reserved-option")),
+            ("{options: {}}", wording_of("field-missing", ["flexVolume.driver"])),
+            ("{driver: a/b/c}", wording("two-slashes")),
+            ("{driver: 5}", wording_of("must-be-text", ["flexVolume.driver", "a number"])),
+            ("{driver: a/b, readOnly: 'true'}", wording("read-only-unquoted")),
             ("{driver: a/b, fstype: ext4}", "flexVolume.fstype is no field: write fsType"),
-            (
-                "{driver: a/b, source: x}",
-                "flexVolume.source is no field: remove it, there are driver, fsType",
-            ),
-            ("{driver: a/b, secretRef: s}", "flexVolume.secretRef must be a mapping"),
+            ("{driver: a/b, source: x}", wording_of("no-field", ["flexVolume.source", "driver, fsType"])),
+            ("{driver: a/b, secretRef: s}", wording_of("must-be-mapping", ["flexVolume.secretRef"])),
             ("{driver: a/b, secretRef: {name: s, namespace: ns}}", "secretRef.namespace is no field"),
             (
                 "{driver: a/b, secretRef: {name: s}}",
-                "pod default/p, volume v: there is no Secret default/s: add its file",
+                ["pod default/p, volume v: ", wording_of("no-secret", ["default", "s"])].concat().as_str(),
             ),
             ("{driver: a/b, driver: a/b}", "line 1, column"),
-            ("5", "spec.volumes[0].flexVolume must be a mapping"),
+            ("5", wording_of("must-be-mapping", ["spec.volumes[0].flexVolume"])),
         ] {
             let message = refused(&[&pod(flex)]);
             assert!(message.contains(expected), "{flex}: {message}");
@@ -488,26 +486,20 @@ mod tests {
             text.replace(from, to)
         };
         for (texts, expected) in [
-            (
-                vec![POD.to_owned()],
-                "pod ns/p: claim ns/c is in no file: add the PersistentVolumeClaim's file with -f",
-            ),
+            (vec![POD.to_owned()], wording_of("claim-in-no-file", ["ns/p", "ns/c"])),
             (vec![POD.into(), CLAIM.into()], "claim ns/c fits no PersistentVolume: set its volumeName"),
-            (
-                vec![POD.into(), format!("{CLAIM}  volumeName: x\n")],
-                "names the PersistentVolume x, which is in no file",
-            ),
+            (vec![POD.into(), format!("{CLAIM}  volumeName: x\n")], wording_of("volume-in-no-file", ["x"])),
             (
                 vec![
                     POD.into(),
                     format!("{CLAIM}  volumeName: pv\n"),
                     format!("{PV}  claimRef: {{name: x}}\n"),
                 ],
-                "names the PersistentVolume pv, which is bound to default/x: fix one of them",
+                wording_of("volume-bound-elsewhere", ["pv", "default/x"]),
             ),
             (
                 vec![POD.into(), CLAIM.into(), format!("{PV}  mountOptions: [hard]\n"), SECRET.into()],
-                "does not support mountOptions",
+                wording("no-mount-options"),
             ),
             (
                 vec![with(
@@ -519,16 +511,19 @@ mod tests {
             ),
             (
                 vec![PV.into(), with("a/b", "Opaque", SECRET).replace("namespace: ns", "namespace: default")],
-                "is of type \"Opaque\", and kubelet gives a/b only secrets of its own type: make it again with type: a/b",
+                wording_of("secret-type", ["\"Opaque\"", "a/b", "a/b"]),
             ),
             (
                 vec![with("aGk=, l", "hunter2!, l", SECRET)],
-                "Secret s: data has the key \"k\" that is not base64: encode it, or use stringData",
+                wording_of("not-base64", ["Secret s: data", "\"k\""]),
             ),
             (vec![with("l: plain", "'a b': plain", SECRET)], "has the key \"a b\""),
-            (vec![with("l: plain", "l: 5", SECRET)], "stringData[\"l\"] must be a string and is a number"),
-            (vec![with("1Gi", "lots", PV)], "spec.capacity.storage is not a size: write it like"),
-            (vec![with("1Gi", "1000m", PV)], "is not a size"),
+            (
+                vec![with("l: plain", "l: 5", SECRET)],
+                wording_of("must-be-text", ["stringData[\"l\"]", "a number"]),
+            ),
+            (vec![with("1Gi", "lots", PV)], wording_of("field-no-size", ["spec.capacity.storage"])),
+            (vec![with("1Gi", "1000m", PV)], wording("field-no-size")),
         ] {
             let message = refused(&texts.iter().map(String::as_str).collect::<Vec<_>>());
             assert!(message.contains(expected) && !message.contains("hunter2"), "{texts:?}: {message}");
@@ -538,22 +533,22 @@ mod tests {
     #[test]
     fn what_is_no_good_object_is_named_with_the_fix() {
         for (texts, expected) in [
-            (vec![PV.into(), PV.into()], "PersistentVolume pv is there twice: remove one"),
-            (vec!["a: b".into()], "an object has no kind"),
-            (vec!["- a".into()], "a document must be a mapping"),
+            (vec![PV.into(), PV.into()], wording_of("twice", ["PersistentVolume pv"])),
+            (vec!["a: b".into()], wording("no-kind")),
+            (vec!["- a".into()], wording("document-mapping")),
             (vec!["kind: Pod\nspec: {}\n".into()], "a Pod: metadata.name is missing"),
-            (
-                vec!["kind: Pod\nmetadata: {name: ../x}\n".into()],
-                "metadata.name must be at most 253 lower-case letters",
-            ),
+            (vec!["kind: Pod\nmetadata: {name: ../x}\n".into()], wording_of("name-rule", ["metadata.name"])),
             (
                 vec!["kind: Pod\nmetadata: {name: x, namespace: a.b}\n".into()],
-                "metadata.namespace must be at most 63",
+                wording_of("label-rule", ["metadata.namespace"]),
             ),
-            (vec!["kind: Pod\nmetadata: {name: x, uid: ../y}\n".into()], "metadata.uid must be a UUID"),
+            (
+                vec!["kind: Pod\nmetadata: {name: x, uid: ../y}\n".into()],
+                wording_of("must-be-uuid", ["metadata.uid"]),
+            ),
             (
                 vec!["kind: Pod\nmetadata: {name: x}\nspec: {volumes: [{name: A}]}\n".into()],
-                "volumes[0].name must be at most 63",
+                wording_of("label-rule", ["volumes[0].name"]),
             ),
             (
                 vec!["kind: Pod\nmetadata: {name: x}\nspec: {volumes: [{name: a}, {name: a}]}\n".into()],
@@ -561,16 +556,16 @@ mod tests {
             ),
             (
                 vec!["kind: Pod\nmetadata: {name: x}\nspec: {securityContext: {fsGroup: '5'}}\n".into()],
-                "fsGroup must be a number",
+                wording_of("must-be-number", ["fsGroup"]),
             ),
             (
                 vec![
                     "kind: Pod\nmetadata: {name: x}\nspec: {securityContext: {fsGroup: 4294967295}}\n".into(),
                 ],
-                "fsGroup must be a number",
+                wording_of("must-be-number", ["fsGroup"]),
             ),
-            (vec!["kind: Pod\nmetadata: {name: x}\n".into()], "no FlexVolume in it: give a Pod with one"),
-            (vec![String::new()], "no FlexVolume in it"),
+            (vec!["kind: Pod\nmetadata: {name: x}\n".into()], wording("no-flex-volume-in-file")),
+            (vec![String::new()], wording("no-flex-volume-in-file")),
             (vec!["a: &a [*a]".into()], "not valid YAML"),
         ] {
             let message = refused(&texts.iter().map(String::as_str).collect::<Vec<_>>());

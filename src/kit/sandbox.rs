@@ -45,7 +45,7 @@ use std::time::{Duration, Instant};
 pub use scenery::{NOBODYS, Neighbour};
 pub use trouble::Trouble;
 
-/// How long a sandbox has to disappear when nobody said.
+/// How long a sandbox has to disappear when no one said.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// What [`Isolation::possible`] waits for.
@@ -207,7 +207,7 @@ impl Sandbox {
         self.stop(patience);
     }
 
-    /// Nothing was said and nobody is left who could.
+    /// There was no answer, and no process is left that could give one.
     fn died(&mut self) -> Ended {
         Ended::Died(match self.stop(LAST_WAIT) {
             Some(WaitStatus::Exited(_, number @ 1..)) => {
@@ -374,6 +374,7 @@ fn mapped() -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::wording;
     use flexvol_linux::proc::process::Worker;
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
@@ -471,7 +472,7 @@ mod tests {
         assert!(matches!(&ended, Ended::Died(how) if how.starts_with("panicked: boom at src/")), "{ended:?}");
         let mut sandbox = Sandbox::start(&terms(), |_| raw::end()).unwrap();
         let ended = sandbox.wait(EVENT_WAIT).unwrap().unwrap();
-        assert_eq!(ended, Ended::Died("ended without an answer".to_owned()));
+        assert_eq!(ended, Ended::Died(wording("child-without-answer").to_owned()));
     }
 
     #[test]
@@ -570,7 +571,7 @@ mod tests {
         }
         let said = play(name, |inside| {
             assert_eq!(inside.devices().unwrap(), [""; 0].map(PathBuf::from));
-            // Somebody else may take the free device first.
+            // Someone else may take the free device first.
             let made = sh("set -e; truncate -s 4M /image; mkdir /run/a; mount -t tmpfs none /run/a; cp /image /run/a
                 attach() { for i in 1 2 3 4 5 6 7 8; do losetup -f --show \"$@\" 2>/dev/null && return; sleep 0.02; done; false; }
                 attach /image; attach /run/a/image; attach -r /bin/sh
@@ -629,7 +630,7 @@ mod tests {
         let Some(Ended::Said(said)) = sandbox.wait(EVENT_WAIT).unwrap() else { panic!() };
         let said = String::from_utf8(said).unwrap();
         let (numbers, device) = said.rsplit_once('\n').unwrap();
-        // As long as somebody has it open it is not gone, and is waited for.
+        // As long as someone has it open it is not gone, and is waited for.
         let held = fs::File::open(device).unwrap();
         let another = std::thread::scope(|scope| {
             scope.spawn(move || sandbox.end(EVENT_WAIT));
@@ -720,7 +721,7 @@ mod tests {
         assert!(!is_running(&sleep));
     }
 
-    /// As somebody who is not root.
+    /// As a user other than root.
     fn as_nobody(work: impl FnOnce() -> String) -> String {
         let worker = Worker::start(|| {
             nix::unistd::setgroups(&[]).unwrap();

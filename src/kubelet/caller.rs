@@ -142,6 +142,7 @@ fn without_secrets(options: &Options) -> Options {
 pub(super) mod tests {
     use super::super::exec::Stop;
     use super::*;
+    use crate::wording::wording;
     use flexvol_protocol::TargetPath;
     use flexvol_protocol::secret::Secret;
     use std::fs::{self, Permissions};
@@ -271,7 +272,7 @@ pub(super) mod tests {
         for path in [script.caller.executable.clone(), script.dir.path().join("nothing")] {
             let exchange = Caller::new(path).call(&Call::Init);
             assert_eq!(exchange.verdict.to_string(), "unexpected end of JSON input");
-            assert!(exchange.hint().unwrap().starts_with("the driver cannot be executed"));
+            assert!(exchange.hint().unwrap().starts_with(wording("driver-not-executable")));
         }
     }
 
@@ -304,6 +305,6 @@ pub(super) mod tests {
         let capabilities = |answer: &str| script(&format!("echo '{answer}'")).caller.init().1;
         assert!(capabilities(r#"{"status":"Success","capabilities":{"attach":false}}"#).is_ok());
         let error = capabilities(r#"{"status":"Success","capabilities":null}"#).unwrap_err();
-        assert!(error.message().contains("at which kubelet crashes"));
+        assert!(error.message().contains(wording("capabilities-null")));
     }
 }

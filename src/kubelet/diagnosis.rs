@@ -329,6 +329,7 @@ fn push_escaped(text: &mut String, c: char) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::{wording, wording_of};
 
     const PASSWORD: &str =
         r#"{"kubernetes.io/pvOrVolumeName":"v","kubernetes.io/secret/password":"aHVudGVyMg=="}"#;
@@ -400,14 +401,14 @@ mod tests {
             diagnosis.log[0].starts_with("Failed to unmarshal output for command: mount, output: \"+ mount")
         );
         assert!(diagnosis.log[0].contains("password=***"), "{:?}", diagnosis.log);
-        assert!(diagnosis.findings[0].problem.contains("something before the JSON"));
+        assert!(diagnosis.findings[0].problem.contains(wording("something-before")));
     }
 
     #[test]
     fn not_supported_says_what_kubelet_does_instead() {
         let diagnosis = mount(r#"{"status":"Not supported"}"#, 1);
         assert!(diagnosis.log.is_empty() && diagnosis.event.is_none());
-        assert!(diagnosis.sticky.unwrap().contains("binds the global directory"));
+        assert!(diagnosis.sticky.unwrap().contains(wording("global-directory")));
         let init = of(&["init"], &run(br#"{"status":"Not supported"}"#, 0));
         assert!(init.log[0].contains("from directory a~b, skipping. Error: Not supported"), "{:?}", init.log);
     }
@@ -418,11 +419,11 @@ mod tests {
             |output: &[u8], code| of(&["mount", "/d", "{}"], &run(output, code)).findings[0].clone();
         for (output, code, problem, fix) in [
             (&b""[..], 0, "prints nothing", "one JSON object"),
-            (b"{'status': 'Success'}", 0, "not one JSON object", "double quotes"),
+            (b"{'status': 'Success'}", 0, wording("output-not-one-object"), "double quotes"),
             (b"\xef\xbb\xbf{}", 0, "byte order mark", "without one"),
-            (b"warning\n{}", 0, "something before", "to a log"),
-            (br#"{"status":"success"}"#, 0, "\"success\" counts as a failure", "exactly Success"),
-            (br#"{"status":"Failure"}"#, 0, "does not say why", "message"),
+            (b"warning\n{}", 0, wording("something-before"), "to a log"),
+            (br#"{"status":"success"}"#, 0, wording_of("counts-as-failure", ["success"]), "exactly Success"),
+            (br#"{"status":"Failure"}"#, 0, wording("failure-without-reason"), "message"),
             (br#"{"status":"Success"}"#, 7, "ends with exit status 7", "exit 0 after Success"),
         ] {
             let finding = of_output(output, code);

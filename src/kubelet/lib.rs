@@ -44,3 +44,7 @@ pub use journal::{Action, Journal, Record};
 pub use lifecycle::PodVolume;
 pub use node::{Backoff, NodeDriver, clean_up, is_down};
 pub use verdict::{Fault, Verdict};
+
+#[cfg(test)]
+#[path = "../../tests/support/wording.rs"]
+mod wording;

@@ -265,6 +265,7 @@ fn no_mount() -> anyhow::Error {
 mod tests {
     use super::super::caller::tests::{Script, script};
     use super::*;
+    use crate::wording::wording;
     use flexvol_protocol::{FsGroup, FsGroupSpelling};
     use std::fs;
 
@@ -363,6 +364,6 @@ mod tests {
         assert!(journal.is_success(), "{:?}", journal.failure);
         assert!(actions(&journal).contains(&Action::Unmount));
         let journal = volume.set_up(&mut script.caller, PLAIN);
-        assert!(journal.failure.unwrap().message().contains("mount is not supported"));
+        assert!(journal.failure.unwrap().message().contains(wording("mount-not-supported")));
     }
 }

@@ -55,7 +55,7 @@ impl Iterator for Backoff {
     }
 }
 
-/// The one verb that kubelet gives a time. Shorter only if somebody asked for less than the usual.
+/// The one verb that kubelet gives a time. Shorter only if someone asked for less than the usual.
 const WAIT_FOR_ATTACH: Duration = Duration::from_mins(10);
 
 /// A loaded driver on one node.
@@ -338,6 +338,7 @@ fn is_used(volume: &PodVolume) -> bool {
 mod tests {
     use super::super::caller::tests::script;
     use super::*;
+    use crate::wording::wording_of;
     use flexvol_protocol::{DriverName, Options};
     use std::fs;
 
@@ -393,7 +394,7 @@ mod tests {
         let (mut driver, volume, log) = driver(OK);
         Attachment { node: "other".into(), device: Some(String::new()) }.keep(&volume).unwrap();
         let failure = driver.attach(&volume).failure.unwrap().message();
-        assert!(failure.contains("is attached to node other: take it down there first"), "{failure}");
+        assert!(failure.contains(wording_of("attached-elsewhere", ["…", "other"])), "{failure}");
         assert!(!log().contains("attach"));
     }
 

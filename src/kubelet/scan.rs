@@ -207,6 +207,7 @@ fn misnomer(directory: &OsStr, failure: &Failure) -> Failed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::{wording, wording_of};
     use flexvol_linux::errno::to_failure;
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -260,7 +261,7 @@ mod tests {
         let found = findings(dir.path());
         let names: Vec<_> = found.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, [".a~x", "B~three", "README", "b~two", "c~one", "one"], "in the order of bytes");
-        assert_eq!(found[0].1, "ignored its name begins with a dot");
+        assert_eq!(found[0].1, ["ignored ", wording("begins-with-dot")].concat());
         assert!(found[1].1.contains("invalid name: \"B/three\""), "{found:?}");
         assert_eq!(found[2].1, "ignored not a directory");
         assert_eq!(found[3].1, "loaded b/two false");
@@ -321,11 +322,11 @@ mod tests {
     fn what_cannot_be_executed_says_why() {
         type Spoil = fn(&Path);
         let cases: [(Spoil, &str); 8] = [
-            (|file| fs::remove_file(file).unwrap(), "there is no file d in it"),
+            (|file| fs::remove_file(file).unwrap(), wording_of("no-executable-in-directory", ["d"])),
             (|file| fs::set_permissions(file, Permissions::from_mode(0o644)).unwrap(), "chmod 0755"),
             (|file| write(file, "#!/no/such/shell\n"), "interpreter"),
-            (|file| write(file, "#!/bin/sh\r\nexit\r\n"), "carriage return: sed -i"),
-            (|file| write(file, "\u{1}garbage"), "not a program for this machine"),
+            (|file| write(file, "#!/bin/sh\r\nexit\r\n"), wording("carriage-return")),
+            (|file| write(file, "\u{1}garbage"), wording("not-for-this-machine")),
             (
                 |file| {
                     fs::remove_file(file).unwrap();
@@ -345,7 +346,7 @@ mod tests {
                     fs::remove_file(file).unwrap();
                     nix::unistd::mkfifo(file, nix::sys::stat::Mode::from_bits_truncate(0o755)).unwrap();
                 },
-                "not a regular file",
+                wording("driver-no-regular-file"),
             ),
         ];
         for (spoil, fix) in cases {
@@ -363,7 +364,7 @@ mod tests {
         let terms = Terms { patience: Duration::from_millis(300), ..terms() };
         let scan = scan(dir.path(), &terms).unwrap();
         let Finding::Failed(failed) = &scan.found[0].finding else { panic!("{scan:?}") };
-        assert!(failed.logged.contains("kubelet would wait for ever"), "{failed:?}");
+        assert!(failed.logged.contains(wording("kubelet-waits-for-ever")), "{failed:?}");
         assert!(matches!(scan.found[1].finding, Finding::Loaded(_)));
     }
 

@@ -20,3 +20,7 @@ pub mod mount;
 pub mod net;
 pub mod proc;
 pub mod raw;
+
+#[cfg(test)]
+#[path = "../../tests/support/wording.rs"]
+mod wording;

@@ -30,3 +30,7 @@ pub mod schema;
 pub mod server;
 pub mod settings;
 pub mod side_file;
+
+#[cfg(test)]
+#[path = "../../tests/support/wording.rs"]
+mod wording;

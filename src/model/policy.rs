@@ -356,7 +356,7 @@ impl Policy {
         nameserver.map_or(Ok(()), |address| self.check_server(&address.to_string()))
     }
 
-    /// Whether a client may be sent to servers that nobody has compared with this policy.
+    /// Whether a client may be sent to servers that no one has compared with this policy.
     pub fn follows_redirects(&self) -> bool {
         let any = |words: &Vec<String>| words.iter().any(|word| word == "*");
         self.allow_redirects || self.servers.as_ref().is_none_or(any)
@@ -436,6 +436,7 @@ fn denied(message: String) -> Failure {
 mod tests {
     use super::*;
     use crate::plan::{Allocation, Goal, Region};
+    use crate::wording::wording;
 
     fn policy() -> Policy {
         serde_json::from_str(r#"{"bindRoots":["/srv/a","/"],"maxSize":"1Gi"}"#).unwrap()
@@ -447,7 +448,7 @@ mod tests {
         let one = policy(r#"{"bindRoots": "/srv", "servers": "nas"}"#).unwrap();
         assert_eq!(one, policy(r#"{"bindRoots": ["/srv"], "servers": ["nas"]}"#).unwrap());
         let error = policy(r#"{"bindRoots": 1}"#).unwrap_err();
-        assert!(error.contains("expected a list of texts, or a text"), "{error}");
+        assert!(error.contains(wording("texts-expected")), "{error}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! raw strings.
 //!
 //! What every driver's options have in common: the empty string means absent; an alias is as good
-//! as the name, but not beside it; a key with a `/` in it is somebody else's annotation and left
+//! as the name, but not beside it; a key with a `/` in it is someone else's annotation and left
 //! alone; any other unknown key is an error, because an option that is silently ignored loses data.
 
 use flexvol_protocol::failure::{Failure, Result};
@@ -312,6 +312,7 @@ macro_rules! options {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::{wording, wording_of};
 
     crate::options! {
         /// For the tests.
@@ -349,7 +350,7 @@ mod tests {
         let refused = |pairs: &[(&str, &str)]| check(pairs).unwrap_err().message();
         assert!(refused(&[("sise", "1")]).contains("did you mean \"size\"?"));
         assert!(refused(&[("size", "much")]).contains("option \"size\": \"much\""));
-        assert!(refused(&[("source", "a"), ("path", "b")]).contains("keep one of them"));
+        assert!(refused(&[("source", "a"), ("path", "b")]).contains(wording("keep-one")));
     }
 
     #[test]
@@ -357,13 +358,13 @@ mod tests {
         assert!(error(&[]).contains("option \"source\" is missing"));
         assert_eq!(missing_in(&error(&[])), Some("source"));
         assert_eq!(missing_in("option \"source\": is missing"), None);
-        assert!(error(&[("path", "a"), ("source", "b")]).contains("keep one of them"));
+        assert!(error(&[("path", "a"), ("source", "b")]).contains(wording("keep-one")));
         assert!(error(&[("source", "a"), ("sise", "1")]).contains("did you mean \"size\"?"));
         assert!(error(&[("source", "a"), ("zzz", "1")]).contains("this driver has size, source, mode"));
         assert!(error(&[("source", "a"), ("SIZE", "1")]).contains("did you mean \"size\"?"));
         assert!(
             error(&[("source", "a"), ("mode", "888")])
-                .contains("option \"mode\": \"888\" is not an octal mode")
+                .contains(wording_of("no-octal-mode", ["\"mode\"", "\"888\""]))
         );
         assert!(error(&[("source", "a\0b")]).contains("NUL"));
     }

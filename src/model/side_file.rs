@@ -59,13 +59,17 @@ pub fn check_driver(settings: &Settings, driver: &str) -> Result<()> {
 mod tests {
     use super::*;
     use crate::settings::SIDE_FILE;
+    use crate::wording::wording_of;
 
     #[test]
     fn words_that_do_nothing_are_refused() {
         for (text, expected) in [
             (r#"{"profile":"kvaps/lop"}"#, "did you mean \"kvaps/loop\"?"),
-            (r#"{"profile":"kvaps/loop","driver":"tmpfs"}"#, "is for the driver image, and this is tmpfs"),
-            (r#"{"exec":{"commands":{"umount":["/bin/x"]}}}"#, "\"umount\" is not a verb"),
+            (
+                r#"{"profile":"kvaps/loop","driver":"tmpfs"}"#,
+                wording_of("other-driver-in-side-file", ["image", "tmpfs"]),
+            ),
+            (r#"{"exec":{"commands":{"umount":["/bin/x"]}}}"#, wording_of("not-a-verb", ["\"umount\""])),
             (r#"{"exec":{"commands":{"init":["/bin/x"]}}}"#, "\"init\" is never run"),
             (r#"{"driver":"tmpfs","exec":{"commands":{"mount":["/bin/x"]}}}"#, "and this is tmpfs"),
         ] {

@@ -57,7 +57,7 @@ fn explained(failed: &Failed) -> String {
 }
 
 /// A helper's last words, with cause and fix if they are known. What the kernel does not permit to
-/// a process without the capability for it is nobody else's fault.
+/// a process without the capability for it is no one else's fault.
 pub fn with_hint(words: String) -> String {
     if words.to_lowercase().contains("operation not permitted") && !may_mount() {
         return format!("{words}: {}", known_errors::NO_ADMIN.hint());
@@ -89,7 +89,7 @@ pub fn lacks(root: &Path, program: &str) -> Option<String> {
         let is_there = directories.any(|directory| runs(root, &directory.join(path)));
         return (!is_there).then(|| fix(root, program));
     }
-    // Elsewhere a program of a known name is somebody's own.
+    // Elsewhere a program of a known name is another program.
     let name =
         path.file_name().and_then(OsStr::to_str).filter(|_| directories.any(|it| Some(it) == path.parent()));
     let known = || name.and_then(|name| packages::fix(name, distribution(root)));
@@ -99,6 +99,7 @@ pub fn lacks(root: &Path, program: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::{wording, wording_of};
     use flexvol_linux::proc::helper::{HostRunner, Runner as _};
     use flexvol_protocol::failure::Code;
     use std::io::Write;
@@ -109,7 +110,10 @@ mod tests {
         let failure = to_failure(HostRunner.find("mkfs.not-there").unwrap_err().context("format it"));
         assert_eq!(failure.code(), Code::ToolMissing);
         let failure = to_failure(Error::new(Missing("mkfs.xfs".into())).context("format it"));
-        assert_eq!(failure.message(), "format it: mkfs.xfs is not on this node: install xfsprogs");
+        assert_eq!(
+            failure.message(),
+            ["format it: ", wording_of("not-on-this-node", ["mkfs.xfs"]), ": install xfsprogs"].concat()
+        );
     }
 
     #[test]
@@ -134,7 +138,7 @@ mod tests {
         let lacks = |program: &str| lacks(root.path(), program).unwrap_or_default();
         assert_eq!(lacks("mkfs.xfs"), "install xfsprogs");
         make("usr/sbin/mkfs.xfs", 0o644);
-        assert_eq!(lacks("mkfs.xfs"), "install xfsprogs", "it cannot be executed");
+        assert_eq!(lacks("mkfs.xfs"), "install xfsprogs", "not executable");
         make("usr/sbin/mkfs.xfs", 0o755);
         assert_eq!((lacks("mkfs.xfs"), lacks("/usr/sbin/mkfs.xfs")), (String::new(), String::new()));
         // An absolute symlink is one of the node's.
@@ -150,12 +154,8 @@ mod tests {
                 "put it there".into()
             )
         );
-        assert_eq!(
-            lacks("usr/sbin/mkfs.xfs"),
-            "put it there",
-            "nothing is looked for in a working directory"
-        );
-        assert!(lacks("frob").starts_with("install what brings it"));
+        assert_eq!(lacks("usr/sbin/mkfs.xfs"), "put it there", "relative");
+        assert!(lacks("frob").starts_with(wording("install-what-brings-it")));
     }
 
     #[test]

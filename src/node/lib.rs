@@ -11,3 +11,7 @@ pub mod driver_log;
 pub mod executor;
 pub mod hints;
 pub mod skeleton;
+
+#[cfg(test)]
+#[path = "../../tests/support/wording.rs"]
+mod wording;

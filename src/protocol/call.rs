@@ -235,6 +235,7 @@ fn bytes(argument: Argument, value: &OsStr) -> Result<u64> {
 mod tests {
     use super::*;
     use crate::failure::Code;
+    use crate::wording::wording_of;
 
     fn parse(verb: Verb, arguments: &[&str]) -> Result<Call> {
         Call::parse(verb, &arguments.iter().map(OsString::from).collect::<Vec<_>>())
@@ -302,18 +303,18 @@ mod tests {
     #[test]
     fn arguments_are_checked_one_by_one() {
         for (verb, arguments, expected) in [
-            (Verb::Attach, &["{}", ""][..], "node must not be empty"),
-            (Verb::Detach, &["", "n"], "volume must not be empty"),
-            (Verb::ExpandVolume, &["{}", "", "1", "1"], "target must not be empty"),
+            (Verb::Attach, &["{}", ""][..], wording_of("empty-argument", ["node"])),
+            (Verb::Detach, &["", "n"], wording_of("empty-argument", ["volume"])),
+            (Verb::ExpandVolume, &["{}", "", "1", "1"], wording_of("empty-argument", ["target"])),
             (
                 Verb::ExpandVolume,
                 &["{}", "v/d/mounts/x", "-1", "1"],
-                "new size must be a decimal number of bytes below 2^63",
+                wording_of("no-decimal-size", ["new size"]),
             ),
             (
                 Verb::ExpandVolume,
                 &["{}", "v/d/mounts/x", "1", "9223372036854775808"],
-                "old size must be a decimal number of bytes below 2^63",
+                wording_of("no-decimal-size", ["old size"]),
             ),
         ] {
             assert_eq!(parse(verb, arguments).unwrap_err().message(), expected);

@@ -69,3 +69,7 @@ use std::str::FromStr;
 fn decimal<T: FromStr>(text: &str) -> Option<T> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
+
+#[cfg(test)]
+#[path = "../../tests/support/wording.rs"]
+mod wording;

@@ -155,6 +155,7 @@ fn is_name(value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::wording_of;
 
     fn validated(kind: FileSystem, line: &str) -> Result<()> {
         let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
@@ -223,7 +224,7 @@ mod tests {
     fn messages_say_what_is_allowed() {
         assert_eq!(
             validated(FileSystem::Btrfs, "-x").unwrap_err().message(),
-            "mkfs option \"-x\" is not allowed for btrfs: use -n -s -L -m -d -O"
+            wording_of("mkfs-option-denied", ["-x", "btrfs", "use -n -s -L -m -d -O"])
         );
         assert_eq!(
             validated(FileSystem::Btrfs, "-m raid1").unwrap_err().message(),

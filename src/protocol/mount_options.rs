@@ -41,7 +41,7 @@ pub enum Atime {
 }
 
 impl MountFlags {
-    /// What a volume gets when nobody says otherwise.
+    /// What a volume gets when no one says otherwise.
     pub const DEFAULT: Self = Self {
         read_only: false,
         suid: false,
@@ -243,6 +243,7 @@ fn usage(Rule(key, value): &Rule) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::wording_of;
 
     const RULES: &[Rule] = &[
         Rule("commit", Value::Number),
@@ -274,7 +275,7 @@ mod tests {
     #[test]
     fn what_takes_a_word_s_place_is_said() {
         let refused = |list| parse(list, MountFlags::DEFAULT, RULES).unwrap_err().message();
-        let expected = "mountOptions: \"password\" is not allowed here: use the Secret's password";
+        let expected = wording_of("option-elsewhere", ["password", "the Secret's password"]);
         assert_eq!(refused("password=hunter2"), expected);
         let others = refused("passwd=hunter2");
         assert!(others.ends_with("lazytime, commit, data, discard"), "{others}");

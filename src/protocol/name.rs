@@ -127,6 +127,7 @@ fn framed(text: &str, edge: impl Fn(u8) -> bool, inner: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::wording_of;
 
     #[test]
     fn manifest_and_disk_name_the_same() {
@@ -164,7 +165,7 @@ mod tests {
             ("v/x y", "rename it"),
             ("v/x~y", "rename it"),
             ("a~b~c", "rename it"),
-            ("flexvol~tmpfs", "is that of its directory: write flexvol/tmpfs"),
+            ("flexvol~tmpfs", wording_of("directory-name", ["…", "flexvol/tmpfs"])),
             ("..", "rename it"),
             (&long, "rename it"),
         ] {

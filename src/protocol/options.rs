@@ -284,6 +284,7 @@ impl<'de> Visitor<'de> for EntriesVisitor {
 mod tests {
     use super::*;
     use crate::failure::Code;
+    use crate::wording::{wording, wording_of};
 
     fn error(json: &str) -> String {
         let failure = Options::parse(json).unwrap_err();
@@ -331,24 +332,21 @@ mod tests {
     #[test]
     fn refusals_name_the_key_and_the_fix_but_no_value() {
         for (json, expected) in [
-            ("", "options end too early: send one whole JSON object"),
-            (r#"{"a":"hunter2"#, "options end too early: send one whole JSON object"),
-            (r#"{"a":"hunter2"} x"#, "options are not JSON: look at line 1, column 17"),
-            (r#"{"a":"\ud800"}"#, "options are not JSON: look at line 1, column 13"),
-            ("[]", r#"options must be one JSON object of strings, such as {"size":"64"}"#),
-            (r#""hunter2""#, r#"options must be one JSON object of strings, such as {"size":"64"}"#),
-            ("null", r#"options must be one JSON object of strings, such as {"size":"64"}"#),
-            (r#"{"size":64}"#, r#"option "size" must be a string: put its value in double quotes"#),
-            (r#"{"a":{"b":"hunter2"}}"#, r#"option "a" must be a string: put its value in double quotes"#),
-            (r#"{"a":"1","\u0061":"1"}"#, r#"option "a" is there twice: remove one"#),
-            (r#"{"kubernetes.io/readwrite":"RO"}"#, r#"option "kubernetes.io/readwrite" must be ro or rw"#),
-            (
-                r#"{"kubernetes.io/secret/k":"hunter2"}"#,
-                r#"secret "k" is not standard base64 with padding: encode it anew"#,
-            ),
+            ("", wording("options-cut")),
+            (r#"{"a":"hunter2"#, wording("options-cut")),
+            (r#"{"a":"hunter2"} x"#, wording_of("options-malformed", ["1", "17"])),
+            (r#"{"a":"\ud800"}"#, wording_of("options-malformed", ["1", "13"])),
+            ("[]", wording("options-no-object")),
+            (r#""hunter2""#, wording("options-no-object")),
+            ("null", wording("options-no-object")),
+            (r#"{"size":64}"#, wording_of("option-not-text", ["\"size\""])),
+            (r#"{"a":{"b":"hunter2"}}"#, wording_of("option-not-text", ["\"a\""])),
+            (r#"{"a":"1","\u0061":"1"}"#, wording_of("twice", ["option \"a\""])),
+            (r#"{"kubernetes.io/readwrite":"RO"}"#, wording_of("ro-or-rw", ["kubernetes.io/readwrite"])),
+            (r#"{"kubernetes.io/secret/k":"hunter2"}"#, wording_of("secret-not-base64", ["k"])),
             (
                 r#"{"kubernetes.io/fsGroup":"1","kubernetes.io/mounterArgs.FsGroup":"2"}"#,
-                r#"options "kubernetes.io/mounterArgs.FsGroup" and "kubernetes.io/fsGroup" differ: send one of them"#,
+                wording_of("groups-differ", ["kubernetes.io/mounterArgs.FsGroup", "kubernetes.io/fsGroup"]),
             ),
         ] {
             assert_eq!(error(json), expected, "{json}");
@@ -370,7 +368,7 @@ mod tests {
     fn fs_group_is_a_group_id() {
         for text in ["abc", "-1", "+1", "", " 1", "1e3", "4294967295", "99999999999999999999"] {
             let message = error(&format!(r#"{{"kubernetes.io/fsGroup":"{text}"}}"#));
-            assert!(message.ends_with("must be a group id from 0 to 4294967294"), "{text}: {message}");
+            assert!(message.ends_with(wording("no-group-id")), "{text}: {message}");
         }
         for (json, gid, spelling) in [
             (r#"{"kubernetes.io/fsGroup":"0"}"#, 0, FsGroupSpelling::Legacy),

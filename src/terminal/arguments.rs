@@ -180,7 +180,7 @@ fn twice(verb: &OsStr) -> Failure {
     Failure::call(format!("{} {text}", verb.to_string_lossy()))
 }
 
-/// A side file that somebody names.
+/// A side file that someone names.
 pub fn read_settings(path: &Path) -> Result<Settings> {
     let text = files::read_small(path, SIZE_LIMIT).map_err(to_failure)?;
     let missing = || Failure::new(Code::NotFound, format!("there is no side file {}", path.display()));
@@ -249,6 +249,7 @@ fn read_secret(file: &Path) -> Result<Secret> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::wording_of;
     use clap::Parser;
 
     #[derive(Parser)]
@@ -278,7 +279,7 @@ mod tests {
     #[test]
     fn the_options_are_not_counted_among_what_is_missing() {
         let few = |verb, given| too_few(verb, given).map(|why| why.message());
-        let attach = "attach needs 1 argument (node) beside the options, got 0";
+        let attach = wording_of("arguments-missing", ["attach", "node", "0"]);
         assert_eq!(few(Verb::Attach, 0).as_deref(), Some(attach));
         assert_eq!((few(Verb::Mount, 1), few(Verb::Mount, 3), few(Verb::Unmount, 0)), (None, None, None));
     }
@@ -313,7 +314,7 @@ mod tests {
         for (line, fix) in [
             ("image mount /v {} --ro", "leave out"),
             ("image unmount /v -o a=b", "leave out"),
-            ("image mount -o a=b", "mount needs 1 argument (target) beside the options, got 0"),
+            ("image mount -o a=b", wording_of("arguments-missing", ["mount", "target", "0"])),
             ("image mount /v -o kubernetes.io/readwrite=ro", "use --ro"),
             ("image mount /v --secret password=hunter2", "KEY=@FILE"),
             ("image mount /v --secret password=@/nowhere", "/nowhere"),

@@ -18,3 +18,7 @@ pub mod program;
 pub mod progress;
 pub mod report;
 pub mod screen;
+
+#[cfg(test)]
+#[path = "../../tests/support/wording.rs"]
+mod wording;

@@ -149,7 +149,7 @@ fn a_kill_anywhere_is_survived() {
         }
         node.start(&[]);
         if !driver_too {
-            // The driver of the one before still runs: nobody else may touch the volume.
+            // The driver of the one before still runs: no one else may touch the volume.
             let status = node.publish("1", |_| ()).unwrap_err();
             assert_eq!(status.code(), Code::Aborted, "{status}");
         }

@@ -11,7 +11,7 @@ use proptest::collection::{hash_map, vec};
 use proptest::prelude::*;
 use prost::Message as _;
 
-/// What somebody would try, and anything.
+/// What someone would try, and anything.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         Just(String::new()),

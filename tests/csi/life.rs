@@ -134,7 +134,7 @@ fn the_journal_outlives_the_process_and_its_loss_is_survived() {
     node.restart();
     node.publish("1", |_| ()).unwrap();
     assert!(node.stats("1").is_ok() && node.called("mount") == 1);
-    // The journal is lost: what is mounted is found, and nothing is told of what is not known.
+    // The journal is lost: what is mounted is found, and nothing is claimed about the rest.
     node.kill();
     std::fs::remove_dir_all(node.state()).unwrap();
     node.start(&[]);

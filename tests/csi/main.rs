@@ -23,6 +23,8 @@ mod printed;
 mod readers;
 mod registration;
 mod sanity;
+#[path = "../support/wording.rs"]
+mod wording;
 
 /// Says why a test could not run; CI counts these lines.
 fn skip(name: &str, reason: &str) {

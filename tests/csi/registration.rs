@@ -2,6 +2,7 @@
 //! `:authority`, over the socket it would find.
 
 use super::node::{Driver, Node, STRICT, eventually};
+use crate::wording::wording;
 use flexvol_cluster::wire::registration::registration_client::RegistrationClient;
 use flexvol_cluster::wire::registration::{InfoRequest, PluginInfo, RegistrationStatus};
 use hyper_util::rt::TokioIo;
@@ -101,10 +102,10 @@ fn a_killed_one_s_sockets_are_taken_over_and_a_living_one_s_are_not() {
     let Some((mut node, socket)) = registering("taken_over") else { return };
     let second = node.command(&["--register"]).output().unwrap();
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert!(!second.status.success() && said.contains("in use by another flexvold"), "{said}");
+    assert!(!second.status.success() && said.contains(wording("socket-in-use")), "{said}");
     node.restart();
     info(&node, &socket);
-    // A file that is no socket is nobody's to remove.
+    // A file that is no socket is not removed.
     node.kill();
     std::fs::remove_file(node.socket()).unwrap();
     std::fs::write(node.socket(), "mine").unwrap();

@@ -1,6 +1,7 @@
 //! `flexvol call`: what is said about a driver's answer, and with which exit status.
 
 use crate::support::stand_in::{Said, Site};
+use crate::support::wording::{wording, wording_of};
 use crate::support::{BINARY, eventually, mark, processes_with};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -41,8 +42,8 @@ fn the_exit_status_is_kubelet_s_verdict() {
         (&["detach", "v", "n"], 1, "kubelet   invalid character 'w' looking for beginning of value"),
         (&["isattached", "{}", "n"], 1, "status: success, reason:"),
         (&["getvolumename", "{}"], 3, "kubelet   Not supported"),
-        (&["frobnicate", "x", "y"], 3, "no kubelet calls such a verb"),
-        (&["mount", "/nowhere", "{}", "-o", "a=b"], 2, "leave out the options JSON"),
+        (&["frobnicate", "x", "y"], 3, wording("no-such-verb")),
+        (&["mount", "/nowhere", "{}", "-o", "a=b"], 2, wording("options-not-taken")),
         (&["mount", "/nowhere", "--nonsense"], 2, "--nonsense"),
     ] {
         let told = call(&site, words);
@@ -101,8 +102,8 @@ fn what_kubelet_would_log_is_shown_with_what_would_leak() {
     let log = call(&site, &[&words[..], &["--kubelet-log"]].concat());
     assert!(log.out.lines().last().unwrap().starts_with("FlexVolume: driver call failed: executable: "));
     let text = call(&site, &words);
-    assert!(text.out.contains("secret    password would be in kubelet's log"), "{}", text.out);
-    assert!(text.out.contains("exit 0 whenever an answer was printed"), "{}", text.out);
+    assert!(text.out.contains(wording_of("secret-in-log", ["secret    password"])), "{}", text.out);
+    assert!(text.out.contains(wording("exit-zero")), "{}", text.out);
     for said in [failed, leaky, log, text] {
         for form in ["hunter2", "aHVudGVyMg"] {
             assert!(!said.all().contains(form), "{said:?}");
@@ -126,7 +127,7 @@ fn who_holds_the_output_is_told_from_who_hangs_and_both_are_ended() {
         assert_eq!(said["closedSeconds"], json!(null));
         assert_eq!(said["exitedSeconds"].is_null(), !held);
         assert!(
-            said["findings"][0]["problem"].as_str().unwrap().contains("kubelet waits for ever"),
+            said["findings"][0]["problem"].as_str().unwrap().contains(wording("holds-its-output")),
             "{said}"
         );
         assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
@@ -137,10 +138,7 @@ fn who_holds_the_output_is_told_from_who_hangs_and_both_are_ended() {
 #[test]
 fn not_supported_is_said_to_stick() {
     let told = call(&odd(), &["waitforattach", "/dev/x", "{}"]);
-    assert!(
-        told.out.contains("never called again until a file in the driver's directory changes"),
-        "{told:?}"
-    );
+    assert!(told.out.contains(wording("never-called-again")), "{told:?}");
 }
 
 #[test]
@@ -150,8 +148,8 @@ fn what_cannot_be_executed_is_named_with_the_fix() {
     site.script("foreign", "#!/nowhere/sh\n");
     for (driver, fix) in [
         (plain.to_str().unwrap(), "chmod 755"),
-        ("./foreign", "the program in its first line must be, too"),
-        ("./nothing", "give the path of a file that is there"),
+        ("./foreign", wording("path-of-file")),
+        ("./nothing", wording("path-of-file")),
         (".", "chmod 755"),
     ] {
         let told = site.flexvol(&["call", driver, "init"]);
@@ -159,12 +157,12 @@ fn what_cannot_be_executed_is_named_with_the_fix() {
         assert!(told.out.contains("kubelet   unexpected end of JSON input"), "{told:?}");
     }
     for (driver, fix) in [
-        ("example/missing", "install example/missing, or name another plugin directory"),
-        ("plain", "plain is taken for a driver's name: write ./plain for the file: "),
-        ("tmpfs", "write flexvol/tmpfs, which is what flexvol install tmpfs installs, or name another"),
-        ("mine", "write vendor/driver, as its directory vendor~driver says, or name another"),
-        ("Foo/x", "no driver has such a name"),
-        ("a/b/c", "no driver has such a name"),
+        ("example/missing", wording_of("not-installed", ["example/missing"])),
+        ("plain", wording_of("path-or-name", ["plain", "plain"])),
+        ("tmpfs", wording_of("write-vendor", ["flexvol/tmpfs", "tmpfs"])),
+        ("mine", wording("directory-for-name")),
+        ("Foo/x", wording("no-such-driver-name")),
+        ("a/b/c", wording("no-such-driver-name")),
     ] {
         let told = site.flexvol(&["call", driver, "init", "--plugin-dir", "plugins"]);
         assert!(told.complaint().contains(fix), "{driver}: {told:?}");

@@ -1,5 +1,6 @@
 //! The command line from outside: the built binary, its output and its exit status.
 
+use crate::support::wording::{wording, wording_of};
 use crate::support::{BINARY, copy};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -82,7 +83,7 @@ fn the_keys_of_a_secret_are_explained() {
         let text = ok(&["explain", driver.name()]);
         let keys = json(&["explain", driver.name(), "--json"])["secretKeys"].as_array().unwrap().clone();
         assert_eq!(keys.len(), driver.secrets().len(), "{}", driver.name());
-        assert_eq!(text.contains("Keys of the Secret"), !keys.is_empty(), "{text}");
+        assert_eq!(text.contains(wording("keys-of-the-secret")), !keys.is_empty(), "{text}");
         for (spec, key) in driver.secrets().iter().zip(keys) {
             let doc = spec.doc.split(' ').take(4).collect::<Vec<_>>().join(" ");
             assert!(text.contains(&spec.keys.join(" or ")) && text.contains(&doc), "{text}");
@@ -190,7 +191,7 @@ fn a_node_without_the_kit_says_where_it_comes_from() {
     copy(Path::new(BINARY), &program);
     let (status, _, error) = told(&of(&program, &["check", "./my-driver"]).output().unwrap());
     assert_eq!(status, 1, "{error}");
-    assert!(error.contains("put the flexvol-kit of the same release beside flexvol"), "{error}");
+    assert!(error.contains(wording_of("kit-not-here", ["flexvol-kit"])), "{error}");
     let (_, help, _) = told(&of(&program, &["--help"]).output().unwrap());
     assert!(help.contains("\n  check "), "it is named all the same: {help}");
 }
@@ -215,9 +216,9 @@ fn programs_get_json_of_everything() {
         (&["nothing"], 2, "'nothing'"),
         (&["man", "runn"], 2, "did you mean"),
         (&["plan", "tmpfs", "mount", "relative"], 2, "absolute path"),
-        (&["plan", "tmpfs", "mount"], 2, "mount needs 1 argument (target) beside the options, got 0"),
-        (&["plan", "tmpfs", "mount", "/v", "{}", "-o", "size=1"], 2, "leave out the options JSON"),
-        (&["plan", "tmpfs", "init"], 2, "flexvol run DRIVER init"),
+        (&["plan", "tmpfs", "mount"], 2, wording_of("arguments-missing", ["mount", "target", "0"])),
+        (&["plan", "tmpfs", "mount", "/v", "{}", "-o", "size=1"], 2, wording("options-not-taken")),
+        (&["plan", "tmpfs", "init"], 2, wording("run-init")),
         (&["plan", "tmpfs", "mount", "/v", "-o", "sise=1"], 1, "did you mean"),
         (&["plan", "tmpfs", "mount", "/v", "--profile", "kvaps/loop"], 1, "the profile kvaps/loop is for"),
         (&["plan", "tmpfs", "attach", "{}", "n"], 3, "it has init"),
@@ -250,7 +251,7 @@ fn try_without_the_right_to_mount_names_the_fix() {
     };
     let (status, out, error) = told(&output);
     assert_eq!((status, out.as_str(), error.lines().count()), (1, "", 1));
-    assert!(error.contains("run it with sudo"), "{error}");
+    assert!(error.contains(wording("needs-sudo")), "{error}");
 }
 
 #[test]
@@ -270,7 +271,7 @@ fn try_finds_the_drivers_good_and_nothing_left() {
     assert_eq!((status, &report["failures"], &report["clean"]), (0, &0.into(), &true.into()), "{out}");
     assert!(report["calls"].as_u64().unwrap() >= 18, "{out}");
     let steps: Vec<_> = report["rows"].as_array().unwrap().iter().map(|row| &row["step"]).collect();
-    assert!(steps.contains(&&"already mounted, no call".into()), "{out}");
+    assert!(steps.contains(&&wording("already-mounted-no-call").into()), "{out}");
     assert_eq!((temporary.path().read_dir().unwrap().count(), receipts()), (0, before));
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(&*temporary.path().to_string_lossy()) && Path::new("/run").exists());
@@ -307,7 +308,7 @@ fn plans_in_the_dialect_of_others() {
     assert_eq!(flexvol(&with(&["--as", "acme~loop"])).0, 1);
     assert_eq!(flexvol(&with(&["--as", "kvaps~loop", "--profile", "none"])).0, 1);
     let (status, _, error) = flexvol(&with(&["--profile", "k8s/dummy"]));
-    assert!(status == 1 && error.contains("is for the driver tmpfs"), "{error}");
+    assert!(status == 1 && error.contains(wording_of("other-driver-in-side-file", ["tmpfs"])), "{error}");
     assert_eq!(json(&with(&["--profile", "kvaps/loop", "--json"]))["notes"], serde_json::json!([]));
 }
 

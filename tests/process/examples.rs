@@ -51,7 +51,7 @@ fn they_are_what_explain_prints() {
             fs::write(path, text).unwrap();
         }
     }
-    assert_eq!(found(), expected, "run with UPDATE=1 and look at the diff");
+    assert_eq!(found(), expected, "UPDATE=1 accepts");
 }
 
 /// On a node where the driver is installed as the file's first line says.

@@ -30,7 +30,7 @@ fn harness(directory: &Path) -> PathBuf {
 #[test]
 fn init_is_cheap() {
     let Some(release) = release() else {
-        return skip("startup::init_is_cheap", "FLEXVOL_RELEASE does not name the release binary");
+        return skip("startup::init_is_cheap", "FLEXVOL_RELEASE names no release binary");
     };
     let directory = tempfile::tempdir().unwrap();
     let driver = directory.path().join("example~tmpfs/tmpfs");
@@ -46,5 +46,5 @@ fn init_is_cheap() {
     let figures: Vec<u64> = text.split_whitespace().map(|figure| figure.parse().unwrap()).collect();
     let [faults, private] = figures[..] else { panic!("{text}{}", String::from_utf8_lossy(&output.stderr)) };
     assert!(faults <= FAULTS, "{faults} page faults, at most {FAULTS} are allowed");
-    assert!(private <= PRIVATE, "{private} KiB of memory of its own, at most {PRIVATE} are allowed");
+    assert!(private <= PRIVATE, "{private} KiB of private memory, at most {PRIVATE} are allowed");
 }

@@ -1,6 +1,7 @@
 //! `flexvol validate` from outside: its exit status, its JSON, and the side files it goes by.
 
 use crate::support::BINARY;
+use crate::support::wording::{wording, wording_of};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
@@ -33,9 +34,9 @@ fn the_status_tells_errors_warnings_and_failure_apart() {
         assert!(out.contains(said), "{arguments:?}: {out}");
     }
     for (arguments, fix) in [
-        (&["-f", "nowhere.yaml"][..], "there is no file nowhere.yaml"),
+        (&["-f", "nowhere.yaml"][..], wording_of("no-file", ["nowhere.yaml"])),
         (&[], "--filename"),
-        (&["-f", "good.yaml", "--settings", "nowhere.json"], "there is no side file nowhere.json"),
+        (&["-f", "good.yaml", "--settings", "nowhere.json"], wording_of("no-side-file", ["nowhere.json"])),
         (&["-f", "good.yaml", "--settings", "good.yaml"], "good.yaml: expected value"),
         (&["-f", "good.yaml", "--driver-dir", "/nowhere"], "/nowhere"),
         (&["-f", "good.yaml", "--profile", "a/b=c"], "name one of tmpfs, bind"),
@@ -90,7 +91,7 @@ fn side_files_are_those_of_the_node() {
         assert_eq!(run(&["-f", "-", "--settings", &settings, "--strict"], text).0, 0);
     }
     let (status, out, _) = run(&["-f", "-", "--strict"], text);
-    assert!(status == 1 && out.contains("warning: ") && out.contains("without a side file"), "{out}");
+    assert!(status == 1 && out.contains("warning: ") && out.contains(wording("no-side-file-given")), "{out}");
     let scratch = text.replace("node/bind, options: {source: /srv/a}", "scratch/files");
     let (status, out, _) =
         run(&["-f", "-", "--driver-dir", directory, "--profile", "scratch/files=tmpfs", "--plan"], &scratch);

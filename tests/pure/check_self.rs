@@ -14,7 +14,7 @@ const FEWEST: usize = 60;
 
 /// Cases that no fault fails, and why not.
 const IDLE: &[(&str, &str)] = &[
-    ("attach::unmount_device", "without it no case of a driver that attaches can be judged"),
+    ("attach::unmount_device", "it precedes every other case of such drivers"),
     ("metrics::statfs_does_not_block", "needs a file system whose server hangs; the three drivers have none"),
     ("mount::backend_down", "needs storage on the network"),
 ];
@@ -45,7 +45,7 @@ fn the_matrix_is_the_golden_one() {
         std::fs::write(golden(), &matrix).unwrap();
     }
     let kept = std::fs::read_to_string(golden()).unwrap();
-    assert_eq!(matrix, kept, "run with UPDATE=1 and look at the diff");
+    assert_eq!(matrix, kept, "UPDATE=1 accepts");
 }
 
 #[test]

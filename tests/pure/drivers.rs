@@ -65,11 +65,7 @@ fn hold(name: &str, generated: &str) {
     if std::env::var_os("UPDATE").is_some() {
         fs::write(file(name), &text).unwrap();
     }
-    assert_eq!(
-        fs::read_to_string(file(name)).unwrap(),
-        text,
-        "{name}: run with UPDATE=1 and look at the diff"
-    );
+    assert_eq!(fs::read_to_string(file(name)).unwrap(), text, "{name}: UPDATE=1 accepts");
 }
 
 /// As a cell of a table: a bar would end it.

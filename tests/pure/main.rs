@@ -25,3 +25,5 @@ mod tidy;
 mod validate;
 mod verbs;
 mod yaml;
+#[path = "../support/wording.rs"]
+mod wording;

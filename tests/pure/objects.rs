@@ -4,6 +4,7 @@
 //! `UPDATE=1 cargo test --test pure objects::` writes `data/peers-calls.tsv` anew; the diff is what
 //! a reviewer reads.
 
+use crate::wording::wording;
 use flexvol::kubelet::PodVolume;
 use flexvol::objects::{Objects, Secrets};
 use flexvol::protocol::{Call, Verb};
@@ -195,7 +196,7 @@ fn a_claim_that_a_pod_names_twice_is_one_volume_as_the_last_entry_says() {
 fn a_long_text_is_not_repeated_without_end() {
     let bomb = format!("a: &a \"{}\"\nb: [{}]\n", "x".repeat(100_000), "*a,".repeat(20_000));
     let error = flexvol::yaml::parse(&bomb).unwrap_err().message();
-    assert!(error.contains("those behind aliases included"), "{error}");
+    assert!(error.contains(wording("too-many-values")), "{error}");
     let nested = format!("{}1{}", "[&a ".repeat(100), "]".repeat(100));
     assert!(flexvol::yaml::parse(&nested).is_ok());
 }

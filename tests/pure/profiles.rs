@@ -4,6 +4,7 @@
 //! `UPDATE=1 cargo test --test pure profiles::` writes the plans of `golden_profiles/` and
 //! PROFILES.md anew; the diff is what a reviewer reads.
 
+use crate::wording::wording_of;
 use flexvol::installed::Installed;
 use flexvol::kubelet::PodVolume;
 use flexvol::objects::{Objects, Secrets};
@@ -321,7 +322,7 @@ fn what_nobody_knows_has_no_effect_and_a_note() {
     assert_eq!(
         notes,
         [
-            "option \"fsck\" is the word null and taken for absent: leave it out",
+            wording_of("null-option", ["fsck"]),
             "option \"sise\" has no effect, kvaps/loop has none such: did you mean \"size\"?",
         ]
     );

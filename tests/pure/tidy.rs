@@ -5,6 +5,7 @@
 mod circles;
 mod dependencies;
 mod widths;
+mod wording;
 
 use std::fs;
 use std::path::{Path, PathBuf};

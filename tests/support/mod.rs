@@ -20,6 +20,7 @@ pub(crate) mod fuse;
 pub(crate) mod namespace;
 pub(crate) mod scripts;
 pub(crate) mod stand_in;
+pub(crate) mod wording;
 
 /// No call of these tests may take longer.
 pub(crate) const CALL_WAIT: Duration = Duration::from_secs(30);

@@ -76,13 +76,14 @@ pub fn check(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::wording;
 
     #[test]
     fn says_so_only_while_it_is_so() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/ready");
         let mut ready = Ready::not_yet(path.clone()).unwrap();
-        assert!(check(&path).unwrap_err().to_string().contains("not all in place"));
+        assert!(check(&path).unwrap_err().to_string().contains(wording("drivers-not-in-place")));
         assert!(ready.set(true).unwrap() && !ready.set(true).unwrap());
         check(&path).unwrap();
         assert!(ready.set(false).unwrap() && check(&path).is_err());

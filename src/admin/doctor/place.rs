@@ -99,7 +99,7 @@ fn elsewhere(located: &Located) -> Vec<Finding> {
         .collect()
 }
 
-/// Those with an executable: an empty directory is nobody's.
+/// Those with an executable: an empty directory belongs to no driver.
 fn drivers_in(path: &Path) -> Vec<String> {
     let entries = listing::list(path).unwrap_or_default();
     let named = entries
@@ -116,6 +116,7 @@ fn drivers_in(path: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::{wording, wording_of};
     use flexvol_linux::fs::exec_dir::InTheWay;
 
     #[test]
@@ -127,13 +128,13 @@ mod tests {
         };
         assert!(evidence(ExecDirState::Missing("/".into())).starts_with("plugin directory /p is not there"));
         let file = InTheWay { path: "/p".into(), leads_to: None };
-        assert!(evidence(ExecDirState::Other(file)).ends_with("/p is not a directory: move it away"));
-        assert!(evidence(ExecDirState::Unseen("permission denied".into())).ends_with("run this as root"));
+        assert!(evidence(ExecDirState::Other(file)).ends_with(wording_of("path-is-no-directory", ["/p"])));
+        assert!(evidence(ExecDirState::Unseen("permission denied".into())).ends_with(wording("run-as-root")));
     }
 
     #[test]
     fn why_a_directory_is_not_believed_is_no_fix() {
-        let warning = "not believed: kubelet, pid 7: \"plugins\" is no absolute path";
+        let warning = "not believed: kubelet, pid 7: \"plugins\" is relative";
         let note = noted(warning);
         assert_eq!(note.evidence, warning);
         assert!(note.fix.contains("flexvol locate"), "{}", note.fix);

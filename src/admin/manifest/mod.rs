@@ -22,7 +22,7 @@ use flexvol_terminal::emit;
 use serde_json::Value;
 use std::path::{Component, Path};
 
-/// What a deployment is called unless somebody says otherwise, and the namespace it is in.
+/// What a deployment is called unless someone says otherwise, and the namespace it is in.
 pub const NAME: &str = "flexvol";
 
 /// Where a node without a cluster has the program.
@@ -225,6 +225,7 @@ fn check_path(what: &str, text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::wording;
 
     pub(super) fn request() -> ManifestRequest {
         ManifestRequest {
@@ -253,8 +254,8 @@ mod tests {
         assert!(refused(|it| it.drivers.clear()).starts_with("no driver: "));
         assert!(refused(|it| it.drivers = vec!["example/tmpsf".into()]).contains("no driver \"tmpsf\""));
         assert!(refused(|it| it.drivers = vec!["--once".into()]).contains("driver name"));
-        assert!(refused(|it| it.name = "a b".into()).contains("no name of Kubernetes"));
-        assert!(refused(|it| it.namespace = "-a".into()).contains("no name of Kubernetes"));
+        assert!(refused(|it| it.name = "a b".into()).contains(wording("no-kubernetes-name")));
+        assert!(refused(|it| it.namespace = "-a".into()).contains(wording("no-kubernetes-name")));
         assert!(refused(|it| it.image = "a\nb: c".into()).contains("is no word"));
         assert!(refused(|it| it.arguments = vec!["a\nb".into()]).contains("control character"));
         for path in ["relative", "/a/../b", "/", "/a:b", "/a\n"] {

@@ -155,7 +155,7 @@ fn prove_on(
         if let Err(error) = prove_zero(fd, at..next, 0, deadline) {
             return (at, Err(error));
         }
-        // Nobody reads it again, and the node has better use for its memory.
+        // No one reads it again, and the node has better use for its memory.
         let _ = fadvise(fd, at, NonZeroU64::new(next - at), Advice::DontNeed);
         at = next;
         if at < end && deadline.remaining() < reserve {
@@ -197,8 +197,8 @@ pub fn settle(device: BorrowedFd<'_>) -> Result<()> {
 }
 
 /// A digest of all that is not zero in the samples of a device, and of where it is: as long as that
-/// is the same, nobody has mounted or formatted the device elsewhere. A device of up to 1 GiB has
-/// nobody written to.
+/// is the same, nothing has mounted or formatted the device elsewhere. A device of up to 1 GiB has
+/// no one written to.
 pub fn digest_of_device(fd: BorrowedFd<'_>, deadline: &Deadline) -> Result<[u8; 32]> {
     let total = size_of(fd).context("learn the size")?;
     let (mut digest, mut buffer) = (Sha256::new(), vec![0; CHUNK]);
@@ -228,7 +228,7 @@ fn prove_chunk(fd: BorrowedFd<'_>, at: u64, chunk: &mut [u8], start: u64) -> Res
     }
 }
 
-/// Where the next data may be, `end` if there is none; `at` itself where nobody knows.
+/// Where the next data may be, `end` if there is none; `at` itself where that is unknown.
 fn next_data(fd: BorrowedFd<'_>, at: u64, end: u64) -> Result<u64> {
     match seek(fd, SeekFrom::Data(at)) {
         Ok(data) => Ok(data.clamp(at, end)),
@@ -256,6 +256,7 @@ mod tests {
     use crate::block::loop_device::LoopDevice;
     use crate::errno::to_failure;
     use crate::proc::namespace;
+    use crate::wording::wording;
     use std::cell::Cell;
     use std::fs::File;
     use std::os::fd::AsFd;
@@ -316,7 +317,12 @@ mod tests {
     fn names_what_it_knows() {
         let file = sparse(MEBIBYTE);
         file.write_all_at(b"XFSB", 0).unwrap();
-        assert!(prove(&file, 0, None).unwrap_err().message().starts_with("holds an xfs file system: "));
+        assert!(
+            prove(&file, 0, None)
+                .unwrap_err()
+                .message()
+                .starts_with(&["holds ", wording("xfs-held"), ": "].concat())
+        );
     }
 
     #[test]

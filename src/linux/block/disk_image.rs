@@ -18,7 +18,7 @@ const SMALLEST: usize = 72;
 const EXTERNAL_DATA: u64 = 1 << 2;
 
 /// Whether `fd` is a qcow2 image that was begun and never finished, as a qemu-img leaves one that
-/// is killed. The size comes last; nobody can have written to a disk that has none, and what has a
+/// is killed. The size comes last; no one can have written to a disk that has none, and what has a
 /// snapshot had one once.
 pub fn is_unmade(fd: BorrowedFd<'_>) -> Result<bool> {
     let header = header_of(fd)?;
@@ -68,6 +68,7 @@ pub fn refuse_foreign_header(header: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::wording;
     use std::io::Write;
     use std::os::fd::AsFd;
 
@@ -88,9 +89,9 @@ mod tests {
         assert_eq!(verdict(3, 0, 1), Ok(()), "dirty is not foreign");
         // In version 2 the features are other data.
         assert_eq!(verdict(2, 0, EXTERNAL_DATA), Ok(()));
-        assert!(verdict(3, 112, 0).unwrap_err().starts_with("it has a backing file"));
-        assert!(verdict(2, 112, 0).unwrap_err().starts_with("it has a backing file"));
-        assert!(verdict(3, 0, 1 | EXTERNAL_DATA).unwrap_err().starts_with("its data is in another file"));
+        assert!(verdict(3, 112, 0).unwrap_err().starts_with(wording("backing-file")));
+        assert!(verdict(2, 112, 0).unwrap_err().starts_with(wording("backing-file")));
+        assert!(verdict(3, 0, 1 | EXTERNAL_DATA).unwrap_err().starts_with(wording("data-in-another-file")));
         assert!(verdict(4, 0, 0).unwrap_err().contains("unknown version"));
         let empty = tempfile::tempfile().unwrap();
         assert!(refuse_foreign_parts(empty.as_fd()).unwrap_err().to_string().contains("no qcow2 image"));

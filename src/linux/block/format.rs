@@ -66,11 +66,11 @@ pub fn make_file_system(
 }
 
 /// Fix what is safe to fix. A superblock names a journal on another device by nothing but its UUID,
-/// and may name somebody else's: e2fsck looks for it on all of the node's devices, unless it is
+/// and may name someone else's: e2fsck looks for it on all of the node's devices, unless it is
 /// told where the journal is.
 const CHECK: [&str; 3] = ["-p", "-j", "/dev/null"];
 
-/// Checks a file system nobody has mounted, before it is mounted for writing, and fixes what is
+/// Checks a file system no one has mounted, before it is mounted for writing, and fixes what is
 /// safe to fix.
 ///
 /// Only ext4 needs it: xfs and btrfs replay their logs when they are mounted, and have no check
@@ -235,6 +235,7 @@ mod tests {
     use crate::errno::to_failure;
     use crate::proc::deadline::Deadline;
     use crate::proc::helper::{HostRunner, Runner as _};
+    use crate::wording::wording;
     use nix::mount::{MsFlags, mount, umount};
     use nix::sched::{CloneFlags, unshare};
     use std::os::unix::fs::FileExt;
@@ -393,7 +394,7 @@ mod tests {
             if HostRunner.find(&format!("mkfs.{}", kind.name())).is_ok() {
                 let failure = make(kind, &device, "").unwrap_err();
                 assert_eq!(failure.code(), Code::BadOptions, "{failure}");
-                assert!(failure.message().contains("which needs at least"), "{failure}");
+                assert!(failure.message().contains(wording("too-small-to-format")), "{failure}");
             }
         }
         let failure = make(FileSystem::Squashfs, &device, "").unwrap_err();

@@ -397,7 +397,7 @@ fn status(device: BorrowedFd<'_>) -> Result<Option<LoopInfo>> {
     }
 }
 
-/// What the kernel says instead of which file it is, when nobody serves it any more.
+/// What the kernel says instead of which file it is, when no one serves it any more.
 fn is_of_no_server(error: &io::Error) -> bool {
     is(error, &[Errno::NOTCONN, Errno::CONNABORTED, Errno::STALE])
 }
@@ -426,7 +426,7 @@ fn open_node(number: u32, mode: OFlags) -> Result<Option<OwnedFd>> {
 /// mount tables.
 pub const SERVED: &str = "/var/flexvol.content";
 
-/// Whether a device shows what a daemon of ours serves at a path of its own. Nobody is asked but
+/// Whether a device shows what a daemon of ours serves at a path of its own. No one is asked but
 /// the kernel.
 pub fn shows(path: &str) -> Result<bool> {
     let mut numbers = bound_numbers().context("list loop devices")?.into_iter();
@@ -437,7 +437,7 @@ fn shows_a_served_file(number: u32) -> bool {
     backing_name(number).is_some_and(|path| path.contains(SERVED))
 }
 
-/// The name of the file it shows, as the kernel has it: nobody is asked for it.
+/// The name of the file it shows, as the kernel has it: no one is asked for it.
 fn backing_name(number: u32) -> Option<String> {
     let name = fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file")).ok()?;
     Some(name.trim_end_matches('\n').to_owned())
@@ -474,6 +474,7 @@ fn is(error: &io::Error, errnos: &[Errno]) -> bool {
 mod tests {
     use super::*;
     use crate::errno::to_failure;
+    use crate::wording::wording_of;
     use std::fs::File;
     use std::io::{Seek, SeekFrom, Write};
     use std::time::Instant;
@@ -561,10 +562,7 @@ mod tests {
         assert!(LoopDevice::find(file.as_fd(), &Window::default()).unwrap().unwrap().is_read_only());
         let reader = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
         let error = LoopDevice::attach(reader.as_fd(), Path::new("/x"), &Window::default(), false, false);
-        assert_eq!(
-            format!("{:#}", error.unwrap_err()),
-            "attach /x to a loop device: the file is not open for writing"
-        );
+        assert_eq!(format!("{:#}", error.unwrap_err()), wording_of("file-read-only", ["/x"]));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! kernel's side (linux/nbd-netlink.h).
 //!
 //! The kernel takes a connection and does the rest alone, so nothing has to run on the node. It
-//! also chooses the free device, in one step with taking it: nobody else can have taken it in
+//! also chooses the free device, in one step with taking it: no one else can have taken it in
 //! between. What a device is for it remembers itself (its `backend`, Linux 5.14), so a device is
 //! found again whatever became of us.
 
@@ -100,7 +100,7 @@ pub struct Export {
 /// A connection to a server in the network.
 pub fn by_tcp(server: SocketAddr, patience: Duration) -> Result<OwnedFd> {
     let socket = crate::net::network::connection(server, patience)?;
-    // The kernel hears of a server that is gone also while nobody reads.
+    // The kernel hears of a server that is gone also while no one reads.
     sockopt::set_tcp_nodelay(&socket, true)?;
     sockopt::set_socket_keepalive(&socket, true)?;
     // What it has not been told when the connection ends must not reach it later: the device may be
@@ -458,6 +458,7 @@ fn kernel() -> Result<Family> {
 mod tests {
     use super::*;
     use crate::errno::to_failure;
+    use crate::wording::wording;
 
     /// Says what it was given, and keeps what it hears.
     struct Script {
@@ -525,7 +526,7 @@ mod tests {
         let answered = |kind| refused(&[GREETING, FIXED, &reply(kind, b"")]);
         assert!(answered(UNKNOWN).contains("no export \"web\""));
         assert!(answered(TLS_REQUIRED).contains("requires TLS"));
-        assert!(answered(POLICY).contains("does not serve this node"));
+        assert!(answered(POLICY).contains(wording("node-not-served")));
         assert!(answered((1 << 31) + 7).contains("0x80000007"));
         assert!(refused(&[b"SSH-2.0-OpenSSH_9.2", b"xxxxxxxxxx"]).contains("fixed-newstyle"));
         assert!(refused(&[GREETING, &[0, 0]]).contains("fixed-newstyle"));

@@ -243,6 +243,7 @@ mod tests {
     use crate::errno::to_failure;
     use crate::proc::deadline::Deadline;
     use crate::proc::helper::{HostRunner, Invocation, Runner as _};
+    use crate::wording::{wording, wording_of};
     use flexvol_protocol::secret::Secret;
     use proptest::prelude::*;
     use std::os::fd::AsFd;
@@ -307,9 +308,9 @@ mod tests {
         let Some(mut image) = made(script) else { return };
         assert_eq!(windows(&image), [(1, MEBIBYTE, 2 * MEBIBYTE), (4, 4 * MEBIBYTE, MEBIBYTE)]);
         image[1024 + 32] ^= 1;
-        assert!(partitions(&image).unwrap_err().to_string().contains("checksum of the entries"));
+        assert!(partitions(&image).unwrap_err().to_string().contains(wording("entries-checksum")));
         image[512 + 72] ^= 1;
-        assert!(partitions(&image).unwrap_err().to_string().contains("checksum of the header"));
+        assert!(partitions(&image).unwrap_err().to_string().contains(wording("header-checksum")));
         image[512] = 0;
         assert!(partitions(&image).unwrap_err().to_string().contains("no header"));
     }
@@ -345,7 +346,7 @@ mod tests {
         assert_eq!(partition_window(file.as_fd(), 1).unwrap(), window);
         let failure = to_failure(partition_window(file.as_fd(), 2).unwrap_err());
         assert_eq!(failure.code(), Code::NotFound);
-        assert_eq!(failure.message(), "no partition 2 in the image: there is 1, 4");
+        assert_eq!(failure.message(), wording_of("no-such-partition", ["2", "1, 4"]));
         file.set_len(2 * MEBIBYTE).unwrap();
         let failure = to_failure(partition_window(file.as_fd(), 1).unwrap_err());
         assert_eq!(failure.code(), Code::BadOptions);
@@ -354,7 +355,7 @@ mod tests {
     #[test]
     fn no_table() {
         for image in [vec![], vec![0; 511], vec![0; 4096]] {
-            assert_eq!(partitions(&image).unwrap_err().to_string(), "the image has no partition table");
+            assert_eq!(partitions(&image).unwrap_err().to_string(), wording("no-partition-table"));
         }
     }
 

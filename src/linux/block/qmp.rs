@@ -103,7 +103,7 @@ fn connect(socket: &Path) -> io::Result<Option<UnixStream>> {
     }
 }
 
-/// Whether somebody has it open to take connections, even if none is taken now.
+/// Whether someone has it open to take connections, even if none is taken now.
 pub fn is_listening(socket: &Path) -> bool {
     connect(socket).is_ok()
 }
@@ -146,6 +146,7 @@ fn message(lines: &mut impl BufRead) -> Result<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::wording;
     use std::os::unix::net::UnixListener;
 
     /// One connection: what each request is answered with.
@@ -191,7 +192,7 @@ mod tests {
         let socket = directory.path().join("s");
         let listener = UnixListener::bind(&socket).unwrap();
         let error = execute(&socket, "quit", &json!({}), &silent).unwrap_err();
-        assert!(format!("{error:#}").ends_with("it does not answer"), "{error:#}");
+        assert!(format!("{error:#}").ends_with(wording("no-answer")), "{error:#}");
         drop(listener);
         let deadline = Deadline::after(Duration::from_secs(1));
         let events = io::repeat(b' ');

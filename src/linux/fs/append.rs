@@ -69,6 +69,7 @@ fn put_aside(file: &OwnedFd, path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::wording;
     use std::os::unix::fs::PermissionsExt;
 
     fn read(path: &Path) -> String {
@@ -120,7 +121,7 @@ mod tests {
         let fifo = dir.path().join("fifo");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let _reader = fs::openat(CWD, &fifo, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
-        assert!(line(&fifo, "x\n", 9).unwrap_err().to_string().contains("not a regular file"));
+        assert!(line(&fifo, "x\n", 9).unwrap_err().to_string().contains(wording("no-regular-file")));
     }
 
     /// Many at once lose no line and mix none.

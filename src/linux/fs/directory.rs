@@ -119,7 +119,7 @@ impl Directory {
     }
 
     /// [`child`](Self::child), to copy or remove all that is in it. A mount is refused: what is in
-    /// it is somebody's data, however it came to lie here.
+    /// it is data, however it came to lie here.
     pub fn child_not_mounted(&self, name: impl AsRef<OsStr>) -> Result<Option<Self>> {
         let Some(child) = self.child(name)? else { return Ok(None) };
         let stat = fs::statx(&child.fd, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE);
@@ -197,7 +197,7 @@ impl Directory {
         }
     }
 
-    /// Whether somebody has a regular file open for writing.
+    /// Whether someone has a regular file open for writing.
     pub fn is_being_written(&self, name: impl AsRef<OsStr>) -> Result<bool> {
         Ok(self.file(name)?.is_some_and(|file| lease::is_being_written(file.as_fd())))
     }
@@ -448,8 +448,8 @@ pub fn make_all(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes a directory that nobody but us may look into, if it is missing; its parent must be there.
-/// One that belongs to somebody else is refused.
+/// Makes a directory that no one but us may look into, if it is missing; its parent must be there.
+/// One that belongs to someone else is refused.
 pub fn make_private(path: &Path) -> Result<()> {
     match fs::mkdir(path, Mode::from_raw_mode(0o700)) {
         Ok(()) | Err(Errno::EXIST) => {}
@@ -501,6 +501,7 @@ fn parts(path: &Path) -> Vec<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::wording;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
     use std::time::Duration;
 
@@ -528,7 +529,7 @@ mod tests {
     fn odd_files_hold_nobody_up() {
         let (temporary, directory) = directory();
         nix::unistd::mkfifo(&temporary.path().join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        assert!(directory.file("fifo").unwrap_err().to_string().ends_with("is not a regular file"));
+        assert!(directory.file("fifo").unwrap_err().to_string().ends_with(wording("not-a-regular-file")));
         File::create(temporary.path().join("large")).unwrap().set_len(1 << 40).unwrap();
         assert!(directory.read("large", 1 << 10).unwrap_err().to_string().contains("larger than 1024"));
     }

@@ -103,7 +103,7 @@ fn ask(server: SocketAddr, name: &str) -> Result<Vec<IpAddr>> {
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     })
     .context("make a socket")?;
-    // Answers of nobody else are taken.
+    // Only its answers are taken.
     socket.connect(server).with_context(|| format!("find a route to the nameserver {}", server.ip()))?;
     socket.set_read_timeout(Some(NAMESERVER_WAIT))?;
     for kind in [TYPE::A, TYPE::AAAA] {
@@ -120,7 +120,7 @@ fn asked_for(socket: &UdpSocket, server: SocketAddr, name: &str, kind: TYPE) -> 
     let query = query(id, name, kind)?;
     let mut buffer = [0; DATAGRAM];
     for _ in 0..ATTEMPTS {
-        // One that nobody listens to shows with the next call.
+        // One without a listener shows with the next call.
         if socket.send(&query).is_err() {
             continue;
         }
@@ -170,6 +170,7 @@ fn unknown(text: String) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::wording_of;
     use simple_dns::ResourceRecord;
     use simple_dns::rdata::{A, CNAME};
     use std::net::TcpListener;
@@ -250,6 +251,6 @@ mod tests {
         assert_eq!(route_to(address).unwrap(), address.ip());
         drop(listener);
         let error = connect(address, patience).unwrap_err().to_string();
-        assert_eq!(error, format!("refuses connections to port {}", address.port()));
+        assert_eq!(error, wording_of("connection-refused", [&address.port().to_string()]));
     }
 }

@@ -32,7 +32,7 @@ pub const DIRECTORIES: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/us
 /// How many bytes of a last word go into a message: the rest of it has to fit, too.
 const LAST_WORDS: usize = 400;
 
-/// Who runs helper programs: this process on its own node, or somebody in a container that has
+/// Who runs helper programs: this process on its own node, or someone in a container that has
 /// them.
 pub trait Runner: fmt::Debug + Sync {
     /// Fails with [`Missing`] if there is no program of this plain name.
@@ -290,6 +290,7 @@ mod tests {
     use super::*;
     use crate::errno::to_failure;
     use crate::raw;
+    use crate::wording::wording_of;
     use flexvol_protocol::secret::Secret;
     use nix::sys::signal::Signal::{SIGUSR1, SIGUSR2};
     use nix::sys::signal::{SigHandler, SigSet};
@@ -338,7 +339,7 @@ mod tests {
     fn a_missing_tool_is_named() {
         let failure = to_failure(HostRunner.find("mount.glusterfs-not").unwrap_err());
         assert_eq!(failure.code(), Code::ToolMissing);
-        assert_eq!(failure.message(), "mount.glusterfs-not is not on this node");
+        assert_eq!(failure.message(), wording_of("not-on-this-node", ["mount.glusterfs-not"]));
         assert!(HostRunner.find("../bin/sh").is_err());
     }
 
@@ -426,13 +427,13 @@ mod tests {
 
     #[test]
     fn signals_are_as_in_a_fresh_process() {
-        // Both are inherited across exec, unless somebody cares.
+        // Both are inherited across exec, unless someone cares.
         raw::set_disposition(SIGUSR2, SigHandler::SigIgn).unwrap();
         SigSet::from(SIGUSR1).thread_block().unwrap();
         let status = shell("grep -E '^Sig(Blk|Ign)' /proc/self/status").run(&within(10)).unwrap().output;
         for line in status.lines() {
             let mask = u64::from_str_radix(line.split_whitespace().last().unwrap(), 16).unwrap();
-            // Above 31 are the C library's own and the real-time ones, which nobody here touches.
+            // Above 31 are the C library's own and the real-time ones, which no one here touches.
             assert_eq!(mask & 0x7fff_ffff, 0, "{line}");
         }
         let group = shell("cut -d' ' -f1,5 /proc/$$/stat").run(&within(10)).unwrap().output;

@@ -454,6 +454,7 @@ pub(crate) fn kill_and_reap(pid: Pid) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::wording;
 
     fn run(work: impl FnOnce() -> String) -> Ended {
         Worker::start(work).unwrap().wait(Duration::from_millis(300))
@@ -502,7 +503,7 @@ mod tests {
             String::new()
         };
         assert!(matches!(run(suicide), Ended::Died(how) if how == "was killed by SIGKILL"));
-        assert!(matches!(run(|| "half".into()), Ended::Died(how) if how == "ended without a reply"));
+        assert!(matches!(run(|| "half".into()), Ended::Died(how) if how == wording("child-without-reply")));
     }
 
     #[test]

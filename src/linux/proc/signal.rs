@@ -23,7 +23,7 @@ const STOPPING: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
 /// Called once at the start of the process, before anything is changed on the node.
 ///
 /// From then on SIGTERM, SIGINT and SIGHUP set the flag and end blocking calls with `EINTR` (no
-/// `SA_RESTART`); SIGPIPE is ignored, as nobody may be left to read the reply, and so is SIGXFSZ;
+/// `SA_RESTART`); SIGPIPE is ignored, as no one may be left to read the reply, and so is SIGXFSZ;
 /// and no signal is blocked, whatever was inherited.
 pub fn install() -> Result<()> {
     for signal in STOPPING {
@@ -99,6 +99,7 @@ mod tests {
     use super::*;
     use crate::proc::deadline::Deadline;
     use crate::proc::helper::Invocation;
+    use crate::wording::wording_of;
     use flexvol_protocol::failure::Code;
     use nix::sys::signal::raise;
     use std::time::{Duration, Instant};
@@ -116,7 +117,7 @@ mod tests {
         let deadline = Deadline::after(Duration::from_mins(1));
         assert!(deadline.check("resting").is_ok());
         raise(Signal::SIGTERM).unwrap();
-        assert_eq!(deadline.check("resting").unwrap_err().message(), "told to stop while resting");
+        assert_eq!(deadline.check("resting").unwrap_err().message(), wording_of("told-to-stop", ["resting"]));
         assert!(Deadline::for_undo(Duration::from_mins(1)).check("resting").is_ok());
         let start = Instant::now();
         let error = Invocation::of("sleep").args(["30"]).run(&deadline).unwrap_err();

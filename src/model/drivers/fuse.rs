@@ -37,7 +37,7 @@ pub(super) fn daemon(program: &'static str, from: &str, target: &TargetPath, fla
     }
 }
 
-/// The plan of mounting; `file_system` is the type in the mount table, empty if nobody knows it for
+/// The plan of mounting; `file_system` is the type in the mount table, empty if no one knows it for
 /// sure.
 pub(super) fn mount(file_system: &str, source: Source, daemon: Daemon) -> Plan {
     let file_system = (!file_system.is_empty()).then(|| file_system.into());
@@ -220,6 +220,7 @@ impl OptionValue for RemotePath {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::wording_of;
 
     #[test]
     fn no_value_carries_a_second_option() {
@@ -276,7 +277,7 @@ mod tests {
         assert!(line(b"\n").unwrap().is_none() && line(b"").unwrap().is_none());
         for bytes in [&b"a\nb"[..], b"a\n\n\0", b"a\0b", b"a\rb"] {
             let message = line(bytes).unwrap_err().message();
-            assert!(message.starts_with("secret key \"password\" must be one line"), "{message}");
+            assert!(message.starts_with(wording_of("secret-one-line", ["password"])), "{message}");
         }
         let both = Options {
             secrets: ["a", "b"].map(|key| (key.to_owned(), Secret::new(b"x".to_vec()))).into(),

@@ -163,7 +163,7 @@ const OBSCURED: [&str; 4] = ["pass", "password", "key_file_pass", "library_key"]
 /// What must not be an option: whoever may read a PV could read it.
 const SECRETS: &[&str] = FROM_SECRET.split_at(15).0;
 
-/// What is taken from the Secret: what is nobody's to read, and who logs in. Never where the server
+/// What is taken from the Secret: what is no one's to read, and who logs in. Never where the server
 /// is.
 const FROM_SECRET: &[&str] = &[
     "pass",
@@ -364,7 +364,7 @@ impl Config {
         Ok(())
     }
 
-    /// The same for what nobody may see.
+    /// The same for what is secret.
     pub(super) fn set_secret(&mut self, key: &str, secret: &Secret) -> Result<()> {
         let flat = match key {
             // rclone's own way to write a key of several lines.
@@ -499,6 +499,7 @@ impl Mount<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::wording;
     use flexvol_protocol::mount_options::FsOption;
 
     #[test]
@@ -616,7 +617,7 @@ mod tests {
             r#","token_uri":"x://a""#,
             r#","credential_source":{}"#,
         ] {
-            assert!(of_google(rest).unwrap_err().contains("not the key of a service account"), "{rest}");
+            assert!(of_google(rest).unwrap_err().contains(wording("no-service-account")), "{rest}");
         }
         let lacking = one("gcs", "path", "a").unwrap_err();
         assert!(lacking.contains("secret lacks \"service_account_credentials\""), "{lacking}");

@@ -11,7 +11,7 @@ use distribution::{Distribution, Family};
 /// What brings some programs.
 struct Package {
     programs: &'static [&'static str],
-    /// Its names in the order of [`COLUMNS`]; empty where nobody here knows one.
+    /// Its names in the order of [`COLUMNS`]; empty where no one here knows one.
     names: [&'static str; 5],
 }
 
@@ -106,7 +106,7 @@ const PACKAGES: &[Package] = &[
 ];
 
 /// What to do so that a node of that distribution has a program, `install xfsprogs`; `None` for a
-/// program that nobody here knows, where something can be installed at all.
+/// program that no one here knows, where something can be installed at all.
 pub fn fix(program: &str, distribution: Distribution) -> Option<String> {
     let package = PACKAGES.iter().find(|package| package.programs.contains(&program));
     let named = |family| package.map(|package| package.on(family));
@@ -179,6 +179,7 @@ impl Package {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::{wording, wording_of};
     use flexvol_protocol::file_system::FileSystem;
 
     #[test]
@@ -204,12 +205,8 @@ mod tests {
             ("amzn", "mount.nfs", "install nfs-utils"),
             ("fedora", "sshfs", "install fuse-sshfs"),
             ("rocky", "sshfs", "install fuse-sshfs from EPEL"),
-            ("rhcos", "iscsiadm", "rpm-ostree install iscsi-initiator-utils, and restart the node"),
-            (
-                "opensuse-microos",
-                "mkfs.btrfs",
-                "transactional-update pkg install btrfsprogs, and restart the node",
-            ),
+            ("rhcos", "iscsiadm", wording_of("rpm-ostree", ["iscsi-initiator-utils"])),
+            ("opensuse-microos", "mkfs.btrfs", wording_of("transactional-update", ["btrfsprogs"])),
             ("debian", "mfsmount", "install lizardfs-client (up to Debian 11 and Ubuntu 22.04)"),
             ("debian", "qemu-storage-daemon", "install qemu-utils (up to Debian 12 qemu-system-common)"),
             ("debian", "frobnicate", ""),
@@ -223,7 +220,7 @@ mod tests {
         for id in ["flatcar", "bottlerocket", "talos", "cos"] {
             for program in ["mount.nfs", "frobnicate"] {
                 let text = on(id, program);
-                assert!(text.contains("nothing can be installed") && !text.contains("nfs"), "{text}");
+                assert!(text.contains(wording("nothing-to-install")) && !text.contains("nfs"), "{text}");
             }
         }
     }

@@ -120,6 +120,7 @@ impl Work<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::wording_of;
     use flexvol_protocol::Options;
 
     const TABLE: &[Word] = &[
@@ -146,7 +147,7 @@ mod tests {
         let (json, notes) =
             taken(r#"{"mountOptions":"uid=1, seal,strict,uid=2,,allow_other,guest,intr"}"#, OPTIONS_WIN);
         assert_eq!(json, r#"{"guest":"true","mountOptions":"seal,cache=strict","uid":"2"}"#);
-        assert_eq!(notes, ["mount option \"intr\" has no effect: leave it out"]);
+        assert_eq!(notes, [wording_of("mount-option-ignored", ["intr"])]);
         assert_eq!(taken(r#"{"mountOptions":"uid=1"}"#, OPTIONS_WIN).0, r#"{"mountOptions":"","uid":"1"}"#);
         assert_eq!(
             taken(r#"{"mountOptions":"uid,guest=1,strict=2"}"#, OPTIONS_WIN).0,

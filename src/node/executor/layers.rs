@@ -23,14 +23,14 @@ impl Context<'_> {
     pub(super) fn mount_overlay(&mut self, target: &TargetPath, overlay: &Overlay) -> Result<Option<Undo>> {
         let place = open_place(target)?;
         record::prepare()?;
-        // The memory of the upper layer is mounted where nobody sees it; in the overlay it lives
+        // The memory of the upper layer is mounted where no one sees it; in the overlay it lives
         // on.
         let stacked = namespace::privately(|| self.stack(overlay))?;
         self.mount_id = Some(mount::put(&stacked, &place)?);
         Ok(Some(Undo::Unmount(target.clone())))
     }
 
-    /// By descriptor: no name in a path can end an option, and nobody can exchange a directory.
+    /// By descriptor: no name in a path can end an option, and no one can exchange a directory.
     fn stack(&self, overlay: &Overlay) -> Result<OwnedFd> {
         let directories = overlay.lower.iter().map(|path| self.open_layer(path));
         let lower = directories.collect::<Result<Vec<_>>>()?;
@@ -84,6 +84,7 @@ fn explain(error: anyhow::Error, upper: &Upper) -> anyhow::Error {
 mod tests {
     use super::*;
     use crate::hints::to_failure;
+    use crate::wording::wording_of;
 
     #[test]
     fn an_upper_layer_in_use_is_named() {
@@ -91,7 +92,7 @@ mod tests {
             to_failure(explain(anyhow::Error::new(errno).context("make it"), upper)).message()
         };
         let upper = Upper::Directory("/srv/u".into());
-        let expected = "upper directory /srv/u is used by another overlay: give each pod its own, or unmount the other one";
+        let expected = wording_of("upper-in-use", ["/srv/u"]);
         assert_eq!(explained(Errno::BUSY, &upper), expected);
         assert!(explained(Errno::INVAL, &upper).starts_with("make it: "));
         assert!(explained(Errno::BUSY, &Upper::Memory(None)).starts_with("make it: "));

@@ -78,7 +78,7 @@ pub(super) fn supervise(
     };
     // First of all: a command that lives on could still mount.
     process::end_children();
-    // Nobody's to unmount, whatever became of who tried.
+    // Not to be unmounted, whatever became of who tried.
     let refused = target(call)
         .is_some_and(|target| unmounts(call) && !executor::is_volume_of(driver, directory, target));
     if refused { failure.into() } else { after(call, before, worker, failure) }
@@ -140,6 +140,7 @@ fn carried_out(work: impl FnOnce() -> anyhow::Result<()>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::wording_of;
     use flexvol_linux::proc::namespace;
     use std::ffi::OsString;
 
@@ -191,7 +192,7 @@ mod tests {
         else {
             panic!()
         };
-        assert!(message.starts_with("this is a bug of flexvol, please report it: boom at "), "{message}");
+        assert!(message.starts_with(wording_of("our-bug", ["boom at "])), "{message}");
         assert_eq!(executor::mount_at(target(&call).unwrap()), None, "{message}");
     }
 }

@@ -1,6 +1,7 @@
 //! Broken nodes: `doctor` names the cause of each first, says how it is fixed, and fixes what it
 //! can.
 
+use crate::support::wording::{wording, wording_of};
 use flexvol::executor::record;
 use flexvol::protocol::TargetPath;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -104,7 +105,7 @@ fn drivers_where_kubelet_does_not_look() {
     tmpfs(above, "size=1m", MsFlags::empty());
     fs::create_dir_all(usual.join("fstab~cifs")).unwrap();
     symlink("/bin/true", usual.join("fstab~cifs/cifs")).unwrap();
-    let id = node.first("fstab~cifs lies in /usr/libexec", "install it where kubelet looks");
+    let id = node.first("fstab~cifs lies in /usr/libexec", wording("install-where-kubelet-looks"));
     unmount(above);
     assert_eq!(id, "plugin-dir-wrong");
 }
@@ -126,7 +127,7 @@ fn a_program_that_a_driver_needs_is_missing() {
     // No node of the tests has Azure's.
     node.site.driver("azure~blobfuse", &format!("{GOOD}\nmount) blobfuse2 \"$2\";;"));
     assert_eq!(
-        node.first("calls blobfuse2, which is not on this node", "install blobfuse2"),
+        node.first(wording_of("script-lacks-program", ["…", "blobfuse2"]), "install blobfuse2"),
         "helper-missing"
     );
     fs::remove_dir_all(node.site.path("plugins/azure~blobfuse")).unwrap();
@@ -155,10 +156,10 @@ fn a_dead_fuse_volume_is_named_and_detached() {
     dead.end();
     assert_eq!(node.first("is dead (Transport endpoint is not connected", "umount -l"), "volume-dead");
     let dry = node.doctor(&["--repair"]);
-    assert!(dry.out.contains("would detach the dead mount at"), "{}", dry.out);
+    assert!(dry.out.contains(&["would ", wording("detach-dead-mount")].concat()), "{}", dry.out);
     assert_eq!(mounts_at(&target).len(), 1);
     let done = node.doctor(&["--repair=now"]);
-    assert!(done.out.contains("repaired detach the dead mount"), "{}", done.out);
+    assert!(done.out.contains(&["repaired ", wording("detach-dead-mount")].concat()), "{}", done.out);
     assert_eq!(mounts_at(&target).len(), 0);
     assert!(!node.has("volume-dead"));
 }
@@ -185,7 +186,13 @@ fn a_foreign_driver_that_is_half_there() {
     let Some(node) = Sick::new("doctor::a_foreign_driver_that_is_half_there") else { return };
     fs::create_dir(node.site.path("plugins/fstab~cifs")).unwrap();
     node.site.file("plugins/fstab~cifs/jq", "");
-    assert_eq!(node.first("kubelet does not load fstab~cifs", "there is no file cifs in it"), "driver-fails");
+    assert_eq!(
+        node.first(
+            wording_of("driver-not-loaded", ["fstab~cifs"]),
+            wording_of("no-executable-in-directory", ["cifs"])
+        ),
+        "driver-fails"
+    );
 }
 
 #[test]
@@ -195,7 +202,7 @@ fn a_foreign_driver_that_warns_on_standard_error() {
         "example~noisy",
         r#"init) echo "WARN: old config" >&2; ok ',"capabilities":{"attach":false}';;"#,
     );
-    let fix = "print one JSON object and nothing else, also not to standard error";
+    let fix = wording("one-object");
     assert_eq!(node.first("invalid character 'W' looking for beginning of value", fix), "driver-fails");
 }
 
@@ -214,10 +221,7 @@ fn a_full_run() {
 fn a_volume_whose_server_hangs() {
     let Some(node) = Sick::new("doctor::a_volume_whose_server_hangs") else { return };
     let hung = Silent::mount(&node.target("example~nfs", "data"));
-    assert_eq!(
-        node.first("does not answer: whoever looks at it waits", "ending it makes the volume dead"),
-        "volume-hung"
-    );
+    assert_eq!(node.first(wording("volume-silent"), wording("end-the-server")), "volume-hung");
     drop(hung);
     assert!(!node.has("volume-hung"));
 }
@@ -232,7 +236,7 @@ fn a_call_that_failed_is_explained() {
         target.display()
     );
     fs::write("/run/flexvol/log/drivers.jsonl", format!("{line}\nno json\n")).unwrap();
-    assert_eq!(node.first("the server refuses user and password", "Secret's username"), "call-failed");
+    assert_eq!(node.first(wording("server-refuses-user"), "Secret's username"), "call-failed");
 }
 
 #[test]
@@ -242,14 +246,14 @@ fn the_words_of_a_call_that_failed_are_whole_and_no_cause_is_a_fix() {
         return;
     };
     let target = node.target("example~nfs", "data");
-    let words = r#"option "server": "127.0.0.1:/x" is neither a host name nor an address"#;
+    let words = wording_of("no-host", ["\"server\"", "\"127.0.0.1:/x\""]);
     fs::create_dir_all("/run/flexvol/log").unwrap();
     let line = serde_json::json!({
         "time": "2026-11-21T00:00:00.000Z", "driver": "example~nfs", "verb": "mount", "target": target,
         "outcome": "Failure", "message": words, "tookMs": 3, "pid": 7
     });
     fs::write("/run/flexvol/log/drivers.jsonl", format!("{line}\n")).unwrap();
-    assert_eq!(node.first(words, "do what these words say"), "call-failed");
+    assert_eq!(node.first(words, wording("do-what-it-says")), "call-failed");
 }
 
 #[test]
@@ -260,14 +264,11 @@ fn what_cannot_be_fixed_from_here_is_said_when_asked_for() {
     node.site.driver("example~noisy", "init) echo x;;");
     for repair in ["--repair", "--repair=now"] {
         let said = node.doctor(&["--check", "drivers", repair]);
-        assert!(
-            said.out.ends_with("; none of it can be fixed from here: do what each fix says\n"),
-            "{said:?}"
-        );
+        assert!(said.out.ends_with(&[wording("nothing-fixed-from-here"), "\n"].concat()), "{said:?}");
     }
     node.site.driver("example~noisy", GOOD);
     let said = node.doctor(&["--check", "drivers", "--repair"]).good();
-    assert!(said.out.ends_with("; there is nothing to fix\n"), "{said:?}");
+    assert!(said.out.ends_with(&[wording("nothing-to-fix"), "\n"].concat()), "{said:?}");
     assert!(node.doctor(&["--check", "drivers"]).out.ends_with(" s\n"), "nobody asked");
 }
 
@@ -394,7 +395,8 @@ fn who_sees_no_kubelet_in_a_pod_removes_no_daemon_s_files() {
         String::from_utf8(output.stdout).unwrap()
     };
     let said = in_pod("");
-    assert!(home.exists() && said.contains("run it on the node"), "{said}");
+    let flat = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(home.exists() && flat.contains(wording("no-kubelet-seen")), "{said}");
     // A mount table of its own, with the volume in it.
     let kubelet = |mounts: &str| {
         let ready = node.site.path("kubelet-is-up");
@@ -444,16 +446,16 @@ fn a_damaged_driver_is_named_with_what_puts_it_back() {
     run("install");
     assert!(!node.has("driver-altered") && !node.has("driver-gone"));
     fs::remove_file(home.join(".flexvol.json")).unwrap();
-    named("driver-altered", "v~tmpfs: its side file is gone");
+    named("driver-altered", &["v~tmpfs: ", wording("side-file-gone")].concat());
     fs::File::options().write(true).open(home.join("tmpfs")).unwrap().set_len(99).unwrap();
-    named("driver-altered", "its side file is gone, and its executable is not the one that was installed");
+    named("driver-altered", &[wording("side-file-gone"), ", and ", wording("other-executable")].concat());
     fs::remove_file(home.join("tmpfs")).unwrap();
-    named("driver-altered", "v~tmpfs: its files are gone");
+    named("driver-altered", &["v~tmpfs: ", wording("files-gone")].concat());
     fs::remove_dir(&home).unwrap();
     named("driver-gone", "v~tmpfs was installed in");
     run("install");
     fs::write(home.join(".flexvol.json"), "{").unwrap();
-    named("driver-altered", "its side file is no JSON");
+    named("driver-altered", wording("side-file-no-json"));
     run("uninstall");
     assert!(!node.has("driver-altered") && !node.has("driver-gone"));
 }

@@ -1,5 +1,6 @@
 //! The drivers' log as real calls write it.
 
+use crate::support::wording::wording;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -100,7 +101,7 @@ fn the_log_is_shown_by_pod_volume_driver_and_id() {
     };
     let site = Site::new();
     let shown = |words: &[&str]| site.flexvol(&[&["logs"], words].concat()).good().out;
-    assert!(shown(&[]).starts_with("no such call is in the log"));
+    assert!(shown(&[]).starts_with(wording("no-such-call-logged")));
     fs::write(node.file("broken"), "").unwrap();
     let options = r#"{"kubernetes.io/pod.name":"web","kubernetes.io/pod.namespace":"shop","kubernetes.io/pvOrVolumeName":"pv1"}"#;
     node.start(options).finish().failure();
@@ -110,7 +111,7 @@ fn the_log_is_shown_by_pod_volume_driver_and_id() {
     let id = lines(3)[0]["id"].as_str().unwrap().to_owned();
     let text = shown(&["--failed"]);
     assert!(text.contains("FAIL   mount") && text.contains("shop/web pv1"), "{text}");
-    assert!(text.contains("the server refuses user and password"), "{text}");
+    assert!(text.contains(wording("server-refuses-user")), "{text}");
     for (words, count) in [
         (&[][..], 3),
         (&["--pod", "shop/web"], 3),

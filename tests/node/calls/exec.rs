@@ -1,6 +1,7 @@
 //! What the commands of the `exec` driver answer and leave behind.
 
 use crate::support::scripts::{MOUNT, Node};
+use crate::support::wording::{wording, wording_of};
 use crate::support::{Plugin, eventually};
 use flexvol::mount_options::MountFlags;
 use flexvol::protocol::{StatusKind, TargetPath};
@@ -37,7 +38,7 @@ fn the_answers_of_the_rarer_verbs() {
 #[test]
 fn what_is_no_answer_is_a_failure() {
     for (script, printed) in [
-        ("echo /dev/sdb; echo second", r#""/dev/sdb; second", which is no answer"#),
+        ("echo /dev/sdb; echo second", wording_of("line-is-no-answer", ["/dev/sdb; second"])),
         ("echo /dev/sdb >&2", "nothing"),
         ("echo", "nothing"),
         ("head -c 5000 /dev/zero | tr '\\0' x", r#""xxx"#),
@@ -62,7 +63,7 @@ fn a_command_that_is_not_there() {
         let side = format!(r#"{{"driver":"exec","exec":{{"commands":{{"getvolumename":["{program}"]}}}}}}"#);
         let plugin = Plugin::new("example~share", "share", Some(&side));
         let failure = plugin.call(["getvolumename", "{}"]).run().failure();
-        assert!(failure.contains("is no executable file"), "{failure}");
+        assert!(failure.contains(wording("no-executable-file").trim_start()), "{failure}");
     }
 }
 

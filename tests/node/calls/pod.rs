@@ -4,6 +4,7 @@
 use crate::support::namespace::{enter, mounts_at};
 use crate::support::skip;
 use crate::support::stand_in::Site;
+use crate::support::wording::{wording, wording_of};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -84,7 +85,7 @@ fn a_driver_that_attaches_is_called_in_kubelet_s_order() {
 
     site.pod(&["up", "-f", "p.yaml"]).good();
     let again = ["init", "init", "isattached", "getvolumename", "waitforattach", "getvolumename"];
-    assert_eq!(site.verbs()[..6], again, "as after a restart of kubelet; the device is found mounted");
+    assert_eq!(site.verbs()[..6], again, "the device is found mounted");
 
     site.pod(&["down", "-f", "p.yaml"]).good();
     let down =
@@ -113,7 +114,7 @@ fn growth_is_told_to_the_driver_with_device_and_sizes() {
 
     let inline = site.file("q.yaml", &POD.replace("plain", "att"));
     let said = site.pod(&["up", "-f", inline.to_str().unwrap(), "--expand", "2Gi"]);
-    assert!(said.status == 1 && said.out.contains("only a PersistentVolume can grow"), "{said:?}");
+    assert!(said.status == 1 && said.out.contains(wording("inline-cannot-grow")), "{said:?}");
     site.pod(&["down", "-f", "q.yaml"]).good();
 }
 
@@ -132,7 +133,7 @@ fn a_driver_that_lacks_everything_is_served_by_kubelet() {
     assert_eq!(site.verbs(), up);
     assert!(said.out.contains("bind without driver") && said.out.contains("lacks"), "{}", said.out);
     let target = pod_mount(&site, "u-1", "example~bare", "data");
-    assert_eq!(mounts_at(&target).len(), 1, "an empty directory of the node is bound, silently");
+    assert_eq!(mounts_at(&target).len(), 1, "silently bound: an empty directory");
     site.pod(&["down", "-f", "p.yaml"]).good();
     // unmountdevice is not called: nothing was mounted there.
     assert_eq!(site.verbs(), ["init", "init", "unmount", "getvolumename", "getvolumename", "detach"]);
@@ -175,7 +176,7 @@ detach) losetup -d "$(cat "$LOG/device")" && rm "$LOG/device" && ok;;"#,
     fs::File::create(site.path("image")).unwrap().set_len(16 << 20).unwrap();
     site.file("p.yaml", &SHARED.replace("claimName: c}", "claimName: c, readOnly: true}"));
     let said = site.pod(&["up", "-f", "p.yaml"]);
-    assert!(said.status == 1 && said.out.contains("for reading only it is not formatted"), "{said:?}");
+    assert!(said.status == 1 && said.out.contains(wording("read-only-not-formatted")), "{said:?}");
     site.pod(&["down", "-f", "p.yaml"]).good();
     assert!(!site.path("device").exists() && site.left().is_empty(), "{:?}", site.left());
 }
@@ -228,7 +229,7 @@ fn one_volume_s_failure_leaves_the_others_alone() {
     let said = site.pod(&["up", "-f", "p.yaml"]);
     assert_eq!(said.status, 1);
     assert!(said.out.contains("1 of 2 volumes up"), "{}", said.out);
-    assert!(said.out.contains("install example/missing, or name another plugin directory"), "{}", said.out);
+    assert!(said.out.contains(wording_of("not-installed", ["example/missing"])), "{}", said.out);
     site.pod(&["down", "-f", "p.yaml"]).good();
 }
 
@@ -361,17 +362,24 @@ fn bad_input_is_one_line_with_the_fix() {
     for (text, expected) in [
         (
             POD.replace("a: b", "a: 5"),
-            "flexvol: bad.yaml: Pod web: spec.volumes[0].flexVolume.options[\"a\"] must be a string and is a number: quote it",
+            wording_of(
+                "must-be-text",
+                [
+                    "flexvol: bad.yaml: Pod web: spec.volumes[0].flexVolume.options[\"a\"]",
+                    "a number",
+                    "quote it",
+                ],
+            ),
         ),
         (POD.replace("a: b", "a: b, a: c"), "flexvol: bad.yaml: not valid YAML: line 6, column"),
         ("a: &a [x]\nb: [*a, *c]".to_owned(), "flexvol: bad.yaml: not valid YAML: line 2, column"),
         (
             "kind: Service\nmetadata: {name: x}\n".to_owned(),
-            "flexvol: no FlexVolume in it: give a Pod with one",
+            &["flexvol: ", wording("no-flex-volume-in-file")].concat(),
         ),
         (
             POD.replace("options:", "secretRef: {name: s}, options:"),
-            "there is no Secret default/s: add its file",
+            wording_of("no-secret", ["default", "s"]),
         ),
     ] {
         site.file("bad.yaml", &text);
@@ -380,11 +388,13 @@ fn bad_input_is_one_line_with_the_fix() {
         let json = site.pod(&["up", "-f", "bad.yaml", "--json"]);
         assert!(json.json()["error"].is_string() && json.status == 1, "{json:?}");
     }
-    assert!(site.pod(&["up", "-f", "nothing.yaml"]).complaint().contains("there is no file nothing.yaml"));
+    assert!(
+        site.pod(&["up", "-f", "nothing.yaml"]).complaint().contains(wording_of("no-file", ["nothing.yaml"]))
+    );
     assert_eq!(site.pod(&["up"]).status, 2);
     fs::write(site.path("large.yaml"), vec![b'#'; 4 << 20]).unwrap();
     assert!(site.pod(&["up", "-f", "large.yaml"]).complaint().contains("larger than"));
     fs::create_dir_all(site.path("kubelet/plugins_registry")).unwrap();
     let said = site.pod(&["up", "-f", good.to_str().unwrap()]);
-    assert!(said.complaint().contains("is a kubelet's own directory"), "{said:?}");
+    assert!(said.complaint().contains(wording("kubelet-owns-directory")), "{said:?}");
 }

@@ -3,6 +3,7 @@
 
 use crate::support::Plugin;
 use crate::support::namespace::enter;
+use crate::support::wording::wording_of;
 
 /// The one line a driver in this directory answers.
 fn answer(directory: &str, side_file: Option<&str>, arguments: &[&str]) -> String {
@@ -31,7 +32,7 @@ fn the_directory_chooses_in_init_and_mount_alike() {
     let target = tempfile::tempdir().unwrap();
     let mount = ["mount", target.path().to_str().unwrap(), VOLUME];
     let refused = answer("ramax.com~local-storage", None, &mount);
-    assert!(refused.contains("/srv/local/ns/v is not below a directory this node allows"), "{refused}");
+    assert!(refused.contains(wording_of("not-below-allowed", ["/srv/local/ns/v"])), "{refused}");
     let asked = answer("acme~data", Some(r#"{"profile":"ramax.com/local-storage"}"#), &mount);
     assert_eq!(asked, refused);
     let own = answer("ramax.com~local-storage", Some(r#"{"profile":"none","driver":"bind"}"#), &mount);
@@ -78,11 +79,14 @@ fn a_share_that_is_not_mounted_is_left_alone() {
         answer("kvaps~loop", Some(&side_file), &["mount", target, &volume])
     };
     let refused = mount(share.path().to_str().unwrap());
-    assert!(refused.contains("nothing is mounted at"), "{refused}");
+    assert!(refused.contains(wording_of("nothing-mounted-here", [])), "{refused}");
     assert_eq!(std::fs::read_dir(share.path()).unwrap().count(), 0);
     // Where something is mounted, and nobody can make a file.
     let refused = mount("/proc");
-    assert!(refused.contains("Failure") && !refused.contains("nothing is mounted at"), "{refused}");
+    assert!(
+        refused.contains("Failure") && !refused.contains(wording_of("nothing-mounted-here", [])),
+        "{refused}"
+    );
 }
 
 /// All that kubelet and a controller-manager ask of one that is attached, mounted aside.

@@ -1,5 +1,6 @@
 //! `flexvol status` on volumes that are well, dead, hung and not there.
 
+use crate::support::wording::{wording, wording_of};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
@@ -59,14 +60,14 @@ fn every_volume_is_shown_with_its_health() {
     assert!(text.ends_with("1 alive, 1 dead, 1 hung, 1 not mounted\n"), "{text}");
     let one = site.flexvol(&[&line[..], &["--volume", "well", "--pod", "7", "--driver", "cifs"]].concat());
     assert!(one.status == 0 && one.out.ends_with("1 alive\n"), "{one:?}");
-    let others = "4 flex volumes on this node, and none matches --pod, --volume and --driver: sudo flexvol status shows all\n";
+    let others = [wording_of("no-volume-matches", ["4 flex volumes"]), "\n"].concat();
     for filter in [["--pod", "nosuch"], ["--volume", "nosuch"], ["--driver", "no/such"]] {
         let none = site.flexvol(&[&line[..], &filter].concat()).good();
         assert_eq!(none.out, others, "{filter:?}");
     }
     let empty = ["status", "--kubelet-root", "plugins", "--pod", "nosuch"];
     let none = site.flexvol(&empty).good().out;
-    assert!(none.starts_with("no flex volume is on this node: ") && none.ends_with(" runs here\n"), "{none}");
+    assert!(none.starts_with(wording("no-flex-volume")) && none.ends_with(" runs here\n"), "{none}");
     nix::mount::umount(&target("well")).unwrap();
 }
 

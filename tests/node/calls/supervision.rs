@@ -4,6 +4,7 @@
 //! The commands are small scripts of the `exec` driver; each test has a mount namespace of its own.
 
 use crate::support::scripts::{DEADLINE, MOUNT, Node};
+use crate::support::wording::{wording, wording_of};
 use crate::support::{Plugin, Running, children, descendants, eventually, is_alive, processes_with, skip};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -62,7 +63,7 @@ fn told_to_stop_it_undoes_and_replies() {
         let told = Instant::now();
         send(running.pid(), signal);
         let failure = running.finish().failure();
-        assert!(failure.starts_with("told to stop while running sh"), "{failure}");
+        assert!(failure.starts_with(wording_of("told-to-stop", ["running sh"])), "{failure}");
         assert!(told.elapsed() < Duration::from_secs(2), "{:?}", told.elapsed());
         node.is_clean();
     }
@@ -78,7 +79,7 @@ fn told_to_stop_before_it_begins() {
     plugin.through(&shell, &["init"]).run().success();
     for arguments in [&["mount", nowhere, "{}"][..], &["unmount", nowhere]] {
         let failure = plugin.through(&shell, arguments).run().failure();
-        assert_eq!(failure, "told to stop before the work began: kubelet tries again");
+        assert_eq!(failure, wording("stopped-before-work"));
     }
 }
 
@@ -114,7 +115,7 @@ fn the_worker_of_a_killed_driver_undoes_and_ends() {
     let worker = worker_of(&running);
     send(running.pid(), Signal::SIGKILL);
     running.child.wait().unwrap();
-    eventually("the end of the worker", || !is_alive(worker));
+    eventually("the worker ends", || !is_alive(worker));
     node.is_clean();
 }
 
@@ -170,7 +171,7 @@ fn what_a_killed_call_has_mounted_is_mounted_anew() {
             for daemon in daemons() {
                 send(daemon, Signal::SIGKILL);
             }
-            eventually("the end of the daemon", || daemons().is_empty());
+            eventually("the daemon ends", || daemons().is_empty());
         }
         fs::write(node.file("again"), "").unwrap();
         node.start("{}").finish().success();
@@ -289,7 +290,8 @@ fn success_without_the_mount_is_a_failure() {
     for script in ["exit 0", "sleep MARK & exit 0"] {
         let Some(node) = Node::new("success_without_the_mount", script, None) else { return };
         let failure = node.start("{}").finish().failure();
-        assert!(failure.starts_with("nothing is mounted at /"), "{failure}");
+        assert!(failure.starts_with(wording_of("nothing-mounted-after-all", [])), "{failure}");
+        assert!(failure.ends_with(wording_of("nothing-mounted-after-all", ["…"])), "{failure}");
         node.is_clean();
     }
 }

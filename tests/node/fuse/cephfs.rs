@@ -6,6 +6,7 @@ use crate::sshd::base64;
 use crate::stores::with;
 use crate::subjects::Subject;
 use crate::support::processes_with;
+use crate::support::wording::wording_of;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -90,7 +91,7 @@ fn it_lives_and_dies_with_a_cluster() {
                 ("key", wrong("kubernetes.io/secret/key", &base64(&key("admin"))), "(13) Permission denied"),
                 ("no key", wrong("kubernetes.io/secret/key", &base64("none")), "Malformed input"),
                 ("file system", wrong("fsName", "none"), "No such file or directory"),
-                ("port", wrong("monitors", "127.0.0.1:1"), "refuses connections to port 1"),
+                ("port", wrong("monitors", "127.0.0.1:1"), wording_of("connection-refused", ["1"])),
             ],
         );
         let (one, two) = (node.pod("1"), node.pod("2"));

@@ -4,6 +4,7 @@ use crate::dropped::Dropping;
 use crate::node::{Node, PASSWORD, Server, alone, mount_table, mounts_at, sh};
 use crate::sshd::{PORT, Sshd, base64};
 use crate::stores::with;
+use crate::support::wording::{wording, wording_of};
 use crate::support::{children, eventually, is_alive, processes_with};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -143,7 +144,7 @@ fn what_is_wrong_is_said_and_leaves_nothing() {
         let node = Node::new("git");
         let repository = Repository::make(&node);
         let _server = repository.serve();
-        refuses(&node, &with(&of_daemon(), "revision", "none"), "the server has no \"none\": name a branch");
+        refuses(&node, &with(&of_daemon(), "revision", "none"), wording_of("no-revision", ["none"]));
         refuses(&node, &with(&of_daemon(), "subPath", "docs/none"), "has no directory docs/none");
         refuses(&node, &with(&of_daemon(), "subPath", "link"), "symlink");
         refuses(&node, &with(&of_daemon(), "repository", "git://127.0.0.1/none"), "repository not exported");
@@ -170,7 +171,7 @@ fn a_password_of_any_characters_works_and_is_nowhere() {
             &with(&options, "kubernetes.io/secret/password", &base64("another")),
             "Authentication failed",
         );
-        refuses(&node, &with(&options, "depth", "1"), "set option depth to 0");
+        refuses(&node, &with(&options, "depth", "1"), wording("no-part-of-history"));
     });
 }
 

@@ -38,7 +38,7 @@ impl Installed {
     fn unmount(&self, target: &Path) {
         self.plugin.call(["unmount", target.to_str().unwrap()]).run().success();
         assert_eq!(mounts_at(target), 0);
-        eventually("the end of its daemon", || processes_with(target.to_str().unwrap()).is_empty());
+        eventually("its daemon ends", || processes_with(target.to_str().unwrap()).is_empty());
     }
 }
 

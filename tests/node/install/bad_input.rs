@@ -3,6 +3,7 @@
 
 use super::node::{Node, answer, command, script};
 use super::support::skip;
+use crate::support::wording::{wording, wording_of};
 use nix::mount::{MsFlags, mount};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -32,24 +33,24 @@ fn a_missing_directory_is_made_and_an_empty_one_is_fine() {
 fn a_file_or_symlink_in_the_way_stays() {
     let Some(node) = Node::new("bad_input::a_file_or_symlink_in_the_way_stays") else { return };
     node.file("plugins/flexvol~tmpfs", "file");
-    assert!(node.install(&["tmpfs"]).error(7).contains("flexvol~tmpfs is not a directory: remove it"));
-    assert!(node.uninstall(&["tmpfs"]).error(4).contains("did not put there"));
+    assert!(
+        node.install(&["tmpfs"])
+            .error(7)
+            .contains(wording_of("driver-directory-is-no-directory", ["flexvol~tmpfs"]))
+    );
+    assert!(node.uninstall(&["tmpfs"]).error(4).contains(wording("foreign-entry")));
     fs::create_dir(node.path("home")).unwrap();
     symlink(node.path("home"), node.plugins().join("flexvol~bind")).unwrap();
-    assert!(
-        node.install(&["bind"]).error(7).contains("which kubelet skips when it starts: remove the symlink")
-    );
+    assert!(node.install(&["bind"]).error(7).contains(wording("directory-is-skipped-symlink")));
     assert!(fs::read_dir(node.path("home")).unwrap().next().is_none());
     fs::remove_dir_all(node.plugins()).unwrap();
     node.file("plugins", "file");
-    assert!(node.install(&["tmpfs"]).error(7).contains("is not a directory"));
+    assert!(node.install(&["tmpfs"]).error(7).contains(wording("not-a-directory")));
     fs::remove_file(node.plugins()).unwrap();
     symlink(node.path("home"), node.plugins()).unwrap();
     let warned = node.install(&["tmpfs"]);
     assert_eq!(warned.action(), "installed");
-    assert!(
-        warned.json["warnings"][0].as_str().unwrap().contains("is a symlink, which kubelet does not watch")
-    );
+    assert!(warned.json["warnings"][0].as_str().unwrap().contains(wording("directory-is-unwatched-symlink")));
 }
 
 #[test]
@@ -60,13 +61,13 @@ fn names_that_kubernetes_refuses_are_wrong_usage() {
         let output = node.flexvol("install", &[name]).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{name}: {output:?}");
     }
-    assert!(node.install(&["v/frob"]).error(2).contains("write v/frob=DRIVER with one of tmpfs"));
+    assert!(node.install(&["v/frob"]).error(2).contains(wording_of("name-driver", ["v/frob", "tmpfs"])));
     assert_eq!(node.listing(), [""; 0]);
     fs::remove_dir(node.plugins()).unwrap();
     assert!(
         node.install(&["tmpfs", "--set", "deadlines.mount=soon"])
             .error(2)
-            .contains("expected a number of seconds")
+            .contains(wording("expected-seconds"))
     );
     assert!(!node.plugins().exists());
 }
@@ -79,7 +80,9 @@ fn what_is_in_the_way_of_the_plugin_directory_is_named() {
     fs::remove_dir(node.plugins()).unwrap();
     symlink("nowhere", node.plugins()).unwrap();
     assert!(
-        node.install(&["tmpfs"]).error(7).contains("plugins is a symlink to nowhere, which is not there")
+        node.install(&["tmpfs"])
+            .error(7)
+            .contains(wording_of("directory-is-dangling-symlink", ["plugins", "nowhere"]))
     );
     fs::remove_file(node.plugins()).unwrap();
     node.file("plugins", "");
@@ -89,7 +92,7 @@ fn what_is_in_the_way_of_the_plugin_directory_is_named() {
         answer(&mut command)
     };
     for name in ["install", "uninstall"] {
-        assert!(below(name).error(7).contains("plugins is not a directory: move it away"));
+        assert!(below(name).error(7).contains(wording_of("path-is-no-directory", ["plugins"])));
     }
     fs::remove_file(node.plugins()).unwrap();
     fs::create_dir(node.plugins()).unwrap();
@@ -97,12 +100,13 @@ fn what_is_in_the_way_of_the_plugin_directory_is_named() {
     file_system(&node, MsFlags::MS_NOEXEC, "");
     let below = below("install");
     assert!(
-        below.error(7).contains("below does not exist, and") && below.error(7).contains("noexec"),
+        below.error(7).contains(wording_of("place-does-not-exist", ["below"]))
+            && below.error(7).contains("noexec"),
         "{below:?}"
     );
     assert_eq!(node.listing(), [""; 0]);
     let missing = node.install(&["tmpfs", "--root", "/no/such/root"]);
-    assert!(missing.error(2).contains("there is no directory /no/such/root"));
+    assert!(missing.error(2).contains(wording_of("no-root", ["/no/such/root"])));
 }
 
 #[test]
@@ -146,8 +150,8 @@ fn a_driver_that_fails_its_own_init_is_never_seen() {
         assert!(matches!(install(&good).action(), "installed" | "unchanged"));
     }
     for (name, text, told) in [
-        ("lost", "#!/nowhere/sh\n", "is a script for /nowhere/sh, which the node lacks"),
-        ("text", "echo\n", "neither a Linux program nor a script"),
+        ("lost", "#!/nowhere/sh\n", wording_of("interpreter-lacking", ["/nowhere/sh"])),
+        ("text", "echo\n", wording("neither-program-nor-script")),
     ] {
         let bad = node.file(name, text);
         assert!(install(&bad).error(7).contains(told), "{name}");
@@ -164,7 +168,7 @@ fn a_program_for_another_machine_is_refused() {
     bytes[18] = 22;
     fs::write(&path, bytes).unwrap();
     let refused = node.install(&["tmpfs", "--binary", path.to_str().unwrap()]);
-    assert!(refused.error(7).contains("the executable is for s390x, the node is"), "{refused:?}");
+    assert!(refused.error(7).contains(wording_of("foreign-machine", ["s390x"])), "{refused:?}");
     assert_eq!(node.listing(), [""; 0]);
 }
 
@@ -175,10 +179,12 @@ fn an_unreadable_side_file_is_told_and_kept() {
     let side_file = node.plugins().join("flexvol~tmpfs/.flexvol.json");
     fs::write(&side_file, "{\"options\":{\"password\":[\"hunter2\"]}}").unwrap();
     let refused = node.install(&["tmpfs"]);
-    assert!(refused.error(4).contains("side file cannot be read") && !refused.error(4).contains("hunter2"));
+    assert!(
+        refused.error(4).contains(wording("side-file-unreadable")) && !refused.error(4).contains("hunter2")
+    );
     fs::remove_file(&side_file).unwrap();
     nix::unistd::mkfifo(&side_file, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    assert!(node.install(&["tmpfs"]).error(4).contains("not a regular file"));
+    assert!(node.install(&["tmpfs"]).error(4).contains(wording("not-a-regular-file")));
     assert_eq!(node.install(&["tmpfs", "--take-over"]).action(), "taken over");
 }
 
@@ -208,7 +214,7 @@ fn a_directory_that_kubelet_cannot_use_is_refused_with_the_fix() {
     let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
     mount(None::<&str>, &above, None::<&str>, flags, None::<&str>).unwrap();
     let refused = node.install(&["tmpfs"]);
-    assert!(refused.error(7).contains("does not exist, and"), "{refused:?}");
+    assert!(refused.error(7).contains(wording("place-does-not-exist")), "{refused:?}");
     nix::mount::umount(&above).unwrap();
 }
 
@@ -268,11 +274,11 @@ fn who_is_not_root_is_told_so() {
             "needs setpriv and a binary that nobody may run",
         );
     }
-    assert!(answer(&mut nobody).error(7).contains("cannot be written: run this as root"));
+    assert!(answer(&mut nobody).error(7).contains(wording("cannot-be-written")));
     node.install(&["tmpfs"]);
     let home = node.plugins().join("flexvol~tmpfs");
     fs::set_permissions(&home, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
-    assert!(answer(&mut nobody).error(1).ends_with("run this as root"));
+    assert!(answer(&mut nobody).error(1).ends_with(wording("run-as-root")));
     // A side file with options is root's alone: that is no fault of the driver's.
     fs::set_permissions(&home, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     node.install(&["tmpfs", "--set", "size=1Mi"]);
@@ -281,7 +287,7 @@ fn who_is_not_root_is_told_so() {
         let mut nobody = Command::new("setpriv");
         nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
         nobody.arg(full.get_program()).args(full.get_args());
-        assert!(answer(&mut nobody).error(1).ends_with("run this as root"), "{words:?}");
+        assert!(answer(&mut nobody).error(1).ends_with(wording("run-as-root")), "{words:?}");
     }
 }
 

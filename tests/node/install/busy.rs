@@ -2,6 +2,7 @@
 
 use super::node::{Node, answer, script};
 use super::support::eventually;
+use crate::support::wording::{wording, wording_of};
 use nix::mount::{MsFlags, mount, umount};
 use std::fs;
 use std::path::PathBuf;
@@ -134,7 +135,7 @@ fn who_sees_no_kubelet_in_a_pod_removes_nothing_unless_forced() {
     for more in [&[][..], &["--when-idle=600"]] {
         let refused = in_pod(&[&["pod/tmpfs"], more].concat());
         let message = refused.error(6);
-        assert!(message.contains("run it on the node") && message.contains("--force"), "{message}");
+        assert!(message.contains(wording("no-kubelet-seen")) && message.contains("--force"), "{message}");
     }
     assert_eq!(node.listing(), before);
     assert_eq!(in_pod(&["absent/tmpfs"]).action(), "not there");
@@ -170,7 +171,7 @@ fn what_flexvol_did_not_put_there_stays() {
     let before = node.listing();
     for more in [&[][..], &["--force"]] {
         let refused = node.uninstall(&[&["v/tmpfs"], more].concat());
-        assert!(refused.error(4).contains("holds notes, which flexvol did not put there"), "{refused:?}");
+        assert!(refused.error(4).contains(wording_of("foreign-entry", ["…", "notes"])), "{refused:?}");
     }
     assert_eq!(node.listing(), before);
     fs::remove_file(node.plugins().join("v~tmpfs/notes")).unwrap();
@@ -193,13 +194,13 @@ fn what_is_mounted_in_a_driver_s_directory_is_neither_copied_nor_removed() {
     bind();
     node.file("data/precious", "x");
     let refused = node.install(&["v/tmpfs", "--take-over"]);
-    assert!(refused.error(1).contains("something is mounted on"), "{refused:?}");
+    assert!(refused.error(1).contains(wording("mounted-over")), "{refused:?}");
     umount(&shared).unwrap();
     assert_eq!(node.install(&["v/tmpfs", "--take-over"]).action(), "taken over");
     bind();
     for more in [&[][..], &["--force"]] {
         let refused = node.uninstall(&[&["v/tmpfs"], more].concat());
-        assert!(refused.error(6).contains("something is mounted on"), "{refused:?}");
+        assert!(refused.error(6).contains(wording("mounted-over")), "{refused:?}");
     }
     assert!(data.join("precious").exists() && node.listing().contains(&"v~tmpfs/tmpfs".to_owned()));
     umount(&shared).unwrap();

@@ -1,5 +1,6 @@
 //! A deployment that keeps real drivers in real directories, in a mount namespace of its own.
 
+use crate::support::wording::wording;
 use flexvol::driver_log;
 use flexvol::sys::fs::append;
 use nix::fcntl::{Flock, FlockArg};
@@ -181,7 +182,7 @@ fn it_is_ready_when_all_is_in_place_and_not_before() {
         let output = Command::new(program()).args(["deploy", "--is-ready"]).output().unwrap();
         (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
     };
-    assert!(is_ready().1.contains("not all in place yet"));
+    assert!(is_ready().1.contains(wording("drivers-not-in-place")));
     fs::create_dir(&node.plugins).unwrap();
     let flags = |more| mount(Some("tmpfs"), &node.plugins, Some("tmpfs"), more, None::<&str>).unwrap();
     flags(MsFlags::MS_RDONLY);
@@ -291,7 +292,7 @@ fn what_was_asked_for_wrongly_ends_at_once() {
     let Some(node) = Node::new("deploy::what_was_asked_for_wrongly_ends_at_once") else { return };
     for (arguments, status, word) in [
         (&["example/tmpsf"][..], 2, "no driver \"tmpsf\""),
-        (&["example/tmpfs", "--set", "deadlines.mount=soon"], 2, "expected a number of seconds"),
+        (&["example/tmpfs", "--set", "deadlines.mount=soon"], 2, wording("expected-seconds")),
         (&["example/tmpfs", "--dry-run"], 2, "--once"),
         (&["example/tmpfs", "--once", "--uninstall-on-exit"], 2, "--once"),
     ] {

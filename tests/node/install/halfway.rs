@@ -3,6 +3,7 @@
 
 use super::node::{Answer, Node, answer, script};
 use super::support::skip;
+use crate::support::wording::{wording, wording_of};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -59,7 +60,7 @@ fn a_stranger_in_a_half_upgraded_driver_stays() {
     let Some(node) = node("halfway::a_stranger_in_a_half_upgraded_driver_stays") else { return };
     half_upgraded(&node, "signal=KILL");
     node.file("plugins/v~d/d", &script("\"fsGroup\":false"));
-    assert!(node.uninstall(&["v/d"]).error(4).contains("v~d holds d, which flexvol did not put there"));
+    assert!(node.uninstall(&["v/d"]).error(4).contains(wording_of("foreign-entry", ["v~d", "d"])));
     assert!(node.plugins().join("v~d/d").exists());
 }
 
@@ -111,7 +112,7 @@ fn a_take_over_that_was_killed_keeps_the_driver_as_it_was() {
         assert_eq!(fs::read_link(home.join("d")).unwrap(), node.path("away/d"));
         assert_eq!(fs::read_to_string(home.join(".flexvol.json")).ok().as_deref(), side_file);
         assert_eq!(node.install(&["v/d", "--roll-back"]).action(), "unchanged");
-        assert!(node.uninstall(&["v/d"]).error(4).contains("flexvol did not put there"));
+        assert!(node.uninstall(&["v/d"]).error(4).contains(wording("foreign-entry")));
         fs::remove_dir_all(&home).unwrap();
         fs::remove_dir_all(node.state()).unwrap();
     }

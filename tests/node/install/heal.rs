@@ -1,6 +1,7 @@
 //! What was installed is put back, whatever became of it; what is foreign stays as it is.
 
 use super::node::{Answer, Node, script};
+use crate::support::wording::wording;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -383,7 +384,7 @@ fn what_an_admin_changed_since_is_what_comes_back() {
     let repaired = installed.install(&[]);
     assert_eq!(repaired.action(), "repaired");
     let told = repaired.json["warnings"][0].as_str().unwrap();
-    let kept = told.split("what was there is kept in ").nth(1).unwrap();
+    let kept = told.split(wording("kept-in")).nth(1).unwrap();
     assert_eq!(fs::read_to_string(kept).unwrap(), said);
     installed.is_whole(Some("mine"));
     assert_eq!(node.uninstall(&["v/d"]).action(), "removed");
@@ -458,7 +459,7 @@ fn a_node_without_room_for_receipts_has_its_drivers() {
     nix::mount::mount(Some("t"), &node.state(), Some("tmpfs"), nix::mount::MsFlags::empty(), size).unwrap();
     let told = installed.install(&["--set", "a=c"]);
     assert_eq!(told.action(), "configured");
-    assert!(told.json["warnings"][0].as_str().unwrap().contains("could not be noted"), "{told:?}");
+    assert!(told.json["warnings"][0].as_str().unwrap().contains(wording("not-noted")), "{told:?}");
     nix::mount::umount2(&node.state(), nix::mount::MntFlags::MNT_DETACH).unwrap();
     assert_eq!(installed.install(&[]).action(), "unchanged");
     fs::remove_file(installed.side_file()).unwrap();

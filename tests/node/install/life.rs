@@ -2,6 +2,7 @@
 
 use super::node::{self, Node, command, script};
 use crate::support::copy;
+use crate::support::wording::wording;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
@@ -111,7 +112,7 @@ fn a_foreign_driver_is_kept_and_put_back() {
     symlink("tmpfs", node.plugins().join("v~tmpfs/alias")).unwrap();
     let before = node.listing();
     assert!(node.install(&["v/tmpfs"]).error(4).contains("--take-over"));
-    assert!(node.uninstall(&["v/tmpfs"]).error(4).contains("did not put there"));
+    assert!(node.uninstall(&["v/tmpfs"]).error(4).contains(wording("foreign-entry")));
     assert_eq!(node.listing(), before);
     for _ in 0..2 {
         assert_eq!(node.install(&["v/tmpfs", "--take-over"]).action(), "taken over");
@@ -171,7 +172,7 @@ fn a_dry_run_says_what_would_be_done_and_does_nothing() {
     let (before, home) = (node.listing(), node.plugins().join("flexvol~tmpfs"));
     let changed = fs::metadata(&home).unwrap().ctime_nsec();
     let told = node.install(&["tmpfs", "--dry-run", "--set", "size=2Mi"]);
-    assert_eq!(told.json["steps"][0], "rename the new side file over the old one");
+    assert_eq!(told.json["steps"][0], wording("side-file-renamed"));
     assert_eq!((node.listing(), fs::metadata(&home).unwrap().ctime_nsec()), (before, changed));
 }
 
@@ -245,7 +246,8 @@ fn what_attaches_goes_on_attaching() {
     node.file("plugins/v~qcow2/qcow2", &script("\"attach\":true"));
     let taken = node.install(&["v/qcow2", "--take-over"]);
     assert_eq!(taken.action(), "taken over");
-    assert!(taken.json["warnings"].to_string().contains("attaches volumes as before"), "{taken:?}");
+    let warned = taken.json["warnings"].as_array().unwrap().iter().filter_map(serde_json::Value::as_str);
+    assert!({ warned }.any(|it| it.contains(wording("attaches-as-before"))), "{taken:?}");
     assert!(attaches() && side_file().contains("\"attach\": true"), "{}", side_file());
     // A side file in its place that says nothing of it, and one that does.
     node.file_quietly("settings", r#"{"driver":"qcow2","policy":{"imageRoots":["/srv"]}}"#);

@@ -2,6 +2,7 @@
 //!
 //! Other tests start such processes as well: each looks for its own only.
 
+use crate::support::wording::{wording, wording_of};
 use crate::support::{BINARY, copy, eventually, skip};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
@@ -303,7 +304,7 @@ fn a_directory_only_a_container_has_is_reached_through_its_process() {
         (text(&found, "directory"), text(&found, "directoryOfKubelet")),
         (through.as_str(), "/plugins")
     );
-    assert!(found["notes"][0].as_str().unwrap().contains("mount a directory of the node there"), "{found}");
+    assert!(found["notes"][0].as_str().unwrap().contains(wording("mount-a-directory")), "{found}");
     assert_eq!(found["state"]["exists"], true);
 }
 
@@ -316,7 +317,7 @@ fn the_command_line_beats_the_environment_and_both_beat_all_else() {
     let mut plain = command(&root_flag);
     let located = json(plain.env("FLEXVOL_PLUGIN_DIR", "/a::/b:relative"));
     assert_eq!(chosen(&located), [within("a"), within("b")]);
-    assert!(located["warnings"].to_string().contains("not an absolute path"), "{located}");
+    assert!(located["warnings"].to_string().contains(wording("not-absolute")), "{located}");
     let mut told = command(&root_flag);
     told.args(["--plugin-dir", "/b", "--plugin-dir", "b"]);
     let located = json(told.env("FLEXVOL_PLUGIN_DIR", "/a"));
@@ -396,7 +397,7 @@ fn what_cannot_be_used_is_named_with_the_fix() {
     }
     let root = tree(&[("file", ""), ("etc/os-release", "ID=cos\n"), ("home/kubernetes/flexvolume/x", "")]);
     let (status, _, error) = run(&mut command(&["--plugin-dir", path(&root.path().join("file"))]));
-    assert!(status == 1 && error.contains("is not a directory"), "{error}");
+    assert!(status == 1 && error.contains(wording("not-a-directory")), "{error}");
     let directory = root.path().join("home/kubernetes/flexvolume");
     let tmpfs = |options: &str| format!("mount -t tmpfs -o {options} test {};", directory.display());
     let (status, out, error) = run(&mut mounted(&tmpfs("noexec"), &["--root", path(root.path())]));
@@ -414,7 +415,7 @@ fn what_cannot_be_used_is_named_with_the_fix() {
 fn talos_has_no_directory() {
     let root = tree(&[("etc/os-release", "ID=talos\n")]);
     let (status, out, error) = run(&mut command(&["--root", path(root.path())]));
-    assert!(status == 1 && error.contains("use a CSI driver"), "{out}{error}");
+    assert!(status == 1 && error.contains(wording("talos")), "{out}{error}");
     let (status, out, error) = run(&mut command(&["--root", path(root.path()), "--plugin-dir", "/p", "-q"]));
     assert_eq!((status, out.trim_end(), error.as_str()), (0, path(&root.path().join("p")), ""));
 }
@@ -428,7 +429,7 @@ fn a_table_for_people_and_one_line_for_scripts() {
     for expected in ["DIRECTORY", "*", "platform", "1 driver", "flatcar: /etc/os-release says ID=flatcar"] {
         assert!(out.contains(expected), "{expected}: {out}");
     }
-    assert!(out.contains("no running kubelet says so"), "{out}");
+    assert!(out.contains(wording("no-kubelet-says-so")), "{out}");
     let directory = root.path().join("var/lib/kubelet/volumeplugins");
     assert!(out.contains(&format!("flexvol install --root {} DRIVER", root.path().display())), "{out}");
     let (_, out, _) = run(&mut command(&["--plugin-dir", "/dev/null"]));
@@ -436,7 +437,7 @@ fn a_table_for_people_and_one_line_for_scripts() {
     let (status, out, _) = run(command(&arguments).arg("--quiet"));
     assert_eq!((status, out), (0, format!("{}\n", directory.display())));
     let (status, _, error) = run(&mut command(&["--root", "/none"]));
-    let told = error.contains("there is no directory /none");
+    let told = error.contains(wording_of("no-root", ["/none"]));
     assert!(status == 2 && told && error.lines().count() == 1, "{error}");
 }
 
@@ -487,7 +488,7 @@ fn a_device_in_an_image_is_not_opened() {
     let made =
         Command::new("mknod").arg(image.path().join("etc/os-release")).args(["c", "240", "0"]).status();
     if !made.is_ok_and(|status| status.success()) {
-        return skip("locate::a_device_in_an_image_is_not_opened", "no device can be made");
+        return skip("locate::a_device_in_an_image_is_not_opened", "no device node");
     }
     let opened = Command::new("strace")
         .args(["-f", "-e", "trace=openat", BINARY, "locate", "--root"])

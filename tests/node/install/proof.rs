@@ -2,6 +2,7 @@
 
 use super::node::{Node, answer, command, script};
 use super::support::eventually;
+use crate::support::wording::wording;
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -44,7 +45,7 @@ fn a_kubelet_that_calls_is_proof() {
         assert_eq!(done.action(), action);
         let proof = done.json["proof"].as_str().unwrap();
         let by_name = proof.contains(&format!("kubelet (pid {})", kubelet.0.id()));
-        assert!(by_name || proof.contains("kubelet watches the directory"), "{proof}");
+        assert!(by_name || proof.contains(wording("kubelet-watches")), "{proof}");
     }
 }
 
@@ -54,7 +55,7 @@ fn a_kubelet_that_does_not_call_in_time_is_told() {
     let _kubelet = Kubelet::start(&node.plugins(), "3600000");
     let refused = node.install(&["tmpfs", "--wait=1"]);
     let message = refused.error(9);
-    assert!(message.contains("has not called it in time") && message.contains("start one"), "{message}");
+    assert!(message.contains(wording("not-called-in-time")) && message.contains("start one"), "{message}");
     node.init("flexvol/tmpfs");
 }
 
@@ -64,5 +65,5 @@ fn a_directory_that_no_kubelet_watches_is_told_at_once() {
     fs::create_dir(node.path("other")).unwrap();
     let _kubelet = Kubelet::start(&node.path("other"), "50");
     let refused = answer(&mut node.flexvol("install", &["tmpfs", "--wait=600"]));
-    assert!(refused.error(9).contains("does not watch it: flexvol locate says"), "{refused:?}");
+    assert!(refused.error(9).contains(wording("unwatched")), "{refused:?}");
 }

@@ -1,6 +1,7 @@
 //! `flexvol check` as its users run it: what it says, in which form, and its exit status.
 
 use crate::support::stand_in::{Said, Site};
+use crate::support::wording::{wording, wording_of};
 use crate::support::{BINARY, skip};
 use serde_json::{Value, json};
 use std::fs;
@@ -116,7 +117,7 @@ fn without_a_volume_it_says_what_was_left_out_and_what_to_give() {
     let noisy = site(r"printf '%s\n'", r"printf 'driver: %s\n'");
     let said = noisy.flexvol(&["check", "./driver", "--repeat", "1"]);
     assert_eq!(said.status, 1, "{said:?}");
-    assert!(said.out.contains("skipped, needs a volume: give --options or --volume: "), "{said:?}");
+    assert!(said.out.contains(&["skipped, ", wording("check-needs-volume"), ": "].concat()), "{said:?}");
     assert!(said.out.contains("mount::*"), "{said:?}");
     assert!(said.out.contains("FAIL output::no_noise  must\n"), "{said:?}");
     let good = site("", "").flexvol(&["check", "./driver", "--repeat", "1", "--level", "must"]).good();
@@ -244,23 +245,23 @@ fn what_cannot_be_checked_is_refused_with_a_fix() {
     for (words, fix) in [
         (&["./nowhere"][..], "name an executable"),
         (&["./text"], "chmod +x"),
-        (&["example.com~nothing"], "without an executable nothing: name the driver itself"),
+        (&["example.com~nothing"], wording_of("directory-without-driver", ["…", "nothing"])),
         (&["./driver", "-t", "moutn::*"], "did you mean 'mount::*'?"),
         (&["./driver", "-t", "mount::twic"], "did you mean mount::twice?"),
         (&["./driver", "-t", "nonsense"], "the groups are "),
         (&["./driver", "-t", "output::size", "-t", "output::message", "-t", "x"], "\"x\""),
-        (&["./driver", "-t", "output::message", "--level", "must"], "leave out --level"),
+        (&["./driver", "-t", "output::message", "--level", "must"], wording("leave-out-level")),
         (&["./driver", "--options", "{"], "options"),
-        (&["./driver", "--options", "@nowhere.json"], "there is no file nowhere.json"),
+        (&["./driver", "--options", "@nowhere.json"], wording_of("no-file", ["nowhere.json"])),
         (&["./driver", "--options", "{}", "--volume", "pv.yaml"], "cannot be used with"),
         (&["./driver", "--volume", "two.yaml", "--secret", "secret.yaml"], "one of default/a a, default/b b"),
-        (&["./driver", "--volume", "pv.yaml"], "there is no Secret default/s"),
+        (&["./driver", "--volume", "pv.yaml"], wording_of("no-secret", ["default", "s"])),
         (
             &["example.com~nfs", "--volume", "pv.yaml", "--secret", "secret.yaml"],
-            "of example.com/driver, and the driver is example.com/nfs",
+            wording_of("other-driver-of-volume", ["example.com/driver", "example.com/nfs"]),
         ),
         (&["./driver", "--expose", "/nowhere"], "there is no /nowhere to expose"),
-        (&["./driver", "--json", "--format", "tap"], "give one of them"),
+        (&["./driver", "--json", "--format", "tap"], wording("json-and-format")),
         (&["./driver", "--repeat", "0"], "0"),
         (&[], "<DRIVER>"),
     ] {

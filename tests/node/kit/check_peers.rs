@@ -1,5 +1,6 @@
 //! The report names the faults of popular drivers: `flexvol check` on shell drivers that have them.
 
+use crate::support::wording::wording;
 use crate::support::{BINARY, skip, write_executable};
 use serde_json::Value;
 use std::fs;
@@ -13,69 +14,71 @@ struct Peer {
     options: &'static str,
     /// A case that fails, and words of the evidence: in what was seen, what came back, or what
     /// kubelet does.
-    faults: &'static [(&'static str, &'static str)],
+    faults: Vec<(&'static str, &'static str)>,
 }
 
 const HELPER: &str = include_str!("peers/mount.share");
 
-const PEERS: &[Peer] = &[
-    Peer {
-        name: "fails-again",
-        script: include_str!("peers/fails-again.sh"),
-        options: r#"{"networkPath":"//server/share","mountOptions":"vers=3.0","kubernetes.io/secret/username":"dXNlcg==","kubernetes.io/secret/password":"cGFzc3dvcmQtb2YtYS10ZXN0"}"#,
-        faults: &[
-            ("mount::twice", "is already a mount point"),
-            ("unmount::not_mounted", "is not a mount point"),
-            ("unmount::no_directory", "is not a mount point"),
-            ("output::failure_exits_zero", "exit status 1"),
-            ("verbs::unknown", "usage: "),
-            ("options::read_only", "ro was asked for, and a file can be written"),
-        ],
-    },
-    Peer {
-        name: "swallows",
-        script: include_str!("peers/swallows.sh"),
-        options: r#"{"server":"server","share":"/share","opts":"vers=3.0","kubernetes.io/secret/username":"dXNlcg==","kubernetes.io/secret/password":"cGFzc3dvcmQtb2YtYS10ZXN0"}"#,
-        faults: &[
-            ("mount::tools_that_fail", "it said Success, and nothing is mounted"),
-            ("mount::makes_directory", "it said Success, and nothing is mounted"),
-            ("unmount::busy", "it said Success, and the directory is still a mount point"),
-        ],
-    },
-    Peer {
-        name: "says-two-things",
-        script: include_str!("peers/says-two-things.sh"),
-        options: r#"{"host":"server","folder":"share"}"#,
-        faults: &[
-            ("mount::twice", "there is no answer in its output"),
-            ("output::one_object", "it printed more than one object"),
-            ("output::failure_exits_zero", "exit status 1"),
-        ],
-    },
-    Peer {
-        name: "removes-all",
-        script: include_str!("peers/removes-all.sh"),
-        options: r#"{"source":"//server/share","mountoptions":"vers=3.0","kubernetes.io/secret/username":"dXNlcg==","kubernetes.io/secret/password":"cGFzc3dvcmQtb2YtYS10ZXN0"}"#,
-        faults: &[
-            ("unmount::keeps_data", "is not there for the next one"),
-            ("unmount::mounts_inside", "was deleted"),
-            ("mount::leftover_files", "are not there any more"),
-            ("verbs::unknown", "Invalid usage"),
-            ("output::failure_exits_zero", "exit status 1"),
-        ],
-    },
-    Peer {
-        name: "forgets-capabilities",
-        script: include_str!("peers/forgets-capabilities.sh"),
-        options: r#"{"source":"//server/share"}"#,
-        faults: &[
-            ("init::capabilities", "are null"),
-            ("init::attach_is_said", "does not say whether it attaches"),
-            ("attach::works", "Usage: "),
-            ("output::one_object", "it printed no JSON object"),
-        ],
-    },
-];
+fn peers() -> [Peer; 5] {
+    [
+        Peer {
+            name: "fails-again",
+            script: include_str!("peers/fails-again.sh"),
+            options: r#"{"networkPath":"//server/share","mountOptions":"vers=3.0","kubernetes.io/secret/username":"dXNlcg==","kubernetes.io/secret/password":"cGFzc3dvcmQtb2YtYS10ZXN0"}"#,
+            faults: vec![
+                ("mount::twice", "is already a mount point"),
+                ("unmount::not_mounted", "is not a mount point"),
+                ("unmount::no_directory", "is not a mount point"),
+                ("output::failure_exits_zero", "exit status 1"),
+                ("verbs::unknown", "usage: "),
+                ("options::read_only", wording("check-ro-written")),
+            ],
+        },
+        Peer {
+            name: "swallows",
+            script: include_str!("peers/swallows.sh"),
+            options: r#"{"server":"server","share":"/share","opts":"vers=3.0","kubernetes.io/secret/username":"dXNlcg==","kubernetes.io/secret/password":"cGFzc3dvcmQtb2YtYS10ZXN0"}"#,
+            faults: vec![
+                ("mount::tools_that_fail", wording("check-nothing-mounted")),
+                ("mount::makes_directory", wording("check-nothing-mounted")),
+                ("unmount::busy", wording("check-still-mounted")),
+            ],
+        },
+        Peer {
+            name: "says-two-things",
+            script: include_str!("peers/says-two-things.sh"),
+            options: r#"{"host":"server","folder":"share"}"#,
+            faults: vec![
+                ("mount::twice", wording("check-no-answer")),
+                ("output::one_object", wording("check-two-objects")),
+                ("output::failure_exits_zero", "exit status 1"),
+            ],
+        },
+        Peer {
+            name: "removes-all",
+            script: include_str!("peers/removes-all.sh"),
+            options: r#"{"source":"//server/share","mountoptions":"vers=3.0","kubernetes.io/secret/username":"dXNlcg==","kubernetes.io/secret/password":"cGFzc3dvcmQtb2YtYS10ZXN0"}"#,
+            faults: vec![
+                ("unmount::keeps_data", wording("check-data-gone")),
+                ("unmount::mounts_inside", "was deleted"),
+                ("mount::leftover_files", wording("check-files-gone")),
+                ("verbs::unknown", "Invalid usage"),
+                ("output::failure_exits_zero", "exit status 1"),
+            ],
+        },
+        Peer {
+            name: "forgets-capabilities",
+            script: include_str!("peers/forgets-capabilities.sh"),
+            options: r#"{"source":"//server/share"}"#,
+            faults: vec![
+                ("init::capabilities", "are null"),
+                ("init::attach_is_said", wording("check-attach-unsaid")),
+                ("attach::works", "Usage: "),
+                ("output::one_object", wording("check-no-object")),
+            ],
+        },
+    ]
+}
 
 /// What the command says of it.
 fn report(peer: &Peer) -> Value {
@@ -111,10 +114,10 @@ fn the_report_names_each_fault() {
         return skip("check_peers::the_report_names_each_fault", "needs root for mounts");
     }
     let mut missing = Vec::new();
-    for peer in PEERS {
+    for peer in &peers() {
         let report = report(peer);
         let cases = report["cases"].as_array().unwrap();
-        for (id, words) in peer.faults {
+        for (id, words) in &peer.faults {
             let case = cases.iter().find(|case| case["id"] == *id).unwrap();
             let evidence = case["evidence"].to_string();
             if case["result"] != "failed" || !evidence.contains(words) {

@@ -1,5 +1,6 @@
 //! What every driver's mount has in common, and the options of tmpfs.
 
+use crate::support::wording::{wording, wording_of};
 use crate::support::{Node, eventually, has, isolated, mounts_at, sh, skip};
 use serde_json::{Value, json};
 use std::fs;
@@ -112,7 +113,7 @@ fn flags_take_effect() {
             for word in ["suid", "dev"] {
                 let mut options = options.clone();
                 options["mountOptions"] = word.into();
-                node.mount(driver, &target, &options).failure(&["not allowed on this node"]);
+                node.mount(driver, &target, &options).failure(&[wording("denied-mount-option")]);
             }
         }
         sh("rm -rf /run/srv/* /run/img/*");
@@ -146,7 +147,7 @@ fn read_only_is_read_only() {
             }
             let mut odd = options.clone();
             odd["kubernetes.io/readwrite"] = "maybe".into();
-            node.mount(driver, &target, &odd).failure(&["must be ro or rw"]);
+            node.mount(driver, &target, &odd).failure(&[wording("ro-or-rw")]);
             // Not kubelet's key: must not lift the read-only.
             let mut smuggled = read_only(&options);
             smuggled["KUBERNETES.IO/readwrite"] = "rw".into();
@@ -220,7 +221,7 @@ fn awkward_targets() {
             fs::create_dir_all("/run/elsewhere").unwrap();
             symlink("/run/elsewhere", &target).unwrap();
             node.mount(driver, &target, &options)
-                .failure(&["is no directory to mount on but a symlink: remove"]);
+                .failure(&[wording_of("target-is-no-directory", ["…", "a symlink"])]);
             assert!(mounts_at(Path::new("/run/elsewhere")).is_empty());
             fs::remove_file(&target).unwrap();
             fs::write(&target, "precious").unwrap();
@@ -243,7 +244,8 @@ fn awkward_targets() {
                 node.mount(driver, Path::new(bad), &options).failure(&["target"]);
             }
             for target in ["/etc", "/run/k", "/run/srv"] {
-                node.mount(driver, Path::new(target), &options).failure(&["neither a volume directory"]);
+                node.mount(driver, Path::new(target), &options)
+                    .failure(&[wording("neither-volume-nor-empty")]);
                 assert!(mounts_at(Path::new(target)).is_empty());
             }
             let nowhere = node.root.join(format!("pods/none/volumes/example~{driver}/vol"));

@@ -1,6 +1,7 @@
 //! What is not the volume's stays mounted, whatever a pod does to the paths and whatever a record
 //! says.
 
+use crate::support::wording::wording;
 use crate::support::{Node, isolated, mounts_at, run, sh};
 use serde_json::json;
 use std::path::Path;
@@ -69,7 +70,7 @@ fn a_record_is_of_one_driver_and_one_mount() {
         let (path, mounts) = (Path::new("/run/x"), || mounts_at(Path::new("/run/x")).len());
         let refused = |driver: &str| {
             let (text, status) = admin(&[driver, "unmount", "/run/x"]);
-            assert!(status == Some(1) && text.contains("not a volume of this driver"), "{driver}: {text}");
+            assert!(status == Some(1) && text.contains(wording("not-our-volume")), "{driver}: {text}");
         };
         assert_eq!(admin(&["tmpfs", "mount", "/run/x"]).1, Some(0));
         refused("bind");
@@ -100,11 +101,12 @@ fn what_cannot_be_unmounted_is_not_mounted() {
         let (memory, source) = (json!({"size": "1Mi"}), json!({"source": "/run/srv"}));
         for (driver, options) in [("tmpfs", &memory), ("bind", &source)] {
             for target in [other, staged] {
-                node.mount(driver, target, options).failure(&["other~share", "not of this driver"]);
+                node.mount(driver, target, options)
+                    .failure(&["other~share", wording("volume-of-other-driver")]);
                 assert!(mounts_at(target).is_empty());
                 sh(&format!("mount -t tmpfs theirs {}", target.display()));
                 node.mount(driver, target, options).failure(&["other~share"]);
-                node.unmount(driver, target).failure(&["not a volume of this driver"]);
+                node.unmount(driver, target).failure(&[wording("not-our-volume")]);
                 sh(&format!("umount {}", target.display()));
             }
             node.mount(driver, Path::new("/run/x"), options).success();

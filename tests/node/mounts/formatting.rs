@@ -2,6 +2,7 @@
 
 use crate::image::{MEBIBYTE, blank, file, ro_of, sum, with};
 use crate::qcow2::{DRIVER, mount_device, options, unmount_device, with_driver};
+use crate::support::wording::{wording, wording_of};
 use crate::support::{Node, has, isolated, kernel_has, sh, skip};
 use serde_json::json;
 use std::fs;
@@ -225,7 +226,7 @@ fn data_anywhere_in_a_large_device_is_not_formatted() {
             dd of=/run/data bs=1M seek=66 conv=notrunc iflag=fullblock status=none && \
             qemu-img convert -O qcow2 /run/data /run/img/a.qcow2");
         mount_device(node, &options())
-            .failure(&["holds data at offset 69206016", "nothing is formatted over it"]);
+            .failure(&["holds data at offset 69206016", wording("not-formatted-over")]);
         node.assert_clean();
         sh("qemu-img convert -O raw /run/img/a.qcow2 /run/after && cmp /run/data /run/after");
         node.install(DRIVER, json!({"attach": true, "policy": {"allowSampling": true}}));
@@ -277,7 +278,7 @@ fn a_proof_goes_on_where_the_call_before_ended() {
         unmount_device(node).success();
         // What was written over bytes that were read is seen, and nothing is remembered of it.
         make("200G");
-        mount_device(node, &options()).failure(&["not yet proven to be blank"]);
+        mount_device(node, &options()).failure(&[wording_of("not-proven-blank", [])]);
         sh("qemu-io -c 'write -q -P 7 1M 64k' /run/img/a.qcow2");
         mount_device(node, &options()).failure(&["holds data at offset 1048576"]);
         assert!(fs::read_dir("/run/flexvol/blank").unwrap().next().is_none());

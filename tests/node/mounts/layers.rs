@@ -1,5 +1,6 @@
 //! Overlays: the layers stay apart, and what is written goes where it should.
 
+use crate::support::wording::wording_of;
 use crate::support::{isolated, mounts_at, sh, skip};
 use crate::trust::{CAN_FAIL, FaultInjection, Role, play};
 use nix::errno::Errno;
@@ -48,7 +49,7 @@ fn what_is_written_to_a_directory_is_kept() {
         node.mount("overlay", &target, &options).success();
         fs::write(target.join("new"), "kept").unwrap();
         let other = node.volume("overlay", "q");
-        node.mount("overlay", &other, &options).failure(&["/run/srv/mine is used by another overlay: give"]);
+        node.mount("overlay", &other, &options).failure(&[wording_of("upper-in-use", ["/run/srv/mine"])]);
         node.unmount("overlay", &target).success();
         assert_eq!(sh("cd /run/srv/mine; ls; cat upper/new"), "upper\nwork\nkept");
         options["kubernetes.io/readwrite"] = "ro".into();

@@ -3,6 +3,7 @@
 //! tenant's.
 
 use crate::image::with;
+use crate::support::wording::{wording, wording_of};
 use crate::support::{Answer, Node, has, isolated, mounts_at, sh, skip};
 use serde_json::{Value, json};
 use std::fs;
@@ -41,8 +42,9 @@ fn mount_device(node: &Node, driver: &str, options: &Value) -> Answer {
 }
 
 /// The names that every such refusal says: what is there, and what these options name.
-const BOTH: [&str; 3] =
-    ["another volume \"vol\" is on this node", "/run/img/a.qcow2", "name qcow2:/run/img/b.qcow2"];
+fn both() -> [&'static str; 3] {
+    [wording_of("other-volume-of-name", ["vol"]), "/run/img/a.qcow2", "name qcow2:/run/img/b.qcow2"]
+}
 
 #[test]
 fn no_pod_is_shown_another_volume_of_the_same_name() {
@@ -52,7 +54,7 @@ fn no_pod_is_shown_another_volume_of_the_same_name() {
         mount_device(node, "qcow2", &image("a")).success();
         node.mount("qcow2", &victim, &image("a")).success();
         fs::write(victim.join("f"), "of a").unwrap();
-        for (side, words) in [("rw", BOTH), ("ro", BOTH)] {
+        for (side, words) in [("rw", both()), ("ro", both())] {
             let options = with(&image("b"), &json!({"kubernetes.io/readwrite": side}));
             node.mount("qcow2", &other, &options).failure(&words);
             assert_eq!(mounts_at(&other).len(), 0);
@@ -61,7 +63,7 @@ fn no_pod_is_shown_another_volume_of_the_same_name() {
         // Grown would be the one, and its file system the other's.
         let options = image("b").to_string();
         call(node, "qcow2", &["expandfs", &options, "", &path, "50331648", "16777216"])
-            .failure(&["qcow2:/run/img/b.qcow2 is not on this node"]);
+            .failure(&[wording_of("store-not-on-node", ["qcow2:/run/img/b.qcow2"])]);
         call(node, "qcow2", &["waitforattach", "qcow2:/run/img/a.qcow2", &options])
             .failure(&["qcow2:/run/img/a.qcow2 is attached", "name qcow2:/run/img/b.qcow2"]);
         // What another driver has called it is nobody's name.
@@ -90,7 +92,7 @@ fn nor_the_one_that_a_pod_before_has_left() {
         node.mount("qcow2", &target, &image("a")).success();
         node.unmount("qcow2", &target).success();
         let second = node.volume("qcow2", "p2");
-        node.mount("qcow2", &second, &image("b")).failure(&BOTH);
+        node.mount("qcow2", &second, &image("b")).failure(&both());
         call(node, "qcow2", &["unmountdevice", staged(node, "qcow2").to_str().unwrap()]).success();
         mount_device(node, "qcow2", &image("b")).success();
         node.mount("qcow2", &second, &image("b")).success();
@@ -150,7 +152,7 @@ fn or_else_all_its_options() {
         mount_device(node, "exec", &share("web")).success();
         node.mount("exec", &one, &share("web")).success();
         node.mount("exec", &other, &share("db"))
-            .failure(&["another volume \"vol\"", "name a volume with options of digest"]);
+            .failure(&["another volume \"vol\"", wording("digest-of-volume")]);
         // What an older version has mounted has no name.
         sh("sed -i 's/\"identity\":\"[^\"]*\",//' /run/flexvol/volumes/*");
         node.mount("exec", &other, &share("web")).success();

@@ -1,6 +1,7 @@
 //! Disk images on a block device: real ones, by qemu-storage-daemon, FUSE and a loop device.
 
 use crate::image::{capacity, file, is_rofs, ro, with};
+use crate::support::wording::{wording, wording_of};
 use crate::support::{Answer, Node, eventually, has, isolated, kernel_has, mounts_at, processes, sh, skip};
 use flexvol::sys::mount::mount_health::{Vitals, with_devices};
 use serde_json::{Value, json};
@@ -61,7 +62,8 @@ fn daemon() -> Option<i32> {
 fn mounted_once_for_the_node_and_shown_to_its_pods() {
     with_driver("mounted_once_for_the_node_and_shown_to_its_pods", |node| {
         let (one, two) = (node.volume(DRIVER, "p1"), node.volume(DRIVER, "p2"));
-        node.mount(DRIVER, &one, &options()).failure(&["nothing is mounted at", "mountdevice before mount"]);
+        node.mount(DRIVER, &one, &options())
+            .failure(&[wording_of("nothing-mounted-here", []), "mountdevice before mount"]);
         for _ in 0..2 {
             mount_device(node, &options()).success();
         }
@@ -125,11 +127,11 @@ fn only_whole_images_that_nobody_uses() {
             mount_device(node, &volume).failure(words);
             node.assert_clean();
         };
-        refused("backed.qcow2", &["it has a backing file", "qemu-img convert"]);
-        refused("external.qcow2", &["its data is in another file"]);
-        refused("raw.qcow2", &["no qcow2 image: use driver image"]);
-        refused("none.qcow2", &["a volume with option size that is mounted read-write makes it"]);
-        refused("../etc/shadow", &["not a plain absolute path"]);
+        refused("backed.qcow2", &[wording("backing-file"), "qemu-img convert"]);
+        refused("external.qcow2", &[wording("data-in-another-file")]);
+        refused("raw.qcow2", &[wording("no-qcow2-image")]);
+        refused("none.qcow2", &[wording("image-not-made")]);
+        refused("../etc/shadow", &[wording("not-a-plain-path")]);
         make("used.qcow2 16M");
         let mut user = Command::new("qemu-storage-daemon")
             .args(["--blockdev", "driver=file,node-name=f,filename=/run/img/used.qcow2,locking=on"])
@@ -262,7 +264,7 @@ fn what_holds_data_is_not_formatted() {
     with_driver("what_holds_data_is_not_formatted", |node| {
         sh("head -c 1M /dev/urandom > /run/data && truncate -s 16M /run/data && \
             qemu-img convert -O qcow2 /run/data /run/img/a.qcow2");
-        mount_device(node, &options()).failure(&["holds data at offset 0", "nothing is formatted over it"]);
+        mount_device(node, &options()).failure(&["holds data at offset 0", wording("not-formatted-over")]);
         node.assert_clean();
         sh("qemu-img convert -O raw /run/img/a.qcow2 /run/after && cmp /run/data /run/after");
     });
@@ -379,7 +381,7 @@ mod unfinished {
         killed("qcow2::unfinished::is_data_if_somebody_has_written_after_the_worker_was_killed", |node| {
             sh("qemu-io -c 'write -P 7 8M 4k' /run/img/a.qcow2");
             for _ in 0..2 {
-                mount_device(node, &volume()).failure(&["holds data", "nothing is formatted over it"]);
+                mount_device(node, &volume()).failure(&["holds data", wording("not-formatted-over")]);
             }
             sh("qemu-io -c 'read -P 7 8M 4k' /run/img/a.qcow2 | grep -v failed");
             node.assert_clean();
@@ -390,7 +392,7 @@ mod unfinished {
     fn is_data_after_a_reboot() {
         interrupted("qcow2::unfinished::is_data_after_a_reboot", |node| {
             fs::remove_dir_all(NOTES).unwrap();
-            mount_device(node, &volume()).failure(&["holds data", "wipe it if it is not needed"]);
+            mount_device(node, &volume()).failure(&["holds data", wording("not-formatted-over")]);
             sh("rm /run/img/a.qcow2 && qemu-img create -q -f qcow2 /run/img/a.qcow2 16M");
             is_usable(node);
         });
@@ -401,7 +403,7 @@ mod unfinished {
         interrupted("qcow2::unfinished::is_data_once_somebody_else_has_written", |node| {
             sh("qemu-io -c 'write -P 7 8M 4k' /run/img/a.qcow2");
             for _ in 0..2 {
-                mount_device(node, &volume()).failure(&["holds data", "nothing is formatted over it"]);
+                mount_device(node, &volume()).failure(&["holds data", wording("not-formatted-over")]);
             }
             sh("qemu-io -c 'read -P 7 8M 4k' /run/img/a.qcow2 | grep -v failed");
             assert_eq!(fs::read_dir(NOTES).unwrap().count(), 0);

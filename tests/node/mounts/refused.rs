@@ -1,5 +1,6 @@
 //! Where the kernel refuses everything: the one to blame is named.
 
+use crate::support::wording::{wording, wording_of};
 use crate::support::{isolated, sh};
 use serde_json::json;
 use std::net::TcpListener;
@@ -52,13 +53,18 @@ fn a_server_in_vain_has_its_fix() {
             node.install(driver, json!({}));
             let target = node.volume(driver, "p");
             options["server"] = "127.0.0.1".into();
-            let expected = "server 127.0.0.1 (127.0.0.1): refuses connections to port 1: check that it runs";
+            let expected = &[
+                "server 127.0.0.1 (127.0.0.1): ",
+                wording_of("connection-refused", ["1"]),
+                wording("check-that-it-runs"),
+            ]
+            .concat();
             node.mount(driver, &target, &options).failure(&[expected]);
             options["server"] = "no-such-host.invalid".into();
             let unknown = node.mount(driver, &target, &options);
             assert!(!unknown.message.contains("firewalls"), "{}", unknown.message);
             unknown
-                .failure(&["server no-such-host.invalid: the node's resolver knows no address of it: check"]);
+                .failure(&[wording_of("name-unknown", ["server no-such-host.invalid: the node's resolver"])]);
         }
     });
 }

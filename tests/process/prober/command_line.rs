@@ -1,6 +1,7 @@
 //! `flexvol probe` and `flexvol watch` from outside.
 
 use super::plugin_dir::{PluginDir, remove_all};
+use crate::support::wording::wording;
 use crate::support::{BINARY, eventually, is_alive, mark, processes_with, skip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -54,9 +55,9 @@ fn probe_shows_what_is_loaded_failed_and_ignored() {
 fn without_drivers_probe_says_what_to_do() {
     let dir = PluginDir::new();
     for (path, fix) in [
-        (dir.path.clone(), "holds no driver: flexvol install"),
-        (dir.at("none"), "does not exist: make it"),
-        (dir.beside("good"), "is not a directory"),
+        (dir.path.clone(), wording("no-driver-there")),
+        (dir.at("none"), wording("plugin-directory-missing")),
+        (dir.beside("good"), wording("not-a-directory")),
     ] {
         let (status, out, error) = probe(&path, &[]);
         assert_eq!((status, out.as_str()), (1, ""), "{error}");
@@ -99,7 +100,7 @@ fn what_may_not_be_read_is_told_apart() {
     assert!(status == 1 && out.contains("LOADED  v~a") && out.contains("Permission denied"), "{out}");
     fs::set_permissions(&dir.path, Permissions::from_mode(0o700)).unwrap();
     let (status, _, error) = as_nobody();
-    assert!(status == 1 && error.contains("run this as root"), "{error}");
+    assert!(status == 1 && error.contains(wording("run-as-root")), "{error}");
 }
 
 /// `flexvol watch --json` under way.

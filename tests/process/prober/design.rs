@@ -2,6 +2,7 @@
 
 use super::plugin_dir::{PluginDir, Watch, remove_all};
 use crate::support::skip;
+use crate::support::wording::{wording, wording_of};
 use flexvol::prober::{Behaviour, Habits, Watcher};
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
@@ -10,11 +11,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-const GONE: &str = "noted the plugin directory is gone";
-const MADE: &str = "noted the plugin directory is made again, and watched";
-
 fn watch(dir: &PluginDir) -> Watch {
     dir.watch(Behaviour::Design)
+}
+
+fn noted(what: &str) -> String {
+    format!("noted {what}")
 }
 
 #[test]
@@ -175,9 +177,10 @@ fn a_plugin_directory_that_disappears_is_made_again_and_watched() {
     let dir = PluginDir::with(&["v~a"]);
     let mut watch = watch(&dir);
     remove_all(&dir.path);
-    let told = watch.until(MADE);
+    let told = watch.until(&noted(wording_of("directory-watched", ["made again"])));
     assert!(
-        told.iter().any(|event| event == "removed v/a") && told.iter().any(|event| event == GONE),
+        told.iter().any(|event| event == "removed v/a")
+            && told.iter().any(|event| *event == noted(wording("directory-gone"))),
         "{told:?}"
     );
     assert_eq!(fs::metadata(&dir.path).unwrap().permissions().mode() & 0o7777, 0o755);
@@ -216,8 +219,10 @@ fn a_file_in_its_place_is_told_and_waited_out() {
     let mut watch = watch(&dir);
     remove_all(&dir.path);
     drop(File::create(&dir.path).unwrap());
-    let why =
-        format!("noted the plugin directory cannot be made again: make {}: File exists", dir.path.display());
+    let why = noted(wording_of(
+        "directory-not-made-again",
+        [&format!("make {}: File exists (os error 17)", dir.path.display())],
+    ));
     let start = Instant::now();
     let mut told = Vec::new();
     while !told.iter().any(|event: &String| event.starts_with(&why)) {
@@ -262,9 +267,11 @@ fn a_missing_directory_is_an_error_unless_it_may_be_made() {
     let dir = PluginDir::new();
     let missing = dir.at("a/b");
     let error = Watcher::new(&missing, Behaviour::Design).unwrap_err().to_string();
-    assert!(error.contains("does not exist: make it"), "{error}");
+    assert!(error.contains(wording("plugin-directory-missing")), "{error}");
     let file = dir.beside("good");
-    assert!(Watcher::new(&file, Behaviour::Design).unwrap_err().to_string().contains("is not a directory"));
+    assert!(
+        Watcher::new(&file, Behaviour::Design).unwrap_err().to_string().contains(wording("not-a-directory"))
+    );
     let habits = Habits { create: true, ..Habits::of(Behaviour::Design) };
     Watcher::with(&missing, habits).unwrap();
     assert!(missing.is_dir());

@@ -2,6 +2,7 @@
 
 use super::design::flood;
 use super::plugin_dir::{PluginDir, remove_all};
+use crate::support::wording::{wording, wording_of};
 use flexvol::prober::Behaviour::{Kubelet122, Kubelet136};
 use flexvol::prober::Watcher;
 use std::fs::{self, File};
@@ -76,7 +77,10 @@ fn lost_changes_are_noted_and_nothing_more() {
     flood(&dir);
     dir.install("v~c", "good");
     let told = watch.settle();
-    assert!(told.iter().any(|event| event.starts_with("noted the kernel's queue was full")), "{told:?}");
+    assert!(
+        told.iter().any(|event| event.starts_with(&["noted ", wording("queue-was-full")].concat())),
+        "{told:?}"
+    );
     assert_eq!(watch.in_service(), ["v/a", "v/b"]);
     assert_eq!(watch.watcher.stats().overflows, 1);
 }
@@ -103,12 +107,12 @@ fn the_plugin_directory_is_made_again_at_once_but_a_renamed_one_is_lost() {
     let dir = PluginDir::with(&["v~a"]);
     let mut watch = dir.watch(Kubelet136);
     remove_all(&dir.path);
-    watch.until("noted the plugin directory is made again, and watched");
+    watch.until(&["noted ", wording_of("directory-watched", ["made again"])].concat());
     dir.install("v~b", "good");
     watch.until("added v/b");
     watch.settle();
     fs::rename(&dir.path, dir.beside("away")).unwrap();
-    watch.until("noted the plugin directory was renamed: kubelet sees no change until it is restarted");
+    watch.until(&["noted ", wording("directory-renamed")].concat());
     fs::create_dir(&dir.path).unwrap();
     dir.install("v~c", "good");
     assert_eq!(watch.settle(), [""; 0]);

@@ -134,9 +134,7 @@ fn wrong(leaf: &Leaf) -> Option<&'static str> {
         {
             Some("adds a mount option")
         }
-        () if holds(path, NODE_PATHS) && text.split('/').any(|part| part == "..") => {
-            Some("leads out of its root")
-        }
+        () if holds(path, NODE_PATHS) && text.split('/').any(|part| part == "..") => Some("leaves its root"),
         () if ["pool", "image", "snapshot", "user"]
             .iter()
             .any(|key| path.ends_with(&format!("rbd.{key}")))

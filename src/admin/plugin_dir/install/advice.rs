@@ -146,6 +146,7 @@ fn lacking(name: &DriverName, programs: &[&str], root: &Path) -> Option<String> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::{wording, wording_of};
     use std::cell::Cell;
 
     fn name() -> DriverName {
@@ -179,7 +180,7 @@ mod tests {
         assert_eq!(asked.get(), 0, "nobody's init is run for nothing");
         for version in ["v1.8.0", "v1.22.6", "v1.23.17"] {
             let advice = advice(version, Some("w~e")).unwrap();
-            assert!(advice.contains("w~e in the same directory fails (why)"), "{advice}");
+            assert!(advice.contains(wording_of("other-driver-fails", ["w~e", "why"])), "{advice}");
             assert!(
                 advice.ends_with("fix or remove w~e") && advice.contains("may then miss v/d"),
                 "{advice}"
@@ -190,7 +191,7 @@ mod tests {
 
     #[test]
     fn who_calls_attach_is_told() {
-        let (manager, own) = ("kube-controller-manager needs it", "calls attach and detach itself");
+        let (manager, own) = ("kube-controller-manager needs it", wording("kubelet-attaches"));
         for (readers, expected) in [
             (vec![], vec![manager]),
             (vec![reader(1, "", false)], vec![manager]),

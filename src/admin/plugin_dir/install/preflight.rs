@@ -210,6 +210,7 @@ fn machine_of(root: &Path) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::{wording, wording_of};
 
     const FIT: FileSystem = FileSystem { read_only: false, no_exec: false, free: 10 << 20, free_files: None };
 
@@ -219,7 +220,7 @@ mod tests {
         assert!(unfit(FIT, true, 1).is_empty());
         let all = unfit(FileSystem { no_exec: true, free_files: Some(0), ..FIT }, false, 1 << 30);
         assert_eq!(all.len(), 4, "{all:?}");
-        assert!(all[0].contains("run this as root") && all[1].contains("remount,exec"));
+        assert!(all[0].contains(wording("run-as-root")) && all[1].contains("remount,exec"));
         assert!(all[2].contains("10Mi free and 1Gi are needed"), "{}", all[2]);
         let read_only = unfit(FileSystem { read_only: true, free: 0, ..FIT }, false, 1);
         assert!(read_only.len() == 1 && read_only[0].contains("--volume-plugin-dir"));
@@ -247,9 +248,9 @@ mod tests {
         write("bin/dash", &program(22));
         std::os::unix::fs::symlink("/bin/dash", root.path().join("bin/sh")).unwrap();
         assert_eq!(findings(&program(22)), (String::new(), machine_number(own_machine()) != Some(22)));
-        assert!(findings(&program(243)).0.contains("take the build for s390x"));
-        assert!(findings(b"#!/bin/bash\n").0.contains("which the node lacks"));
+        assert!(findings(&program(243)).0.contains(wording_of("foreign-machine", ["…", "…", "s390x"])));
+        assert!(findings(b"#!/bin/bash\n").0.contains(wording("interpreter-lacking")));
         assert_eq!(findings(b"#!/bin/sh\n"), (String::new(), false));
-        assert!(findings(b"text").0.contains("neither a Linux program"));
+        assert!(findings(b"text").0.contains(wording("neither-program-nor-script")));
     }
 }

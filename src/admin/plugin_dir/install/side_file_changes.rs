@@ -111,7 +111,7 @@ impl SideFileChanges {
     fn blamed(&self, failure: &Failure) -> Failure {
         let message = failure.message();
         let why = message.trim_start_matches(".flexvol.json: ").trim_end_matches(OTHER_MEND);
-        // Where in a text that nobody has seen.
+        // Where in a text that no one has seen.
         let why = why.split(" at line ").next().unwrap_or(why);
         let asked = self.set.iter().map(|(key, _)| format!("--set {key}"));
         let asked = asked.chain(self.policy.iter().map(|_| "--policy".to_owned()));
@@ -203,6 +203,7 @@ pub fn side_file_mode(settings: &Settings) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::{wording, wording_of};
 
     fn program() -> Fingerprint {
         Fingerprint::of(&b"program"[..]).unwrap()
@@ -258,7 +259,7 @@ mod tests {
     #[test]
     fn mistakes_are_refused() {
         for (side_file_changes, fix) in [
-            (set(&["deadlines.mount=soon"]), "expected a number of seconds: fix --set deadlines.mount"),
+            (set(&["deadlines.mount=soon"]), wording_of("expected-seconds", ["--set deadlines.mount"])),
             (set(&["fsGroup=no"]), "expected a boolean: fix --set fsGroup"),
             (set(&["sise=1Mi"]), "did you mean \"size\"?"),
             (set(&["size=much"]), "option \"size\": \"much\""),
@@ -273,7 +274,7 @@ mod tests {
                 SideFileChanges { settings: Some(json!([])), ..SideFileChanges::default() },
                 "expected an object: fix --settings",
             ),
-            (set(&["exec.commands.mount=[\"/bin/x\"]"]), "for the driver exec"),
+            (set(&["exec.commands.mount=[\"/bin/x\"]"]), wording("exec-settings")),
         ] {
             let message = settled(&side_file_changes, "{}").unwrap_err().message();
             assert!(message.contains(fix), "{message}");
@@ -319,7 +320,9 @@ mod tests {
         let other = SideFileChanges { driver: Some("image".into()), ..SideFileChanges::default() };
         assert_eq!(settle(&other, &settings).unwrap().profile, None);
         let both = SideFileChanges { driver: Some("image".into()), ..asked.clone() };
-        assert!(settle(&both, &settings).unwrap_err().message().contains("leave out one of them"));
+        assert!(
+            settle(&both, &settings).unwrap_err().message().contains(wording("other-driver-in-side-file"))
+        );
         let wrong = SideFileChanges { profile: Some("k8s/dumy".into()), ..SideFileChanges::default() };
         assert!(settle(&wrong, &settings).unwrap_err().message().contains("did you mean \"k8s/dummy\"?"));
     }

@@ -20,7 +20,7 @@ const HEAD: u64 = 4096;
 /// The type of the program header that names a loader (elf.h: `PT_INTERP`).
 const LOADER: u32 = 3;
 
-/// A case that calls nobody.
+/// A case that makes no call.
 const fn case(
     id: &'static str,
     level: Level,
@@ -219,6 +219,7 @@ fn loader(head: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::wording;
 
     #[test]
     fn what_a_program_needs_is_told_from_its_beginning() {
@@ -246,7 +247,7 @@ mod tests {
         assert!(wrong("driver", "driver", true).contains("no vendor"));
         assert!(wrong("example.com~driver", "driver.sh", false).contains("kubelet executes driver"));
         assert!(wrong("Example~driver", "driver", false).contains("lower-case"));
-        assert!(wrong("a~b~c", "c", false).contains("more than one slash"));
+        assert!(wrong("a~b~c", "c", false).contains(wording("two-slashes")));
         assert!(wrong("kubernetes.io~nfs", "nfs", false).contains("kubelet's own"));
         assert!(names(Path::new("/src/driver.sh")).is_err());
         assert!(names(Path::new("/plugins/example.com~driver/driver")).is_ok());

@@ -135,7 +135,7 @@ impl<'a> Page<'a> {
         self.line(apart);
     }
 
-    /// What happened in a case that nobody asked for, and on which others depend.
+    /// What happened in a case that no one asked for, and on which others depend.
     fn stranger(&mut self, id: &str) {
         let of = |result: &&CaseResult| matches!(&result.outcome, CaseOutcome::Blocked(by) if by == id);
         if self.report.has_failed(id) {
@@ -183,7 +183,7 @@ impl<'a> Page<'a> {
         self.text.push('\n');
     }
 
-    /// What was sent or came back is not broken into lines: somebody may want to copy it.
+    /// What was sent or came back is not broken into lines: someone may want to copy it.
     fn row(&mut self, name: &str, text: &str) {
         let margin = " ".repeat(MARGIN);
         let text = match name {
@@ -233,6 +233,7 @@ fn listed(ids: &[&str]) -> String {
 mod tests {
     use super::*;
     use crate::check::made_up;
+    use crate::wording::wording;
 
     fn page(report: &Report) -> String {
         rendered(report, &|_, text| text.to_owned())
@@ -284,7 +285,12 @@ skipped, no process serves a mount: mount::daemon
         let mut report = made_up();
         report.results.remove(2);
         let page = page(&report);
-        let note = "because mount::works does not hold: mount::twice\n  seen      a mount is needed first\n";
+        let note = &[
+            "because mount::works does not hold: mount::twice\n  seen      ",
+            wording("check-needs-mount"),
+            "\n",
+        ]
+        .concat();
         assert!(page.contains(note), "{page}");
     }
 

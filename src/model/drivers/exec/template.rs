@@ -149,6 +149,7 @@ fn missing(name: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::{wording, wording_of};
     use flexvol_protocol::Options;
 
     fn options(json: &str) -> Options {
@@ -261,7 +262,7 @@ mod tests {
     fn no_value_begins_an_argument_with_a_dash() {
         for word in ["{option.d}", "{option.d?}", "{option.d}x"] {
             assert!(
-                filled(word, GIVEN).unwrap_err().message().contains("must not begin with \"-\""),
+                filled(word, GIVEN).unwrap_err().message().contains(wording("begins-with-dash")),
                 "{word}"
             );
         }
@@ -272,12 +273,12 @@ mod tests {
     fn what_is_missing_or_unknown_is_named() {
         for (word, expected) in [
             ("{option.none}", "option \"none\" is missing"),
-            ("{option.}", "exec knows no placeholder {option.}"),
-            ("{fsGroup}", "this call has no {fsGroup}"),
-            ("{}", "exec knows no placeholder {}"),
-            ("{Target}", "exec knows no placeholder {Target}"),
-            ("{target }", "exec knows no placeholder {target }"),
-            ("{target??}", "exec knows no placeholder {target?}"),
+            ("{option.}", wording_of("no-placeholder", ["option."])),
+            ("{fsGroup}", wording_of("placeholder-absent", ["fsGroup"])),
+            ("{}", wording_of("no-placeholder", [""])),
+            ("{Target}", wording_of("no-placeholder", ["Target"])),
+            ("{target }", wording_of("no-placeholder", ["target "])),
+            ("{target??}", wording_of("no-placeholder", ["target?"])),
             ("{secret.none}", "secret key \"none\" is missing"),
         ] {
             let message = filled(word, GIVEN).unwrap_err().message();

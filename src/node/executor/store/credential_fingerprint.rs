@@ -48,6 +48,7 @@ fn digest(salt: u128, credentials: &Credentials) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wording::wording_of;
 
     fn credentials(pairs: &[(&'static str, &str)]) -> Credentials {
         pairs.iter().map(|(key, secret)| (*key, Secret::new(secret.as_bytes().to_vec()))).collect()
@@ -66,7 +67,7 @@ mod tests {
         ] {
             let failure = opener.verify(&credentials(others), "image a/b").unwrap_err();
             assert_eq!(failure.code(), Code::Denied);
-            assert!(failure.message().starts_with("image a/b is open on this node by another Secret"));
+            assert!(failure.message().starts_with(wording_of("open-by-other-secret", ["image a/b"])));
         }
         assert_eq!(CredentialFingerprint::of(&credentials(&[])), None);
     }

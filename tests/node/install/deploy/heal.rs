@@ -1,6 +1,7 @@
 //! What a deployment puts back by what was noted of it, and what it leaves alone.
 
 use super::node::{Node, eventually};
+use crate::support::wording::wording;
 use std::fs::{self, File};
 
 /// Who damaged it while nobody looked finds it as it was, policy and all.
@@ -38,7 +39,7 @@ fn what_was_installed_is_known_without_a_disk_for_it() {
     fs::write(node.root.path().join("state"), "a file").unwrap();
     let deployment = node.deploy(&["example/tmpfs", "--set", "size=7Mi"]);
     deployment.says("ready");
-    let told = deployment.lines().iter().any(|line| line.to_string().contains("could not be noted"));
+    let told = deployment.lines().iter().any(|line| line.to_string().contains(wording("not-noted")));
     assert!(told, "{:?}", deployment.lines());
     let side_file = node.plugins.join("example~tmpfs/.flexvol.json");
     fs::remove_file(&side_file).unwrap();

@@ -2,6 +2,7 @@
 //! has the volume.
 
 use super::*;
+use crate::support::wording::{wording, wording_of};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 
@@ -117,7 +118,8 @@ fn a_daemon_that_nobody_knows_keeps_what_was_written() {
         node.mount(DRIVER, &one, &options()).success();
         fs::write(one.join("f"), "kept").unwrap();
         sh("rm -rf /run/flexvol");
-        node.mount(DRIVER, &two, &options()).failure(&["shows the image already", "record of it is lost"]);
+        node.mount(DRIVER, &two, &options())
+            .failure(&[wording_of("record-lost", ["…"]), wording("record-lost")]);
         sh(&format!("sync {}", one.join("f").display()));
         node.unmount(DRIVER, &one).success();
         node.mount(DRIVER, &two, &options()).success();

@@ -2,6 +2,8 @@
 //! directories, installed drivers.
 
 mod node;
+#[path = "../../../support/wording.rs"]
+pub(crate) mod wording;
 
 use crate::trust;
 pub(crate) use crate::trust::has;
