@@ -31,7 +31,7 @@ generated!(
     csi, "csi.v1"
 );
 generated!(
-    /// Package `pluginregistration`: kubelet asks who is behind a socket.
+    /// Package `pluginregistration`: kubelet asks which driver serves a socket.
     registration, "pluginregistration"
 );
 

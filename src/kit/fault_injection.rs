@@ -75,13 +75,13 @@ struct Running {
 }
 
 impl FaultInjection {
-    /// Into a driver that was not reaped yet: nobody else has its number.
+    /// Into a driver that was not reaped yet: no one else has its number.
     fn hit(self, driver: Pid) {
         let signal = match self.signal {
             Signal::Kill => rustix::process::Signal::KILL,
             Signal::Terminate => rustix::process::Signal::TERM,
         };
-        // Nobody left to get it is as good.
+        // If no process is left, that is as good.
         let _ = match self.target {
             Target::Driver => kill_process(driver, signal),
             Target::Group => kill_process_group(driver, signal),

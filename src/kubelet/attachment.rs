@@ -6,7 +6,7 @@
 //!
 //! Without a cluster it is a file below kubelet's directory, so that whoever tears down finds what
 //! another process set up. Written before `attach` is called, without a device: after a failed
-//! `attach` nobody knows whether the volume is attached, and it is detached all the same.
+//! `attach` no one knows whether the volume is attached, and it is detached all the same.
 
 use super::lifecycle::PodVolume;
 use anyhow::{Context as _, Result};

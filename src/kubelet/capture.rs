@@ -1,4 +1,4 @@
-//! Real calls of kubelet's, written down without their secrets, so that somebody else can make them
+//! Real calls of kubelet's, written down without their secrets, so that someone else can make them
 //! again.
 //!
 //! Masked are the values of all keys of the Secret, of options that are called like credentials,
@@ -54,7 +54,7 @@ impl Captured {
     }
 
     /// The arguments as a driver can be called with them: kubelet's own directory becomes `root`,
-    /// and masked secrets are those of nobody.
+    /// and masked secrets are those of no pod.
     pub fn to_arguments(&self, root: &Path) -> Vec<OsString> {
         self.arguments.iter().map(|word| moved(word, root).unwrap_or_else(|| unmasked(word))).collect()
     }

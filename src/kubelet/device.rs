@@ -116,7 +116,7 @@ pub fn other_mounts(global: &TargetPath) -> Result<Vec<String>> {
     Ok(table.iter().filter(same).map(|entry| entry.target.display().to_string()).collect())
 }
 
-/// Fails while somebody holds the device.
+/// Fails while someone holds the device.
 pub fn is_free(device: &Path) -> Result<()> {
     let is_block = device.metadata().is_ok_and(|about| about.file_type().is_block_device());
     if !is_block || opened::is_claimed(device) != Ok(true) {

@@ -58,7 +58,7 @@ pub struct Terms {
 pub enum Reader {
     /// As soon as it comes, to its end.
     All,
-    /// Not at all: nobody holds the reading end, as after a restart of kubelet.
+    /// Not at all: no one holds the reading end, as after a restart of kubelet.
     Closed,
     /// A few bytes after each pause as long as the driver runs, from a pipe that holds no more than
     /// the kernel must; then the rest.
@@ -121,7 +121,7 @@ pub struct Run {
     pub output: Vec<u8>,
     /// Why it was stopped, if it was.
     pub stopped: Option<Stop>,
-    /// Whether somebody stopped listening while it ran: the output may be cut off.
+    /// Whether someone stopped listening while it ran: the output may be cut off.
     pub unheard: bool,
 }
 

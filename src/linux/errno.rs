@@ -13,7 +13,7 @@ pub fn to_failure(error: anyhow::Error) -> Failure {
     told(&error, |_| None)
 }
 
-/// The same, by somebody who knows more about a cause than its own words: what is returned for one
+/// The same, by someone who knows more about a cause than its own words: what is returned for one
 /// stands in their place.
 pub fn told(error: &anyhow::Error, better: impl Fn(&(dyn Error + 'static)) -> Option<String>) -> Failure {
     let words = error.chain().map(|cause| better(cause).unwrap_or_else(|| cause.to_string()));

@@ -101,7 +101,7 @@ pub trait Driver: Sync {
 
     /// The programs of the node that it may run for some volume or other, each a plain name, or an
     /// absolute path where the side file gives one: for `install`, which warns of those that the
-    /// node lacks. The default is none, right for every driver that asks nobody but the kernel.
+    /// node lacks. The default is none, right for every driver that asks no one but the kernel.
     fn programs<'a>(&self, _settings: &'a Settings) -> Vec<&'a str> {
         Vec::new()
     }

@@ -29,7 +29,7 @@ pub const CSI_VOLUMES: &str = "volumes";
 /// What `pod` takes for kubelet's directory when nobody names one.
 pub const POD_ROOT: &str = "/var/lib/flexvol/kubelet";
 
-/// The file of `deploy` that says that every driver is in place, when nobody names one. Two
+/// The file of `deploy` that says that every driver is in place, when no one names one. Two
 /// deployments on one node need two.
 pub const READY: &str = "/run/flexvol/deploy/ready";
 

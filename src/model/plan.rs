@@ -157,7 +157,7 @@ pub enum Step {
     /// Find a monitor that answers.
     ReachCluster(Cluster),
     /// Make a directory on the server that was reached, unless the share can be mounted as it is.
-    /// Whatever is mounted for that, nobody else sees.
+    /// Whatever is mounted for that, no one else sees.
     MakeDirectoryOnShare {
         /// Which share a later step mounts.
         share: Share,
@@ -318,7 +318,7 @@ pub enum MountFrom {
     AttachedDevice,
 }
 
-/// A file with what nobody but its reader may see.
+/// A file with what only its reader may see.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretFile {

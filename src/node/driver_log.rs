@@ -7,7 +7,7 @@
 //! A line is written after the reply, so it can neither delay nor spoil it; a log that cannot be
 //! written is no failure of a call. It holds no option and no secret: the message is the reply's,
 //! which holds none either. `init` is not logged, because it opens nothing but the side file; nor
-//! is a call that nobody could understand or that the driver does not have.
+//! is a call that no one could understand or that the driver does not have.
 
 use crate::executor::record;
 use flexvol_linux::fs::{append, files};
@@ -41,7 +41,7 @@ pub const LINE_LIMIT: usize = 6144;
 pub struct Entry {
     /// When the call ended.
     pub time: String,
-    /// `vendor~driver`, or the driver's own name if nobody said as whom it was run.
+    /// `vendor~driver`, or the driver's own name if no one said as whom it was run.
     pub driver: String,
     /// The verb.
     pub verb: Cow<'static, str>,
@@ -101,7 +101,7 @@ impl Entry {
         serde_json::from_str(line).ok()
     }
 
-    /// Appends it to this node's log. Says nothing if that fails: there is nobody left to tell.
+    /// Appends it to this node's log. Says nothing if that fails: there is no one left to tell.
     pub fn note(&self) {
         let _ = append::line(&path(), &self.to_line(), SIZE_LIMIT);
     }

@@ -61,13 +61,13 @@ impl Capabilities {
 pub struct Fields {
     /// Of `attach` and `waitforattach`; left out of the latter, the device is forgotten.
     pub device: Option<String>,
-    /// Of `getvolumename`; read by nobody.
+    /// Of `getvolumename`; kubelet does not read it.
     pub volume_name: Option<String>,
     /// Of `isattached`; left out, the volume counts as detached.
     pub attached: Option<bool>,
     /// Of `init`.
     pub capabilities: Option<Capabilities>,
-    /// Of `expandvolume`; read by nobody.
+    /// Of `expandvolume`; kubelet does not read it.
     pub volume_new_size: Option<i64>,
 }
 

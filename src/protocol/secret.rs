@@ -1,4 +1,4 @@
-//! Bytes that nobody may see.
+//! Bytes that are never shown.
 //!
 //! A [`Secret`] has no `Display` and no serialisation but `***`; its bytes are wiped when it is
 //! dropped. Who needs them says so with [`Secret::expose`], which is easy to find in a review.
@@ -35,7 +35,7 @@ impl Secret {
         &self.0
     }
 
-    /// One line without the line breaks at its end, which `echo` leaves there and nobody means;
+    /// One line without the line breaks at its end, which `echo` leaves there and no one means;
     /// what has several lines, or is no text at all, is left as it is.
     #[must_use]
     pub fn line(&self) -> Self {

@@ -28,7 +28,7 @@ pub struct DriverStatus {
 pub enum StatusKind {
     /// The call did it, provided that the exit code is 0.
     Success,
-    /// The verb is not called again until the driver is probed anew.
+    /// The verb is not called again until the driver is probed again.
     NotSupported,
     /// The call failed and is tried again.
     Failure,

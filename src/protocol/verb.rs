@@ -8,7 +8,7 @@ use std::fmt;
 pub enum Verb {
     /// Say what the driver can do.
     Init,
-    /// Name the volume; nobody uses the name.
+    /// Name the volume; kubelet does not use the name.
     GetVolumeName,
     /// Attach the volume to a node.
     Attach,

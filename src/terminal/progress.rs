@@ -10,7 +10,7 @@ use std::time::Duration;
 const SHOW_AFTER: Duration = Duration::from_secs(1);
 
 /// Shows on standard error what works for this process, in a line that is gone when this is
-/// dropped. Where nobody looks on, or JSON is wanted, nothing.
+/// dropped. Where no one looks on, or JSON is wanted, nothing.
 pub fn show(screen: &Screen) -> Option<ProgressWatch> {
     let wanted = io::stderr().is_terminal() && !screen.wants_json();
     wanted.then(|| start(std::process::id())).flatten()

@@ -143,7 +143,7 @@ impl<'a> Report<'a> {
         Ok(Self { screen, width, rows: Vec::new(), calls: 0 })
     }
 
-    /// Adds a row. Fails once somebody wants us to stop: then the stage is removed on the way out.
+    /// Adds a row. Fails once someone wants us to stop: then the stage is removed on the way out.
     pub fn row(&mut self, row: Row) -> Result<()> {
         ensure!(!signal::interrupted(), "interrupted");
         if !self.screen.wants_json() {

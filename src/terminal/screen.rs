@@ -18,7 +18,7 @@ pub struct Screen {
     looks_on: LooksOn,
 }
 
-/// Whether somebody watches the output, and where the cursor is.
+/// Whether someone watches the output, and where the cursor is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LooksOn {
     Nobody,

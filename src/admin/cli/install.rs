@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// How long `--wait` waits if it is not told, in seconds.
 const DEFAULT_WAIT: &str = "60";
 
-/// A longer wait than that nobody means; the clock has an end, too.
+/// No longer wait is meant; the clock has an end, too.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
 /// Install drivers atomically: kubelet never sees a partial one

@@ -5,7 +5,7 @@
 //! `--json`, as JSON; errors go to standard error as one line, with `--json` to standard output as
 //! `{"error": "…"}`. Exit status: 0 done, 1 failed, 2 wrong usage, and of `run` and `plan` 3 for a
 //! verb the driver does not have. Of the commands that change plugin directories (`placing`): 4
-//! somebody else's driver is in the way, 5 a newer version is installed, 6 volumes are mounted, 7
+//! someone else's driver is in the way, 5 a newer version is installed, 6 volumes are mounted, 7
 //! the node is not fit for it, 8 the driver fails its own `init`, 9 kubelet did not call it in
 //! time, 10 another installer holds the directory.
 

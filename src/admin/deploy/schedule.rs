@@ -3,7 +3,7 @@
 //! At rest there is nothing to wait for but a change. A change is looked at a moment later, so that
 //! who replaces a directory can finish; at most once a second, so that a storm of changes costs
 //! little. What had to be fixed again and again is fixed ever less often, up to once a minute: then
-//! somebody else keeps the same driver in another shape, and kubelet must not run `init` for that
+//! someone else keeps the same driver in another shape, and kubelet must not run `init` for that
 //! all the time. What cannot be put in place is tried ever less often in the same way.
 
 use std::time::{Duration, Instant};

@@ -117,7 +117,7 @@ impl Part {
         }
     }
 
-    /// Somebody may have emptied it.
+    /// Someone may have emptied it.
     fn rewind_if_cut(&mut self) -> io::Result<()> {
         let at = self.reader.stream_position()?;
         if self.reader.get_ref().metadata()?.len() < at {

@@ -16,7 +16,7 @@ pub enum Change {
     PluginDir(PathBuf),
     /// A file of that name in the log's directory; without one, the directory as a whole.
     Log(Option<PathBuf>),
-    /// Nobody knows what.
+    /// It is unknown what.
     Anything,
 }
 
@@ -42,8 +42,9 @@ impl Watches {
     }
 
     /// Watches what is there. To be repeated after every change: what is watched already costs a
-    /// system call, and what came anew is watched from then on. The numbers of the drivers for
-    /// which that is so: what has happened to them between their coming and this call nobody tells.
+    /// system call, and what came again is watched from then on. The numbers of the drivers for
+    /// which that is so: no event tells what has happened to them between their coming and this
+    /// call.
     pub fn renew(&mut self, homes: &[DriverHome], log: &Path) -> Vec<usize> {
         let mut anew = Vec::new();
         for (number, home) in homes.iter().enumerate() {
@@ -60,7 +61,7 @@ impl Watches {
     /// who looks at it.
     fn watch(&mut self, path: &Path, watched: Watched) -> bool {
         let entries = Interest::ENTRIES.and(Interest::ITSELF);
-        // What somebody was writing is left alone until they have closed it.
+        // What someone was writing is left alone until they have closed it.
         let interest =
             if matches!(watched, Watched::Driver(_)) { entries.and(Interest::WRITTEN) } else { entries };
         let Ok(watch) = self.inotify.watch(path, interest) else {

@@ -65,6 +65,6 @@ fn of_call(entry: &Entry) -> Finding {
     if let Some(explained) = diagnostics::explain(message) {
         return Finding::of_known_error("call-failed", &evidence, explained.known_error);
     }
-    // Drivers of all kinds write them: nobody knows what in them is a cause, a value or a fix.
+    // Drivers of all kinds write them: no one knows what in them is a cause, a value or a fix.
     Finding::error("call-failed", &evidence, known_errors::SAID.fix)
 }

@@ -41,7 +41,7 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Those over files of volumes that nobody uses, and that the kernel will not release by itself.
+/// Those over files of volumes that are not in use, and that the kernel will not release by itself.
 fn loop_devices(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let mut places: Vec<_> = inventory::roots(&request.kubelet_root)?.into_iter().collect();
     places.push(paths::IMAGES.into());

@@ -30,7 +30,7 @@ pub enum Repair {
         /// Its flex volumes.
         targets: Vec<PathBuf>,
     },
-    /// Lets a loop device go that nobody uses.
+    /// Detaches a loop device that is not in use.
     ReleaseLoop {
         /// The device.
         device: PathBuf,

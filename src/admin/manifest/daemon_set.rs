@@ -86,7 +86,7 @@ fn container(deployment: &Deployment<'_>) -> Value {
     container
 }
 
-/// The same program that ends once the drivers are in place, for somebody else's pod.
+/// The same program that ends once the drivers are in place, for someone else's pod.
 pub(super) fn init_container(deployment: &Deployment<'_>) -> Value {
     program(deployment, "flexvol", &["/flexvol", "deploy", "--once"])
 }

@@ -1,7 +1,7 @@
 //! What is in a plugin directory under a driver's name.
 //!
 //! *Ours* is a driver whose side file has a hash: only installers write one; and what a
-//! [receipt](super::receipt) knows again. Whatever else is there belongs to somebody, and is never
+//! [receipt](super::receipt) knows again. Whatever else is there belongs to someone, and is never
 //! overwritten unasked.
 
 use anyhow::{Context as _, Result, ensure};
@@ -16,7 +16,7 @@ use std::io::Read as _;
 use std::path::PathBuf;
 
 /// How the names of all files begin that an installer makes and renames or removes before it ends.
-/// One that is there while nobody holds the lock was left by an installer that was killed.
+/// One that is there while no one holds the lock was left by an installer that was killed.
 pub const LEFTOVER: &str = ".flexvol-";
 
 /// What is there under a driver's name.
@@ -26,7 +26,7 @@ pub enum Found {
     Absent,
     /// A driver that flexvol installed.
     Ours(Ours),
-    /// A driver of somebody else.
+    /// A driver of someone else.
     Foreign(Foreign),
     /// Nothing that could be a driver.
     Broken(Broken),
@@ -39,7 +39,7 @@ pub struct Ours {
     pub settings: Settings,
     /// What became of the side file.
     pub side_file: SideFile,
-    /// The executable; `None` if somebody removed it.
+    /// The executable; `None` if someone removed it.
     pub program: Option<Program>,
     /// What else is in the directory.
     pub others: Vec<String>,
@@ -53,7 +53,7 @@ pub enum SideFile {
         /// The permissions.
         mode: u32,
     },
-    /// Somebody wrote another one, without the hash.
+    /// Someone wrote another one, without the hash.
     Unstamped,
     /// It is gone.
     Missing,

@@ -1,4 +1,4 @@
-//! Which volumes of a driver are mounted right now: without their driver nobody could unmount them.
+//! Which volumes of a driver are mounted right now: without their driver no one could unmount them.
 //!
 //! The mount tables of this process, of pid 1 and of every kubelet are read, as far as they can be:
 //! kubelet may have one of its own. Volumes are known by kubelet's names for their targets, under

@@ -35,7 +35,7 @@ pub struct Item {
     pub program: Option<Program>,
     /// Which of flexvol's drivers it is, if it is one.
     pub driver: Option<String>,
-    /// What kubelet makes of it; `None` if nobody asked.
+    /// What kubelet makes of it; `None` if no one asked.
     pub finding: Option<Finding>,
     /// The volumes of it that are mounted on this node.
     pub volumes: Vec<Volume>,
@@ -46,13 +46,13 @@ pub struct Item {
 pub enum Owner {
     /// flexvol, and it is as it was installed.
     Flexvol,
-    /// flexvol, but somebody changed it since; what.
+    /// flexvol, but someone changed it since; what.
     Altered(String),
     /// A flexvol that was copied there by hand.
     ByHand,
-    /// Somebody else.
+    /// Someone else.
     Foreign,
-    /// Nobody: it is no driver; why.
+    /// It is no driver; why.
     Nobody(String),
     /// It cannot be looked at; why, or the fix.
     Unknown(String),
@@ -106,7 +106,7 @@ fn looked_at(look: &Look<'_>, name: OsString, volumes: Vec<Volume>) -> Result<It
         let (owner, finding) = (Owner::Nobody(why.to_string()), Some(Finding::Ignored(why)));
         return Ok(Item { directory: name, owner, program: None, driver: None, finding, volumes });
     }
-    // Names of any bytes are possible; one that is no text is nobody's driver.
+    // Names of any bytes are possible; one that is no text is no driver's.
     let found = match Found::at(plugins, &text) {
         Err(error) => {
             // Neither may its init be run: kubelet is root and may do more than we.

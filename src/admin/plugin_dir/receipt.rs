@@ -1,9 +1,9 @@
-//! What was installed, noted outside the plugin directory: so damage is told from somebody else's
+//! What was installed, noted outside the plugin directory: so damage is told from someone else's
 //! driver, and what was lost comes back with the settings it had.
 //!
 //! ```text
-//! <state>/installed/vendor~driver@<hash of the plugin directory's path>      0600, in a directory of 0700; JSON
-//! ```
+//! <state>/installed/vendor~driver@<hash of the plugin directory's path>      0600, in a directory
+//! of 0700; JSON ```
 //!
 //! A receipt is written before the rename that makes its program visible, and names the program
 //! before it, too: killed in between, either is known. It goes with `uninstall` and `--roll-back`.
@@ -17,8 +17,9 @@
 //! | nothing, also no directory | any | yes |
 //! | as installed, byte for byte | any | yes |
 //! | empty, or shorter and equal as far as it goes | any | yes |
-//! | the very file (inode and time of birth) with its first bytes, or what the kernel cannot run | any | yes |
-//! | any, while somebody has it open for writing | any | no: look again when they have closed it |
+//! | the very file (inode and time of birth) with its first bytes, or what the kernel cannot run |
+//! any | yes |
+//! | any, while someone has it open for writing | any | no: look again when they have closed it |
 //! | all else: a symlink, a directory, another program | any | no: foreign |
 //!
 //! Ours is put back by `install` and `deploy`, removed by `uninstall`, and *altered* to `doctor`
@@ -28,7 +29,7 @@
 //!
 //! *Any* side file is one that is gone, is no JSON, or bears no hash; the settings of the last are
 //! the admin's, and are kept. One that is JSON, but wrong, is an admin's mistake: told, and not
-//! touched. Neither is one that is a symlink or no file, or that somebody has open for writing.
+//! touched. Neither is one that is a symlink or no file, or that someone has open for writing.
 
 use super::found::{Executable, Foreign, Found, Ours, Program, SideFile};
 use super::install::source::Source;
@@ -124,7 +125,7 @@ impl Receipts {
         Ok(Self { state: place.below(state)?, name, directory: directory.to_owned() })
     }
 
-    /// Reads it. What somebody else could have written is not believed.
+    /// Reads it. What someone else could have written is not believed.
     pub fn read(&self) -> Result<Option<Receipt>> {
         match self.content() {
             Err(error) if directory::is_about_content(&error) || directory::is_forbidden(&error) => Ok(None),
@@ -174,7 +175,7 @@ impl Receipts {
         files::replace(&self.path(), &serde_json::to_vec(receipt)?)
     }
 
-    /// Keeps a side file that nobody can read, which is to be replaced; where.
+    /// Keeps a side file that no one can read, which is to be replaced; where.
     pub fn set_aside(&self, side_file: &[u8]) -> Result<PathBuf> {
         files::make_private(&self.state.join(paths::RECEIPTS))?;
         files::replace(&self.aside(), side_file)?;
@@ -258,7 +259,7 @@ impl Receipt {
     }
 }
 
-/// Whether nobody can have meant the side file: it is no JSON object, and nobody is writing it.
+/// Whether no one can have meant the side file: it is no JSON object, and no one is writing it.
 /// Another one is an admin's, who made a mistake, and hears of it.
 fn is_garbled(home: &Directory) -> Result<bool> {
     let is_file = home.look(SIDE_FILE)?.is_some_and(|entry| entry.kind == Kind::File);

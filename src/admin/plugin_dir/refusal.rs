@@ -8,7 +8,7 @@ use std::fmt;
 pub enum Reason {
     /// What was asked for cannot be meant.
     Usage,
-    /// A driver of somebody else is in the way.
+    /// A driver of someone else is in the way.
     Foreign,
     /// A newer version is installed.
     Newer,

@@ -43,7 +43,7 @@ pub enum Busy {
     Refuse,
     /// Wait until none is, so long; then refuse.
     Wait(Duration),
-    /// Remove the driver all the same, also where nobody sees them: pods with such volumes will not
+    /// Remove the driver all the same, also where no one sees them: pods with such volumes will not
     /// terminate until it is back.
     Ignore,
 }
@@ -102,7 +102,7 @@ struct Installed {
 }
 
 impl Installed {
-    /// Also where a symlink of somebody else's is still in place of the executable: its take-over
+    /// Also where a symlink of someone else's is still in place of the executable: its take-over
     /// did not come to its end.
     fn of(found: &Found) -> Option<Self> {
         let (settings, program) = match found {

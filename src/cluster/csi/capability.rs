@@ -52,7 +52,7 @@ impl Capability {
         })
     }
 
-    /// Whether nobody may write, whatever the request says besides.
+    /// Whether writing is forbidden, whatever else the request says.
     pub fn is_read_only(&self) -> bool {
         let reader = matches!(self.mode, Mode::SingleNodeReaderOnly | Mode::MultiNodeReaderOnly);
         reader || self.read_only_flag

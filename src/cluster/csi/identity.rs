@@ -1,4 +1,4 @@
-//! The Identity service: who is it, and does it live?
+//! The Identity service: the name of the driver, what it can do, and whether it is ready.
 
 use super::rpc::{Asked, answer};
 use super::served::Served;

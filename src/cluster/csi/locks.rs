@@ -1,6 +1,6 @@
 //! One call at a time for a volume, and for a directory.
 //!
-//! A call that finds its volume busy is told so at once (ABORTED): Kubernetes asks again. A lock is
+//! A call that finds its volume busy fails at once (ABORTED): Kubernetes asks again. A lock is
 //! held until the driver's process is gone, however the call has ended for its caller.
 
 use super::name::hash;

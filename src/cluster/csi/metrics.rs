@@ -1,4 +1,4 @@
-//! What Prometheus is told.
+//! The metrics that Prometheus reads.
 
 use flexvol_protocol::Verb;
 use prometheus_client::encoding::EncodeLabelSet;

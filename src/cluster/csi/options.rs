@@ -50,7 +50,7 @@ impl Ground {
         checked(Options { secrets, ..options })
     }
 
-    /// The options of `mount`: as with kubelet, it alone is told of the pod, its group and the
+    /// The options of `mount`: as with kubelet, only this call has the pod, its group and the
     /// secrets.
     pub fn of_mount(&self, request: &Publish) -> Result<Options, Status> {
         let Publish { volume, read_only, secrets, .. } = request;

@@ -53,7 +53,7 @@ pub fn reason(status: &RegistrationStatus) -> String {
 #[tonic::async_trait]
 impl Registration for RegistrationService {
     async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
-        tracing::info!(driver = self.served.name, "kubelet asks who is there");
+        tracing::info!(driver = self.served.name, "kubelet asks for the driver");
         Ok(Response::new(PluginInfo {
             r#type: "CSIPlugin".to_owned(),
             name: self.served.name.clone(),

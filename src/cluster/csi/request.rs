@@ -85,7 +85,7 @@ pub struct Attach {
     pub volume: Volume,
     /// To which node.
     pub node: String,
-    /// Whether nobody may write there.
+    /// Whether writing is forbidden there.
     pub read_only: bool,
 }
 

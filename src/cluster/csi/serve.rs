@@ -22,7 +22,7 @@ use tonic::transport::server::Router;
 use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, health_reporter};
 
-/// How often a driver that is not ready is asked again, for whoever watches its health.
+/// How often a driver that is not ready is asked again, for clients that watch its health.
 const HEALTH: Duration = Duration::from_secs(10);
 
 /// One driver and its socket.
@@ -59,7 +59,7 @@ pub async fn run(places: Vec<Place>) -> Result<()> {
     results.into_iter().try_for_each(|ended| ended?)
 }
 
-/// One driver. kubelet is told that it is gone before it goes.
+/// One driver. kubelet learns that it is gone before it goes.
 pub async fn serve(place: Place, stop: Stop) -> Result<()> {
     let Place { served, socket, register } = place;
     let (reporter, health) = health_reporter();

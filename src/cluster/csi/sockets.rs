@@ -1,7 +1,7 @@
-//! Unix sockets that are served, and made again when somebody removes them.
+//! Unix sockets that are served, and made again when someone removes them.
 //!
 //! A socket appears complete: it is bound under a name that kubelet ignores, closed to others, and
-//! renamed. One that nobody serves any more is replaced.
+//! renamed. One that is not served any more is replaced.
 
 use anyhow::{Context as _, Result, ensure};
 use flexvol_linux::fs::files;
@@ -54,7 +54,7 @@ struct Server {
     task: JoinHandle<()>,
 }
 
-/// Serves at `path` until told to end; `again` makes the socket new, for whoever watches it.
+/// Serves at `path` until told to end; `again` makes the socket new, for clients that watch it.
 pub async fn keep(
     path: PathBuf,
     service: impl Fn() -> Router,

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// A file that tells one storage from another: the survey's, so that it is no further trace.
 const MARK: &str = "check";
 
-/// What a case may spend on values somebody could think of: each may have a server to wait for.
+/// What a case may spend on values someone could think of: each may have a server to wait for.
 const BUDGET: Duration = Duration::from_secs(5);
 
 /// How the options of a call are written.

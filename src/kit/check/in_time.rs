@@ -11,7 +11,7 @@ pub(super) fn within<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Option<T>, Stopped> {
     let (tell, told) = sync_channel(1);
-    // Nobody may listen any more.
+    // The reader may be gone.
     Builder::new().spawn(move || drop(tell.send(work())))?;
     Ok(told.recv_timeout(patience).ok())
 }

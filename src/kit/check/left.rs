@@ -1,6 +1,6 @@
 //! What a driver left behind in a case: looked for, not assumed.
 //!
-//! Of the files that were made, some are nobody's loss. Not counted are
+//! Of the files that were made, some do no harm. Not counted are
 //!
 //! * what lies where logs do: below a directory `log`, or with that ending;
 //! * empty directories, but for those in /tmp: few drivers take them away, and one that makes one

@@ -223,7 +223,7 @@ impl Laid {
     const WELL: Self = Self { vendor: "check.example", mode: 0o755, beside: None };
 }
 
-/// Where kubelet would have it. A script that somebody still writes to is executed without
+/// Where kubelet would have it. A script that someone still writes to is executed without
 /// complaint.
 fn write(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {
     let laid = faults::laid(name);
@@ -323,7 +323,7 @@ impl Matrix {
         self.rows.iter().all(Row::is_exact)
     }
 
-    /// The cases that no fault failed: nobody has seen them find anything.
+    /// The cases that no fault failed: no one has seen them find anything.
     pub fn idle(&self) -> Vec<&'static str> {
         let failed: BTreeSet<_> = self.rows.iter().flat_map(|row| &row.failed).copied().collect();
         Case::all().map(|case| case.id).filter(|id| !failed.contains(id)).collect()

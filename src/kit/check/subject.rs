@@ -144,7 +144,7 @@ impl<'a> Subject<'a> {
         (answer, done)
     }
 
-    /// The volume for another pod, which nobody has mounted yet.
+    /// The volume for another pod, which no one has mounted yet.
     pub fn volume(&mut self) -> Result<PodVolume, Stopped> {
         self.volume_below(Path::new(KUBELET_ROOT))
     }

@@ -105,7 +105,7 @@ impl View {
     }
 }
 
-/// The whole screen anew: clear, table, last events.
+/// The whole screen again: clear, table, last events.
 fn table(watcher: &Watcher, last: &VecDeque<String>, screen: &mut Screen) -> Result<()> {
     let stats = watcher.stats();
     screen.text("\x1b[H\x1b[2J")?;

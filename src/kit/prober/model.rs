@@ -480,7 +480,7 @@ mod tests {
         world.take("v~a");
         world.tell("v~a", How::Removed);
         world.pass(1000);
-        assert_eq!(world.probe(), ["failed v/b"], "a directory without an executable stayed");
+        assert_eq!(world.probe(), ["failed v/b"], "it stayed, and has no executable");
         world.pass(1000);
         assert_eq!(world.go(), (vec![], None));
     }

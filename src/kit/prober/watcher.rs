@@ -245,7 +245,7 @@ impl Watcher {
         }
     }
 
-    /// Makes the plugin directory again, unless somebody else does.
+    /// Makes the plugin directory again, unless someone else does.
     fn mind_the_absence(&mut self, now: Instant) -> Result<()> {
         let Some(since) = self.away else { return Ok(()) };
         let back = listing::kind_of(&self.plugin_dir)?.is_some();

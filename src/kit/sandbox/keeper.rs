@@ -1,7 +1,7 @@
 //! Four processes: the one that wants a sandbox, the keeper, the first one inside, and the one that
 //! does the work.
 //!
-//! The keeper stays outside. It waits until nobody holds the other end of its orders any more,
+//! The keeper stays outside. It waits until no one holds the other end of its orders any more,
 //! however that came about, kills the sandbox and takes away what outlives its processes. So a
 //! killed flexvol leaves nothing behind either. The first one inside reaps, as that of a machine
 //! does: a driver may wait for a daemon that it has ended to be gone.
@@ -205,7 +205,7 @@ fn frame_of_text(kind: &str, text: &str) -> String {
     format!("{kind} {}\n{text}", text.len())
 }
 
-/// Nobody may be there to hear it any more.
+/// The reader may be gone.
 fn say(line: &OwnedFd, kind: &str, words: &[u8]) {
     let Ok(line) = line.try_clone() else { return };
     let mut line = File::from(line);

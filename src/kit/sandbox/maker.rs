@@ -23,7 +23,7 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// What is made anew, or taken as a whole, whatever is mounted below.
+/// What is made again, or taken as a whole, whatever is mounted below.
 pub(super) const OWN: &[&str] = &["/proc", "/sys", "/dev", "/run", "/var/run"];
 
 /// A file system that was made for the sandbox, for what is written.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const COPIED: u64 = 1 << 20;
 
 /// Instead of [`Maker::lay_root`]. `empty` are directories that will be mounted on: the ones above
-/// them are made here, because nobody but the machine's root may make anything in an overlay of
+/// them are made here, because no one but the machine's root may make anything in an overlay of
 /// root's.
 pub(super) fn lay(maker: &mut Maker, empty: &[PathBuf]) -> Result<()> {
     let root = Path::new("/");
@@ -27,7 +27,7 @@ pub(super) fn lay(maker: &mut Maker, empty: &[PathBuf]) -> Result<()> {
             let path = entry.path();
             match piece(maker, &targets, &path) {
                 Ok(is_open) => directories.extend(is_open.then_some(path)),
-                // Somebody has just removed it.
+                // Someone has just removed it.
                 Err(_) if path.symlink_metadata().is_err() => {}
                 Err(error) => return Err(error).with_context(|| format!("show {}", path.display())),
             }

@@ -1,4 +1,4 @@
-//! What is on a node besides the volume that a case is about: mounts of nobody's, programs without
+//! What is on a node besides the volume that a case is about: mounts of no driver, programs without
 //! a network or with a mount table of their own.
 
 use super::{Inside, Isolation};
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Builder;
 
-/// What a file system of nobody's is mounted from.
+/// What a file system of no driver is mounted from.
 pub const NOBODYS: &str = "of-nobody";
 
 /// The mount table of this thread.
@@ -59,7 +59,7 @@ impl Inside {
         Ok(done)
     }
 
-    /// Somebody with a mount table that begins as ours is now, and gets what is mounted later as a
+    /// Someone with a mount table that begins as ours is now, and gets what is mounted later as a
     /// container does.
     pub fn neighbour(&self) -> Result<Neighbour> {
         self.own_table()?;
@@ -85,7 +85,7 @@ impl Inside {
     }
 }
 
-/// Somebody with a mount table of their own, until dropped.
+/// Someone with a mount table of their own, until dropped.
 #[derive(Debug)]
 pub struct Neighbour {
     ask: Sender<()>,

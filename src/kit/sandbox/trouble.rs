@@ -21,7 +21,7 @@ pub struct Trouble {
 impl Drop for Trouble {
     fn drop(&mut self) {
         for path in self.covered.iter().rev() {
-            // Somebody may be in it, and it goes with the sandbox at the latest.
+            // Someone may be in it, and it goes with the sandbox at the latest.
             let _ = unmount(path, UnmountFlags::DETACH);
         }
     }

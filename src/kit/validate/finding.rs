@@ -142,7 +142,7 @@ impl Findings {
         self.all.iter().filter(|finding| finding.severity == Severity::Error).count()
     }
 
-    /// Whether anything in it is an error: of two objects in one line, nobody can tell which.
+    /// Whether anything in it is an error: of two objects in one line, no one can tell which.
     pub(super) fn has_error_in(&self, object: &Object<'_>) -> bool {
         let lines = object.node.line()..=object.node.last_line();
         self.all.iter().any(|finding| {

@@ -48,7 +48,7 @@ impl KnownDrivers {
         self.directory.as_deref().filter(|_| !self.settings.contains_key(name))
     }
 
-    /// Whether somebody said that there is a driver of exactly this name.
+    /// Whether someone said that there is a driver of exactly this name.
     pub(super) fn has(&self, name: &DriverName) -> bool {
         self.settings.contains_key(name) || self.names.contains_key(name)
     }

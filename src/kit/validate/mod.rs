@@ -115,7 +115,7 @@ fn check_each(all: &[Flex<'_>], installed: &KnownDrivers, findings: &mut Finding
     all.iter().map(&mut check).collect()
 }
 
-/// What kubelet reads of the objects. Whatever it refuses that nobody has complained of is an error
+/// What kubelet reads of the objects. Whatever it refuses that no rule has found is an error
 /// too.
 fn resolve(all: &[Object<'_>], findings: &mut Findings) -> Objects {
     let mut cluster = Objects::default();

@@ -78,7 +78,7 @@ pub(super) fn check(secret: &Object<'_>, drivers: &BTreeSet<String>, findings: &
     }
 }
 
-/// Keys that nobody reads and that stand for one that is missing. Others are none of the driver's
+/// Keys that no one reads and that stand for one that is missing. Others are none of the driver's
 /// business.
 pub(super) fn check_keys(
     secret: &Object<'_>,

@@ -18,7 +18,7 @@ pub(super) fn input(terms: &Terms) -> io::Result<(Stdio, Option<OwnedFd>)> {
     Ok((reader.into(), Some(writer)))
 }
 
-/// The process, and the reading end of its output, unless nobody reads it.
+/// The process, and the reading end of its output, unless no one reads it.
 #[expect(
     clippy::disallowed_methods,
     reason = "a foreign driver is executed as kubelet would, not as a helper"

@@ -60,8 +60,8 @@ pub fn layer(number: u64) -> Option<(String, PathBuf)> {
     is_one.then(|| says("name").map(|name| (name.trim_end().to_owned(), device)))?
 }
 
-/// Removes a device that nobody uses, if there is one of this name: also one that a killed program
-/// left without a table, of which neither /sys nor /dev knows.
+/// Removes a device that is not in use, if there is one of this name: also one that a killed
+/// program left without a table, of which neither /sys nor /dev knows.
 pub fn remove(name: &str, tools: Tools<'_>) -> Result<()> {
     let dmsetup = |words: &[&str]| without_udev(Invocation::of("dmsetup")).args(words).args([name]);
     // Nodes without it keep what is left.

@@ -25,7 +25,7 @@ pub enum Formatting {
     /// A file system was begun and never finished, and nothing else has happened to the file: what
     /// is in it is ours.
     Interrupted,
-    /// The same, but the file was changed long after that: what is in it now is somebody's.
+    /// The same, but the file was changed long after that: what is in it now is someone's.
     Overwritten,
 }
 
@@ -65,7 +65,7 @@ fn stamp(window: &Window) -> String {
 
 /// What the note says of a window; of another window than its own, that nothing is noted. `allowed`
 /// is the longest time an mkfs may have run on after it was set: a change after that (the inode's,
-/// which nobody can set back) is not of its making.
+/// which no one can set back) is not of its making.
 pub fn formatting(file: BorrowedFd<'_>, window: &Window, allowed: Duration) -> Result<Formatting> {
     let mut buffer = [0; 64];
     let length = match fgetxattr(file, FORMATTING, &mut buffer[..]) {

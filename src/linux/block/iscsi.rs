@@ -188,7 +188,7 @@ impl Unit {
         maps.next().and_then(|map| Some(Path::new("/dev").join(map.file_name()?)))
     }
 
-    /// Lets multipathd's device be taken away, which nobody uses any more.
+    /// Lets multipathd's device be taken away, which is not in use any more.
     pub fn flush_multipath(&self, tools: Tools<'_>) -> Result<()> {
         let Some(map) = self.multipath() else { return Ok(()) };
         // By its name: of a path, multipath takes the name that udev has given it in /dev/mapper,
@@ -415,7 +415,7 @@ fn completed(configuration: &str, login: &Login<'_>) -> Secret {
     Secret::new(bytes)
 }
 
-/// Whether somebody looks after multipath devices.
+/// Whether someone looks after multipath devices.
 pub fn has_multipathd() -> bool {
     std::fs::read_to_string("/proc/net/unix").is_ok_and(|text| text.contains("/linux/storage/multipathd"))
 }

@@ -1,6 +1,6 @@
 //! Block devices of Ceph by the kernel: what Documentation/ABI/testing/sysfs-bus-rbd says.
 //!
-//! The user's key travels through the key ring of this thread, which nobody else reads and which
+//! The user's key travels through the key ring of this thread, which no one else reads and which
 //! ends with it: what is written to /sys names the key, and can be read again there.
 
 use crate::fs::files::read_small;
@@ -156,7 +156,7 @@ impl Mapped {
         Ok(bits & EXCLUSIVE_LOCK != 0)
     }
 
-    /// Whether nobody can write through it.
+    /// Whether it cannot be written through.
     pub fn is_read_only(&self) -> bool {
         let path = format!("/sys/block/rbd{}/ro", self.id);
         read_small(Path::new(&path), PAGE).is_ok_and(|text| text.is_some_and(|text| text.trim() == "1"))

@@ -273,7 +273,7 @@ fn at_end(
     Ok(None)
 }
 
-/// Where those that can be written have what nobody else's has: begin and length.
+/// Where those that can be written have what no one else's has: begin and length.
 const IDENTIFIERS: [(&[Signature], u64, usize); 5] = [
     (&[Signature::Ext2, Signature::Ext3, Signature::Ext4], 1024 + 0x68, 16),
     (&[Signature::Xfs], 32, 16),

@@ -23,7 +23,7 @@ pub fn read_small(path: &Path, limit: usize) -> Result<Option<String>> {
         }
         file => file.with_context(what)?,
     };
-    // What somebody else writes to, or a device, has no end.
+    // What someone else writes to, or a device, has no end.
     ensure!(file.metadata().with_context(what)?.is_file(), "{} is no regular file", path.display());
     let mut text = String::new();
     file.take(limit as u64 + 1).read_to_string(&mut text).with_context(what)?;
@@ -60,7 +60,7 @@ pub fn open_itself(path: &Path) -> std::io::Result<File> {
 }
 
 /// Writes a file in its place, and returns once it is on the disk: half of it is there when this is
-/// killed, so it is for what nobody depends on.
+/// killed, so it is for what nothing depends on.
 pub fn write_through(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(content)?;
@@ -206,7 +206,7 @@ impl Stamp {
     }
 }
 
-/// Makes a directory that is nobody's but its owner's, and every one above it that is missing. One
+/// Makes a directory that only its owner may use, and every one above it that is missing. One
 /// that is there and open to others is closed to them.
 pub fn make_private(path: &Path) -> Result<()> {
     let make = || {

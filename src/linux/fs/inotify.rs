@@ -4,7 +4,7 @@
 //! is below. Who wants a whole tree takes a [`Tree`](crate::fs::watch_tree::Tree).
 //!
 //! The kernel queues what happens until it is read, at most `fs.inotify.max_queued_events`; then it
-//! says [`What::Overflow`], and what was lost in between nobody knows: look at everything again.
+//! says [`What::Overflow`], and what was lost in between is unknown: look at everything again.
 
 use crate::proc::signal;
 use anyhow::{Context, Result};
@@ -37,7 +37,7 @@ pub struct Inotify {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Watch(i32);
 
-/// What somebody wants to be told about a watched directory or file.
+/// What someone wants to be told about a watched directory or file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest(WatchFlags);
 
@@ -52,7 +52,7 @@ impl Interest {
             .union(WatchFlags::ATTRIB),
     );
     /// The watched thing itself is removed or gets another name. Its last name is not the last
-    /// holder: a removed file that is open, or a directory somebody is in, is told of later.
+    /// holder: a removed file that is open, or a directory someone is in, is told of later.
     pub const ITSELF: Self = Self(WatchFlags::DELETE_SELF.union(WatchFlags::MOVE_SELF));
     /// The watched thing itself gets another name.
     pub const MOVED: Self = Self(WatchFlags::MOVE_SELF);
@@ -100,7 +100,7 @@ pub enum What {
     Attributes,
     /// Opened, or executed.
     Opened,
-    /// Closed by somebody who could write.
+    /// Closed by someone who could write.
     Written,
     /// The watched thing was removed.
     SelfRemoved,

@@ -1,5 +1,5 @@
 //! Whether a file is being written, by whomever, also in another container: a lease for reading is
-//! had only where nobody has it open for writing.
+//! had only where no one has it open for writing.
 
 use crate::raw;
 use nix::libc;
@@ -8,9 +8,9 @@ use std::os::fd::BorrowedFd;
 /// Which signal tells of a lease (linux/fcntl.h).
 const F_SETSIG: i32 = 10;
 
-/// Whether somebody has a regular file, opened for reading here, open for writing. False where
-/// nobody can tell: on file systems without leases, and for a file of somebody else's without the
-/// right to lease it.
+/// Whether someone has a regular file, opened for reading here, open for writing. False where
+/// that cannot be told: on file systems without leases, and for a file of someone else's without
+/// the right to lease it.
 pub fn is_being_written(file: BorrowedFd<'_>) -> bool {
     // Who opens it for writing while we have the lease is waited for by the kernel, and we are told
     // by a signal: by one that does nothing.

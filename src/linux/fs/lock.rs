@@ -1,4 +1,4 @@
-//! Locks: flock(2) on small files in /run, where nobody but root can hold one up.
+//! Locks: flock(2) on small files in /run, where no one but root can hold one up.
 //!
 //! The kernel frees a lock when its holder dies, however it dies. The file is removed by whoever
 //! holds it last, so that none stays behind; a holder therefore checks that the file it locked is
@@ -63,7 +63,7 @@ impl Lock {
         Ok(Self { file, path, killed, owned: false })
     }
 
-    /// Where /run is full nobody knows whose strays to end; unmounting must work there, too.
+    /// Where /run is full no one knows whose strays to end; unmounting must work there, too.
     fn own(&mut self) {
         if self.killed.is_some() {
             let _ = fs::ftruncate(&self.file, 0);
@@ -88,7 +88,7 @@ impl AsFd for Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         if self.owned {
-            // Still locked: nobody else can have put another file here.
+            // Still locked: no one else can have put another file here.
             let _ = fs::unlink(&self.path);
         }
     }
@@ -107,7 +107,7 @@ impl SharedLock {
         Ok(Self { file: take(&path, hold, deadline, doing)?, path })
     }
 
-    /// Removes the file if nobody holds the lock: whoever did was killed.
+    /// Removes the file if no one holds the lock: whoever did was killed.
     pub fn sweep(path: PathBuf) {
         if let Ok(file) = fs::openat(CWD, &path, FLAGS, Mode::empty()) {
             drop(Self { file, path });
@@ -117,7 +117,7 @@ impl SharedLock {
 
 impl Drop for SharedLock {
     fn drop(&mut self) {
-        // Who gets it alone is the last. flock(2): on the way from one hold to the other somebody
+        // Who gets it alone is the last. flock(2): on the way from one hold to the other someone
         // else may have been that.
         let alone = fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_ok();
         if alone && is_still_at(&self.file, &self.path) {
@@ -157,7 +157,7 @@ pub(crate) fn is_still_at(file: &OwnedFd, path: &Path) -> bool {
 /// Who else may hold a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// Nobody.
+    /// Not held.
     Alone,
     /// Those who hold it together.
     Together,
@@ -235,8 +235,8 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// Who is killed does not come to remove the file; who counts to 100 alone sees nobody else's
-    /// number.
+    /// Who is killed does not come to remove the file; who counts to 100 alone sees none of the
+    /// others' number.
     #[test]
     fn a_storm_on_a_shared_one_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Opening and making files below a directory without ever following a symlink.
 //!
 //! The kernel does it in one step with openat2(2), Linux 5.6; before that every component is opened
-//! from the descriptor of the one above it, which is just as safe: nobody can swap a descriptor.
+//! from the descriptor of the one above it, which is just as safe: no one can swap a descriptor.
 
 use anyhow::{Context, Result};
 use flexvol_protocol::failure::{Code, Failure};
@@ -149,7 +149,7 @@ fn make_each(
     Ok(())
 }
 
-/// Makes a file of plain name with this content, mode and owner, whatever the umask. Nobody else
+/// Makes a file of plain name with this content, mode and owner, whatever the umask. No one else
 /// may know of the directory yet.
 pub fn write_file(root: BorrowedFd<'_>, name: &str, content: &[u8], owner: Ownership) -> Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -162,7 +162,7 @@ pub fn write_file(root: BorrowedFd<'_>, name: &str, content: &[u8], owner: Owner
     write().with_context(|| format!("write the file {name}"))
 }
 
-/// Removes directories that [`make_directories`] made; one that somebody uses by now stays.
+/// Removes directories that [`make_directories`] made; one that someone uses by now stays.
 pub fn remove_directories(root: BorrowedFd<'_>, made: &[PathBuf]) -> Result<()> {
     for below in made.iter().rev() {
         let (parent, name) = (below.parent().unwrap_or(Path::new("")), below.file_name().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! A directory that is `/` to somebody else: another root directory, or that of another process.
+//! A directory that is `/` to someone else: another root directory, or that of another process.
 //!
 //! Paths are walked from its descriptor name by name, as a process with that root would walk them:
 //! an absolute symlink starts at the root again, and `..` ends there. Nothing outside is ever

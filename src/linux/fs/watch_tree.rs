@@ -77,7 +77,7 @@ pub enum How {
     MovedAway,
     /// Content, mode, owner or the like.
     Altered,
-    /// Closed by somebody who could write: from now on it can be executed.
+    /// Closed by someone who could write: from now on it can be executed.
     Written,
 }
 
@@ -103,7 +103,7 @@ impl Tree {
         })
     }
 
-    /// Begins anew with whatever the root's path names now; all that was queued is forgotten.
+    /// Begins again with whatever the root's path names now; all that was queued is forgotten.
     pub fn renew(&mut self) -> Result<()> {
         *self = Self::new(&self.root, self.hidden)?;
         Ok(())

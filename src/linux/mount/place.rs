@@ -172,7 +172,7 @@ impl Place {
     }
 
     /// Attributes of a directory may be answered from a cache; how full it is never is, by the
-    /// kernel. A program may know both by heart, so it is asked for a name that nobody has; only
+    /// kernel. A program may know both by heart, so it is asked for a name that no one has; only
     /// whether it answers counts.
     fn sign_of_life(&self) -> rustix::io::Result<()> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
@@ -269,7 +269,7 @@ impl Place {
     }
 
     /// Removes what is left of [`turn_into_file`](Self::turn_into_file); a file with content is
-    /// nobody's to remove.
+    /// not ours to remove.
     pub fn remove_file_if_empty(&self) -> Result<()> {
         let stat = fs::statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW)?;
         anyhow::ensure!(stat.st_size == 0, "{} is a file with content: move it away", self.path.display());
@@ -301,7 +301,7 @@ const DEAD: &str = "dead\n";
 /// And of one that is well.
 const ALIVE: &str = "alive\n";
 
-/// Whether there is nobody any more who could answer.
+/// Whether every process that could answer is gone.
 fn is_gone(errno: Errno) -> bool {
     [Errno::NOTCONN, Errno::CONNABORTED, Errno::NODEV].contains(&errno)
 }

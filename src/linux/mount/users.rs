@@ -4,7 +4,7 @@ use crate::proc::process;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// ` by nginx (pid 123), bash (pid 7)`, or nothing if nobody is found: another mount namespace can
+/// ` by nginx (pid 123), bash (pid 7)`, or nothing if no one is found: another mount namespace can
 /// hold it unseen.
 pub fn of(target: &Path) -> String {
     let users: Vec<_> = process::all().filter(|pid| uses(*pid, target)).map(describe).take(3).collect();

@@ -26,7 +26,7 @@ pub struct BareRoot {
 }
 
 impl BareRoot {
-    /// Makes it in place of a directory, which is covered: only in a mount table that nobody else
+    /// Makes it in place of a directory, which is covered: only in a mount table that no one else
     /// sees.
     pub fn make(name: &str, directory: &Path) -> Result<Self> {
         crate::proc::namespace::cover(name, directory, Some(ROOM))?;

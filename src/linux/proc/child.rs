@@ -55,7 +55,7 @@ pub fn end_of(pid: Pid) -> Option<OwnedFd> {
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
-/// Whether a child has ended. It is not reaped: until then its group's number is nobody else's.
+/// Whether a child has ended. It is not reaped: until then its group's number is not used again.
 pub fn has_ended(pid: Pid) -> io::Result<bool> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     // Of one that is traced, stops are told as well.
@@ -63,7 +63,7 @@ pub fn has_ended(pid: Pid) -> io::Result<bool> {
     Ok(waitid(WaitId::Pid(pid), options)?.is_some_and(ended))
 }
 
-/// Sends a signal to a whole group. Nobody left to get it is as good.
+/// Sends a signal to a whole group. If no process is left, that is as good.
 pub fn signal_group(leader: Pid, signal: Signal) {
     let _ = kill_process_group(leader, signal);
 }

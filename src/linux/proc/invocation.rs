@@ -132,7 +132,7 @@ impl Invocation {
     /// an argument, `/proc/self/fd/12`: so it works on the file that was checked, whatever became
     /// of its name.
     pub fn keep(&mut self, fd: BorrowedFd<'_>) -> Result<PathBuf> {
-        // Above the three standard descriptors, which the child gets anew.
+        // Above the three standard descriptors, which the child gets again.
         let copy = fcntl_dupfd_cloexec(fd, 3).context("copy a descriptor for a helper")?;
         let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
         self.kept.push(copy);
@@ -161,7 +161,7 @@ impl Invocation {
 
     /// What it leaves running is wanted, as with a FUSE daemon: without this, everything in its
     /// process group is killed once it ended. Standard output must then be closed by the daemon;
-    /// nobody reads it any more.
+    /// no one reads it any more.
     #[must_use]
     pub fn daemon(mut self) -> Self {
         self.daemon = true;

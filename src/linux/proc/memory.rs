@@ -19,7 +19,7 @@ const MASKED: u8 = b'*';
 const BEGIN: usize = 45;
 const END: usize = 46;
 
-/// Neither this process nor any that it starts leaves a core: nobody reads in a file what nobody
+/// Neither this process nor any that it starts leaves a core: no one reads in a file what no one
 /// may see.
 ///
 /// One byte is the limit, and not none: to a program that takes cores the kernel hands one whatever

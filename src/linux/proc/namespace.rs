@@ -45,7 +45,7 @@ pub fn privately<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     done
 }
 
-/// Whoever cannot return must end: it would undo, and look whether it is done, where nobody else
+/// Whoever cannot return must end: it would undo, and look whether it is done, where no one else
 /// is. Its supervisor cleans up after it.
 fn return_to(ours: &fs::File) {
     let start = Instant::now();

@@ -74,7 +74,7 @@ impl Reader {
         // Nothing less ends a process that is held up.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
         if getppid() == Some(parent) {
-            // Until nobody asks any more.
+            // Until the last one has asked.
             while self.answer(&its).is_ok() {}
         }
         raw::end()

@@ -85,7 +85,7 @@ impl ProcessTable {
     ) -> Option<Process> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = openat(&self.0, pid.to_string(), flags, Mode::empty()).ok()?;
-        // By its number: if what is read of the directory afterwards can be read, nobody else had
+        // By its number: if what is read of the directory afterwards can be read, no one else had
         // that.
         let words = words(&lines.read(pid));
         let executable = root::link(directory.as_fd(), "exe");

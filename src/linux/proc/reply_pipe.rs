@@ -18,7 +18,7 @@ const READER_WAIT: Duration = Duration::from_secs(10);
 /// one reply.
 #[derive(Debug)]
 pub struct ReplyPipe {
-    /// `None` if fd 1 was closed: then nobody wants an answer, and the work is done all the same.
+    /// `None` if fd 1 was closed: then no one wants an answer, and the work is done all the same.
     pipe: Option<Arc<OwnedFd>>,
 }
 
@@ -45,7 +45,7 @@ impl ReplyPipe {
     }
 
     /// Writes the reply. A closed pipe is no error, and a full one is waited for only so long:
-    /// nobody reads it.
+    /// no one reads it.
     pub fn send(self, line: &str) {
         let Some(pipe) = self.pipe else { return };
         let (mut rest, end) = (line.as_bytes(), Instant::now() + READER_WAIT);
@@ -73,8 +73,8 @@ pub fn is_writable(pipe: impl AsFd, end: Instant) -> bool {
             Err(Errno::INTR) if !left.is_zero() => {}
             Ok(ready) => return ready > 0,
             Err(Errno::INTR) => return false,
-            // Nobody can say (no memory): most likely there is room, and a reply that is not tried
-            // is surely lost.
+            // That cannot be told (no memory): most likely there is room, and a reply that is not
+            // tried is surely lost.
             Err(_) => return true,
         }
     }

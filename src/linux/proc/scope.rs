@@ -1,7 +1,7 @@
 //! The control group of one daemon: whatever it has started, and whatever became of the parents, is
 //! found and ended there.
 //!
-//! Where systemd runs it is a scope of systemd's, because there nobody else may make groups;
+//! Where systemd runs it is a scope of systemd's, because there no one else may make groups;
 //! elsewhere a directory of our own, not below kubelet's group, so that a restart of kubelet ends
 //! no daemon. Control groups of version 1 will do; there the limit of memory is in a second group.
 //! On a node with none of them a daemon has no scope, and where memory is not controlled it has no
@@ -183,7 +183,7 @@ fn root() -> Result<Option<&'static Path>> {
     Ok(None)
 }
 
-/// Limits the memory of a group of version 2, in groups whose controllers somebody has to hand on.
+/// Limits the memory of a group of version 2, in groups whose controllers someone has to hand on.
 fn limit(root: &Path, directory: &Path, bytes: u64) -> std::io::Result<()> {
     for above in [root.to_owned(), root.join(OWN)] {
         write(&above.join("cgroup.subtree_control"), "+memory")?;
@@ -217,7 +217,7 @@ fn make(directory: &Path) -> std::io::Result<OwnedFd> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && attempts < ATTEMPTS => {}
             opened => {
                 return opened.inspect_err(|_| {
-                    // Nobody is in it.
+                    // It has no process.
                     let _ = std::fs::remove_dir(directory);
                 });
             }

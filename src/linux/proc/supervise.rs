@@ -96,7 +96,7 @@ fn confine(bounds: &Bounds) -> io::Result<()> {
 fn in_child(parent: Pid, kept: &[OwnedFd], last: Signal) -> io::Result<()> {
     start_fresh(kept)?;
     if last != Signal::KILL {
-        // Nobody reads its output once we are gone: what it says of its end must not be its end.
+        // No one reads its output once we are gone: what it says of its end must not be its end.
         raw::set_disposition(nix::sys::signal::Signal::SIGPIPE, SigHandler::SigIgn)?;
     }
     set_parent_process_death_signal(Some(last))?;
@@ -104,7 +104,7 @@ fn in_child(parent: Pid, kept: &[OwnedFd], last: Signal) -> io::Result<()> {
     if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
 }
 
-/// As if nobody had set a signal or opened a file, except for `kept`.
+/// As if no one had set a signal or opened a file, except for `kept`.
 fn start_fresh(kept: &[OwnedFd]) -> io::Result<()> {
     for signal in nix::sys::signal::Signal::iterator() {
         // SIGKILL and SIGSTOP refuse, and are what they should be.
@@ -227,10 +227,10 @@ impl Running {
         }
     }
 
-    /// To the whole group. Only while the process is not reaped: then nobody else can have got its
+    /// To the whole group. Only while the process is not reaped: then no one else can have got its
     /// number.
     fn signal(&self, signal: Signal) {
-        // Nobody left to get it is as good.
+        // If no process is left, that is as good.
         let _ = kill_process_group(self.pid, signal);
     }
 
@@ -251,7 +251,7 @@ impl Running {
         Ok(())
     }
 
-    /// Reaps it. What it left in its process group ends with it, unless that is a daemon somebody
+    /// Reaps it. What it left in its process group ends with it, unless that is a daemon someone
     /// wants.
     fn finish(&mut self, daemon: bool) -> io::Result<ExitStatus> {
         let succeeded = matches!(waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?,

@@ -20,7 +20,7 @@ use std::ptr;
 #[derive(Debug)]
 pub struct Wiping;
 
-// SAFETY: each call is System's own with the same layout. What is given back belongs to nobody else
+// SAFETY: each call is System's own with the same layout. What is given back belongs to no one else
 // any more, so it may be written to. realloc is the trait's own: it allocates, copies and gives
 // back through this.
 unsafe impl GlobalAlloc for Wiping {
@@ -252,10 +252,10 @@ pub fn end_with(status: i32) -> ! {
 ///
 /// Called once, first of all: no descriptor above 2 is owned by anybody in this process yet.
 pub(crate) fn take_stdout() -> Option<OwnedFd> {
-    // SAFETY: integers only; whatever is open as 3 was inherited and belongs to nobody here.
+    // SAFETY: integers only; whatever is open as 3 was inherited and belongs to no one here.
     let moved = unsafe { libc::dup3(libc::STDOUT_FILENO, 3, libc::O_CLOEXEC) };
     close_from(if moved == 3 { 4 } else { 3 });
-    // SAFETY: dup3 has just made it, and nobody else knows of it.
+    // SAFETY: dup3 has just made it, and no one else knows of it.
     (moved == 3).then(|| unsafe { OwnedFd::from_raw_fd(3) })
 }
 
@@ -278,7 +278,7 @@ fn close_from(first: i32) {
 }
 
 fn close_between(first: i32, last: i32) {
-    // SAFETY: integers only; the callers own every descriptor in the range, or nobody does.
+    // SAFETY: integers only; the callers own every descriptor in the range, or no one does.
     if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 {
         return;
     }
@@ -371,7 +371,7 @@ pub(crate) fn close_on_exec_from(first: u32) {
     }
 }
 
-/// How far the slow ways look: no descriptor was opened above the limit, unless somebody lowered it
+/// How far the slow ways look: no descriptor was opened above the limit, unless someone lowered it
 /// since. At most 65,536, which are 20 ms of system calls.
 fn most_descriptors() -> i32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);

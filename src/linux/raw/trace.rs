@@ -99,7 +99,7 @@ impl Change {
 }
 
 /// waitid(2) for one process, or for any that this thread traces or has started; `None` if there is
-/// nothing yet, or nobody.
+/// nothing yet, or no one.
 pub fn wait_traced(pid: Option<i32>, flags: i32) -> io::Result<Option<Change>> {
     let (kind, id) = pid.map_or((libc::P_ALL, 0), |pid| (libc::P_PID, pid.cast_unsigned()));
     let flags = flags | libc::__WALL | libc::__WNOTHREAD;

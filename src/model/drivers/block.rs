@@ -257,7 +257,7 @@ impl<K: BlockKind> Driver for Block<K> {
         K::SECRETS
     }
 
-    /// Not `isattached`: nobody on the controller's host could know.
+    /// Not `isattached`: no one on the controller's host could know.
     fn verbs(&self, _: &Settings) -> VerbSet {
         const {
             VerbSet::of(&[

@@ -68,7 +68,7 @@ impl OptionValue for Name {
 
 /// How the kernel finds the cluster, and which version of the protocol it speaks there.
 ///
-/// It speaks one version with all monitors. Where nobody says which, it is the second only if every
+/// It speaks one version with all monitors. Where no one says which, it is the second only if every
 /// monitor listens on that one's port alone, because kernels before 5.11 do not know it.
 pub(super) fn cluster(
     Monitors(monitors): &Monitors,

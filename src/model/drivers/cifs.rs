@@ -361,7 +361,7 @@ fn own_options(options: &CifsOptions, volume: &Options) -> Result<Vec<ShareOptio
     Ok(given.into_iter().flatten().chain(login(options, volume)?).collect())
 }
 
-/// As whom. An empty name is nobody's.
+/// As whom. An empty name is no name.
 fn login(options: &CifsOptions, volume: &Options) -> Result<Vec<ShareOption>> {
     let username = secret_text(volume, USERNAME.keys)?;
     let password = secret_text(volume, PASSWORD.keys)?;

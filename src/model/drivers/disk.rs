@@ -83,7 +83,7 @@ impl Disk {
         self.kind.map(|kind| kind.name().to_owned())
     }
 
-    /// Whether a blank device gets a file system. A read-only volume is not formatted: nobody could
+    /// Whether a blank device gets a file system. A read-only volume is not formatted: no one could
     /// ever put anything on it.
     pub(super) fn formats(&self) -> bool {
         self.format && self.writable()

@@ -1,6 +1,6 @@
 //! `git`: a revision of a repository, cloned for each pod that mounts it.
 //!
-//! Each mount is a fresh clone that nobody else has, with what it was asked for and no newer: on
+//! Each mount is a fresh clone that no one else has, with what it was asked for and no newer: on
 //! the node's disk, or in memory. What pods write into it is gone with it. git sees nothing of the
 //! node: no configuration, no hooks, no keys of root's. Submodules are not cloned, because the
 //! repository and not the volume would name their servers.
@@ -49,7 +49,7 @@ crate::options! {
         /// Lines of a `known_hosts` file instead. The Secret's key `known_hosts` is as good.
         known_hosts: Option<String> = "knownHosts" {},
         /// Whether the SSH server must be who it says it is: strict, or off for a network where
-        /// nobody lies.
+        /// servers are not forged.
         host_key_check: HostKeyCheck = "hostKeyCheck" { default: "strict" },
         /// Comma list of further flags: noexec, noatime, ro and the like.
         mount_options: Option<String> = "mountOptions" { aliases: ["mountoptions"], example: "noexec" },

@@ -36,7 +36,7 @@ block_options! {
         /// What the node calls itself, instead of the name it has.
         initiator_name: Option<TargetName> = "initiatorName" {},
         /// Log in with the Secret's `discovery.sendtargets.auth.username` and `…password` to ask
-        /// for portals; without `discovery` nobody asks.
+        /// for portals; without `discovery` no one asks.
         chap_auth_discovery: bool = "chapAuthDiscovery" { default: "false" },
         /// Log in with the Secret's `node.session.auth.username` and `…password`.
         chap_auth_session: bool = "chapAuthSession" { default: "false" },

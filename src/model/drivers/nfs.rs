@@ -298,7 +298,7 @@ fn check(options: &NfsOptions) -> Result<()> {
 
 fn find(options: &NfsOptions) -> Step {
     let port = options.port.map_or(2049, |port| port.0);
-    // Over UDP nobody accepts a connection.
+    // Over UDP no one accepts a connection.
     let patience = if options.protocol == Protocol::Udp { 0 } else { options.connect_timeout };
     Step::Reach(reach(&options.server, port, options.nameserver, patience))
 }

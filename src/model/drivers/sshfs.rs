@@ -34,7 +34,7 @@ crate::options! {
         host_key: Option<HostKeys> = "hostKey" { example: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPlaceholderPlaceholderPlaceholderPlacehold" },
         /// Lines of a `known_hosts` file instead. The Secret's key `known_hosts` is as good.
         known_hosts: Option<String> = "knownHosts" {},
-        /// Whether the server must be who it says it is: strict, or off for a network where nobody
+        /// Whether the server must be who it says it is: strict, or off for a network where no one
         /// lies.
         host_key_check: HostKeyCheck = "hostKeyCheck" { default: "strict" },
         /// Whom the files are shown to belong to. The default is what the server says.

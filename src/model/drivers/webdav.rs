@@ -24,7 +24,7 @@ crate::options! {
     pub struct WebdavOptions {
         /// The directory on the server.
         url: Url = "url" { aliases: ["server", "source"], example: "https://files.example.com/web" },
-        /// Who logs in; else the Secret's `username`. Without a password nobody does.
+        /// Who logs in; else the Secret's `username`. Without a password no one does.
         user: Option<Plain> = "user" { aliases: ["username"] },
         /// Lock files on the server while they are open for writing.
         locks: bool = "locks" { default: "false" },
@@ -51,7 +51,7 @@ const PASSWORD: SecretSpec =
 /// of a directory at once than davfs2 has room for without being told, and then get nothing.
 const SETTINGS: &str = "buf_size 256\nask_auth 0\ndelay_upload 0\nconnect_timeout 10\nread_timeout 30\nretry 5\nmax_retry 30\ndir_refresh 5\n";
 
-/// How much davfs2 keeps of files that nobody has open, in MiB.
+/// How much davfs2 keeps of files that no one has open, in MiB.
 const CACHE: u64 = 50;
 
 const NO_RULES: &[Rule] = &[];
@@ -146,7 +146,7 @@ fn owner(options: &WebdavOptions, volume: &Options) -> Vec<String> {
 }
 
 /// One line for the one server there is. davfs2 always reads the node's `/etc/davfs2/secrets`, and
-/// then this, whose word counts: so there is a line also for who is nobody.
+/// then this, whose word counts: so there is a line also for who is no one.
 fn secrets(options: &WebdavOptions, request: &Request<'_>) -> Result<Content> {
     let volume = request.options;
     let user = match &options.user {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// A revision of a repository, cloned by git for this one mount and shown once it is complete.
 ///
-/// It is nobody else's and ends with the mount: unmounted by
+/// It is no one else's and ends with the mount: unmounted by
 /// [`Step::EndDaemon`](super::Step::EndDaemon), because what belongs to it is found in the same
 /// places.
 #[derive(Clone, Debug, Serialize)]

@@ -88,7 +88,7 @@ pub enum ShareValue {
     Word,
     /// This.
     Text(String),
-    /// What nobody may see.
+    /// What is secret.
     Secret(Secret),
     /// The address of the server that was reached.
     Server,
@@ -112,7 +112,7 @@ impl Share {
         })
     }
 
-    /// Whether somebody logs in by name and with no password, though no ticket says who it is.
+    /// Whether someone logs in by name and with no password, though no ticket says who it is.
     pub fn lacks_password(&self) -> bool {
         let value =
             |key: &str| self.options.iter().find(|option| option.key == key).map(|option| &option.value);
@@ -133,7 +133,7 @@ impl ShareOption {
         Self { key, value: ShareValue::Word }
     }
 
-    /// An option whose value nobody may see.
+    /// An option whose value is secret.
     pub fn secret(key: &'static str, secret: Secret) -> Self {
         Self { key, value: ShareValue::Secret(secret) }
     }

@@ -21,7 +21,7 @@ pub enum Quirk {
     TrimSecrets,
     /// Words of `mountOptions` that are options of ours.
     Words(&'static [Word]),
-    /// Who logs in to an SMB server, and how; nobody without a name if `anonymous`.
+    /// Who logs in to an SMB server, and how; no one without a name if `anonymous`.
     Login {
         /// Whether a Secret may be left out without a further word.
         anonymous: bool,
@@ -167,7 +167,7 @@ fn trim_secrets(options: &mut Options) {
     }
 }
 
-/// The keys of a Secret that say who somebody is, in all their spellings.
+/// The keys of a Secret that say who someone is, in all their spellings.
 const CREDENTIALS: [&str; 5] = ["username", "user", "password", "pass", "passwd"];
 
 fn login(work: &mut Work<'_>, anonymous: bool) {

@@ -1,7 +1,7 @@
 //! A driver without `attach` under a name whose volumes are attached.
 //!
 //! Whether volumes of a driver are attached is part of their identity: to change it in a cluster
-//! with volumes in use leaves attachments behind that nobody undoes. So a profile may claim the
+//! with volumes in use leaves attachments behind that no one undoes. So a profile may claim the
 //! capability for a driver that mounts in one go, and these verbs then do nothing, anywhere: also
 //! in a controller-manager that has neither the storage nor a tool.
 

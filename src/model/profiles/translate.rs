@@ -87,7 +87,7 @@ impl Profile {
         schema::check_defaults(&ours, self.driver.options())
     }
 
-    /// Why an option has no effect; `None` if somebody knows it.
+    /// Why an option has no effect; `None` if someone knows it.
     pub fn complaint(&self, key: &str) -> Option<String> {
         let why = || format!("option {key:?} has no effect, {} has none such: {}", self.name, self.hint(key));
         self.known(key).is_none().then(why)
@@ -124,7 +124,7 @@ impl Profile {
         self.known(key).is_none() && meant.is_some_and(|name| !is_given(name))
     }
 
-    /// Each option under our name, or under theirs if we have none; what nobody knows is left out,
+    /// Each option under our name, or under theirs if we have none; what no one knows is left out,
     /// because theirs does so.
     fn canonical(
         &self,
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn what_is_not_the_volume_s_fault_stays_as_it_is() {
-        let denied = Failure::new(Code::Denied, "option \"source\" is missing: add it to x");
+        let denied = Failure::new(Code::Denied, missing("source", "x"));
         let profile = profiles::find("fstab/cifs").unwrap();
         assert_eq!(profile.in_its_words(denied.clone(), &BTreeMap::new()), denied);
     }

@@ -243,7 +243,7 @@ fn remove_traces(traces: &[PathBuf]) -> Result<()> {
 }
 
 /// Removes the caches of davfs2 whose names end so, unless one has what no server has: then
-/// somebody can still save it.
+/// someone can still save it.
 fn remove_saved(parent: &Path, end: &[u8]) -> Result<()> {
     let Some(caches) = Directory::open(parent)? else { return Ok(()) };
     for name in caches.names()?.iter().filter(|name| name.as_encoded_bytes().ends_with(end)) {

@@ -109,7 +109,7 @@ impl Node for Context<'_> {
     }
 
     /// By the id of the mount that was made, which costs the same on a node with ten thousand
-    /// mounts; a mount that somebody else's command made has to be recognised in the mount table.
+    /// mounts; a mount that someone else's command made has to be recognised in the mount table.
     fn confirm(&mut self, goal: &Goal) -> Result<()> {
         let Goal::Mounted { target, .. } = goal else { return Ok(()) };
         let place = open_place(target)?;

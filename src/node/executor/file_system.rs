@@ -31,7 +31,7 @@ use std::time::Duration;
 /// rounding.
 const AFTER_DEADLINE: Duration = Duration::from_secs(20);
 
-/// How long a device may be somebody else's alone: who looks for a free loop device claims the one
+/// How long a device may be someone else's alone: who looks for a free loop device claims the one
 /// that the kernel named, for a moment, even if another call has taken it meanwhile.
 const CLAIMED: Duration = Duration::from_millis(500);
 

@@ -101,7 +101,7 @@ impl Home {
         })
     }
 
-    /// Writes the private files; what of them nobody may see.
+    /// Writes the private files; what of them is secret.
     pub(super) fn write(
         &self,
         files: &BTreeMap<&'static str, Content>,
@@ -114,7 +114,7 @@ impl Home {
         Ok(masked)
     }
 
-    /// What the content is on this node, and what of it nobody may see.
+    /// What the content is on this node, and what of it is secret.
     pub(super) fn content(
         &self,
         content: &Content,

@@ -93,7 +93,7 @@ impl Disk for Attached {
     }
 }
 
-/// An image that was written since an mkfs was interrupted is nobody's to format or to mount.
+/// An image that was written since an mkfs was interrupted is neither formatted nor mounted.
 fn formatting(file: BorrowedFd<'_>, window: &Window, allowed: Duration) -> Result<Formatting> {
     match image_file::formatting(file, window, allowed)? {
         Formatting::Overwritten => Err(Failure::new(
@@ -106,7 +106,7 @@ fn formatting(file: BorrowedFd<'_>, window: &Window, allowed: Duration) -> Resul
     }
 }
 
-/// Symlinks on the way are followed, as they are when somebody mounts there.
+/// Symlinks on the way are followed, as they are when someone mounts there.
 pub(super) fn expect_mount(path: &Path) -> Result<()> {
     let real = path.canonicalize().with_context(|| format!("look at {}", path.display()))?;
     if mount_table::at(&real)?.is_none() {
@@ -337,7 +337,7 @@ fn window(fd: BorrowedFd<'_>, region: Region) -> Result<Window> {
 }
 
 /// What lies behind a file system's last byte may be its free space, so only a partition table says
-/// that a window is nobody else's.
+/// that a window is used once.
 fn proof(fd: BorrowedFd<'_>, region: Region, window: Window) -> Result<Window> {
     let is_apart = match region {
         Region::Partition(number) => !partition::overlaps_another(fd, number)?,

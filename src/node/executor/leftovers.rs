@@ -97,7 +97,7 @@ pub fn detach_dead(target: &TargetPath) -> Result<()> {
 }
 
 /// Unmounts all that is at a target for whose pod is gone: what is dead lazily, what lives only if
-/// nobody uses it.
+/// no one uses it.
 pub fn unmount(target: &TargetPath) -> Result<()> {
     detach_dead(target)?;
     let _lock = lock(target);

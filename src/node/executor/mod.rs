@@ -79,7 +79,7 @@ pub fn execute(task: &Task<'_>, deadline: Deadline) -> Result<Fields> {
         clean_up::take_off_dead(target).map_err(to_failure)?;
     }
     if matches!(call, Call::Unmount { .. }) && !task.settings.policy.bind_roots.is_empty() {
-        // A mount that was killed may have left them, and nobody may come for its root any more.
+        // A mount that was killed may have left them, and no one may come for its root any more.
         record::root_lock_paths().for_each(SharedLock::sweep);
     }
     let record = Record::of(task.driver, call);

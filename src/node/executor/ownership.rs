@@ -15,7 +15,7 @@ impl Context<'_> {
         is_volume_of(self.driver, self.directory, target)
     }
 
-    /// What a mount asks first: what nobody could unmount here is not mounted here.
+    /// What a mount asks first: what no one could unmount here is not mounted here.
     pub(super) fn refuse_another_s(&self, target: &TargetPath) -> Result<()> {
         match VolumeDir::of(target).driver {
             Some(driver) if !self.is_ours(target) => Err(denied(format!(

@@ -53,7 +53,7 @@ pub struct Record {
     /// Seconds since 1970.
     pub since: u64,
     /// The process kubelet started, whose worker wrote this: one that was killed after that has
-    /// mounted for nobody.
+    /// mounted for no one.
     #[serde(default)]
     pub supervisor: i32,
 }

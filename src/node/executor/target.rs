@@ -31,7 +31,7 @@ impl Context<'_> {
         Ok(place.make_directory()?.then(|| Undo::RemoveTarget(target.clone())))
     }
 
-    /// kubelet's directories are taken as they are; any other must be empty, so that nobody hides
+    /// kubelet's directories are taken as they are; any other must be empty, so that no one hides
     /// /etc by a slip.
     fn refuse_used_directory(&self, target: &TargetPath, place: &Place) -> Result<()> {
         if self.is_ours(target) || place.entries()?.is_empty() {

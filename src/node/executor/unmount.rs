@@ -83,7 +83,7 @@ fn peel(place: &Place, deadline: &Deadline) -> Result<()> {
             Look::Dead(_) => true,
         };
         match mount::unmount(place, false).map_err(|error| (Errno::from_io_error(&error), error)) {
-            // EINVAL: somebody else was faster.
+            // EINVAL: someone else was faster.
             Ok(()) | Err((Some(Errno::INVAL | Errno::NOENT), _)) => {}
             Err((Some(Errno::BUSY), _)) => free(place, dead, deadline)?,
             Err((_, error)) if dead => lazily(place, error)?,

@@ -3,7 +3,7 @@
 //! `serde_json` is stricter than Go (invalid UTF-8, lone surrogates, nesting deeper than 128, huge
 //! numbers) and words its errors differently, while a driver's author searches for the words
 //! kubelet logged. So this is a reader of its own: one check of the whole text, then a shallow look
-//! at the members somebody asks for, as `json.Unmarshal` does.
+//! at the members someone asks for, as `json.Unmarshal` does.
 
 mod reader;
 

@@ -96,7 +96,7 @@ impl Stage {
             ..InstallRequest::new(name.clone(), place)
         };
         install::install(&request, &Source::own()?)?;
-        // The receipt: nobody repairs what lives for one trial. If it stays, the search for leaks
+        // The receipt: what lives for one trial is not repaired. If it stays, the search for leaks
         // names it.
         let _ = files::remove_tree(&state);
         Ok(Caller::new(plugins.join(name.directory()).join(name.executable())))

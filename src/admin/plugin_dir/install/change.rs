@@ -93,7 +93,7 @@ impl Changing<'_> {
         noted.into_iter().chain(aside).collect()
     }
 
-    /// Somebody may have meant something by it.
+    /// Someone may have meant something by it.
     fn set_aside(&self, home: &Directory, why: &str) -> String {
         let kept = home
             .read(SIDE_FILE, SIZE_LIMIT)

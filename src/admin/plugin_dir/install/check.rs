@@ -17,7 +17,7 @@ use std::time::Duration;
 /// How long `init` may take. It is pure: this is for a node that swaps.
 const INIT_WAIT: Duration = Duration::from_secs(30);
 
-/// A directory of our own, removed when dropped. Nobody but us may read it: a side file may hold
+/// A directory of our own, removed when dropped. No one but us may read it: a side file may hold
 /// default options that are secret.
 #[derive(Debug)]
 pub(super) enum Scratch {
@@ -42,7 +42,7 @@ impl Scratch {
         let gone = |path: &str| format!("{path} is gone");
         let run = Directory::open(Path::new(paths::RUN))?.with_context(|| gone(paths::RUN))?;
         let all = run.child_or_new(paths::CHECK, 0o700)?;
-        // Held until our own is locked, so that nobody takes that for a left one.
+        // Held until our own is locked, so that no one takes that for a left one.
         let sweeping = run.child(paths::CHECK)?.with_context(|| gone(paths::CHECK))?;
         sweeping.lock(&Deadline::after(INIT_WAIT))?;
         for left in all.names()? {

@@ -86,7 +86,7 @@ pub struct Report {
     pub receipt: Option<Receipt>,
 }
 
-/// Called with the hidden executable when all is well and nobody has seen it yet.
+/// Called with the hidden executable when all is well and no one has seen it yet.
 pub type Mark<'a> = &'a mut dyn FnMut(&Path) -> Result<()>;
 
 impl InstallRequest {

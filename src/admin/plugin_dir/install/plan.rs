@@ -45,7 +45,7 @@ pub enum Init {
 /// What an admin has to ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
-    /// Replace a driver of somebody else.
+    /// Replace a driver of someone else.
     pub take_over: bool,
     /// Replace a newer version.
     pub downgrade: bool,
@@ -77,7 +77,7 @@ pub enum InstallOutcome {
     Configured,
     /// It was there but damaged.
     Repaired,
-    /// Somebody else's was there.
+    /// Someone else's was there.
     TakenOver,
     /// Nothing had to be done.
     Unchanged,
@@ -124,7 +124,7 @@ impl InstallOutcome {
     }
 }
 
-/// Whether the plan depends on [`Wanted::with_old_side_file`]: else nobody has to run the program
+/// Whether the plan depends on [`Wanted::with_old_side_file`]: else no one has to run the program
 /// for it.
 pub fn asks_init(found: &Found, settings: &Settings) -> bool {
     let is_other = |ours: &Ours| without_stamp(&ours.settings) != without_stamp(settings);

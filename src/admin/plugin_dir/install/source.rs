@@ -62,7 +62,7 @@ impl Source {
         Ok(Fingerprint::of(file.take(part.size)).with_context(what)?.hash == part.hash)
     }
 
-    /// Copies it. Fails if somebody changed the file since it was opened.
+    /// Copies it. Fails if someone changed the file since it was opened.
     pub(super) fn copy_to(&self, target: impl Write) -> Result<()> {
         let mut file = &self.file;
         file.rewind().with_context(|| format!("read {}", self.path.display()))?;

@@ -79,7 +79,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Removes what was not renamed away: for when something failed, which is what people shall
-    /// hear of. The witness stays, as after a kill: without it the driver would be nobody's.
+    /// hear of. The witness stays, as after a kill: without it the driver would have no owner.
     pub(super) fn discard(&self) {
         for name in self.names.iter().filter(|name| Some(*name) != self.witness.as_ref()) {
             let _ = self.home.remove_tree(name);
@@ -128,7 +128,7 @@ impl<'a> Stage<'a> {
         self.note(set);
     }
 
-    /// The label of what was staged by somebody else.
+    /// The label of what was staged by someone else.
     pub(super) fn label_name(&mut self, name: &str) {
         if let Ok(Some(file)) = self.home.file(name) {
             let label = self.labels.program.as_deref();
@@ -144,7 +144,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Removes what killed installers left. The caller holds the lock, so nobody needs it.
+/// Removes what killed installers left. The caller holds the lock, so no one needs it.
 pub(crate) fn clean(home: &Directory) -> Result<()> {
     for name in leftovers(home)? {
         home.remove_tree(name)?;

@@ -471,7 +471,7 @@ fn wait_fails_in_time(subject: &mut Subject<'_>) -> Played {
     subject.fault =
         Some(FaultInjection { at: Moment::After(HOPE), signal: Signal::Terminate, target: Target::Driver });
     subject.terms.patience = HOPE + TO_END;
-    // Nobody has attached it, and no device has that name. A driver that attaches it all the same
+    // No one has attached it, and no device has that name. A driver that attaches it all the same
     // is as good.
     let answer = subject.call_wait(&volume, "/dev/check/none");
     (subject.terms, subject.fault) = (usual, None);

@@ -1,4 +1,4 @@
-//! Calls that do not come to their end: killed, told to end, with nobody left to hear the answer.
+//! Calls that do not come to their end: killed, told to end, with no one left to hear the answer.
 //!
 //! A call is followed once, to learn what it does, and then interrupted again and again: right
 //! after what it changes, and at system calls all over its length.

@@ -20,7 +20,7 @@ const TO_END: Duration = Duration::from_secs(1);
 
 const TICK: Duration = Duration::from_millis(2);
 
-/// How often a number is tried for that somebody else may take.
+/// How often a number is tried for that someone else may take.
 const ATTEMPTS: usize = 20;
 
 /// The number of the last process that was made in this namespace.

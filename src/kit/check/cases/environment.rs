@@ -17,7 +17,7 @@ use std::path::Path;
 /// As it is on most nodes, and as little as a driver may count on.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Variables of a session, a proxy, a debugger: nobody has a use for them, and many programs look
+/// Variables of a session, a proxy, a debugger: no one has a use for them, and many programs look
 /// at them.
 const HOSTILE: &[(&str, &str)] = &[
     ("HOME", "/no/such/home"),

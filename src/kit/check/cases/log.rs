@@ -1,5 +1,5 @@
 //! What a driver writes down of its calls, if it does: the author's affair, as long as it harms
-//! nobody.
+//! no one.
 
 use crate::check::answer::Answer;
 use crate::check::attempt::plainly;
@@ -147,7 +147,7 @@ fn bounded(subject: &mut Subject<'_>) -> Played {
     Ok(())
 }
 
-/// Whether somebody else keeps it small.
+/// Whether someone else keeps it small.
 fn is_rotated(log: &Path) -> bool {
     let directory = log.parent().map(|directory| directory.join("*"));
     let named = [Some(log.to_owned()), directory];

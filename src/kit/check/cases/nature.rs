@@ -102,6 +102,6 @@ fn relabel(subject: &mut Subject<'_>) -> Played {
             .fails(format!("selinuxRelabel is true, and {} stores no labels", subject.facts.file_system)));
     }
     subject.take_down(&volume)?;
-    // In a user namespace nobody may.
+    // In a user namespace it is not permitted.
     set.map_err(|errno| Stopped::Skipped(format!("a label cannot be set here: {errno}")))
 }

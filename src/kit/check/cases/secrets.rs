@@ -1,4 +1,4 @@
-//! What a volume's Secret holds: for the driver, and for nobody else on the node or in the cluster.
+//! What a volume's Secret holds: for the driver, and for no one else on the node or in the cluster.
 
 mod traces;
 mod values;

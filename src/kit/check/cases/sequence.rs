@@ -236,7 +236,7 @@ fn lost_answer(subject: &mut Subject<'_>) -> Played {
     subject.take_down(&volume)
 }
 
-/// What kubelet does when it comes back: it calls nobody for what is mounted.
+/// What kubelet does when it comes back: it makes no call for what is mounted.
 fn mount_unless_mounted(subject: &mut Subject<'_>, volume: &PodVolume) -> Result<Option<Answer>, Stopped> {
     let target = volume.target()?;
     if is_mounted(&target)? {

@@ -23,7 +23,7 @@ const CYCLING: Duration = Duration::from_millis(120);
 /// Before growth is looked for, and at least after that.
 const FIRST_CYCLES: usize = 3;
 
-/// How long somebody whose neighbour hangs is waited for, if that is longer than it usually takes
+/// How long someone whose neighbour hangs is waited for, if that is longer than it usually takes
 /// several times.
 const NEIGHBOURLY: Duration = Duration::from_secs(1);
 

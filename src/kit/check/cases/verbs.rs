@@ -183,7 +183,7 @@ fn missing_stay_missing(subject: &mut Subject<'_>) -> Played {
     let volume = some_volume(subject)?;
     for call in calls(&volume)? {
         let verb = call.verb();
-        // Without a volume nobody knows whether these are there, and whether it is safe to call
+        // Without a volume no one knows whether these are there, and whether it is safe to call
         // them.
         let unclear = !subject.facts.mounts && matches!(verb, Verb::Mount | Verb::Unmount);
         if verb == Verb::Init || subject.facts.has(verb) || unclear {
@@ -335,7 +335,7 @@ fn noticed(answer: &Answer, notice: &Notice) -> String {
     format!("{} must leave the driver's directory alone, but {name} was {what}", answer.asked.verb())
 }
 
-/// Whether the driver has it: as far as nobody knows, all have these two.
+/// Whether the driver has it: unless the contrary is known, all have these two.
 fn is_there(subject: &Subject<'_>, verb: Verb) -> bool {
     let unclear = !subject.facts.mounts && matches!(verb, Verb::Mount | Verb::Unmount);
     verb != Verb::Init && (unclear || subject.facts.has(verb))

@@ -18,7 +18,7 @@ const LAST_WAIT: Duration = Duration::from_secs(5);
 /// What a case may take when each call may take no time at all.
 const CASE: Duration = Duration::from_mins(1);
 
-/// How often somebody who is late is looked for.
+/// How often someone who is late is looked for.
 const TICK: Duration = Duration::from_millis(200);
 
 /// The cases that wait and those that are played.

@@ -3,7 +3,7 @@
 # A FlexVolume driver for copying: memory of the node as a volume. Option "size", such as 64Mi; the
 # secret "password", if the pod has one, becomes a file in the volume. Needs util-linux and awk.
 #
-# env drops kubelet's environment and its working directory: nobody knows what is in either. A shell
+# env drops kubelet's environment and its working directory: no one knows what is in either. A shell
 # that is started in a directory that was removed complains before its first line.
 
 # Kubelet takes both outputs together for the answer: everything else goes nowhere.
@@ -118,7 +118,7 @@ END
             fail "cannot mount a tmpfs of $1 on $dir" ;;
     *) fail "$dir is mounted already, from elsewhere or with other options: unmount it first" ;;
     esac
-    # printf is the shell's own: the secret is in nobody's arguments.
+    # printf is the shell's own: the secret is in no one's arguments.
     if [ "$3" != - ] && [ ! -e "$dir/password" ]; then
         printf '%s' "$3" | base64 -d >"$dir/.password" || fail "secret password: cannot be stored in $1"
         mv "$dir/.password" "$dir/password" || fail "secret password: cannot be stored"

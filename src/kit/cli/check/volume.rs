@@ -204,7 +204,7 @@ mod tests {
         let (nfs, cifs) = (of("example.com/nfs", "a", "p"), of("example.com/cifs", "b", "p"));
         let both = [nfs.clone(), cifs];
         assert_eq!(chosen(&both, "/p/example.com~nfs/nfs"), "a");
-        assert_eq!(chosen(&both, "/src/cifs.sh"), "b", "by the name of the file");
+        assert_eq!(chosen(&both, "/src/cifs.sh"), "b", "the file's name says so");
         assert_eq!(chosen(&both[..1], "/src/driver.sh"), "a", "the only one");
         assert!(chosen(&both, "/src/driver.sh").contains("of example.com/cifs, example.com/nfs, and"));
         assert_eq!(

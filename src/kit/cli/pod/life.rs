@@ -158,7 +158,7 @@ impl<'a> Life<'a> {
     }
 }
 
-/// Unless somebody wants us to stop.
+/// Unless someone wants us to stop.
 fn sleep(time: Duration) -> Result<()> {
     let start = Instant::now();
     while start.elapsed() < time {

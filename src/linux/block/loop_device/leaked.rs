@@ -1,5 +1,5 @@
-//! Loop devices of others that nobody uses and nobody will detach: attached without autoclear, and
-//! forgotten.
+//! Loop devices of others that are not in use and will not be detached: attached without autoclear,
+//! and forgotten.
 
 use super::{backing_name, bound_numbers, node, open_node, status};
 use crate::raw::{self, LoopCall};
@@ -23,7 +23,7 @@ pub fn leaked(concerns: impl Fn(&Path) -> bool) -> Result<Vec<(PathBuf, PathBuf)
     Ok(found)
 }
 
-/// Lets a device go, if it still shows that file and nobody uses it.
+/// Detaches a device, if it still shows that file and is not in use.
 pub fn release(device: &Path, file: &Path) -> Result<()> {
     let number = device.to_str().and_then(|path| super::number_in(path.strip_prefix("/dev/")?));
     let number = number.with_context(|| format!("{} is no loop device", device.display()))?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// How long a server may take to say what its file is.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// File systems without a block device below that ask nobody all the same.
+/// File systems without a block device below that need no server all the same.
 const LOCAL: &[&str] =
     &["bcachefs", "btrfs", "devtmpfs", "overlay", "ramfs", "rootfs", "shiftfs", "tmpfs", "ubifs", "zfs"];
 

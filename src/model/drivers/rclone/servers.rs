@@ -51,7 +51,7 @@ pub(super) fn of(kind: &str, known: &[&str], volume: &Options) -> Result<Vec<Str
             _ => (format!("option \"backend.{key}\""), given(key)),
         };
         let Some(text) = text.filter(|text| !text.is_empty()) else { continue };
-        // A signature is nobody's to read.
+        // A signature is secret.
         let read =
             read(text).map_err(|why| if *key == SIGNED { "it is not a URL of HTTP".into() } else { why });
         servers.push(read.map_err(|why| Failure::options(format!("{what}: {why}")))?);

@@ -9,8 +9,8 @@ use flexvol_model::plan::{Attachment, Store};
 use flexvol_protocol::TargetPath;
 
 impl Context<'_> {
-    /// Whoever is not its opener gets no store that another pod has open. One that nobody uses any
-    /// more is released, and its server asked anew.
+    /// Whoever is not its opener gets no store that another pod has open. One that no one uses any
+    /// more is released, and its server asked again.
     pub(super) fn admitted(
         &self,
         found: Option<Found>,

@@ -101,7 +101,7 @@ impl Disk for Attached {
         self.note(None)
     }
 
-    /// To write all of a large device would take hours: the next call begins anew.
+    /// To write all of a large device would take hours: the next call begins again.
     fn blank_again(&self) -> Result<()> {
         unfinished::note(&self.record.id(), self.fd())
     }

@@ -29,7 +29,7 @@ const LARGEST: usize = 1 << 20;
 /// A store's name for files, control groups and device mapper: equal for equal stores, and for no
 /// others.
 ///
-/// Tenants choose what it is made of, so it has a digest that nobody finds two texts for.
+/// Tenants choose what it is made of, so it has a digest that no one finds two texts for.
 #[derive(Clone, Debug, Default)]
 pub(in crate::executor) struct Id {
     name: String,
@@ -152,7 +152,7 @@ pub(super) struct AttachmentRecord {
     pub(super) ours: bool,
     /// Whom it is there for.
     pub(super) targets: BTreeSet<PathBuf>,
-    /// Until when an mkfs can run that nobody has seen end, in seconds since 1970.
+    /// Until when an mkfs can run that no one has seen end, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) formatting: Option<u64>,
     /// The number of the daemon that shows it, and when that was started, for a node without

@@ -48,7 +48,7 @@ impl Context<'_> {
         self.expect_staged(target, &Source::Store(store.clone()))
     }
 
-    /// By the name it has once nobody else changes that.
+    /// By the name it has once no one else changes that.
     pub(super) fn lock_store(&mut self, store: &Store) -> Result<Id> {
         self.disk.lock = Some(Guard::Store(Id::lock(store, &self.deadline)?));
         self.name_of(store)

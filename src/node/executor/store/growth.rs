@@ -12,7 +12,8 @@ use flexvol_protocol::failure::{Code, Failure};
 use flexvol_protocol::quantity::Quantity;
 use std::os::fd::AsFd;
 
-/// The largest block of a device: what is left of a size beyond the last of them is nobody's.
+/// The largest block of a device: what is left of a size beyond the last of them belongs to
+/// nothing.
 const BLOCK: u64 = 4096;
 
 impl Context<'_> {

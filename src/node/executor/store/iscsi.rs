@@ -269,7 +269,7 @@ fn device(units: &[Unit]) -> Option<PathBuf> {
     above.or_else(|| units.iter().find_map(Unit::disk))
 }
 
-/// multipath gives up at once when somebody has the device open.
+/// multipath gives up at once when someone has the device open.
 fn flush_multipath(unit: &Unit, tools: Tools<'_>) -> Result<()> {
     let patience = Deadline::after(LETTING_GO.min(tools.deadline.remaining()));
     loop {

@@ -58,7 +58,7 @@ pub(super) fn is_open(id: &Id) -> bool {
     path(id).try_exists().unwrap_or(true)
 }
 
-/// Whether the device below holds a layer nobody has written to.
+/// Whether the device below holds a layer no one has written to.
 pub(super) fn is_fresh(below: BorrowedFd<'_>) -> Result<bool> {
     let mut header = [0; LABEL.end];
     let length = read_at(below, 0, &mut header).context("read the LUKS header")?;
@@ -66,7 +66,7 @@ pub(super) fn is_fresh(below: BorrowedFd<'_>) -> Result<bool> {
     Ok(length == header.len() && label == FRESH.as_bytes())
 }
 
-/// Whether making the layer ended before there was a key to open it with: nobody can have anything
+/// Whether making the layer ended before there was a key to open it with: no one can have anything
 /// on it.
 pub(super) fn is_half(below: BorrowedFd<'_>) -> Result<bool> {
     let mut text = vec![0; JSON.len()];
@@ -93,7 +93,7 @@ pub(super) fn format(device: &Path, passphrase: &Secret, tools: Tools<'_>) -> Re
 }
 
 /// Opens it, after clearing away what a killed call left of that. Without the kernel's key ring, so
-/// that it can grow without the passphrase, which then nobody has.
+/// that it can grow without the passphrase, which then no one has.
 pub(super) fn open(
     device: &Path,
     id: &Id,
@@ -137,7 +137,7 @@ fn with_passphrase(program: impl Fn() -> Invocation, passphrase: &Secret, tools:
     }
 }
 
-/// Closes it, or what there is of it; nobody uses it any more.
+/// Closes it, or what there is of it; no one uses it any more.
 pub(super) fn close(id: &Id, tools: Tools<'_>) -> Result<()> {
     if is_open(id) {
         close_layer(&name(id), tools)?;

@@ -201,7 +201,7 @@ pub(super) struct With<'a> {
 pub(super) struct Found {
     /// Its node.
     pub(super) path: PathBuf,
-    /// Held until it is mounted, for a device that goes when nobody holds it.
+    /// Held until it is mounted, for a device that goes when no one holds it.
     pub(super) held: Option<LoopDevice>,
 }
 
@@ -319,7 +319,7 @@ pub(super) fn is_left(context: &Context<'_>, target: &TargetPath) -> Result<bool
 }
 
 /// Whether what is mounted at a target is of a device that we brought for it and that has died
-/// since: nobody can use it, and kubelet, which asks for it again, would never unmount it.
+/// since: no one can use it, and kubelet, which asks for it again, would never unmount it.
 pub(super) fn is_dead_at(place: &Place, target: &TargetPath) -> Result<bool> {
     Ok(!AttachmentRecord::of(target)?.is_empty() && unmount::has_dead_device(place))
 }
@@ -331,7 +331,7 @@ pub(super) fn detach(context: &Context<'_>, target: &TargetPath) -> Result<()> {
     Ok(())
 }
 
-/// The same for when nothing is mounted at the target, and nobody's call is carried out.
+/// The same for when nothing is mounted at the target, and no other call is carried out.
 pub(super) fn sweep(target: &TargetPath, tools: Tools<'_>) -> Result<()> {
     for record in AttachmentRecord::of(target)? {
         let id = record.id();

@@ -274,7 +274,7 @@ fn clear(at: &Site<'_>) -> Result<()> {
     ImageDaemon::of(at).end(at)
 }
 
-/// The kernel keeps a device as long as somebody has it open.
+/// The kernel keeps a device as long as someone has it open.
 pub(super) fn wait_until_gone(at: &Site<'_>) -> Result<()> {
     let patience = Deadline::after(LETTING_GO.min(at.deadline.remaining()));
     while let Some(device) = Device::of(&backend(at))?.into_iter().find(|device| device.is_left()) {

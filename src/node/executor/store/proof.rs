@@ -1,8 +1,8 @@
 //! The proof that a device is blank, over as many calls as it takes.
 //!
 //! A terabyte is not read in the time of one call. What a call has read and found to be zero is
-//! noted in /run, and the next one goes on there. In between nobody holds the device: what makes
-//! that safe is that nobody but this volume's pods writes to it, and these have no mount of it
+//! noted in /run, and the next one goes on there. In between no one holds the device: what makes
+//! that safe is that no one but this volume's pods writes to it, and these have no mount of it
 //! before it is formatted. As far as it can be seen, that is not taken for granted:
 //!
 //! * A note counts for the same store, size and hardware identity (an LVM or SCSI identifier, an
@@ -56,7 +56,7 @@ pub(super) fn forget(disk: &Attached) {
     let _ = files::forget(&path_of(disk));
 }
 
-/// Nobody asks for the volume at this place any more: its notes go, and those that count no more.
+/// No one asks for the volume at this place any more: its notes go, and those that count no more.
 pub(super) fn give_up(target: &TargetPath) {
     for path in given_up(target) {
         let _ = files::forget(&path);
@@ -88,7 +88,7 @@ fn path_of(disk: &Attached) -> PathBuf {
     directory().join(format!("{}{layer}", disk.record.id().as_str()))
 }
 
-/// Without a note the next call begins anew.
+/// Without a note the next call begins again.
 fn write(path: &Path, of: &Identity, at: u64, targets: &str) {
     let text = format!("{} {at} {}:{} {}\n{targets}", clock::seconds(), of.instance, of.written, of.storage);
     let directory = path.parent().unwrap_or(path);

@@ -1,7 +1,7 @@
 //! Disk images by qemu-storage-daemon, on nodes without the kernel's nbd: it shows the image's
 //! content as a file (FUSE), and a loop device makes a block device of that.
 //!
-//! The daemon has a mount table of its own, and nobody else sees the file: nothing of it is on the
+//! The daemon has a mount table of its own, and no one else sees the file: nothing of it is on the
 //! node that could be removed or left. It must not see the file system that is mounted from it
 //! either: a daemon that were the last to see it would have to write to itself when it ends, and
 //! could never end.
@@ -31,7 +31,7 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a device may stay that nobody uses any more.
+/// How long a device may stay that no one uses any more.
 const LETTING_GO: Duration = Duration::from_secs(1);
 
 /// The daemons of images.
@@ -64,7 +64,7 @@ fn is_shown(id: &Id, pid: i32) -> bool {
     false
 }
 
-/// Those of a killed call, which nobody has a record of.
+/// Those of a killed call, which no one has a record of.
 pub(super) struct Daemons;
 
 impl Served for Daemons {
@@ -158,7 +158,7 @@ impl<'a> ImageDaemon<'a> {
         paths.find(|path| has_content(pid, path)).map(|path| Server { pid, path })
     }
 
-    /// The device that shows what a process serves of which nobody knows whose it is, without
+    /// The device that shows what a process serves of which no one knows whose it is, without
     /// record and control group, and that is in use: what was written to it is not on the disk yet.
     fn used(&self, pid: i32) -> Option<PathBuf> {
         if qemu::is_ours(pid, self.at) {

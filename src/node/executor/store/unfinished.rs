@@ -1,6 +1,6 @@
 //! What an mkfs has left on a device that failed, was killed at its deadline, or with the worker
 //! that ran it: the next call finds it, and must neither refuse it for ever nor format what
-//! somebody has put there since.
+//! someone has put there since.
 //!
 //! The device was proven blank before, so all that is on it once mkfs has ended is of that mkfs. A
 //! digest of it is noted, of all of it up to 1 GiB and of samples of a larger one, and only what
@@ -58,7 +58,7 @@ fn write(id: &Id, note: &[u8]) -> Result<()> {
     })
 }
 
-/// Whether an mkfs began there that nobody saw end. That counts only as long as nothing but that
+/// Whether an mkfs began there that no one saw end. That counts only as long as nothing but that
 /// mkfs can have happened: another node may have the device by then. What has a signature was
 /// finished.
 pub(super) fn is_begun(until: Option<u64>, device: BorrowedFd<'_>) -> Result<bool> {
@@ -89,7 +89,7 @@ pub(super) fn note_file(record: &AttachmentRecord) -> Result<()> {
 }
 
 /// Whether the file that is about to be shown is as it was noted: then an mkfs began there that
-/// nobody saw end, and nothing has happened since. A note that is true no more is removed.
+/// no one saw end, and nothing has happened since. A note that is true no more is removed.
 pub(super) fn is_as_noted(store: &Store, id: &Id) -> Result<bool> {
     let Some(noted) = read(id)?.filter(|noted| noted.len() != DIGEST) else { return Ok(false) };
     let is_same = stamp_of(store).is_some_and(|(_, stamp)| stamp.as_bytes() == noted);
@@ -99,7 +99,7 @@ pub(super) fn is_as_noted(store: &Store, id: &Id) -> Result<bool> {
     Ok(is_same)
 }
 
-/// When the file behind a device was last changed, which nobody can set back, in seconds since
+/// When the file behind a device was last changed, which no one can set back, in seconds since
 /// 1970; and what no other state of any file has. `None` where there is no file of the node behind
 /// it.
 fn stamp_of(store: &Store) -> Option<(u64, String)> {
@@ -130,7 +130,7 @@ pub(super) fn is_all(id: &Id, device: BorrowedFd<'_>, deadline: &Deadline) -> Re
     Ok(is_all)
 }
 
-/// It is nobody's any more.
+/// It belongs to no pod any more.
 pub(super) fn forget(id: &Id) -> Result<()> {
     Ok(files::forget(&directory().join(id.as_str()))?)
 }

@@ -1,4 +1,4 @@
-//! What kubelet had mounted once for the node while the driver still attached, and asks nobody to
+//! What kubelet had mounted once for the node while the driver still attached, and asks no one to
 //! unmount since it does not: it goes with the last pod that uses the volume.
 
 use super::{AttachmentRecord, proof, sweep};
@@ -10,7 +10,7 @@ use flexvol_linux::mount::place::{Look, Place};
 use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{TargetPath, Verb};
 
-/// The step that detaches: nobody asks for the volume at this place any more.
+/// The step that detaches: no one asks for the volume at this place any more.
 pub(super) fn detach(context: &Context<'_>, target: &TargetPath) -> Result<()> {
     proof::give_up(target);
     super::detach(context, target)

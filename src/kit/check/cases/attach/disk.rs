@@ -185,7 +185,7 @@ fn unknown_data(subject: &mut Subject<'_>) -> Played {
     keeps_what_is_there(subject, &[("data without a signature", data)])
 }
 
-/// Memory is nobody's disk: what a pod of another namespace has under the same name.
+/// Memory is not a disk: what a pod of another namespace has under the same name.
 fn another_volume(subject: &mut Subject<'_>) -> Played {
     let volume = subject.volume()?;
     let (global, target) = (volume.global()?, volume.target()?);

@@ -29,7 +29,7 @@ const REST: Duration = Duration::from_millis(100);
 /// What is known of a call that came to its end.
 pub(super) struct Plan {
     moments: Vec<Moment>,
-    /// How many system calls it made; 0 if nobody counted.
+    /// How many system calls it made; 0 if no one counted.
     calls: usize,
     pub(super) took: Duration,
     /// How many mounts are at the directory of a volume that is mounted.
@@ -38,7 +38,7 @@ pub(super) struct Plan {
     before: Held,
     /// How many mounts, devices and processes a volume takes that is mounted.
     takes: [usize; 3],
-    /// Of which of them something is left even when nobody was interrupted: other cases are about
+    /// Of which of them something is left even when no one was interrupted: other cases are about
     /// that.
     leaks: [bool; 3],
     /// Without its own pod, but attached if it has to be.
@@ -176,7 +176,7 @@ pub(super) fn interrupted(
     answer
 }
 
-/// The same, with nobody to hear the answer.
+/// The same, with no one to hear the answer.
 pub(super) fn unheard(
     subject: &mut Subject<'_>,
     call: impl FnOnce(&mut Subject<'_>) -> Result<Answer, Stopped>,

@@ -1,4 +1,4 @@
-//! Calls that are told to end, or that nobody listens to.
+//! Calls that are told to end, or that no one listens to.
 
 use super::plan::{self, Plan};
 use super::{KILLED_UNMOUNT, MOUNT_WORKS, THEN_MOUNT, THEN_UNMOUNT, blocked, down, fresh, up};

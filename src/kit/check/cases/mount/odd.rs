@@ -13,7 +13,7 @@ use std::fs;
 use std::os::unix::fs::symlink as make_link;
 use std::path::{Path, PathBuf};
 
-/// Data of somebody's.
+/// Data of another volume.
 const DATA: &str = "somebody's data\n";
 
 pub(super) fn leftover_files(subject: &mut Subject<'_>) -> Played {

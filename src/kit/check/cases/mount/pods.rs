@@ -134,7 +134,7 @@ pub(super) fn nosuid_nodev(subject: &mut Subject<'_>) -> Played {
     let lists = volume.options.own.iter().filter(|(key, _)| subject.given.lists.contains(*key));
     let words: Vec<_> = lists.flat_map(|(_, list)| list.split(',')).collect();
     for (word, flag) in [("suid", StatVfsMountFlags::NOSUID), ("dev", StatVfsMountFlags::NODEV)] {
-        // Somebody wants it so.
+        // Someone wants it so.
         if !words.contains(&word) && !flags.contains(flag) {
             return Err(answer.fails(format!("the volume is mounted without no{word}")));
         }

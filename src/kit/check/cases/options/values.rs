@@ -19,7 +19,7 @@ const UNKNOWN_KEY: &str = "check.example/unknown";
 /// Of more options than this some are drawn by lot.
 const MOST_KEYS: usize = 6;
 
-/// An owner that nobody gives to a volume.
+/// An owner that no volume has.
 const STRANGER: u32 = 54_321;
 
 /// Up to the root, from wherever a driver begins.
@@ -127,7 +127,7 @@ fn texts(act: &str, one_by_one: bool) -> Vec<String> {
     if one_by_one { vec![all, dollar, backtick, semicolon, line] } else { vec![all] }
 }
 
-/// Signs that mean something to somebody, as they come.
+/// Signs that mean something to someone, as they come.
 fn salad(act: &str, random: &mut fastrand::Rng) -> String {
     let signs = [
         "'", "\"", "`", "\\", "*", "%s%n", "-", "--", ",", "=", "\n", " ", "../", "${IFS}", "#", "~", "!",
@@ -279,7 +279,7 @@ fn walk(
     let attempt = subject.attempt(&volume, &plainly)?;
     let touched = elsewhere.touched(&volume)?;
     if touched.is_some() {
-        // Nobody blames the driver for it.
+        // No one blames the driver for it.
         let _ = subject.clear(&volume);
         return Ok((attempt, touched));
     }

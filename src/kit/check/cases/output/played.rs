@@ -1,4 +1,4 @@
-//! Answers that are hard to write: with text in them that JSON must escape, and to somebody who
+//! Answers that are hard to write: with text in them that JSON must escape, and to someone who
 //! reads slowly.
 
 use crate::check::answer::Answer;
@@ -27,7 +27,7 @@ const OPTIONS: usize = 8;
 /// More than a pipe holds that is as small as can be.
 const LARGE: usize = 60 << 10;
 
-/// The directory of a volume that nobody has.
+/// The directory of a volume that does not exist.
 const TARGET: &str = "pods/0c8e1f5a-1d5b-4a2e-9c53-000000000000/volumes/check.example~driver";
 
 const fn must(
@@ -75,7 +75,7 @@ fn escapes(subject: &mut Subject<'_>) -> Played {
         vec![NASTY.into(), "{}".into()],
         vec!["mount".into(), path.clone(), "no JSON".into()],
         vec!["mount".into(), target, format!("{{\"{NASTY}\": \"{NASTY}").into()],
-        // What is not mounted can be unmounted, but nobody need take such a path for one.
+        // A driver may refuse such a path even if nothing is mounted there.
         vec!["unmount".into(), path.clone()],
         vec!["unmount".into(), nasty(b"")],
         vec!["unmount".into(), nasty(b"/no/such/directory/../")],

@@ -34,7 +34,7 @@ fn hunt_for(volume: &PodVolume) -> Result<Hunt, Stopped> {
 type Judge<'a> = dyn FnMut(&Hunt, &Answer) -> Result<Option<Evidence>, Stopped> + 'a;
 
 /// A mount that works, one more of the same, its end, and a mount that probably fails: with secrets
-/// that nobody has chosen. `look` is asked after each.
+/// that no one has chosen. `look` is asked after each.
 fn live(subject: &mut Subject<'_>, look: &mut Judge<'_>) -> Played {
     let volume = subject.volume()?;
     let hunt = hunt_for(&volume)?;

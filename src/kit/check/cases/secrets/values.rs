@@ -19,7 +19,7 @@ const PREFIX: &str = "kubernetes.io/secret/";
 /// Of the files in a volume no more than this are looked at.
 const LOOKED_AT: usize = 200;
 
-/// The volume with secrets that nobody has chosen.
+/// The volume with secrets that no one has chosen.
 pub(super) fn with_canaries(mut volume: PodVolume, random: &mut fastrand::Rng) -> PodVolume {
     for secret in volume.options.secrets.values_mut() {
         let text: String = (0..24).map(|_| random.alphanumeric()).collect();

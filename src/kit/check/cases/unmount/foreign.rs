@@ -14,7 +14,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// What is in a mount of somebody else's.
+/// What is in a mount of another owner.
 const DATA: &str = "somebody else's data\n";
 
 /// The name of the file that it is in.
@@ -36,7 +36,7 @@ pub(super) fn stacked(subject: &mut Subject<'_>) -> Played {
     subject.put_away(&volume, &answer)
 }
 
-/// A mount of nobody's with a file in it, that can be seen at a second place.
+/// A mount of no driver with a file in it, that can be seen at a second place.
 struct Other {
     place: PathBuf,
 }

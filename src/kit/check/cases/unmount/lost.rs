@@ -56,7 +56,7 @@ fn forget(subject: &Subject<'_>) -> Result<Vec<PathBuf>, Stopped> {
     // What is in a directory comes after it.
     for path in changed.iter().rev() {
         match path.symlink_metadata() {
-            // There may be somebody else's file in it, or a mount.
+            // There may be someone else's file in it, or a mount.
             Ok(data) if data.is_dir() => drop(fs::remove_dir(path)),
             Ok(_) => drop(fs::remove_file(path)),
             Err(_) => {}

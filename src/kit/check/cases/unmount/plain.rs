@@ -174,7 +174,7 @@ pub(super) fn busy(subject: &mut Subject<'_>) -> Played {
     subject.put_away(&volume, &answer)
 }
 
-/// Somebody has a file open until `work` is done, but not for ever.
+/// Someone has a file open until `work` is done, but not for ever.
 pub(super) fn while_held<T>(file: File, work: impl FnOnce() -> T) -> Result<T, Stopped> {
     let (done, is_done) = channel::<()>();
     let hold = move || {

@@ -1,7 +1,7 @@
 //! By the kernel's own client.
 //!
 //! A device is found again by the name of the key that it was mapped with, which is made of the
-//! store's. One that somebody else has mapped is not taken: whoever names it here has not shown a
+//! store's. One that someone else has mapped is not taken: whoever names it here has not shown a
 //! key for it.
 
 use super::super::{Site, TICK, With};
@@ -21,7 +21,7 @@ use flexvol_protocol::secret::Secret;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a device may be busy that nobody has mounted: something of the node may be looking at
+/// How long a device may be busy that no one has mounted: something of the node may be looking at
 /// it.
 const LETTING_GO: Duration = Duration::from_secs(5);
 

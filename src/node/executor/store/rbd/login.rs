@@ -98,7 +98,7 @@ impl<'a> Login<'a> {
     }
 
     /// Others who have the image open, as far as Ceph's own program is there to tell. One that does
-    /// not answer keeps nobody from the volume.
+    /// not answer keeps no pod from the volume.
     pub(super) fn refuse_watched(&self, at: &Site<'_>) -> Result<()> {
         if !at.tools().has("rbd") {
             return Ok(());
@@ -157,7 +157,7 @@ impl<'a> Login<'a> {
     }
 }
 
-/// What a daemon is told whose device nobody writes to.
+/// What a daemon is told whose device no one writes to.
 pub(super) const READ_ONLY: &str = "--read-only";
 
 /// What is not said elsewhere is said to nobody: no log, no socket.

@@ -48,7 +48,7 @@ pub(super) fn attach(image: &RbdImage, at: &Site<'_>, with: &With<'_>) -> Result
     kernel_module::load("nbd", Path::new(MODULE), at.tools())?;
     flexvol_linux::block::nbd::check()?;
     let login = Login::of(image, at, with)?;
-    // What is no key would be taken for that of nobody.
+    // What is no key would be taken for none.
     ceph::decode(&login.key)?;
     login.refuse_second_daemon(with.read_only)?;
     kernel::refuse_second_to(&login, with.read_only)?;
