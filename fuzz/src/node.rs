@@ -83,7 +83,7 @@ fn options(bytes: &[u8]) {
 
 /// The first byte chooses the driver or the dialect; then come side file, verb and arguments, with
 /// NULs between.
-fn plan(bytes: &[u8]) {
+pub fn plan(bytes: &[u8]) {
     let Some((choice, rest)) = bytes.split_first() else { return };
     let words = arguments(rest);
     let [settings, verb, arguments @ ..] = words.as_slice() else { return };

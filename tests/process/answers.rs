@@ -1,6 +1,6 @@
 //! One JSON object and exit status 0, whatever a tenant writes into the options of whatever driver.
 
-use crate::readers::reader;
+use crate::readers::plan;
 use crate::report::rounds;
 use crate::support::{Plugin, namespace};
 use flexvol::drivers;
@@ -145,7 +145,7 @@ proptest! {
             _ => "x",
         }).collect();
         let words = [&["{}", verb.name()], rest.as_slice()].concat().join("\0");
-        reader("plan")(&[&[chosen], words.as_bytes()].concat());
+        plan(&[&[chosen], words.as_bytes()].concat());
     }
 }
 

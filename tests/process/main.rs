@@ -11,7 +11,7 @@ mod examples;
 mod manifest;
 mod prober;
 mod process;
-#[path = "../../fuzz/src/lib.rs"]
+#[path = "../../fuzz/src/node.rs"]
 #[allow(dead_code, reason = "some of it is for fuzzers")]
 mod readers;
 #[path = "../support/trust/report.rs"]

@@ -24,6 +24,6 @@ mod report;
 mod tidy;
 mod validate;
 mod verbs;
-mod yaml;
 #[path = "../support/wording.rs"]
 mod wording;
+mod yaml;

@@ -14,7 +14,7 @@ use flexvol_node::executor::record::Record;
 use flexvol_protocol::DriverName;
 use flexvol_protocol::failure::{Code, Failure};
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What was put back, or would be.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub fn roll_back(request: &InstallRequest) -> Result<RolledBack> {
     let back = RollBack { request, plugins: &plugins.directory, kept: &kept };
     let steps = back.steps()?;
     let copy = kept.path().to_owned();
-    let warnings = inherited(&request.name).into_iter().collect();
+    let warnings = inherited(&request.name, &request.state).into_iter().collect();
     if request.dry_run {
         return Ok(RolledBack { copy, steps, warnings });
     }
@@ -54,8 +54,8 @@ pub fn roll_back(request: &InstallRequest) -> Result<RolledBack> {
 /// Of the volumes that flexvol has mounted under this name, which are the other driver's to unmount
 /// from now on: one that unmounts only what is its own refuses, and their pods never end. Why
 /// nothing is known, if so: that is no reason not to roll back.
-fn inherited(name: &DriverName) -> Option<String> {
-    let volumes = match in_use::volumes(name) {
+fn inherited(name: &DriverName, state: &Path) -> Option<String> {
+    let volumes = match in_use::volumes(name, state) {
         Ok(volumes) => volumes,
         Err(error) => return Some(format!("which volumes of {name} are mounted is not known: {error:#}")),
     };
