@@ -8,7 +8,8 @@ setup() {
     export machine=$BATS_TEST_TMPDIR/machine
     mkdir -p "$machine/bin"
     for program in apt-get apt-cache dpkg-query id; do
-        { echo '#!/usr/bin/env bash' && declare -f "stand_in_$program" && echo "stand_in_$program \"\$@\""; } >"$machine/bin/$program"
+        { echo '#!/usr/bin/env bash' && declare -f "stand_in_$program" && echo "stand_in_$program \"\$@\""; } \
+            >"$machine/bin/$program"
         chmod +x "$machine/bin/$program"
     done
     : >"$machine/installed"
@@ -41,8 +42,10 @@ stand_in_apt-get() {
     shift
     for package; do
         [[ $package != absent ]] || continue
-        if [[ $package == qemu-system-x86 && -n $(awk -v version="$version" '$1 == "qemu-utils" && $3 != version' "$machine/installed") ]]; then
-            [[ $(tail -n 1 "$machine/calls") != *--no-remove* || -e $machine/removes ]] || { echo 'E: remove is disabled'; return 100; }
+        if [[ $package == qemu-system-x86 &&
+            -n $(awk -v version="$version" '$1 == "qemu-utils" && $3 != version' "$machine/installed") ]]; then
+            [[ $(tail -n 1 "$machine/calls") != *--no-remove* || -e $machine/removes ]] ||
+                { echo 'E: remove is disabled'; return 100; }
             sed -i '/^qemu-utils /d' "$machine/installed"
             rm -f "$machine/bin/of-qemu-utils"
         fi

@@ -76,7 +76,8 @@ says 'attach: the controllers ask the reference whether it is attached' 'world i
 # One node at a time.
 says 'attach: ReadWriteOnce: a pod on another node waits' '*created*' apply < <(on_claim moves-1 moves)
 says 'attach: ReadWriteOnce: Event' '*Volume is already used by pod(s) moves-2' event moves-1 FailedAttachVolume
-says 'attach: ReadWriteOnce: explain-error knows the way' '*another node still has the volume*out-of-service*' explains "${last:-nothing}"
+says 'attach: ReadWriteOnce: explain-error knows the way' '*another node still has the volume*out-of-service*' \
+    explains "${last:-nothing}"
 says 'attach: ReadWriteOnce: the first writes' '' writes moves-2 'from node-2'
 says 'attach: ReadWriteOnce: the first goes' '' remove pod moves-2
 says 'attach: ReadWriteOnce: the next has its data' 'from node-2' eval 'runs moves-1 && sees moves-1'
@@ -106,7 +107,8 @@ says 'attach: node goes: pods are made' '*created*' \
     apply < <(node="node-2"; on_claim lost-loop lost-loop; on_claim lost-2 lost)
 says 'attach: node goes: they write' '' eval "runs lost-2 lost-loop && writes lost-2 'from a lost node'"
 says 'attach: node goes: without power' '' "$here/kill" node-2
-says 'attach: node goes: it is out of service' '*tainted*' kube taint node node-2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
+says 'attach: node goes: it is out of service' '*tainted*' \
+    kube taint node node-2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute
 says 'attach: node goes: another takes over' '*created*' apply < <(on_claim lost-1 lost)
 
 # The last pod goes: kubelet unmounts, and the controllers detach.
@@ -139,5 +141,6 @@ says 'attach: node goes: and has nothing' '' clean node-2
 
 says 'attach: the last pods go' '' remove pod moves-1 lost-1
 says 'attach: nothing is left' '' clean node-1
-says 'attach: nothing is attached' '' eval "settled node-1 volumesAttached ''; losetup --noheadings --raw --output BACK-FILE | finds grep -F '$SHARED/'"
+says 'attach: nothing is attached' '' \
+    eval "settled node-1 volumesAttached ''; losetup --noheadings --raw --output BACK-FILE | finds grep -F '$SHARED/'"
 says 'attach: drivers go' '*kit/loop removed' nowhere qcow2 kvaps/loop kit/loop

@@ -145,7 +145,8 @@ kill_after() {
     "${@:3}" >/dev/null
     wait "$killer"
     kubelet_stop node-1 2>/dev/null
-    [[ $(tail --lines="+$from" "$log" | grep -c "$1") -le $(tail --lines="+$from" "$log" | grep -c "$2") ]] || echo middle
+    [[ $(tail --lines="+$from" "$log" | grep -c "$1") -le $(tail --lines="+$from" "$log" | grep -c "$2") ]] ||
+        echo middle
     kubelet_start node-1
 }
 two() { size=32Mi file=yes several "$1" "$(($1 + 1))" flexvol/qcow2 | apply; }

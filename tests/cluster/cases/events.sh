@@ -16,7 +16,10 @@ explained() {
 # unwrapped: a paragraph a line.
 unwrapped() { tr '\n' ' ' | tr -s ' '; }
 doctor() { on "$1" flexvol doctor --no-init --kubelet-log "$CLUSTER/log/$1-kubelet.log" 2>&1 | unwrapped; }
-status() { on "${2:-node-1}" flexvol status --pod "events/$1" --kubelet-log "$CLUSTER/log/${2:-node-1}-kubelet.log" 2>&1 | unwrapped; }
+status() {
+    local node=${2:-node-1}
+    on "$node" flexvol status --pod "events/$1" --kubelet-log "$CLUSTER/log/$node-kubelet.log" 2>&1 | unwrapped
+}
 
 # A server that takes every connection and never answers.
 silent_server() {
@@ -109,8 +112,11 @@ says 'events: doctor: hung server' '*deadline of 4 s passed*check that server*' 
 says 'events: doctor: busy unmount' '*is in use by sleep (pid *end that process*' doctor_says
 says 'events: status: wrong option' '*not mounted: unknown option "sise"*' status option
 says 'events: status: Secret missing' '*not mounted:*no Secret of that name*make it there*' status secret
-says 'events: status: Secret of the wrong type' '*not mounted:*this one has another*make it again with type*' status type
-says 'events: status: driver missing' '*not mounted:*kubelet has no driver of that name*put the driver into the directory*' status absent
+says 'events: status: Secret of the wrong type' '*not mounted:*this one has another*make it again with type*' \
+    status type
+says 'events: status: driver missing' \
+    '*not mounted:*kubelet has no driver of that name*put the driver into the directory*' \
+    status absent
 says 'events: status: driver broken' '*not mounted:*printed nothing*call it by hand*' status broken
 says 'events: status: tool missing' '*not mounted:*mfsmount is not on this node: install*' status tool
 says 'events: status: no permission' '*not mounted: /var/x.img is not below a directory this node allows*' status denied
@@ -120,7 +126,8 @@ gives_up() { eventually 150 grep -qF 'unattached volumes=[v]' "$CLUSTER/log/node
 if [[ -n ${LONG:-} ]]; then
     LIMIT=160 says 'events: wrong node: kubelet gives up' '' gives_up
     says 'events: doctor: wrong node' '*kubelet gave up waiting*FailedAttachVolume*' doctor node-2
-    says 'events: status: wrong node' '*events/wrong-node*not mounted: kubelet gave up waiting*FailedAttachVolume*' status wrong-node node-2
+    says 'events: status: wrong node' '*events/wrong-node*not mounted: kubelet gave up waiting*FailedAttachVolume*' \
+        status wrong-node node-2
 fi
 
 # shellcheck disable=SC2016 # for that shell

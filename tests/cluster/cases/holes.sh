@@ -128,7 +128,8 @@ deploy_ends() {
 says 'holes: deploy: it is ready' '' deploy
 says 'holes: deploy: a pod runs' '*created' eval 'memory kept-1 4Mi | apply && runs kept-1'
 says 'holes: deploy: the side file goes, the program is cut' '' harmed
-says 'holes: deploy: 60 replicas come at once' '*created' apply < <(replicas crowd 60 'flexVolume: {driver: kept/tmpfs, options: {size: 1Mi}}')
+says 'holes: deploy: 60 replicas come at once' '*created' \
+    apply < <(replicas crowd 60 'flexVolume: {driver: kept/tmpfs, options: {size: 1Mi}}')
 says 'holes: deploy: both are there again' '' eventually 20 healed
 LIMIT=120 patience=110 says 'holes: deploy: all 60 run' '' available crowd 60
 says 'holes: deploy: pods come' '*created*' apply < <(memory kept-2 4Mi; memory kept-3 64Mi)

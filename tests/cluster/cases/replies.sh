@@ -185,7 +185,8 @@ says 'replies: left::mounts, left::processes, left::devices: what kubelet does n
 says 'replies: attach::unmount_device: Success while it is mounted' again repeated 3 disk-stays unmountdevice
 says 'replies: attach::unmount_device_busy: a process uses it' again repeated 3 disk-busy unmountdevice
 says 'replies: attach::unmount_device_again: what is unmounted is not unmounted again' '1 1' \
-    eval 'repeated 1 disk-noise detach world >/dev/null; echo "$(made disk-noise unmountdevice) $(made disk-noise detach world)"'
+    eval 'repeated 1 disk-noise detach world >/dev/null
+        echo "$(made disk-noise unmountdevice) $(made disk-noise detach world)"'
 says 'replies: attach::no_other_mounts: kubelet does not call' \
     '*is still mounted by other references \[/run/replies.elsewhere\]*' \
     kubelet_says 'replies/disk-elsewhere/mounts/v" is still mounted'

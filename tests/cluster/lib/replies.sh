@@ -12,7 +12,8 @@ declare -A CALLS=(
     [unmount-noise]='unmount) umount "$2" || { say "not mounted"; exit; }; first unmount && echo noise; echo "$ok" ;;'
     [unmount-gone]=''
     [unmount-inside]='unmount) umount "$2" || { say "busy"; exit; }; rmdir "$2"; echo "$ok" ;;'
-    [dead]='mount) mkdir -p /run/replies.data; rclone mount /run/replies.data "$2" --daemon --config /dev/null --cache-dir /run/replies.cache </dev/null >/dev/null; echo "$ok" ;;'
+    [dead]='mount) mkdir -p /run/replies.data; rclone mount /run/replies.data "$2" --daemon --config /dev/null \
+            --cache-dir /run/replies.cache </dev/null >/dev/null; echo "$ok" ;;'
     [leaves]='mount) mount -t tmpfs tmpfs "$2"; mkdir -p /run/replies.left; mount -t tmpfs left /run/replies.left
         sleep 600 </dev/null >/dev/null & echo $! >/run/replies.leaves.pid; echo "$ok" ;;'
     [writable]='mount) mount -t tmpfs tmpfs "$2"; echo "$ok" ;;'
@@ -24,15 +25,19 @@ declare -A CALLS=(
     [secret]='mount) secret=$(echo "$3" | sed "s|.*\"kubernetes.io/secret/key\":\"\([^\"]*\)\".*|\1|" | base64 -d)
         [ "${3#*\"say\"}" = "$3" ] || { say "wrong password $secret"; exit; }
         mount -t tmpfs "$secret" "$2"; echo "$secret" >/run/replies.secret.file
-        PASSWORD=$secret sh -c "sleep 600; exit" "$secret" </dev/null >/dev/null & echo $! >/run/replies.secret.pid; echo "$ok" ;;'
-    [init-slow]='init) first init && { echo begins >>/run/replies.order; sleep 4; echo ends >>/run/replies.order; }; echo "$init" ;;'
+        PASSWORD=$secret sh -c "sleep 600; exit" "$secret" </dev/null >/dev/null &
+        echo $! >/run/replies.secret.pid; echo "$ok" ;;'
+    [init-slow]='init) first init && { echo begins >>/run/replies.order; sleep 4
+            echo ends >>/run/replies.order; }; echo "$init" ;;'
     [init-writes]='init) echo x >"${0%/*}/note"; echo "$init" ;;'
     [init-fails]='init) [ -e /run/replies.network ] || { say "no network"; exit; }; echo "$init" ;;'
     [beside]='mount) mount -t tmpfs tmpfs "$2"; mkdir -p "$2/../side"; echo "$ok" ;;'
-    [late]='mount) trap "echo closed >>/run/replies.late.closed" PIPE; once "$2" && sleep 15; mount -t tmpfs tmpfs "$2"; echo "$ok" ;;'
+    [late]='mount) trap "echo closed >>/run/replies.late.closed" PIPE; once "$2" && sleep 15
+        mount -t tmpfs tmpfs "$2"; echo "$ok" ;;'
     [cut]='mount) lock=/run/replies.cut.$(echo "$2" | cut -d / -f 6); mkdir "$lock" || { say "locked"; exit; }
         echo $$ >>/run/replies.pids; sleep 30; mount -t tmpfs tmpfs "$2"; rmdir "$lock"; echo "$ok" ;;'
-    [away]='unmount) first unmount && { echo $$ >>/run/replies.pids; umount "$2"; sleep 30; }; umount "$2"; rmdir "$2"; echo "$ok" ;;'
+    [away]='unmount) first unmount && { echo $$ >>/run/replies.pids; umount "$2"; sleep 30; }
+        umount "$2"; rmdir "$2"; echo "$ok" ;;'
     [disk-verbs]='getvolumename) say "what is that" ;;'
     [disk-twice]='attach) first attach && echo noise; echo "$device" ;;'
     [disk-nameless]='attach | waitforattach) echo "$ok" ;;'
@@ -44,7 +49,8 @@ declare -A CALLS=(
         unmountdevice) umount "$2"; echo "$ok" ;;'
     [disk-fails]='mountdevice) mkdir -p "$2"; mount -t tmpfs disk-fails "$2"; say "no" ;;'
     [disk-stays]='unmountdevice) echo "$ok" ;;'
-    [disk-noise]='unmountdevice) umount "$2" || { say "not mounted"; exit; }; first unmountdevice && echo noise; echo "$ok" ;;'
+    [disk-noise]='unmountdevice) umount "$2" || { say "not mounted"; exit; }; first unmountdevice && echo noise
+        echo "$ok" ;;'
     [disk-busy]='unmountdevice) umount "$2" || { say "busy"; exit; }; echo "$ok" ;;'
     [disk-held]='attach) echo "{\"status\":\"Success\",\"device\":\"$(losetup --find --show /run/replies.disk)\"}" ;;
         waitforattach) echo "{\"status\":\"Success\",\"device\":\"$2\"}" ;;

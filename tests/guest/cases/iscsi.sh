@@ -28,7 +28,8 @@ says "guest: iscsi: without iscsid" '*"Failure"*systemctl enable --now iscsid*' 
 iscsid
 says "guest: iscsi: with the capabilities of SECURITY.md" '' least shared iscsi "$web"
 pods_life "guest: iscsi by pods" iscsi "$web" iscsis
-reader_first "guest: iscsi by pods" iscsi "$web" iscsis '*mounted read-only for another pod*other nodes*end that pod first*'
+reader_first "guest: iscsi by pods" iscsi "$web" iscsis \
+    '*mounted read-only for another pod*other nodes*end that pod first*'
 says "guest: iscsi by pods: killed anywhere" '' killed shared iscsi "$web" iscsis 0.5
 is_lost "guest: iscsi lost" iscsi "$web" iscsis
 changed_life "guest: iscsi changed" iscsi "$web" iscsis
@@ -64,7 +65,9 @@ says "guest: iscsi: CHAP, for a second pod" "$ok" set_up two iscsi "$chap,$user,
 says "guest: iscsi: CHAP, written" '' in_volume chap iscsi write data chap
 says "guest: iscsi: CHAP, read" chap in_volume two iscsi cat data
 printf '%s' "$CHAP_PASSWORD" >/srv/iscsi/password
-says "guest: iscsi: the password is nowhere" '' finds sh -c 'grep -rlFf /srv/iscsi/password /run/flexvol /etc/iscsi /var/lib/iscsi /proc/[0-9]*/cmdline /proc/mounts 2>/dev/null'
+says "guest: iscsi: the password is nowhere" '' \
+    finds sh -c 'grep -rlFf /srv/iscsi/password /run/flexvol /etc/iscsi /var/lib/iscsi /proc/[0-9]*/cmdline \
+        /proc/mounts 2>/dev/null'
 says "guest: iscsi: the admin sees our sessions" '*127.0.7.1:3260*' iscsiadm -m session
 says "guest: iscsi: CHAP, unmount" "$ok" tear_down chap iscsi
 says "guest: iscsi: CHAP, still there" chap in_volume two iscsi cat data
@@ -83,7 +86,9 @@ says "guest: iscsi: a target that proves itself" "$ok" \
 says "guest: iscsi: both have proved who they are" 'alice bob' \
     sh -c 'cat /sys/class/iscsi_session/*/username /sys/class/iscsi_session/*/username_in | xargs'
 printf '%s' "$TARGET_PASSWORD" >/srv/iscsi/password
-says "guest: iscsi: its password is nowhere" '' finds sh -c 'grep -rlFf /srv/iscsi/password /run/flexvol /etc/iscsi /var/lib/iscsi /proc/[0-9]*/cmdline /proc/mounts 2>/dev/null'
+says "guest: iscsi: its password is nowhere" '' \
+    finds sh -c 'grep -rlFf /srv/iscsi/password /run/flexvol /etc/iscsi /var/lib/iscsi /proc/[0-9]*/cmdline \
+        /proc/mounts 2>/dev/null'
 says "guest: iscsi: it is let go" "$ok" tear_down chap iscsi
 says "guest: iscsi: one that has another password is none" '*"Failure"*username_in*' \
     set_up chap iscsi "$mutual,$their_user,$(secret node.session.auth.password_in another-password)"

@@ -48,7 +48,8 @@ says "guest: lost: and let go" "$ok" tear_down one lvm
 says "guest: lost: and stays active" 'data-lost*(*)' active
 says "guest: lost: without a tag" '' says_of lv_tags lost
 says "guest: lost: until it is not" '' quietly lvm_ lvchange --activate n data/lost
-is_lost "guest: lost: luks on one" lvm "$(volume sealed-2),\"size\":\"40Mi\",\"luks\":\"true\",$(secret passphrase 'p,a"s')" sealed_left
+is_lost "guest: lost: luks on one" lvm \
+    "$(volume sealed-2),\"size\":\"40Mi\",\"luks\":\"true\",$(secret passphrase 'p,a"s')" sealed_left
 
 is_lost "guest: lost: an image" nbd '"file":"lost.qcow2","size":"16Mi"' brought
 is_lost "guest: lost: a raw image" nbd '"file":"lost.img","imageFormat":"raw","size":"16Mi"' brought

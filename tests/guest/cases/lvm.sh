@@ -11,7 +11,8 @@ says "guest: lvm by pods: no tag is left" '' says_of lv_tags web-1
 read_elsewhere='*mounted read-only for another pod*other nodes*end that pod first*'
 reader_first "guest: lvm by pods" lvm "$linear" active "$read_elsewhere"
 thin="$(volume thin-1),\"size\":\"80Mi\",\"thinPool\":\"pool\""
-says "guest: lvm by pods: a reader makes none" '*data/thin-1 is not there*' set_up ro lvm "$thin"',"kubernetes.io/readwrite":"ro"'
+says "guest: lvm by pods: a reader makes none" '*data/thin-1 is not there*' \
+    set_up ro lvm "$thin"',"kubernetes.io/readwrite":"ro"'
 says "guest: lvm by pods: a thin one" "$ok" set_up one lvm "$thin"
 says "guest: lvm by pods: a thin one, unmount" "$ok" tear_down one lvm
 reader_first "guest: lvm by pods: a thin one" lvm "$thin" active

@@ -34,7 +34,8 @@ rm /usr/bin/rbd
 by_file=$(image claimed)',"keyring":"/etc/ceph/user.keyring"'
 plain_by_file="$(image plain)"',"keyring":"/etc/ceph/user.keyring"'
 pods_life "guest: rbd by pods" rbd "$plain_by_file" mapped
-reader_first "guest: rbd by pods" rbd "$plain_by_file" mapped '*mounted read-only for another pod*other nodes*end that pod first*'
+reader_first "guest: rbd by pods" rbd "$plain_by_file" mapped \
+    '*mounted read-only for another pod*other nodes*end that pod first*'
 is_lost "guest: rbd lost" rbd "$plain_by_file" mapped
 changed_life "guest: rbd changed" rbd "$plain_by_file" mapped
 # From here on it attaches.
@@ -98,7 +99,8 @@ says "guest: rbd: who watches is named" '*"Failure"*open elsewhere, 10.7.7.7:0/1
     set_up one rbd "$(image plain),$ceph_secret"
 says "guest: rbd: the program was not told the key" '*--id user *status*' cat /tmp/rbd-words
 says "guest: rbd: not at all" '' finds grep -F "$ceph_key" /tmp/rbd-words
-says "guest: rbd: who only reads may" "$ok" set_up one rbd "$(image plain),$ceph_secret"',"kubernetes.io/readwrite":"ro"'
+says "guest: rbd: who only reads may" "$ok" \
+    set_up one rbd "$(image plain),$ceph_secret"',"kubernetes.io/readwrite":"ro"'
 says "guest: rbd: and is let go" "$ok" tear_down one rbd
 rm /usr/bin/rbd
 

@@ -19,7 +19,8 @@ life() {
     says "$name: it reads" "of $name" in_volume ro "$driver" cat data
     says "$name: it cannot write" '*[Rr]ead-only file system*' in_volume ro "$driver" write data2 no
     says "$name: the others still can" '' in_volume two "$driver" write data2 two
-    says "$name: neither suid nor dev" '' finds sh -c "grep -F '$KUBELET' /proc/self/mounts | grep -vE ' (rw|ro),nosuid,nodev'"
+    says "$name: neither suid nor dev" '' \
+        finds sh -c "grep -F '$KUBELET' /proc/self/mounts | grep -vE ' (rw|ro),nosuid,nodev'"
     for pod in one two ro; do
         says "$name: unmount $pod" "$ok" tear_down "$pod" "$driver"
         says "$name: unmount $pod again" "$ok" tear_down "$pod" "$driver"

@@ -31,7 +31,8 @@ looks() {
 # log.
 left_in_files() {
     dmesg >/tmp/dmesg
-    finds grep -lraF --devices=skip -f /tmp/parts -- /tmp/dmesg /proc/mounts /proc/self/mountinfo /run /var/log /etc/iscsi /var/lib/iscsi "$PLUGINS" 2>/dev/null
+    finds grep -lraF --devices=skip -f /tmp/parts -- /tmp/dmesg /proc/mounts /proc/self/mountinfo /run /var/log \
+        /etc/iscsi /var/lib/iscsi "$PLUGINS" 2>/dev/null
 }
 
 # betrayed: who had a part of it while watch_processes looked, and where it is now.

@@ -1,6 +1,5 @@
-//! `flexvol locate` and processes that are, or say that they are, kubelet.
-//!
-//! Other tests start such processes as well: each looks for its own only.
+//! `flexvol locate` and processes that are, or say that they are, kubelet. Other tests start such
+//! processes as well: each looks for its own only.
 
 use crate::support::wording::{wording, wording_of};
 use crate::support::{BINARY, copy, eventually, skip};
@@ -25,8 +24,8 @@ impl Pretender {
     fn of(command: &mut Command) -> Self {
         let started = Self(command.stdin(Stdio::piped()).spawn().unwrap());
         // A process that was started a moment ago has our command line, and then for a moment none.
-        let (line, ours) =
-            (format!("/proc/{}/cmdline", started.pid()), fs::read("/proc/self/cmdline").unwrap());
+        let line = format!("/proc/{}/cmdline", started.pid());
+        let ours = fs::read("/proc/self/cmdline").unwrap();
         eventually("it has its name", || fs::read(&line).is_ok_and(|line| !line.is_empty() && line != ours));
         started
     }
