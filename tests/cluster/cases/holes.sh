@@ -77,7 +77,8 @@ replaced() {
 }
 says 'holes: replicas: the second' '*scaled' k scale deployment twins --replicas 2
 says 'holes: replicas: kubelet panics' '*recovered from panic*nil pointer dereference*' panicked kvaps/loop/v
-says 'holes: replicas: without an Event' '' eval "k get events --field-selector reason=FailedMount -o name | grep twins"
+says 'holes: replicas: without an Event' '' \
+    eval "k get events --field-selector reason=FailedMount -o name | finds grep twins"
 says 'holes: replicas: validate had known' '*error*inline*' eval 'twins 2 | on node-1 flexvol validate -f -'
 LIMIT=110 patience=100 says 'holes: replicas: another runs once the first goes' '' replaced
 says 'holes: replicas: they go' '' remove deployment twins
