@@ -120,9 +120,11 @@ pending() { [[ $(k get pvc disk grows -o 'jsonpath={.items[*].status.conditions[
     'FileSystemResizePending FileSystemResizePending' ]]; }
 both_sized() { [[ $(k get pvc disk grows -o 'jsonpath={.items[*].status.capacity.storage}') == '2Gi 2Gi' ]]; }
 says 'truth: pod up --expand grows them' '*expandfs*' expanded
-calls node-1 | grep '^expand' >"$CLUSTER/truth.rehearsed"
+# Of two pods with one volume kubelet takes whichever it looks at first.
+grown() { grep '^expand' | sed 's|/pods/[^/]*/|/pods/one/|'; }
+calls node-1 | grown >"$CLUSTER/truth.rehearsed"
 says 'truth: the claims grow' '' quietly wants
-calls node-1 world | grep '^expand' >"$CLUSTER/truth.kubelet"
+calls node-1 world | grown >"$CLUSTER/truth.kubelet"
 says 'truth: kubelet and pod up --expand call with the same, byte for byte' '2 calls are equal' \
     compared "$CLUSTER/truth.kubelet" "$CLUSTER/truth.rehearsed"
 

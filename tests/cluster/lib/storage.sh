@@ -27,5 +27,5 @@ storage_driver() { sed "s/STORAGE\//$STORAGE_AT\//" "$here/storage/disk"; }
 # storage_attached: which disks are attached, and have a device.
 storage_attached() {
     find "$STORAGE" -name '*.node'
-    losetup --noheadings --raw --output BACK-FILE | grep -F "$STORAGE/"
+    losetup --noheadings --raw --output BACK-FILE | finds grep -F "$STORAGE/"
 }
