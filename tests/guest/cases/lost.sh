@@ -21,7 +21,7 @@ says "guest: lost: nbd-server serves" '' quietly once serve
 brought() {
     nbds
     dmsetup ls --target crypt 2>/dev/null | grep -v '^No devices'
-    pgrep -a qemu-storage-da
+    finds pgrep -a qemu-storage-da
 }
 
 lost='"server":"nbd-lost.test","port":"10810","connectTimeout":"1","timeout":"3"'
