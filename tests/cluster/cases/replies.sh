@@ -171,7 +171,7 @@ says 'replies: unmount::dead: it is called for a server that has ended' \
     '' eval 'k wait --for=delete --timeout=30s pod/dead >/dev/null; made dead unmount | finds grep -vx 1'
 says 'replies: unmount::no_directory: kubelet does not call' \
     '' eval 'k wait --for=delete --timeout=30s pod/unmount-gone >/dev/null
-        made unmount-gone unmount | finds grep -vx 0'
+        finds made unmount-gone unmount | finds grep -vx 0'
 says 'replies: unmount::hung: kubelet itself waits, and does not call' \
     '20* Succeeded' eval 'sleep 3; grep -c . <<<"$(made dead unmount)" >/dev/null; phase hung'
 left_over() {
