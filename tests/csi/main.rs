@@ -11,6 +11,8 @@ mod exhausted;
 mod figures;
 mod habits;
 mod hostile;
+#[path = "../support/inputs.rs"]
+mod inputs;
 mod killed;
 mod life;
 #[path = "../support/namespace.rs"]

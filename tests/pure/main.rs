@@ -9,6 +9,8 @@ mod check_self;
 mod conformance;
 mod drivers;
 mod hostile;
+#[path = "../support/inputs.rs"]
+mod inputs;
 mod objects;
 mod plan_cases;
 mod plans;
