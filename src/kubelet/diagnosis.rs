@@ -280,7 +280,7 @@ fn forgotten(verb: Verb, status: &DriverStatus, asked: &Asked) -> Option<Finding
             ("capabilities are null, at which kubelet crashes", "leave them out or make them an object")
         }
         Verb::IsAttached if !status.attached => (
-            "without \"attached\":true the volume counts as detached, and is attached anew",
+            "without \"attached\":true the volume counts as detached, and is attached again",
             "say it if it is",
         ),
         Verb::WaitForAttach if status.device.is_empty() && had_device() => {

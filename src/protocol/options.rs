@@ -235,7 +235,7 @@ impl FsGroupSpelling {
 /// secret.
 fn decode(name: &str, text: &str) -> Result<Secret> {
     STANDARD.decode(text).map(Secret::new).map_err(|_| {
-        Failure::options(format!("secret {name:?} is not standard base64 with padding: encode it anew"))
+        Failure::options(format!("secret {name:?} is not standard base64 with padding: encode it again"))
     })
 }
 

@@ -41,7 +41,7 @@ fn goal(goal: &Goal) -> String {
             format!("{source} at {target}, {}", view.access.word())
         }
         Goal::Unmounted { target } => format!("nothing mounted at {target}"),
-        Goal::Ended { target } => format!("nothing mounted at {target}, and nobody who served it"),
+        Goal::Ended { target } => format!("nothing mounted at {target}, and no process that served it"),
         Goal::Performed => "every step done".to_owned(),
     }
 }

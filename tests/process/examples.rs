@@ -1,5 +1,5 @@
 //! The files in examples/ are what `flexvol explain` prints, and `flexvol validate` finds nothing
-//! in them. `UPDATE=1` writes them anew.
+//! in them. `UPDATE=1` rewrites them.
 
 use crate::support::{BINARY, release};
 use flexvol::{drivers, profiles};

@@ -1,6 +1,6 @@
 //! The matrix of `flexvol check --self`: each misbehaviour, and the cases that it fails.
 //!
-//! `UPDATE=1 cargo test --test pure check_self::` writes the matrix anew; the diff is what a
+//! `UPDATE=1 cargo test --test pure check_self::` rewrites the matrix; the diff is what a
 //! reviewer reads.
 
 use flexvol::check::Case;

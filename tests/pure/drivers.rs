@@ -1,5 +1,5 @@
 //! docs/drivers/ and docs/install.md say what the tables of options and of platforms say, and
-//! DRIVERS.md what shows that each driver works. `UPDATE=1` writes them anew.
+//! DRIVERS.md what shows that each driver works. `UPDATE=1` rewrites them.
 
 use flexvol::diagnostics::known_errors;
 use flexvol::driver::Driver;

@@ -1,7 +1,7 @@
 //! From YAML to argv: against the calls of a live kubelet, and for the volumes of other drivers'
 //! documentation.
 //!
-//! `UPDATE=1 cargo test --test pure objects::` writes `data/peers-calls.tsv` anew; the diff is what
+//! `UPDATE=1 cargo test --test pure objects::` rewrites `data/peers-calls.tsv`; the diff is what
 //! a reviewer reads.
 
 use crate::wording::wording;

@@ -1,6 +1,6 @@
 //! What every driver makes of every option: golden plans, and the exact text of every refusal.
 //!
-//! `UPDATE=1 cargo test --test pure plans::` writes the plans of `golden/` anew; the diff is what a
+//! `UPDATE=1 cargo test --test pure plans::` rewrites the plans of `golden/`; the diff is what a
 //! reviewer reads.
 
 use flexvol::drivers;

@@ -2,7 +2,7 @@
 //! translation.
 //!
 //! `UPDATE=1 cargo test --test pure profiles::` writes the plans of `golden_profiles/` and
-//! PROFILES.md anew; the diff is what a reviewer reads.
+//! PROFILES.md; the diff is what a reviewer reads.
 
 use crate::wording::wording_of;
 use flexvol::installed::Installed;
@@ -340,5 +340,5 @@ fn the_document_is_the_table() {
         std::fs::write(&path, document()).unwrap();
     }
     let text = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(text == document(), "UPDATE=1 cargo test --test pure profiles:: writes PROFILES.md anew");
+    assert!(text == document(), "UPDATE=1 cargo test --test pure profiles:: rewrites PROFILES.md");
 }

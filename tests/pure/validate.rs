@@ -1,7 +1,7 @@
 //! `flexvol validate`: a file for each thing that is looked for, with what is said of it; and the
 //! volumes of other drivers' documentation.
 //!
-//! `UPDATE=1 cargo test --test pure validate::` writes the texts of `data/validate/` anew; the diff
+//! `UPDATE=1 cargo test --test pure validate::` rewrites the texts of `data/validate/`; the diff
 //! is what a reviewer reads. In the head of a file stand the side files: `# Side file of
 //! vendor/driver: {…}`.
 

@@ -69,7 +69,7 @@ impl Logs {
         let skipped = self.last.map_or(0, |last| wanted.len().saturating_sub(last));
         wanted[skipped..].iter().try_for_each(|entry| show(entry, screen))?;
         if wanted.is_empty() && !self.follow && !screen.wants_json() {
-            screen.line("no such call is in the log of this node: it begins anew with every boot, and has calls of flexvol's drivers only")?;
+            screen.line("no such call is in the log of this node: it starts empty at every boot, and has calls of flexvol's drivers only")?;
         }
         while let Some(tail) = tail.as_mut().filter(|_| !signal::interrupted()) {
             let mut new = Vec::new();

@@ -25,7 +25,7 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
 
 /// Of what an admin took away there is no receipt.
 fn gone(name: &str, place: &PluginDirPath) -> Finding {
-    let evidence = format!("{name} was installed in {}, and somebody removed it", place.directory.display());
+    let evidence = format!("{name} was installed in {}, and was removed by hand", place.directory.display());
     Finding::warning("driver-gone", &evidence, &put_back(name))
 }
 

@@ -14,7 +14,8 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
     let mut findings = loop_devices(request)?;
     let mounts = in_use::mounts(paths::RUN.as_ref());
     if let Err(error) = &mounts {
-        let fix = "run flexvol doctor there: else nobody knows what in /run/flexvol/daemons is still needed";
+        let fix =
+            "run flexvol doctor there: else it is not known what in /run/flexvol/daemons is still needed";
         findings.push(Finding::note("mounts-unseen", &format!("{error:#}"), fix));
     }
     findings.extend(mounts.iter().flat_map(|mounts| leftovers::homes(mounts)).map(|name| {
@@ -23,7 +24,7 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
         Finding::warning("credentials-left", &evidence, fix).with(Repair::RemoveHome { name })
     }));
     findings.extend(mounts.iter().flat_map(|mounts| leftovers::records(mounts)).map(|target| {
-        let evidence = format!("nothing is mounted at {target}, but /run/flexvol has a record of it: another driver or somebody else unmounted it");
+        let evidence = format!("nothing is mounted at {target}, but /run/flexvol has a record of it: another driver or a person unmounted it");
         let fix = "forget it, and release what was there for it";
         let target = target.as_path().to_owned();
         Finding::warning("record-left", &evidence, fix).with(Repair::ForgetRecord { target })
@@ -50,11 +51,8 @@ fn loop_devices(request: &DoctorRequest) -> Result<Vec<Finding>> {
     Ok(leaked
         .into_iter()
         .map(|(device, file)| {
-            let evidence = format!(
-                "{} shows {} and is used by nobody: a driver forgot it",
-                device.display(),
-                file.display()
-            );
+            let evidence =
+                format!("{} shows {} and is not used: a driver forgot it", device.display(), file.display());
             let fix = format!("losetup -d {}", device.display());
             Finding::warning("loop-device-leaked", &evidence, &fix).with(Repair::ReleaseLoop { device, file })
         })

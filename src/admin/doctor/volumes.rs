@@ -47,7 +47,7 @@ fn of_volume(volume: &Volume) -> Option<Finding> {
                 None => Finding::error(
                     "volume-dead",
                     &evidence,
-                    "unmount it (umount -l) and delete the pod, so that it is mounted anew",
+                    "unmount it (umount -l) and delete the pod, so that it is mounted again",
                 ),
             };
             Some(finding.with(Repair::Detach { target: volume.target.clone() }))

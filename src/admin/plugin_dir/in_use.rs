@@ -33,7 +33,7 @@ pub struct Volume {
 pub fn sees_mounts(place: &Path, or: &str) -> Result<()> {
     if files::is_mount_root(place) && !process::is_on_host() && locate::kubelets()?.is_empty() {
         let text = format!(
-            "no kubelet is seen from here, so nobody knows which volumes are mounted: run it on the node, or give the pod hostPID: true{or}"
+            "no kubelet is seen from here, so it is not known which volumes are mounted: run it on the node, or give the pod hostPID: true{or}"
         );
         return Err(Refusal::new(Reason::InUse, text).into());
     }

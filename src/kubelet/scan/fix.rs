@@ -89,7 +89,7 @@ fn unfit(executable: &Path, (kind, mode): (Kind, u32), reason: &str) -> String {
             "{path} is not a program for this machine: build it for this architecture, or begin the script with #!"
         ),
         () if is(Errno::TXTBSY) => {
-            format!("somebody has {path} open for writing: install drivers by rename, never in place")
+            format!("{path} is open for writing: install drivers by rename, never in place")
         }
         () if is(Errno::ACCESS) => format!(
             "the kernel refuses to execute {path}: look for a noexec mount (mount -o remount,exec) or a security module's denial"

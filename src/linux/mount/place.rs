@@ -45,7 +45,7 @@ impl fmt::Display for Look {
             Self::Plain(FileType::Symlink) => "a symlink",
             Self::Plain(_) => "a device, a socket or a pipe",
             Self::Mount(_) => "a mount",
-            Self::Dead(_) => "a mount that nobody serves any more",
+            Self::Dead(_) => "a mount whose server is gone",
         })
     }
 }

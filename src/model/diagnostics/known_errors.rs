@@ -143,7 +143,7 @@ const FIRST: &[KnownError] = &[
     KnownError {
         id: "busy-text",
         sign: Words(&["text file busy"]),
-        cause: "the driver was executed while somebody had it open for writing",
+        cause: "the driver was executed while it was open for writing",
         fix: "never copy over an executable in place: write a new file beside it, under a name with a dot, and rename that",
         next: "sudo flexvol install VENDOR/DRIVER --binary FILE",
     },
@@ -192,7 +192,7 @@ const FIRST: &[KnownError] = &[
     KnownError {
         id: "no-children",
         sign: Kubelet(&["no child processes"]),
-        cause: "somebody else reaped the driver's process (kubelet is process 1 of its container), so its answer was lost",
+        cause: "another process reaped the driver's process (kubelet is process 1 of its container), so its answer was lost",
         fix: "nothing: kubelet calls again, and a driver that is already done says Success; else run kubelet's container with an init",
         next: STATUS,
     },
@@ -263,7 +263,7 @@ const WORDS: &[KnownError] = &[
     KnownError {
         id: "not-mounted",
         sign: Words(&["umount…not mounted"]),
-        cause: "the driver was told to unmount what is not mounted any more, and failed because of that; kubelet asks for ever, and the pod stays in Terminating",
+        cause: "the driver was to unmount a volume that is not mounted any more, and failed; kubelet asks for ever, and the pod stays in Terminating",
         fix: "let the driver's unmount succeed when nothing is mounted there; to free this pod, remove the volume's empty directory",
         next: STATUS,
     },
@@ -320,14 +320,14 @@ const WORDS: &[KnownError] = &[
         id: "dead-daemon",
         sign: Words(&["transport endpoint is not connected", "software caused connection abort"]),
         cause: "the program that served the volume (FUSE) is gone: it crashed, was killed for memory, or died with kubelet, in whose control group it ran; the mount is still there",
-        fix: "unmount the volume (umount -l) and delete the pod, so that kubelet mounts it anew; start such programs in a scope of their own",
+        fix: "unmount the volume (umount -l) and delete the pod, so that kubelet mounts it again; start such programs in a scope of their own",
         next: "sudo flexvol doctor --repair",
     },
     KnownError {
         id: "stale-handle",
         sign: Words(&["stale file handle", "stale nfs file handle"]),
         cause: "the server has another file system there now, or removed the directory, so what is mounted leads nowhere",
-        fix: "unmount the volume (umount -l) and delete its pods, so that it is mounted anew",
+        fix: "unmount the volume (umount -l) and delete its pods, so that it is mounted again",
         next: "sudo flexvol doctor --repair",
     },
     KnownError {
@@ -388,7 +388,7 @@ const WORDS: &[KnownError] = &[
     KnownError {
         id: "refused",
         sign: Words(&["connection refused"]),
-        cause: "nobody listens at the server's address and port",
+        cause: "nothing listens at the server's address and port",
         fix: "start the service there, and check address, port and firewalls",
         next: DOCTOR,
     },
@@ -477,7 +477,7 @@ const LAST: &[KnownError] = &[
     KnownError {
         id: "call-failed",
         sign: Kubelet(&["driver call failed"]),
-        cause: "kubelet executed the driver, and got no answer that it understands; the line holds all arguments, the Secret's content too, so share it with nobody",
+        cause: "kubelet executed the driver, and got no answer that it understands; the line holds all arguments, the Secret's content too, so do not share it",
         fix: "see what the driver prints when it is called by hand, and change what was in the Secret if others could read that log",
         next: CALL,
     },

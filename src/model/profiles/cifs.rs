@@ -86,7 +86,7 @@ pub(super) const JULIOHM: Profile = Profile {
     quirks: &[Quirk::TrimSecrets, Quirk::Words(WORDS), Quirk::Login { anonymous: true }],
     deviations: &[
         "a mount that fails is never answered with Success",
-        "without a user name nobody logs in, as with guest",
+        "without a user name it logs in as guest",
         "set-user-id bits, devices and options of mount.cifs beyond the list of our driver are refused",
         LABELS,
         CREDENTIALS,
@@ -103,7 +103,7 @@ pub(super) const MICROSOFT: Profile = Profile {
     summary: "a share of an SMB server, such as Azure Files",
     keys: SOURCE,
     order: &[Layer::Secrets, Layer::Access, Layer::Options],
-    deviations: &["without a user name nobody logs in, as with guest", LABELS, CREDENTIALS, NTLM, MODERN],
+    deviations: &["without a user name it logs in as guest", LABELS, CREDENTIALS, NTLM, MODERN],
     example: &[
         ("source", "//account.file.core.windows.net/share"),
         ("mountoptions", "vers=3.0,dir_mode=0777,file_mode=0777"),
@@ -116,7 +116,7 @@ pub(super) const BERTERA: Profile = Profile {
     name: "bertera.it/smb",
     deviations: &[
         "the key debug of the Secret has no effect: it wrote all secrets into a log",
-        "without a user name nobody logs in, as with guest",
+        "without a user name it logs in as guest",
         LABELS,
         CREDENTIALS,
         NTLM,
@@ -131,7 +131,7 @@ pub(super) const OPENSHIFT: Profile = Profile {
     summary: "a share of an SMB server, for OpenShift",
     keys: NETWORK_PATH,
     deviations: &[
-        "without a user name nobody logs in, as with guest",
+        "without a user name it logs in as guest",
         "kubelet does not chown the volume, which fails on SMB: give uid and gid",
         "there is no default context=, and one that is given has no effect: let containers use SMB shares, \
          setsebool -P virt_use_samba on",

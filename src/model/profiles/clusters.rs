@@ -96,7 +96,7 @@ pub(super) const SSHFLEX: Profile = Profile {
     )],
     deviations: &[
         "the server must be who it says it is: install with --set 'hostKey=ssh-ed25519 AAAA…', or with \
-         --set hostKeyCheck=off where nobody lies, which is what theirs did",
+         --set hostKeyCheck=off on a network that is trusted, as theirs did",
         "encrypt is refused: without it names and contents would be garbage",
         "the pod's fsGroup is the group of all files, as it was with a kubelet before 1.15",
         "a key in the Secret, ssh-privatekey, does instead of a password",

@@ -39,7 +39,7 @@ pub(super) const GITREPO: Profile = Profile {
     deviations: &[
         "each pod has a clone of its own, gone with it: theirs had one for all in hostTarget on the node",
         "an SSH server must be who it says it is: install with --set 'hostKey=ssh-ed25519 AAAA…', or with \
-         --set hostKeyCheck=off where nobody lies",
+         --set hostKeyCheck=off on a network that is trusted",
     ],
     example: &[("repo", "https://git.example.com/web.git"), ("hostTarget", "/data/images")],
     ..PLAIN

@@ -194,7 +194,7 @@ const IBM_KEYS: &[Key] = &[
     other("readwrite-timeout", "readwrite_timeout of s3fs, in seconds"),
     other("tls-cipher-suite", "cipher_suites of s3fs; default leaves them to it"),
     other("kernel-cache", "whether the kernel keeps files that are closed"),
-    other("auto_cache", "the same, as long as nobody changes them"),
+    other("auto_cache", "the same, as long as they do not change"),
     other("use-xattr", "whether files have extended attributes"),
     other("add-mount-param", "further options of s3fs, between commas or spaces"),
     other("debug-level", "no effect: s3fs prints what is wrong"),

@@ -231,12 +231,12 @@ mod tests {
     #[test]
     fn each_trouble_has_its_own_fix() {
         let refused = || (true, Failure::new(Code::NotFound, "server a (10.0.0.1): refuses connections"));
-        let unknown = || (false, Failure::new(Code::NotFound, "server b: nobody knows it: check the name"));
+        let unknown = || (false, Failure::new(Code::NotFound, "server b: no such host: check the name"));
         let said = |failures| unreached(failures).message();
-        assert_eq!(said(vec![unknown()]), "server b: nobody knows it: check the name");
+        assert_eq!(said(vec![unknown()]), "server b: no such host: check the name");
         assert!(said(vec![refused()]).starts_with("server a (10.0.0.1): refuses connections: check that it"));
         let both = said(vec![refused(), unknown()]);
-        assert!(both.starts_with("server b: nobody knows it: check the name; server a (10.0.0.1)"), "{both}");
+        assert!(both.starts_with("server b: no such host: check the name; server a (10.0.0.1)"), "{both}");
         assert!(both.contains(&["refuses connections", wording("check-that-it-runs")].concat()), "{both}");
     }
 

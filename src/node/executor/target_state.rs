@@ -20,7 +20,7 @@ impl Context<'_> {
     pub(super) fn compare(&self, target: &TargetPath, mounted: Mounted, view: &View) -> Result<TargetState> {
         let Some(entry) = mount_table::by_id(mounted.id)? else {
             return Ok(TargetState::Conflict(format!(
-                "{target} is being mounted by somebody else: try again"
+                "{target} is being mounted by another process: try again"
             )));
         };
         if !self.shows(target, &entry, mounted, view)? {

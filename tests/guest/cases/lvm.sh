@@ -31,7 +31,7 @@ half_made() {
         lvm_ lvchange --activate n data/half
 }
 says "guest: lvm: half a volume" '' quietly half_made
-says "guest: lvm: is made anew" "$ok" stage lvm "$(volume half),\"size\":\"60Mi\",\"fsType\":\"ext4\""
+says "guest: lvm: is made again" "$ok" stage lvm "$(volume half),\"size\":\"60Mi\",\"fsType\":\"ext4\""
 says "guest: lvm: with the size asked for" 60.00m says_of lv_size half
 says "guest: lvm: says who uses it" 'flexvol.activated.*:*-*,flexvol.in-use.*' says_of lv_tags half
 node_tag=${last#*,}

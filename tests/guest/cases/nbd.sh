@@ -54,7 +54,7 @@ says "guest: nbd: its connection stays as it was" '*"Failure"*unmount the volume
     grow nbd "$web" 16777216 50331648
 says "guest: nbd: its data" "of guest: nbd: a server" cat "$(staged nbd)/data"
 says "guest: nbd: a server's, let go" "$ok" unstage nbd
-says "guest: nbd: a server's, staged anew" "$ok" stage nbd "$web"
+says "guest: nbd: a server's, staged again" "$ok" stage nbd "$web"
 says "guest: nbd: now it grows" "$ok" grow nbd "$web" 16777216 50331648
 says "guest: nbd: all of it" 32 mebibytes "$(staged nbd)"
 says "guest: nbd: and is let go" "$ok" unstage nbd
@@ -123,7 +123,7 @@ says "guest: nbd: to be killed" "$ok" stage nbd '"file":"b/a.qcow2"'
 pkill -KILL -x qemu-storage-da
 says "guest: nbd: killed: unstaged" "$ok" unstage nbd
 says "guest: nbd: killed: nothing is left" '' nbds
-says "guest: nbd: killed: staged anew" "$ok" stage nbd '"file":"b/a.qcow2"'
+says "guest: nbd: killed: staged again" "$ok" stage nbd '"file":"b/a.qcow2"'
 says "guest: nbd: killed: the data" "of guest: nbd: a qcow2 image" cat "$(staged nbd)/data"
 says "guest: nbd: killed: and let go" "$ok" unstage nbd
 

@@ -1,7 +1,7 @@
 //! Which of root's capabilities a driver needs: what SECURITY.md says is enough, and nothing in it
 //! can be left out.
 //!
-//! `UPDATE=1 cargo test --test fuse least` measures anew, from all capabilities down, and prints
+//! `UPDATE=1 cargo test --test fuse least` measures again, from all capabilities down, and prints
 //! the rows.
 
 use crate::cephfs::Cluster;

@@ -78,7 +78,7 @@ fn warnings(answer: &Answer) -> Vec<String> {
     answer.json["warnings"].as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
 }
 
-/// Installs a driver anew; what is said about it.
+/// Installs a driver again; what is said about it.
 fn advice(node: &Node) -> Vec<String> {
     let driver = node.file("driver", &script("\"attach\":false"));
     let _ = fs::remove_dir_all(node.plugins().join("v~d"));

@@ -329,7 +329,7 @@ fn what_somebody_could_have_written_is_no_receipt() {
         installed.begin();
         spoil(&installed.receipt());
         assert_eq!(installed.install(&[]).action(), "unchanged", "{how}");
-        // It is written anew.
+        // It is rewritten.
         fs::remove_file(installed.side_file()).unwrap();
         assert_eq!(installed.install(&[]).action(), "repaired", "{how}");
         installed.begin();

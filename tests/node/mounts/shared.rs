@@ -301,8 +301,8 @@ fn a_device_of_someone_else_is_shared_and_left() {
         assert_eq!(fs::read_to_string("/run/theirs/f").unwrap(), "x");
         node.unmount("image", &target).success();
         if has("strace") {
-            // Closing a device that was open for writing makes udev read it anew: only one's own is
-            // opened so.
+            // Closing a device that was open for writing makes udev read it again: only one's own
+            // is opened so.
             let theirs = sh("findmnt -fno SOURCE /run/theirs");
             let plain = node.command("image", "mount", &target, Some(&json!({"file": "b", "size": "1Mi"})));
             let mut traced = Command::new("strace");

@@ -72,7 +72,7 @@ pub(crate) struct Volume<'a> {
 /// One call.
 pub(crate) struct Rung<'a> {
     pub(crate) verb: &'static str,
-    /// Made anew each time, with what kubelet does before it: the directory of the target.
+    /// Made again each time, with what kubelet does before it: the directory of the target.
     pub(crate) command: Box<dyn Fn() -> Command + 'a>,
 }
 

@@ -252,7 +252,7 @@ fn somebody_s(name: &DriverName, foreign: &Foreign) -> Refusal {
             return Refusal::new(Reason::Foreign, text);
         }
         (Some(Err(why)), _) => {
-            let fix = "fix it, or add --take-over to keep it aside and begin anew";
+            let fix = "fix it, or add --take-over to keep it aside and start over";
             return Refusal::new(
                 Reason::Foreign,
                 format!("{name}: the side file cannot be read: {why}: {fix}"),

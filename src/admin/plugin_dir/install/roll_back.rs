@@ -114,7 +114,7 @@ impl RollBack<'_> {
         let refuse = |text: &str| Err(Refusal::new(Reason::Foreign, format!("{name} {text}")).into());
         match (self.found()?, &kept) {
             (_, Found::Foreign(Foreign { executable: Executable::Missing | Executable::Other, .. })) => {
-                refuse("had no executable when it was replaced: install the driver anew")
+                refuse("had no executable when it was replaced: install the driver again")
             }
             (Found::Absent, _) => Ok(vec![Step::Appear]),
             (Found::Ours(_), _) => Ok(vec![Step::WriteSideFile, Step::ReplaceProgram]),

@@ -74,7 +74,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         &[133],
         [
             "expandfs to less than there is makes nothing smaller and loses nothing",
-            "a PV may be edited, restored or made anew with less (expander.go: NodeExpand)",
+            "a PV may be edited, restored or made again with less (expander.go: NodeExpand)",
             "never truncate; compare the new size with what is there before anything else",
         ],
         shrink,

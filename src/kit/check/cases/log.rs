@@ -44,7 +44,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         [
             "a log is not written to for ever",
             "kubelet repeats what fails every two minutes, for each pod and for months, and evicts pods on a full disk",
-            "start anew at some size, log to the system's log, or install a file in /etc/logrotate.d",
+            "start over at some size, log to the system's log, or install a file in /etc/logrotate.d",
         ],
         bounded,
     ),

@@ -45,7 +45,7 @@ pub(in crate::check) const CASES: &[Case] = &[
         &[25, 29, 38],
         [
             "init says the same each time: at boot, by the controller, while volumes are mounted",
-            "each file event loads the driver anew; a changed attach changes the identity of its volumes (probe.go)",
+            "each file event loads the driver again; a changed attach changes the identity of its volumes (probe.go)",
             "make init depend on nothing but the driver itself",
         ],
         boot,
@@ -372,7 +372,7 @@ fn reboot(subject: &mut Subject<'_>) -> Played {
     }
     subject.reboot()?;
     load(subject)?;
-    let answer = subject.unmount(&goes)?.succeeds("the node was started anew, and the pod is gone")?;
+    let answer = subject.unmount(&goes)?.succeeds("the node was started again, and the pod is gone")?;
     if let Err(error) = remove_directory(goes.target()?.as_path()) {
         return Err(
             answer.fails(format!("it said Success, and kubelet cannot remove the directory: {error}"))
@@ -381,7 +381,7 @@ fn reboot(subject: &mut Subject<'_>) -> Played {
     if subject.attaches() {
         node::attach_again(subject, &stays)?;
     }
-    let answer = subject.mount(&stays)?.succeeds("the node was started anew, and the pod is to start")?;
+    let answer = subject.mount(&stays)?.succeeds("the node was started again, and the pod is to start")?;
     let layers = subject.layers(&stays)?;
     if layers != 1 {
         return Err(answer.fails(format!("it said Success, and there are {layers} mounts at the directory")));

@@ -128,7 +128,7 @@ pub(super) const ALL: &[KnownError] = &[
     KnownError {
         id: "share-stale",
         sign: Number(&[Smb, Nfs], &[116]),
-        cause: "the export was made anew on the server",
+        cause: "the export was made again on the server",
         fix: "unmount it everywhere and mount it again",
         next: STATUS,
     },

@@ -25,7 +25,7 @@ pub(super) fn top(id: &Id, record: &AttachmentRecord) -> Option<PathBuf> {
     if luks::is_open(id) { Some(luks::path(id)) } else { record.device.clone() }
 }
 
-/// The record of a store; of a device that is there without one it is made anew, of its mounts.
+/// The record of a store; of a device that is there without one it is made again, of its mounts.
 pub(super) fn known(
     context: &Context<'_>,
     id: &Id,

@@ -2,7 +2,7 @@
 //!
 //! * Whether a volume is active the kernel says, without asking the disks of the group.
 //! * A volume that is made bears a tag from its first moment on until it is complete: one that a
-//!   killed call left is removed and made anew, since nobody can have used it. Then another says
+//!   killed call left is removed and made again, since nobody can have used it. Then another says
 //!   that nothing was written to it.
 //! * In a group that several nodes see and nothing guards (no lvmlockd, no system ID), the node
 //!   that uses a volume puts its name on it as a tag. Another one refuses it, and any other volume

@@ -241,7 +241,7 @@ fn refuse_other_files(daemon: UnixStream, at: &Site<'_>) -> Result<()> {
     Err(Failure::new(Code::Denied, text).into())
 }
 
-/// The image, made if it may be. One that a killed call left empty or unmade is made anew.
+/// The image, made if it may be. One that a killed call left empty or unmade is made again.
 pub(super) fn open(
     image: &DiskImage,
     format: ImageFormat,

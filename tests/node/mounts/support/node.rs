@@ -62,7 +62,7 @@ impl Node {
         Self { root: root.into(), mounts: mounts(), device: fs::metadata("/run").unwrap().dev() }
     }
 
-    /// The driver's executable, installed anew with what `side` says besides the policy.
+    /// The driver's executable, installed again with what `side` says besides the policy.
     pub fn install(&self, driver: &str, mut side: Value) -> PathBuf {
         let dir = PathBuf::from(format!("/run/plugins/example~{driver}"));
         if side.get("policy").is_none() {

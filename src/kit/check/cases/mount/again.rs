@@ -18,7 +18,7 @@ pub(super) fn twice(subject: &mut Subject<'_>) -> Played {
         return Err(again.fails(format!("{} mounts became {}", before.len(), after.len())));
     }
     if after != before {
-        return Err(again.fails("the volume was mounted anew: what has a file open in it has lost it"));
+        return Err(again.fails("the volume was mounted again: what has a file open in it has lost it"));
     }
     subject.take_down(&volume)
 }

@@ -78,7 +78,7 @@ pub(super) fn attach_again(subject: &mut Subject<'_>, volume: &PodVolume) -> Pla
     let device = match &answer.meant {
         Meant::NotSupported => device,
         Meant::Success(status) => status.device.clone(),
-        _ => return Err(answer.fails(format!("the node was started anew, and {}", answer.shown()))),
+        _ => return Err(answer.fails(format!("the node was started again, and {}", answer.shown()))),
     };
     subject.mount_device(volume, &device)
 }

@@ -175,7 +175,7 @@ pub(super) const LOGS: &[Fault] = &[
     },
     Fault {
         name: "log-written-anew",
-        what: "keeps its log small by writing the end of it anew, without a lock",
+        what: "keeps its log small by rewriting the end of it, without a lock",
         of: Tmpfs,
         change: &[(
             VERB,
