@@ -117,7 +117,7 @@ impl Journal {
             files::forget(&path).with_context(|| format!("remove {}", path.display()))?;
             self.known().remove(id);
         } else {
-            let write = if self.durable { files::replace } else { files::replace_unsynced };
+            let write = if self.durable { files::replace } else { files::rewrite_unsynced };
             write(&path, serde_json::to_string(&entry)?.as_bytes())?;
             self.known().insert(entry);
         }

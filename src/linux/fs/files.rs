@@ -9,9 +9,12 @@ use rustix::fs::{self, AtFlags, StatxAttributes, StatxFlags};
 use std::fs::{DirBuilder, Permissions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// What every kernel writes without looking for a signal in between.
+const PAGE: usize = 4096;
 
 /// The text of a file of at most `limit` bytes; `None` if there is no such file.
 pub fn read_small(path: &Path, limit: usize) -> Result<Option<String>> {
@@ -96,6 +99,26 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
 /// damaged.
 pub fn replace_unsynced(path: &Path, content: &[u8]) -> Result<()> {
     put(path, content, |_| Ok(()))
+}
+
+/// [`replace_unsynced`] for text in which blanks at the end mean nothing. What fits into a page is
+/// written over what is there: that is one step for who is killed as well, and a rename over a file
+/// makes ext4 write it out at once, for which whoever removes it has to wait.
+pub fn rewrite_unsynced(path: &Path, text: &[u8]) -> Result<()> {
+    if overwrite(path, text).is_ok_and(|whole| whole) { Ok(()) } else { replace_unsynced(path, text) }
+}
+
+/// Whether all of it was written, blanks over what the file had more.
+fn overwrite(path: &Path, text: &[u8]) -> std::io::Result<bool> {
+    let file = File::options().write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    let stat = file.metadata()?;
+    let length = text.len().max(usize::try_from(stat.len()).unwrap_or(usize::MAX));
+    if !stat.is_file() || length > PAGE {
+        return Ok(false);
+    }
+    let mut padded = text.to_vec();
+    padded.resize(length, b' ');
+    Ok(file.write_at(&padded, 0)? == length)
 }
 
 fn put(path: &Path, content: &[u8], sync: impl FnOnce(&File) -> std::io::Result<()>) -> Result<()> {
@@ -286,6 +309,39 @@ mod tests {
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
         assert_eq!(dir.path().read_dir().unwrap().count(), 1);
         assert!(replace(&dir.path().join("none/a"), b"").is_err());
+    }
+
+    #[test]
+    fn what_fits_into_a_page_stays_the_same_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let inode = || path.metadata().unwrap().ino();
+        let rewritten = |text: &str| {
+            rewrite_unsynced(&path, text.as_bytes()).unwrap();
+            assert_eq!(read_small(&path, 1 << 14).unwrap().unwrap().trim_end(), text);
+        };
+        rewritten("first");
+        let first = inode();
+        for text in ["1st", "the first", "", "x"] {
+            rewritten(text);
+            assert_eq!(inode(), first, "{text}");
+        }
+        for text in ["y".repeat(PAGE + 1), "z".to_owned()] {
+            let before = inode();
+            rewritten(&text);
+            assert_ne!(inode(), before);
+        }
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
+    }
+
+    #[test]
+    fn a_link_is_replaced_and_not_written_through() {
+        let dir = tempfile::tempdir().unwrap();
+        let [path, other] = ["a", "other"].map(|name| dir.path().join(name));
+        File::create(&other).unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        rewrite_unsynced(&path, b"text").unwrap();
+        assert!(!path.is_symlink() && other.metadata().unwrap().len() == 0);
     }
 
     #[test]
