@@ -1,6 +1,8 @@
 //! Deadlines, callers that go away, concurrent calls, and kills.
 
+use super::killed::strike;
 use super::node::{Driver, Node, STRICT, eventually, refused, within};
+use super::skip;
 use flexvol_cluster::wire::csi;
 use flexvol_cluster::wire::csi::node_client::NodeClient;
 use std::time::{Duration, Instant};
@@ -161,6 +163,31 @@ fn a_kill_anywhere_is_survived() {
     }
 }
 
+/// The first that `flexvold` asks the kernel about its driver is who it is.
+#[test]
+fn a_driver_whose_number_was_not_noted_keeps_its_volume() {
+    let test = "a_driver_whose_number_was_not_noted_keeps_its_volume";
+    let Some(mut node) = waiting(test, "example.com/waits") else { return };
+    eventually("it has been asked for init", || node.said().contains("the driver is ready"));
+    hold(&node, "before");
+    let Some(mut strace) = strike(&node, "pidfd_open", 1) else {
+        return skip(test, "needs strace, and the right to use it");
+    };
+    node.try_publish("1", Duration::from_secs(10)).unwrap_err();
+    strace.kill().unwrap();
+    strace.wait().unwrap();
+    assert!(!is_numbered(&node), "it was killed too late");
+    node.restart();
+    eventually("the driver runs", || reached(&node, "before"));
+    assert_eq!(refused(node.publish("1", |_| ())), Code::Aborted);
+    assert_eq!((node.called("mount"), node.called("unmount")), (1, 0));
+    release(&node, "before");
+    eventually("it is published", || node.publish("1", |_| ()).is_ok());
+    assert!(node.is_mounted("1"));
+    node.unpublish("1").unwrap();
+    node.is_clean();
+}
+
 fn unpublish_cut_short(node: &mut Node) {
     hold(node, "unmount");
     let request = csi::NodeUnpublishVolumeRequest {
@@ -186,10 +213,18 @@ fn cut_short(node: &Node, at: &str, call: impl Future<Output = Result<(), Status
     });
 }
 
-/// The driver runs a moment before it is noted; who is killed in between leaves no note.
 fn is_noted(node: &Node) -> bool {
+    !notes(node).is_empty()
+}
+
+/// Whether the number of the driver's process stands in a note.
+fn is_numbered(node: &Node) -> bool {
+    notes(node).iter().any(|note| std::fs::read_to_string(note).unwrap().contains(r#""pid""#))
+}
+
+fn notes(node: &Node) -> Vec<std::path::PathBuf> {
     let state = std::fs::read_dir(node.state()).unwrap().next().unwrap().unwrap().path();
-    std::fs::read_dir(state.join("running")).unwrap().next().is_some()
+    std::fs::read_dir(state.join("running")).unwrap().map(|note| note.unwrap().path()).collect()
 }
 
 fn kill_driver(node: &Node) {

@@ -39,7 +39,7 @@ const MOST: usize = 60;
 
 /// Follows the server and what it starts, and kills the process that makes its `nth` call of this
 /// name. `None` where that is not allowed.
-fn strike(node: &Node, call: &str, nth: usize) -> Option<Child> {
+pub(crate) fn strike(node: &Node, call: &str, nth: usize) -> Option<Child> {
     let mut strace = Command::new("strace")
         .args(["-f", "-o", "/dev/null", "-p", &node.server().id().to_string(), "-e"])
         .arg(format!("trace=?{call}"))

@@ -4,10 +4,12 @@
 //! held until the driver's process is gone, however the call has ended for its caller.
 
 use super::name::hash;
-use super::running::{Note, Process, left_behind};
+use super::running::{Call, Note, Process, left_behind};
 use anyhow::Result;
+use flexvol_linux::proc::orphans;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tonic::Status;
@@ -19,6 +21,8 @@ const ALLOWED: Duration = Duration::from_secs(110);
 #[derive(Debug)]
 pub struct Locks {
     notes: PathBuf,
+    /// What this process is called, and how many calls it has begun.
+    name: (String, AtomicU64),
     state: Mutex<State>,
 }
 
@@ -45,7 +49,8 @@ impl Locks {
         let left = left_behind(&notes)?;
         let stuck: Vec<_> = left.into_iter().map(|(note, process)| Stuck { note, process, until }).collect();
         let held = stuck.iter().flat_map(|each| each.process.keys.clone()).collect();
-        Ok(Arc::new(Self { notes, state: Mutex::new(State { held, stuck }) }))
+        let name = (orphans::own_name(), AtomicU64::new(0));
+        Ok(Arc::new(Self { notes, name, state: Mutex::new(State { held, stuck }) }))
     }
 
     /// Takes all of them, or none.
@@ -94,7 +99,7 @@ impl State {
         stuck.map_or_else(
             || "another call for the same volume has not ended yet".to_owned(),
             |each| {
-                let pid = each.process.pid;
+                let pid = each.process.id.pid;
                 format!("process {pid} of an earlier call has not ended: the volume is locked until it has")
             },
         )
@@ -113,7 +118,9 @@ impl Guard {
     /// For the next execution of the driver.
     pub fn note(&self) -> Arc<Note> {
         let path = self.locks.notes.join(hash(self.keys.join("\n").as_bytes()));
-        let note = Arc::new(Note::new(path, self.keys.clone()));
+        let (process, calls) = &self.locks.name;
+        let name = format!("{process}-{}", calls.fetch_add(1, Ordering::Relaxed));
+        let note = Arc::new(Note::new(path, Call { name, keys: self.keys.clone() }));
         *self.last() = Some(Arc::clone(&note));
         note
     }
@@ -161,9 +168,8 @@ mod tests {
     fn a_process_that_lives_on_keeps_its_lock_even_over_a_restart() {
         let state = tempfile::tempdir().unwrap();
         let locks = Locks::open(state.path().to_owned()).unwrap();
-        let mut child = sleeper();
         let guard = locks.take(&["a"]).unwrap();
-        guard.note().started(Pid::from_child(&child), Instant::now()).unwrap();
+        let mut child = sleeper(&guard.note());
         drop(guard);
         assert_eq!((locks.take(&["a"]).unwrap_err().code(), locks.stuck()), (Code::Aborted, 1));
         let later = Locks::open(state.path().to_owned()).unwrap();
@@ -174,8 +180,29 @@ mod tests {
         assert_eq!(state.path().read_dir().unwrap().count(), 0);
     }
 
+    #[test]
+    fn what_could_not_be_started_leaves_no_note() {
+        let state = tempfile::tempdir().unwrap();
+        let locks = Locks::open(state.path().to_owned()).unwrap();
+        let guard = locks.take(&["a"]).unwrap();
+        let mut command = command();
+        guard.note().prepare(&mut command).unwrap();
+        assert_eq!(state.path().read_dir().unwrap().count(), 1);
+        assert!(command.get_envs().any(|(name, _)| name == "FLEXVOL_CSI_CALL"));
+        drop(guard);
+        assert!(locks.take(&["a"]).is_ok() && state.path().read_dir().unwrap().count() == 0);
+    }
+
+    fn sleeper(note: &Note) -> std::process::Child {
+        let mut command = command();
+        note.prepare(&mut command).unwrap();
+        let child = command.arg("60").spawn().unwrap();
+        note.started(Pid::from_child(&child), Instant::now()).unwrap();
+        child
+    }
+
     #[expect(clippy::disallowed_methods, reason = "a process to look at")]
-    fn sleeper() -> std::process::Child {
-        std::process::Command::new("sleep").arg("60").spawn().unwrap()
+    fn command() -> std::process::Command {
+        std::process::Command::new("sleep")
     }
 }

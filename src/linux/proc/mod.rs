@@ -13,7 +13,7 @@ pub mod kernel_module;
 pub mod limits;
 pub mod memory;
 pub mod namespace;
-pub(crate) mod orphans;
+pub mod orphans;
 pub(crate) mod proc_mem;
 pub mod process;
 pub mod process_table;

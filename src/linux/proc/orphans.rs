@@ -37,7 +37,7 @@ const TICK: Duration = Duration::from_millis(5);
 const ENVIRONMENT: u64 = 8 << 20;
 
 /// What no other process is called as long as the node runs.
-pub(crate) fn own_name() -> String {
+pub fn own_name() -> String {
     let own = getpid().as_raw_pid();
     format!("{own}-{}", process::started(own).unwrap_or_default())
 }
@@ -73,6 +73,18 @@ pub(crate) fn end(name: &str, deadline: &Deadline) -> Result<()> {
     }
 }
 
+/// The process that was started with this word in its environment and leads its group: the first,
+/// if it has started others; `None` if it has ended.
+///
+/// Only for a process with one thread: it forks.
+pub fn started_with(name: &str, value: &str) -> Result<Option<i32>> {
+    let word = format!("{name}={value}");
+    let mut environments = environments()?;
+    let leaders = process::all().filter(|pid| process::group_of(*pid) == Some(*pid));
+    let found = leaders.filter(|pid| has_word(*pid, &word, &mut environments));
+    Ok(found.min_by_key(|pid| process::started(*pid).unwrap_or(u64::MAX)))
+}
+
 fn environments() -> Result<Reader> {
     Reader::start(File::open("/proc").context("open /proc")?.into(), "environ", ENVIRONMENT)
 }
@@ -80,10 +92,11 @@ fn environments() -> Result<Reader> {
 fn left_by(name: &str, environments: &mut Reader) -> Vec<i32> {
     let word = format!("{CALL}={name}");
     let since: u64 = name.split_once('-').and_then(|(_, started)| started.parse().ok()).unwrap_or_default();
-    let mut has_it = |pid: i32| {
-        let words = environments.read(pid.cast_unsigned());
-        words.split(|byte| *byte == 0).any(|each| each == word.as_bytes())
-    };
     let later = process::all().filter(|pid| process::started(*pid).is_some_and(|started| started >= since));
-    later.filter(|pid| has_it(*pid) && !process::is_service(*pid)).collect()
+    later.filter(|pid| has_word(*pid, &word, environments) && !process::is_service(*pid)).collect()
+}
+
+fn has_word(pid: i32, word: &str, environments: &mut Reader) -> bool {
+    let words = environments.read(pid.cast_unsigned());
+    words.split(|byte| *byte == 0).any(|each| each == word.as_bytes())
 }
