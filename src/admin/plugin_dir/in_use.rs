@@ -18,6 +18,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// The pause between two looks. A node that is drained unmounts a thousand volumes, each a change
+/// of the mount table, and all journals are read at each look.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How often a file is read that makes no sense, and the pause in between: its writer may have to
+/// wait for a processor.
+const TRIES: usize = 10;
+const AGAIN: Duration = Duration::from_millis(10);
+
 /// One mounted volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Volume {
@@ -66,7 +75,8 @@ pub fn wait_until_idle(name: &DriverName, state: &Path, patience: Duration) -> R
         if volumes.is_empty() || left.is_zero() {
             return Ok(volumes);
         }
-        tables.wait(left)?;
+        std::thread::sleep(PAUSE.min(left));
+        tables.wait(left.saturating_sub(PAUSE))?;
     }
 }
 
@@ -115,13 +125,24 @@ fn volume(target: &Path, served: &BTreeMap<PathBuf, String>) -> Option<(String, 
 fn over_csi(state: &Path) -> BTreeMap<PathBuf, String> {
     let mut served = BTreeMap::new();
     for file in journals(state) {
-        let text = files::read_small(&file, csi_journal::LIMIT).ok().flatten().unwrap_or_default();
-        let Ok(entry) = Entry::parse(&text) else { continue };
+        let Some(entry) = noted(&file) else { continue };
         let Ok(driver) = DriverName::parse(&entry.driver) else { continue };
         let targets = entry.paths().filter_map(|path| TargetPath::parse(path.as_ref()).ok());
         served.extend(targets.map(|target| (VolumeDir::of(&target).below, driver.directory())));
     }
     served
+}
+
+/// What a file says, over which `flexvold` may just be writing: then it is read again.
+fn noted(file: &Path) -> Option<Entry> {
+    let read = |_| {
+        let entry = Entry::parse(&files::read_small(file, csi_journal::LIMIT).ok()??).ok();
+        entry.or_else(|| {
+            std::thread::sleep(AGAIN);
+            None
+        })
+    };
+    (0..TRIES).find_map(read)
 }
 
 /// `<state>/csi/<CSI name>/volumes/<volume>.json`.
@@ -152,6 +173,26 @@ mod tests {
         for other in ["/v~d/data", "/", "/k/pods/9/volumes/kubernetes.io~csi/other/mount"] {
             assert_eq!(of(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn what_is_being_written_over_is_read_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("v.json");
+        let text = |phase: &str| {
+            format!(
+                r#"{{"id":"v","targets":{{"/a":{{"phase":"{phase}","readOnly":true,"exclusive":false}}}}}}"#
+            )
+        };
+        let write = |phase: &str| files::rewrite_unsynced(&file, text(phase).as_bytes()).unwrap();
+        write("begun");
+        std::thread::scope(|scope| {
+            let writer =
+                scope.spawn(|| (0..50_000).for_each(|_| ["done", "begun"].into_iter().for_each(write)));
+            while !writer.is_finished() {
+                assert!(noted(&file).is_some());
+            }
+        });
     }
 
     #[test]

@@ -48,7 +48,9 @@ impl Known {
 
     fn remove(&mut self, id: &str) {
         for path in self.entries.remove(id).iter().flat_map(Entry::paths) {
-            self.owners.remove(path);
+            if self.owners.get(path).is_some_and(|owner| owner == id) {
+                self.owners.remove(path);
+            }
         }
     }
 }
@@ -59,16 +61,7 @@ impl Journal {
     pub fn open(directory: PathBuf, driver: &DriverName, durable: bool) -> Result<(Self, Vec<String>)> {
         files::make_private(&directory)?;
         let (mut known, mut broken) = (Known::default(), Vec::new());
-        let what = || format!("list {}", directory.display());
-        for file in directory.read_dir().with_context(what)? {
-            let path = file.with_context(what)?.path();
-            if is_draft(&path) {
-                std::fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
-                continue;
-            }
-            if path.extension().is_none_or(|end| end != EXTENSION) {
-                continue;
-            }
+        for path in by_age(&directory).with_context(|| format!("list {}", directory.display()))? {
             match read(&path) {
                 Ok(entry) => known.insert(entry),
                 Err(error) => {
@@ -147,6 +140,22 @@ fn name_of(id: &str) -> String {
     format!("{}.{EXTENSION}", hash(id.as_bytes()))
 }
 
+/// The files of volumes, the oldest first: of two that say they have a path, the last one has it.
+/// Removes what writers that were killed have left.
+fn by_age(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for file in directory.read_dir()? {
+        let (written, path) = file.and_then(|file| Ok((file.metadata()?.modified()?, file.path())))?;
+        if is_draft(&path) {
+            std::fs::remove_file(&path)?;
+        } else if path.extension().is_some_and(|end| end == EXTENSION) {
+            files.push((written, path));
+        }
+    }
+    files.sort();
+    Ok(files.into_iter().map(|(_, path)| path).collect())
+}
+
 /// What a writer that was killed has left.
 fn is_draft(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
@@ -211,6 +220,26 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         std::fs::File::create(state.path().join(".0.json")).unwrap();
         assert!(journal(state.path()).is_empty() && state.path().read_dir().unwrap().count() == 0);
+    }
+
+    /// On a full disk what was forgotten is still in its file, and who has the path now wrote later.
+    #[test]
+    fn a_path_is_its_last_writer_s_until_that_one_gives_it_back() {
+        let state = tempfile::tempdir().unwrap();
+        for (id, seconds) in [("old", 1), ("new", 3), ("older", 0)] {
+            let other = tempfile::tempdir_in(&state).unwrap();
+            journal(other.path()).change(id, |entry| entry.publish(&path("/a"), TARGET)).unwrap();
+            let file = state.path().join(name_of(id));
+            std::fs::rename(other.path().join(name_of(id)), &file).unwrap();
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            std::fs::File::options().write(true).open(&file).unwrap().set_modified(time).unwrap();
+        }
+        let journal = journal(state.path());
+        assert_eq!(journal.owner_of(&path("/a")).as_deref(), Some("new"));
+        journal.change("old", |entry| entry.forget(&path("/a"))).unwrap();
+        assert_eq!(journal.owner_of(&path("/a")).as_deref(), Some("new"));
+        journal.change("new", |entry| entry.forget(&path("/a"))).unwrap();
+        assert_eq!(journal.owner_of(&path("/a")), None);
     }
 
     #[test]
