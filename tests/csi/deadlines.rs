@@ -56,6 +56,37 @@ fn a_hanging_driver_is_ended_with_all_it_has_started() {
     node.is_clean();
 }
 
+/// Each does it once, when it mounts: asked again, it does as it should.
+#[test]
+fn a_driver_that_does_not_end_is_given_up() {
+    for habit in [
+        // Answers, and lives on without its outputs.
+        r#"printf '{"status":"Success"}'; exec >/dev/null 2>&1; sleep 986"#,
+        // Answers without end, a byte at a time.
+        "while :; do printf ' '; sleep 0.1; done",
+        "trap '' TERM; while :; do sleep 0.1; done",
+        "kill -STOP $$",
+        // Mounts, answers and ends, and something that has left its group holds its output.
+        r#"mount -t tmpfs strict "$2"; setsid sleep 3 & ok"#,
+    ] {
+        let once = format!("mount) [ -e \"$here/once\" ] || {{ touch \"$here/once\"; {habit}; }}; is");
+        let body = STRICT.replace("mount) is", &once);
+        let Some(node) = Node::serving("does_not_end", "example.com/strict", &Driver::Script(&body)) else {
+            return;
+        };
+        let start = Instant::now();
+        let status = node.block_on(publish(&node, "1", Duration::from_secs(1))).unwrap_err();
+        assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{habit}: {status}");
+        eventually("the server is done", || node.said().contains(r#""code":"DeadlineExceeded""#));
+        assert!(start.elapsed() < Duration::from_secs(15), "{habit}: {:?}", start.elapsed());
+        node.is_clean();
+        node.publish("1", |_| ()).unwrap();
+        assert!(node.is_mounted("1"));
+        node.unpublish("1").unwrap();
+        node.is_clean();
+    }
+}
+
 /// More than have a turn at once.
 #[test]
 fn drivers_that_hang_hold_up_no_other_volume() {
