@@ -7,6 +7,7 @@
 //! that speaks FlexVolume as well ([`csi::by_kubelet`]).
 
 pub mod cli;
+pub mod controllers;
 pub mod csi;
 pub mod manifest;
 pub mod wire;

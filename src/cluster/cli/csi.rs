@@ -207,7 +207,7 @@ pub(super) fn runtime() -> Result<Runtime> {
 }
 
 /// A line of JSON for each event, on standard error.
-fn log(level: tracing::Level) {
+pub(super) fn log(level: tracing::Level) {
     tracing_subscriber::fmt()
         .json()
         .flatten_event(true)

@@ -3,6 +3,7 @@
 //! Exit status: 0 done, 1 failed, 2 wrong usage.
 
 mod csi;
+mod csi_controller;
 mod manifest;
 mod trial;
 
@@ -36,6 +37,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Csi(Box<csi::Csi>),
+    CsiController(csi_controller::CsiController),
     Manifest(manifest::Manifest),
     Try(trial::Try),
 }
@@ -63,6 +65,7 @@ impl Command {
     fn run(self, screen: &mut Screen) -> Result<ExitCode> {
         match self {
             Self::Csi(command) => command.run(screen),
+            Self::CsiController(command) => command.run(screen),
             Self::Manifest(command) => command.run(screen),
             Self::Try(command) => command.run(screen),
         }

@@ -1,0 +1,471 @@
+//! Attaches and detaches volumes for a CSI driver, as its VolumeAttachments ask for it: what
+//! upstream's external-attacher does.
+//!
+//! [`attachment`] decides, one step after the other; here the step is carried out, and
+//! the object that comes of it is what the next one is decided by. Every write to a list of
+//! finalizers carries the version that was read, so no other controller's finalizer comes back or
+//! is lost.
+
+use super::attachment::{self, NODE_ID, Seen, Step, finalizer};
+use super::driver::{Driver, Facts, in_words, within};
+use super::published::Published;
+use super::queue::{Outcome, Queue};
+use super::watches::{Change, objects, watch};
+use crate::wire::csi::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
+use k8s_openapi::api::core::v1::{PersistentVolume, Secret, SecretReference};
+use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tracing::Instrument as _;
+
+/// Calls of the driver at the same time.
+const WORKERS: usize = 10;
+
+/// How often a driver that knows what is published is asked.
+const LISTING: Duration = Duration::from_secs(60);
+
+/// A conflict means that another controller was faster: what it wrote is read, and decided anew.
+const CONFLICTS: usize = 16;
+
+/// What there is to look at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Key {
+    Attachment(String),
+    Volume(String),
+}
+
+/// Why a key could not be dealt with.
+enum Failure {
+    /// For the status of the object: a sentence, and the code of gRPC if the driver failed.
+    Said(String, Option<i32>),
+    /// The API server failed.
+    Api(kube::Error),
+}
+
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Self {
+        Self::Api(error)
+    }
+}
+
+impl From<String> for Failure {
+    fn from(sentence: String) -> Self {
+        Self::Said(sentence, None)
+    }
+}
+
+impl From<tonic::Status> for Failure {
+    fn from(status: tonic::Status) -> Self {
+        Self::Said(in_words(&status), Some(status.code() as i32))
+    }
+}
+
+/// The attacher of one driver.
+struct Attacher {
+    client: Client,
+    driver: Driver,
+    timeout: Duration,
+    attachments: Store<VolumeAttachment>,
+    volumes: Store<PersistentVolume>,
+    nodes: Store<CSINode>,
+    queue: Queue<Key>,
+    /// VolumeAttachments of which the driver says otherwise.
+    contradicted: Mutex<HashSet<String>>,
+}
+
+/// Attaches and detaches until it is dropped.
+pub async fn run(client: Client, driver: Driver, timeout: Duration) {
+    let (attachments, write_attachments) = objects();
+    let (volumes, write_volumes) = objects();
+    let (nodes, write_nodes) = objects();
+    let (queue, contradicted) = (Queue::default(), Mutex::default());
+    let attacher = Attacher { client, driver, timeout, attachments, volumes, nodes, queue, contradicted };
+    let attacher = Arc::new(attacher);
+    let mut tasks = JoinSet::new();
+    let told = Arc::clone(&attacher);
+    tasks.spawn(watch(Api::all(attacher.client.clone()), write_attachments, move |change| told.attachment(change)));
+    let told = Arc::clone(&attacher);
+    tasks.spawn(watch(Api::all(attacher.client.clone()), write_volumes, move |change| told.volume(change)));
+    let told = Arc::clone(&attacher);
+    tasks.spawn(watch(Api::all(attacher.client.clone()), write_nodes, move |change| told.node(change)));
+    attacher.wait_until_known().await;
+    for _ in 0..WORKERS {
+        tasks.spawn(Arc::clone(&attacher).work());
+    }
+    tasks.spawn(Arc::clone(&attacher).compare());
+    while tasks.join_next().await.is_some() {}
+}
+
+impl Attacher {
+    /// Nothing is decided before everything was heard once.
+    async fn wait_until_known(&self) {
+        // They end with the watches, and so does this.
+        let _ = self.attachments.wait_until_ready().await;
+        let _ = self.volumes.wait_until_ready().await;
+        let _ = self.nodes.wait_until_ready().await;
+    }
+
+    fn attachment(&self, change: &Change<VolumeAttachment>) {
+        let Some(attachment) = change.latest().filter(|object| object.spec.attacher == self.driver.name) else {
+            return;
+        };
+        if change.now.is_some() && !is_only_an_error(change) {
+            self.queue.add(Key::Attachment(attachment.name_any()));
+        }
+        if let (None, Some(volume)) = (&change.now, &attachment.spec.source.persistent_volume_name) {
+            self.queue.add(Key::Volume(volume.clone()));
+        }
+    }
+
+    /// It may be what an attachment waits for, or wait for us.
+    fn volume(&self, change: &Change<PersistentVolume>) {
+        let Some(volume) = &change.now else { return };
+        let name = volume.name_any();
+        if volume.metadata.deletion_timestamp.is_some() {
+            self.queue.add(Key::Volume(name.clone()));
+        }
+        if change.before.is_none() {
+            self.wake(|attachment| attachment.spec.source.persistent_volume_name.as_ref() == Some(&name));
+        }
+    }
+
+    /// A driver that has registered may be what an attachment waits for.
+    fn node(&self, change: &Change<CSINode>) {
+        let Some(node) = &change.now else { return };
+        let has = |node: &CSINode| node.spec.drivers.iter().any(|driver| driver.name == self.driver.name);
+        if has(node) && !change.before.as_deref().is_some_and(has) {
+            let name = node.name_any();
+            self.wake(|attachment| attachment.spec.node_name == name);
+        }
+    }
+
+    /// Those that wait for something.
+    fn wake(&self, concerned: impl Fn(&VolumeAttachment) -> bool) {
+        let waits = |attachment: &VolumeAttachment| {
+            let attached = attachment.status.as_ref().is_some_and(|status| status.attached);
+            attachment.spec.attacher == self.driver.name
+                && (!attached || attachment.metadata.deletion_timestamp.is_some())
+        };
+        for attachment in self.attachments.state_filter(|attachment| waits(attachment) && concerned(attachment)) {
+            self.queue.add(Key::Attachment(attachment.name_any()));
+        }
+    }
+
+    async fn work(self: Arc<Self>) {
+        loop {
+            let key = self.queue.next().await;
+            let outcome = match &key {
+                Key::Attachment(name) => {
+                    let span = tracing::info_span!("attachment", driver = self.driver.name, name);
+                    self.sync_attachment(name).instrument(span).await
+                }
+                Key::Volume(name) => {
+                    let span = tracing::info_span!("volume", driver = self.driver.name, name);
+                    self.sync_volume(name).instrument(span).await
+                }
+            };
+            self.queue.finish(key, outcome);
+        }
+    }
+
+    async fn sync_attachment(&self, name: &str) -> Outcome {
+        let Some(mut attachment) = self.attachments.get(&ObjectRef::new(name)) else { return Outcome::Done };
+        let contradicted = self.contradicted.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        match self.carry_on(&mut attachment, contradicted).await {
+            Ok(()) => Outcome::Done,
+            Err(Failure::Api(error)) if is(&error, 404) => Outcome::Done,
+            Err(Failure::Api(error)) => {
+                tracing::warn!(reason = %error, "the API server failed");
+                Outcome::Failed
+            }
+            Err(Failure::Said(message, code)) => {
+                tracing::warn!(reason = message, "failed");
+                self.save_error(&attachment, &message, code).await;
+                Outcome::Failed
+            }
+        }
+    }
+
+    /// Step after step, until there is nothing to do.
+    async fn carry_on(&self, attachment: &mut Arc<VolumeAttachment>, contradicted: bool) -> Result<(), Failure> {
+        let facts = self.driver.facts().await?;
+        let mut volume = self.volume_of(attachment).await?;
+        let node = self.nodes.get(&ObjectRef::new(&attachment.spec.node_name));
+        for _ in 0..CONFLICTS {
+            let (driver, node) = (&facts, node.as_deref());
+            let seen = Seen { attachment: &**attachment, volume: volume.as_deref(), node, driver, contradicted };
+            match attachment::decide(&seen)? {
+                Step::Nothing => return Ok(()),
+                Step::MarkAttached => return Ok(self.mark_attached(attachment, BTreeMap::new()).await?),
+                Step::GuardVolume(name) => {
+                    let current = volume.as_deref().ok_or_else(|| format!("persistentvolume {name:?} not found"))?;
+                    volume = Some(self.guard_volume(current, &facts).await?);
+                }
+                Step::GuardAttachment(node) => *attachment = self.guard(attachment, &node, &facts).await?,
+                Step::Publish(request, secret) => {
+                    let metadata = self.publish(*request, secret).await?;
+                    return Ok(self.mark_attached(attachment, metadata).await?);
+                }
+                Step::Unpublish(request, secret) => {
+                    self.unpublish(*request, secret).await?;
+                    return Ok(self.release(attachment, &facts).await?);
+                }
+                Step::Release => return Ok(self.release(attachment, &facts).await?),
+            }
+        }
+        Err("others change the object all the time: it is tried again".to_owned().into())
+    }
+
+    /// The volume that it names. One that was made a moment before may not have been heard of.
+    async fn volume_of(&self, attachment: &VolumeAttachment) -> kube::Result<Option<Arc<PersistentVolume>>> {
+        let Some(name) = attachment.spec.source.persistent_volume_name.as_deref() else { return Ok(None) };
+        if let Some(volume) = self.volumes.get(&ObjectRef::new(name)) {
+            return Ok(Some(volume));
+        }
+        Ok(Api::all(self.client.clone()).get_opt(name).await?.map(Arc::new))
+    }
+
+    async fn guard_volume(&self, volume: &PersistentVolume, facts: &Facts) -> kube::Result<Arc<PersistentVolume>> {
+        let mut finalizers = volume.finalizers().to_vec();
+        finalizers.push(finalizer(&facts.name));
+        self.replace(volume, json!({ "finalizers": finalizers })).await
+    }
+
+    async fn guard(
+        &self,
+        attachment: &VolumeAttachment,
+        node: &str,
+        facts: &Facts,
+    ) -> kube::Result<Arc<VolumeAttachment>> {
+        let mut finalizers = attachment.finalizers().to_vec();
+        let ours = finalizer(&facts.name);
+        if !finalizers.contains(&ours) {
+            finalizers.push(ours);
+        }
+        self.replace(attachment, json!({ "finalizers": finalizers, "annotations": { NODE_ID: node } })).await
+    }
+
+    /// Changes an object's metadata if it is still as it was read; else it is read once more.
+    async fn replace<K>(&self, object: &K, mut metadata: Value) -> kube::Result<Arc<K>>
+    where
+        K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope> + Clone + DeserializeOwned + Debug,
+    {
+        let api: Api<K> = Api::all(self.client.clone());
+        let name = object.name_any();
+        metadata["resourceVersion"] = json!(object.resource_version());
+        let patch = Patch::Merge(json!({ "metadata": metadata }));
+        match api.patch(&name, &PatchParams::default(), &patch).await {
+            Err(error) if is(&error, 409) => api.get(&name).await.map(Arc::new),
+            patched => patched.map(Arc::new),
+        }
+    }
+
+    async fn publish(
+        &self,
+        mut request: ControllerPublishVolumeRequest,
+        secret: Option<SecretReference>,
+    ) -> Result<BTreeMap<String, String>, Failure> {
+        request.secrets = self.secrets(secret).await?;
+        let (volume, node) = (request.volume_id.clone(), request.node_id.clone());
+        let answer = self.driver.controller().controller_publish_volume(within(request, self.timeout)).await?;
+        tracing::info!(volume, node, "attached");
+        Ok(answer.into_inner().publish_context.into_iter().collect())
+    }
+
+    async fn unpublish(
+        &self,
+        mut request: ControllerUnpublishVolumeRequest,
+        secret: Option<SecretReference>,
+    ) -> Result<(), Failure> {
+        request.secrets = self.secrets(secret).await?;
+        let (volume, node) = (request.volume_id.clone(), request.node_id.clone());
+        self.driver.controller().controller_unpublish_volume(within(request, self.timeout)).await?;
+        tracing::info!(volume, node, "detached");
+        Ok(())
+    }
+
+    async fn secrets(&self, named: Option<SecretReference>) -> Result<HashMap<String, String>, Failure> {
+        let Some(named) = named else { return Ok(HashMap::new()) };
+        let (namespace, name) = (named.namespace.unwrap_or_default(), named.name.unwrap_or_default());
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
+        let missing = |why: String| format!("failed to load secret \"{namespace}/{name}\": {why}");
+        let secret = api.get(&name).await.map_err(|error| missing(error.to_string()))?;
+        let text = |key: &str, bytes: Vec<u8>| {
+            String::from_utf8(bytes).map_err(|_| missing(format!("the value of {key:?} is not UTF-8, as CSI's are")))
+        };
+        let mut secrets = HashMap::new();
+        for (key, value) in secret.data.unwrap_or_default() {
+            let value = text(&key, value.0)?;
+            secrets.insert(key, value);
+        }
+        Ok(secrets)
+    }
+
+    async fn mark_attached(
+        &self,
+        attachment: &VolumeAttachment,
+        metadata: BTreeMap<String, String>,
+    ) -> kube::Result<()> {
+        let before = attachment.status.as_ref().and_then(|status| status.attachment_metadata.as_ref());
+        // What is gone from a map has to be taken out of it by name.
+        let gone = before.into_iter().flatten().map(|(key, _)| (key.clone(), Value::Null));
+        let mut entries: serde_json::Map<String, Value> = gone.collect();
+        entries.extend(metadata.into_iter().map(|(key, value)| (key, Value::String(value))));
+        let entries = if entries.is_empty() { Value::Null } else { Value::Object(entries) };
+        let status = json!({ "attached": true, "attachmentMetadata": entries, "attachError": null });
+        self.patch_status(attachment, status).await
+    }
+
+    async fn patch_status(&self, attachment: &VolumeAttachment, status: Value) -> kube::Result<()> {
+        let api: Api<VolumeAttachment> = Api::all(self.client.clone());
+        let patch = Patch::Merge(json!({ "metadata": { "uid": attachment.uid() }, "status": status }));
+        api.patch_status(&attachment.name_any(), &PatchParams::default(), &patch).await.map(drop)
+    }
+
+    /// Detached: the finalizer goes first, because with it `attached: false` would mean that it has
+    /// to be detached once more.
+    async fn release(&self, attachment: &Arc<VolumeAttachment>, facts: &Facts) -> kube::Result<()> {
+        let ours = finalizer(&facts.name);
+        let mut attachment = Arc::clone(attachment);
+        for _ in 0..CONFLICTS {
+            if !attachment.finalizers().contains(&ours) {
+                break;
+            }
+            let others: Vec<_> = attachment.finalizers().iter().filter(|name| **name != ours).collect();
+            attachment = self.replace(&*attachment, json!({ "finalizers": others })).await?;
+        }
+        if attachment.finalizers().is_empty() {
+            // It is gone.
+            return Ok(());
+        }
+        let status = json!({ "attached": false, "attachmentMetadata": null, "detachError": null });
+        self.patch_status(&attachment, status).await
+    }
+
+    async fn save_error(&self, attachment: &VolumeAttachment, message: &str, code: Option<i32>) {
+        let deleted = attachment.metadata.deletion_timestamp.is_some();
+        let key = if deleted { "detachError" } else { "attachError" };
+        let time = Timestamp::now().to_string();
+        let mut error = json!({ "message": message, "time": time });
+        if let Some(code) = code.filter(|_| !deleted) {
+            error["errorCode"] = json!(code);
+        }
+        if let Err(error) = self.patch_status(attachment, json!({ key: error })).await {
+            tracing::warn!(reason = %error, "cannot write the error into the status");
+        }
+    }
+
+    /// A PersistentVolume that is being deleted goes when nothing needs it any more.
+    async fn sync_volume(&self, name: &str) -> Outcome {
+        let Some(volume) = self.volumes.get(&ObjectRef::new(name)) else { return Outcome::Done };
+        let attachments = self.attachments.state();
+        if !attachment::is_released(&volume, attachments.iter().map(|object| &**object), &self.driver.name) {
+            return Outcome::Done;
+        }
+        let ours = finalizer(&self.driver.name);
+        let others: Vec<_> = volume.finalizers().iter().filter(|name| **name != ours).collect();
+        match self.replace(&*volume, json!({ "finalizers": others })).await {
+            Ok(_) => Outcome::Done,
+            Err(error) if is(&error, 404) => Outcome::Done,
+            Err(error) => {
+                tracing::warn!(reason = %error, "the API server failed");
+                Outcome::Failed
+            }
+        }
+    }
+
+    /// Compares, every minute, what is attached with what the driver says is published.
+    async fn compare(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(LISTING).await;
+            match self.contradictions().await {
+                Ok(names) => names.into_iter().for_each(|name| {
+                    tracing::warn!(attachment = name, "the driver says otherwise: doing it once more");
+                    let mut contradicted = self.contradicted.lock().unwrap_or_else(PoisonError::into_inner);
+                    contradicted.insert(name.clone());
+                    self.queue.add(Key::Attachment(name));
+                }),
+                Err(status) => tracing::warn!(reason = in_words(&status), "cannot list what is published"),
+            }
+        }
+    }
+
+    async fn contradictions(&self) -> Result<Vec<String>, tonic::Status> {
+        let facts = self.driver.facts().await?;
+        if !(facts.publishes && facts.lists_nodes) {
+            return Ok(Vec::new());
+        }
+        let published = Published::ask(&self.driver, self.timeout).await?;
+        let attachments = self.attachments.state_filter(|attachment| attachment.spec.attacher == facts.name);
+        let wrong = attachments.into_iter().filter(|attachment| {
+            let name = attachment.spec.source.persistent_volume_name.as_deref();
+            let volume = name.and_then(|name| self.volumes.get(&ObjectRef::new(name)));
+            let node = self.nodes.get(&ObjectRef::new(&attachment.spec.node_name));
+            published.contradicts(attachment, volume.as_deref(), node.as_deref())
+        });
+        Ok(wrong.map(|attachment| attachment.name_any()).collect())
+    }
+}
+
+fn is(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+/// Our own writing of an error is no reason to try at once.
+fn is_only_an_error(change: &Change<VolumeAttachment>) -> bool {
+    let without = |object: &Arc<VolumeAttachment>| {
+        let mut object = VolumeAttachment::clone(object);
+        object.metadata.resource_version = None;
+        if let Some(status) = &mut object.status {
+            (status.attach_error, status.detach_error) = (None, None);
+        }
+        object.status = object.status.filter(|status| *status != Default::default());
+        object
+    };
+    match (&change.before, &change.now) {
+        (Some(before), Some(now)) => {
+            before.resource_version() != now.resource_version() && without(before) == without(now)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::storage::v1::{VolumeAttachmentStatus, VolumeError};
+
+    fn attachment(version: &str, attached: bool, error: Option<&str>) -> Arc<VolumeAttachment> {
+        let mut object = VolumeAttachment::default();
+        object.metadata.resource_version = Some(version.to_owned());
+        let attach_error =
+            error.map(|message| VolumeError { message: Some(message.to_owned()), ..VolumeError::default() });
+        object.status = Some(VolumeAttachmentStatus { attached, attach_error, ..VolumeAttachmentStatus::default() });
+        Arc::new(object)
+    }
+
+    #[test]
+    fn our_own_error_is_no_reason_to_try_at_once() {
+        let only = |before: &Arc<VolumeAttachment>, now: &Arc<VolumeAttachment>| {
+            is_only_an_error(&Change { before: Some(Arc::clone(before)), now: Some(Arc::clone(now)) })
+        };
+        let plain = attachment("1", false, None);
+        assert!(only(&plain, &attachment("2", false, Some("no"))));
+        assert!(only(&attachment("1", false, Some("a")), &attachment("2", false, Some("b"))));
+        assert!(!only(&plain, &attachment("2", true, None)));
+        assert!(!only(&plain, &attachment("1", false, None)), "the watch began anew");
+        assert!(!is_only_an_error(&Change { before: None, now: Some(plain) }));
+        let mut fresh = VolumeAttachment::default();
+        fresh.metadata.resource_version = Some("1".to_owned());
+        assert!(only(&Arc::new(fresh), &attachment("2", false, Some("no"))));
+    }
+}

@@ -1,0 +1,144 @@
+//! A CSI driver behind its socket, as a controller sees it.
+
+use crate::csi::sockets;
+use crate::wire::csi::controller_client::ControllerClient;
+use crate::wire::csi::controller_service_capability::Type as ControllerType;
+use crate::wire::csi::controller_service_capability::rpc::Type as Rpc;
+use crate::wire::csi::identity_client::IdentityClient;
+use crate::wire::csi::plugin_capability::Type as PluginType;
+use crate::wire::csi::plugin_capability::service::Type as Service;
+use crate::wire::csi::{
+    ControllerGetCapabilitiesRequest, GetPluginCapabilitiesRequest, GetPluginInfoRequest, ProbeRequest,
+};
+use anyhow::{Context as _, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+
+/// How often a driver that is not ready is asked again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Of a call that only asks.
+const SHORT: Duration = Duration::from_secs(5);
+
+/// What a driver says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "as many as CSI has capabilities that matter here")]
+pub struct Facts {
+    /// Its name.
+    pub name: String,
+    /// Whether it attaches: PUBLISH_UNPUBLISH_VOLUME.
+    pub publishes: bool,
+    /// PUBLISH_READONLY.
+    pub publishes_read_only: bool,
+    /// LIST_VOLUMES and LIST_VOLUMES_PUBLISHED_NODES.
+    pub lists_nodes: bool,
+    /// SINGLE_NODE_MULTI_WRITER.
+    pub single_node_multi_writer: bool,
+}
+
+/// A driver that answers.
+#[derive(Clone, Debug)]
+pub struct Driver {
+    channel: Channel,
+    /// Its name, which never changes.
+    pub name: String,
+}
+
+impl Driver {
+    /// Waits until the driver behind a socket is ready.
+    pub async fn ready(socket: &Path) -> Driver {
+        loop {
+            match Self::connect(socket.to_owned()).await {
+                Ok(driver) => return driver,
+                Err(error) => {
+                    let reason = format!("{error:#}");
+                    tracing::warn!(socket = %socket.display(), reason, "the driver is not ready: asking again");
+                }
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    async fn connect(socket: PathBuf) -> Result<Driver> {
+        let channel = sockets::connect(&socket).await?;
+        let mut identity = IdentityClient::new(channel.clone());
+        let probed = identity.probe(short(ProbeRequest {})).await.context("ask whether it is ready")?;
+        ensure!(probed.get_ref().ready != Some(false), "it says that it is not");
+        let info = identity.get_plugin_info(short(GetPluginInfoRequest {})).await.context("ask for its name")?;
+        let name = info.into_inner().name;
+        ensure!(!name.is_empty(), "it has no name");
+        Ok(Driver { channel, name })
+    }
+
+    /// Its Controller service.
+    pub fn controller(&self) -> ControllerClient<Channel> {
+        ControllerClient::new(self.channel.clone())
+    }
+
+    /// What it can do now: it may have been replaced meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// It does not answer.
+    pub async fn facts(&self) -> Result<Facts, Status> {
+        let mut facts = Facts { name: self.name.clone(), ..Facts::default() };
+        if !self.has_controller().await? {
+            return Ok(facts);
+        }
+        let asked = short(ControllerGetCapabilitiesRequest {});
+        let answer = self.controller().controller_get_capabilities(asked).await?.into_inner();
+        let types = answer.capabilities.into_iter().filter_map(|capability| capability.r#type);
+        let has: Vec<Rpc> = types.map(|ControllerType::Rpc(rpc)| rpc.r#type()).collect();
+        let has = |wanted| has.contains(&wanted);
+        facts.publishes = has(Rpc::PublishUnpublishVolume);
+        facts.publishes_read_only = has(Rpc::PublishReadonly);
+        facts.lists_nodes = has(Rpc::ListVolumes) && has(Rpc::ListVolumesPublishedNodes);
+        facts.single_node_multi_writer = has(Rpc::SingleNodeMultiWriter);
+        Ok(facts)
+    }
+
+    async fn has_controller(&self) -> Result<bool, Status> {
+        let mut identity = IdentityClient::new(self.channel.clone());
+        let asked = short(GetPluginCapabilitiesRequest {});
+        let answer = identity.get_plugin_capabilities(asked).await?.into_inner();
+        let mut types = answer.capabilities.into_iter().filter_map(|capability| capability.r#type);
+        Ok(types.any(|has| match has {
+            PluginType::Service(service) => service.r#type() == Service::ControllerService,
+            PluginType::VolumeExpansion(_) => false,
+        }))
+    }
+}
+
+fn short<T>(message: T) -> Request<T> {
+    within(message, SHORT)
+}
+
+/// A request with a deadline, which the driver is told.
+pub fn within<T>(message: T, deadline: Duration) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(deadline);
+    request
+}
+
+/// An error of a driver's, in the words that Kubernetes' own clients have for it.
+pub fn in_words(status: &Status) -> String {
+    let code = match status.code() {
+        Code::Cancelled => "Canceled".to_owned(),
+        code => format!("{code:?}"),
+    };
+    format!("rpc error: code = {code} desc = {}", status.message())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_read_as_those_of_upstream() {
+        let status = Status::deadline_exceeded("too late");
+        assert_eq!(in_words(&status), "rpc error: code = DeadlineExceeded desc = too late");
+        assert_eq!(in_words(&Status::cancelled("")), "rpc error: code = Canceled desc = ");
+    }
+}
