@@ -67,8 +67,16 @@ mod tests {
             ("ReadWriteOncePod", Some(Mode::SingleNodeWriter), Some(Mode::SingleNodeSingleWriter)),
             ("ReadOnlyMany", Some(Mode::MultiNodeReaderOnly), Some(Mode::MultiNodeReaderOnly)),
             ("ReadWriteMany", Some(Mode::MultiNodeMultiWriter), Some(Mode::MultiNodeMultiWriter)),
-            ("ReadWriteMany ReadOnlyMany", Some(Mode::MultiNodeMultiWriter), Some(Mode::MultiNodeMultiWriter)),
-            ("ReadWriteMany ReadWriteOnce", Some(Mode::MultiNodeMultiWriter), Some(Mode::MultiNodeMultiWriter)),
+            (
+                "ReadWriteMany ReadOnlyMany",
+                Some(Mode::MultiNodeMultiWriter),
+                Some(Mode::MultiNodeMultiWriter),
+            ),
+            (
+                "ReadWriteMany ReadWriteOnce",
+                Some(Mode::MultiNodeMultiWriter),
+                Some(Mode::MultiNodeMultiWriter),
+            ),
             ("ReadWriteOnce ReadWriteOnce", Some(Mode::SingleNodeWriter), Some(Mode::SingleNodeMultiWriter)),
             ("ReadOnlyMany ReadWriteOnce", None, None),
             ("ReadWriteOncePod ReadWriteOnce", None, None),

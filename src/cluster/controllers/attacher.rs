@@ -6,22 +6,21 @@
 //! finalizers carries the version that was read, so no other controller's finalizer comes back or
 //! is lost.
 
+use super::api::{self, secrets};
 use super::attachment::{self, NODE_ID, Seen, Step, finalizer};
 use super::driver::{Driver, Facts, in_words, within};
 use super::published::Published;
 use super::queue::{Outcome, Queue};
 use super::watches::{Change, objects, watch};
 use crate::wire::csi::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
-use k8s_openapi::api::core::v1::{PersistentVolume, Secret, SecretReference};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::{Api, Client, Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt::Debug;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -31,9 +30,9 @@ use tracing::Instrument as _;
 const WORKERS: usize = 10;
 
 /// How often a driver that knows what is published is asked.
-const LISTING: Duration = Duration::from_secs(60);
+const LISTING: Duration = Duration::from_mins(1);
 
-/// A conflict means that another controller was faster: what it wrote is read, and decided anew.
+/// A conflict means that another controller was faster: what it wrote is read, and decides.
 const CONFLICTS: usize = 16;
 
 /// What there is to look at.
@@ -45,10 +44,20 @@ enum Key {
 
 /// Why a key could not be dealt with.
 enum Failure {
-    /// For the status of the object: a sentence, and the code of gRPC if the driver failed.
+    /// A sentence, and the code of gRPC if the driver failed.
     Said(String, Option<i32>),
     /// The API server failed.
     Api(kube::Error),
+}
+
+impl Failure {
+    /// For the status of the object.
+    fn said(self) -> (String, Option<i32>) {
+        match self {
+            Self::Said(sentence, code) => (sentence, code),
+            Self::Api(error) => (format!("the API server failed: {}", api::reason(&error)), None),
+        }
+    }
 }
 
 impl From<kube::Error> for Failure {
@@ -92,11 +101,17 @@ pub async fn run(client: Client, driver: Driver, timeout: Duration) {
     let attacher = Arc::new(attacher);
     let mut tasks = JoinSet::new();
     let told = Arc::clone(&attacher);
-    tasks.spawn(watch(Api::all(attacher.client.clone()), write_attachments, move |change| told.attachment(change)));
+    tasks.spawn(watch(Api::all(attacher.client.clone()), write_attachments, move |change| {
+        told.attachment(change);
+    }));
     let told = Arc::clone(&attacher);
-    tasks.spawn(watch(Api::all(attacher.client.clone()), write_volumes, move |change| told.volume(change)));
+    tasks.spawn(watch(Api::all(attacher.client.clone()), write_volumes, move |change| {
+        told.volume(change);
+    }));
     let told = Arc::clone(&attacher);
-    tasks.spawn(watch(Api::all(attacher.client.clone()), write_nodes, move |change| told.node(change)));
+    tasks.spawn(watch(Api::all(attacher.client.clone()), write_nodes, move |change| {
+        told.node(change);
+    }));
     attacher.wait_until_known().await;
     for _ in 0..WORKERS {
         tasks.spawn(Arc::clone(&attacher).work());
@@ -115,10 +130,11 @@ impl Attacher {
     }
 
     fn attachment(&self, change: &Change<VolumeAttachment>) {
-        let Some(attachment) = change.latest().filter(|object| object.spec.attacher == self.driver.name) else {
+        let Some(attachment) = change.latest().filter(|object| object.spec.attacher == self.driver.name)
+        else {
             return;
         };
-        if change.now.is_some() && !is_only_an_error(change) {
+        if change.now.is_some() && !is_only_ours(change) {
             self.queue.add(Key::Attachment(attachment.name_any()));
         }
         if let (None, Some(volume)) = (&change.now, &attachment.spec.source.persistent_volume_name) {
@@ -151,11 +167,12 @@ impl Attacher {
     /// Those that wait for something.
     fn wake(&self, concerned: impl Fn(&VolumeAttachment) -> bool) {
         let waits = |attachment: &VolumeAttachment| {
-            let attached = attachment.status.as_ref().is_some_and(|status| status.attached);
             attachment.spec.attacher == self.driver.name
-                && (!attached || attachment.metadata.deletion_timestamp.is_some())
+                && (!is_attached(attachment) || attachment.metadata.deletion_timestamp.is_some())
         };
-        for attachment in self.attachments.state_filter(|attachment| waits(attachment) && concerned(attachment)) {
+        for attachment in
+            self.attachments.state_filter(|attachment| waits(attachment) && concerned(attachment))
+        {
             self.queue.add(Key::Attachment(attachment.name_any()));
         }
     }
@@ -182,12 +199,9 @@ impl Attacher {
         let contradicted = self.contradicted.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         match self.carry_on(&mut attachment, contradicted).await {
             Ok(()) => Outcome::Done,
-            Err(Failure::Api(error)) if is(&error, 404) => Outcome::Done,
-            Err(Failure::Api(error)) => {
-                tracing::warn!(reason = %error, "the API server failed");
-                Outcome::Failed
-            }
-            Err(Failure::Said(message, code)) => {
+            Err(Failure::Api(error)) if api::is(&error, 404) => Outcome::Done,
+            Err(failure) => {
+                let (message, code) = failure.said();
                 tracing::warn!(reason = message, "failed");
                 self.save_error(&attachment, &message, code).await;
                 Outcome::Failed
@@ -196,27 +210,42 @@ impl Attacher {
     }
 
     /// Step after step, until there is nothing to do.
-    async fn carry_on(&self, attachment: &mut Arc<VolumeAttachment>, contradicted: bool) -> Result<(), Failure> {
+    async fn carry_on(
+        &self,
+        attachment: &mut Arc<VolumeAttachment>,
+        contradicted: bool,
+    ) -> Result<(), Failure> {
         let facts = self.driver.facts().await?;
         let mut volume = self.volume_of(attachment).await?;
         let node = self.nodes.get(&ObjectRef::new(&attachment.spec.node_name));
+        let mut known = None;
         for _ in 0..CONFLICTS {
             let (driver, node) = (&facts, node.as_deref());
-            let seen = Seen { attachment: &**attachment, volume: volume.as_deref(), node, driver, contradicted };
+            let seen = Seen { attachment, volume: volume.as_deref(), node, driver, contradicted };
             match attachment::decide(&seen)? {
                 Step::Nothing => return Ok(()),
                 Step::MarkAttached => return Ok(self.mark_attached(attachment, BTreeMap::new()).await?),
                 Step::GuardVolume(name) => {
-                    let current = volume.as_deref().ok_or_else(|| format!("persistentvolume {name:?} not found"))?;
+                    let current =
+                        volume.as_deref().ok_or_else(|| format!("persistentvolume {name:?} not found"))?;
                     volume = Some(self.guard_volume(current, &facts).await?);
                 }
-                Step::GuardAttachment(node) => *attachment = self.guard(attachment, &node, &facts).await?,
-                Step::Publish(request, secret) => {
-                    let metadata = self.publish(*request, secret).await?;
+                Step::GuardAttachment(node, secret) => {
+                    // Without it nothing could be detached either, and the finalizer would stay.
+                    known = Some(secrets(&self.client, secret.as_ref()).await?);
+                    *attachment = self.guard(attachment, &node, &facts).await?;
+                }
+                Step::Publish(mut request, secret) => {
+                    request.secrets = match known {
+                        Some(known) => known,
+                        None => secrets(&self.client, secret.as_ref()).await?,
+                    };
+                    let metadata = self.publish(*request).await?;
                     return Ok(self.mark_attached(attachment, metadata).await?);
                 }
-                Step::Unpublish(request, secret) => {
-                    self.unpublish(*request, secret).await?;
+                Step::Unpublish(mut request, secret) => {
+                    request.secrets = secrets(&self.client, secret.as_ref()).await?;
+                    self.unpublish(*request).await?;
                     return Ok(self.release(attachment, &facts).await?);
                 }
                 Step::Release => return Ok(self.release(attachment, &facts).await?),
@@ -234,10 +263,14 @@ impl Attacher {
         Ok(Api::all(self.client.clone()).get_opt(name).await?.map(Arc::new))
     }
 
-    async fn guard_volume(&self, volume: &PersistentVolume, facts: &Facts) -> kube::Result<Arc<PersistentVolume>> {
+    async fn guard_volume(
+        &self,
+        volume: &PersistentVolume,
+        facts: &Facts,
+    ) -> kube::Result<Arc<PersistentVolume>> {
         let mut finalizers = volume.finalizers().to_vec();
         finalizers.push(finalizer(&facts.name));
-        self.replace(volume, json!({ "finalizers": finalizers })).await
+        api::replace(&self.client, volume, json!({ "finalizers": finalizers })).await
     }
 
     async fn guard(
@@ -251,63 +284,30 @@ impl Attacher {
         if !finalizers.contains(&ours) {
             finalizers.push(ours);
         }
-        self.replace(attachment, json!({ "finalizers": finalizers, "annotations": { NODE_ID: node } })).await
-    }
-
-    /// Changes an object's metadata if it is still as it was read; else it is read once more.
-    async fn replace<K>(&self, object: &K, mut metadata: Value) -> kube::Result<Arc<K>>
-    where
-        K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope> + Clone + DeserializeOwned + Debug,
-    {
-        let api: Api<K> = Api::all(self.client.clone());
-        let name = object.name_any();
-        metadata["resourceVersion"] = json!(object.resource_version());
-        let patch = Patch::Merge(json!({ "metadata": metadata }));
-        match api.patch(&name, &PatchParams::default(), &patch).await {
-            Err(error) if is(&error, 409) => api.get(&name).await.map(Arc::new),
-            patched => patched.map(Arc::new),
-        }
+        api::replace(
+            &self.client,
+            attachment,
+            json!({ "finalizers": finalizers, "annotations": { NODE_ID: node } }),
+        )
+        .await
     }
 
     async fn publish(
         &self,
-        mut request: ControllerPublishVolumeRequest,
-        secret: Option<SecretReference>,
+        request: ControllerPublishVolumeRequest,
     ) -> Result<BTreeMap<String, String>, Failure> {
-        request.secrets = self.secrets(secret).await?;
         let (volume, node) = (request.volume_id.clone(), request.node_id.clone());
-        let answer = self.driver.controller().controller_publish_volume(within(request, self.timeout)).await?;
+        let answer =
+            self.driver.controller().controller_publish_volume(within(request, self.timeout)).await?;
         tracing::info!(volume, node, "attached");
         Ok(answer.into_inner().publish_context.into_iter().collect())
     }
 
-    async fn unpublish(
-        &self,
-        mut request: ControllerUnpublishVolumeRequest,
-        secret: Option<SecretReference>,
-    ) -> Result<(), Failure> {
-        request.secrets = self.secrets(secret).await?;
+    async fn unpublish(&self, request: ControllerUnpublishVolumeRequest) -> Result<(), Failure> {
         let (volume, node) = (request.volume_id.clone(), request.node_id.clone());
         self.driver.controller().controller_unpublish_volume(within(request, self.timeout)).await?;
         tracing::info!(volume, node, "detached");
         Ok(())
-    }
-
-    async fn secrets(&self, named: Option<SecretReference>) -> Result<HashMap<String, String>, Failure> {
-        let Some(named) = named else { return Ok(HashMap::new()) };
-        let (namespace, name) = (named.namespace.unwrap_or_default(), named.name.unwrap_or_default());
-        let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
-        let missing = |why: String| format!("failed to load secret \"{namespace}/{name}\": {why}");
-        let secret = api.get(&name).await.map_err(|error| missing(error.to_string()))?;
-        let text = |key: &str, bytes: Vec<u8>| {
-            String::from_utf8(bytes).map_err(|_| missing(format!("the value of {key:?} is not UTF-8, as CSI's are")))
-        };
-        let mut secrets = HashMap::new();
-        for (key, value) in secret.data.unwrap_or_default() {
-            let value = text(&key, value.0)?;
-            secrets.insert(key, value);
-        }
-        Ok(secrets)
     }
 
     async fn mark_attached(
@@ -341,7 +341,7 @@ impl Attacher {
                 break;
             }
             let others: Vec<_> = attachment.finalizers().iter().filter(|name| **name != ours).collect();
-            attachment = self.replace(&*attachment, json!({ "finalizers": others })).await?;
+            attachment = api::replace(&self.client, &*attachment, json!({ "finalizers": others })).await?;
         }
         if attachment.finalizers().is_empty() {
             // It is gone.
@@ -373,9 +373,9 @@ impl Attacher {
         }
         let ours = finalizer(&self.driver.name);
         let others: Vec<_> = volume.finalizers().iter().filter(|name| **name != ours).collect();
-        match self.replace(&*volume, json!({ "finalizers": others })).await {
+        match api::replace(&self.client, &*volume, json!({ "finalizers": others })).await {
             Ok(_) => Outcome::Done,
-            Err(error) if is(&error, 404) => Outcome::Done,
+            Err(error) if api::is(&error, 404) => Outcome::Done,
             Err(error) => {
                 tracing::warn!(reason = %error, "the API server failed");
                 Outcome::Failed
@@ -416,56 +416,83 @@ impl Attacher {
     }
 }
 
-fn is(error: &kube::Error, code: u16) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == code)
-}
-
-/// Our own writing of an error is no reason to try at once.
-fn is_only_an_error(change: &Change<VolumeAttachment>) -> bool {
-    let without = |object: &Arc<VolumeAttachment>| {
-        let mut object = VolumeAttachment::clone(object);
-        object.metadata.resource_version = None;
-        if let Some(status) = &mut object.status {
-            (status.attach_error, status.detach_error) = (None, None);
-        }
-        object.status = object.status.filter(|status| *status != Default::default());
-        object
-    };
+/// Whether a change is what an attacher itself writes: its finalizer, the node's id, an error, and
+/// that it is attached. That is no reason to look at the object at once: what failed would be tried
+/// again without a pause, and what succeeded once more, from an object that is older than our write.
+fn is_only_ours(change: &Change<VolumeAttachment>) -> bool {
     match (&change.before, &change.now) {
         (Some(before), Some(now)) => {
-            before.resource_version() != now.resource_version() && without(before) == without(now)
+            before.resource_version() != now.resource_version()
+                && (!is_attached(before) || is_attached(now))
+                && without_ours(before) == without_ours(now)
         }
         _ => false,
     }
+}
+
+fn is_attached(attachment: &VolumeAttachment) -> bool {
+    attachment.status.as_ref().is_some_and(|status| status.attached)
+}
+
+fn without_ours(attachment: &VolumeAttachment) -> VolumeAttachment {
+    let mut attachment = attachment.clone();
+    attachment.status = None;
+    attachment.metadata.resource_version = None;
+    let ours = finalizer(&attachment.spec.attacher);
+    attachment.finalizers_mut().retain(|finalizer| *finalizer != ours);
+    attachment.annotations_mut().remove(NODE_ID);
+    attachment
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use k8s_openapi::api::storage::v1::{VolumeAttachmentStatus, VolumeError};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-    fn attachment(version: &str, attached: bool, error: Option<&str>) -> Arc<VolumeAttachment> {
+    fn attachment(version: &str, change: impl FnOnce(&mut VolumeAttachment)) -> Arc<VolumeAttachment> {
         let mut object = VolumeAttachment::default();
+        "d.example.com".clone_into(&mut object.spec.attacher);
         object.metadata.resource_version = Some(version.to_owned());
-        let attach_error =
-            error.map(|message| VolumeError { message: Some(message.to_owned()), ..VolumeError::default() });
-        object.status = Some(VolumeAttachmentStatus { attached, attach_error, ..VolumeAttachmentStatus::default() });
+        change(&mut object);
         Arc::new(object)
     }
 
+    fn attached(object: &mut VolumeAttachment) {
+        object.status = Some(VolumeAttachmentStatus { attached: true, ..VolumeAttachmentStatus::default() });
+    }
+
+    fn failed(message: &str) -> impl FnOnce(&mut VolumeAttachment) {
+        let attach_error = Some(VolumeError { message: Some(message.to_owned()), ..VolumeError::default() });
+        let status = VolumeAttachmentStatus { attach_error, ..VolumeAttachmentStatus::default() };
+        move |object| object.status = Some(status)
+    }
+
     #[test]
-    fn our_own_error_is_no_reason_to_try_at_once() {
-        let only = |before: &Arc<VolumeAttachment>, now: &Arc<VolumeAttachment>| {
-            is_only_an_error(&Change { before: Some(Arc::clone(before)), now: Some(Arc::clone(now)) })
+    fn our_own_writing_is_no_reason_to_look() {
+        let ours = |before: &Arc<VolumeAttachment>, now: &Arc<VolumeAttachment>| {
+            is_only_ours(&Change { before: Some(Arc::clone(before)), now: Some(Arc::clone(now)) })
         };
-        let plain = attachment("1", false, None);
-        assert!(only(&plain, &attachment("2", false, Some("no"))));
-        assert!(only(&attachment("1", false, Some("a")), &attachment("2", false, Some("b"))));
-        assert!(!only(&plain, &attachment("2", true, None)));
-        assert!(!only(&plain, &attachment("1", false, None)), "the watch began anew");
-        assert!(!is_only_an_error(&Change { before: None, now: Some(plain) }));
-        let mut fresh = VolumeAttachment::default();
-        fresh.metadata.resource_version = Some("1".to_owned());
-        assert!(only(&Arc::new(fresh), &attachment("2", false, Some("no"))));
+        let plain = attachment("1", |_| ());
+        let guarded = attachment("2", |object| {
+            object.finalizers_mut().push(finalizer("d.example.com"));
+            object.annotations_mut().insert(NODE_ID.to_owned(), "id".to_owned());
+        });
+        assert!(ours(&plain, &guarded));
+        assert!(ours(&plain, &attachment("2", failed("no"))));
+        assert!(ours(&attachment("1", failed("a")), &attachment("2", failed("b"))));
+        assert!(ours(&plain, &attachment("2", attached)));
+        assert!(
+            !ours(&attachment("1", attached), &attachment("2", |_| ())),
+            "another says that it is not attached"
+        );
+        assert!(!ours(&plain, &attachment("1", |_| ())), "the watch began once more");
+        assert!(!is_only_ours(&Change { before: None, now: Some(Arc::clone(&plain)) }));
+        let others = attachment("2", |object| object.finalizers_mut().push("other".to_owned()));
+        assert!(!ours(&plain, &others));
+        let deleted = attachment("2", |object| {
+            object.metadata.deletion_timestamp = Some(Time(Timestamp::now()));
+        });
+        assert!(!ours(&plain, &deleted));
     }
 }

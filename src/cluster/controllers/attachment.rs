@@ -6,7 +6,7 @@
 //! | another driver's | – | nothing |
 //! | wanted, attached | – | nothing, unless the driver says otherwise |
 //! | wanted, the driver attaches nothing | – | mark it attached |
-//! | wanted | volume, node, capability | refuse: nothing was touched, so it can be deleted at once |
+//! | wanted | volume, node, capability, Secret | refuse: nothing was touched, so it can be deleted at once |
 //! | wanted | our finalizer on the PersistentVolume | put it there |
 //! | wanted | our finalizer or the node's id on it | put them there |
 //! | wanted | – | publish; then mark it attached |
@@ -64,8 +64,9 @@ pub enum Step {
     MarkAttached,
     /// Put the finalizer on the PersistentVolume.
     GuardVolume(String),
-    /// Put the finalizer and the driver's id of the node on the VolumeAttachment.
-    GuardAttachment(String),
+    /// Put the finalizer and the driver's id of the node on the VolumeAttachment, when this Secret is
+    /// known.
+    GuardAttachment(String, Option<SecretReference>),
     /// Call ControllerPublishVolume, with this Secret.
     Publish(Box<ControllerPublishVolumeRequest>, Option<SecretReference>),
     /// Call ControllerUnpublishVolume, with this Secret.
@@ -108,11 +109,13 @@ fn publish(seen: &Seen<'_>, guarded: bool) -> Result<Step, String> {
     }
     let capability = access::of_volume(spec, driver.single_node_multi_writer)?;
     let node = node_id(seen)?;
-    if let Some(volume) = seen.volume.filter(|volume| !volume.finalizers().contains(&finalizer(&driver.name))) {
+    if let Some(volume) = seen.volume.filter(|volume| !volume.finalizers().contains(&finalizer(&driver.name)))
+    {
         return Ok(Step::GuardVolume(volume.name_any()));
     }
+    let secret = source.controller_publish_secret_ref.clone();
     if !guarded || seen.attachment.annotations().get(NODE_ID) != Some(&node) {
-        return Ok(Step::GuardAttachment(node));
+        return Ok(Step::GuardAttachment(node, secret));
     }
     let request = ControllerPublishVolumeRequest {
         volume_id: source.volume_handle.clone(),
@@ -123,7 +126,7 @@ fn publish(seen: &Seen<'_>, guarded: bool) -> Result<Step, String> {
         volume_context: source.volume_attributes.clone().unwrap_or_default().into_iter().collect(),
         ..ControllerPublishVolumeRequest::default()
     };
-    Ok(Step::Publish(Box::new(request), source.controller_publish_secret_ref.clone()))
+    Ok(Step::Publish(Box::new(request), secret))
 }
 
 fn unpublish(seen: &Seen<'_>) -> Result<Step, String> {
@@ -147,12 +150,17 @@ fn source<'a>(seen: &Seen<'a>) -> Result<(&'a PersistentVolumeSpec, &'a CSIPersi
             .and_then(|volume| volume.spec.as_ref())
             .ok_or_else(|| format!("persistentvolume {name:?} not found"))?,
         (None, Some(spec)) => spec,
-        (Some(_), Some(_)) => return Err("it names a PersistentVolume and has an inline one: leave one".to_owned()),
+        (Some(_), Some(_)) => {
+            return Err("it names a PersistentVolume and has an inline one: leave one".to_owned());
+        }
         (None, None) => return Err("it names no PersistentVolume and has no inline one".to_owned()),
     };
     let source = spec.csi.as_ref().ok_or("its volume is not one of CSI")?;
     if source.driver != seen.driver.name {
-        return Err(format!("its volume is of driver {:?}, and not of {:?}", source.driver, seen.driver.name));
+        return Err(format!(
+            "its volume is of driver {:?}, and not of {:?}",
+            source.driver, seen.driver.name
+        ));
     }
     Ok((spec, source))
 }
@@ -245,18 +253,23 @@ mod tests {
         changes
     }
 
-    fn next(attachment: &VolumeAttachment, volume: Option<&PersistentVolume>, node: Option<&CSINode>) -> Result<Step, String> {
+    fn next(
+        attachment: &VolumeAttachment,
+        volume: Option<&PersistentVolume>,
+        node: Option<&CSINode>,
+    ) -> Result<Step, String> {
         decide(&Seen { attachment, volume, node, driver: &facts(), contradicted: false })
     }
 
     #[test]
     fn one_step_after_the_other() {
-        let (bare, ours, node) = (volume(json!({ "metadata": { "finalizers": ["other"] } })), volume(json!({})), node());
+        let (bare, ours, node) =
+            (volume(json!({ "metadata": { "finalizers": ["other"] } })), volume(json!({})), node());
         let step = |changes, volume| next(&attachment(changes), Some(volume), Some(&node));
         assert_eq!(step(json!({}), &bare), Ok(Step::GuardVolume("pv".to_owned())));
-        assert_eq!(step(json!({}), &ours), Ok(Step::GuardAttachment("id".to_owned())));
+        assert_eq!(step(json!({}), &ours), Ok(Step::GuardAttachment("id".to_owned(), None)));
         let moved = with(begun(), json!({ "metadata": { "annotations": { NODE_ID: "another" } } }));
-        assert_eq!(step(moved, &ours), Ok(Step::GuardAttachment("id".to_owned())));
+        assert_eq!(step(moved, &ours), Ok(Step::GuardAttachment("id".to_owned(), None)));
         let Ok(Step::Publish(request, secret)) = step(begun(), &ours) else { panic!() };
         assert_eq!((request.volume_id.as_str(), request.node_id.as_str(), secret), ("handle", "id", None));
         assert!(request.readonly && request.volume_context["a"] == "b");
@@ -272,7 +285,9 @@ mod tests {
     #[test]
     fn a_refusal_leaves_no_finalizer() {
         let (found, node) = (volume(json!({ "metadata": { "finalizers": null } })), node());
-        let refused = |changes, volume: Option<&PersistentVolume>, node| next(&attachment(changes), volume, node).unwrap_err();
+        let refused = |changes, volume: Option<&PersistentVolume>, node| {
+            next(&attachment(changes), volume, node).unwrap_err()
+        };
         assert!(refused(json!({}), None, Some(&node)).contains("\"pv\""));
         assert!(refused(json!({}), Some(&found), None).contains("\"node\""));
         let empty = object(json!({ "metadata": { "name": "node" }, "spec": { "drivers": [] } }), json!({}));
@@ -285,7 +300,8 @@ mod tests {
         assert!(refused(json!({}), Some(&dying), Some(&node)).contains("\"pv\""));
         let modes = volume(json!({ "spec": { "accessModes": ["ReadOnlyMany", "ReadWriteOnce"] } }));
         assert!(refused(json!({}), Some(&modes), Some(&node)).contains("ReadOnlyMany"));
-        let inline = json!({ "spec": { "source": { "inlineVolumeSpec": { "accessModes": ["ReadWriteOnce"] } } } });
+        let inline =
+            json!({ "spec": { "source": { "inlineVolumeSpec": { "accessModes": ["ReadWriteOnce"] } } } });
         refused(inline, Some(&found), Some(&node));
         let nothing = json!({ "spec": { "source": { "persistentVolumeName": null } } });
         refused(nothing, Some(&found), Some(&node));
@@ -317,7 +333,13 @@ mod tests {
         let driver = Facts { publishes: false, ..facts() };
         let step = |changes| {
             let attachment = attachment(changes);
-            decide(&Seen { attachment: &attachment, volume: None, node: None, driver: &driver, contradicted: false })
+            decide(&Seen {
+                attachment: &attachment,
+                volume: None,
+                node: None,
+                driver: &driver,
+                contradicted: false,
+            })
         };
         assert_eq!(step(json!({})), Ok(Step::MarkAttached));
         assert_eq!(step(json!({ "status": { "attached": true } })), Ok(Step::Nothing));
@@ -351,7 +373,10 @@ mod tests {
 
     #[test]
     fn a_volume_is_released_when_nothing_needs_it() {
-        let (needs, other) = (attachment(json!({})), attachment(json!({ "spec": { "source": { "persistentVolumeName": "b" } } })));
+        let (needs, other) = (
+            attachment(json!({})),
+            attachment(json!({ "spec": { "source": { "persistentVolumeName": "b" } } })),
+        );
         let released = |volume: &PersistentVolume, attachments: &[&VolumeAttachment]| {
             is_released(volume, attachments.iter().copied(), DRIVER)
         };
@@ -364,7 +389,10 @@ mod tests {
 
     #[test]
     fn finalizers_are_those_of_upstream() {
-        assert_eq!(finalizer("tmpfs.flexvol.flex.flexvol.dev"), "external-attacher/tmpfs-flexvol-flex-flexvol-dev");
+        assert_eq!(
+            finalizer("tmpfs.flexvol.flex.flexvol.dev"),
+            "external-attacher/tmpfs-flexvol-flex-flexvol-dev"
+        );
         assert_eq!(finalizer("d."), "external-attacher/d-X");
     }
 }

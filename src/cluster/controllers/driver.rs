@@ -28,13 +28,13 @@ const SHORT: Duration = Duration::from_secs(5);
 pub struct Facts {
     /// Its name.
     pub name: String,
-    /// Whether it attaches: PUBLISH_UNPUBLISH_VOLUME.
+    /// Whether it attaches: `PUBLISH_UNPUBLISH_VOLUME`.
     pub publishes: bool,
-    /// PUBLISH_READONLY.
+    /// `PUBLISH_READONLY`.
     pub publishes_read_only: bool,
-    /// LIST_VOLUMES and LIST_VOLUMES_PUBLISHED_NODES.
+    /// `LIST_VOLUMES` and `LIST_VOLUMES_PUBLISHED_NODES`.
     pub lists_nodes: bool,
-    /// SINGLE_NODE_MULTI_WRITER.
+    /// `SINGLE_NODE_MULTI_WRITER`.
     pub single_node_multi_writer: bool,
 }
 
@@ -66,7 +66,8 @@ impl Driver {
         let mut identity = IdentityClient::new(channel.clone());
         let probed = identity.probe(short(ProbeRequest {})).await.context("ask whether it is ready")?;
         ensure!(probed.get_ref().ready != Some(false), "it says that it is not");
-        let info = identity.get_plugin_info(short(GetPluginInfoRequest {})).await.context("ask for its name")?;
+        let info =
+            identity.get_plugin_info(short(GetPluginInfoRequest {})).await.context("ask for its name")?;
         let name = info.into_inner().name;
         ensure!(!name.is_empty(), "it has no name");
         Ok(Driver { channel, name })

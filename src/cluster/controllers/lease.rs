@@ -13,10 +13,10 @@ use kube::{Api, ResourceExt as _};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long a lease is somebody's who does not renew it.
+/// How long a lease is its holder's who does not renew it.
 const DURATION: Duration = Duration::from_secs(15);
 
-/// Who cannot renew it for so long stops: before anybody else may take it.
+/// Who cannot renew it for so long stops: before another may take it.
 const RENEW_WITHIN: Duration = Duration::from_secs(10);
 
 /// How often it is renewed, or looked at by those who wait.
@@ -121,7 +121,9 @@ impl Election {
             Some(holder) if holder == self.identity => true,
             Some(_) => {
                 let seconds = found.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
-                let lasts = seconds.and_then(|seconds| u64::try_from(seconds).ok()).map_or(DURATION, Duration::from_secs);
+                let lasts = seconds
+                    .and_then(|seconds| u64::try_from(seconds).ok())
+                    .map_or(DURATION, Duration::from_secs);
                 self.seen.as_ref().is_some_and(|(_, since)| since.elapsed() > lasts)
             }
         }

@@ -13,21 +13,26 @@
 //! together, and one can take the place of the other at any time.
 
 pub mod access;
+pub mod api;
 pub mod attacher;
 pub mod attachment;
+pub mod client;
 pub mod driver;
 pub mod lease;
 pub mod published;
 pub mod queue;
 pub mod watches;
 
+use crate::csi::sockets::Stop;
 use anyhow::{Result, bail};
+use clap::ValueEnum;
 use driver::Driver;
 use kube::{Api, Client};
 use lease::Election;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// What all drivers of one process have in common.
@@ -40,44 +45,96 @@ pub struct Setup {
     pub namespace: String,
     /// Who holds them: a name that no other process has.
     pub identity: String,
-    /// What a driver may take to attach or detach.
+    /// What a driver may take for one call.
     pub timeout: Duration,
 }
 
+/// What is done for a driver. Each has a lease of its own, because upstream has a sidecar for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Work {
+    /// VolumeAttachments are carried out, in place of external-attacher.
+    Attach,
+}
+
+impl Work {
+    /// The lease, as upstream's sidecar names it.
+    fn lease(self, driver: &str) -> String {
+        let name = match self {
+            Self::Attach => format!("external-attacher-leader-{driver}"),
+        };
+        let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+        name.chars().map(plain).collect::<String>().to_ascii_lowercase()
+    }
+
+    /// Until it is dropped.
+    async fn run(self, setup: Setup, driver: Driver) {
+        match self {
+            Self::Attach => attacher::run(setup.client, driver, setup.timeout).await,
+        }
+    }
+}
+
 /// Works for all drivers, until SIGTERM or SIGINT, or until a lease is lost.
-pub async fn run(setup: Setup, sockets: Vec<PathBuf>) -> Result<()> {
+pub async fn run(setup: Setup, sockets: Vec<PathBuf>, works: &[Work]) -> Result<()> {
+    let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     for socket in sockets {
-        tasks.spawn(serve(setup.clone(), socket));
+        for &work in works {
+            let (setup, socket, stopped) = (setup.clone(), socket.clone(), stopped.clone());
+            tasks.spawn(async move { serve(work, setup, &socket, stopped).await });
+        }
     }
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
+        _ = terminate.recv() => (),
+        _ = interrupt.recv() => (),
         ended = tasks.join_next() => match ended {
-            Some(ended) => ended?,
+            Some(ended) => return ended?,
             None => bail!("there is no driver to work for"),
         },
     }
+    let _ = stop.send(true);
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    Ok(())
 }
 
-/// One driver, for as long as its lease is ours.
-async fn serve(setup: Setup, socket: PathBuf) -> Result<()> {
-    let driver = Driver::ready(&socket).await;
+/// One driver, for as long as the lease is ours.
+async fn serve(work: Work, setup: Setup, socket: &Path, mut stop: Stop) -> Result<()> {
+    let mut stopped = std::pin::pin!(stop.wait_for(|stop| *stop));
+    let driver = tokio::select! {
+        driver = Driver::ready(socket) => driver,
+        _ = &mut stopped => return Ok(()),
+    };
     let leases = Api::namespaced(setup.client.clone(), &setup.namespace);
-    let name = lease_of(&driver.name);
-    let mut election = Election::new(leases, name, setup.identity);
-    election.win().await;
-    tracing::info!(driver = driver.name, "attaching and detaching");
-    let attacher = tokio::spawn(attacher::run(setup.client, driver, setup.timeout));
-    let lost = election.hold().await;
-    attacher.abort();
-    lost
+    let mut election = Election::new(leases, work.lease(&driver.name), setup.identity.clone());
+    tokio::select! {
+        () = election.win() => (),
+        _ = &mut stopped => return Ok(()),
+    }
+    tracing::info!(driver = driver.name, ?work, "at work");
+    let mut running = JoinSet::new();
+    running.spawn(work.run(setup, driver));
+    let lost = tokio::select! {
+        lost = election.hold() => Some(lost),
+        _ = &mut stopped => None,
+    };
+    // Nothing is done any more when another may begin.
+    running.shutdown().await;
+    if let Some(lost) = lost {
+        return lost;
+    }
+    election.release().await;
+    Ok(())
 }
 
-/// The lease of a driver's attacher, as upstream names it.
-fn lease_of(driver: &str) -> String {
-    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
-    let name: String = format!("external-attacher-leader-{driver}").chars().map(plain).collect();
-    name.to_ascii_lowercase()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_those_of_upstream() {
+        assert_eq!(Work::Attach.lease("disk.example.com"), "external-attacher-leader-disk-example-com");
+    }
 }

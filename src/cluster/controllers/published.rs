@@ -1,4 +1,4 @@
-//! What a driver says is published where, for drivers that know: LIST_VOLUMES_PUBLISHED_NODES.
+//! What a driver says is published where, for drivers that know: `LIST_VOLUMES_PUBLISHED_NODES`.
 
 use super::attachment::NODE_ID;
 use super::driver::{Driver, within};
@@ -23,7 +23,8 @@ impl Published {
     pub async fn ask(driver: &Driver, timeout: Duration) -> Result<Self, Status> {
         let (mut pairs, mut token) = (HashSet::new(), String::new());
         loop {
-            let request = ListVolumesRequest { starting_token: token.clone(), ..ListVolumesRequest::default() };
+            let request =
+                ListVolumesRequest { starting_token: token.clone(), ..ListVolumesRequest::default() };
             let page = driver.controller().list_volumes(within(request, timeout)).await?.into_inner();
             for entry in page.entries {
                 let nodes = entry.status.map(|status| status.published_node_ids).unwrap_or_default();
@@ -54,7 +55,9 @@ impl Published {
         let drivers = node.map(|node| node.spec.drivers.as_slice()).unwrap_or_default();
         let registered = drivers.iter().find(|driver| driver.name == attachment.spec.attacher);
         let remembered = || attachment.annotations().get(NODE_ID).cloned();
-        let Some(node) = registered.map(|driver| driver.node_id.clone()).or_else(remembered) else { return false };
+        let Some(node) = registered.map(|driver| driver.node_id.clone()).or_else(remembered) else {
+            return false;
+        };
         let attached = attachment.status.as_ref().is_some_and(|status| status.attached);
         attached != self.0.contains(&(source.volume_handle.clone(), node))
     }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 const FIRST: Duration = Duration::from_secs(1);
 
 /// After many.
-const LAST: Duration = Duration::from_secs(300);
+const LAST: Duration = Duration::from_mins(5);
 
 /// What became of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

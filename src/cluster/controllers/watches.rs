@@ -13,9 +13,15 @@ use std::pin::pin;
 use std::sync::Arc;
 
 /// A kind of objects that is watched: everything in memory, without who manages which field.
-pub trait Watchable: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static {}
+pub trait Watchable:
+    Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+{
+}
 
-impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static> Watchable for K {}
+impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static> Watchable
+    for K
+{
+}
 
 /// What became of an object.
 #[derive(Debug)]
@@ -75,7 +81,10 @@ fn told<K: Watchable>(event: &Event<K>, objects: &Store<K>, writer: &mut Writer<
         seen.insert(key);
     }
     if matches!(event, Event::InitDone) {
-        let new = objects.state().into_iter().filter(|object| !seen.contains(&ObjectRef::from_obj(object.as_ref())));
+        let new = objects
+            .state()
+            .into_iter()
+            .filter(|object| !seen.contains(&ObjectRef::from_obj(object.as_ref())));
         changes.extend(new.map(|object| Change { before: None, now: Some(object) }));
     }
     changes
@@ -93,8 +102,10 @@ mod tests {
     }
 
     fn names(changes: &[Change<CSINode>]) -> Vec<String> {
-        let name = |object: &Option<Arc<CSINode>>| object.as_ref().map_or("-".to_owned(), |node| node.name_any());
-        let mut names: Vec<_> = changes.iter().map(|change| name(&change.before) + " " + &name(&change.now)).collect();
+        let name =
+            |object: &Option<Arc<CSINode>>| object.as_ref().map_or("-".to_owned(), |node| node.name_any());
+        let mut names: Vec<_> =
+            changes.iter().map(|change| name(&change.before) + " " + &name(&change.now)).collect();
         names.sort();
         names
     }

@@ -1,0 +1,62 @@
+//! Reading and writing objects, as all controllers do it.
+
+use k8s_openapi::api::core::v1::{Secret, SecretReference};
+use kube::api::{Patch, PatchParams};
+use kube::core::ClusterResourceScope;
+use kube::{Api, Client, Error, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// Whether the API server has answered with this code.
+pub fn is(error: &Error, code: u16) -> bool {
+    matches!(error, Error::Api(status) if status.code == code)
+}
+
+/// Why a request failed, in the API server's own words if it has answered.
+pub fn reason(error: &Error) -> String {
+    match error {
+        Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Changes an object's metadata if it is still as it was read; else it is read once more.
+pub async fn replace<K>(client: &Client, object: &K, mut metadata: Value) -> kube::Result<Arc<K>>
+where
+    K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + DeserializeOwned + Debug,
+{
+    let api: Api<K> = Api::all(client.clone());
+    let name = object.name_any();
+    metadata["resourceVersion"] = json!(object.resource_version());
+    let patch = Patch::Merge(json!({ "metadata": metadata }));
+    match api.patch(&name, &PatchParams::default(), &patch).await {
+        Err(error) if is(&error, 409) => api.get(&name).await.map(Arc::new),
+        patched => patched.map(Arc::new),
+    }
+}
+
+/// What a Secret holds for the driver; nothing if none is named.
+///
+/// # Errors
+///
+/// It cannot be read, or a value is not text as CSI's are: a sentence without the value.
+pub async fn secrets(
+    client: &Client,
+    named: Option<&SecretReference>,
+) -> Result<HashMap<String, String>, String> {
+    let Some(named) = named else { return Ok(HashMap::new()) };
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    let (namespace, name) = (part(&named.namespace), part(&named.name));
+    let failed = |why: String| format!("failed to load secret \"{namespace}/{name}\": {why}");
+    let api: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+    let secret = api.get(&name).await.map_err(|error| failed(reason(&error)))?;
+    let pairs = secret.data.unwrap_or_default().into_iter().map(|(key, value)| {
+        let text = String::from_utf8(value.0);
+        let text = text.map_err(|_| failed(format!("the value of {key:?} is not UTF-8, as CSI's are")))?;
+        Ok((key, text))
+    });
+    pairs.collect()
+}

@@ -1,0 +1,121 @@
+//! The way to the API server, as a pod of its cluster has it: an address, a certificate, a token.
+//!
+//! Not kube's own: that reads kubeconfig, runs programs of it and asks clouds for tokens, which is
+//! a megabyte that no pod needs.
+
+use anyhow::{Context as _, Result, ensure};
+use http::Request;
+use http::header::{AUTHORIZATION, HeaderValue};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::Client;
+use kube::client::Body;
+use kube::client::middleware::BaseUriLayer;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tower::ServiceExt as _;
+use tower::util::MapRequestLayer;
+use tower::{BoxError, ServiceBuilder};
+
+/// Where kubelet puts what a pod's account is known by.
+pub const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// A connection that is not made by then is not made.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// A peer that has gone without a word is noticed after three of these.
+const ALIVE: Duration = Duration::from_secs(10);
+
+/// kubelet writes a new token long before the old one ends.
+const FRESH: Duration = Duration::from_mins(1);
+
+/// Where the API server is, and who asks it.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// `https://address:port`.
+    pub server: String,
+    /// Its certificate authority, in PEM.
+    pub authority: PathBuf,
+    /// The token, which is read again and again.
+    pub token: PathBuf,
+}
+
+/// A client of the API server.
+///
+/// # Errors
+///
+/// A file is not there, or is not what it should be.
+pub fn connect(place: &Place, namespace: &str) -> Result<Client> {
+    let server = place.server.parse().with_context(|| format!("understand {:?}", place.server))?;
+    let token = Token::read(&place.token)?;
+    let https = https(&place.authority)?;
+    let service = ServiceBuilder::new()
+        .layer(BaseUriLayer::new(server))
+        .layer(MapRequestLayer::new(move |request| token.add_to(request)))
+        .service(hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(https))
+        .map_err(BoxError::from);
+    Ok(Client::new(service, namespace))
+}
+
+fn https(authority: &Path) -> Result<HttpsConnector<HttpConnector>> {
+    let mut roots = RootCertStore::empty();
+    let certificates = CertificateDer::pem_file_iter(authority);
+    for certificate in certificates.with_context(|| format!("read {}", authority.display()))? {
+        roots.add(certificate?).with_context(|| format!("trust {}", authority.display()))?;
+    }
+    ensure!(!roots.is_empty(), "{} has no certificate", authority.display());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let tls = tls.with_root_certificates(roots).with_no_client_auth();
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_connect_timeout(Some(CONNECT));
+    tcp.set_keepalive(Some(ALIVE));
+    tcp.set_keepalive_interval(Some(ALIVE));
+    tcp.set_keepalive_retries(Some(3));
+    Ok(HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp))
+}
+
+/// The token of an account, as last read.
+#[derive(Clone)]
+struct Token {
+    path: PathBuf,
+    last: Arc<Mutex<(HeaderValue, Instant)>>,
+}
+
+impl Token {
+    fn read(path: &Path) -> Result<Self> {
+        let last = Arc::new(Mutex::new((header(path)?, Instant::now())));
+        Ok(Self { path: path.to_owned(), last })
+    }
+
+    fn add_to(&self, mut request: Request<Body>) -> Request<Body> {
+        request.headers_mut().insert(AUTHORIZATION, self.now());
+        request
+    }
+
+    fn now(&self) -> HeaderValue {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.1.elapsed() > FRESH {
+            match header(&self.path) {
+                Ok(value) => *last = (value, Instant::now()),
+                // The old one may do; it is read again with the next request.
+                Err(error) => tracing::warn!(reason = %format!("{error:#}"), "cannot read the token"),
+            }
+        }
+        last.0.clone()
+    }
+}
+
+fn header(path: &Path) -> Result<HeaderValue> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+    let value = HeaderValue::try_from(format!("Bearer {}", text.trim()));
+    let mut value = value.ok().with_context(|| format!("{} is no token", path.display()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
