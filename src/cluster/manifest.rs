@@ -2,18 +2,18 @@
 //!
 //! A CSIDriver object for each, which follows from the driver's `init`; a DaemonSet with one
 //! container for all of them, which registers itself; for those that attach, and where volumes are
-//! provisioned or grow, a Deployment with Kubernetes' own sidecars. The node's pod needs no right
-//! in the API and has no token.
+//! provisioned or grow, a Deployment ([`controller`]). The node's pod needs no right in the API and
+//! has no token.
+
+pub mod controller;
 
 use crate::csi::name;
+use controller::Worker;
 use flexvol_model::paths;
 use flexvol_protocol::failure::{Failure, Result};
 use flexvol_protocol::{Capabilities, DriverName};
 use flexvol_terminal::emit;
 use serde_json::{Value, json};
-
-/// What the controller's containers share.
-const SOCKETS: &str = "/csi";
 
 /// What is to be served.
 #[derive(Clone, Debug)]
@@ -28,12 +28,12 @@ pub struct Request {
     pub image: String,
     /// The namespace.
     pub namespace: String,
-    /// The image of external-attacher, for drivers that attach.
-    pub attacher: Option<String>,
-    /// The image of external-provisioner, if volumes shall be provisioned.
-    pub provisioner: Option<String>,
-    /// The image of external-resizer, if claims may grow.
-    pub resizer: Option<String>,
+    /// Who attaches, for drivers that do.
+    pub attacher: Option<Worker>,
+    /// Who provisions, if volumes shall be provisioned.
+    pub provisioner: Option<Worker>,
+    /// Who lets claims grow, if they may.
+    pub resizer: Option<Worker>,
     /// Whether a pod may have a volume inline, which every Pod Security level allows.
     pub inline: bool,
 }
@@ -50,9 +50,7 @@ pub fn objects(request: &Request) -> Vec<Value> {
     objects.extend(request.drivers.iter().map(|(driver, can)| csi_driver(request, driver, *can)));
     objects.push(daemon_set(request));
     for (driver, can) in &request.drivers {
-        if needs_controller(request, *can) {
-            objects.extend(controller(request, driver, *can));
-        }
+        objects.extend(controller::objects(request, driver, *can));
     }
     objects.extend(request.provisioner.iter().flat_map(|_| request.drivers.iter().map(storage_class)));
     objects
@@ -64,8 +62,12 @@ fn check(request: &Request) -> Result<()> {
         let fix = "name the image of Kubernetes' external-attacher with --attacher-image";
         return Err(Failure::options(format!("{driver} attaches its volumes: {fix}")));
     }
-    let sidecars = [&request.attacher, &request.provisioner, &request.resizer].into_iter().flatten();
-    for text in sidecars.chain([&request.image]).chain([&request.plugin_dir, &request.kubelet_root]) {
+    let workers = [&request.attacher, &request.provisioner, &request.resizer].into_iter().flatten();
+    for text in workers
+        .filter_map(Worker::image)
+        .chain([&request.image])
+        .chain([&request.plugin_dir, &request.kubelet_root])
+    {
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Failure::options(format!(
                 "{text:?} is no word: leave out blanks and special characters"
@@ -214,163 +216,6 @@ fn node_container(request: &Request) -> Value {
     })
 }
 
-fn needs_controller(request: &Request, can: Capabilities) -> bool {
-    !Sidecars::of(request, can).is_empty()
-}
-
-/// Which of Kubernetes' programs stand beside a driver's controller: what each is called, and its
-/// image.
-struct Sidecars<'a> {
-    attacher: Option<&'a str>,
-    provisioner: Option<&'a str>,
-    resizer: Option<&'a str>,
-}
-
-impl<'a> Sidecars<'a> {
-    fn of(request: &'a Request, can: Capabilities) -> Self {
-        Self {
-            attacher: request.attacher.as_deref().filter(|_| can.attach),
-            provisioner: request.provisioner.as_deref(),
-            resizer: request.resizer.as_deref().filter(|_| can.requires_fs_resize),
-        }
-    }
-
-    fn named(&self) -> impl Iterator<Item = (&'static str, &'a str)> {
-        let all = [("attacher", self.attacher), ("provisioner", self.provisioner), ("resizer", self.resizer)];
-        all.into_iter().filter_map(|(name, image)| Some((name, image?)))
-    }
-
-    fn is_empty(&self) -> bool {
-        self.named().next().is_none()
-    }
-}
-
-/// One driver's, with what its sidecars may do.
-fn controller(request: &Request, driver: &DriverName, can: Capabilities) -> Vec<Value> {
-    let name = format!("flexvol-csi-{}", driver.to_string().replace(['/', '.', '_'], "-").to_lowercase());
-    let labels = json!({
-        "app.kubernetes.io/name": "flexvol",
-        "app.kubernetes.io/component": "csi-controller",
-        "app.kubernetes.io/instance": name,
-    });
-    let sidecars = Sidecars::of(request, can);
-    let beside = sidecars.named().map(|(name, image)| sidecar(name, image));
-    let containers: Vec<_> = [controller_container(request, driver)].into_iter().chain(beside).collect();
-    let rules = rules(&sidecars);
-    vec![
-        account(request, &name, true),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": name, "labels": labels},
-            "rules": rules,
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": name, "labels": labels},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": request.namespace}],
-        }),
-        json!({
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": name, "namespace": request.namespace, "labels": labels},
-            "spec": {
-                "replicas": 1,
-                // Two would both attach.
-                "strategy": {"type": "Recreate"},
-                "selector": {"matchLabels": labels},
-                "template": {
-                    "metadata": {"labels": labels},
-                    "spec": {
-                        "serviceAccountName": name,
-                        "enableServiceLinks": false,
-                        "nodeSelector": {"kubernetes.io/os": "linux"},
-                        "priorityClassName": "system-cluster-critical",
-                        "containers": containers,
-                        "volumes": [
-                            {"name": "sockets", "emptyDir": {}},
-                            {"name": "state", "emptyDir": {}},
-                            {"name": "plugins", "hostPath": {"path": request.plugin_dir, "type": "Directory"}},
-                        ],
-                    },
-                },
-            },
-        }),
-    ]
-}
-
-fn controller_container(request: &Request, driver: &DriverName) -> Value {
-    json!({
-        "name": "csi",
-        "image": request.image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["/flexvold", "csi"],
-        "args": [
-            format!("--driver={driver}"),
-            format!("--plugin-dir={}", request.plugin_dir),
-            format!("--endpoint=unix://{SOCKETS}/csi.sock"),
-            "--role=controller",
-        ],
-        "securityContext": {"readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false, "runAsUser": 0},
-        "volumeMounts": [
-            {"name": "sockets", "mountPath": SOCKETS},
-            {"name": "state", "mountPath": paths::STATE},
-            {"name": "plugins", "mountPath": request.plugin_dir, "readOnly": true},
-        ],
-    })
-}
-
-fn sidecar(name: &str, image: &str) -> Value {
-    json!({
-        "name": name,
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
-        "args": [format!("--csi-address={SOCKETS}/csi.sock")],
-        "securityContext": {
-            "readOnlyRootFilesystem": true,
-            "allowPrivilegeEscalation": false,
-            "runAsUser": 0,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": [{"name": "sockets", "mountPath": SOCKETS}],
-    })
-}
-
-/// What the sidecars' own documents say they need.
-fn rules(sidecars: &Sidecars<'_>) -> Vec<Value> {
-    const READ: [&str; 3] = ["get", "list", "watch"];
-    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
-    let mut rules = vec![rule("storage.k8s.io", &["csinodes"], &READ)];
-    if sidecars.attacher.is_some() {
-        rules.extend([
-            rule("", &["persistentvolumes"], &["get", "list", "watch", "patch"]),
-            rule("storage.k8s.io", &["volumeattachments"], &["get", "list", "watch", "patch"]),
-            rule("storage.k8s.io", &["volumeattachments/status"], &["patch"]),
-        ]);
-    }
-    if sidecars.provisioner.is_some() {
-        rules.extend([
-            rule("", &["persistentvolumes"], &["get", "list", "watch", "create", "patch", "delete"]),
-            rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "update"]),
-            rule("", &["nodes"], &READ),
-            rule("", &["events"], &["list", "watch", "create", "update", "patch"]),
-            rule("storage.k8s.io", &["storageclasses", "volumeattachments"], &READ),
-        ]);
-    }
-    if sidecars.resizer.is_some() {
-        rules.extend([
-            rule("", &["persistentvolumes"], &["get", "list", "watch", "patch"]),
-            rule("", &["persistentvolumeclaims", "pods"], &READ),
-            rule("", &["persistentvolumeclaims/status"], &["patch"]),
-            rule("", &["events"], &["list", "watch", "create", "update", "patch"]),
-            rule("storage.k8s.io", &["volumeattributesclasses"], &READ),
-        ]);
-    }
-    rules
-}
-
 /// For copying: its parameters are the driver's options.
 fn storage_class((driver, _): &(DriverName, Capabilities)) -> Value {
     let name = name::of_driver(driver);
@@ -399,7 +244,7 @@ mod tests {
             kubelet_root: "/var/lib/kubelet".into(),
             image: "registry.example/flexvol:1".into(),
             namespace: "flexvol-csi".into(),
-            attacher: attach.then(|| "registry.example/csi-attacher:v4".into()),
+            attacher: Some(Worker::BuiltIn),
             provisioner: None,
             resizer: None,
             inline: true,
@@ -414,8 +259,13 @@ mod tests {
     fn init_decides_what_is_there() {
         let node = ["Namespace", "ServiceAccount", "CSIDriver", "DaemonSet"];
         assert_eq!(kinds(&request(false)), node);
+        let upstream = Request { attacher: Some(Worker::Upstream("a".into())), ..request(true) };
         let controller = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Deployment"];
-        assert_eq!(kinds(&request(true)), [&node[..], &controller].concat());
+        assert_eq!(kinds(&upstream), [&node[..], &controller].concat());
+        // The lease.
+        let built_in =
+            ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Deployment"];
+        assert_eq!(kinds(&request(true)), [&node[..], &built_in].concat());
         let spec = |attach| objects(&request(attach))[2]["spec"].clone();
         assert_eq!(
             (&spec(true)["attachRequired"], &spec(true)["volumeLifecycleModes"]),
@@ -430,21 +280,26 @@ mod tests {
     }
 
     #[test]
-    fn sidecars_follow_from_what_the_driver_can() {
+    fn containers_follow_from_what_the_driver_can() {
         let containers = |request: &Request| {
             let all = objects(request);
             let deployment = all.iter().find(|object| object["kind"] == "Deployment")?;
             let containers = deployment["spec"]["template"]["spec"]["containers"].as_array()?;
             Some(containers.iter().map(|each| each["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>())
         };
+        let upstream = |name: &str| Some(Worker::Upstream(name.into()));
         let all = |attach| Request {
-            provisioner: Some("p".into()),
-            resizer: Some("r".into()),
-            attacher: Some("a".into()),
+            provisioner: upstream("p"),
+            resizer: upstream("r"),
+            attacher: upstream("a"),
             ..request(attach)
         };
         assert_eq!(containers(&all(true)).unwrap(), ["csi", "attacher", "provisioner", "resizer"]);
         assert_eq!(containers(&all(false)).unwrap(), ["csi", "provisioner", "resizer"]);
+        let ours = Request { attacher: Some(Worker::BuiltIn), ..all(true) };
+        assert_eq!(containers(&ours).unwrap(), ["csi", "controller", "provisioner", "resizer"]);
+        let nothing = Request { provisioner: None, resizer: None, ..ours };
+        assert_eq!(containers(&nothing).unwrap(), ["csi", "controller"]);
         let mut fixed = Request { provisioner: None, ..all(false) };
         fixed.drivers[0].1.requires_fs_resize = false;
         assert_eq!(containers(&fixed), None);

@@ -1,9 +1,10 @@
 //! `flexvold manifest`.
 
 use crate::csi::habits::Habits;
+use crate::manifest::controller::Worker;
 use crate::manifest::{Request, make, objects};
-use anyhow::{Context as _, Result};
-use clap::{Args, Subcommand};
+use anyhow::{Context as _, Result, ensure};
+use clap::{Args, Subcommand, ValueEnum};
 use flexvol_kubelet::platform::{DEFAULT_KUBELET_ROOT, DEFAULT_PLUGIN_DIR};
 use flexvol_kubelet::{Caller, Exchange};
 use flexvol_model::drivers;
@@ -33,7 +34,7 @@ What a driver can do is asked of it, where it is installed here; else it is know
 
 Examples:
   flexvold manifest csi --image registry.example/flexvold:1 flexvol/tmpfs | kubectl apply -f -
-  flexvold manifest csi --image IMAGE --attacher-image ATTACHER example.com/disk")]
+  flexvold manifest csi --image IMAGE --sidecars upstream --attacher-image ATTACHER example.com/disk")]
 struct Csi {
     /// Drivers to serve
     #[arg(required = true, value_name = "VENDOR/DRIVER")]
@@ -41,7 +42,10 @@ struct Csi {
     /// Image that has /flexvold, and what the drivers need
     #[arg(long)]
     image: String,
-    /// Image of Kubernetes' external-attacher, for drivers that attach
+    /// Who attaches, for drivers that do: flexvold itself, or Kubernetes' own sidecar
+    #[arg(long, value_enum, default_value = "built-in")]
+    sidecars: Sidecars,
+    /// Image of Kubernetes' external-attacher, for --sidecars upstream
     #[arg(long, value_name = "IMAGE")]
     attacher_image: Option<String>,
     /// Image of Kubernetes' external-provisioner: volumes are provisioned, with a StorageClass each
@@ -64,6 +68,12 @@ struct Csi {
     kubelet_root: String,
 }
 
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Sidecars {
+    BuiltIn,
+    Upstream,
+}
+
 impl Manifest {
     pub(super) fn run(self, screen: &mut Screen) -> Result<ExitCode> {
         let Kind::Csi(csi) = self.kind;
@@ -74,6 +84,7 @@ impl Manifest {
 impl Csi {
     fn run(self, screen: &mut Screen) -> Result<ExitCode> {
         let capabilities = |driver: &DriverName| capabilities(driver, Path::new(&self.plugin_dir));
+        let attacher = self.attacher()?;
         let drivers = self.drivers.iter().map(|driver| Ok((driver.clone(), capabilities(driver)?)));
         let request = Request {
             drivers: drivers.collect::<Result<_>>()?,
@@ -81,9 +92,9 @@ impl Csi {
             kubelet_root: self.kubelet_root,
             image: self.image,
             namespace: self.namespace,
-            attacher: self.attacher_image,
-            provisioner: self.provisioner_image,
-            resizer: self.resizer_image,
+            attacher,
+            provisioner: self.provisioner_image.map(Worker::Upstream),
+            resizer: self.resizer_image.map(Worker::Upstream),
             inline: !self.no_inline,
         };
         let text = make(&request)?;
@@ -93,6 +104,15 @@ impl Csi {
             screen.text(&text)?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn attacher(&self) -> Result<Option<Worker>> {
+        let built_in = self.sidecars == Sidecars::BuiltIn;
+        ensure!(
+            !built_in || self.attacher_image.is_none(),
+            "flexvold attaches by itself: leave out --attacher-image, or add --sidecars upstream"
+        );
+        Ok(if built_in { Some(Worker::BuiltIn) } else { self.attacher_image.clone().map(Worker::Upstream) })
     }
 }
 

@@ -1,0 +1,242 @@
+//! What does a driver's work with Kubernetes: attach, provision, grow. Each part is done by
+//! `flexvold csi-controller`, or by Kubernetes' own sidecar; the pod may do what these do, and no
+//! more.
+
+use super::{Request, account};
+use flexvol_model::paths;
+use flexvol_protocol::{Capabilities, DriverName};
+use serde_json::{Value, json};
+
+/// What the containers share.
+const SOCKETS: &str = "/csi";
+
+/// Who does one part of the work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Worker {
+    /// `flexvold csi-controller`.
+    BuiltIn,
+    /// Kubernetes' own sidecar, of this image.
+    Upstream(String),
+}
+
+impl Worker {
+    /// The image, if it is not flexvold's.
+    pub fn image(&self) -> Option<&String> {
+        match self {
+            Self::BuiltIn => None,
+            Self::Upstream(image) => Some(image),
+        }
+    }
+}
+
+/// Which work a driver has, and who does it.
+struct Workers<'a> {
+    attacher: Option<&'a Worker>,
+    provisioner: Option<&'a Worker>,
+    resizer: Option<&'a Worker>,
+}
+
+impl<'a> Workers<'a> {
+    fn of(request: &'a Request, can: Capabilities) -> Self {
+        Self {
+            attacher: request.attacher.as_ref().filter(|_| can.attach),
+            provisioner: request.provisioner.as_ref(),
+            resizer: request.resizer.as_ref().filter(|_| can.requires_fs_resize),
+        }
+    }
+
+    /// The work, the sidecar for it, and who does it.
+    fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, &'a Worker)> {
+        let all = [
+            ("attach", "attacher", self.attacher),
+            ("provision", "provisioner", self.provisioner),
+            ("resize", "resizer", self.resizer),
+        ];
+        all.into_iter().filter_map(|(work, sidecar, worker)| Some((work, sidecar, worker?)))
+    }
+
+    fn built_in(&self) -> Vec<&'static str> {
+        self.all().filter(|(.., worker)| **worker == Worker::BuiltIn).map(|(work, ..)| work).collect()
+    }
+
+    fn containers(&self, request: &Request, driver: &DriverName) -> Vec<Value> {
+        let ours = self.built_in();
+        let beside = self.all().filter_map(|(_, name, worker)| Some(sidecar(name, worker.image()?)));
+        let ours = (!ours.is_empty()).then(|| built_in(request, &ours));
+        [driver_container(request, driver)].into_iter().chain(ours).chain(beside).collect()
+    }
+}
+
+/// One driver's Deployment, with what it may do; nothing if there is no work.
+pub(super) fn objects(request: &Request, driver: &DriverName, can: Capabilities) -> Vec<Value> {
+    let workers = Workers::of(request, can);
+    if workers.all().next().is_none() {
+        return Vec::new();
+    }
+    let name = format!("flexvol-csi-{}", driver.to_string().replace(['/', '.', '_'], "-").to_lowercase());
+    let mut objects = vec![account(request, &name, true)];
+    objects.extend(granted(request, &name, "Cluster", &rules(&workers)));
+    if !workers.built_in().is_empty() {
+        objects.extend(granted(request, &name, "", &[rule("coordination.k8s.io", &["leases"], &LEASE)]));
+    }
+    objects.push(deployment(request, &name, &workers.containers(request, driver)));
+    objects
+}
+
+fn labels(name: &str) -> Value {
+    json!({
+        "app.kubernetes.io/name": "flexvol",
+        "app.kubernetes.io/component": "csi-controller",
+        "app.kubernetes.io/instance": name,
+    })
+}
+
+/// A role and its binding: in the `Cluster`, or in the namespace alone.
+fn granted(request: &Request, name: &str, scope: &str, rules: &[Value]) -> [Value; 2] {
+    let (kind, binding) = (format!("{scope}Role"), format!("{scope}RoleBinding"));
+    let mut metadata = json!({"name": name, "labels": labels(name)});
+    if scope.is_empty() {
+        metadata["namespace"] = json!(request.namespace);
+    }
+    [
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": kind,
+            "metadata": metadata,
+            "rules": rules,
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": binding,
+            "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": request.namespace}],
+        }),
+    ]
+}
+
+fn deployment(request: &Request, name: &str, containers: &[Value]) -> Value {
+    let labels = labels(name);
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": request.namespace, "labels": labels},
+        "spec": {
+            "replicas": 1,
+            // Sidecars take no lease here: of two, both would work.
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "serviceAccountName": name,
+                    "enableServiceLinks": false,
+                    "nodeSelector": {"kubernetes.io/os": "linux"},
+                    "priorityClassName": "system-cluster-critical",
+                    "containers": containers,
+                    "volumes": [
+                        {"name": "sockets", "emptyDir": {}},
+                        {"name": "state", "emptyDir": {}},
+                        {"name": "plugins", "hostPath": {"path": request.plugin_dir, "type": "Directory"}},
+                    ],
+                },
+            },
+        },
+    })
+}
+
+fn driver_container(request: &Request, driver: &DriverName) -> Value {
+    json!({
+        "name": "csi",
+        "image": request.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/flexvold", "csi"],
+        "args": [
+            format!("--driver={driver}"),
+            format!("--plugin-dir={}", request.plugin_dir),
+            format!("--endpoint=unix://{SOCKETS}/csi.sock"),
+            "--role=controller",
+        ],
+        "securityContext": {"readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false, "runAsUser": 0},
+        "volumeMounts": [
+            {"name": "sockets", "mountPath": SOCKETS},
+            {"name": "state", "mountPath": paths::STATE},
+            {"name": "plugins", "mountPath": request.plugin_dir, "readOnly": true},
+        ],
+    })
+}
+
+fn built_in(request: &Request, works: &[&str]) -> Value {
+    let mut container = unprivileged("controller", &request.image);
+    container["command"] = json!(["/flexvold", "csi-controller"]);
+    container["args"] =
+        json!([format!("--endpoint=unix://{SOCKETS}/csi.sock"), format!("--work={}", works.join(","))]);
+    container["resources"] = json!({"requests": {"cpu": "10m", "memory": "16Mi"}});
+    container
+}
+
+fn sidecar(name: &str, image: &str) -> Value {
+    let mut container = unprivileged(name, image);
+    container["args"] = json!([format!("--csi-address={SOCKETS}/csi.sock")]);
+    container
+}
+
+fn unprivileged(name: &str, image: &str) -> Value {
+    json!({
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "securityContext": {
+            "readOnlyRootFilesystem": true,
+            "allowPrivilegeEscalation": false,
+            "runAsUser": 0,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "sockets", "mountPath": SOCKETS}],
+    })
+}
+
+const READ: [&str; 3] = ["get", "list", "watch"];
+const WATCH: [&str; 2] = ["list", "watch"];
+const LEASE: [&str; 3] = ["get", "create", "update"];
+
+fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
+}
+
+/// What each may do in the whole cluster: of ours what it does, of sidecars what their own documents
+/// say they need.
+fn rules(workers: &Workers<'_>) -> Vec<Value> {
+    let mut rules = Vec::new();
+    rules.extend(workers.attacher.into_iter().flat_map(attaches));
+    if workers.provisioner.is_some() {
+        rules.extend([
+            rule("", &["persistentvolumes"], &["get", "list", "watch", "create", "patch", "delete"]),
+            rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "update"]),
+            rule("", &["nodes"], &READ),
+            rule("", &["events"], &["list", "watch", "create", "update", "patch"]),
+            rule("storage.k8s.io", &["csinodes", "storageclasses", "volumeattachments"], &READ),
+        ]);
+    }
+    if workers.resizer.is_some() {
+        rules.extend([
+            rule("", &["persistentvolumes"], &["get", "list", "watch", "patch"]),
+            rule("", &["persistentvolumeclaims", "pods"], &READ),
+            rule("", &["persistentvolumeclaims/status"], &["patch"]),
+            rule("", &["events"], &["list", "watch", "create", "update", "patch"]),
+            rule("storage.k8s.io", &["volumeattributesclasses"], &READ),
+        ]);
+    }
+    rules
+}
+
+/// A Secret that a PersistentVolume names is another rule, which the admin adds.
+fn attaches(worker: &Worker) -> [Value; 4] {
+    let nodes: &[&str] = if *worker == Worker::BuiltIn { &WATCH } else { &READ };
+    [
+        rule("storage.k8s.io", &["csinodes"], nodes),
+        rule("", &["persistentvolumes"], &["get", "list", "watch", "patch"]),
+        rule("storage.k8s.io", &["volumeattachments"], &["get", "list", "watch", "patch"]),
+        rule("storage.k8s.io", &["volumeattachments/status"], &["patch"]),
+    ]
+}
