@@ -8,7 +8,7 @@
 
 use super::api::{self, secrets};
 use super::attachment::{self, NODE_ID, Seen, Step, finalizer};
-use super::driver::{Driver, Facts, in_words, within};
+use super::driver::{Driver, Facts, failed, in_words, within};
 use super::published::Published;
 use super::queue::{Outcome, Queue};
 use super::watches::{Change, objects, watch};
@@ -74,6 +74,7 @@ impl From<String> for Failure {
 
 impl From<tonic::Status> for Failure {
     fn from(status: tonic::Status) -> Self {
+        let status = failed(status);
         Self::Said(in_words(&status), Some(status.code() as i32))
     }
 }

@@ -167,7 +167,7 @@ fn source<'a>(seen: &Seen<'a>) -> Result<(&'a PersistentVolumeSpec, &'a CSIPersi
 
 fn node_id(seen: &Seen<'_>) -> Result<String, String> {
     let name = &seen.attachment.spec.node_name;
-    let node = seen.node.ok_or_else(|| format!("csinode {name:?} not found"))?;
+    let node = seen.node.ok_or_else(|| format!("csinode.storage.k8s.io {name:?} not found"))?;
     let drivers = node.spec.drivers.iter();
     let mut found = drivers.filter(|driver| driver.name == seen.driver.name);
     let driver = found.next();

@@ -123,6 +123,14 @@ pub fn within<T>(message: T, deadline: Duration) -> Request<T> {
     request
 }
 
+/// What a call has failed with. The end of our own patience comes as if we had cancelled the call.
+pub fn failed(status: Status) -> Status {
+    match (status.code(), status.message()) {
+        (Code::Cancelled, "Timeout expired") => Status::deadline_exceeded("context deadline exceeded"),
+        _ => status,
+    }
+}
+
 /// An error of a driver's, in the words that Kubernetes' own clients have for it.
 pub fn in_words(status: &Status) -> String {
     let code = match status.code() {

@@ -1,0 +1,27 @@
+//! `flexvold csi-controller` beside upstream's sidecars: a real API server, a CSI driver that fails
+//! as it is told, and no kubelet. Needs what tests/cluster/programs builds.
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, reason = "programs are started plainly")]
+
+mod api_server;
+mod attach;
+mod driver;
+mod killed;
+mod proxy;
+mod subject;
+
+use std::path::PathBuf;
+
+/// Says why a test could not run; CI counts these lines.
+fn skip(name: &str, reason: &str) {
+    println!("SKIP {name}: {reason}");
+}
+
+/// Where the programs are, or SKIP is said.
+fn programs(test: &str) -> Option<PathBuf> {
+    let programs = std::env::var_os("FLEXVOL_CLUSTER_PROGRAMS").map(PathBuf::from);
+    if programs.is_none() {
+        skip(test, "FLEXVOL_CLUSTER_PROGRAMS names no directory with kube-apiserver");
+    }
+    programs
+}

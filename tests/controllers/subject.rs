@@ -1,0 +1,207 @@
+//! The same work done by ours and by upstream's, side by side: each with a driver of its own.
+
+use super::api_server::{ApiServer, PATIENCE, Process};
+use super::driver::Driver;
+use super::proxy::Proxy;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::ClusterResourceScope;
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::fmt::Debug;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// What a call of the driver's may take.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Whose program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    Ours,
+    Upstream,
+}
+
+/// A driver and what attaches for it.
+pub(crate) struct Subject {
+    pub(crate) driver: Driver,
+    pub(crate) proxy: Proxy,
+    pub(crate) client: Client,
+    whose: Whose,
+    home: PathBuf,
+    programs: PathBuf,
+    process: Option<Process>,
+}
+
+impl Subject {
+    /// The driver is served, and nothing attaches for it yet.
+    pub(crate) async fn new(server: &ApiServer, whose: Whose, name: &str, publishes: bool) -> Self {
+        let home = server.home.path().join(name);
+        fs::create_dir(&home).unwrap();
+        let proxy = Proxy::listen(server.client()).await;
+        proxy.write_kubeconfig(&home.join("kubeconfig"));
+        fs::copy(server.certificate(), home.join("ca.crt")).unwrap();
+        fs::write(home.join("token"), "unused").unwrap();
+        let driver = Driver::serve(name, home.join("csi.sock"), publishes);
+        let (client, programs) = (server.client(), server.programs.clone());
+        Self { driver, proxy, client, whose, home, programs, process: None }
+    }
+
+    /// Begins to attach.
+    pub(crate) fn begin(&mut self) {
+        let mut command = match self.whose {
+            Whose::Ours => self.ours(),
+            Whose::Upstream => self.upstream(),
+        };
+        self.process = Some(Process::start(&mut command, &self.home.join("said")));
+    }
+
+    fn ours(&self) -> Command {
+        let mut command = Command::new(flexvold());
+        command.args(["csi-controller", "--lease-namespace=default", "--log-level=debug"]);
+        command.arg(format!("--endpoint=unix://{}", self.driver.socket.display()));
+        command.arg(format!("--server={}", self.proxy.address())).arg("--account").arg(&self.home);
+        command.arg(format!("--timeout={}", TIMEOUT.as_secs()));
+        command
+    }
+
+    fn upstream(&self) -> Command {
+        let mut command = Command::new(self.programs.join("csi-attacher"));
+        command.arg(format!("--csi-address={}", self.driver.socket.display()));
+        command.arg(format!("--kubeconfig={}", self.home.join("kubeconfig").display()));
+        command.arg(format!("--timeout={}s", TIMEOUT.as_secs())).arg("--v=5");
+        command
+    }
+
+    /// As kill -9 would; and its lease has ended, as it would a quarter of a minute later.
+    pub(crate) async fn kill(&mut self) {
+        self.process.take().unwrap().kill();
+        let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
+            Api::namespaced(self.client.clone(), "default");
+        let _ = leases.delete_collection(&DeleteParams::default(), &kube::api::ListParams::default()).await;
+    }
+
+    /// What it has said.
+    pub(crate) fn said(&self) -> String {
+        fs::read_to_string(self.home.join("said")).unwrap_or_default()
+    }
+
+    /// The name of an object of a scenario's.
+    pub(crate) fn named(&self, name: &str) -> String {
+        format!("{}-{name}", self.driver.name)
+    }
+
+    fn api<K: Kind>(&self) -> Api<K> {
+        Api::all(self.client.clone())
+    }
+
+    /// Makes an object.
+    pub(crate) async fn make<K: Kind>(&self, object: Value) {
+        let object: K = serde_json::from_value(object).unwrap();
+        self.api::<K>().create(&PostParams::default(), &object).await.unwrap();
+    }
+
+    /// Changes an object.
+    pub(crate) async fn change<K: Kind>(&self, name: &str, change: Value) {
+        self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+    }
+
+    /// Deletes an object, and waits for nothing.
+    pub(crate) async fn delete<K: Kind>(&self, name: &str) {
+        let _ = self.api::<K>().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// An object, without what differs from one to the next; null if there is none.
+    pub(crate) async fn see<K: Kind>(&self, name: &str) -> Value {
+        let Some(object) = self.api::<K>().get_opt(name).await.unwrap() else { return Value::Null };
+        let mut object = serde_json::to_value(object).unwrap();
+        let keep = ["finalizers", "annotations", "deletionTimestamp"];
+        let metadata = object["metadata"].as_object_mut().unwrap();
+        metadata.retain(|key, _| keep.contains(&key.as_str()));
+        if let Some(deleted) = metadata.get_mut("deletionTimestamp") {
+            *deleted = json!("then");
+        }
+        for error in ["attachError", "detachError"] {
+            if let Some(error) = object["status"].get_mut(error) {
+                error["time"] = json!("then");
+            }
+        }
+        let sanitized = self.driver.name.replace('.', "-");
+        let text = object.to_string().replace(&self.driver.name, "DRIVER").replace(&sanitized, "DRIVER");
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// The object as soon as it is as it should be.
+    pub(crate) async fn becomes<K: Kind>(&self, name: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let start = Instant::now();
+        loop {
+            let object = self.see::<K>(name).await;
+            if holds(&object) {
+                return object;
+            }
+            assert!(start.elapsed() < PATIENCE, "{:?}: {name} is {object}: {}", self.whose, self.said());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// A volume of the driver's.
+    pub(crate) async fn volume(&self, name: &str, change: Value) {
+        let csi = json!({"driver": self.driver.name, "volumeHandle": name, "volumeAttributes": {"a": "b"}});
+        let spec = json!({"capacity": {"storage": "1Mi"}, "accessModes": ["ReadWriteOnce"], "csi": csi});
+        let mut object = json!({"metadata": {"name": name}, "spec": spec});
+        merge(&mut object, change);
+        self.make::<PersistentVolume>(object).await;
+    }
+
+    /// What the driver's pod on a node has told kubelet.
+    pub(crate) async fn node(&self, name: &str) {
+        let drivers = json!([{"name": self.driver.name, "nodeID": "id"}]);
+        self.make::<CSINode>(json!({"metadata": {"name": name}, "spec": {"drivers": drivers}})).await;
+    }
+
+    /// Wants a volume on a node.
+    pub(crate) async fn attach(&self, name: &str, change: Value) {
+        let source = json!({"persistentVolumeName": name});
+        let spec = json!({"attacher": self.driver.name, "nodeName": self.driver.name, "source": source});
+        let mut object = json!({"metadata": {"name": name}, "spec": spec});
+        merge(&mut object, change);
+        self.make::<VolumeAttachment>(object).await;
+    }
+}
+
+/// A kind of objects.
+pub(crate) trait Kind:
+    Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + Debug + DeserializeOwned + Serialize
+{
+}
+
+impl<K> Kind for K where
+    K: Resource<DynamicType = (), Scope = ClusterResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize
+{
+}
+
+/// Changes some fields; null takes one out.
+fn merge(base: &mut Value, change: Value) {
+    match change {
+        Value::Object(changes) => changes.into_iter().for_each(|(key, change)| {
+            merge(&mut base[key.as_str()], change);
+        }),
+        other => *base = other,
+    }
+}
+
+/// The program under test: a release where there is one.
+fn flexvold() -> PathBuf {
+    let release =
+        std::env::var_os("FLEXVOL_RELEASE").map(|path| PathBuf::from(path).with_file_name("flexvold"));
+    release.filter(|path| path.exists()).unwrap_or_else(|| env!("CARGO_BIN_EXE_flexvold").into())
+}
