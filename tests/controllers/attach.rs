@@ -1,6 +1,5 @@
 //! The same scenarios by ours and by upstream's external-attacher 4.13: what the objects say after
-//! each step, and what the driver was asked, are equal. What is not is in docs/csi.md, and each line
-//! there has a case here.
+//! each step, and what the driver was asked, are equal. What is not is in docs/csi.md.
 
 use super::api_server::ApiServer;
 use super::driver::Fault;
@@ -163,7 +162,7 @@ async fn refused(subject: &Subject) -> Seen {
     let mut seen = Seen::new();
     let (dying, modes, secret, unknown) =
         (subject.named("dying"), subject.named("modes"), subject.named("unknown"), subject.named("nowhere"));
-    subject.volume(&dying, json!({"metadata": {"finalizers": ["tests/keeps"]}})).await;
+    subject.volume(&dying, json!({"metadata": {"finalizers": ["example.com/keeps"]}})).await;
     subject.delete::<PersistentVolume>(&dying).await;
     subject.volume(&modes, json!({"spec": {"accessModes": ["ReadOnlyMany", "ReadWriteOnce"]}})).await;
     let named = json!({"name": "nothing", "namespace": "default"});
@@ -215,8 +214,8 @@ async fn lost(subject: &Subject) -> Seen {
     seen
 }
 
-/// A volume that is wanted, and goes wrong in each direction: twice, because upstream tries once more
-/// at once.
+/// A volume that is wanted, and goes wrong in each direction: twice, because upstream tries once
+/// more at once.
 async fn wanted_with(subject: &Subject, name: &str, fault: Fault) {
     subject.driver.fails("publish", name, &[fault; 2]);
     subject.driver.fails("unpublish", name, &[fault; 2]);
@@ -236,7 +235,7 @@ async fn odd(subject: &Subject) -> Seen {
     subject.delete::<VolumeAttachment>(&inline).await;
     subject.becomes::<VolumeAttachment>(&inline, Value::is_null).await;
     seen.extend(calls(subject, &inline));
-    let keeps = json!({"metadata": {"finalizers": ["tests/keeps"]}});
+    let keeps = json!({"metadata": {"finalizers": ["example.com/keeps"]}});
     subject.volume(&held, keeps.clone()).await;
     subject.attach(&held, keeps).await;
     attached(subject, &held, &mut seen).await;
@@ -246,7 +245,7 @@ async fn odd(subject: &Subject) -> Seen {
     note(&mut seen, &held, &subject.becomes::<VolumeAttachment>(&held, detached).await);
     subject.change::<VolumeAttachment>(&held, json!({"metadata": {"finalizers": null}})).await;
     subject.becomes::<VolumeAttachment>(&held, Value::is_null).await;
-    let released = |object: &Value| object["metadata"]["finalizers"] == json!(["tests/keeps"]);
+    let released = |object: &Value| object["metadata"]["finalizers"] == json!(["example.com/keeps"]);
     note(&mut seen, &held, &subject.becomes::<PersistentVolume>(&held, released).await);
     subject.change::<PersistentVolume>(&held, json!({"metadata": {"finalizers": null}})).await;
     subject.becomes::<PersistentVolume>(&held, Value::is_null).await;

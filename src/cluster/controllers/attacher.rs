@@ -418,8 +418,8 @@ impl Attacher {
 }
 
 /// Whether a change is what an attacher itself writes: its finalizer, the node's id, an error, and
-/// that it is attached. That is no reason to look at the object at once: what failed would be tried
-/// again without a pause, and what succeeded once more, from an object that is older than our write.
+/// that it is attached. That is no reason to look at the object at once: what failed would be
+/// tried again without a pause, and what succeeded once more, from an object older than our write.
 fn is_only_ours(change: &Change<VolumeAttachment>) -> bool {
     match (&change.before, &change.now) {
         (Some(before), Some(now)) => {
@@ -483,10 +483,7 @@ mod tests {
         assert!(ours(&plain, &attachment("2", failed("no"))));
         assert!(ours(&attachment("1", failed("a")), &attachment("2", failed("b"))));
         assert!(ours(&plain, &attachment("2", attached)));
-        assert!(
-            !ours(&attachment("1", attached), &attachment("2", |_| ())),
-            "another says that it is not attached"
-        );
+        assert!(!ours(&attachment("1", attached), &attachment("2", |_| ())), "another takes it back");
         assert!(!ours(&plain, &attachment("1", |_| ())), "the watch began once more");
         assert!(!is_only_ours(&Change { before: None, now: Some(Arc::clone(&plain)) }));
         let others = attachment("2", |object| object.finalizers_mut().push("other".to_owned()));

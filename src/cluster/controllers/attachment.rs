@@ -64,8 +64,8 @@ pub enum Step {
     MarkAttached,
     /// Put the finalizer on the PersistentVolume.
     GuardVolume(String),
-    /// Put the finalizer and the driver's id of the node on the VolumeAttachment, when this Secret is
-    /// known.
+    /// Put the finalizer and the driver's id of the node on the VolumeAttachment, when this Secret
+    /// is known.
     GuardAttachment(String, Option<SecretReference>),
     /// Call ControllerPublishVolume, with this Secret.
     Publish(Box<ControllerPublishVolumeRequest>, Option<SecretReference>),

@@ -1,8 +1,8 @@
 //! One of several processes is active: a Lease, by the rules of Kubernetes' own leader election.
 //!
 //! A lease is another's until its holder has not renewed it for its duration *by our clock*, from
-//! when we saw it change: clocks of two machines are never compared. Every write carries the version
-//! that was read, so that of two who take it at the same moment one gets it.
+//! when we saw it change: clocks of two machines are never compared. Every write carries the
+//! version that was read, so that of two who take it at the same moment one gets it.
 
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};

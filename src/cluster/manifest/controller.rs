@@ -204,8 +204,8 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
 }
 
-/// What each may do in the whole cluster: of ours what it does, of sidecars what their own documents
-/// say they need.
+/// What each may do in the whole cluster: of ours what it does, of sidecars what their own
+/// documents say they need.
 fn rules(workers: &Workers<'_>) -> Vec<Value> {
     let mut rules = Vec::new();
     rules.extend(workers.attacher.into_iter().flat_map(attaches));
