@@ -4,7 +4,7 @@ use super::node::{Driver, STRICT, flexvol, flexvold};
 use flexvol_kit::yaml;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -34,6 +34,8 @@ fn manifest(extra: &[&str]) -> Vec<Value> {
             "Deployment" => is_known::<Deployment>(object),
             "ClusterRole" => is_known::<ClusterRole>(object),
             "ClusterRoleBinding" => is_known::<ClusterRoleBinding>(object),
+            "Role" => is_known::<Role>(object),
+            "RoleBinding" => is_known::<RoleBinding>(object),
             "StorageClass" => is_known::<StorageClass>(object),
             other => panic!("{other}"),
         }
@@ -44,7 +46,15 @@ fn manifest(extra: &[&str]) -> Vec<Value> {
 #[test]
 fn manifests_are_kubernetes_own_types() {
     assert_eq!(manifest(&["flexvol/tmpfs", "flexvol/nfs"]).len(), 5);
-    let all = manifest(&["--provisioner-image", "p", "--attacher-image", "a", "flexvol/tmpfs"]);
+    let all = manifest(&[
+        "--provisioner-image",
+        "p",
+        "--sidecars",
+        "upstream",
+        "--attacher-image",
+        "a",
+        "flexvol/tmpfs",
+    ]);
     assert!(all.iter().any(|object| object["kind"] == "StorageClass"));
     assert_eq!(manifest(&["--resizer-image", "r", "flexvol/tmpfs", "flexvol/image"]).len(), 9);
 }
@@ -58,7 +68,7 @@ fn the_driver_says_whether_it_attaches() {
         return;
     };
     let plugins = node.home.path().join("plugins").display().to_string();
-    let objects = manifest(&["--attacher-image", "a", "--plugin-dir", &plugins, "example.com/disk"]);
+    let objects = manifest(&["--plugin-dir", &plugins, "example.com/disk"]);
     let driver = objects.iter().find(|object| object["kind"] == "CSIDriver").unwrap();
     assert_eq!(driver["spec"]["attachRequired"], true);
     assert!(objects.iter().any(|object| object["kind"] == "Deployment"));

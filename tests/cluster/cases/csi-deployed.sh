@@ -25,7 +25,7 @@ drivers() {
 manifest() {
     local from=tests.flexvol.dev
     on node-1 flexvold manifest csi --plugin-dir "$PLUGINS" --image $from/flexvold:1 \
-        --attacher-image $from/csi-attacher:1 --provisioner-image $from/csi-provisioner:1 \
+        --sidecars upstream --attacher-image $from/csi-attacher:1 --provisioner-image $from/csi-provisioner:1 \
         --resizer-image $from/csi-resizer:1 --no-inline flexvol/image example.com/disk
 }
 rolled_out() { kube --namespace flexvol-csi rollout status --timeout="${patience:-60}s" "$@" 2>&1 | tail -n 1; }
