@@ -25,6 +25,8 @@ pub enum Outcome {
     Done,
     /// It failed: it comes again, later each time.
     Failed,
+    /// It failed, and would as long as nothing changes: it comes again after the longest time.
+    Refused,
 }
 
 /// Where a key is.
@@ -141,17 +143,20 @@ impl<K: Clone + Eq + Hash + Ord> State<K> {
 
     fn finish(&mut self, key: K, outcome: Outcome, now: Instant) {
         let again = self.places.remove(&key) == Some(Place::Running { again: true });
-        match outcome {
-            Outcome::Done => drop(self.failures.remove(&key)),
-            Outcome::Failed if !again => {
-                let due = now + self.delay(&key);
-                self.places.insert(key.clone(), Place::Later(due));
-                self.later.insert((due, key));
-                return;
+        let delay = match outcome {
+            Outcome::Done => {
+                self.failures.remove(&key);
+                None
             }
-            Outcome::Failed => (),
-        }
-        if again {
+            _ if again => None,
+            Outcome::Failed => Some(self.delay(&key)),
+            Outcome::Refused => Some(LAST),
+        };
+        if let Some(delay) = delay {
+            let due = now + delay;
+            self.places.insert(key.clone(), Place::Later(due));
+            self.later.insert((due, key));
+        } else if again {
             self.make_ready(key);
         }
     }
@@ -220,6 +225,20 @@ mod tests {
             queue.state().failures.entry(key).and_modify(|failures| *failures -= 1);
             queue.add(key);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_waits_long_and_comes_for_a_change() {
+        let queue = queue();
+        queue.add("a");
+        let key = queue.next().await;
+        queue.finish(key, Outcome::Refused);
+        let refused = Instant::now();
+        let key = queue.next().await;
+        assert_eq!(refused.elapsed(), LAST);
+        queue.finish(key, Outcome::Refused);
+        queue.add("a");
+        assert_eq!(ready(&queue).await, Some("a"));
     }
 
     #[tokio::test(start_paused = true)]
