@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Attach and detach volumes of CSI drivers, in place of external-attacher
+/// Attach and make volumes of CSI drivers, in place of Kubernetes' own sidecars
 #[derive(Args)]
 pub(super) struct CsiController {
     /// Socket of a CSI driver; may be repeated
@@ -30,7 +30,7 @@ pub(super) struct CsiController {
     /// Namespace of the leases by which one process of several is active [default: the pod's own]
     #[arg(long, value_name = "NAME")]
     lease_namespace: Option<String>,
-    /// What a driver may take to attach or detach a volume
+    /// What a driver may take for one call
     #[arg(long, value_name = "SECONDS", default_value = "110")]
     timeout: u64,
     /// How much to log

@@ -36,6 +36,10 @@ pub struct Facts {
     pub lists_nodes: bool,
     /// `SINGLE_NODE_MULTI_WRITER`.
     pub single_node_multi_writer: bool,
+    /// Whether it makes volumes: `CREATE_DELETE_VOLUME`.
+    pub provisions: bool,
+    /// Whether it matters to it where a volume is: `VOLUME_ACCESSIBILITY_CONSTRAINTS`.
+    pub topology: bool,
 }
 
 /// A driver that answers.
@@ -85,7 +89,8 @@ impl Driver {
     /// It does not answer.
     pub async fn facts(&self) -> Result<Facts, Status> {
         let mut facts = Facts { name: self.name.clone(), ..Facts::default() };
-        if !self.has_controller().await? {
+        let services = self.services().await?;
+        if !services.contains(&Service::ControllerService) {
             return Ok(facts);
         }
         let asked = short(ControllerGetCapabilitiesRequest {});
@@ -97,18 +102,34 @@ impl Driver {
         facts.publishes_read_only = has(Rpc::PublishReadonly);
         facts.lists_nodes = has(Rpc::ListVolumes) && has(Rpc::ListVolumesPublishedNodes);
         facts.single_node_multi_writer = has(Rpc::SingleNodeMultiWriter);
+        facts.provisions = has(Rpc::CreateDeleteVolume);
+        facts.topology = services.contains(&Service::VolumeAccessibilityConstraints);
         Ok(facts)
     }
 
-    async fn has_controller(&self) -> Result<bool, Status> {
+    /// What it can do now, as soon as it says so.
+    pub async fn known(&self) -> Facts {
+        loop {
+            match self.facts().await {
+                Ok(facts) => return facts,
+                Err(status) => {
+                    tracing::warn!(reason = in_words(&status), "the driver does not answer: asking again");
+                }
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    async fn services(&self) -> Result<Vec<Service>, Status> {
         let mut identity = IdentityClient::new(self.channel.clone());
         let asked = short(GetPluginCapabilitiesRequest {});
         let answer = identity.get_plugin_capabilities(asked).await?.into_inner();
-        let mut types = answer.capabilities.into_iter().filter_map(|capability| capability.r#type);
-        Ok(types.any(|has| match has {
-            PluginType::Service(service) => service.r#type() == Service::ControllerService,
-            PluginType::VolumeExpansion(_) => false,
-        }))
+        let types = answer.capabilities.into_iter().filter_map(|capability| capability.r#type);
+        let services = types.filter_map(|has| match has {
+            PluginType::Service(service) => Some(service.r#type()),
+            PluginType::VolumeExpansion(_) => None,
+        });
+        Ok(services.collect())
     }
 }
 

@@ -16,11 +16,19 @@ pub mod access;
 pub mod api;
 pub mod attacher;
 pub mod attachment;
+pub mod capacity;
+pub mod claim;
 pub mod client;
+pub mod creation;
 pub mod driver;
+pub mod events;
 pub mod lease;
+pub mod provisioner;
 pub mod published;
 pub mod queue;
+pub mod reclaim;
+pub mod secret_refs;
+pub mod topology;
 pub mod watches;
 
 use crate::csi::sockets::Stop;
@@ -54,6 +62,8 @@ pub struct Setup {
 pub enum Work {
     /// VolumeAttachments are carried out, in place of external-attacher.
     Attach,
+    /// Claims get volumes, and released volumes are deleted, in place of external-provisioner.
+    Provision,
 }
 
 impl Work {
@@ -61,6 +71,7 @@ impl Work {
     fn lease(self, driver: &str) -> String {
         let name = match self {
             Self::Attach => format!("external-attacher-leader-{driver}"),
+            Self::Provision => driver.to_owned(),
         };
         let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
         name.chars().map(plain).collect::<String>().to_ascii_lowercase()
@@ -70,6 +81,7 @@ impl Work {
     async fn run(self, setup: Setup, driver: Driver) {
         match self {
             Self::Attach => attacher::run(setup.client, driver, setup.timeout).await,
+            Self::Provision => provisioner::run(setup.client, driver, setup.identity, setup.timeout).await,
         }
     }
 }
@@ -136,5 +148,6 @@ mod tests {
     #[test]
     fn leases_are_those_of_upstream() {
         assert_eq!(Work::Attach.lease("disk.example.com"), "external-attacher-leader-disk-example-com");
+        assert_eq!(Work::Provision.lease("disk.example.com"), "disk-example-com");
     }
 }

@@ -1,0 +1,313 @@
+//! What is done next about a `PersistentVolumeClaim` that has no volume. Pure.
+//!
+//! | claim | step |
+//! |---|---|
+//! | bound, another driver's, or its volume is there | nothing |
+//! | its class is not there | wait for it |
+//! | its class waits for the first pod, and no node is selected | nothing |
+//! | from another source than a claim or a snapshot | nothing: a populator fills it |
+//! | from a claim or a snapshot, with a selector or a `VolumeAttributesClass` | refuse, in words |
+//! | the driver makes no volumes | refuse |
+//! | the selected node is not known | have another selected |
+//! | its topology, or what its class names, is not there | refuse, and try again |
+//! | – | ask the driver |
+//!
+//! What becomes of the driver's answer:
+//!
+//! | code | volume | then |
+//! |---|---|---|
+//! | OK | is there | write the PersistentVolume |
+//! | CANCELLED, `DEADLINE_EXCEEDED`, UNAVAILABLE, ABORTED, or no answer | may come into being | ask exactly the same again |
+//! | `RESOURCE_EXHAUSTED`, and a node was selected | is not there | have another selected |
+//! | `INVALID_ARGUMENT` | is not there | begin again, after a long time |
+//! | others | is not there | begin again |
+
+use super::creation::{Plan, selected_node};
+use super::driver::Facts;
+use super::topology::{self, Missing, Nodes, Wanted};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::ResourceExt as _;
+use tonic::{Code, Status};
+
+/// Whose volume the claim wants; the second is what older API servers write.
+const PROVISIONER: [&str; 2] =
+    ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];
+
+/// How a class was named before it was a field.
+const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// What is known when it is decided.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// The claim.
+    pub claim: &'a PersistentVolumeClaim,
+    /// Its class, if there is one.
+    pub class: Option<&'a StorageClass>,
+    /// Whether its volume is there already.
+    pub provisioned: bool,
+    /// The driver.
+    pub driver: &'a Facts,
+    /// The nodes, for drivers to which it matters.
+    pub nodes: &'a Nodes,
+    /// This process.
+    pub identity: &'a str,
+}
+
+/// One step.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// There is nothing to do.
+    Nothing,
+    /// Another controller makes its volume.
+    Populated,
+    /// Ask the driver.
+    Provision(Box<Plan>),
+}
+
+/// Why there is no step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// What will be heard of when it comes: no event.
+    Wait(String),
+    /// A sentence for an event. It may be otherwise next time.
+    Said(String),
+    /// Another node has to be selected.
+    Elsewhere(String),
+}
+
+impl From<String> for Refusal {
+    fn from(sentence: String) -> Self {
+        Self::Said(sentence)
+    }
+}
+
+/// Whether a driver shall make a volume for a claim, as far as the claim says.
+pub fn is_asked(claim: &PersistentVolumeClaim, driver: &str) -> bool {
+    let bound =
+        claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).is_some_and(|name| !name.is_empty());
+    let annotations = claim.annotations();
+    let provisioner = PROVISIONER.iter().find_map(|key| annotations.get(*key));
+    !bound && provisioner.is_some_and(|provisioner| provisioner == driver)
+}
+
+/// The name of a claim's class.
+pub fn class_of(claim: &PersistentVolumeClaim) -> &str {
+    let field = || claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref());
+    claim.annotations().get(OLD_CLASS).or_else(field).map_or("", String::as_str)
+}
+
+/// The next step.
+///
+/// # Errors
+///
+/// Why there is none.
+pub fn decide(seen: &Seen<'_>) -> Result<Step, Refusal> {
+    let (claim, driver) = (seen.claim, seen.driver);
+    if seen.provisioned || !is_asked(claim, &driver.name) {
+        return Ok(Step::Nothing);
+    }
+    let missing =
+        || Refusal::Wait(format!("StorageClass {:?} is not there: it is waited for", class_of(claim)));
+    let class = seen.class.ok_or_else(missing)?;
+    let waits = class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
+    if class.provisioner != driver.name || (waits && selected_node(claim).is_none()) {
+        return Ok(Step::Nothing);
+    }
+    if is_populated(claim)? {
+        return Ok(Step::Populated);
+    }
+    if !driver.provisions {
+        return Err(format!("driver {} makes no volumes: it has no CREATE_DELETE_VOLUME", driver.name).into());
+    }
+    let requirement = if driver.topology { place(seen, class)? } else { None };
+    let plan = Plan::make(claim, class, driver, requirement, seen.identity)?;
+    Ok(Step::Provision(Box::new(plan)))
+}
+
+fn place(
+    seen: &Seen<'_>,
+    class: &StorageClass,
+) -> Result<Option<crate::wire::csi::TopologyRequirement>, Refusal> {
+    let wanted = Wanted {
+        driver: &seen.driver.name,
+        claim: seen.claim.metadata.name.as_deref().unwrap_or_default(),
+        allowed: class.allowed_topologies.as_deref().unwrap_or_default(),
+        node: selected_node(seen.claim),
+    };
+    topology::requirement(wanted, seen.nodes).map_err(|missing| match missing {
+        Missing::Node(sentence) => Refusal::Elsewhere(sentence),
+        Missing::Yet(sentence) => Refusal::Said(sentence),
+    })
+}
+
+/// Whether another controller fills the volume; what is not ours to fill is refused.
+fn is_populated(claim: &PersistentVolumeClaim) -> Result<bool, Refusal> {
+    let Some(spec) = &claim.spec else { return Ok(false) };
+    let refuse = |what: &str| Err(Refusal::Said(format!("{what}: flexvold makes empty volumes only")));
+    let plain = spec.data_source.as_ref().map(|source| (source.kind.as_str(), source.name.as_str()));
+    let named = spec.data_source_ref.as_ref().map(|source| (source.kind.as_str(), source.name.as_str()));
+    match plain.or(named) {
+        Some(("PersistentVolumeClaim", name)) => {
+            return refuse(&format!("cannot clone the volume of claim {name:?}"));
+        }
+        Some(("VolumeSnapshot", name)) => return refuse(&format!("cannot restore VolumeSnapshot {name:?}")),
+        Some(_) => return Ok(true),
+        None => (),
+    }
+    if spec.selector.is_some() {
+        return refuse("a claim with a selector wants a volume that is there");
+    }
+    if spec.volume_attributes_class_name.as_deref().is_some_and(|name| !name.is_empty()) {
+        return refuse("VolumeAttributesClass is not supported");
+    }
+    Ok(false)
+}
+
+/// What is known of a volume after `CreateVolume` has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It may come into being: the same has to be asked again.
+    Unknown,
+    /// It is not there.
+    Failed,
+    /// It is not there, and will not be as long as the same is asked.
+    Infeasible,
+    /// It is not there, and may be if another node is selected.
+    Elsewhere,
+}
+
+/// By the driver's answer.
+pub fn fate(status: &Status, node_selected: bool) -> Fate {
+    // What did not come from the driver says nothing about the volume.
+    if std::error::Error::source(status).is_some() {
+        return Fate::Unknown;
+    }
+    match status.code() {
+        Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable | Code::Aborted => Fate::Unknown,
+        Code::ResourceExhausted if node_selected => Fate::Elsewhere,
+        Code::InvalidArgument => Fate::Infeasible,
+        _ => Fate::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::creation::SELECTED_NODE;
+    use super::super::creation::tests::{DRIVER, claim, class, facts};
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn decided(
+        claim_changes: Value,
+        class: Option<&StorageClass>,
+        provisioned: bool,
+        driver: &Facts,
+    ) -> Result<Step, Refusal> {
+        let (claim, nodes) = (claim(claim_changes), Nodes::default());
+        decide(&Seen { claim: &claim, class, provisioned, driver, nodes: &nodes, identity: "us" })
+    }
+
+    fn of_claim(changes: Value) -> Result<Step, Refusal> {
+        decided(changes, Some(&class(json!({}))), false, &facts())
+    }
+
+    fn annotated(key: &str, value: &str) -> Value {
+        json!({ "metadata": { "annotations": { key: value } } })
+    }
+
+    #[test]
+    fn each_claim_has_its_step() {
+        assert!(matches!(of_claim(json!({})), Ok(Step::Provision(_))));
+        assert!(matches!(of_claim(json!({ "spec": { "volumeName": "pv" } })), Ok(Step::Nothing)));
+        let other = annotated("volume.kubernetes.io/storage-provisioner", "other");
+        assert!(matches!(of_claim(other), Ok(Step::Nothing)));
+        assert!(matches!(of_claim(json!({ "metadata": { "annotations": null } })), Ok(Step::Nothing)));
+        let mut old = claim(json!({ "metadata": { "annotations": null } }));
+        old.annotations_mut().insert(PROVISIONER[1].to_owned(), DRIVER.to_owned());
+        assert!(is_asked(&old, DRIVER));
+        assert!(matches!(decided(json!({}), Some(&class(json!({}))), true, &facts()), Ok(Step::Nothing)));
+        assert!(matches!(decided(json!({}), None, false, &facts()), Err(Refusal::Wait(_))));
+        let others = class(json!({ "provisioner": "other" }));
+        assert!(matches!(decided(json!({}), Some(&others), false, &facts()), Ok(Step::Nothing)));
+        let none = Facts { provisions: false, ..facts() };
+        assert!(matches!(decided(json!({}), Some(&class(json!({}))), false, &none), Err(Refusal::Said(_))));
+    }
+
+    #[test]
+    fn the_first_pod_is_waited_for() {
+        let waits = class(json!({ "volumeBindingMode": "WaitForFirstConsumer" }));
+        let step = |changes| decided(changes, Some(&waits), false, &facts());
+        assert!(matches!(step(json!({})), Ok(Step::Nothing)));
+        assert!(matches!(step(annotated(SELECTED_NODE, "")), Ok(Step::Nothing)));
+        let Ok(Step::Provision(plan)) = step(annotated(SELECTED_NODE, "node")) else { panic!() };
+        // Without topology another node would be asked the same.
+        assert_eq!((plan.node, plan.request.accessibility_requirements), (None, None));
+    }
+
+    #[test]
+    fn a_node_that_is_not_known_is_given_back() {
+        let driver = Facts { topology: true, ..facts() };
+        let selected = annotated(SELECTED_NODE, "gone");
+        let immediate = class(json!({}));
+        assert!(matches!(decided(selected, Some(&immediate), false, &driver), Err(Refusal::Elsewhere(_))));
+        assert!(matches!(decided(json!({}), Some(&immediate), false, &driver), Err(Refusal::Said(_))));
+    }
+
+    #[test]
+    fn what_is_not_made_is_refused_in_words() {
+        let source = |kind: &str| json!({ "apiGroup": "x", "kind": kind, "name": "from" });
+        for (field, kind, words) in [
+            ("dataSource", "PersistentVolumeClaim", "claim \"from\""),
+            ("dataSourceRef", "PersistentVolumeClaim", "clone"),
+            ("dataSource", "VolumeSnapshot", "VolumeSnapshot \"from\""),
+            ("dataSourceRef", "VolumeSnapshot", "restore"),
+        ] {
+            let Err(Refusal::Said(said)) = of_claim(json!({ "spec": { field: source(kind) } })) else {
+                panic!()
+            };
+            assert!(said.contains(words), "{said}");
+        }
+        assert!(matches!(
+            of_claim(json!({ "spec": { "dataSourceRef": source("Image") } })),
+            Ok(Step::Populated)
+        ));
+        for spec in [
+            json!({ "selector": { "matchLabels": { "a": "b" } } }),
+            json!({ "volumeAttributesClassName": "gold" }),
+        ] {
+            assert!(matches!(of_claim(json!({ "spec": spec })), Err(Refusal::Said(_))));
+        }
+        let bad = class(json!({ "parameters": { "csi.storage.k8s.io/x": "y" } }));
+        assert!(matches!(decided(json!({}), Some(&bad), false, &facts()), Err(Refusal::Said(_))));
+    }
+
+    #[test]
+    fn the_class_of_old_claims_is_an_annotation() {
+        assert_eq!(class_of(&claim(json!({}))), "fast");
+        assert_eq!(class_of(&claim(annotated(OLD_CLASS, "old"))), "old");
+    }
+
+    #[test]
+    fn every_code_has_its_fate() {
+        for (code, selected, expected) in [
+            (Code::Cancelled, false, Fate::Unknown),
+            (Code::DeadlineExceeded, true, Fate::Unknown),
+            (Code::Unavailable, false, Fate::Unknown),
+            (Code::Aborted, true, Fate::Unknown),
+            (Code::ResourceExhausted, true, Fate::Elsewhere),
+            (Code::ResourceExhausted, false, Fate::Failed),
+            (Code::InvalidArgument, true, Fate::Infeasible),
+            (Code::Internal, true, Fate::Failed),
+            (Code::Unknown, false, Fate::Failed),
+            (Code::AlreadyExists, false, Fate::Failed),
+            (Code::OutOfRange, false, Fate::Failed),
+            (Code::Unimplemented, false, Fate::Failed),
+        ] {
+            assert_eq!(fate(&Status::new(code, ""), selected), expected, "{code:?}");
+        }
+        // A connection that broke: the driver has not said this.
+        let broken = Status::from_error(Box::new(std::io::Error::other("reset")));
+        assert_eq!(fate(&broken, true), Fate::Unknown);
+    }
+}

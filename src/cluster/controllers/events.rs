@@ -1,0 +1,151 @@
+//! Events on the objects that a controller deals with, as upstream's sidecars write them.
+//!
+//! The same sentence on the same object is one Event that is counted. An Event is told once, and
+//! nothing waits for it to be told again: what matters is in the objects. Written as `v1`, with the
+//! right that upstream's sidecars have; kube's own recorder counts by reason, and shows the first
+//! sentence when the second is another.
+
+use super::api;
+use flexvol_protocol::text::one_line;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+/// What Kubernetes takes for a message.
+const MESSAGE_LIMIT: usize = 1024;
+
+/// The longest name of an Event without its number.
+const NAME_LIMIT: usize = 230;
+
+/// Sentences that are remembered, to be counted.
+const REMEMBERED: usize = 1024;
+
+/// How it looks to who reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Something has happened.
+    Normal,
+    /// Something is wrong.
+    Warning,
+}
+
+/// Uid of the object, reason and message.
+type Sentence = (String, String, String);
+
+/// The Event of a sentence, and how often it was said.
+type Said = (String, i32);
+
+/// Who tells.
+#[expect(missing_debug_implementations, reason = "a client of the API server has none")]
+pub struct Events {
+    client: Client,
+    source: String,
+    said: Mutex<HashMap<Sentence, Said>>,
+}
+
+impl Events {
+    /// For a controller, of this name.
+    pub fn new(client: Client, source: String) -> Self {
+        Self { client, source, said: Mutex::default() }
+    }
+
+    /// Tells of an object.
+    pub async fn tell(&self, about: &ObjectReference, kind: Kind, reason: &str, message: &str) {
+        let message = one_line(message, MESSAGE_LIMIT);
+        let sentence = (about.uid.clone().unwrap_or_default(), reason.to_owned(), message.clone());
+        let namespace = about.namespace.as_deref().unwrap_or("default");
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let before = self.said().get(&sentence).cloned();
+        let told = match before {
+            Some(said) => count(&api, said).await,
+            None => Ok(None),
+        };
+        let told = match told {
+            Ok(None) => self.begin(&api, about, (kind, reason, &message)).await.map(Some),
+            told => told,
+        };
+        match told {
+            Ok(said) => self.remember(sentence, said),
+            Err(error) => tracing::warn!(reason = api::reason(&error), "cannot write an Event"),
+        }
+    }
+
+    fn said(&self) -> std::sync::MutexGuard<'_, HashMap<Sentence, Said>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remember(&self, sentence: Sentence, said: Option<Said>) {
+        let mut known = self.said();
+        if known.len() >= REMEMBERED {
+            known.clear();
+        }
+        known.extend(said.map(|said| (sentence, said)));
+    }
+
+    async fn begin(
+        &self,
+        api: &Api<Event>,
+        about: &ObjectReference,
+        (kind, reason, message): (Kind, &str, &str),
+    ) -> kube::Result<Said> {
+        let now = Timestamp::now();
+        let name = name(about.name.as_deref().unwrap_or_default(), now);
+        let event = Event {
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                namespace: Some(about.namespace.clone().unwrap_or_else(|| "default".to_owned())),
+                ..ObjectMeta::default()
+            },
+            involved_object: about.clone(),
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            type_: Some(format!("{kind:?}")),
+            count: Some(1),
+            first_timestamp: Some(Time(now)),
+            last_timestamp: Some(Time(now)),
+            source: Some(EventSource { component: Some(self.source.clone()), host: None }),
+            reporting_component: Some(self.source.clone()),
+            ..Event::default()
+        };
+        api.create(&PostParams::default(), &event).await.map(|_| (name, 1))
+    }
+}
+
+/// Counts an Event once more, unless it was removed meanwhile: they are kept for an hour.
+async fn count(api: &Api<Event>, (name, count): Said) -> kube::Result<Option<Said>> {
+    let count = count.saturating_add(1);
+    let patch = Patch::Merge(json!({ "count": count, "lastTimestamp": Time(Timestamp::now()) }));
+    match api.patch(&name, &PatchParams::default(), &patch).await {
+        Ok(_) => Ok(Some((name, count))),
+        Err(error) if api::is(&error, 404) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A name that no other Event has.
+fn name(object: &str, now: Timestamp) -> String {
+    let short: String = object.chars().take(NAME_LIMIT).collect();
+    format!("{}.{:x}", short.trim_end_matches(['.', '-']), now.as_nanosecond())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_valid_and_differ() {
+        let (first, second) =
+            (Timestamp::from_nanosecond(16).unwrap(), Timestamp::from_nanosecond(17).unwrap());
+        assert_eq!(
+            (name("data-0", first), name("data-0", second)),
+            ("data-0.10".to_owned(), "data-0.11".to_owned())
+        );
+        let long = "a".repeat(NAME_LIMIT - 1) + "-.b";
+        assert_eq!(name(&long, first), format!("{}.10", "a".repeat(NAME_LIMIT - 1)));
+    }
+}

@@ -1,0 +1,117 @@
+//! A PersistentVolume: who keeps it, and how its volume is deleted.
+
+use super::super::creation::FINALIZER;
+use super::super::driver::{in_words, within};
+use super::super::events::Kind;
+use super::super::queue::Outcome;
+use super::super::{api, reclaim};
+use super::{CONFLICTS, Provisioner, done};
+use crate::wire::csi::DeleteVolumeRequest;
+use k8s_openapi::api::core::v1::{PersistentVolume, Secret, SecretReference};
+use kube::api::{DeleteParams, Preconditions};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, Resource as _, ResourceExt as _};
+use serde_json::json;
+use std::collections::HashMap;
+use std::future::ready;
+use std::sync::Arc;
+
+impl Provisioner {
+    pub(super) async fn sync_volume(&self, name: &str) -> Outcome {
+        let Some(mut volume) = self.volumes.get(&ObjectRef::new(name)) else { return Outcome::Done };
+        for _ in 0..CONFLICTS {
+            let attachments = self.attachments.state();
+            let attachments = attachments.iter().map(|attachment| &**attachment);
+            let changed = match reclaim::decide(&volume, attachments, &self.driver.name) {
+                reclaim::Step::Nothing => return Outcome::Done,
+                reclaim::Step::Guard => self.guard(&volume, true).await,
+                reclaim::Step::Unguard => self.guard(&volume, false).await,
+                reclaim::Step::Wait(node) => {
+                    let message =
+                        format!("volume is still attached to node {node}: it is deleted when it is detached");
+                    self.events.tell(&volume.object_ref(&()), Kind::Normal, "VolumeDelete", &message).await;
+                    return Outcome::Done;
+                }
+                reclaim::Step::Delete(handle) => return self.delete(&volume, handle).await,
+            };
+            match changed {
+                Ok(now) => volume = now,
+                Err(error) => return done(ready(Err(error))).await,
+            }
+        }
+        Outcome::Failed
+    }
+
+    async fn guard(&self, volume: &PersistentVolume, on: bool) -> kube::Result<Arc<PersistentVolume>> {
+        let others =
+            volume.finalizers().iter().filter(|finalizer| *finalizer != FINALIZER).map(String::as_str);
+        let finalizers: Vec<_> = others.chain(on.then_some(FINALIZER)).collect();
+        api::replace(&self.client, volume, json!({ "finalizers": finalizers })).await
+    }
+
+    /// The volume goes first, then its object, then what kept that.
+    async fn delete(&self, volume: &PersistentVolume, volume_id: String) -> Outcome {
+        if let Err(message) = self.delete_volume(volume, volume_id).await {
+            tracing::warn!(reason = message, "not deleted");
+            self.events.tell(&volume.object_ref(&()), Kind::Warning, "VolumeFailedDelete", &message).await;
+            return Outcome::Failed;
+        }
+        tracing::info!("deleted");
+        done(self.delete_object(volume)).await
+    }
+
+    async fn delete_volume(&self, volume: &PersistentVolume, volume_id: String) -> Result<(), String> {
+        let class =
+            volume.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or_default();
+        let class = self.classes.get(&ObjectRef::new(class));
+        let named = reclaim::secret(volume, class.as_deref())?;
+        let secrets = self.secrets_if_there(named).await?;
+        let request = DeleteVolumeRequest { volume_id, secrets };
+        let deleted = self.driver.controller().delete_volume(within(request, self.timeout)).await;
+        deleted.map(drop).map_err(|status| in_words(&status))
+    }
+
+    /// A Secret that has gone keeps no volume: the driver may do without.
+    async fn secrets_if_there(
+        &self,
+        named: Option<SecretReference>,
+    ) -> Result<HashMap<String, String>, String> {
+        match api::secrets(&self.client, named.as_ref()).await {
+            Err(_) if !self.is_there(named.as_ref()).await => {
+                tracing::warn!("the Secret has gone: deleting without it");
+                Ok(HashMap::new())
+            }
+            read => read,
+        }
+    }
+
+    /// Whether a Secret is there, as far as it can be known.
+    async fn is_there(&self, named: Option<&SecretReference>) -> bool {
+        let Some((namespace, name)) =
+            named.and_then(|named| named.namespace.as_deref().zip(named.name.as_deref()))
+        else {
+            return false;
+        };
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        !matches!(api.get_metadata_opt(name).await, Ok(None))
+    }
+
+    async fn delete_object(&self, volume: &PersistentVolume) -> kube::Result<()> {
+        let api: Api<PersistentVolume> = Api::all(self.client.clone());
+        let (uid, resource_version) = (volume.uid(), None);
+        let same = DeleteParams {
+            preconditions: Some(Preconditions { uid, resource_version }),
+            ..DeleteParams::default()
+        };
+        let Some(left) = api.delete(&volume.name_any(), &same).await?.left() else { return Ok(()) };
+        let mut left = Arc::new(left);
+        for _ in 0..CONFLICTS {
+            if left.uid() != volume.uid() || !left.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
+            {
+                return Ok(());
+            }
+            left = self.guard(&left, false).await?;
+        }
+        Ok(())
+    }
+}

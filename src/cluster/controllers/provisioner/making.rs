@@ -1,0 +1,190 @@
+//! A claim: what is asked of the driver, and what becomes of its answer.
+
+use super::super::api;
+use super::super::claim::{self, Fate, Refusal, fate};
+use super::super::creation::{Plan, SELECTED_NODE, volume_name};
+use super::super::driver::{Facts, in_words, within};
+use super::super::events::Kind;
+use super::super::queue::Outcome;
+use super::super::topology::Nodes;
+use super::{CONFLICTS, Provisioner, done};
+use crate::wire::csi::{DeleteVolumeRequest, Volume};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, Resource as _, ResourceExt as _};
+use serde_json::json;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+impl Provisioner {
+    pub(super) async fn sync_claim(&self, namespace: &str, name: &str, uid: &str) -> Outcome {
+        if self.volumes.get(&ObjectRef::new(&volume_name(uid))).is_some() {
+            self.begun().remove(uid);
+            return Outcome::Done;
+        }
+        let begun = self.begun().get(uid).cloned();
+        if let Some(plan) = begun {
+            return self.provision(uid, plan).await;
+        }
+        let claim = self.claims.get(&ObjectRef::new(name).within(namespace));
+        let Some(claim) = claim.filter(|claim| claim.uid().as_deref() == Some(uid)) else {
+            return Outcome::Done;
+        };
+        match self.decide(&claim).await {
+            Ok(claim::Step::Nothing) => Outcome::Done,
+            Ok(claim::Step::Populated) => {
+                let message = "the volume is left to the controller that fills it from the claim's source";
+                self.events.tell(&claim.object_ref(&()), Kind::Normal, "Provisioning", message).await;
+                Outcome::Done
+            }
+            Ok(claim::Step::Provision(plan)) => self.provision(uid, Arc::new(*plan)).await,
+            Err(refusal) => self.refuse(&claim, refusal).await,
+        }
+    }
+
+    async fn decide(&self, claim: &PersistentVolumeClaim) -> Result<claim::Step, Refusal> {
+        let facts = self.driver.facts().await.map_err(|status| Refusal::Said(in_words(&status)))?;
+        if facts.topology && !self.placed {
+            return Err(Refusal::Said("the driver has begun to have topology: restart flexvold".to_owned()));
+        }
+        let class = self.classes.get(&ObjectRef::new(claim::class_of(claim)));
+        let nodes = self.nodes(&facts);
+        claim::decide(&claim::Seen {
+            claim,
+            class: class.as_deref(),
+            provisioned: false,
+            driver: &facts,
+            nodes: &nodes,
+            identity: &self.identity,
+        })
+    }
+
+    fn nodes(&self, facts: &Facts) -> Nodes {
+        if facts.topology {
+            Nodes { nodes: self.nodes.state(), csi_nodes: self.csi_nodes.state() }
+        } else {
+            Nodes::default()
+        }
+    }
+
+    async fn refuse(&self, claim: &PersistentVolumeClaim, refusal: Refusal) -> Outcome {
+        let (Refusal::Wait(said) | Refusal::Said(said) | Refusal::Elsewhere(said)) = &refusal;
+        tracing::warn!(reason = said, "not provisioned");
+        if !matches!(refusal, Refusal::Wait(_)) {
+            self.events.tell(&claim.object_ref(&()), Kind::Warning, "ProvisioningFailed", said).await;
+        }
+        match refusal {
+            Refusal::Wait(_) => Outcome::Done,
+            Refusal::Said(_) => Outcome::Failed,
+            Refusal::Elsewhere(_) => {
+                let (namespace, name) = (claim.namespace().unwrap_or_default(), claim.name_any());
+                self.unselect(&namespace, &name, claim.annotations().get(SELECTED_NODE).cloned()).await
+            }
+        }
+    }
+
+    /// Asks the driver, and writes what it has made.
+    async fn provision(&self, uid: &str, plan: Arc<Plan>) -> Outcome {
+        let secrets = match api::secrets(&self.client, plan.secret.as_ref()).await {
+            Ok(secrets) => secrets,
+            Err(missing) => return self.failed(&plan, &missing, Outcome::Failed).await,
+        };
+        self.begun().insert(uid.to_owned(), Arc::clone(&plan));
+        let mut request = plan.request.clone();
+        request.secrets.clone_from(&secrets);
+        let message = format!("asking driver {} for volume {}", self.driver.name, request.name);
+        let telling = self.events.tell(&plan.claim, Kind::Normal, "Provisioning", &message);
+        let mut controller = self.driver.controller();
+        let asking = controller.create_volume(within(request, self.timeout));
+        let ((), answer) = tokio::join!(telling, asking);
+        match answer.map(|answer| answer.into_inner().volume.unwrap_or_default()) {
+            Ok(made) if made.volume_id.is_empty() => {
+                self.failed(&plan, "the driver made a volume without an id", Outcome::Failed).await
+            }
+            Ok(made) => self.made(uid, &plan, made, secrets).await,
+            Err(status) => self.not_made(uid, &plan, &status).await,
+        }
+    }
+
+    async fn failed(&self, plan: &Plan, message: &str, outcome: Outcome) -> Outcome {
+        tracing::warn!(reason = message, "not provisioned");
+        self.events.tell(&plan.claim, Kind::Warning, "ProvisioningFailed", message).await;
+        outcome
+    }
+
+    /// The volume is there: its PersistentVolume has to be written, or it has to be deleted.
+    async fn made(&self, uid: &str, plan: &Plan, made: Volume, secrets: HashMap<String, String>) -> Outcome {
+        let volume = match plan.volume(&made) {
+            Ok(volume) => volume,
+            Err(small) => {
+                let request = DeleteVolumeRequest { volume_id: made.volume_id, secrets };
+                let deleted = self.driver.controller().delete_volume(within(request, self.timeout)).await;
+                let deleted = deleted.map_or_else(
+                    |status| format!("and did not delete it: {}", in_words(&status)),
+                    |_| "and has deleted it".to_owned(),
+                );
+                // As long as it is not known to be deleted it is asked for, and found, again.
+                return self.failed(plan, &format!("{small}, {deleted}"), Outcome::Failed).await;
+            }
+        };
+        let api: Api<PersistentVolume> = Api::all(self.client.clone());
+        match api.create(&PostParams::default(), &volume).await {
+            Err(error) if !api::is(&error, 409) => {
+                let message = format!(
+                    "volume {} is made but cannot be written: {}",
+                    made.volume_id,
+                    api::reason(&error)
+                );
+                self.failed(plan, &message, Outcome::Failed).await
+            }
+            // It was written before, and the answer was lost.
+            Ok(_) | Err(_) => {
+                self.begun().remove(uid);
+                tracing::info!(volume = volume.name_any(), "provisioned");
+                let message = format!("provisioned volume {}", volume.name_any());
+                self.events.tell(&plan.claim, Kind::Normal, "ProvisioningSucceeded", &message).await;
+                Outcome::Done
+            }
+        }
+    }
+
+    async fn not_made(&self, uid: &str, plan: &Plan, status: &tonic::Status) -> Outcome {
+        let fate = fate(status, plan.node.is_some());
+        if fate != Fate::Unknown {
+            self.begun().remove(uid);
+        }
+        let failed = self.failed(plan, &in_words(status), Outcome::Failed).await;
+        match fate {
+            Fate::Unknown | Fate::Failed => failed,
+            Fate::Infeasible => Outcome::Refused,
+            Fate::Elsewhere => {
+                let (namespace, name) = (plan.claim.namespace.as_deref(), plan.claim.name.as_deref());
+                self.unselect(namespace.unwrap_or_default(), name.unwrap_or_default(), plan.node.clone())
+                    .await
+            }
+        }
+    }
+
+    /// Has the scheduler select another node, if the claim still has this one.
+    async fn unselect(&self, namespace: &str, name: &str, node: Option<String>) -> Outcome {
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        let removed = async {
+            for _ in 0..CONFLICTS {
+                let Some(claim) = api.get_opt(name).await? else { return Ok(()) };
+                if claim.annotations().get(SELECTED_NODE) != node.as_ref() {
+                    return Ok(());
+                }
+                let version = claim.resource_version();
+                let metadata = json!({ "resourceVersion": version, "annotations": { SELECTED_NODE: null } });
+                let patch = Patch::Merge(json!({ "metadata": metadata }));
+                match api.patch(name, &PatchParams::default(), &patch).await {
+                    Err(error) if api::is(&error, 409) => (),
+                    patched => return patched.map(drop),
+                }
+            }
+            Ok(())
+        };
+        done(removed).await
+    }
+}

@@ -1,0 +1,369 @@
+//! Where a volume shall be reachable, and where it is: topology, as CSI has it. Pure.
+//!
+//! A segment is made of keys that the driver has registered for a node (its `CSINode`) and of the
+//! values that the same Node has as labels: a node speaks for itself alone, so that one that was
+//! taken over can make up no place where another's volumes go.
+//!
+//! | claim | requisite | preferred |
+//! |---|---|---|
+//! | waits for its first pod | `allowedTopologies`, else all segments with the keys of the selected node | the same, from the node's own on |
+//! | immediate | `allowedTopologies`, else all segments of the driver | the same, from one on that follows from the claim's name |
+//!
+//! **The `StatefulSet` rule**: of a claim `data-web-3` the name `web` is hashed and 3 is added, so
+//! that the replicas go round the segments, and the claims of one replica are together.
+
+use crate::wire::csi::{Topology, TopologyRequirement};
+use k8s_openapi::api::core::v1::{
+    Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, TopologySelectorTerm, VolumeNodeAffinity,
+};
+use k8s_openapi::api::storage::v1::CSINode;
+use kube::ResourceExt as _;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// One segment: keys and their values, sorted.
+type Segment = BTreeMap<String, String>;
+
+/// The nodes of the cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Nodes {
+    /// Of which the labels count.
+    pub nodes: Vec<Arc<Node>>,
+    /// Of which the keys count that a driver has registered.
+    pub csi_nodes: Vec<Arc<CSINode>>,
+}
+
+/// Why there is no requirement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The selected node is not known: another shall be selected.
+    Node(String),
+    /// Something that may come.
+    Yet(String),
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The driver's name.
+    pub driver: &'a str,
+    /// The claim's name.
+    pub claim: &'a str,
+    /// Of the StorageClass.
+    pub allowed: &'a [TopologySelectorTerm],
+    /// The node of the claim's first pod.
+    pub node: Option<&'a str>,
+}
+
+/// What `CreateVolume` is told.
+///
+/// # Errors
+///
+/// There is no segment yet, or not the selected node's.
+pub fn requirement(wanted: Wanted<'_>, nodes: &Nodes) -> Result<Option<TopologyRequirement>, Missing> {
+    let selected = wanted.node.map(|name| nodes.selected(wanted.driver, name)).transpose()?;
+    let mut requisite = match (&selected, distribute(wanted.allowed)) {
+        (_, allowed) if !wanted.allowed.is_empty() => allowed,
+        (Some((keys, _)), _) => nodes.segments(wanted.driver, [keys.clone()].into()),
+        (None, _) => nodes.segments(wanted.driver, nodes.key_sets(wanted.driver)),
+    };
+    if requisite.is_empty() && !wanted.allowed.is_empty() {
+        return Ok(None);
+    }
+    requisite.sort_by(|a, b| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
+    requisite.dedup();
+    if requisite.is_empty() {
+        let driver = wanted.driver;
+        return Err(Missing::Yet(format!(
+            "driver {driver} has registered no topology on any node: it is waited for"
+        )));
+    }
+    let first = match selected {
+        None => usize::try_from(spread(wanted.claim)).unwrap_or_default() % requisite.len(),
+        Some((_, own)) => requisite.iter().position(|segment| is_part(segment, &own)).ok_or_else(|| {
+            Missing::Yet(format!("the selected node is in {own:?}, which is not among {requisite:?}"))
+        })?,
+    };
+    let mut preferred = requisite.clone();
+    preferred.rotate_left(first);
+    Ok(Some(TopologyRequirement { requisite: topologies(requisite), preferred: topologies(preferred) }))
+}
+
+fn topologies(segments: Vec<Segment>) -> Vec<Topology> {
+    segments.into_iter().map(|segment| Topology { segments: segment.into_iter().collect() }).collect()
+}
+
+fn is_part(segment: &Segment, of: &Segment) -> bool {
+    segment.iter().all(|(key, value)| of.get(key) == Some(value))
+}
+
+impl Nodes {
+    /// The keys of the selected node, and its segment.
+    fn selected(&self, driver: &str, name: &str) -> Result<(BTreeSet<String>, Segment), Missing> {
+        let node = self.csi_nodes.iter().find(|node| node.name_any() == name);
+        let node =
+            node.ok_or_else(|| Missing::Node(format!("csinode {name:?} not found: another node is needed")))?;
+        let keys = keys(node, driver);
+        if keys.is_empty() {
+            return Err(Missing::Yet(format!("driver {driver} has registered no topology on node {name}")));
+        }
+        let labelled = self.nodes.iter().find(|node| node.name_any() == name);
+        let segment = labelled.and_then(|node| segment(node, &keys));
+        let missing =
+            || Missing::Yet(format!("node {name} has not all labels that driver {driver} names: {keys:?}"));
+        Ok((keys.clone(), segment.ok_or_else(missing)?))
+    }
+
+    /// Each set of keys that the driver has registered on a node.
+    fn key_sets(&self, driver: &str) -> BTreeSet<BTreeSet<String>> {
+        self.csi_nodes.iter().map(|node| keys(node, driver)).filter(|keys| !keys.is_empty()).collect()
+    }
+
+    /// The segments with these sets of keys, of nodes on which the driver has registered them.
+    fn segments(&self, driver: &str, key_sets: BTreeSet<BTreeSet<String>>) -> Vec<Segment> {
+        let registered: BTreeMap<String, BTreeSet<String>> =
+            self.csi_nodes.iter().map(|node| (node.name_any(), keys(node, driver))).collect();
+        let of_nodes = |wanted: BTreeSet<String>| {
+            let has = |node: &&Arc<Node>| {
+                registered.get(&node.name_any()).is_some_and(|keys| keys.is_superset(&wanted))
+            };
+            let segments: Vec<_> =
+                self.nodes.iter().filter(has).filter_map(|node| segment(node, &wanted)).collect();
+            segments
+        };
+        key_sets.into_iter().flat_map(of_nodes).collect()
+    }
+}
+
+fn keys(node: &CSINode, driver: &str) -> BTreeSet<String> {
+    let mut drivers = node.spec.drivers.iter();
+    let found = drivers.find(|each| each.name == driver).and_then(|driver| driver.topology_keys.clone());
+    found.unwrap_or_default().into_iter().collect()
+}
+
+fn segment(node: &Node, keys: &BTreeSet<String>) -> Option<Segment> {
+    let labels = node.labels();
+    keys.iter().map(|key| Some((key.clone(), labels.get(key)?.clone()))).collect()
+}
+
+/// `allowedTopologies` has lists of values in lists of keys in a list of terms; what comes out has
+/// one value for each key.
+fn distribute(terms: &[TopologySelectorTerm]) -> Vec<Segment> {
+    let of_term = |term: &TopologySelectorTerm| {
+        let keys = term.match_label_expressions.iter().flatten();
+        keys.fold(Vec::new(), |segments: Vec<Segment>, key| {
+            let before = if segments.is_empty() { vec![Segment::new()] } else { segments };
+            let with = |value: &String| {
+                let with_value = |segment: &Segment| {
+                    let mut segment = segment.clone();
+                    segment.insert(key.key.clone(), value.clone());
+                    segment
+                };
+                before.iter().map(with_value).collect::<Vec<_>>()
+            };
+            key.values.iter().flat_map(with).collect()
+        })
+    };
+    terms.iter().flat_map(of_term).collect()
+}
+
+/// A number that follows from a claim's name: by the `StatefulSet` rule, if it looks like one's.
+fn spread(claim: &str) -> u32 {
+    let replica = claim.rsplit_once('-').and_then(|(name, number)| Some((name, number.parse::<u32>().ok()?)));
+    let Some((name, replica)) = replica else { return fnv(claim) };
+    let set = name.rsplit_once('-').map_or(name, |(_, set)| set);
+    fnv(set).wrapping_add(replica)
+}
+
+/// FNV-1, as Go has it: the multiplication comes first.
+fn fnv(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash: u32, byte| hash.wrapping_mul(0x0100_0193) ^ u32::from(byte))
+}
+
+/// The nodes from which a volume can be reached, as the scheduler is told.
+pub fn affinity(accessible: &[Topology]) -> Option<VolumeNodeAffinity> {
+    let terms: Vec<_> =
+        accessible.iter().filter(|topology| !topology.segments.is_empty()).map(term).collect();
+    if terms.is_empty() {
+        return None;
+    }
+    Some(VolumeNodeAffinity { required: Some(NodeSelector { node_selector_terms: terms }) })
+}
+
+fn term(topology: &Topology) -> NodeSelectorTerm {
+    let sorted: BTreeMap<_, _> = topology.segments.iter().collect();
+    let expressions = sorted.into_iter().map(|(key, value)| NodeSelectorRequirement {
+        key: key.clone(),
+        operator: "In".to_owned(),
+        values: Some(vec![value.clone()]),
+    });
+    NodeSelectorTerm { match_expressions: Some(expressions.collect()), ..NodeSelectorTerm::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const DRIVER: &str = "d.example.com";
+
+    /// A node, the keys that the driver has registered for it, and its labels.
+    type Described<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, &'a str)]);
+
+    fn nodes(all: &[Described<'_>]) -> Nodes {
+        let csi = |(name, keys, _): &Described<'_>| {
+            let drivers = json!([{ "name": "other", "nodeID": "o", "topologyKeys": ["invented"] },
+                { "name": DRIVER, "nodeID": name, "topologyKeys": keys }]);
+            Arc::new(
+                serde_json::from_value(
+                    json!({ "metadata": { "name": name }, "spec": { "drivers": drivers } }),
+                )
+                .unwrap(),
+            )
+        };
+        let node = |(name, _, labels): &Described<'_>| {
+            let labels: BTreeMap<_, _> = labels.iter().copied().collect();
+            Arc::new(
+                serde_json::from_value(json!({ "metadata": { "name": name, "labels": labels } })).unwrap(),
+            )
+        };
+        Nodes { nodes: all.iter().map(node).collect(), csi_nodes: all.iter().map(csi).collect() }
+    }
+
+    fn three() -> Nodes {
+        nodes(&[
+            ("c", &["zone"], &[("zone", "z3"), ("rack", "r")]),
+            ("a", &["zone"], &[("zone", "z1")]),
+            ("b", &["zone"], &[("zone", "z2")]),
+        ])
+    }
+
+    fn allowed(terms: serde_json::Value) -> Vec<TopologySelectorTerm> {
+        serde_json::from_value(terms).unwrap()
+    }
+
+    fn text(topologies: &[Topology]) -> String {
+        let one = |topology: &Topology| {
+            let sorted: BTreeMap<_, _> = topology.segments.iter().collect();
+            sorted.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join("+")
+        };
+        topologies.iter().map(one).collect::<Vec<_>>().join(" ")
+    }
+
+    fn asked(
+        claim: &str,
+        node: Option<&str>,
+        terms: &[TopologySelectorTerm],
+        nodes: &Nodes,
+    ) -> Result<Option<(String, String)>, Missing> {
+        let found = requirement(Wanted { driver: DRIVER, claim, allowed: terms, node }, nodes)?;
+        Ok(found.map(|found| (text(&found.requisite), text(&found.preferred))))
+    }
+
+    #[test]
+    fn a_selected_node_comes_first() {
+        for (node, preferred) in [("a", "zone=z1 zone=z2 zone=z3"), ("b", "zone=z2 zone=z3 zone=z1")] {
+            let (requisite, first) = asked("x", Some(node), &[], &three()).unwrap().unwrap();
+            assert_eq!((requisite.as_str(), first.as_str()), ("zone=z1 zone=z2 zone=z3", preferred));
+        }
+    }
+
+    #[test]
+    fn replicas_go_round_and_claims_of_one_are_together() {
+        let first = |claim: &str| {
+            let (_, preferred) = asked(claim, None, &[], &three()).unwrap().unwrap();
+            preferred.split(' ').next().unwrap().to_owned()
+        };
+        let round: Vec<_> = (0..4).map(|replica| first(&format!("data-web-{replica}"))).collect();
+        assert_eq!(round.iter().collect::<BTreeSet<_>>().len(), 3);
+        assert_eq!(round[0], round[3]);
+        for replica in 0..3 {
+            assert_eq!(first(&format!("data-web-{replica}")), first(&format!("log-web-{replica}")));
+        }
+    }
+
+    /// FNV-1 of Go's hash/fnv, and the offset of the replica.
+    #[test]
+    fn numbers_are_those_of_kubernetes() {
+        assert_eq!((fnv(""), fnv("a"), fnv("foobar")), (0x811c_9dc5, 0x050c_5d7e, 0x31f0_b262));
+        for (claim, hashed, added) in [
+            ("data-web-3", "web", 3),
+            ("web-3", "web", 3),
+            ("data-my-web-12", "web", 12),
+            ("plain", "plain", 0),
+            ("with-dash", "with-dash", 0),
+            ("a-99999999999", "a-99999999999", 0),
+        ] {
+            assert_eq!(spread(claim), fnv(hashed).wrapping_add(added), "{claim}");
+        }
+    }
+
+    #[test]
+    fn a_node_speaks_for_itself_alone() {
+        // A label that the driver has not registered for the node, and a key without a label.
+        let found = nodes(&[
+            ("good", &["zone"], &[("zone", "z1")]),
+            ("labelled", &[], &[("zone", "invented")]),
+            ("keyed", &["zone"], &[]),
+            ("other", &["rack"], &[("rack", "r1"), ("zone", "invented")]),
+        ]);
+        let (requisite, _) = asked("x", None, &[], &found).unwrap().unwrap();
+        assert_eq!(requisite, "rack=r1 zone=z1");
+        let (requisite, _) = asked("x", Some("good"), &[], &found).unwrap().unwrap();
+        assert_eq!(requisite, "zone=z1");
+    }
+
+    #[test]
+    fn coarse_and_fine_keys_stand_side_by_side() {
+        let found = nodes(&[
+            ("a", &["zone"], &[("zone", "z1"), ("rack", "r9")]),
+            ("b", &["zone", "rack"], &[("zone", "z1"), ("rack", "r1")]),
+        ]);
+        let (requisite, _) = asked("x", None, &[], &found).unwrap().unwrap();
+        assert_eq!(requisite, "zone=z1 rack=r1+zone=z1");
+        let (requisite, _) = asked("x", Some("b"), &[], &found).unwrap().unwrap();
+        assert_eq!(requisite, "rack=r1+zone=z1");
+    }
+
+    #[test]
+    fn what_the_class_allows_is_distributed() {
+        let terms = allowed(json!([{ "matchLabelExpressions": [
+            { "key": "zone", "values": ["z2", "z1"] }, { "key": "rack", "values": ["r1", "r2"] } ] },
+            { "matchLabelExpressions": [{ "key": "zone", "values": ["z3"] }] }]));
+        let (requisite, _) = asked("x", None, &terms, &three()).unwrap().unwrap();
+        let all = "zone=z3 rack=r1+zone=z1 rack=r1+zone=z2 rack=r2+zone=z1 rack=r2+zone=z2";
+        assert_eq!(requisite, all);
+        let zone = allowed(json!([{ "matchLabelExpressions": [{ "key": "zone", "values": ["z1", "z2"] }] }]));
+        let (requisite, preferred) = asked("x", Some("b"), &zone, &three()).unwrap().unwrap();
+        assert_eq!((requisite.as_str(), preferred.as_str()), ("zone=z1 zone=z2", "zone=z2 zone=z1"));
+        assert!(matches!(asked("x", Some("c"), &zone, &three()), Err(Missing::Yet(_))));
+        assert_eq!(asked("x", None, &allowed(json!([{}])), &three()), Ok(None));
+    }
+
+    #[test]
+    fn what_is_missing() {
+        assert!(matches!(asked("x", Some("gone"), &[], &three()), Err(Missing::Node(_))));
+        for (keys, labels) in [(&[][..], &[("zone", "z1")][..]), (&["zone"], &[])] {
+            let found = nodes(&[("a", keys, labels)]);
+            assert!(matches!(asked("x", Some("a"), &[], &found), Err(Missing::Yet(_))));
+            assert!(matches!(asked("x", None, &[], &found), Err(Missing::Yet(_))));
+        }
+    }
+
+    #[test]
+    fn a_volume_has_the_affinity_of_where_it_is() {
+        let topology = |pairs: &[(&str, &str)]| Topology {
+            segments: pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        };
+        assert_eq!(affinity(&[]), None);
+        assert_eq!(affinity(&[topology(&[])]), None);
+        let found = affinity(&[topology(&[("zone", "z1"), ("rack", "r1")]), topology(&[("zone", "z2")])]);
+        let expression = |key, value| json!({ "key": key, "operator": "In", "values": [value] });
+        let terms = json!([{ "matchExpressions": [expression("rack", "r1"), expression("zone", "z1")] },
+            { "matchExpressions": [expression("zone", "z2")] }]);
+        assert_eq!(
+            serde_json::to_value(found).unwrap(),
+            json!({ "required": { "nodeSelectorTerms": terms } })
+        );
+    }
+}
