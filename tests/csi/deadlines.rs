@@ -199,7 +199,7 @@ fn a_kill_anywhere_is_survived() {
 fn a_driver_whose_number_was_not_noted_keeps_its_volume() {
     let test = "a_driver_whose_number_was_not_noted_keeps_its_volume";
     let Some(mut node) = waiting(test, "example.com/waits") else { return };
-    eventually("it has been asked for init", || node.said().contains("the driver is ready"));
+    eventually("it has been asked for init", || node.said().contains("capabilities"));
     hold(&node, "before");
     let Some(mut strace) = strike(&node, "pidfd_open", 1) else {
         return skip(test, "needs strace, and the right to use it");

@@ -222,7 +222,7 @@ mod tests {
         assert!(journal(state.path()).is_empty() && state.path().read_dir().unwrap().count() == 0);
     }
 
-    /// On a full disk what was forgotten is still in its file, and who has the path now wrote later.
+    /// On a full disk what was forgotten is still in its file; who has the path now wrote later.
     #[test]
     fn a_path_is_its_last_writer_s_until_that_one_gives_it_back() {
         let state = tempfile::tempdir().unwrap();
