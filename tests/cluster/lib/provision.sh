@@ -108,7 +108,7 @@ gone_volumes() { eventually 40 no_volumes; volumes; }
 # names that are made up, times, who it was and the words. What is refused before the driver is
 # asked was never "Provisioning" here.
 objects_made() {
-    kube get pv -o json | jq --sort-keys '[.items[] |
+    kube get pv -o json | jq --sort-keys --arg driver "$IMAGE" '[.items[] | select(.spec.csi.driver == $driver) |
         del(.metadata.uid, .metadata.resourceVersion, .metadata.creationTimestamp, .metadata.managedFields,
             .spec.claimRef.uid, .spec.claimRef.resourceVersion, .status.lastPhaseTransitionTime,
             .spec.csi.volumeAttributes["storage.kubernetes.io/csiProvisionerIdentity"]) |
