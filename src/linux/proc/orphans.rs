@@ -7,8 +7,8 @@
 //! So every helper has in its environment who started it, and what it starts inherits that. Whoever
 //! holds a [lock](crate::fs::lock) says so in its file. A file of one that is gone is of one that
 //! was killed, and only then are all processes looked through that were started after it. One whose
-//! environment cannot be had without waiting for its mounts is taken for someone else's: of all that
-//! are there, a stranger's is the likelier.
+//! environment cannot be had without waiting for its mounts is taken for someone else's: of all
+//! that are there, a stranger's is the likelier.
 
 use crate::mount::users;
 use crate::proc::deadline::Deadline;
