@@ -1,5 +1,6 @@
 //! Reading and writing objects, as all controllers do it.
 
+use super::queue::Outcome;
 use k8s_openapi::api::core::v1::{Secret, SecretReference};
 use kube::api::{Patch, PatchParams};
 use kube::core::ClusterResourceScope;
@@ -9,6 +10,9 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
+
+/// A conflict means that another controller was faster: what it wrote is read, and decides.
+pub const CONFLICTS: usize = 16;
 
 /// Whether the API server has answered with this code.
 pub fn is(error: &Error, code: u16) -> bool {
@@ -21,6 +25,32 @@ pub fn reason(error: &Error) -> String {
         Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         other => other.to_string(),
     }
+}
+
+/// What a write means for the work that it ends: what has gone is done.
+pub fn outcome<T>(written: kube::Result<T>) -> Outcome {
+    match written {
+        Ok(_) => Outcome::Done,
+        Err(error) if is(&error, 404) => Outcome::Done,
+        Err(error) => {
+            tracing::warn!(reason = reason(&error), "the API server failed");
+            Outcome::Failed
+        }
+    }
+}
+
+/// An object's finalizers and this one.
+pub fn finalizers_with<K: Resource>(object: &K, finalizer: &str) -> Vec<String> {
+    let mut finalizers = object.finalizers().to_vec();
+    if !finalizers.iter().any(|name| name == finalizer) {
+        finalizers.push(finalizer.to_owned());
+    }
+    finalizers
+}
+
+/// An object's finalizers but this one.
+pub fn finalizers_without<K: Resource>(object: &K, finalizer: &str) -> Vec<String> {
+    object.finalizers().iter().filter(|name| *name != finalizer).cloned().collect()
 }
 
 /// Changes an object's metadata if it is still as it was read; else it is read once more.

@@ -32,9 +32,6 @@ const WORKERS: usize = 10;
 /// How often a driver that knows what is published is asked.
 const LISTING: Duration = Duration::from_mins(1);
 
-/// A conflict means that another controller was faster: what it wrote is read, and decides.
-const CONFLICTS: usize = 16;
-
 /// What there is to look at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Key {
@@ -220,7 +217,7 @@ impl Attacher {
         let mut volume = self.volume_of(attachment).await?;
         let node = self.nodes.get(&ObjectRef::new(&attachment.spec.node_name));
         let mut known = None;
-        for _ in 0..CONFLICTS {
+        for _ in 0..api::CONFLICTS {
             let (driver, node) = (&facts, node.as_deref());
             let seen = Seen { attachment, volume: volume.as_deref(), node, driver, contradicted };
             match attachment::decide(&seen)? {
@@ -269,8 +266,7 @@ impl Attacher {
         volume: &PersistentVolume,
         facts: &Facts,
     ) -> kube::Result<Arc<PersistentVolume>> {
-        let mut finalizers = volume.finalizers().to_vec();
-        finalizers.push(finalizer(&facts.name));
+        let finalizers = api::finalizers_with(volume, &finalizer(&facts.name));
         api::replace(&self.client, volume, json!({ "finalizers": finalizers })).await
     }
 
@@ -280,11 +276,7 @@ impl Attacher {
         node: &str,
         facts: &Facts,
     ) -> kube::Result<Arc<VolumeAttachment>> {
-        let mut finalizers = attachment.finalizers().to_vec();
-        let ours = finalizer(&facts.name);
-        if !finalizers.contains(&ours) {
-            finalizers.push(ours);
-        }
+        let finalizers = api::finalizers_with(attachment, &finalizer(&facts.name));
         api::replace(
             &self.client,
             attachment,
@@ -337,11 +329,11 @@ impl Attacher {
     async fn release(&self, attachment: &Arc<VolumeAttachment>, facts: &Facts) -> kube::Result<()> {
         let ours = finalizer(&facts.name);
         let mut attachment = Arc::clone(attachment);
-        for _ in 0..CONFLICTS {
+        for _ in 0..api::CONFLICTS {
             if !attachment.finalizers().contains(&ours) {
                 break;
             }
-            let others: Vec<_> = attachment.finalizers().iter().filter(|name| **name != ours).collect();
+            let others = api::finalizers_without(&*attachment, &ours);
             attachment = api::replace(&self.client, &*attachment, json!({ "finalizers": others })).await?;
         }
         if attachment.finalizers().is_empty() {
@@ -372,16 +364,8 @@ impl Attacher {
         if !attachment::is_released(&volume, attachments.iter().map(|object| &**object), &self.driver.name) {
             return Outcome::Done;
         }
-        let ours = finalizer(&self.driver.name);
-        let others: Vec<_> = volume.finalizers().iter().filter(|name| **name != ours).collect();
-        match api::replace(&self.client, &*volume, json!({ "finalizers": others })).await {
-            Ok(_) => Outcome::Done,
-            Err(error) if api::is(&error, 404) => Outcome::Done,
-            Err(error) => {
-                tracing::warn!(reason = %error, "the API server failed");
-                Outcome::Failed
-            }
-        }
+        let others = api::finalizers_without(&*volume, &finalizer(&self.driver.name));
+        api::outcome(api::replace(&self.client, &*volume, json!({ "finalizers": others })).await)
     }
 
     /// Compares, every minute, what is attached with what the driver says is published.

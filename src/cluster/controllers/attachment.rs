@@ -194,31 +194,14 @@ pub fn is_released<'a>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::creation::tests::{DRIVER, merge, object};
     use super::*;
     use serde_json::{Value, json};
 
-    const DRIVER: &str = "d.example.com";
     const OURS: &str = "external-attacher/d-example-com";
 
     fn facts() -> Facts {
         Facts { name: DRIVER.to_owned(), publishes: true, publishes_read_only: true, ..Facts::default() }
-    }
-
-    /// An object with some of its fields changed; `null` takes one out.
-    fn object<K: serde::de::DeserializeOwned>(mut base: Value, changes: Value) -> K {
-        merge(&mut base, changes);
-        serde_json::from_value(base).unwrap()
-    }
-
-    fn merge(base: &mut Value, changes: Value) {
-        match changes {
-            Value::Object(changes) => {
-                for (key, change) in changes {
-                    merge(&mut base[key.as_str()], change);
-                }
-            }
-            other => *base = other,
-        }
     }
 
     fn attachment(changes: Value) -> VolumeAttachment {

@@ -272,7 +272,7 @@ pub(super) mod tests {
         serde_json::from_value(base).unwrap()
     }
 
-    fn merge(base: &mut Value, changes: Value) {
+    pub(in super::super) fn merge(base: &mut Value, changes: Value) {
         match changes {
             Value::Object(changes) => {
                 for (key, change) in changes {

@@ -15,16 +15,15 @@ mod tests;
 use super::creation::Plan;
 use super::driver::Driver;
 use super::events::Events;
-use super::queue::{Outcome, Queue};
+use super::queue::Queue;
 use super::watches::{Change, objects, watch};
-use super::{api, claim, reclaim};
+use super::{claim, reclaim};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, ResourceExt as _};
 use std::collections::HashMap;
-use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -32,9 +31,6 @@ use tracing::Instrument as _;
 
 /// Calls of the driver at the same time, as many as upstream has.
 const WORKERS: usize = 100;
-
-/// A conflict means that another controller was faster: what it wrote is read, and decides.
-const CONFLICTS: usize = 16;
 
 /// What there is to look at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -239,17 +235,5 @@ fn key(claim: &PersistentVolumeClaim) -> Key {
         namespace: claim.namespace().unwrap_or_default(),
         name: claim.name_any(),
         uid: claim.uid().unwrap_or_default(),
-    }
-}
-
-/// What has gone is done.
-async fn done(written: impl Future<Output = kube::Result<()>>) -> Outcome {
-    match written.await {
-        Ok(()) => Outcome::Done,
-        Err(error) if api::is(&error, 404) => Outcome::Done,
-        Err(error) => {
-            tracing::warn!(reason = api::reason(&error), "the API server failed");
-            Outcome::Failed
-        }
     }
 }

@@ -5,7 +5,7 @@ use super::super::driver::{in_words, within};
 use super::super::events::Kind;
 use super::super::queue::Outcome;
 use super::super::{api, reclaim};
-use super::{CONFLICTS, Provisioner, done};
+use super::Provisioner;
 use crate::wire::csi::DeleteVolumeRequest;
 use k8s_openapi::api::core::v1::{PersistentVolume, Secret, SecretReference};
 use kube::api::{DeleteParams, Preconditions};
@@ -13,13 +13,12 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
 use std::collections::HashMap;
-use std::future::ready;
 use std::sync::Arc;
 
 impl Provisioner {
     pub(super) async fn sync_volume(&self, name: &str) -> Outcome {
         let Some(mut volume) = self.volumes.get(&ObjectRef::new(name)) else { return Outcome::Done };
-        for _ in 0..CONFLICTS {
+        for _ in 0..api::CONFLICTS {
             let attachments = self.attachments.state();
             let attachments = attachments.iter().map(|attachment| &**attachment);
             let changed = match reclaim::decide(&volume, attachments, &self.driver.name) {
@@ -36,16 +35,18 @@ impl Provisioner {
             };
             match changed {
                 Ok(now) => volume = now,
-                Err(error) => return done(ready(Err(error))).await,
+                failed => return api::outcome(failed),
             }
         }
         Outcome::Failed
     }
 
     async fn guard(&self, volume: &PersistentVolume, on: bool) -> kube::Result<Arc<PersistentVolume>> {
-        let others =
-            volume.finalizers().iter().filter(|finalizer| *finalizer != FINALIZER).map(String::as_str);
-        let finalizers: Vec<_> = others.chain(on.then_some(FINALIZER)).collect();
+        let finalizers = if on {
+            api::finalizers_with(volume, FINALIZER)
+        } else {
+            api::finalizers_without(volume, FINALIZER)
+        };
         api::replace(&self.client, volume, json!({ "finalizers": finalizers })).await
     }
 
@@ -57,7 +58,7 @@ impl Provisioner {
             return Outcome::Failed;
         }
         tracing::info!("deleted");
-        done(self.delete_object(volume)).await
+        api::outcome(self.delete_object(volume).await)
     }
 
     async fn delete_volume(&self, volume: &PersistentVolume, volume_id: String) -> Result<(), String> {
@@ -105,7 +106,7 @@ impl Provisioner {
         };
         let Some(left) = api.delete(&volume.name_any(), &same).await?.left() else { return Ok(()) };
         let mut left = Arc::new(left);
-        for _ in 0..CONFLICTS {
+        for _ in 0..api::CONFLICTS {
             if left.uid() != volume.uid() || !left.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
             {
                 return Ok(());

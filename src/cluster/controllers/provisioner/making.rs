@@ -7,7 +7,7 @@ use super::super::driver::{Facts, in_words, within};
 use super::super::events::Kind;
 use super::super::queue::Outcome;
 use super::super::topology::Nodes;
-use super::{CONFLICTS, Provisioner, done};
+use super::Provisioner;
 use crate::wire::csi::{DeleteVolumeRequest, Volume};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Patch, PatchParams, PostParams};
@@ -169,8 +169,8 @@ impl Provisioner {
     /// Has the scheduler select another node, if the claim still has this one.
     async fn unselect(&self, namespace: &str, name: &str, node: Option<String>) -> Outcome {
         let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
-        let removed = async {
-            for _ in 0..CONFLICTS {
+        let remove = async {
+            for _ in 0..api::CONFLICTS {
                 let Some(claim) = api.get_opt(name).await? else { return Ok(()) };
                 if claim.annotations().get(SELECTED_NODE) != node.as_ref() {
                     return Ok(());
@@ -185,6 +185,6 @@ impl Provisioner {
             }
             Ok(())
         };
-        done(removed).await
+        api::outcome(remove.await)
     }
 }

@@ -1,6 +1,7 @@
 //! The provisioner before an API server and a driver that do what each test says.
 
 use super::super::creation::tests::{DRIVER, claim, class, object};
+use super::super::queue::Outcome;
 use super::*;
 use crate::wire::csi::controller_server::{Controller, ControllerServer};
 use crate::wire::csi::identity_server::{Identity, IdentityServer};
