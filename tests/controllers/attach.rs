@@ -3,8 +3,8 @@
 
 use super::api_server::ApiServer;
 use super::driver::Fault;
-use super::programs;
 use super::subject::{Subject, TIMEOUT, Whose};
+use super::with_server;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, Secret};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
 use kube::Api;
@@ -260,12 +260,17 @@ async fn odd(subject: &Subject) -> Seen {
 /// A driver that attaches nothing.
 async fn without(subject: &Subject) -> Seen {
     let mut seen = Seen::new();
-    let name = subject.named("without");
+    there_and_back(subject, "without", &mut seen).await;
+    seen
+}
+
+/// A volume that is attached and detached.
+async fn there_and_back(subject: &Subject, name: &str, seen: &mut Seen) {
+    let name = subject.named(name);
     subject.volume(&name, json!({})).await;
     subject.attach(&name, json!({})).await;
-    attached(subject, &name, &mut seen).await;
-    gone(subject, &name, &mut seen).await;
-    seen
+    attached(subject, &name, seen).await;
+    gone(subject, &name, seen).await;
 }
 
 /// What both have seen, with names that are the same.
@@ -304,10 +309,7 @@ async fn subjects(server: &ApiServer, name: &str, publishes: bool) -> [Subject; 
 
 #[test]
 fn as_upstream_does_it() {
-    let Some(programs) = programs("attach::as_upstream_does_it") else { return };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let server = ApiServer::start(programs).await;
+    with_server("attach::as_upstream_does_it", async |server| {
         let namespaces: Api<Namespace> = Api::all(server.client());
         while namespaces.get_opt("default").await.unwrap().is_none() {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -327,26 +329,15 @@ fn as_upstream_does_it() {
 /// How many requests the API server gets for one volume that is attached and detached.
 #[test]
 fn costs_no_more_than_upstream() {
-    let Some(programs) = programs("attach::costs_no_more_than_upstream") else { return };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let server = ApiServer::start(programs).await;
+    with_server("attach::costs_no_more_than_upstream", async |server| {
         let both = subjects(&server, "c", true).await;
         let mut requests = Vec::new();
         for subject in &both {
             let mut seen = Seen::new();
-            let name = subject.named("first");
             // What is done once, is done.
-            subject.volume(&name, json!({})).await;
-            subject.attach(&name, json!({})).await;
-            attached(subject, &name, &mut seen).await;
-            gone(subject, &name, &mut seen).await;
+            there_and_back(subject, "first", &mut seen).await;
             subject.proxy.requests();
-            let name = subject.named("second");
-            subject.volume(&name, json!({})).await;
-            subject.attach(&name, json!({})).await;
-            attached(subject, &name, &mut seen).await;
-            gone(subject, &name, &mut seen).await;
+            there_and_back(subject, "second", &mut seen).await;
             tokio::time::sleep(Duration::from_millis(500)).await;
             let sent = subject.proxy.requests();
             println!("{} requests of {}: {sent:#?}", sent.len(), subject.driver.name);

@@ -1,10 +1,9 @@
 //! Killed at every request to the API server, before it arrives and before its answer does: the
 //! next one ends what was begun, and nothing is left.
 
-use super::api_server::ApiServer;
-use super::programs;
 use super::proxy::Cut;
 use super::subject::{Subject, Whose};
+use super::with_server;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
@@ -62,10 +61,7 @@ async fn again(subject: &mut Subject) {
 
 #[test]
 fn at_every_request() {
-    let Some(programs) = programs("killed::at_every_request") else { return };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let server = ApiServer::start(programs).await;
+    with_server("killed::at_every_request", async |server| {
         let mut subject = Subject::new(&server, Whose::Ours, "killed.example.com", true).await;
         subject.node(&subject.driver.name).await;
         let mut points = 0;

@@ -10,11 +10,19 @@ mod killed;
 mod proxy;
 mod subject;
 
+use api_server::ApiServer;
 use std::path::PathBuf;
 
 /// Says why a test could not run; CI counts these lines.
 fn skip(name: &str, reason: &str) {
     println!("SKIP {name}: {reason}");
+}
+
+/// Plays with an API server of its own, or says SKIP.
+fn with_server(test: &str, play: impl AsyncFnOnce(ApiServer)) {
+    let Some(programs) = programs(test) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { play(ApiServer::start(programs).await).await });
 }
 
 /// Where the programs are, or SKIP is said.
