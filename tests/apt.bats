@@ -135,3 +135,18 @@ newer_qemu_utils() {
     # shellcheck disable=SC2016 # as it is said
     [[ $output == *'tests/run: ended by line '*': cat "$machine/nothing"'* ]]
 }
+
+@test "a disk that is too small is said before anything is built" {
+    cd "$repository"
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    CARGO_TARGET_DIR=$machine run bash -c '
+        source tests/run
+        need_root() { :; }
+        need() { echo "needs $1"; }
+        df() { printf "Avail\n 9000\n"; }
+        main some_steps'
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ $output == *"$machine and the rest of its disk have 90"*' MiB for what is built, and 16384 are needed'* ]]
+    [[ $output != *needs* ]]
+}
