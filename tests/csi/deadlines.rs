@@ -245,17 +245,12 @@ fn cut_short(node: &Node, at: &str, call: impl Future<Output = Result<(), Status
 }
 
 fn is_noted(node: &Node) -> bool {
-    !notes(node).is_empty()
+    !node.notes().is_empty()
 }
 
 /// Whether the number of the driver's process stands in a note.
 fn is_numbered(node: &Node) -> bool {
-    notes(node).iter().any(|note| std::fs::read_to_string(note).unwrap().contains(r#""pid""#))
-}
-
-fn notes(node: &Node) -> Vec<std::path::PathBuf> {
-    let state = std::fs::read_dir(node.state()).unwrap().next().unwrap().unwrap().path();
-    std::fs::read_dir(state.join("running")).unwrap().map(|note| note.unwrap().path()).collect()
+    node.notes().iter().any(|note| note.contains(r#""pid""#))
 }
 
 fn kill_driver(node: &Node) {

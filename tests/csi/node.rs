@@ -305,11 +305,20 @@ impl Node {
             assert!(!self.is_mounted(pod) && !self.target(pod).exists(), "{}", self.said());
         }
         let state = fs::read_dir(self.state()).unwrap().next().unwrap().unwrap().path();
-        for below in ["volumes", "running"] {
-            let left: Vec<_> =
-                fs::read_dir(state.join(below)).unwrap().map(|file| file.unwrap().path()).collect();
-            assert!(left.is_empty(), "{left:?}");
-        }
+        let left: Vec<_> =
+            fs::read_dir(state.join("volumes")).unwrap().map(|file| file.unwrap().path()).collect();
+        assert!(left.is_empty() && self.notes().is_empty(), "{left:?} {:?}", self.notes());
+    }
+
+    /// What the notes of running processes say; a file of them that begins with an empty line is
+    /// kept for a later one.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let state = fs::read_dir(self.state()).unwrap().next().unwrap().unwrap().path();
+        let files = fs::read_dir(state.join("running")).unwrap();
+        let texts = files.filter_map(|file| fs::read_to_string(file.unwrap().path()).ok());
+        let said = texts.filter(|text| !text.starts_with('\n') && !text.is_empty());
+        // What follows the second line is of an earlier call.
+        said.map(|text| text.lines().take(2).collect::<Vec<_>>().join("\n")).collect()
     }
 }
 

@@ -3,8 +3,7 @@
 //! A call that finds its volume busy fails at once (ABORTED): Kubernetes asks again. A lock is
 //! held until the driver's process is gone, however the call has ended for its caller.
 
-use super::name::hash;
-use super::running::{Call, Note, Process, left_behind};
+use super::running::{Call, Files, Note, Process, left_behind};
 use anyhow::Result;
 use flexvol_linux::proc::orphans;
 use std::collections::BTreeSet;
@@ -20,7 +19,7 @@ const ALLOWED: Duration = Duration::from_secs(110);
 /// The locks of one driver.
 #[derive(Debug)]
 pub struct Locks {
-    notes: PathBuf,
+    notes: Arc<Files>,
     /// What this process is called, and how many calls it has begun.
     name: (String, AtomicU64),
     state: Mutex<State>,
@@ -35,7 +34,7 @@ struct State {
 /// A process that holds its keys longer than the call it was started for.
 #[derive(Debug)]
 struct Stuck {
-    note: PathBuf,
+    note: Option<PathBuf>,
     process: Process,
     /// When it may be killed, if it may.
     until: Option<Instant>,
@@ -47,10 +46,11 @@ impl Locks {
     pub fn open(notes: PathBuf) -> Result<Arc<Self>> {
         let until = Some(Instant::now() + ALLOWED);
         let left = left_behind(&notes)?;
-        let stuck: Vec<_> = left.into_iter().map(|(note, process)| Stuck { note, process, until }).collect();
+        let stuck: Vec<_> =
+            left.into_iter().map(|(note, process)| Stuck { note: Some(note), process, until }).collect();
         let held = stuck.iter().flat_map(|each| each.process.keys.clone()).collect();
         let name = (orphans::own_name(), AtomicU64::new(0));
-        Ok(Arc::new(Self { notes, name, state: Mutex::new(State { held, stuck }) }))
+        Ok(Arc::new(Self { notes: Files::new(notes), name, state: Mutex::new(State { held, stuck }) }))
     }
 
     /// Takes all of them, or none.
@@ -88,7 +88,7 @@ impl State {
             let gone = each.process.is_gone();
             if gone {
                 self.held.retain(|key| !each.process.keys.contains(key));
-                let _ = std::fs::remove_file(&each.note);
+                let _ = each.note.as_ref().map(std::fs::remove_file);
             }
             !gone
         });
@@ -117,10 +117,9 @@ pub struct Guard {
 impl Guard {
     /// For the next execution of the driver.
     pub fn note(&self) -> Arc<Note> {
-        let path = self.locks.notes.join(hash(self.keys.join("\n").as_bytes()));
         let (process, calls) = &self.locks.name;
         let name = format!("{process}-{}", calls.fetch_add(1, Ordering::Relaxed));
-        let note = Arc::new(Note::new(path, Call { name, keys: self.keys.clone() }));
+        let note = Arc::new(Note::new(Arc::clone(&self.locks.notes), Call { name, keys: self.keys.clone() }));
         *self.last() = Some(Arc::clone(&note));
         note
     }
@@ -137,7 +136,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let left = self.last().take().and_then(|note| Some((note.path().to_owned(), note.left()?)));
+        let left = self.last().take().and_then(|note| Some((note.path(), note.left()?)));
         let mut state = self.locks.state();
         match left {
             Some((note, process)) => state.stuck.push(Stuck { note, process, until: None }),
@@ -187,10 +186,57 @@ mod tests {
         let guard = locks.take(&["a"]).unwrap();
         let mut command = command();
         guard.note().prepare(&mut command).unwrap();
-        assert_eq!(state.path().read_dir().unwrap().count(), 1);
+        assert_eq!(said(state.path()).len(), 1);
         assert!(command.get_envs().any(|(name, _)| name == "FLEXVOL_CSI_CALL"));
         drop(guard);
-        assert!(locks.take(&["a"]).is_ok() && state.path().read_dir().unwrap().count() == 0);
+        assert!(locks.take(&["a"]).is_ok() && said(state.path()).is_empty());
+    }
+
+    #[test]
+    fn a_note_overwrites_one_that_is_over() {
+        let state = tempfile::tempdir().unwrap();
+        let locks = Locks::open(state.path().to_owned()).unwrap();
+        for keys in [["long-and-longer", "and another"], ["b", "c"]] {
+            let guard = locks.take(&keys).unwrap();
+            let mut child = sleeper(&guard.note());
+            let notes = said(state.path());
+            assert_eq!(notes.len(), 1);
+            assert_eq!(notes[0].0.keys, keys);
+            assert_eq!(notes[0].1.unwrap().pid, i32::try_from(child.id()).unwrap());
+            child.kill().unwrap();
+            child.wait().unwrap();
+            guard.last().as_ref().unwrap().ended(true).unwrap();
+            // Its number is of the call before.
+            let next = guard.note();
+            next.prepare(&mut command()).unwrap();
+            assert_eq!(said(state.path())[0].1, None);
+        }
+        assert!(said(state.path()).is_empty());
+        assert!(
+            left_behind(state.path()).unwrap().is_empty() && state.path().read_dir().unwrap().count() == 0
+        );
+    }
+
+    #[test]
+    fn few_files_are_kept() {
+        let state = tempfile::tempdir().unwrap();
+        let locks = Locks::open(state.path().to_owned()).unwrap();
+        let keys: Vec<_> = (0..40).map(|number| number.to_string()).collect();
+        let guards: Vec<_> = keys.iter().map(|key| locks.take(&[key]).unwrap()).collect();
+        for guard in &guards {
+            guard.note().prepare(&mut command()).unwrap();
+        }
+        assert_eq!(said(state.path()).len(), 40);
+        drop(guards);
+        assert_eq!(state.path().read_dir().unwrap().count(), 16);
+    }
+
+    /// What the notes say.
+    fn said(directory: &std::path::Path) -> Vec<(Call, Option<super::super::running::Id>)> {
+        let files = directory.read_dir().unwrap().map(|file| file.unwrap().path());
+        files
+            .filter_map(|file| super::super::running::read(&std::fs::read_to_string(file).unwrap()))
+            .collect()
     }
 
     fn sleeper(note: &Note) -> std::process::Child {

@@ -6,7 +6,8 @@
 //!
 //! The first line is written before the start, and says what the process will have in its
 //! environment; the second as soon as its number is known. Of a `flexvold` that was killed in
-//! between there is only the first, and the process is looked for.
+//! between there is only the first, and the process is looked for. A note that begins with an empty
+//! line is over.
 
 use anyhow::{Context as _, Result};
 use flexvol_kubelet::Observer;
@@ -15,15 +16,18 @@ use flexvol_linux::proc::{orphans, process};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpid};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A note has a few keys, a word and two numbers.
 const LIMIT: usize = 16 << 10;
+
+/// How many files are kept for calls to come: about as many as have a turn at a time.
+const SPARE: usize = 16;
 
 /// In the driver's environment: which call it was started for.
 const CALL: &str = "FLEXVOL_CSI_CALL";
@@ -79,29 +83,77 @@ impl Process {
     }
 }
 
-/// The note of one execution. With it goes the file, unless the process outlives the call.
+/// The files of the notes of one driver.
+///
+/// A call overwrites what an earlier one has left: on ext4 a file that is made and removed costs
+/// more than everything else that a call writes, the more so the more of them there were.
+#[derive(Debug)]
+pub struct Files {
+    directory: PathBuf,
+    spare: Mutex<Vec<Slot>>,
+}
+
+/// One file, and what it is called.
+#[derive(Debug)]
+struct Slot {
+    path: PathBuf,
+    file: File,
+}
+
+impl Files {
+    /// In a directory of their own.
+    pub fn new(directory: PathBuf) -> Arc<Self> {
+        Arc::new(Self { directory, spare: Mutex::default() })
+    }
+
+    /// One that no other call has, for a call that no other is called like.
+    fn take(&self, name: &str) -> io::Result<Slot> {
+        if let Some(spare) = self.spare().pop() {
+            return Ok(spare);
+        }
+        let path = self.directory.join(name);
+        let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+        Ok(Slot { path, file })
+    }
+
+    /// What it says is over.
+    fn put_back(&self, slot: Slot) {
+        let mut spare = self.spare();
+        if spare.len() < SPARE && slot.file.write_all_at(b"\n", 0).is_ok() {
+            spare.push(slot);
+        } else {
+            let _ = std::fs::remove_file(&slot.path);
+        }
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<Slot>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The note of one execution. Afterwards it says nothing, unless the process outlives the call.
 #[derive(Debug)]
 pub struct Note {
-    path: PathBuf,
+    files: Arc<Files>,
     call: Call,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    file: Option<File>,
+    slot: Option<Slot>,
     process: Option<Id>,
 }
 
 impl Note {
     /// For the next execution.
-    pub fn new(path: PathBuf, call: Call) -> Self {
-        Self { path, call, state: Mutex::default() }
+    pub fn new(files: Arc<Files>, call: Call) -> Self {
+        Self { files, call, state: Mutex::default() }
     }
 
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Where it is, if it could be written.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.state().slot.as_ref().map(|slot| slot.path.clone())
     }
 
     /// The process, if it still runs.
@@ -112,13 +164,18 @@ impl Note {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// What is known before the start.
+    fn first_line(&self) -> io::Result<String> {
+        Ok(serde_json::to_string(&self.call)? + "\n")
+    }
 }
 
 impl Drop for Note {
     fn drop(&mut self) {
-        let state = self.state();
-        if state.file.is_some() && state.process.is_none() {
-            let _ = std::fs::remove_file(&self.path);
+        let mut state = self.state();
+        if let (Some(slot), None) = (state.slot.take(), state.process) {
+            self.files.put_back(slot);
         }
     }
 }
@@ -127,10 +184,10 @@ impl Observer for Note {
     /// On a full disk there is no note, and volumes must be unmounted there, too.
     fn prepare(&self, command: &mut Command) -> io::Result<()> {
         command.env(CALL, &self.call.name);
-        let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&self.path);
-        // The file is ours to remove, whatever could be written.
-        let note = |file: &File| drop(append(file, &self.call));
-        self.state().file = file.inspect(note).ok();
+        let Ok(slot) = self.files.take(&self.call.name) else { return Ok(()) };
+        // The empty line is the end, whatever an earlier call has written there.
+        let _ = slot.file.write_all_at((self.first_line()? + "\n").as_bytes(), 0);
+        self.state().slot = Some(slot);
         Ok(())
     }
 
@@ -139,8 +196,9 @@ impl Observer for Note {
         let mut state = self.state();
         state.process = Some(id);
         // Half a line counts as none: a kill can come while it is being written.
-        if let Some(file) = &state.file {
-            let _ = append(file, &id);
+        if let Some(slot) = &state.slot {
+            let line = serde_json::to_string(&id)? + "\n";
+            let _ = slot.file.write_all_at(line.as_bytes(), self.first_line()?.len() as u64);
         }
         Ok(())
     }
@@ -155,13 +213,6 @@ impl Observer for Note {
         }
         Ok(())
     }
-}
-
-fn append(file: &File, line: &impl Serialize) -> io::Result<()> {
-    let mut file = file;
-    let mut text = serde_json::to_string(line)?;
-    text.push('\n');
-    file.write_all(text.as_bytes())
 }
 
 /// The processes of an earlier `flexvold` that still run. The notes of the others are removed.
