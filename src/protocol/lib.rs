@@ -42,6 +42,7 @@ pub mod mkfs_options;
 pub mod mount_options;
 mod name;
 mod options;
+pub mod ordered;
 pub mod ownership;
 pub mod quantity;
 mod reply;

@@ -71,12 +71,12 @@ pub struct Redactor {
 impl Redactor {
     /// A redactor for these secrets. Those under four bytes are left alone.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
-        let mut needles: Vec<_> = secrets
-            .into_iter()
-            .filter(|secret| secret.expose().len() >= SHORTEST_REDACTED)
-            .flat_map(|secret| forms(secret.expose()))
-            .map(Zeroizing::new)
-            .collect();
+        let long = secrets.into_iter().filter(|secret| secret.expose().len() >= SHORTEST_REDACTED);
+        let needles = long.flat_map(|secret| forms(secret.expose())).map(Zeroizing::new);
+        Self::longest_first(needles.collect())
+    }
+
+    fn longest_first(mut needles: Vec<Zeroizing<String>>) -> Self {
         needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
         needles.dedup();
         Self { needles }

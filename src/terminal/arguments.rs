@@ -12,6 +12,7 @@ use flexvol_model::profiles::{self, Profile};
 use flexvol_model::settings::{SIDE_FILE, SIZE_LIMIT, Settings};
 use flexvol_model::side_file;
 use flexvol_protocol::failure::{Code, Failure, Result};
+use flexvol_protocol::ordered::filled;
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::{Access, Argument, Call, DriverName, FsGroup, FsGroupSpelling, Options, PodRef, Verb};
 use std::ffi::{OsStr, OsString};
@@ -227,13 +228,14 @@ impl VolumeArguments {
     /// As kubelet would send them, the volume's name taken from its directory.
     fn to_options(&self, name: Option<&OsStr>) -> Result<Options> {
         let secrets = self.secrets.iter().map(|(key, file)| Ok((key.clone(), read_secret(file)?)));
+        let secrets = secrets.collect::<Result<Vec<_>>>()?;
         Ok(Options {
             fs_type: Some(self.fs_type.clone().unwrap_or_default()),
             access: Some(if self.ro { Access::ReadOnly } else { Access::ReadWrite }),
             volume_name: name.map(|name| name.to_string_lossy().into_owned()),
             fs_group: self.fs_group.map(|gid| FsGroup { gid, spelling: FsGroupSpelling::Current }),
-            secrets: secrets.collect::<Result<_>>()?,
-            own: self.options.iter().cloned().collect(),
+            secrets: filled(secrets),
+            own: filled(self.options.iter().cloned()),
             ..Options::default()
         })
     }

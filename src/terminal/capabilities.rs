@@ -1,6 +1,7 @@
 //! The five capabilities, for people.
 
 use flexvol_protocol::Capabilities;
+use flexvol_protocol::ordered::filled;
 use serde_json::{Map, Value};
 
 /// Name, value and meaning of each.
@@ -22,5 +23,5 @@ pub fn names(of: Capabilities) -> String {
 
 /// As `init` writes them.
 pub fn json(of: Capabilities) -> Map<String, Value> {
-    all(of).into_iter().map(|(name, value, _)| (name.to_owned(), value.into())).collect()
+    filled(all(of).into_iter().map(|(name, value, _)| (name.to_owned(), value.into())))
 }

@@ -8,6 +8,7 @@ use flexvol_linux::fs::{append, files};
 use flexvol_linux::proc::signal;
 use flexvol_model::diagnostics;
 use flexvol_node::driver_log::{self, Entry};
+use flexvol_protocol::ordered::filled;
 use flexvol_terminal::probing::printable;
 use flexvol_terminal::screen::{Screen, Tone};
 use std::collections::BTreeSet;
@@ -90,7 +91,7 @@ impl Logs {
         let Some(pod) = &self.which.pod else { return BTreeSet::new() };
         let of_pod =
             entries.filter(|entry| entry.pod.as_ref().is_some_and(|name| name.contains(pod.as_str())));
-        of_pod.filter_map(|entry| entry.id).collect()
+        filled(of_pod.filter_map(|entry| entry.id))
     }
 
     fn wants(&self, entry: &Entry, ids: &BTreeSet<String>) -> bool {

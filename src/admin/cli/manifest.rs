@@ -11,6 +11,7 @@ use flexvol_linux::fs::files;
 use flexvol_model::policy::Policy;
 use flexvol_model::settings::SIZE_LIMIT;
 use flexvol_protocol::failure::{Failure, Result as Checked};
+use flexvol_protocol::ordered::filled;
 use flexvol_terminal::emit;
 use flexvol_terminal::screen::Screen;
 use serde_json::{Value, json};
@@ -193,7 +194,7 @@ fn print(screen: &mut Screen, name: &str, made: &Text) -> Result<()> {
         (Text::Objects(_, objects), true) => screen.json(&list(objects)),
         (Text::Files(files), true) => {
             let files = files.iter().map(|(name, text)| (name.clone(), Value::from(text.as_str())));
-            screen.json(&Value::Object(files.collect()))
+            screen.json(&Value::Object(filled(files)))
         }
         (Text::Files(_), false) => {
             let text = "kustomize reads files of a directory: name one with --output";

@@ -8,6 +8,7 @@ use flexvol_kubelet::locate::{Located, Origin};
 use flexvol_kubelet::platform;
 use flexvol_linux::fs::exec_dir::{self, ExecDirState};
 use flexvol_linux::fs::{directory, listing};
+use flexvol_protocol::ordered::filled;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -83,7 +84,7 @@ fn elsewhere(located: &Located) -> Vec<Finding> {
     let read = directories.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     let known = platform::all().iter().filter_map(platform::Platform::directory).map(PathBuf::from);
     let claimed = located.candidates.iter().filter_map(|candidate| candidate.directory().map(Path::to_owned));
-    let others: BTreeSet<_> = known.chain(claimed).filter_map(|path| path.canonicalize().ok()).collect();
+    let others: BTreeSet<_> = filled(known.chain(claimed).filter_map(|path| path.canonicalize().ok()));
     let others = others.into_iter().filter(|path| !chosen.contains(path) && exec_dir::look(path).is_there());
     let found = others.filter_map(|path| {
         let drivers = drivers_in(&path);

@@ -7,6 +7,7 @@ use anyhow::Result;
 use flexvol_linux::fs::listing;
 use flexvol_linux::mount::mount_health::{Vitals, words};
 use flexvol_model::diagnostics;
+use flexvol_protocol::ordered::filled;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -95,11 +96,8 @@ fn unmounted(volume: &Volume, name: &str) -> Option<Finding> {
 /// Files beside volumes: kubelet takes each for a volume, and credentials lie there more often than
 /// not.
 fn strangers(volumes: &[Volume]) -> Vec<Finding> {
-    let parents: BTreeSet<_> = volumes
-        .iter()
-        .filter(|volume| volume.uid.is_some())
-        .filter_map(|volume| volume.target.parent())
-        .collect();
+    let of_pods = volumes.iter().filter(|volume| volume.uid.is_some());
+    let parents: BTreeSet<_> = filled(of_pods.filter_map(|volume| volume.target.parent()));
     let files = parents.into_iter().flat_map(|parent| {
         let entries = listing::list(parent).unwrap_or_default();
         let files =

@@ -21,6 +21,7 @@ use flexvol_linux::mount::mount_health::{self, Vitals};
 use flexvol_linux::mount::mount_table::{self, Entry};
 use flexvol_node::driver_log;
 use flexvol_node::executor::record::Record;
+use flexvol_protocol::ordered::filled;
 use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{DriverName, TargetPath};
 use pods::Pods;
@@ -165,12 +166,12 @@ pub fn roots(told: &[PathBuf]) -> Result<BTreeSet<PathBuf>> {
 
 fn all_roots(told: &[PathBuf], table: &[Entry], records: &[Record]) -> BTreeSet<PathBuf> {
     if !told.is_empty() {
-        return told.iter().cloned().collect();
+        return filled(told.iter().cloned());
     }
     let running = locate::kubelets().unwrap_or_default().into_iter().map(|kubelet| kubelet.root_dir);
     let targets = table.iter().map(|entry| &entry.target).chain(records.iter().map(|record| &record.target));
     let mounted = targets.filter_map(|target| flex_dir(target)).map(|dir| dir.root);
-    running.chain(mounted).chain([DEFAULT_ROOT.into()]).collect()
+    filled(running.chain(mounted).chain([DEFAULT_ROOT.into()]))
 }
 
 /// Directories of volumes, mounted or not.
@@ -178,7 +179,7 @@ fn targets(roots: &BTreeSet<PathBuf>, table: &[Entry]) -> BTreeSet<PathBuf> {
     let is_below = |dir: &VolumeDir| roots.contains(&dir.root);
     let mounted = table.iter().map(|entry| entry.target.clone());
     let mounted = mounted.filter(|target| flex_dir(target).is_some_and(|dir| is_below(&dir)));
-    mounted.chain(roots.iter().flat_map(|root| pods::volume_directories(root))).collect()
+    filled(mounted.chain(roots.iter().flat_map(|root| pods::volume_directories(root))))
 }
 
 /// Of a flex volume's directory in kubelet's own; `None` for all others.

@@ -2,6 +2,7 @@
 
 use flexvol_linux::fs::directory::Kind;
 use flexvol_linux::fs::listing;
+use flexvol_protocol::ordered::filled;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ impl Pods {
     /// Those whose logs are on this node.
     pub fn known() -> Self {
         let entries = listing::list(Path::new(LOGS)).unwrap_or_default();
-        Self(entries.iter().filter_map(|entry| named(entry.name.to_str()?)).collect())
+        Self(filled(entries.iter().filter_map(|entry| named(entry.name.to_str()?))))
     }
 
     /// `namespace/name`.

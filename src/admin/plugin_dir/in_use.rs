@@ -12,6 +12,7 @@ use flexvol_linux::mount::mount_table::{self, Tables};
 use flexvol_linux::proc::process;
 use flexvol_model::csi_journal::{self, Entry};
 use flexvol_model::paths;
+use flexvol_protocol::ordered::filled;
 use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{DriverName, TargetPath};
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,7 +104,7 @@ fn tables() -> Result<Tables> {
 fn volumes_in(tables: &mut Tables, state: &Path) -> Result<BTreeMap<String, Vec<Volume>>> {
     let served = over_csi(state);
     let targets = tables.read()?.into_iter().map(|entry: mount_table::Entry| entry.target);
-    let found: BTreeSet<_> = targets.filter_map(|target| volume(&target, &served)).collect();
+    let found: BTreeSet<_> = filled(targets.filter_map(|target| volume(&target, &served)));
     let mut volumes: BTreeMap<String, Vec<Volume>> = BTreeMap::new();
     for (directory, volume) in found {
         volumes.entry(directory).or_default().push(volume);

@@ -16,6 +16,7 @@ use crate::schema::{Id, Mode, OptionSpec, OptionValue, SecretSpec};
 use crate::settings::Settings;
 use flexvol_protocol::failure::{Failure, Result};
 use flexvol_protocol::mount_options::{Atime, Rule, Value};
+use flexvol_protocol::ordered::filled;
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::{Capabilities, Options, TargetPath};
 
@@ -480,7 +481,7 @@ impl Mount<'_> {
                 })),
             ]
             .concat(),
-            files: self.config.files.into_iter().chain([("rclone.conf", self.config.content)]).collect(),
+            files: filled(self.config.files.into_iter().chain([("rclone.conf", self.config.content)])),
             scratch: true,
             probe: [
                 fuse::texts(["lsd", "--retries=1", "--low-level-retries=1"]),

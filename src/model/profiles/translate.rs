@@ -6,6 +6,7 @@ use super::{ALL, FsGroupUse, Profile};
 use crate::schema::{self, OptionSpec, did_you_mean};
 use flexvol_protocol::Options;
 use flexvol_protocol::failure::{Code, Failure, Result};
+use flexvol_protocol::ordered::filled;
 use flexvol_protocol::secret::Secret;
 use std::collections::BTreeMap;
 
@@ -83,7 +84,7 @@ impl Profile {
             return Err(Failure::options(format!("unknown option {key:?} of {}: {hint}", self.name)));
         }
         let own = self.canonical(side_file, &mut Vec::new());
-        let ours = own.into_iter().filter(|(key, _)| self.spec(key).is_some()).collect();
+        let ours = filled(own.into_iter().filter(|(key, _)| self.spec(key).is_some()));
         schema::check_defaults(&ours, self.driver.options())
     }
 
@@ -142,7 +143,7 @@ impl Profile {
                 None => notes.extend(self.complaint(key)),
             }
         }
-        found.into_iter().map(|(name, (_, _, value))| (name, value.clone())).collect()
+        filled(found.into_iter().map(|(name, (_, _, value))| (name, value.clone())))
     }
 
     /// What a key means here: first in their dialect, then in ours, then in any case, then in that

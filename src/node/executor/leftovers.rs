@@ -18,6 +18,7 @@ use flexvol_linux::proc::helper::Tools;
 use flexvol_model::paths;
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::ordered::filled;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::time::Duration;
@@ -34,7 +35,7 @@ const MOST_LAYERS: usize = 64;
 /// The names of what volumes have besides their mounts, and whose volume is not among the node's
 /// mounts. Our own mount table may be a pod's.
 pub fn homes(mounts: &[Entry]) -> Vec<String> {
-    let mounted: BTreeSet<_> = mounts.iter().map(|entry| record::file_name(&entry.target)).collect();
+    let mounted: BTreeSet<_> = filled(mounts.iter().map(|entry| record::file_name(&entry.target)));
     let all = paths::run(paths::DAEMONS);
     let is_old = |name: &OsString| files::age(&all.join(name)).is_some_and(|age| age > YOUNG);
     let old = listing::names(&all).unwrap_or_default().into_iter().filter(is_old);
@@ -47,7 +48,7 @@ pub fn homes(mounts: &[Entry]) -> Vec<String> {
 /// driver of an earlier version or by hand. Our own mount table may be a pod's, so both are looked
 /// at.
 pub fn records(mounts: &[Entry]) -> Vec<TargetPath> {
-    let mounted: BTreeSet<_> = mounts.iter().map(|entry| entry.target.as_path()).collect();
+    let mounted: BTreeSet<_> = filled(mounts.iter().map(|entry| entry.target.as_path()));
     let is_old = |record: &Record| record.since.saturating_add(YOUNG.as_secs()) < clock::seconds();
     let old = Record::all().into_iter().filter(is_old).map(|record| record.target);
     let left = old.filter(|target| !mounted.contains(target.as_path()));

@@ -155,8 +155,9 @@ pub(super) fn allowed(policy: &Policy, server: &str, addresses: Vec<IpAddr>) -> 
 
 /// That no server answers. Of each whether its address is known and allowed: where it is not, the
 /// fix is in its failure.
-fn unreached(mut failures: Vec<(bool, Failure)>) -> Failure {
-    failures.sort_by_key(|(is_known, _)| *is_known);
+fn unreached(failures: Vec<(bool, Failure)>) -> Failure {
+    let (known, mut failures): (Vec<_>, Vec<_>) = failures.into_iter().partition(|(is_known, _)| *is_known);
+    failures.extend(known);
     let code = failures.first().map_or(Code::BadOptions, |(_, failure)| failure.code());
     let texts: Vec<_> = failures.iter().map(|(_, failure)| failure.message()).collect();
     let fix = match failures.last() {

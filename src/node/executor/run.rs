@@ -17,6 +17,7 @@ use flexvol_linux::proc::process;
 use flexvol_model::plan::{Answer, Run, Word};
 use flexvol_protocol::TargetPath;
 use flexvol_protocol::failure::{Code, Failure};
+use flexvol_protocol::ordered::filled;
 use flexvol_protocol::secret::Secret;
 use flexvol_protocol::text::one_line;
 use std::collections::BTreeMap;
@@ -131,7 +132,7 @@ fn private_file(secret: &Secret) -> Result<OwnedFd> {
 
 fn as_json(secrets: &BTreeMap<String, Secret>) -> Result<Secret> {
     let encoded: BTreeMap<_, _> =
-        secrets.iter().map(|(key, secret)| (key, STANDARD.encode(secret.expose()))).collect();
+        filled(secrets.iter().map(|(key, secret)| (key, STANDARD.encode(secret.expose()))));
     Ok(Secret::new(serde_json::to_vec(&encoded)?))
 }
 

@@ -13,6 +13,7 @@ use anyhow::Result;
 use clap::Args;
 use flexvol_linux::proc::{namespace, signal};
 use flexvol_model::settings::Settings;
+use flexvol_protocol::ordered::filled;
 use flexvol_terminal::report::{Report, Row, RowOutcome};
 use flexvol_terminal::screen::Screen;
 use serde_json::json;
@@ -69,7 +70,7 @@ fn end(report: Report<'_>) -> Result<ExitCode> {
 /// The drivers that need nothing but this machine.
 fn parts(stage: &Stage) -> [Part; 3] {
     let own =
-        |pairs: &[(&str, &str)]| pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        |pairs: &[(&str, &str)]| filled(pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())));
     [
         Part { driver: "tmpfs", options: own(&[("size", "16Mi")]), keeps_data: false, ..Part::default() },
         Part {

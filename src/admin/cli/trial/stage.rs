@@ -10,6 +10,7 @@ use flexvol_linux::mount::{self, mount_table};
 use flexvol_model::policy::Policy;
 use flexvol_model::settings::{SIDE_FILE, Settings};
 use flexvol_protocol::failure::Result as Answer;
+use flexvol_protocol::ordered::filled;
 use flexvol_protocol::{DriverName, Options, TargetPath};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -117,7 +118,7 @@ impl Stage {
     /// The files and directories a faultless trial leaves, relative to the stage.
     pub(super) fn expected(drivers: &[&str]) -> Answer<BTreeSet<PathBuf>> {
         let mut expected: BTreeSet<PathBuf> =
-            ["plugins", "kubelet", "kubelet/pods", "images", "shared"].map(PathBuf::from).into();
+            filled(["plugins", "kubelet", "kubelet/pods", "images", "shared"].map(PathBuf::from));
         expected.extend([Path::new("images").join(IMAGE), Path::new("shared").join(FILE)]);
         for driver in drivers {
             let name = DriverName::parse(&format!("example/{driver}"))?;

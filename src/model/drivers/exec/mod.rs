@@ -57,6 +57,7 @@ use crate::schema::{OptionSpec, did_you_mean};
 use crate::settings::{SIDE_FILE, Settings};
 use flexvol_protocol::failure::{Failure, Result};
 use flexvol_protocol::mount_options::MountFlags;
+use flexvol_protocol::ordered::filled;
 use flexvol_protocol::volume_dir::VolumeDir;
 use flexvol_protocol::{Access, Capabilities, Options, TargetPath, Verb, VerbSet};
 use sha2::{Digest as _, Sha256};
@@ -117,7 +118,7 @@ impl Driver for Exec {
     /// The first word of every command.
     fn programs<'a>(&self, settings: &'a Settings) -> Vec<&'a str> {
         let commands = settings.exec.iter().flat_map(|exec| exec.commands.values());
-        let programs: BTreeSet<_> = commands.filter_map(|words| words.first()).map(String::as_str).collect();
+        let programs: BTreeSet<_> = filled(commands.filter_map(|words| words.first()).map(String::as_str));
         // One that a volume completes is known with the volume.
         programs.into_iter().filter(|program| !program.contains(['{', '}'])).collect()
     }

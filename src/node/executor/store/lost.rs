@@ -14,6 +14,7 @@ use flexvol_linux::proc::helper::Tools;
 use flexvol_linux::proc::process;
 use flexvol_model::plan::{LogicalVolume, Store};
 use flexvol_protocol::TargetPath;
+use flexvol_protocol::ordered::filled;
 use flexvol_protocol::volume_dir::VolumeDir;
 use std::path::{Path, PathBuf};
 
@@ -52,7 +53,7 @@ fn restored(context: &Context<'_>, id: &Id, store: &Store, found: &Found) -> Res
     };
     let mounts: Vec<_> = mount_table::read()?.into_iter().filter(is_of).collect();
     let targets = if mounts.iter().all(is_ours) { mounts } else { Vec::new() };
-    Ok(AttachmentRecord { targets: targets.into_iter().map(|entry| entry.target).collect(), ..record })
+    Ok(AttachmentRecord { targets: filled(targets.into_iter().map(|entry| entry.target)), ..record })
 }
 
 /// What is below a mount that no record knows of.
