@@ -325,6 +325,10 @@ fn an_error_text_is_explained() {
     assert!(text.lines().last().unwrap().starts_with("next      "), "{text}");
     let explained = json(&["explain-error", "--json", event]);
     assert_eq!((&explained["understood"], &explained["id"]), (&true.into(), &"smb-denied".into()));
+    assert_eq!(json(&["explain-error", event, "--json"]), explained);
+    assert_eq!(explained["confidence"], "cause");
+    let vague = ok(&["explain-error", "mount failed: exit status 32"]);
+    assert!(vague.starts_with("cause     unknown:") && vague.contains("\nhint "), "{vague}");
     let (status, out, _) = flexvol(&["explain-error", "all", "is", "well"]);
     assert!(status == 1 && out.contains("flexvol doctor"), "{out}");
     let mut asked = command(&["explain-error", "-"]);

@@ -8,6 +8,7 @@
 mod check_self;
 mod conformance;
 mod drivers;
+mod error_texts;
 mod hostile;
 #[path = "../support/inputs.rs"]
 mod inputs;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use flexvol_model::diagnostics::{self, Explained};
+use flexvol_model::diagnostics::{self, Confidence, Explained};
 use flexvol_terminal::screen::{Screen, Tone, WIDTH, wrap};
 use serde_json::{Value, json};
 use std::io::{self, Read as _};
@@ -11,6 +11,9 @@ use std::process::ExitCode;
 /// As much of standard input is read, in bytes.
 const LIMIT: u64 = 1 << 16;
 
+/// A word of the text for clap, like all that begin with a hyphen, and never one of an error.
+const JSON: &str = "--json";
+
 /// The words on the left are as wide as this.
 const NAMES: usize = 9;
 
@@ -18,7 +21,8 @@ const NAMES: usize = 9;
 #[derive(Args)]
 #[command(after_help = "\
 Takes off what kubelet puts around the driver's words, says what kubelet did, why it went wrong, how that is fixed, and what to \
-run next. Nothing is sent anywhere, and no argument of a logged call is repeated: those hold secrets.
+run next; of a text that only says that something failed, who knows why. What is of CSI or of what Kubernetes has built in, and no \
+FlexVolume, is called so. Nothing is sent anywhere, and no argument of a logged call is repeated: those hold secrets.
 
 Examples:
   flexvol explain-error 'MountVolume.SetUp failed for volume \"v\" : unexpected end of JSON input'
@@ -34,6 +38,11 @@ pub(super) struct ExplainError {
 }
 
 impl ExplainError {
+    /// Whether JSON is asked for behind the text.
+    pub(super) fn wants_json(&self) -> bool {
+        self.text.last().is_some_and(|word| word == JSON)
+    }
+
     pub(super) fn run(&self, screen: &mut Screen) -> Result<ExitCode> {
         let explained = diagnostics::explain(&self.text()?);
         match &explained {
@@ -47,8 +56,9 @@ impl ExplainError {
     }
 
     fn text(&self) -> Result<String> {
-        if self.text != ["-"] {
-            return Ok(self.text.join(" "));
+        let words: Vec<_> = self.text.iter().map(String::as_str).filter(|word| *word != JSON).collect();
+        if words != ["-"] {
+            return Ok(words.join(" "));
         }
         let mut bytes = Vec::new();
         io::stdin().take(LIMIT).read_to_end(&mut bytes).context("read standard input")?;
@@ -60,7 +70,13 @@ fn show(explained: &Explained, screen: &mut Screen) -> Result<()> {
     for did in &explained.did {
         fact(screen, "kubelet", None, did)?;
     }
-    fact(screen, "cause", Some(Tone::Bad), explained.known_error.cause)?;
+    match explained.confidence {
+        Confidence::Cause => fact(screen, "cause", Some(Tone::Bad), explained.known_error.cause)?,
+        Confidence::Hint => {
+            fact(screen, "cause", Some(Tone::Bad), "unknown: the text does not say it")?;
+            fact(screen, "hint", None, explained.known_error.cause)?;
+        }
+    }
     fact(screen, "fix", Some(Tone::Good), explained.known_error.fix)?;
     screen.line(&format!("{:<NAMES$} {}", "next", explained.next()))
 }
@@ -79,6 +95,10 @@ fn as_json(explained: Option<&Explained>) -> Value {
         Some(explained) => json!({
             "understood": true,
             "id": explained.known_error.id,
+            "confidence": match explained.confidence {
+                Confidence::Cause => "cause",
+                Confidence::Hint => "hint",
+            },
             "kubelet": explained.did,
             "cause": explained.known_error.cause,
             "fix": explained.known_error.fix,

@@ -129,7 +129,8 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
 
 impl Program for Cli {
     fn json(&self) -> bool {
-        self.json
+        let last_word = matches!(&self.command, Some(Command::ExplainError(asked)) if asked.wants_json());
+        self.json || last_word
     }
 
     fn run(self, arguments: &[OsString], screen: &mut Screen) -> Result<ExitCode> {

@@ -1,6 +1,9 @@
 //! The table: causes and fixes, the particular before the general.
 
+mod kubernetes;
 mod shares;
+mod storage;
+mod words;
 
 use super::KnownError;
 use super::Sign::{Kubelet, Words};
@@ -42,7 +45,16 @@ pub const NO_ADMIN: KnownError = KnownError {
 
 /// All of them, in the order in which they are looked for: the first that fits wins.
 pub fn all() -> impl Iterator<Item = &'static KnownError> {
-    [FIRST, shares::ALL, WORDS, LAST].into_iter().flatten()
+    [kubernetes::ALL, FIRST, storage::ALL, shares::ALL, words::ALL, kubernetes::OF_OTHERS, LAST]
+        .into_iter()
+        .flatten()
+}
+
+/// Whether whatever has this sign says that something failed, and not why.
+pub(super) fn says_little(known_error: &KnownError) -> bool {
+    let by_itself = ["no-output", SAID.id, WORDLESS.id, "csi-said", "attach-refused", "detach-timeout"];
+    let last = LAST.iter().any(|it| it.id == known_error.id && it.id != "denied");
+    last || by_itself.contains(&known_error.id)
 }
 
 /// What kubelet says before it has called a driver, and of what the driver printed.
@@ -68,7 +80,7 @@ const FIRST: &[KnownError] = &[
     },
     KnownError {
         id: "secret-missing",
-        sign: Kubelet(&["secret…not found", "secrets…not found"]),
+        sign: Kubelet(&["secret…\" not found", "secret…\\\" not found"]),
         cause: "there is no Secret of that name in the pod's namespace, or of a PersistentVolume in the one that secretRef names",
         fix: "make it there, with the driver's name, VENDOR/DRIVER, as its type, or correct secretRef; kubelet tries again by itself",
         next: "kubectl get secrets --namespace NAMESPACE",
@@ -93,6 +105,11 @@ const FIRST: &[KnownError] = &[
             "multi-attach error",
             "volume is already exclusively attached",
             "volume is already used by…pod(s)",
+            "is already attached by pod",
+            "is locked by other nodes",
+            "is still being used",
+            "is already attached to",
+            "volume is already in use",
         ]),
         cause: "another node still has the volume attached, and it goes to one at a time: a pod there uses it, or that node is down and could not detach it",
         fix: "delete the pod that uses it there (a Deployment needs strategy Recreate), and wait until that node has detached it; of a node that is surely off, add the taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute or delete its Node",
@@ -163,9 +180,32 @@ const FIRST: &[KnownError] = &[
     },
     KnownError {
         id: "no-executable",
-        sign: Kubelet(&["executable file not found", "fork/exec…no such file or directory"]),
+        sign: Kubelet(&[
+            "driver call failed…executable file not found",
+            "fork/exec…no such file or directory",
+        ]),
         cause: "kubelet could not start the driver: the file is missing or not executable, or the interpreter in its first line (bash, jq's python, a dynamic loader) is not where kubelet runs",
         fix: "put the executable at VENDOR~DRIVER/DRIVER with mode 0755; install its interpreter, or take a static binary",
+        next: PROBE,
+    },
+    KnownError {
+        id: "program-missing",
+        sign: Kubelet(&[
+            "kubernetes.io/…executable file not found",
+            "rpc error…executable file not found",
+            "exec: \"…\": executable file not found",
+            "rbd image…executable file not found",
+            "failed to modprobe…executable file not found",
+        ]),
+        cause: "a program that mounts such volumes is not on the node, or not in the container that needs it",
+        fix: "install it there: iscsiadm (open-iscsi), rbd (ceph-common), mkfs, resize2fs, fusermount",
+        next: DOCTOR,
+    },
+    KnownError {
+        id: "no-executable-at-all",
+        sign: Kubelet(&["executable file not found"]),
+        cause: "kubelet could not start the driver, or a program: there is no such file where kubelet runs",
+        fix: "put the driver's executable at VENDOR~DRIVER/DRIVER with mode 0755; install the program that the text names",
         next: PROBE,
     },
     KnownError {
@@ -204,245 +244,6 @@ const FIRST: &[KnownError] = &[
         next: CALL,
     },
     NO_ADMIN,
-];
-
-/// What the kernel and its helpers say.
-const WORDS: &[KnownError] = &[
-    KnownError {
-        id: "unknown-option",
-        // Our drivers' own words say all of it, here and in the next three.
-        sign: Kubelet(&["unknown option"]),
-        cause: "the volume has an option that the driver, or the program it runs, does not know",
-        fix: "correct the option that the message names, or leave it out; flexvol explain DRIVER lists those of flexvol's",
-        next: VALIDATE,
-    },
-    KnownError {
-        id: "policy",
-        sign: Kubelet(&["let the admin…policy."]),
-        cause: "the policy of this node does not allow its driver what the volume asks for",
-        fix: "use what the policy allows, which the message names, or let the admin widen it on each node: flexvol install DRIVER --set policy.KEY=VALUE",
-        next: VALIDATE,
-    },
-    KnownError {
-        id: "tool-missing",
-        sign: Kubelet(&["is not on this node: install"]),
-        cause: "a program that the driver runs is not on this node",
-        fix: "install the package that the message names on every node that shall serve such volumes",
-        next: DOCTOR,
-    },
-    KnownError {
-        id: "deadline",
-        sign: Kubelet(&["deadline of…passed"]),
-        cause: "a step took longer than the driver's deadline: mostly because a server does not answer",
-        fix: "check that server, and the network and firewalls between it and this node; for work that takes long, raise the deadline: flexvol install DRIVER --set deadlines.mount=SECONDS",
-        next: DOCTOR,
-    },
-    KnownError {
-        id: "script-lacks",
-        sign: Words(&[
-            "command not found",
-            "sh: …: not found",
-            "bad interpreter",
-            "failed to exec fusermount",
-        ]),
-        cause: "a program that the driver calls, or the interpreter in its first line, is not where kubelet runs",
-        fix: "install it there (doctor names the package); if kubelet is in a container, it needs the program inside, or a static driver",
-        next: DOCTOR,
-    },
-    KnownError {
-        id: "watches",
-        sign: Words(&[
-            "inotify…no space left on device",
-            "inotify…too many open files",
-            "too many open files",
-        ]),
-        cause: "the node's inotify watches or open files are used up, not its disk: kubelet then misses new drivers, too",
-        fix: "sysctl fs.inotify.max_user_instances=1024 fs.inotify.max_user_watches=1048576, for good in /etc/sysctl.d, and restart kubelet",
-        next: PROBE,
-    },
-    KnownError {
-        id: "not-mounted",
-        sign: Words(&["umount…not mounted"]),
-        cause: "the driver was to unmount a volume that is not mounted any more, and failed; kubelet asks for ever, and the pod stays in Terminating",
-        fix: "let the driver's unmount succeed when nothing is mounted there; to free this pod, remove the volume's empty directory",
-        next: STATUS,
-    },
-    KnownError {
-        id: "no-device",
-        sign: Words(&["special device…does not exist"]),
-        cause: "mount(8) takes the source for a device of the node, and there is none of that name: the type is missing or misspelt, or the device has not appeared",
-        fix: "check fsType and the source; look whether the device is in lsblk",
-        next: VALIDATE,
-    },
-    KnownError {
-        id: "nfs-version",
-        sign: Words(&["mount.nfs…protocol not supported", "requested nfs version or transport protocol"]),
-        cause: "the NFS server does not speak that version, or not over that protocol",
-        fix: "leave version out, or name one that the server has (rpcinfo -p SERVER)",
-        next: VALIDATE,
-    },
-    KnownError {
-        id: "nfs-missing",
-        sign: Words(&["mount.nfs…no such file or directory"]),
-        cause: "the NFS server exports no such directory, or the directory in the pod is gone",
-        fix: "see its exports with showmount -e, or check path and subDir",
-        next: VALIDATE,
-    },
-    KnownError {
-        id: "no-helper",
-        sign: Words(&[
-            "wrong fs type, bad option, bad superblock",
-            "need a /sbin/mount.",
-            "you might need a…helper program",
-            "unknown filesystem type",
-            "filesystem not supported by the system",
-            "mount error(19)",
-        ]),
-        cause: "mount(8) cannot mount that type: its helper /sbin/mount.TYPE is not on the node (or not in kubelet's container), the kernel lacks the file system, an option is wrong, or the device holds none",
-        fix: "install the helper (cifs-utils, nfs-common, glusterfs-client) where the driver runs; flexvol's own nfs, cifs and cephfs drivers need none",
-        next: DOCTOR,
-    },
-    KnownError {
-        id: "nfs-refused",
-        sign: Words(&["access denied by server while mounting", "mount.nfs…operation not permitted"]),
-        cause: "the server does not export it to this node",
-        fix: "look at /etc/exports there, or at the address it sees",
-        next: LOGS,
-    },
-    KnownError {
-        id: "no-key",
-        sign: Words(&["required key not available", "key has expired", "key was rejected"]),
-        cause: "a key is missing",
-        fix: "install keyutils and cifs-utils, and look at the node's keytab",
-        next: DOCTOR,
-    },
-    KnownError {
-        id: "dead-daemon",
-        sign: Words(&["transport endpoint is not connected", "software caused connection abort"]),
-        cause: "the program that served the volume (FUSE) is gone: it crashed, was killed for memory, or died with kubelet, in whose control group it ran; the mount is still there",
-        fix: "unmount the volume (umount -l) and delete the pod, so that kubelet mounts it again; start such programs in a scope of their own",
-        next: "sudo flexvol doctor --repair",
-    },
-    KnownError {
-        id: "stale-handle",
-        sign: Words(&["stale file handle", "stale nfs file handle"]),
-        cause: "the server has another file system there now, or removed the directory, so what is mounted leads nowhere",
-        fix: "unmount the volume (umount -l) and delete its pods, so that it is mounted again",
-        next: "sudo flexvol doctor --repair",
-    },
-    KnownError {
-        id: "busy",
-        sign: Words(&[
-            "device is busy",
-            "target is busy",
-            "device or resource busy",
-            "resource busy",
-            "is in use by…(pid",
-        ]),
-        cause: "a process still uses the volume, or something is mounted inside of it",
-        fix: "end that process (the message of flexvol's drivers names it); kubelet tries again by itself",
-        next: STATUS,
-    },
-    KnownError {
-        id: "not-empty",
-        sign: Words(&["directory not empty", "mountpoint directory…is not empty"]),
-        cause: "files were written into the volume's directory while nothing was mounted there, so they are on the node's own disk and kubelet cannot remove the directory",
-        fix: "look at them and move them away; the driver said Success without a mount, or left its mount too early",
-        next: "sudo flexvol doctor",
-    },
-    KnownError {
-        id: "no-space",
-        sign: Words(&["no space left on device", "disk quota exceeded"]),
-        cause: "a file system is full: the volume's, or the node's own (/run, where drivers keep what they must remember)",
-        fix: "make room on it: df -h, and df -i for inodes",
-        next: DOCTOR,
-    },
-    KnownError {
-        id: "read-only",
-        sign: Words(&["read-only file system"]),
-        cause: "the file system is mounted read-only: asked for, or made so by the kernel after an error",
-        fix: "look for errors in dmesg; of a plugin directory, give kubelet a writable one with --volume-plugin-dir",
-        next: DOCTOR,
-    },
-    KnownError {
-        id: "no-name",
-        sign: Words(&[
-            "could not resolve address",
-            "name or service not known",
-            "temporary failure in name resolution",
-            "no such host",
-            "failed to resolve server",
-            "knows no address of it",
-        ]),
-        cause: "the node does not know the server's name: names of Services are known in pods only",
-        fix: "use a name of the node's DNS or an address, or give flexvol's drivers option nameserver with the address of the cluster's DNS",
-        next: DOCTOR,
-    },
-    KnownError {
-        id: "no-route",
-        sign: Words(&["no route to host", "network is unreachable", "host is down"]),
-        cause: "no way leads from this node to the server, or it is down",
-        fix: "check that it runs, its address, and the network and firewalls between it and this node",
-        next: DOCTOR,
-    },
-    KnownError {
-        id: "refused",
-        sign: Words(&["connection refused"]),
-        cause: "nothing listens at the server's address and port",
-        fix: "start the service there, and check address, port and firewalls",
-        next: DOCTOR,
-    },
-    KnownError {
-        id: "silent",
-        sign: Words(&["connection timed out", "operation timed out", "does not answer"]),
-        cause: "the server does not answer",
-        fix: "check it, the network and the firewalls",
-        next: DOCTOR,
-    },
-    KnownError {
-        id: "ceph-key",
-        sign: Words(&["keyring…malformed input"]),
-        cause: "the Secret's key is none of Ceph's",
-        fix: "put into it what ceph auth get-key says",
-        next: VALIDATE,
-    },
-    KnownError {
-        id: "user-refused",
-        sign: Words(&["401 unauthorized", "authentication failed"]),
-        cause: "the server does not accept that user with that secret",
-        fix: "check the user (user, or rclone's backend.user; left out it is a default) and the Secret's key, pass or password",
-        next: VALIDATE,
-    },
-    KnownError {
-        id: "io-error",
-        sign: Words(&["input/output error", "structure needs cleaning", "bad superblock"]),
-        cause: "the disk or server behind the volume fails, or its file system is damaged",
-        fix: "look at dmesg; unmount the volume and check it (fsck), or fix the server",
-        next: STATUS,
-    },
-    KnownError {
-        id: "fuse-missing",
-        sign: Words(&[
-            "/dev/fuse",
-            "fuse: device not found",
-            "fusermount: mount failed",
-            "fusermount3: mount failed",
-        ]),
-        cause: "the kernel module fuse is not loaded, or /dev/fuse is not where the driver runs",
-        fix: "modprobe fuse on the node; in a container give it /dev/fuse",
-        next: DOCTOR,
-    },
-    KnownError {
-        id: "no-loop",
-        sign: Words(&[
-            "could not find any free loop device",
-            "failed to set up loop device",
-            "losetup: cannot find an unused",
-        ]),
-        cause: "no loop device is free, or the kernel module loop is not loaded",
-        fix: "modprobe loop; leaked devices show in losetup -a",
-        next: "sudo flexvol doctor --repair",
-    },
 ];
 
 /// What kubelet says at its wits' end: it says least, so comes last.

@@ -93,6 +93,11 @@ impl KnownError {
         format!("{}: {}", self.cause, self.fix)
     }
 
+    /// Whether it stands for what says that something failed, and no more.
+    fn says_little(&self) -> bool {
+        known_errors::says_little(self)
+    }
+
     /// Whether a text in small letters has its sign.
     fn is_in(&self, text: &str) -> bool {
         match self.sign {
@@ -137,8 +142,19 @@ pub struct Explained {
     pub did: Vec<String>,
     /// What the driver was called with when it went wrong, if the text says so.
     pub verb: Option<Verb>,
+    /// Whether the text itself says why. If not, it only tells where to look.
+    pub confidence: Confidence,
     /// Why, and what to do.
     pub known_error: &'static KnownError,
+}
+
+/// How much a text says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confidence {
+    /// Why it went wrong.
+    Cause,
+    /// That it went wrong, and who knows why.
+    Hint,
 }
 
 impl Explained {
@@ -169,10 +185,13 @@ fn by_hand(verb: Verb) -> String {
 /// `None` if nothing in it is known.
 pub fn explain(text: &str) -> Option<Explained> {
     let wrapped = Wrapped::of(text);
-    // The innermost text says most, the whole one least.
-    let inside = known_error_of(wrapped.inside).or_else(|| known_error_of(text));
-    let known_error = inside.or_else(|| wrapped.by_itself())?;
-    Some(Explained { did: wrapped.did, verb: wrapped.verb, known_error })
+    // The innermost text says most, unless it says nothing; then another line may say more.
+    let inside = known_error_of(wrapped.inside);
+    let outside = || known_error_of(text).filter(|it| inside.is_none() || !it.says_little());
+    let clear = inside.filter(|it| !it.says_little());
+    let known_error = clear.or_else(outside).or(inside).or_else(|| wrapped.by_itself())?;
+    let confidence = if known_error.says_little() { Confidence::Hint } else { Confidence::Cause };
+    Some(Explained { did: wrapped.did, verb: wrapped.verb, confidence, known_error })
 }
 
 /// The one whose cause stands in the text already, as our own drivers write it; else by its sign:

@@ -202,7 +202,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("mount.nfs: Protocol not supported", "nfs-version"),
     ("mount.nfs: mounting nas:/x failed, reason given by server: No such file or directory", "nfs-missing"),
     ("mount error(113): could not connect to 10.0.0.1Unable to find suitable address", "share-no-way"),
-    ("mount error: cifs filesystem not supported by the system", "no-helper"),
+    ("mount error: cifs filesystem not supported by the system", "module-missing"),
     ("s3fs: MOUNTPOINT directory /x is not empty. if you are sure this is safe", "not-empty"),
     ("volume plugin has invalid name: \"x\"", "plugin-name"),
     ("mount.nfs: access denied by server while mounting nas:/export", "nfs-refused"),

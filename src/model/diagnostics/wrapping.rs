@@ -37,6 +37,7 @@ impl<'a> Wrapped<'a> {
     pub fn of(text: &'a str) -> Self {
         let mut wrapped = Self { did: Vec::new(), inside: text.trim(), verb: None, is_answer: false };
         wrapped.operation();
+        wrapped.of_another_kind(text);
         wrapped.directory();
         wrapped.answer();
         wrapped.execution();
@@ -52,6 +53,19 @@ impl<'a> Wrapped<'a> {
             self.did.push(format!("wanted to {}{name}", doing(*verb)));
             self.inside = after(rest, " : ").unwrap_or(rest);
             self.verb = Some(*verb);
+        }
+    }
+
+    /// What is no FlexVolume: `rpc error: code = …`, `Mounting command: …`, `kubernetes.io/nfs/…`.
+    fn of_another_kind(&mut self, text: &str) {
+        let is_in = |signs: &[&str]| signs.iter().any(|sign| text.contains(sign));
+        let flex = ["command failed, status:", "lexvolume-", "FlexVolume", "Flexvolume"];
+        if is_in(&["rpc error: code =", "kubernetes.io/csi", "kubernetes.io~csi", ".csi."]) {
+            self.did.push("called a CSI driver: the volume is no FlexVolume".into());
+        } else if is_in(&["Mounting command:", "Mounting arguments:", "kubernetes.io/", "kubernetes.io~"])
+            && !is_in(&flex)
+        {
+            self.did.push("used what it has built in: the volume is no FlexVolume".into());
         }
     }
 
@@ -80,7 +94,10 @@ impl<'a> Wrapped<'a> {
     fn execution(&mut self) {
         if let Some((_, rest)) = self.inside.split_once("driver call failed") {
             self.executed(after(rest, "args: [").unwrap_or(""));
-            self.inside = after(rest, ", error: ").unwrap_or(self.inside);
+            // Of a program that is not there it matters whose it is.
+            let error =
+                after(rest, ", error: ").filter(|error| !error.starts_with("executable file not found"));
+            self.inside = error.unwrap_or(self.inside);
         }
     }
 

@@ -1,0 +1,186 @@
+//! What Kubernetes says of volumes before any driver is called, and of what is no FlexVolume.
+
+use super::super::KnownError;
+use super::super::Sign::Kubelet;
+use super::{DOCTOR, STATUS, VALIDATE};
+
+const EVENTS: &str = "kubectl describe pod POD";
+const CLAIM: &str = "kubectl describe pvc CLAIM";
+
+pub(super) const ALL: &[KnownError] = &[
+    KnownError {
+        id: "csi-not-registered",
+        sign: Kubelet(&["not found in the list of registered csi drivers"]),
+        cause: "no CSI driver of that name has registered with kubelet on this node: its pod does not run here, or not yet",
+        fix: "look at its pod on this node, and whether its manifest names kubelet's directory as it is here",
+        next: "kubectl get csinodes,pods --all-namespaces -o wide",
+    },
+    KnownError {
+        id: "configmap-missing",
+        sign: Kubelet(&[
+            "configmap…\" not found",
+            "configmap…\\\" not found",
+            "references non-existent config key",
+        ]),
+        cause: "the ConfigMap, or the key of it, that the pod names is not in the pod's namespace",
+        fix: "make it there, or correct its name in the pod; kubelet tries again by itself",
+        next: "kubectl get configmaps --namespace NAMESPACE",
+    },
+    KnownError {
+        id: "object-not-watched",
+        sign: Kubelet(&["object \"…not registered", "object \\\"…not registered"]),
+        cause: "kubelet does not watch that Secret or ConfigMap: not yet, after a restart, or no longer, because the pod is going",
+        fix: "nothing, it passes; of a pod that stays so, delete it",
+        next: EVENTS,
+    },
+    KnownError {
+        id: "hostpath-type",
+        sign: Kubelet(&["hostpath type check failed"]),
+        cause: "what is at the hostPath on this node is not of the type that the pod says (or is missing)",
+        fix: "make it on the node, correct path or type, or leave type out",
+        next: EVENTS,
+    },
+    KnownError {
+        id: "claim-missing",
+        sign: Kubelet(&[
+            "persistentvolumeclaim \"…\" not found",
+            "persistentvolumeclaim \\\"…\\\" not found",
+        ]),
+        cause: "there is no claim of that name in the pod's namespace",
+        fix: "make it there, or correct claimName in the pod",
+        next: "kubectl get pvc --namespace NAMESPACE",
+    },
+    KnownError {
+        id: "claim-unbound",
+        sign: Kubelet(&[
+            "unbound immediate persistentvolumeclaims",
+            "unbound persistentvolumeclaims",
+            "persistentvolumeclaim is not bound",
+            "no persistent volumes available for this claim",
+            "didn't find available persistent volumes to bind",
+        ]),
+        cause: "a claim of the pod has no PersistentVolume: none fits it in size, access modes, class and labels, or nothing makes one",
+        fix: "read the claim's Events; write the class of the PV into the claim (\"\" for none), or run the provisioner of its class",
+        next: CLAIM,
+    },
+    KnownError {
+        id: "volume-elsewhere",
+        sign: Kubelet(&["volume node affinity conflict", "no matching nodeselectorterms"]),
+        cause: "the volume can be reached from other nodes only (the nodeAffinity of its PV), and the pod may not run there",
+        fix: "let the pod run where the volume is, or take a class with volumeBindingMode: WaitForFirstConsumer",
+        next: "kubectl describe pv PV",
+    },
+    KnownError {
+        id: "not-grown-here",
+        sign: Kubelet(&[
+            "didn't find a plugin capable of expanding the volume",
+            "noopexpandablevolumeplugin",
+            "waiting for an external controller to process this pvc",
+        ]),
+        cause: "kube-controller-manager has no plugin that grows this volume, and leaves that to a controller of the driver's",
+        fix: "run the driver's resizer; where there is none, grow the storage by hand and write its size into a new PV",
+        next: CLAIM,
+    },
+    KnownError {
+        id: "format-first",
+        sign: Kubelet(&[
+            "appears to be unformatted, attempting to format",
+            "to check whether the volume has been formatted",
+        ]),
+        cause: "the device is blank: kubelet tries to mount it, sees that, and formats it",
+        fix: "nothing, if the next line says that it is mounted",
+        next: STATUS,
+    },
+    KnownError {
+        id: "manifest-invalid",
+        sign: Kubelet(&[
+            "is invalid:…spec",
+            "was not valid:",
+            "validationerror(",
+            "error validating",
+            "strict decoding error",
+            "must specify a volume type",
+            "may not specify more than 1 volume type",
+            "error converting yaml",
+        ]),
+        cause: "the API server refuses the manifest: a field is missing, misspelt, or of another kind",
+        fix: "correct the field that it names",
+        next: VALIDATE,
+    },
+    KnownError {
+        id: "not-volumes",
+        sign: Kubelet(&[
+            "remote_runtime.go",
+            "failed to create pod sandbox",
+            "restarting failed container",
+            "crashloopbackoff",
+            "imagepullbackoff",
+            "errimagepull",
+            "failed to pull image",
+            "oomkilled",
+            "network plugin is not ready",
+            "networkplugin cni",
+            "had taint",
+            "had untolerated taint",
+            "insufficient cpu",
+            "insufficient memory",
+            "probe failed",
+        ]),
+        cause: "this is not about volumes: it is about containers, their image, their network, or nodes that may not have the pod",
+        fix: "look at the pod's other Events",
+        next: EVENTS,
+    },
+    KnownError {
+        id: "agent-down",
+        sign: Kubelet(&[
+            "error getting rpc client",
+            "dial unix…no such file or directory",
+            "dial unix…connection refused",
+        ]),
+        cause: "the driver is but a client, and the agent behind its socket does not run on this node",
+        fix: "start the agent's pod here (its DaemonSet), and read its log; of Rook's, which is gone since 1.8, move the volume to CSI",
+        next: DOCTOR,
+    },
+];
+
+/// What says whose volume it is and little else.
+pub(super) const OF_OTHERS: &[KnownError] = &[
+    KnownError {
+        id: "detach-timeout",
+        sign: Kubelet(&["attachdetachment timeout", "detachvolume…timeout", "detach…timed out"]),
+        cause: "attaching or detaching did not end in time: the storage still has the volume in use, or its controller does not answer",
+        fix: "see which node has it in the storage's own view, and read the log of the controller that attaches",
+        next: "kubectl get volumeattachments",
+    },
+    KnownError {
+        id: "csi-said",
+        sign: Kubelet(&["rpc error: code =", "kubernetes.io/csi:"]),
+        cause: "a CSI driver failed, in its own words",
+        fix: "do what they say, or read the log of its pod: on the node for mounts, the controller's for attach and provisioning",
+        next: "kubectl get pods --all-namespaces -o wide",
+    },
+    KnownError {
+        id: "still-used",
+        sign: Kubelet(&[
+            "unsafe to detach",
+            "is still mounted",
+            "still in use by node",
+            "volume is still in use",
+        ]),
+        cause: "detaching waits, because the node says that the volume is still mounted there",
+        fix: "end what uses it there; of a node that is surely off, add the taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+        next: "kubectl get node NODE -o jsonpath={.status.volumesInUse}",
+    },
+    KnownError {
+        id: "attach-refused",
+        sign: Kubelet(&[
+            "failed to attach volume…on node…with:",
+            "googleapi: error",
+            "request id:",
+            "requestid",
+        ]),
+        cause: "the storage or the cloud refuses to attach the volume to that node, in the words after \"with:\"",
+        fix: "do what they say: mostly another machine still has it",
+        next: "kubectl describe pod POD",
+    },
+];
