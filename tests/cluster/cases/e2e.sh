@@ -148,7 +148,7 @@ hostpath_ends() {
 plays() {
     rm -f -- "$REPORT"
     on world "$FLEXVOL_E2E/ginkgo" --procs="$SIDE_BY_SIDE" --no-color --timeout=3h \
-        --focus="${FLEXVOL_E2E_FOCUS:-External.Storage}" --skip="$LEFT_OUT" \
+        --focus="External.Storage.*(${FLEXVOL_E2E_FOCUS:-})" --skip="$LEFT_OUT" \
         --output-dir="$(dirname -- "$REPORT")" --json-report="$(basename -- "$REPORT")" "$FLEXVOL_E2E/e2e.test" -- \
         -kubeconfig "$KUBECONFIG" -kube-test-repo-list "$CLUSTER/e2e-registries" -provider skeleton \
         "${@/#/-storage.testdriver=}" >"$CLUSTER/log/e2e.log" 2>&1 || true
