@@ -148,7 +148,7 @@ fn what_is_put_back() {
             assert_eq!((view(node).as_ref(), node.litter()), (Some(&new.0), vec![]));
             assert!(fs::read_to_string(&side_file).unwrap().contains("\"a\": \"b\""));
         };
-        let up = vec![rung(node, "put back", &["--binary", word(&new.1)])];
+        let up = vec![rung(node, "put-back", &["--binary", word(&new.1)])];
         let volume = Volume {
             fresh: &fresh,
             intact: &intact,
