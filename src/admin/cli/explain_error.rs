@@ -56,7 +56,7 @@ impl ExplainError {
     }
 
     fn text(&self) -> Result<String> {
-        let words: Vec<_> = self.text.iter().map(String::as_str).filter(|word| *word != JSON).collect();
+        let words = &self.text[..self.text.len() - usize::from(self.wants_json())];
         if words != ["-"] {
             return Ok(words.join(" "));
         }

@@ -28,6 +28,7 @@ mod wrapping;
 pub use wrapping::Wrapped;
 
 use flexvol_protocol::{Argument, Verb};
+use known_errors::says_little;
 
 /// One trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,11 +92,6 @@ impl KnownError {
     /// Cause and fix, as they end a message.
     pub fn hint(&self) -> String {
         format!("{}: {}", self.cause, self.fix)
-    }
-
-    /// Whether it stands for what says that something failed, and no more.
-    fn says_little(&self) -> bool {
-        known_errors::says_little(self)
     }
 
     /// Whether a text in small letters has its sign.
@@ -187,10 +183,10 @@ pub fn explain(text: &str) -> Option<Explained> {
     let wrapped = Wrapped::of(text);
     // The innermost text says most, unless it says nothing; then another line may say more.
     let inside = known_error_of(wrapped.inside);
-    let outside = || known_error_of(text).filter(|it| inside.is_none() || !it.says_little());
-    let clear = inside.filter(|it| !it.says_little());
+    let outside = || known_error_of(text).filter(|it| inside.is_none() || !says_little(it));
+    let clear = inside.filter(|it| !says_little(it));
     let known_error = clear.or_else(outside).or(inside).or_else(|| wrapped.by_itself())?;
-    let confidence = if known_error.says_little() { Confidence::Hint } else { Confidence::Cause };
+    let confidence = if says_little(known_error) { Confidence::Hint } else { Confidence::Cause };
     Some(Explained { did: wrapped.did, verb: wrapped.verb, confidence, known_error })
 }
 
