@@ -165,11 +165,14 @@ fn what_a_killed_call_left_is_ended_by_the_next() {
         let target = node.pod("1");
         let call = node.start(&target, &sshd.options());
         eventually("sshfs and its ssh", || !crate::support::processes_with(SSH).is_empty());
-        let workers = crate::support::children(call.pid());
-        for pid in workers.into_iter().filter(|pid| !node.daemons().contains(pid)).chain([call.pid()]) {
-            kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+        // Stopped, so that it does not clean up between the death of its worker and its own.
+        kill(Pid::from_raw(call.pid()), Signal::SIGSTOP).unwrap();
+        let killed: Vec<_> = crate::support::children(call.pid()).into_iter().chain([call.pid()]).collect();
+        for pid in &killed {
+            kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
         }
-        eventually("the daemon alone", || !crate::support::is_alive(call.pid()) || call.pid() < 0);
+        eventually("the daemon alone", || !killed.iter().any(|pid| crate::support::is_alive(*pid)));
+        assert!(!crate::support::processes_with(SSH).is_empty());
         drop(call);
         node.unmount(&target).success();
         node.is_clean(&[SSH]);
