@@ -9,6 +9,7 @@
 pub mod cli;
 pub mod controllers;
 pub mod csi;
+pub mod fence;
 pub mod manifest;
 pub mod wire;
 

@@ -1,0 +1,95 @@
+//! The table of [`decide`](super::decide), row by row; here is what the tests are made of.
+
+mod alone;
+mod shared;
+
+use super::decide::{Cause, Decision, Reason, Reply, Write, decide};
+use super::evidence::{Evidence, Fence, NodeState, PodState, Sight, Usage};
+use super::record::{HOLDERS, Holder, Node, Phase, Pod, Record};
+use super::request::{Left, Request};
+use super::sharing::Sharing;
+use std::time::Duration;
+
+pub(super) const HANDLE: &str = "rbd:f/pool/image";
+const LONG: NodeState = NodeState::Gone(Duration::from_secs(301));
+
+/// A pod on a node, attached.
+pub(super) fn holder(node: &str, pod: &str) -> Holder {
+    let name = |of: &str| format!("{of}-{node}");
+    let node = Node { name: node.to_owned(), uid: name("uid"), boot: name("boot") };
+    let pod = Pod { namespace: "default".to_owned(), name: format!("pod-{pod}"), uid: pod.to_owned() };
+    let target = format!("/pods/{}", pod.uid);
+    Holder {
+        id: Holder::id_of(&node, &pod.uid, HANDLE, &target),
+        node,
+        agent: "agent-1".to_owned(),
+        pod,
+        target,
+        read_only: false,
+        phase: Phase::Attached,
+        epoch: 0,
+        device: "/dev/rbd0".to_owned(),
+        since: String::new(),
+    }
+}
+
+pub(super) fn reader(node: &str, pod: &str) -> Holder {
+    Holder { read_only: true, ..holder(node, pod) }
+}
+
+pub(super) fn record(sharing: Sharing, holders: &[Holder]) -> Record {
+    Record { sharing, holders: holders.to_vec(), ..Record::free(HANDLE) }
+}
+
+pub(super) fn ask(record: &Record, request: &Request, evidence: &Evidence) -> Decision {
+    decide(HANDLE, Some(record), request, evidence)
+}
+
+pub(super) fn mount(record: &Record, me: &Holder, sharing: Sharing, evidence: &Evidence) -> Decision {
+    ask(record, &Request::Mount { me: Box::new(me.clone()), sharing }, evidence)
+}
+
+/// The other holder is `a`'s pod 1, and this is known of it.
+pub(super) fn known(node: NodeState, pod: PodState) -> Evidence {
+    seen(Sight { node, pod, ..Sight::default() })
+}
+
+pub(super) fn seen(sight: Sight) -> Evidence {
+    Evidence { sights: [(holder("a", "1").id, sight)].into(), ..Evidence::default() }
+}
+
+pub(super) fn written(decision: &Decision) -> &Record {
+    let Write::Put(record) = &decision.write else { panic!("{decision:?} writes no record") };
+    record
+}
+
+pub(super) fn refused(decision: &Decision) -> Reason {
+    let Reply::Refused(refusal) = &decision.reply else { panic!("{decision:?} is no refusal") };
+    refusal.reason
+}
+
+pub(super) fn tasks(decision: &Decision) -> Vec<Cause> {
+    decision.tasks.iter().map(|task| task.reason).collect()
+}
+
+/// The only holder, and a higher epoch.
+#[track_caller]
+pub(super) fn takes(decision: &Decision, row: u8, of: &Record) {
+    let next = written(decision);
+    assert_eq!((decision.row, &decision.reply), (row, &Reply::Go { epoch: of.epoch + 1 }));
+    assert_eq!((next.epoch, next.holders.len()), (of.epoch + 1, 1));
+    assert_eq!((&next.holders[0].pod.uid[..], next.holders[0].epoch), ("2", of.epoch + 1));
+}
+
+#[track_caller]
+pub(super) fn refuses(decision: &Decision, row: u8, reason: Reason) {
+    assert_eq!((decision.row, refused(decision)), (row, reason));
+    assert_eq!(decision.write, Write::Nothing);
+}
+
+/// How a pod of node `b` fares, to write, when `a`'s pod 1 holds alone.
+pub(super) fn from_b(evidence: &Evidence) -> (Record, Decision) {
+    let record = record(Sharing::Exclusive, &[holder("a", "1")]);
+    let decision = mount(&record, &holder("b", "2"), Sharing::Exclusive, evidence);
+    (record, decision)
+}
