@@ -79,11 +79,8 @@ pub enum Cause {
     StillAttached,
 }
 
-const CAUSES: [(Cause, &str); 3] = [
-    (Cause::PodGone, "PodGone"),
-    (Cause::NodeLost, "NodeLost"),
-    (Cause::StillAttached, "StillAttached"),
-];
+const CAUSES: [(Cause, &str); 3] =
+    [(Cause::PodGone, "PodGone"), (Cause::NodeLost, "NodeLost"), (Cause::StillAttached, "StillAttached")];
 
 impl Cause {
     /// By its name in tasks.
@@ -191,7 +188,7 @@ pub fn decide(handle: &str, record: Option<&Record>, request: &Request, evidence
         Request::BeginUnmount { id } => begin_unmount(record, id),
         Request::EndUnmount { id, left } => end_unmount(record, id, *left),
         Request::CleanUp { id, epoch, left } => clean_up(record, id, *epoch, *left, evidence),
-        Request::Return { id, epoch } => came_back(record, id, *epoch),
+        Request::Return { id, epoch, agent } => came_back(record, id, *epoch, agent),
         Request::Delete => delete(record),
     }
 }
@@ -211,13 +208,15 @@ fn mount(record: &Record, me: &Holder, sharing: Sharing, evidence: &Evidence) ->
     }
 }
 
-/// The same mount is tried again, after a failure, a restart of the agent or a reboot.
+/// The same mount is tried again, after a failure, a restart of the agent or a reboot. It is written
+/// even if nothing changes: whoever has decided that this node is gone, and has not written yet,
+/// has to decide again.
 fn again(record: &Record, mine: &Holder, me: &Holder) -> Decision {
     let same_kernel = mine.node.boot == me.node.boot && mine.phase == Phase::Attached;
     let (phase, device) =
         if same_kernel { (Phase::Attached, mine.device.clone()) } else { (Phase::Reserved, String::new()) };
     let refreshed = Holder { phase, device, epoch: mine.epoch, since: mine.since.clone(), ..me.clone() };
-    let write = if refreshed == *mine { Write::Nothing } else { Write::Put(with(record, refreshed)) };
+    let write = Write::Put(with(record, refreshed));
     Decision::new(3, write, Reply::Go { epoch: mine.epoch })
 }
 
@@ -425,9 +424,15 @@ fn clean_up(record: &Record, id: &str, epoch: u64, left: Left, evidence: &Eviden
 }
 
 /// Nothing that was mounted under another epoch may be served: someone else may have written since.
-fn came_back(record: &Record, id: &str, epoch: u64) -> Decision {
-    let is_mine = record.holder(id).is_some_and(|mine| mine.epoch == epoch);
-    Decision::new(27, Write::Nothing, if is_mine { Reply::Keep } else { Reply::Undo })
+/// What is kept is written all the same: whoever has decided meanwhile that this node is gone, and
+/// has not written yet, has to decide again.
+fn came_back(record: &Record, id: &str, epoch: u64, agent: &str) -> Decision {
+    let Some(mine) = record.holder(id).filter(|mine| mine.epoch == epoch) else {
+        return Decision::new(27, Write::Nothing, Reply::Undo);
+    };
+    let next = Holder { agent: agent.to_owned(), ..mine.clone() };
+    let write = Write::Put(with(record, next));
+    Decision::new(27, write, Reply::Keep)
 }
 
 fn delete(record: &Record) -> Decision {

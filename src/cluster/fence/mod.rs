@@ -17,8 +17,9 @@
 //! * [`request`] is what is asked: a pod mounts, a volume was attached, an unmount begins or ends.
 //! * [`evidence`] is what is known about nodes and pods just now.
 //! * [`decide`](mod@decide) has every rule, as a table of 30 rows; nothing else decides anything.
+//! * [`settle`](mod@settle) has it written, and [`store`] is where.
 //!
-//! Three things hold, whatever crashes, and `properties.rs` looks for a way around them:
+//! Three things hold, whatever crashes, and `model.rs` looks for a way around them:
 //!
 //! 1. *Never two writers.* A holder is removed by itself, or because of evidence that its **node**
 //!    can no longer write. That a pod is missing is no evidence: the processes of a pod that was
@@ -34,7 +35,16 @@ pub mod record;
 pub mod request;
 pub mod sharing;
 
+pub mod settle;
+pub mod store;
+
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod rows;
+#[cfg(test)]
+mod store_tests;
+#[cfg(test)]
+mod world;

@@ -45,7 +45,7 @@ fn requests() -> impl Strategy<Value = Request> {
             3 => Request::BeginUnmount { id },
             4 => Request::EndUnmount { id, left },
             5 => Request::CleanUp { id, epoch, left },
-            _ => Request::Return { id, epoch },
+            _ => Request::Return { id, epoch, agent: "agent-2".to_owned() },
         }
     })
 }

@@ -54,12 +54,14 @@ pub enum Request {
         /// What is left.
         left: Left,
     },
-    /// The agent of a node starts and finds a volume in its journal.
+    /// The agent of a node starts, or reaches the store again, and finds a volume in its journal.
     Return {
         /// Which holder it was.
         id: String,
         /// Its epoch.
         epoch: u64,
+        /// What the agent calls itself from now on: no earlier record has it.
+        agent: String,
     },
     /// Someone wants the record removed.
     Delete,

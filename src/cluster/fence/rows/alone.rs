@@ -39,8 +39,9 @@ fn row_3_the_same_mount_goes_again() {
     let mut mine = holder("a", "1");
     (mine.epoch, mine.since) = (4, "earlier".to_owned());
     let record = record(Sharing::Exclusive, std::slice::from_ref(&mine));
-    let nothing = mount(&record, &mine, Sharing::Exclusive, &Evidence::default());
-    assert_eq!((nothing.row, nothing.write, nothing.reply), (3, Write::Nothing, Reply::Go { epoch: 4 }));
+    // Written although it is the same: whoever is about to take it has to look again.
+    let same = mount(&record, &mine, Sharing::Exclusive, &Evidence::default());
+    assert_eq!((same.row, &same.reply, written(&same)), (3, &Reply::Go { epoch: 4 }, &record));
     let me = Holder { agent: "agent-2".to_owned(), since: "now".to_owned(), epoch: 0, ..mine.clone() };
     let decision = mount(&record, &me, Sharing::Exclusive, &Evidence::default());
     let next = &written(&decision).holders;

@@ -221,9 +221,14 @@ fn row_26_t50_a_holder_that_is_gone_is_removed_once_nothing_is_left() {
 #[test]
 fn row_27_t19_who_returns_under_an_older_epoch_undoes_its_volumes() {
     let came_back = |record: &Record| {
+        let (id, agent) = (holder("a", "1").id, "agent-2".to_owned());
         let decision =
-            ask(record, &Request::Return { id: holder("a", "1").id, epoch: 0 }, &Evidence::default());
-        assert_eq!((decision.row, decision.write), (27, Write::Nothing));
+            ask(record, &Request::Return { id: id.clone(), epoch: 0, agent }, &Evidence::default());
+        // What is kept is written, so that whoever is about to take it has to look again.
+        let kept = decision.reply == Reply::Keep;
+        let agent = |next: &Record| next.holder(&id).map(|mine| mine.agent.clone());
+        let written = if let Write::Put(next) = &decision.write { agent(next) } else { None };
+        assert_eq!((decision.row, written.as_deref()), (27, kept.then_some("agent-2")));
         decision.reply
     };
     let mine = record(Sharing::Exclusive, &[holder("a", "1")]);

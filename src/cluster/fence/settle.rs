@@ -1,0 +1,126 @@
+//! Read, decide, write, and once more if another node was faster or the store did not answer.
+
+use super::decide::{Decision, Reply, Write, decide};
+use super::evidence::{Evidence, Fence};
+use super::record::{Holder, Record};
+use super::request::Request;
+use super::store::{Read, RecordStore, StoreError};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How often a write that lost is decided anew.
+const TRIES: u32 = 12;
+
+/// Before the second try; doubled before each further one.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The longest pause between two tries.
+const LONGEST_PAUSE: Duration = Duration::from_millis(320);
+
+/// Who knows about nodes and pods, and can have the storage keep a node out.
+pub trait Witness {
+    /// What is known about the holders of a record just now.
+    fn look(&self, record: &Record) -> Evidence;
+
+    /// Has the storage take no more writes of a holder's node.
+    fn fence(&self, holder: &Holder) -> Fence;
+
+    /// Waits before the next try.
+    fn pause(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+}
+
+/// Decides a request and has it written, before `deadline`.
+///
+/// # Errors
+///
+/// If nothing was written, or no one knows whether it was: then the same request is to be made
+/// again, and finds out.
+pub fn settle(
+    store: &dyn RecordStore,
+    handle: &str,
+    request: &Request,
+    witness: &dyn Witness,
+    deadline: Instant,
+) -> Result<Decision, StoreError> {
+    let mut fences = BTreeMap::new();
+    let mut last = StoreError::Conflict;
+    for turn in 0..TRIES {
+        if turn > 0 {
+            witness.pause(pause_before(turn, deadline));
+        }
+        match attempt(store, handle, request, witness, &mut fences) {
+            Err(error @ StoreError::Failed(_)) => return Err(error),
+            Err(error) => last = error,
+            Ok(decision) => return Ok(decision),
+        }
+        if Instant::now() >= deadline {
+            break;
+        }
+    }
+    Err(last)
+}
+
+/// Never the same for two nodes that have lost to each other.
+fn pause_before(turn: u32, deadline: Instant) -> Duration {
+    let longest = PAUSE.saturating_mul(1 << turn.min(8)).min(LONGEST_PAUSE);
+    // Where the clock stands is chance enough.
+    let part = f64::from(longest.subsec_nanos() / 2 + now_nanos() % (longest.subsec_nanos() / 2 + 1));
+    let left = deadline.saturating_duration_since(Instant::now());
+    Duration::from_secs_f64(part / 1e9).min(left)
+}
+
+fn now_nanos() -> u32 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |now| now.subsec_nanos())
+}
+
+fn attempt(
+    store: &dyn RecordStore,
+    handle: &str,
+    request: &Request,
+    witness: &dyn Witness,
+    fences: &mut BTreeMap<String, Fence>,
+) -> Result<Decision, StoreError> {
+    let read = store.read(handle)?;
+    let decision = consider(&read, handle, request, witness, fences);
+    for task in &decision.tasks {
+        store.note(task)?;
+    }
+    let next = match &decision.write {
+        Write::Nothing => return Ok(decision),
+        Write::Put(next) => Some(next),
+        Write::Delete if read.record.is_none() => return Ok(decision),
+        Write::Delete => None,
+    };
+    store.write(handle, &read, next).map(|()| decision)
+}
+
+/// Decides, and fences the nodes that have to be; what is known is looked at after the record was
+/// read, so that it is not older.
+fn consider(
+    read: &Read,
+    handle: &str,
+    request: &Request,
+    witness: &dyn Witness,
+    fences: &mut BTreeMap<String, Fence>,
+) -> Decision {
+    let mut evidence = read.record.as_ref().map(|record| witness.look(record)).unwrap_or_default();
+    loop {
+        for (id, fence) in &*fences {
+            evidence.sights.entry(id.clone()).or_default().fence = *fence;
+        }
+        let decision = decide(handle, read.record.as_ref(), request, &evidence);
+        let Reply::FenceFirst(ids) = &decision.reply else { return decision };
+        let holders = read.record.iter().flat_map(|record| &record.holders);
+        for holder in holders.filter(|holder| ids.contains(&holder.id)) {
+            let fence = match witness.fence(holder) {
+                // Asked for again it would be for ever.
+                Fence::NotTried => Fence::Unsupported,
+                fence => fence,
+            };
+            fences.insert(holder.id.clone(), fence);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Records in memory, for tests: versions as an API server has them, and every fault it has.
+
+use super::{Read, RecordStore, Result, StoreError};
+use crate::fence::decide::Task;
+use crate::fence::record::{Node, Record};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// What goes wrong with the next call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing.
+    None,
+    /// It is done, and the answer is lost.
+    LostReply,
+    /// It never arrives, and the answer neither.
+    LostRequest,
+    /// The server says no.
+    Unavailable,
+}
+
+/// Asked before each access, with its name.
+type Faults = Box<dyn FnMut(&'static str) -> Fault + Send>;
+
+#[derive(Default)]
+struct Kept {
+    records: BTreeMap<String, (Record, u64)>,
+    tasks: Vec<Task>,
+    version: u64,
+}
+
+/// A store that several agents of one test share.
+#[derive(Default)]
+pub(crate) struct MemoryStore {
+    kept: Mutex<Kept>,
+    faults: Mutex<Option<Faults>>,
+}
+
+impl MemoryStore {
+    pub(crate) fn with_faults(faults: impl FnMut(&'static str) -> Fault + Send + 'static) -> Self {
+        let store = Self::default();
+        *store.faults.lock().unwrap() = Some(Box::new(faults));
+        store
+    }
+
+    fn access<T>(&self, name: &'static str, work: impl FnOnce(&mut Kept) -> Result<T>) -> Result<T> {
+        let fault = self.faults.lock().unwrap().as_mut().map_or(Fault::None, |faults| faults(name));
+        match fault {
+            Fault::Unavailable => return Err(StoreError::Failed("503".to_owned())),
+            Fault::LostRequest => return Err(StoreError::Unsure("timed out".to_owned())),
+            Fault::None | Fault::LostReply => (),
+        }
+        let done = work(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        if fault == Fault::LostReply { Err(StoreError::Unsure("timed out".to_owned())) } else { done }
+    }
+
+    pub(crate) fn record(&self, handle: &str) -> Option<Record> {
+        self.kept.lock().unwrap().records.get(handle).map(|(record, _)| record.clone())
+    }
+}
+
+impl RecordStore for MemoryStore {
+    fn read(&self, handle: &str) -> Result<Read> {
+        self.access("read", |kept| {
+            let found = kept.records.get(handle);
+            let version = found.map(|(_, version)| version.to_string()).unwrap_or_default();
+            Ok(Read { record: found.map(|(record, _)| record.clone()), version })
+        })
+    }
+
+    fn write(&self, handle: &str, read: &Read, next: Option<&Record>) -> Result<()> {
+        self.access("write", |kept| {
+            let now = kept.records.get(handle).map(|(_, version)| version.to_string()).unwrap_or_default();
+            if now != read.version {
+                return Err(StoreError::Conflict);
+            }
+            kept.version += 1;
+            match next {
+                Some(next) => kept.records.insert(handle.to_owned(), (next.clone(), kept.version)),
+                None => kept.records.remove(handle),
+            };
+            Ok(())
+        })
+    }
+
+    fn list(&self) -> Result<Vec<Record>> {
+        self.access("list", |kept| Ok(kept.records.values().map(|(record, _)| record.clone()).collect()))
+    }
+
+    fn note(&self, task: &Task) -> Result<()> {
+        self.access("note", |kept| {
+            if !kept.tasks.contains(task) {
+                kept.tasks.push(task.clone());
+            }
+            Ok(())
+        })
+    }
+
+    fn tasks(&self, node: &Node) -> Result<Vec<Task>> {
+        self.access("tasks", |kept| {
+            let of_node = |task: &&Task| task.holder.node.is_same(node);
+            Ok(kept.tasks.iter().filter(of_node).cloned().collect())
+        })
+    }
+
+    fn finish(&self, task: &Task) -> Result<()> {
+        self.access("finish", |kept| {
+            kept.tasks.retain(|known| known != task);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,493 @@
+//! A small world for the model checker: nodes, pods, one storage, and everything that can happen
+//! to them.
+//!
+//! An agent reads, decides and writes in separate steps, so anything may happen in between. A
+//! write may be lost, its answer may be, and it may arrive late. Nodes are cut off, lose power and
+//! come back; their agents are killed; pods are deleted, by force, too. What a kernel has attached
+//! outlives its agent, and not its power.
+
+mod invariants;
+mod nodes;
+mod writes;
+
+use super::decide::{Reply, Write, decide};
+use super::evidence::{Evidence, Fence, NodeState, PodState, Sight, Usage};
+use super::record::{Holder, Phase, Record};
+use super::request::{Left, Request};
+use super::rows::{HANDLE, holder};
+use super::sharing::Sharing;
+use std::time::Duration;
+
+/// A rule that is broken on purpose: then an invariant has to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Broken {
+    Nothing,
+    /// A pod that the API server does not know counts as ended. Rook's volumes died of it.
+    PodMissingIsEvidence,
+    /// A node that does not report counts as off.
+    SilentIsOff,
+    /// Writes are not compared with what was read.
+    BlindWrite,
+    /// The lock is given back, and then the device detached.
+    ReleaseFirst,
+    /// The storage is not told to keep a node out.
+    NoFence,
+    /// A node that comes back serves what it has.
+    NoReturn,
+    /// A node that comes back reads that it still holds, and writes nothing.
+    ReturnUnwritten,
+    /// A mount that is tried again reads that it still holds, and writes nothing.
+    AgainUnwritten,
+    /// A record without holders is removed, and its epoch with it.
+    EpochForgotten,
+    /// Readers join a writer.
+    ReaderBesideWriter,
+    /// The taint is set on a node that is only cut off.
+    TaintWithoutPowerOff,
+    /// What the local mount table says is not looked at.
+    UsageIgnored,
+}
+
+/// A pod as it is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) node: usize,
+    pub(super) read_only: bool,
+    pub(super) sharing: Sharing,
+}
+
+/// What does not change.
+#[derive(Clone, Debug)]
+pub(super) struct Setting {
+    pub(super) pods: Vec<Plan>,
+    pub(super) nodes: usize,
+    pub(super) boots: u8,
+    pub(super) fence: Fence,
+    pub(super) broken: Broken,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Held {
+    pod: u8,
+    phase: Phase,
+    epoch: u8,
+    boot: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Kept {
+    epoch: u8,
+    sharing: Sharing,
+    holders: Vec<Held>,
+}
+
+/// A write on its way: `fresh` until someone else has written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Pending {
+    next: Option<Kept>,
+    fresh: bool,
+    then: Then,
+}
+
+/// What its answer means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Then {
+    Go(u8),
+    Noted,
+    Released,
+}
+
+/// How far the agent is with a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Op {
+    Idle,
+    Writing(Pending),
+    /// It may attach.
+    Go,
+    /// It has unmounted.
+    Detached,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Pod {
+    /// As the API server has it.
+    api: PodState,
+    /// Whether its processes run.
+    runs: bool,
+    op: Op,
+    /// In the kernel.
+    attached: bool,
+    /// In the journal.
+    epoch: u8,
+    /// Its node is asked to clean up.
+    task: Option<u8>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "each can be so beside the others")]
+struct Node {
+    off: bool,
+    cut: bool,
+    /// Its Node object was removed long ago.
+    removed: bool,
+    tainted: bool,
+    fenced: bool,
+    /// It has looked at its journal.
+    serves: bool,
+    boot: u8,
+}
+
+/// Everything there is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct World {
+    kept: Option<Kept>,
+    /// A write that no one waits for any more.
+    late: Option<(Option<Kept>, bool)>,
+    pods: Vec<Pod>,
+    nodes: Vec<Node>,
+    highest: u8,
+}
+
+/// What can happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    Mount(usize),
+    Attach(usize),
+    Confirm(usize),
+    Detach(usize),
+    Release(usize),
+    Work(usize),
+    Answered(usize),
+    ReplyLost(usize),
+    RequestLost(usize),
+    RequestLate(usize),
+    LateArrives,
+    Delete(usize),
+    ForceDelete(usize),
+    Serve(usize),
+    AgentKilled(usize),
+    CutOff(usize),
+    Healed(usize),
+    PowerOff(usize),
+    PowerOn(usize),
+    Taint(usize),
+    RemoveNode(usize),
+}
+
+const OF_PODS: [fn(usize) -> Event; 11] = [
+    Event::Mount,
+    Event::Attach,
+    Event::Confirm,
+    Event::Detach,
+    Event::Release,
+    Event::Work,
+    Event::Answered,
+    Event::ReplyLost,
+    Event::RequestLost,
+    Event::RequestLate,
+    Event::Delete,
+];
+const OF_NODES: [fn(usize) -> Event; 8] = [
+    Event::Serve,
+    Event::AgentKilled,
+    Event::CutOff,
+    Event::Healed,
+    Event::PowerOff,
+    Event::PowerOn,
+    Event::Taint,
+    Event::RemoveNode,
+];
+
+impl Setting {
+    /// Pods wait to be mounted, and nodes serve.
+    pub(super) fn begin(&self) -> World {
+        let pod =
+            Pod { api: PodState::Present, runs: true, op: Op::Idle, attached: false, epoch: 0, task: None };
+        World {
+            kept: None,
+            late: None,
+            pods: vec![pod; self.pods.len()],
+            nodes: vec![Node { serves: true, ..Node::default() }; self.nodes],
+            highest: 0,
+        }
+    }
+
+    /// All that can happen anywhere.
+    pub(super) fn events(&self) -> Vec<Event> {
+        let pods = (0..self.pods.len())
+            .flat_map(|pod| OF_PODS.iter().map(move |event| event(pod)).chain([Event::ForceDelete(pod)]));
+        let nodes = (0..self.nodes).flat_map(|node| OF_NODES.iter().map(move |event| event(node)));
+        pods.chain(nodes).chain([Event::LateArrives]).collect()
+    }
+
+    fn holder(&self, held: Held) -> Holder {
+        let plan = self.pods[usize::from(held.pod)];
+        let mut it = holder(&plan.node.to_string(), &held.pod.to_string());
+        it.node.boot = held.boot.to_string();
+        Holder {
+            read_only: plan.read_only,
+            phase: held.phase,
+            epoch: held.epoch.into(),
+            device: String::new(),
+            ..it
+        }
+    }
+
+    fn record(&self, kept: &Kept) -> Record {
+        let holders = kept.holders.iter().map(|held| self.holder(*held)).collect();
+        Record { handle: HANDLE.to_owned(), sharing: kept.sharing, epoch: kept.epoch.into(), holders }
+    }
+
+    fn kept(record: &Record) -> Kept {
+        let number = |text: &str| text.parse().unwrap();
+        let small = |number: u64| u8::try_from(number).unwrap();
+        let held = |holder: &Holder| Held {
+            pod: number(&holder.pod.uid),
+            phase: holder.phase,
+            epoch: small(holder.epoch),
+            boot: number(&holder.node.boot),
+        };
+        let holders = record.holders.iter().map(held).collect();
+        Kept { epoch: small(record.epoch), sharing: record.sharing, holders }
+    }
+
+    fn me(&self, world: &World, pod: usize) -> Holder {
+        let boot = world.nodes[self.pods[pod].node].boot;
+        let pod = u8::try_from(pod).unwrap();
+        self.holder(Held { pod, phase: Phase::Reserved, epoch: 0, boot })
+    }
+
+    /// The world after an event; `None` if it cannot happen now.
+    pub(super) fn step(&self, world: &World, event: Event) -> Option<World> {
+        let mut next = world.clone();
+        let happened = match event {
+            Event::Mount(pod) => next.mount(self, pod),
+            Event::Attach(pod) => next.attach(self, pod),
+            Event::Confirm(pod) => next.confirm(self, pod),
+            Event::Detach(pod) => next.detach(self, pod),
+            Event::Release(pod) => next.release(self, pod),
+            Event::Work(pod) => next.work(self, pod),
+            Event::Answered(pod)
+            | Event::ReplyLost(pod)
+            | Event::RequestLost(pod)
+            | Event::RequestLate(pod) => next.deliver(self, pod, event),
+            Event::LateArrives => next.late_arrives(self),
+            Event::Delete(_) | Event::ForceDelete(_) => next.delete(event),
+            _ => next.happens_to_node(self, event),
+        };
+        (happened.is_some() && next != *world).then_some(next)
+    }
+}
+
+impl World {
+    fn node<'a>(&'a self, setting: &Setting, pod: usize) -> &'a Node {
+        &self.nodes[setting.pods[pod].node]
+    }
+
+    /// Whether the pod's agent can do anything about it, store included.
+    fn reaches(&self, setting: &Setting, pod: usize) -> Option<()> {
+        let node = self.node(setting, pod);
+        (!node.off && !node.cut && node.serves).then_some(())
+    }
+
+    fn evidence(&self, setting: &Setting, from: usize) -> Evidence {
+        let mut evidence = Evidence::default();
+        for (pod, plan) in setting.pods.iter().enumerate() {
+            let held = self.held(pod).map_or(0, |held| held.boot);
+            let id = setting.me(self, pod).id;
+            evidence.sights.insert(id, self.sight(setting, pod, plan.node == from, held));
+        }
+        evidence
+    }
+
+    fn sight(&self, setting: &Setting, pod: usize, here: bool, boot: u8) -> Sight {
+        let (node, it) = (self.node(setting, pod), &self.pods[pod]);
+        let mut state = match node {
+            Node { removed: true, .. } => NodeState::Gone(Duration::from_secs(400)),
+            Node { tainted: true, .. } => NodeState::OutOfService,
+            Node { off: true, .. } | Node { cut: true, .. } => NodeState::Suspect,
+            Node { boot: now, .. } if *now != boot => NodeState::Rebooted,
+            _ => NodeState::Alive,
+        };
+        let missing = setting.broken == Broken::PodMissingIsEvidence && it.api == PodState::Gone;
+        if state == NodeState::Suspect && (missing || setting.broken == Broken::SilentIsOff) {
+            state = NodeState::Rebooted;
+        }
+        // This node asks itself whether the pod runs.
+        let local = if it.runs { PodState::Present } else { PodState::Gone };
+        let busy = it.attached || it.op != Op::Idle;
+        let ignored = setting.broken == Broken::UsageIgnored;
+        let usage = if busy && !ignored { Usage::InUse } else { Usage::Unused };
+        let pod = if here && !ignored { local } else { it.api };
+        Sight { node: state, pod, usage, fence: Fence::NotTried }
+    }
+
+    fn held(&self, pod: usize) -> Option<Held> {
+        self.kept.as_ref()?.holders.iter().find(|held| usize::from(held.pod) == pod).copied()
+    }
+
+    /// Decides for a pod's agent, and fences what has to be.
+    fn decide(&mut self, setting: &Setting, pod: usize, request: &Request) -> (Option<Pending>, Reply) {
+        let record = self.kept.as_ref().map(|kept| setting.record(kept));
+        let mut evidence = self.evidence(setting, setting.pods[pod].node);
+        let mut decision = decide(HANDLE, record.as_ref(), request, &evidence);
+        if let Reply::FenceFirst(ids) = &decision.reply {
+            for id in ids {
+                evidence.sights.get_mut(id).unwrap().fence = setting.fence;
+                let node = record.as_ref().unwrap().holder(id).unwrap().node.name.parse::<usize>().unwrap();
+                let told = setting.fence == Fence::Fenced && setting.broken != Broken::NoFence;
+                self.nodes[node].fenced |= told;
+            }
+            decision = decide(HANDLE, record.as_ref(), request, &evidence);
+        }
+        for task in &decision.tasks {
+            let of: usize = task.holder.pod.uid.parse().unwrap();
+            self.pods[of].task = u8::try_from(task.holder.epoch).ok();
+        }
+        let forgotten = setting.broken == Broken::EpochForgotten;
+        let next = match decision.write {
+            Write::Put(next)
+                if setting.broken == Broken::AgainUnwritten && Some(&next) == record.as_ref() =>
+            {
+                return (None, decision.reply);
+            }
+            Write::Nothing => return (None, decision.reply),
+            Write::Put(next) if forgotten && next.holders.is_empty() => None,
+            Write::Put(next) => Some(Setting::kept(&next)),
+            Write::Delete => None,
+        };
+        let then = match decision.reply {
+            Reply::Go { epoch } => Then::Go(u8::try_from(epoch).unwrap()),
+            Reply::Done if matches!(request, Request::EndUnmount { .. } | Request::CleanUp { .. }) => {
+                Then::Released
+            }
+            _ => Then::Noted,
+        };
+        (Some(Pending { next, fresh: true, then }), decision.reply)
+    }
+
+    fn mount(&mut self, setting: &Setting, pod: usize) -> Option<()> {
+        self.reaches(setting, pod)?;
+        let it = &self.pods[pod];
+        if it.op != Op::Idle || !it.runs || it.api != PodState::Present || it.attached && self.is_held(pod) {
+            return None;
+        }
+        let me = Box::new(setting.me(self, pod));
+        let plan = setting.pods[pod];
+        let beside = setting.broken == Broken::ReaderBesideWriter && plan.read_only && self.kept.is_some();
+        let request = Request::Mount { me, sharing: plan.sharing };
+        let before = self.kept.clone();
+        if beside && let Some(kept) = &mut self.kept {
+            kept.sharing = Sharing::SharedReadWrite;
+        }
+        let (pending, reply) = self.decide(setting, pod, &request);
+        self.kept = before;
+        self.carry_on(pod, pending, &reply);
+        Some(())
+    }
+
+    fn is_held(&self, pod: usize) -> bool {
+        self.held(pod).is_some_and(|held| held.epoch == self.pods[pod].epoch)
+    }
+
+    fn carry_on(&mut self, pod: usize, pending: Option<Pending>, reply: &Reply) {
+        match (pending, reply) {
+            (Some(pending), Reply::Undo) => unreachable!("{pending:?} and undone"),
+            (Some(pending), _) => self.pods[pod].op = Op::Writing(pending),
+            (None, Reply::Go { epoch }) => {
+                self.pods[pod].epoch = u8::try_from(*epoch).unwrap();
+                self.pods[pod].op = Op::Go;
+            }
+            (None, Reply::Undo) => self.undo(pod),
+            (None, _) => (),
+        }
+    }
+
+    fn undo(&mut self, pod: usize) {
+        self.pods[pod].attached = false;
+        self.pods[pod].op = Op::Idle;
+    }
+
+    fn attach(&mut self, setting: &Setting, pod: usize) -> Option<()> {
+        // The driver needs no store for it.
+        let node = self.node(setting, pod);
+        let goes = self.pods[pod].op == Op::Go && !node.off && node.serves;
+        goes.then(|| {
+            self.pods[pod].attached = true;
+            self.pods[pod].op = Op::Idle;
+        })
+    }
+
+    fn confirm(&mut self, setting: &Setting, pod: usize) -> Option<()> {
+        self.reaches(setting, pod)?;
+        let it = &self.pods[pod];
+        let confirmed = self.held(pod).is_some_and(|held| held.phase == Phase::Attached);
+        if !it.attached || it.op != Op::Idle || confirmed {
+            return None;
+        }
+        let id = setting.me(self, pod).id;
+        let request = Request::Attached { id, epoch: it.epoch.into(), device: String::new() };
+        let (pending, reply) = self.decide(setting, pod, &request);
+        self.carry_on(pod, pending, &reply);
+        Some(())
+    }
+
+    /// Kubelet unmounts the volume of a pod that ends; no store is needed for it.
+    fn detach(&mut self, setting: &Setting, pod: usize) -> Option<()> {
+        let node = self.node(setting, pod);
+        let it = &self.pods[pod];
+        let ends = it.api != PodState::Present && !node.off && matches!(it.op, Op::Idle | Op::Go);
+        (ends && it.runs).then(|| {
+            self.pods[pod].runs = false;
+            self.pods[pod].op = Op::Detached;
+            self.pods[pod].attached &= self.releases_first(setting);
+        })
+    }
+
+    fn releases_first(&self, setting: &Setting) -> bool {
+        setting.broken == Broken::ReleaseFirst && self.kept.is_some()
+    }
+
+    fn release(&mut self, setting: &Setting, pod: usize) -> Option<()> {
+        self.reaches(setting, pod)?;
+        let it = &self.pods[pod];
+        // After a kill the journal says that it was unmounted.
+        let unmounted = it.op == Op::Detached || it.op == Op::Idle && !it.runs && self.held(pod).is_some();
+        if !unmounted {
+            return None;
+        }
+        let left = if it.attached && !self.releases_first(setting) { Left::Attached } else { Left::Nothing };
+        let request = Request::EndUnmount { id: setting.me(self, pod).id, left };
+        let (pending, reply) = self.decide(setting, pod, &request);
+        if pending.is_none() {
+            self.released(pod);
+        }
+        self.carry_on(pod, pending, &reply);
+        Some(())
+    }
+
+    fn released(&mut self, pod: usize) {
+        let it = &mut self.pods[pod];
+        (it.op, it.api, it.attached) = (Op::Idle, PodState::Gone, false);
+    }
+
+    /// The agent does what another node has asked for.
+    fn work(&mut self, setting: &Setting, pod: usize) -> Option<()> {
+        self.reaches(setting, pod)?;
+        let epoch = self.pods[pod].task.filter(|_| self.pods[pod].op == Op::Idle)?;
+        let left = if self.pods[pod].attached { Left::Attached } else { Left::Nothing };
+        let request = Request::CleanUp { id: setting.me(self, pod).id, epoch: epoch.into(), left };
+        // The API server is asked, not the node itself.
+        let mut elsewhere = self.clone();
+        elsewhere.pods[pod].runs = self.pods[pod].api != PodState::Gone;
+        let (pending, reply) = elsewhere.decide(setting, pod, &request);
+        if matches!(reply, Reply::Obsolete | Reply::Done) {
+            self.pods[pod].task = None;
+        }
+        if reply == Reply::Undo {
+            self.pods[pod].runs = false;
+        }
+        self.carry_on(pod, pending, &reply);
+        Some(())
+    }
+}

@@ -1,0 +1,65 @@
+//! What becomes of writes on their way, and of pods in the API server.
+
+use super::*;
+
+impl World {
+    pub(super) fn deliver(&mut self, setting: &Setting, pod: usize, event: Event) -> Option<()> {
+        let Op::Writing(pending) = self.pods[pod].op.clone() else { return None };
+        let node = self.node(setting, pod);
+        // Cut off, it learns nothing; what it has sent may have arrived.
+        if node.off || node.cut && matches!(event, Event::Answered(_)) {
+            return None;
+        }
+        self.pods[pod].op = Op::Idle;
+        match event {
+            Event::RequestLate(_) if self.late.is_some() => return None,
+            Event::RequestLate(_) => self.late = Some((pending.next, pending.fresh)),
+            Event::ReplyLost(_) => drop(self.write(setting, pending.next, pending.fresh)),
+            Event::Answered(_) if self.write(setting, pending.next, pending.fresh) => match pending.then {
+                Then::Go(epoch) => {
+                    self.pods[pod].epoch = epoch;
+                    self.pods[pod].op = Op::Go;
+                }
+                Then::Released => self.released(pod),
+                Then::Noted => (),
+            },
+            _ => (),
+        }
+        Some(())
+    }
+
+    /// Compare-and-swap.
+    pub(super) fn write(&mut self, setting: &Setting, next: Option<Kept>, fresh: bool) -> bool {
+        if !fresh && setting.broken != Broken::BlindWrite {
+            return false;
+        }
+        self.kept = next;
+        self.highest = self.highest.max(self.kept.as_ref().map_or(0, |kept| kept.epoch));
+        for pod in &mut self.pods {
+            if let Op::Writing(pending) = &mut pod.op {
+                pending.fresh = false;
+            }
+        }
+        if let Some((_, fresh)) = &mut self.late {
+            *fresh = false;
+        }
+        true
+    }
+
+    pub(super) fn late_arrives(&mut self, setting: &Setting) -> Option<()> {
+        let (next, fresh) = self.late.take()?;
+        self.write(setting, next, fresh);
+        Some(())
+    }
+
+    pub(super) fn delete(&mut self, event: Event) -> Option<()> {
+        match event {
+            Event::Delete(pod) if self.pods[pod].api == PodState::Present => {
+                self.pods[pod].api = PodState::Terminating;
+            }
+            Event::ForceDelete(pod) => self.pods[pod].api = PodState::Gone,
+            _ => return None,
+        }
+        Some(())
+    }
+}
