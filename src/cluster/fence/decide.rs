@@ -208,9 +208,9 @@ fn mount(record: &Record, me: &Holder, sharing: Sharing, evidence: &Evidence) ->
     }
 }
 
-/// The same mount is tried again, after a failure, a restart of the agent or a reboot. It is written
-/// even if nothing changes: whoever has decided that this node is gone, and has not written yet,
-/// has to decide again.
+/// The same mount is tried again, after a failure, a restart of the agent or a reboot. It is
+/// written even if nothing changes: whoever has decided that this node is gone, and has not written
+/// yet, has to decide again.
 fn again(record: &Record, mine: &Holder, me: &Holder) -> Decision {
     let same_kernel = mine.node.boot == me.node.boot && mine.phase == Phase::Attached;
     let (phase, device) =
