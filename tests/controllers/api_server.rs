@@ -1,7 +1,8 @@
 //! etcd and kube-apiserver on loopback, for one test.
 
 use flexvol_cluster::controllers::client::{Place, connect};
-use kube::Client;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -64,6 +65,14 @@ impl ApiServer {
     async fn is_ready(&self) -> bool {
         // It makes its certificate first.
         self.certificate().exists() && self.client().apiserver_version().await.is_ok()
+    }
+
+    /// Until it has made the namespaces that are always there.
+    pub(crate) async fn has_namespaces(&self) {
+        let namespaces: Api<Namespace> = Api::all(self.client());
+        while namespaces.get_opt("default").await.unwrap().is_none() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// Of the API server.

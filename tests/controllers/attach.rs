@@ -2,10 +2,10 @@
 //! each step, and what the driver was asked, are equal. What is not is in docs/csi.md.
 
 use super::api_server::ApiServer;
-use super::driver::Fault;
-use super::subject::{Subject, TIMEOUT, Whose};
+use super::driver::{Can, Fault};
+use super::subject::{Seen, Subject, TIMEOUT, Whose, Work, both};
 use super::with_server;
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, Secret};
+use k8s_openapi::api::core::v1::{PersistentVolume, Secret};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
 use kube::Api;
 use kube::api::PostParams;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tonic::Code;
 
 /// Every code that a call may fail with.
-const CODES: [Code; 16] = [
+pub(crate) const CODES: [Code; 16] = [
     Code::Cancelled,
     Code::Unknown,
     Code::InvalidArgument,
@@ -32,9 +32,6 @@ const CODES: [Code; 16] = [
     Code::DataLoss,
     Code::Unauthenticated,
 ];
-
-/// What was seen, a line each.
-type Seen = Vec<String>;
 
 fn is_attached(object: &Value) -> bool {
     object["status"]["attached"] == true
@@ -273,32 +270,11 @@ async fn there_and_back(subject: &Subject, name: &str, seen: &mut Seen) {
     gone(subject, &name, seen).await;
 }
 
-/// What both have seen, with names that are the same.
-fn alike(scenario: &str, subject: [&Subject; 2], seen: [Seen; 2]) {
-    let named = |subject: &Subject, seen: Seen| {
-        seen.into_iter().map(|line| line.replace(&subject.named(""), "")).collect::<Vec<_>>()
-    };
-    let [ours, upstream] = seen;
-    let (ours, upstream) = (named(subject[0], ours), named(subject[1], upstream));
-    assert!(!ours.is_empty(), "{scenario}");
-    for (ours, upstream) in ours.iter().zip(&upstream) {
-        assert_eq!(ours, upstream, "{scenario}");
-    }
-    assert_eq!(ours.len(), upstream.len(), "{scenario}: {ours:#?} {upstream:#?}");
-}
-
-macro_rules! both {
-    ($subjects:ident, $scenario:ident) => {{
-        let [ours, upstream] = &$subjects;
-        let seen = tokio::join!($scenario(ours), $scenario(upstream));
-        alike(stringify!($scenario), [ours, upstream], seen.into());
-    }};
-}
-
-async fn subjects(server: &ApiServer, name: &str, publishes: bool) -> [Subject; 2] {
+async fn subjects(server: &ApiServer, name: &str, publish: bool) -> [Subject; 2] {
+    let (work, can) = (Work::Attach, Can { publish, ..Can::default() });
     let mut both = [
-        Subject::new(server, Whose::Ours, &format!("ours-{name}.example.com"), publishes).await,
-        Subject::new(server, Whose::Upstream, &format!("upstream-{name}.example.com"), publishes).await,
+        Subject::new(server, Whose::Ours, work, &format!("ours-{name}.example.com"), can).await,
+        Subject::new(server, Whose::Upstream, work, &format!("upstream-{name}.example.com"), can).await,
     ];
     for subject in &mut both {
         subject.node(&subject.driver.name).await;
@@ -310,10 +286,7 @@ async fn subjects(server: &ApiServer, name: &str, publishes: bool) -> [Subject; 
 #[test]
 fn as_upstream_does_it() {
     with_server("attach::as_upstream_does_it", async |server| {
-        let namespaces: Api<Namespace> = Api::all(server.client());
-        while namespaces.get_opt("default").await.unwrap().is_none() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        server.has_namespaces().await;
         let attaching = subjects(&server, "a", true).await;
         both!(attaching, plain);
         both!(attaching, missing);

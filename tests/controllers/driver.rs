@@ -1,10 +1,11 @@
-//! A CSI driver that attaches in memory, and fails as it is told.
+//! A CSI driver that attaches and grows volumes in memory, and fails as it is told.
 
 use flexvol_cluster::wire::csi;
 use flexvol_cluster::wire::csi::controller_server::{Controller, ControllerServer};
 use flexvol_cluster::wire::csi::controller_service_capability::rpc::Type as Rpc;
 use flexvol_cluster::wire::csi::controller_service_capability::{self, Rpc as Wrapped};
 use flexvol_cluster::wire::csi::identity_server::{Identity, IdentityServer};
+use flexvol_cluster::wire::csi::node_server::{Node, NodeServer};
 use flexvol_cluster::wire::csi::plugin_capability::{self, Service, service};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
@@ -26,10 +27,26 @@ pub(crate) enum Fault {
     Slow(Duration),
 }
 
+/// What a driver says that it can do.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Can {
+    pub(crate) publish: bool,
+    pub(crate) expand: bool,
+    pub(crate) expand_on_nodes: bool,
+}
+
+/// Sizes are whole ones of these.
+const UNIT: i64 = 16 << 20;
+
+/// Of a volume whose growth needs no node.
+pub(crate) const WHOLE: &str = "whole";
+
 #[derive(Debug, Default)]
 struct State {
     /// Volume and node.
     published: BTreeSet<(String, String)>,
+    /// Of volumes that have grown.
+    sizes: BTreeMap<String, i64>,
     faults: HashMap<(&'static str, String), VecDeque<Fault>>,
     /// Calls for each volume.
     calls: BTreeMap<String, Vec<String>>,
@@ -42,18 +59,19 @@ struct State {
 pub(crate) struct Driver {
     pub(crate) name: String,
     pub(crate) socket: PathBuf,
-    publishes: bool,
+    can: Can,
     state: Arc<Mutex<State>>,
 }
 
 impl Driver {
     /// Serves it, for as long as the runtime is there.
-    pub(crate) fn serve(name: &str, socket: PathBuf, publishes: bool) -> Self {
-        let driver = Self { name: name.to_owned(), socket, publishes, state: Arc::default() };
+    pub(crate) fn serve(name: &str, socket: PathBuf, can: Can) -> Self {
+        let driver = Self { name: name.to_owned(), socket, can, state: Arc::default() };
         let listener = UnixListenerStream::new(UnixListener::bind(&driver.socket).unwrap());
         let server = Server::builder()
             .add_service(IdentityServer::new(driver.clone()))
-            .add_service(ControllerServer::new(driver.clone()));
+            .add_service(ControllerServer::new(driver.clone()))
+            .add_service(NodeServer::new(driver.clone()));
         tokio::spawn(server.serve_with_incoming(listener));
         driver
     }
@@ -86,13 +104,18 @@ impl Driver {
         state.published.iter().filter(|(of, _)| of == volume).map(|(_, node)| node.clone()).collect()
     }
 
+    /// The size of a volume that has grown.
+    pub(crate) fn size(&self, volume: &str) -> Option<i64> {
+        self.state.lock().unwrap().sizes.get(volume).copied()
+    }
+
     /// Notes the call, and does it or fails.
     async fn call(
         &self,
         kind: &'static str,
         volume: &str,
         text: String,
-        done: impl FnOnce(&mut BTreeSet<(String, String)>) -> bool + Send,
+        done: impl FnOnce(&mut State) + Send,
     ) -> Result<(), Status> {
         let fault = {
             let mut state = self.state.lock().unwrap();
@@ -105,7 +128,7 @@ impl Driver {
         if let Some(Fault::Refused(code)) = fault {
             return Err(Status::new(code, "as it was told"));
         }
-        done(&mut self.state.lock().unwrap().published);
+        done(&mut self.state.lock().unwrap());
         if let Some(Fault::Lost(time)) = fault {
             tokio::time::sleep(time).await;
         }
@@ -145,11 +168,16 @@ impl Controller for Driver {
         &self,
         _: Request<csi::ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<csi::ControllerGetCapabilitiesResponse>, Status> {
-        let kinds = [Rpc::PublishUnpublishVolume, Rpc::PublishReadonly];
+        let Can { publish, expand, .. } = self.can;
+        let all = [
+            (Rpc::PublishUnpublishVolume, publish),
+            (Rpc::PublishReadonly, publish),
+            (Rpc::ExpandVolume, expand),
+        ];
         let of = |kind: Rpc| csi::ControllerServiceCapability {
             r#type: Some(controller_service_capability::Type::Rpc(Wrapped { r#type: kind.into() })),
         };
-        let capabilities = kinds.into_iter().filter(|_| self.publishes).map(of).collect();
+        let capabilities = all.into_iter().filter(|(_, can)| *can).map(|(kind, _)| of(kind)).collect();
         Ok(Response::new(csi::ControllerGetCapabilitiesResponse { capabilities }))
     }
 
@@ -165,7 +193,10 @@ impl Controller for Driver {
             request.node_id, request.volume_capability, request.readonly
         );
         let pair = (request.volume_id.clone(), request.node_id.clone());
-        self.call("publish", &request.volume_id, text, |all| all.insert(pair)).await?;
+        self.call("publish", &request.volume_id, text, |state| {
+            state.published.insert(pair);
+        })
+        .await?;
         let publish_context = [("device".to_owned(), format!("/dev/{}", request.node_id))].into();
         Ok(Response::new(csi::ControllerPublishVolumeResponse { publish_context }))
     }
@@ -178,7 +209,44 @@ impl Controller for Driver {
         let secrets: BTreeMap<_, _> = request.secrets.iter().collect();
         let text = format!("unpublish on {} {secrets:?}", request.node_id);
         let pair = (request.volume_id.clone(), request.node_id.clone());
-        self.call("unpublish", &request.volume_id, text, |all| all.remove(&pair)).await?;
+        self.call("unpublish", &request.volume_id, text, |state| {
+            state.published.remove(&pair);
+        })
+        .await?;
         Ok(Response::new(csi::ControllerUnpublishVolumeResponse {}))
+    }
+
+    async fn controller_expand_volume(
+        &self,
+        request: Request<csi::ControllerExpandVolumeRequest>,
+    ) -> Result<Response<csi::ControllerExpandVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let secrets: BTreeMap<_, _> = request.secrets.iter().collect();
+        let asked = request.capacity_range.unwrap_or_default();
+        let text = format!("expand to {asked:?} {:?} {secrets:?}", request.volume_capability);
+        let (volume, size) = (request.volume_id, (asked.required_bytes + UNIT - 1) / UNIT * UNIT);
+        let mut is = size;
+        self.call("expand", &volume, text, |state| {
+            let known = state.sizes.entry(volume.clone()).or_default();
+            *known = size.max(*known);
+            is = *known;
+        })
+        .await?;
+        let node_expansion_required = !volume.ends_with(WHOLE);
+        Ok(Response::new(csi::ControllerExpandVolumeResponse { capacity_bytes: is, node_expansion_required }))
+    }
+}
+
+#[tonic::async_trait]
+impl Node for Driver {
+    async fn node_get_capabilities(
+        &self,
+        _: Request<csi::NodeGetCapabilitiesRequest>,
+    ) -> Result<Response<csi::NodeGetCapabilitiesResponse>, Status> {
+        use csi::node_service_capability::{Rpc, Type, rpc};
+        let rpc = Rpc { r#type: rpc::Type::ExpandVolume.into() };
+        let can = csi::NodeServiceCapability { r#type: Some(Type::Rpc(rpc)) };
+        let capabilities = Some(can).filter(|_| self.can.expand_on_nodes).into_iter().collect();
+        Ok(Response::new(csi::NodeGetCapabilitiesResponse { capabilities }))
     }
 }

@@ -5,10 +5,12 @@
 
 mod api_server;
 mod attach;
+mod claims;
 mod driver;
 mod killed;
 mod leading;
 mod proxy;
+mod resize;
 mod subject;
 
 use api_server::ApiServer;

@@ -1,7 +1,7 @@
 //! The same work done by ours and by upstream's, side by side: each with a driver of its own.
 
 use super::api_server::{ApiServer, PATIENCE, Process};
-use super::driver::Driver;
+use super::driver::{Can, Driver};
 use super::proxy::Proxy;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
@@ -27,32 +27,78 @@ pub(crate) enum Whose {
     Upstream,
 }
 
-/// A driver and what attaches for it.
+/// What is done for the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    Attach,
+    Resize,
+}
+
+impl Work {
+    /// Of ours, as an option; and upstream's program.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Attach => ("attach", "csi-attacher"),
+            Self::Resize => ("resize", "csi-resizer"),
+        }
+    }
+}
+
+/// What was seen, a line each.
+pub(crate) type Seen = Vec<String>;
+
+/// What both have seen, with names that are the same.
+pub(crate) fn alike(scenario: &str, subject: [&Subject; 2], seen: [Seen; 2]) {
+    let named = |subject: &Subject, seen: Seen| {
+        seen.into_iter().map(|line| line.replace(&subject.named(""), "")).collect::<Vec<_>>()
+    };
+    let [ours, upstream] = seen;
+    let (ours, upstream) = (named(subject[0], ours), named(subject[1], upstream));
+    assert!(!ours.is_empty(), "{scenario}");
+    for (ours, upstream) in ours.iter().zip(&upstream) {
+        assert_eq!(ours, upstream, "{scenario}");
+    }
+    assert_eq!(ours.len(), upstream.len(), "{scenario}: {ours:#?} {upstream:#?}");
+    println!("{scenario}: {} lines are equal", ours.len());
+}
+
+/// Plays a scenario with both at the same time.
+macro_rules! both {
+    ($subjects:ident, $scenario:ident) => {{
+        let [ours, upstream] = &$subjects;
+        let seen = tokio::join!($scenario(ours), $scenario(upstream));
+        $crate::subject::alike(stringify!($scenario), [ours, upstream], seen.into());
+    }};
+}
+pub(crate) use both;
+
+/// A driver and what works for it.
 pub(crate) struct Subject {
     pub(crate) driver: Driver,
     pub(crate) proxy: Proxy,
     pub(crate) client: Client,
     whose: Whose,
+    work: Work,
     home: PathBuf,
     programs: PathBuf,
     process: Option<Process>,
 }
 
 impl Subject {
-    /// The driver is served, and nothing attaches for it yet.
-    pub(crate) async fn new(server: &ApiServer, whose: Whose, name: &str, publishes: bool) -> Self {
+    /// The driver is served, and nothing works for it yet.
+    pub(crate) async fn new(server: &ApiServer, whose: Whose, work: Work, name: &str, can: Can) -> Self {
         let home = server.home.path().join(name);
         fs::create_dir(&home).unwrap();
         let proxy = Proxy::listen(server.client()).await;
         proxy.write_kubeconfig(&home.join("kubeconfig"));
         fs::copy(server.certificate(), home.join("ca.crt")).unwrap();
         fs::write(home.join("token"), "unused").unwrap();
-        let driver = Driver::serve(name, home.join("csi.sock"), publishes);
+        let driver = Driver::serve(name, home.join("csi.sock"), can);
         let (client, programs) = (server.client(), server.programs.clone());
-        Self { driver, proxy, client, whose, home, programs, process: None }
+        Self { driver, proxy, client, whose, work, home, programs, process: None }
     }
 
-    /// Begins to attach.
+    /// Begins to work.
     pub(crate) fn begin(&mut self) {
         let mut command = match self.whose {
             Whose::Ours => self.ours(),
@@ -66,12 +112,14 @@ impl Subject {
         command.args(["csi-controller", "--lease-namespace=default", "--log-level=debug"]);
         command.arg(format!("--endpoint=unix://{}", self.driver.socket.display()));
         command.arg(format!("--server={}", self.proxy.address())).arg("--account").arg(&self.home);
-        command.arg(format!("--timeout={}", TIMEOUT.as_secs()));
+        command
+            .arg(format!("--timeout={}", TIMEOUT.as_secs()))
+            .arg(format!("--work={}", self.work.names().0));
         command
     }
 
     fn upstream(&self) -> Command {
-        let mut command = Command::new(self.programs.join("csi-attacher"));
+        let mut command = Command::new(self.programs.join(self.work.names().1));
         command.arg(format!("--csi-address={}", self.driver.socket.display()));
         command.arg(format!("--kubeconfig={}", self.home.join("kubeconfig").display()));
         command.arg(format!("--timeout={}s", TIMEOUT.as_secs())).arg("--v=5");
@@ -84,6 +132,11 @@ impl Subject {
         let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
             Api::namespaced(self.client.clone(), "default");
         let _ = leases.delete_collection(&DeleteParams::default(), &kube::api::ListParams::default()).await;
+    }
+
+    /// Whether ours works.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.whose == Whose::Ours
     }
 
     /// What it has said.
@@ -190,7 +243,7 @@ impl<K> Kind for K where
 }
 
 /// Changes some fields; null takes one out.
-fn merge(base: &mut Value, change: Value) {
+pub(crate) fn merge(base: &mut Value, change: Value) {
     match change {
         Value::Object(changes) => changes.into_iter().for_each(|(key, change)| {
             merge(&mut base[key.as_str()], change);

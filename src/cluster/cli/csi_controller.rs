@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Attach and make volumes of CSI drivers, in place of Kubernetes' own sidecars
+/// Attach, make and grow volumes of CSI drivers, in place of Kubernetes' own sidecars
 #[derive(Args)]
 pub(super) struct CsiController {
     /// Socket of a CSI driver; may be repeated

@@ -5,10 +5,14 @@ use crate::wire::csi::controller_client::ControllerClient;
 use crate::wire::csi::controller_service_capability::Type as ControllerType;
 use crate::wire::csi::controller_service_capability::rpc::Type as Rpc;
 use crate::wire::csi::identity_client::IdentityClient;
+use crate::wire::csi::node_client::NodeClient;
+use crate::wire::csi::node_service_capability::Type as NodeType;
+use crate::wire::csi::node_service_capability::rpc as node_rpc;
 use crate::wire::csi::plugin_capability::Type as PluginType;
 use crate::wire::csi::plugin_capability::service::Type as Service;
 use crate::wire::csi::{
-    ControllerGetCapabilitiesRequest, GetPluginCapabilitiesRequest, GetPluginInfoRequest, ProbeRequest,
+    ControllerGetCapabilitiesRequest, GetPluginCapabilitiesRequest, GetPluginInfoRequest,
+    NodeGetCapabilitiesRequest, ProbeRequest,
 };
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
@@ -44,6 +48,8 @@ pub struct Facts {
     pub single_node_multi_writer: bool,
     /// Whether it makes volumes: `CREATE_DELETE_VOLUME`.
     pub provisions: bool,
+    /// Whether its controller grows volumes: `EXPAND_VOLUME`.
+    pub expands: bool,
     /// Whether it matters to it where a volume is: `VOLUME_ACCESSIBILITY_CONSTRAINTS`.
     pub topology: bool,
 }
@@ -109,8 +115,23 @@ impl Driver {
         facts.lists_nodes = has(Rpc::ListVolumes) && has(Rpc::ListVolumesPublishedNodes);
         facts.single_node_multi_writer = has(Rpc::SingleNodeMultiWriter);
         facts.provisions = has(Rpc::CreateDeleteVolume);
+        facts.expands = has(Rpc::ExpandVolume);
         facts.topology = services.contains(&Service::VolumeAccessibilityConstraints);
         Ok(facts)
+    }
+
+    /// Whether its node grows volumes: `EXPAND_VOLUME` of the Node service.
+    ///
+    /// # Errors
+    ///
+    /// It does not answer.
+    pub async fn node_expands(&self) -> Result<bool, Status> {
+        let mut node = NodeClient::new(self.channel.clone());
+        let asked = short(NodeGetCapabilitiesRequest {});
+        let answer = node.node_get_capabilities(asked).await?.into_inner();
+        let types = answer.capabilities.into_iter().filter_map(|capability| capability.r#type);
+        let mut types = types.map(|NodeType::Rpc(rpc)| rpc.r#type());
+        Ok(types.any(|rpc| rpc == node_rpc::Type::ExpandVolume))
     }
 
     /// What it can do now, as soon as it says so.

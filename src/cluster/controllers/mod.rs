@@ -24,12 +24,15 @@ pub mod client;
 pub mod creation;
 pub mod driver;
 pub mod events;
+pub mod expansion;
+pub mod kinds;
 pub mod lease;
 pub mod provisioner;
 pub mod published;
 pub mod queue;
 pub mod reclaim;
 pub mod requests;
+pub mod resizer;
 pub mod secret_refs;
 pub mod topology;
 pub mod watches;
@@ -72,6 +75,8 @@ pub enum Work {
     Attach,
     /// Claims get volumes, and released volumes are deleted, in place of external-provisioner.
     Provision,
+    /// Volumes grow as claims ask for it, in place of external-resizer.
+    Resize,
 }
 
 impl Work {
@@ -80,6 +85,7 @@ impl Work {
         let name = match self {
             Self::Attach => format!("external-attacher-leader-{driver}"),
             Self::Provision => driver.to_owned(),
+            Self::Resize => format!("external-resizer-{driver}"),
         };
         let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
         name.chars().map(plain).collect::<String>().to_ascii_lowercase()
@@ -91,6 +97,7 @@ impl Work {
         match self {
             Self::Attach => attacher::run(client, &watches, driver, timeout).await,
             Self::Provision => provisioner::run(client, watches, driver, identity, timeout).await,
+            Self::Resize => resizer::run(client, watches, driver, timeout).await,
         }
     }
 }
@@ -167,5 +174,6 @@ mod tests {
     fn leases_are_those_of_upstream() {
         assert_eq!(Work::Attach.lease("disk.example.com"), "external-attacher-leader-disk-example-com");
         assert_eq!(Work::Provision.lease("disk.example.com"), "disk-example-com");
+        assert_eq!(Work::Resize.lease("disk.example.com"), "external-resizer-disk-example-com");
     }
 }
