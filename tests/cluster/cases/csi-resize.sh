@@ -13,7 +13,9 @@
 readonly DISK=disk.example.com.flex.flexvol.dev LEASE=external-resizer-disk-example-com-flex-flexvol-dev
 readonly HOSTPATH=hostpath.csi.k8s.io PEER=${FLEXVOL_PEER:+$(realpath -- "$FLEXVOL_PEER")}
 # A busy machine is slow, and nothing here is about time.
-LIMIT=150 patience=90
+# shellcheck disable=SC2034 # of tap.sh
+LIMIT=150
+patience=90
 failed=0
 # plays NAME PATTERN COMMAND...: a case, and the ends of all logs if it fails for the first time.
 plays() {
@@ -40,7 +42,11 @@ begins() {
     at_work world ours /run/csi.sock
     eventually "$patience" is_held "$LEASE" && holder "$LEASE"
 }
-bound_all() { k wait --for=jsonpath='{.status.phase}'=Bound --timeout="${patience}s" pvc "$@" 2>&1 >/dev/null; }
+bound_all() { k wait --for=jsonpath='{.status.phase}'=Bound --timeout="${patience}s" pvc "$@" >/dev/null; }
+pending() {
+    eventually "$patience" is_pending "$1"
+    about "$1"
+}
 is_replaced() { [[ -n $(holder "$LEASE") && $(holder "$LEASE") != "$1" ]]; }
 
 namespace csi-resize >/dev/null
@@ -50,8 +56,8 @@ plays 'an account that may do what ours does' '*created*' account
 plays 'ours is at work' 'world_*' begins
 plays 'classes' '*created*created' apply < <(
     class grows "$DISK" 'allowVolumeExpansion: true
-parameters: {csi.storage.k8s.io/fstype: ext4}'
-    class fixed "$DISK" 'parameters: {csi.storage.k8s.io/fstype: ext4}'
+parameters: {csi.storage.k8s.io/fstype: xfs, size: 320M}'
+    class fixed "$DISK" 'parameters: {csi.storage.k8s.io/fstype: xfs, size: 320M}'
 )
 plays 'claims' '*created*' apply < <(
     for name in grows later killed; do asks "$name" grows; done
@@ -63,45 +69,44 @@ plays 'run' '' runs grows-1 killed-1
 plays 'the first writes' '' k exec grows-1 -- sh -c 'echo from node-1 >/v/file && sync'
 
 # In use, by ours and then by kubelet.
-plays 'more is asked for' '' finds wants grows 64Mi
-plays 'a node has to go on' '32Mi NodeResizePending FileSystemResizePending*' eval \
-    'eventually "$patience" is_pending grows; about grows'
-plays 'the claim has grown' '64Mi -' grown grows-1 grows 64Mi
-plays 'so has its file system, in use' larger larger grows-1 50
-plays 'and the PersistentVolume' '64Mi -' forgets grows '64Mi -'
+plays 'more is asked for' '' finds wants grows 384Mi
+plays 'a node has to go on' '320Mi NodeResizePending FileSystemResizePending*' pending grows
+plays 'the claim has grown' '384Mi -' grown grows-1 grows 384Mi
+plays 'so has its file system, in use' larger larger grows-1 300
+plays 'and the PersistentVolume' '384Mi -' forgets grows '384Mi -'
 plays 'the Events are those of external-resizer' 'FileSystemResizeRequired Resizing' \
     tells grows 'FileSystemResizeRequired Resizing'
 plays 'the data is there' 'from node-1' k exec grows-1 -- cat /v/file
 
 # Without a pod, and then on another node.
-plays 'more of what nothing uses' '' finds wants later 64Mi
-plays 'it waits for a pod' '32Mi NodeResizePending FileSystemResizePending' \
-    becomes later '32Mi NodeResizePending FileSystemResizePending'
-plays 'whose size before is noted' '64Mi 32Mi' noted later
+plays 'more of what nothing uses' '' finds wants later 384Mi
+plays 'it waits for a pod' '320Mi NodeResizePending FileSystemResizePending Resizing' \
+    becomes later '320Mi NodeResizePending FileSystemResizePending Resizing'
+plays 'whose size before is noted' '384Mi 320Mi' noted later
 plays 'a pod on another node' '*created*' apply < <(node=node-2 on_claim later-1 later)
 plays 'runs' '' runs later-1
-plays 'and the claim has grown' '64Mi -' grown later-1 later 64Mi
-plays 'with its file system' larger larger later-1 50
+plays 'and the claim has grown' '384Mi -' grown later-1 later 384Mi
+plays 'with its file system' larger larger later-1 300
 plays 'the first pod goes' '' remove pod grows-1
 plays 'and comes on another node' '*created*' apply < <(node=node-2 on_claim grows-2 grows)
 plays 'with its data' 'from node-1' eval 'runs grows-2 && k exec grows-2 -- cat /v/file'
-plays 'in what has grown' larger larger grows-2 50
+plays 'in what has grown' larger larger grows-2 300
 
 # What the API server refuses.
-plays 'less is refused' '*field can not be less than*' wants grows 16Mi
-plays 'a class that does not allow it' '*the storageclass that provisions the pvc must support resize*' wants fixed 64Mi
+plays 'less is refused' '*field can not be less than*' wants grows 64Mi
+plays 'a class that does not allow it' '*the storageclass that provisions the pvc must support resize*' wants fixed 384Mi
 
 # Killed with what is asked for in the meantime.
 killed() {
     local before
     before=$(holder "$LEASE")
     kills_on world ours
-    finds wants killed 64Mi
+    finds wants killed 384Mi
     eventually "$patience" is_replaced "$before"
 }
 plays 'ours is killed' '' killed
-plays 'what was asked for is done' '64Mi -' grown killed-1 killed 64Mi
-plays 'for it, too' larger larger killed-1 50
+plays 'what was asked for is done' '384Mi -' grown killed-1 killed 384Mi
+plays 'for it, too' larger larger killed-1 300
 plays 'all pods go' '' remove pod --all
 plays 'all claims go' '' remove pvc --all
 no_volumes() { [[ -z $(kube get pv -o json | jq -r --arg driver "$1" '.items[] | select(.spec.csi.driver == $driver)') ]]; }
@@ -141,18 +146,18 @@ if [[ -n $PEER ]]; then
     plays 'host-path: is bound' '' bound_all hostpath
     plays 'host-path: a pod' '*created*' apply < <(on_claim hostpath-1 hostpath)
     plays 'host-path: runs' '' runs hostpath-1
-    plays 'host-path: more is asked for' '' finds wants hostpath 64Mi
-    plays 'host-path: the claim has grown' '64Mi -' grown hostpath-1 hostpath 64Mi
-    plays 'host-path: and the PersistentVolume' '64Mi -' forgets hostpath '64Mi -'
+    plays 'host-path: more is asked for' '' finds wants hostpath 384Mi
+    plays 'host-path: the claim has grown' '384Mi -' grown hostpath-1 hostpath 384Mi
+    plays 'host-path: and the PersistentVolume' '384Mi -' forgets hostpath '384Mi -'
     plays 'host-path: Events' 'FileSystemResizeRequired Resizing' \
         tells hostpath 'FileSystemResizeRequired Resizing'
     # More than it takes, then less.
-    plays 'host-path: more than it has' '' finds wants hostpath 64Pi
+    plays 'host-path: more than it has' '' finds wants hostpath 64Ti
     plays 'host-path: its words' '*rpc error: code = OutOfRange*' event hostpath VolumeResizeFailed
-    plays 'host-path: it never can' '64Mi ControllerResizeInfeasible ControllerResizeError Resizing' \
-        becomes hostpath '64Mi ControllerResizeInfeasible ControllerResizeError Resizing'
-    plays 'host-path: less is asked for' '' finds wants hostpath 96Mi
-    plays 'host-path: and is there' '96Mi -' grown hostpath-1 hostpath 96Mi
+    plays 'host-path: it never can' '384Mi ControllerResizeInfeasible ControllerResizeError Resizing' \
+        becomes hostpath '384Mi ControllerResizeInfeasible ControllerResizeError Resizing'
+    plays 'host-path: less is asked for' '' finds wants hostpath 448Mi
+    plays 'host-path: and is there' '448Mi -' grown hostpath-1 hostpath 448Mi
     plays 'host-path: pod and claim go' '' eval 'remove pod --all && remove pvc --all'
     plays 'host-path: with the volume' '' eventually "$patience" no_volumes "$HOSTPATH"
     plays 'host-path ends' '' hostpath_ends
@@ -164,7 +169,8 @@ plays 'ours ends' '' ends_on world ours
 no_holder() { ! is_held "$LEASE"; }
 plays 'and gives the lease back' '' eventually "$patience" no_holder
 plays 'the account goes' '' no_account
-plays 'the driver ends' '' eval 'for each in world node-1 node-2; do ends_on "$each" csi; done'
+driver_ends() { for each in world node-1 node-2; do ends_on "$each" csi; done; }
+plays 'the driver ends' '' driver_ends
 plays 'classes go' '*deleted*' kube delete storageclass -l chapter=csi-resize
 kube delete csidriver "$DISK" >/dev/null
 for each in node-1 node-2; do

@@ -69,17 +69,17 @@ asks() {
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: $1, namespace: ${namespace:?}}
-spec: {storageClassName: $2, accessModes: [ReadWriteOnce], resources: {requests: {storage: 32Mi}}}
+spec: {storageClassName: $2, accessModes: [ReadWriteOnce], resources: {requests: {storage: 320Mi}}}
 YAML
 }
 on_claim() { pod "$1" "persistentVolumeClaim: {claimName: $2}"; }
 
 # wants CLAIM SIZE: asks for it; says nothing if the API server takes that.
 wants() { k patch pvc "$1" --patch "{\"spec\": {\"resources\": {\"requests\": {\"storage\": \"$2\"}}}}" 2>&1 | grep -v patched; }
-# about CLAIM: its size, and how far its growth is.
+# about CLAIM: its size, and how far its growth is. Kubernetes has other conditions as well.
 about() {
     k get pvc "$1" -o json | jq -r '.status | [.capacity.storage, .allocatedResourceStatuses.storage // "-",
-        ([.conditions[]?.type] | sort | join(" "))] | join(" ") | sub(" $"; "")'
+        ([.conditions[]?.type | select(test("Resiz"))] | sort | join(" "))] | join(" ") | sub(" $"; "")'
 }
 is_about() { [[ $(about "$1") == "$2" ]]; }
 # becomes CLAIM TEXT: says what it is, as soon as it is that.
