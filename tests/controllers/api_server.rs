@@ -75,7 +75,7 @@ impl ApiServer {
     pub(crate) fn client(&self) -> Client {
         let server = format!("https://127.0.0.1:{}", self.port);
         let (authority, token) = (self.certificate(), self.home.path().join("token"));
-        connect(&Place { server, authority, token }, "default").unwrap()
+        connect(&Place { server, authority, token }, "default").unwrap().leases
     }
 
     /// The end of what a program has said.

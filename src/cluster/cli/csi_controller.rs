@@ -2,6 +2,7 @@
 
 use super::csi::{log, runtime};
 use crate::controllers::client::{ACCOUNT, Place, connect};
+use crate::controllers::watches::Watches;
 use crate::controllers::{Setup, Work, run};
 use crate::csi::sockets;
 use anyhow::{Context as _, Result};
@@ -55,10 +56,10 @@ impl CsiController {
         let namespace = self.lease_namespace.clone().unwrap_or(own);
         let server = self.server.clone().map_or_else(server_of_the_pod, Ok)?;
         let (authority, token) = (self.account.join("ca.crt"), self.account.join("token"));
-        let client =
+        let clients =
             connect(&Place { server, authority, token }, &namespace).context("reach the API server")?;
         let timeout = Duration::from_secs(self.timeout);
-        Ok(Setup { client, namespace, identity: identity()?, timeout })
+        Ok(Setup { clients, watches: Watches::default(), namespace, identity: identity()?, timeout })
     }
 }
 

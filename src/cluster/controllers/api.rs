@@ -3,7 +3,7 @@
 use super::queue::Outcome;
 use k8s_openapi::api::core::v1::{Secret, SecretReference};
 use kube::api::{Patch, PatchParams};
-use kube::core::ClusterResourceScope;
+use kube::core::{ClusterResourceScope, Status};
 use kube::{Api, Client, Error, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -17,6 +17,11 @@ pub const CONFLICTS: usize = 16;
 /// Whether the API server has answered with this code.
 pub fn is(error: &Error, code: u16) -> bool {
     matches!(error, Error::Api(status) if status.code == code)
+}
+
+/// As the API server says it of an object that is not there.
+pub fn gone() -> Error {
+    Error::Api(Status::failure("another object has its name now", "NotFound").with_code(404).boxed())
 }
 
 /// Why a request failed, in the API server's own words if it has answered.
@@ -53,11 +58,19 @@ pub fn finalizers_without<K: Resource>(object: &K, finalizer: &str) -> Vec<Strin
     object.finalizers().iter().filter(|name| *name != finalizer).cloned().collect()
 }
 
-/// Changes an object's metadata if it is still as it was read; else it is read once more.
-pub async fn replace<K>(client: &Client, object: &K, mut metadata: Value) -> kube::Result<Arc<K>>
-where
-    K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + DeserializeOwned + Debug,
+/// An object that is in no namespace.
+pub trait OfCluster:
+    Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + DeserializeOwned + Debug
 {
+}
+
+impl<K> OfCluster for K where
+    K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + DeserializeOwned + Debug
+{
+}
+
+/// Changes an object's metadata if it is still as it was read; else it is read once more.
+pub async fn replace<K: OfCluster>(client: &Client, object: &K, mut metadata: Value) -> kube::Result<Arc<K>> {
     let api: Api<K> = Api::all(client.clone());
     let name = object.name_any();
     metadata["resourceVersion"] = json!(object.resource_version());
@@ -65,6 +78,21 @@ where
     match api.patch(&name, &PatchParams::default(), &patch).await {
         Err(error) if is(&error, 409) => api.get(&name).await.map(Arc::new),
         patched => patched.map(Arc::new),
+    }
+}
+
+/// Changes an object's status if it is still as it was read; `None` if it is not.
+pub async fn replace_status<K: OfCluster>(
+    client: &Client,
+    object: &K,
+    status: &Value,
+) -> kube::Result<Option<Arc<K>>> {
+    let api: Api<K> = Api::all(client.clone());
+    let metadata = json!({ "uid": object.uid(), "resourceVersion": object.resource_version() });
+    let patch = Patch::Merge(json!({ "metadata": metadata, "status": status }));
+    match api.patch_status(&object.name_any(), &PatchParams::default(), &patch).await {
+        Err(error) if is(&error, 409) => Ok(None),
+        patched => patched.map(|object| Some(Arc::new(object))),
     }
 }
 

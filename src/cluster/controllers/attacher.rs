@@ -10,20 +10,17 @@ use super::api::{self, secrets};
 use super::attachment::{self, NODE_ID, Seen, Step, finalizer};
 use super::driver::{Driver, Facts, failed, in_words, within};
 use super::published::Published;
-use super::queue::{Outcome, Queue};
-use super::watches::{Change, objects, watch};
+use super::queue::{self, Outcome, Queue, Version};
+use super::watches::{Change, Listener, Watches, version};
 use crate::wire::csi::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
-use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
 /// Calls of the driver at the same time.
@@ -81,50 +78,49 @@ struct Attacher {
     client: Client,
     driver: Driver,
     timeout: Duration,
-    attachments: Store<VolumeAttachment>,
-    volumes: Store<PersistentVolume>,
-    nodes: Store<CSINode>,
-    queue: Queue<Key>,
+    watches: Watches,
+    queue: Arc<Queue<Key>>,
     /// VolumeAttachments of which the driver says otherwise.
     contradicted: Mutex<HashSet<String>>,
 }
 
 /// Attaches and detaches until it is dropped.
-pub async fn run(client: Client, driver: Driver, timeout: Duration) {
-    let (attachments, write_attachments) = objects();
-    let (volumes, write_volumes) = objects();
-    let (nodes, write_nodes) = objects();
-    let (queue, contradicted) = (Queue::default(), Mutex::default());
-    let attacher = Attacher { client, driver, timeout, attachments, volumes, nodes, queue, contradicted };
-    let attacher = Arc::new(attacher);
-    let mut tasks = JoinSet::new();
-    let told = Arc::clone(&attacher);
-    tasks.spawn(watch(Api::all(attacher.client.clone()), write_attachments, move |change| {
-        told.attachment(change);
-    }));
-    let told = Arc::clone(&attacher);
-    tasks.spawn(watch(Api::all(attacher.client.clone()), write_volumes, move |change| {
-        told.volume(change);
-    }));
-    let told = Arc::clone(&attacher);
-    tasks.spawn(watch(Api::all(attacher.client.clone()), write_nodes, move |change| {
-        told.node(change);
-    }));
-    attacher.wait_until_known().await;
-    for _ in 0..WORKERS {
-        tasks.spawn(Arc::clone(&attacher).work());
-    }
-    tasks.spawn(Arc::clone(&attacher).compare());
-    while tasks.join_next().await.is_some() {}
+pub async fn run(client: Client, watches: &Watches, driver: Driver, timeout: Duration) {
+    let (watches, queue, contradicted) = (watches.clone(), Arc::default(), Mutex::default());
+    let attacher = Arc::new(Attacher { client, driver, timeout, watches, queue, contradicted });
+    let _told = attacher.listen();
+    attacher.known().await;
+    let working = Arc::clone(&attacher);
+    let work = queue::work(Arc::clone(&attacher.queue), WORKERS, move |key| Arc::clone(&working).sync(key));
+    tokio::join!(work, attacher.compare());
 }
 
 impl Attacher {
+    /// What it is told of, for as long as this is kept.
+    fn listen(
+        self: &Arc<Self>,
+    ) -> (Listener<VolumeAttachment>, Listener<PersistentVolume>, Listener<CSINode>) {
+        let told = || Arc::clone(self);
+        let this = told();
+        let attachments: Listener<_> = Arc::new(move |change| this.attachment(change));
+        let this = told();
+        let volumes: Listener<_> = Arc::new(move |change| this.volume(change));
+        let this = told();
+        let nodes: Listener<_> = Arc::new(move |change| this.node(change));
+        self.watches.attachments.begin(&self.client);
+        self.watches.volumes.begin(&self.client);
+        self.watches.csi_nodes.begin(&self.client);
+        self.watches.attachments.listen(&attachments);
+        self.watches.volumes.listen(&volumes);
+        self.watches.csi_nodes.listen(&nodes);
+        (attachments, volumes, nodes)
+    }
+
     /// Nothing is decided before everything was heard once.
-    async fn wait_until_known(&self) {
-        // They end with the watches, and so does this.
-        let _ = self.attachments.wait_until_ready().await;
-        let _ = self.volumes.wait_until_ready().await;
-        let _ = self.nodes.wait_until_ready().await;
+    async fn known(&self) {
+        self.watches.attachments.known().await;
+        self.watches.volumes.known().await;
+        self.watches.csi_nodes.known().await;
     }
 
     fn attachment(&self, change: &Change<VolumeAttachment>) {
@@ -132,8 +128,8 @@ impl Attacher {
         else {
             return;
         };
-        if change.now.is_some() && !is_only_ours(change) {
-            self.queue.add(Key::Attachment(attachment.name_any()));
+        if change.now.is_some() {
+            self.queue.add_seen_by(Key::Attachment(attachment.name_any()), version(&**attachment));
         }
         if let (None, Some(volume)) = (&change.now, &attachment.spec.source.persistent_volume_name) {
             self.queue.add(Key::Volume(volume.clone()));
@@ -169,60 +165,69 @@ impl Attacher {
                 && (!is_attached(attachment) || attachment.metadata.deletion_timestamp.is_some())
         };
         for attachment in
-            self.attachments.state_filter(|attachment| waits(attachment) && concerned(attachment))
+            self.watches.attachments.filtered(|attachment| waits(attachment) && concerned(attachment))
         {
             self.queue.add(Key::Attachment(attachment.name_any()));
         }
     }
 
-    async fn work(self: Arc<Self>) {
-        loop {
-            let key = self.queue.next().await;
-            let outcome = match &key {
-                Key::Attachment(name) => {
-                    let span = tracing::info_span!("attachment", driver = self.driver.name, name);
-                    self.sync_attachment(name).instrument(span).await
-                }
-                Key::Volume(name) => {
-                    let span = tracing::info_span!("volume", driver = self.driver.name, name);
-                    self.sync_volume(name).instrument(span).await
-                }
-            };
-            self.queue.finish(key, outcome);
-        }
-    }
-
-    async fn sync_attachment(&self, name: &str) -> Outcome {
-        let Some(mut attachment) = self.attachments.get(&ObjectRef::new(name)) else { return Outcome::Done };
-        let contradicted = self.contradicted.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
-        match self.carry_on(&mut attachment, contradicted).await {
-            Ok(()) => Outcome::Done,
-            Err(Failure::Api(error)) if api::is(&error, 404) => Outcome::Done,
-            Err(failure) => {
-                let (message, code) = failure.said();
-                tracing::warn!(reason = message, "failed");
-                self.save_error(&attachment, &message, code).await;
-                Outcome::Failed
+    async fn sync(self: Arc<Self>, key: Key) -> (Outcome, Version) {
+        match &key {
+            Key::Attachment(name) => {
+                let span = tracing::info_span!("attachment", driver = self.driver.name, name);
+                self.sync_attachment(name).instrument(span).await
+            }
+            Key::Volume(name) => {
+                let span = tracing::info_span!("volume", driver = self.driver.name, name);
+                (self.sync_volume(name).instrument(span).await, 0)
             }
         }
     }
 
-    /// Step after step, until there is nothing to do.
+    /// And up to where it was seen: our own writing is no reason to look once more.
+    async fn sync_attachment(&self, name: &str) -> (Outcome, Version) {
+        let Some(mut attachment) = self.watches.attachments.get(name) else { return (Outcome::Done, 0) };
+        let contradicted = self.contradicted().remove(name);
+        let outcome = match self.carry_on(&mut attachment, contradicted).await {
+            Ok(()) => Outcome::Done,
+            Err(Failure::Api(error)) if api::is(&error, 404) && self.is_gone(&attachment).await => {
+                return (Outcome::Done, version(&*attachment));
+            }
+            Err(failure) => {
+                let (message, code) = failure.said();
+                tracing::warn!(reason = message, "failed");
+                self.save_error(&mut attachment, &message, code).await;
+                Outcome::Failed
+            }
+        };
+        self.watches.attachments.written(&attachment);
+        (outcome, version(&*attachment))
+    }
+
+    fn contradicted(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.contradicted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Step after step, until there is nothing to do. Each is decided by the object as it was last
+    /// read or written, so that what others did meanwhile is seen here.
     async fn carry_on(
         &self,
         attachment: &mut Arc<VolumeAttachment>,
-        contradicted: bool,
+        mut contradicted: bool,
     ) -> Result<(), Failure> {
         let facts = self.driver.facts().await?;
         let mut volume = self.volume_of(attachment).await?;
-        let node = self.nodes.get(&ObjectRef::new(&attachment.spec.node_name));
+        let node = self.watches.csi_nodes.get(&attachment.spec.node_name);
         let mut known = None;
         for _ in 0..api::CONFLICTS {
             let (driver, node) = (&facts, node.as_deref());
             let seen = Seen { attachment, volume: volume.as_deref(), node, driver, contradicted };
             match attachment::decide(&seen)? {
                 Step::Nothing => return Ok(()),
-                Step::MarkAttached => return Ok(self.mark_attached(attachment, BTreeMap::new()).await?),
+                Step::MarkAttached => {
+                    contradicted = false;
+                    self.mark_attached(attachment, BTreeMap::new()).await?;
+                }
                 Step::GuardVolume(name) => {
                     let current =
                         volume.as_deref().ok_or_else(|| format!("persistentvolume {name:?} not found"))?;
@@ -234,12 +239,13 @@ impl Attacher {
                     *attachment = self.guard(attachment, &node, &facts).await?;
                 }
                 Step::Publish(mut request, secret) => {
-                    request.secrets = match known {
+                    request.secrets = match known.take() {
                         Some(known) => known,
                         None => secrets(&self.client, secret.as_ref()).await?,
                     };
                     let metadata = self.publish(*request).await?;
-                    return Ok(self.mark_attached(attachment, metadata).await?);
+                    contradicted = false;
+                    self.mark_attached(attachment, metadata).await?;
                 }
                 Step::Unpublish(mut request, secret) => {
                     request.secrets = secrets(&self.client, secret.as_ref()).await?;
@@ -255,7 +261,7 @@ impl Attacher {
     /// The volume that it names. One that was made a moment before may not have been heard of.
     async fn volume_of(&self, attachment: &VolumeAttachment) -> kube::Result<Option<Arc<PersistentVolume>>> {
         let Some(name) = attachment.spec.source.persistent_volume_name.as_deref() else { return Ok(None) };
-        if let Some(volume) = self.volumes.get(&ObjectRef::new(name)) {
+        if let Some(volume) = self.watches.volumes.get(name) {
             return Ok(Some(volume));
         }
         Ok(Api::all(self.client.clone()).get_opt(name).await?.map(Arc::new))
@@ -267,7 +273,9 @@ impl Attacher {
         facts: &Facts,
     ) -> kube::Result<Arc<PersistentVolume>> {
         let finalizers = api::finalizers_with(volume, &finalizer(&facts.name));
-        api::replace(&self.client, volume, json!({ "finalizers": finalizers })).await
+        let volume = api::replace(&self.client, volume, json!({ "finalizers": finalizers })).await?;
+        self.watches.volumes.written(&volume);
+        Ok(volume)
     }
 
     async fn guard(
@@ -305,7 +313,7 @@ impl Attacher {
 
     async fn mark_attached(
         &self,
-        attachment: &VolumeAttachment,
+        attachment: &mut Arc<VolumeAttachment>,
         metadata: BTreeMap<String, String>,
     ) -> kube::Result<()> {
         let before = attachment.status.as_ref().and_then(|status| status.attachment_metadata.as_ref());
@@ -315,36 +323,48 @@ impl Attacher {
         entries.extend(metadata.into_iter().map(|(key, value)| (key, Value::String(value))));
         let entries = if entries.is_empty() { Value::Null } else { Value::Object(entries) };
         let status = json!({ "attached": true, "attachmentMetadata": entries, "attachError": null });
-        self.patch_status(attachment, status).await
+        self.write_status(attachment, &status).await
     }
 
-    async fn patch_status(&self, attachment: &VolumeAttachment, status: Value) -> kube::Result<()> {
-        let api: Api<VolumeAttachment> = Api::all(self.client.clone());
-        let patch = Patch::Merge(json!({ "metadata": { "uid": attachment.uid() }, "status": status }));
-        api.patch_status(&attachment.name_any(), &PatchParams::default(), &patch).await.map(drop)
+    /// Writes what is true whatever others have changed meanwhile: the object is then as they and
+    /// we have it.
+    async fn write_status(&self, attachment: &mut Arc<VolumeAttachment>, status: &Value) -> kube::Result<()> {
+        for _ in 0..api::CONFLICTS {
+            if let Some(written) = api::replace_status(&self.client, &**attachment, status).await? {
+                *attachment = written;
+                return Ok(());
+            }
+            let api: Api<VolumeAttachment> = Api::all(self.client.clone());
+            let current = api.get(&attachment.name_any()).await?;
+            if current.uid() != attachment.uid() {
+                return Err(api::gone());
+            }
+            *attachment = Arc::new(current);
+        }
+        Ok(())
     }
 
     /// Detached: the finalizer goes first, because with it `attached: false` would mean that it has
     /// to be detached once more.
-    async fn release(&self, attachment: &Arc<VolumeAttachment>, facts: &Facts) -> kube::Result<()> {
+    async fn release(&self, attachment: &mut Arc<VolumeAttachment>, facts: &Facts) -> kube::Result<()> {
         let ours = finalizer(&facts.name);
-        let mut attachment = Arc::clone(attachment);
         for _ in 0..api::CONFLICTS {
             if !attachment.finalizers().contains(&ours) {
                 break;
             }
-            let others = api::finalizers_without(&*attachment, &ours);
-            attachment = api::replace(&self.client, &*attachment, json!({ "finalizers": others })).await?;
+            let others = api::finalizers_without(&**attachment, &ours);
+            *attachment = api::replace(&self.client, &**attachment, json!({ "finalizers": others })).await?;
         }
         if attachment.finalizers().is_empty() {
             // It is gone.
             return Ok(());
         }
         let status = json!({ "attached": false, "attachmentMetadata": null, "detachError": null });
-        self.patch_status(&attachment, status).await
+        self.write_status(attachment, &status).await
     }
 
-    async fn save_error(&self, attachment: &VolumeAttachment, message: &str, code: Option<i32>) {
+    /// One that others have changed meanwhile has been seen as it was before.
+    async fn save_error(&self, attachment: &mut Arc<VolumeAttachment>, message: &str, code: Option<i32>) {
         let deleted = attachment.metadata.deletion_timestamp.is_some();
         let key = if deleted { "detachError" } else { "attachError" };
         let time = Timestamp::now().to_string();
@@ -352,31 +372,45 @@ impl Attacher {
         if let Some(code) = code.filter(|_| !deleted) {
             error["errorCode"] = json!(code);
         }
-        if let Err(error) = self.patch_status(attachment, json!({ key: error })).await {
-            tracing::warn!(reason = %error, "cannot write the error into the status");
+        match api::replace_status(&self.client, &**attachment, &json!({ key: error })).await {
+            Ok(Some(written)) => *attachment = written,
+            // It comes again at once, for what others have changed.
+            Ok(None) => (),
+            Err(error) => tracing::warn!(reason = %error, "cannot write the error into the status"),
         }
+    }
+
+    /// Whether what was not found is the object itself.
+    async fn is_gone(&self, attachment: &VolumeAttachment) -> bool {
+        let api: Api<VolumeAttachment> = Api::all(self.client.clone());
+        let found = api.get_metadata_opt(&attachment.name_any()).await;
+        found.is_ok_and(|found| found.is_none_or(|found| found.uid() != attachment.uid()))
     }
 
     /// A PersistentVolume that is being deleted goes when nothing needs it any more.
     async fn sync_volume(&self, name: &str) -> Outcome {
-        let Some(volume) = self.volumes.get(&ObjectRef::new(name)) else { return Outcome::Done };
-        let attachments = self.attachments.state();
+        let Some(volume) = self.watches.volumes.get(name) else { return Outcome::Done };
+        let attachments = self.watches.attachments.all();
         if !attachment::is_released(&volume, attachments.iter().map(|object| &**object), &self.driver.name) {
             return Outcome::Done;
         }
         let others = api::finalizers_without(&*volume, &finalizer(&self.driver.name));
-        api::outcome(api::replace(&self.client, &*volume, json!({ "finalizers": others })).await)
+        let replaced = api::replace(&self.client, &*volume, json!({ "finalizers": others })).await;
+        if let Ok(volume) = &replaced {
+            // One that was not as it was read is heard of here, and comes again.
+            self.watches.volumes.written(volume);
+        }
+        api::outcome(replaced)
     }
 
     /// Compares, every minute, what is attached with what the driver says is published.
-    async fn compare(self: Arc<Self>) {
+    async fn compare(&self) {
         loop {
             tokio::time::sleep(LISTING).await;
             match self.contradictions().await {
                 Ok(names) => names.into_iter().for_each(|name| {
                     tracing::warn!(attachment = name, "the driver says otherwise: doing it once more");
-                    let mut contradicted = self.contradicted.lock().unwrap_or_else(PoisonError::into_inner);
-                    contradicted.insert(name.clone());
+                    self.contradicted().insert(name.clone());
                     self.queue.add(Key::Attachment(name));
                 }),
                 Err(status) => tracing::warn!(reason = in_words(&status), "cannot list what is published"),
@@ -390,91 +424,18 @@ impl Attacher {
             return Ok(Vec::new());
         }
         let published = Published::ask(&self.driver, self.timeout).await?;
-        let attachments = self.attachments.state_filter(|attachment| attachment.spec.attacher == facts.name);
+        let attachments =
+            self.watches.attachments.filtered(|attachment| attachment.spec.attacher == facts.name);
         let wrong = attachments.into_iter().filter(|attachment| {
             let name = attachment.spec.source.persistent_volume_name.as_deref();
-            let volume = name.and_then(|name| self.volumes.get(&ObjectRef::new(name)));
-            let node = self.nodes.get(&ObjectRef::new(&attachment.spec.node_name));
+            let volume = name.and_then(|name| self.watches.volumes.get(name));
+            let node = self.watches.csi_nodes.get(&attachment.spec.node_name);
             published.contradicts(attachment, volume.as_deref(), node.as_deref())
         });
         Ok(wrong.map(|attachment| attachment.name_any()).collect())
     }
 }
 
-/// Whether a change is what an attacher itself writes: its finalizer, the node's id, an error, and
-/// that it is attached. That is no reason to look at the object at once: what failed would be
-/// tried again without a pause, and what succeeded once more, from an object older than our write.
-fn is_only_ours(change: &Change<VolumeAttachment>) -> bool {
-    match (&change.before, &change.now) {
-        (Some(before), Some(now)) => {
-            before.resource_version() != now.resource_version()
-                && (!is_attached(before) || is_attached(now))
-                && without_ours(before) == without_ours(now)
-        }
-        _ => false,
-    }
-}
-
 fn is_attached(attachment: &VolumeAttachment) -> bool {
     attachment.status.as_ref().is_some_and(|status| status.attached)
-}
-
-fn without_ours(attachment: &VolumeAttachment) -> VolumeAttachment {
-    let mut attachment = attachment.clone();
-    attachment.status = None;
-    attachment.metadata.resource_version = None;
-    let ours = finalizer(&attachment.spec.attacher);
-    attachment.finalizers_mut().retain(|finalizer| *finalizer != ours);
-    attachment.annotations_mut().remove(NODE_ID);
-    attachment
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use k8s_openapi::api::storage::v1::{VolumeAttachmentStatus, VolumeError};
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-    fn attachment(version: &str, change: impl FnOnce(&mut VolumeAttachment)) -> Arc<VolumeAttachment> {
-        let mut object = VolumeAttachment::default();
-        "d.example.com".clone_into(&mut object.spec.attacher);
-        object.metadata.resource_version = Some(version.to_owned());
-        change(&mut object);
-        Arc::new(object)
-    }
-
-    fn attached(object: &mut VolumeAttachment) {
-        object.status = Some(VolumeAttachmentStatus { attached: true, ..VolumeAttachmentStatus::default() });
-    }
-
-    fn failed(message: &str) -> impl FnOnce(&mut VolumeAttachment) {
-        let attach_error = Some(VolumeError { message: Some(message.to_owned()), ..VolumeError::default() });
-        let status = VolumeAttachmentStatus { attach_error, ..VolumeAttachmentStatus::default() };
-        move |object| object.status = Some(status)
-    }
-
-    #[test]
-    fn our_own_writing_is_no_reason_to_look() {
-        let ours = |before: &Arc<VolumeAttachment>, now: &Arc<VolumeAttachment>| {
-            is_only_ours(&Change { before: Some(Arc::clone(before)), now: Some(Arc::clone(now)) })
-        };
-        let plain = attachment("1", |_| ());
-        let guarded = attachment("2", |object| {
-            object.finalizers_mut().push(finalizer("d.example.com"));
-            object.annotations_mut().insert(NODE_ID.to_owned(), "id".to_owned());
-        });
-        assert!(ours(&plain, &guarded));
-        assert!(ours(&plain, &attachment("2", failed("no"))));
-        assert!(ours(&attachment("1", failed("a")), &attachment("2", failed("b"))));
-        assert!(ours(&plain, &attachment("2", attached)));
-        assert!(!ours(&attachment("1", attached), &attachment("2", |_| ())), "another takes it back");
-        assert!(!ours(&plain, &attachment("1", |_| ())), "the watch began once more");
-        assert!(!is_only_ours(&Change { before: None, now: Some(Arc::clone(&plain)) }));
-        let others = attachment("2", |object| object.finalizers_mut().push("other".to_owned()));
-        assert!(!ours(&plain, &others));
-        let deleted = attachment("2", |object| {
-            object.metadata.deletion_timestamp = Some(Time(Timestamp::now()));
-        });
-        assert!(!ours(&plain, &deleted));
-    }
 }

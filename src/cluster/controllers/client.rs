@@ -3,13 +3,13 @@
 //! Not kube's own: that reads kubeconfig, runs programs of it and asks clouds for tokens, which is
 //! a megabyte that no pod needs.
 
+use super::requests::Clients;
 use anyhow::{Context as _, Result, ensure};
 use http::Request;
 use http::header::{AUTHORIZATION, HeaderValue};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use kube::Client;
 use kube::client::Body;
 use kube::client::middleware::BaseUriLayer;
 use rustls::pki_types::CertificateDer;
@@ -18,9 +18,8 @@ use rustls::{ClientConfig, RootCertStore};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tower::ServiceExt as _;
+use tower::ServiceBuilder;
 use tower::util::MapRequestLayer;
-use tower::{BoxError, ServiceBuilder};
 
 /// Where kubelet puts what a pod's account is known by.
 pub const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -45,21 +44,20 @@ pub struct Place {
     pub token: PathBuf,
 }
 
-/// A client of the API server.
+/// Clients of the API server.
 ///
 /// # Errors
 ///
 /// A file is not there, or is not what it should be.
-pub fn connect(place: &Place, namespace: &str) -> Result<Client> {
+pub fn connect(place: &Place, namespace: &str) -> Result<Clients> {
     let server = place.server.parse().with_context(|| format!("understand {:?}", place.server))?;
     let token = Token::read(&place.token)?;
     let https = https(&place.authority)?;
     let service = ServiceBuilder::new()
         .layer(BaseUriLayer::new(server))
         .layer(MapRequestLayer::new(move |request| token.add_to(request)))
-        .service(hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(https))
-        .map_err(BoxError::from);
-    Ok(Client::new(service, namespace))
+        .service(hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(https));
+    Ok(Clients::over(&service, namespace))
 }
 
 fn https(authority: &Path) -> Result<HttpsConnector<HttpConnector>> {

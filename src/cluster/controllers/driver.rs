@@ -13,6 +13,7 @@ use crate::wire::csi::{
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
@@ -21,6 +22,11 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// Of a call that only asks.
 const SHORT: Duration = Duration::from_secs(5);
+
+/// How often a driver is asked whether it is there, and how long nobody may be behind its socket:
+/// it may be started again meanwhile.
+const ASK: Duration = Duration::from_secs(5);
+const AWAY: Duration = Duration::from_secs(15);
 
 /// What a driver says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -117,6 +123,30 @@ impl Driver {
                 }
             }
             tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Waits until it does not answer any more: nobody is behind its socket for a while, or who is
+    /// there says nothing for longer than a call may take. One that answers with an error answers.
+    pub async fn falls_silent(&self, a_call: Duration) {
+        let mut answered = Instant::now();
+        loop {
+            tokio::time::sleep(ASK).await;
+            let Err(status) = self.facts().await else {
+                answered = Instant::now();
+                continue;
+            };
+            let patience = match failed(status) {
+                status if status.code() == Code::DeadlineExceeded => a_call.max(AWAY),
+                status if std::error::Error::source(&status).is_some() => AWAY,
+                _ => {
+                    answered = Instant::now();
+                    continue;
+                }
+            };
+            if answered.elapsed() >= patience {
+                return;
+            }
         }
     }
 

@@ -78,15 +78,24 @@ impl Election {
         }
     }
 
-    /// Gives it back, so that another need not wait.
+    /// Gives it back, so that another need not wait. Whoever waits takes it a little later if that
+    /// fails.
     pub async fn release(&mut self) {
-        let Some((mut lease, _)) = self.seen.take() else { return };
+        if let Ok(Err(error)) = timeout(AGAIN, self.give_back()).await {
+            tracing::warn!(lease = self.name, reason = %error, "cannot give the lease back");
+        }
+        self.seen = None;
+    }
+
+    /// It is read first: a write of ours may have been cut short.
+    async fn give_back(&self) -> kube::Result<()> {
+        let Some(mut lease) = self.api.get_opt(&self.name).await? else { return Ok(()) };
         let spec = lease.spec.get_or_insert_default();
         if spec.holder_identity.as_deref() == Some(self.identity.as_str()) {
             spec.holder_identity = None;
-            // Whoever waits takes it a little later.
-            let _ = timeout(AGAIN, self.api.replace(&self.name, &PostParams::default(), &lease)).await;
+            self.api.replace(&self.name, &PostParams::default(), &lease).await?;
         }
+        Ok(())
     }
 
     /// Whether it is ours now.

@@ -2,15 +2,17 @@
 //!
 //! ```text
 //! API server ── watches ─▶ objects in memory ─▶ queue ─▶ decide (pure) ─▶ one step
-//!      ▲                                          ▲                        │
-//!      │                                          └── failed: later ───────┤
+//!      ▲           once in     ▲                   ▲                       │
+//!      │           a process   └─── as written ────│───────────────────────┤
+//!      │                                           └── failed: later ──────┤
 //!      └───────────────── a write, with the version that was read ◀────────┤
 //!                                                        the driver's RPC ◀┘
 //! ```
 //!
 //! For any CSI driver's socket, ours or another's. One process of several is active for a driver,
 //! by a Lease that upstream's sidecar for the same work takes as well: so the two are never active
-//! together, and one can take the place of the other at any time.
+//! together, and one can take the place of the other at any time. A driver that does not answer any
+//! more loses it: another process may reach it.
 
 pub mod access;
 pub mod api;
@@ -27,28 +29,34 @@ pub mod provisioner;
 pub mod published;
 pub mod queue;
 pub mod reclaim;
+pub mod requests;
 pub mod secret_refs;
 pub mod topology;
 pub mod watches;
+mod watching;
 
 use crate::csi::sockets::Stop;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use driver::Driver;
-use kube::{Api, Client};
+use kube::Api;
 use lease::Election;
+use requests::Clients;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use watches::Watches;
 
 /// What all drivers of one process have in common.
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "a client of the API server has none")]
 pub struct Setup {
     /// The API server.
-    pub client: Client,
+    pub clients: Clients,
+    /// What is known of its objects, and is watched when the first driver needs it.
+    pub watches: Watches,
     /// Where the leases are.
     pub namespace: String,
     /// Who holds them: a name that no other process has.
@@ -79,9 +87,10 @@ impl Work {
 
     /// Until it is dropped.
     async fn run(self, setup: Setup, driver: Driver) {
+        let Setup { clients: Clients { objects: client, .. }, watches, identity, timeout, .. } = setup;
         match self {
-            Self::Attach => attacher::run(setup.client, driver, setup.timeout).await,
-            Self::Provision => provisioner::run(setup.client, driver, setup.identity, setup.timeout).await,
+            Self::Attach => attacher::run(client, &watches, driver, timeout).await,
+            Self::Provision => provisioner::run(client, watches, driver, identity, timeout).await,
         }
     }
 }
@@ -112,33 +121,42 @@ pub async fn run(setup: Setup, sockets: Vec<PathBuf>, works: &[Work]) -> Result<
     Ok(())
 }
 
-/// One driver, for as long as the lease is ours.
+/// One driver, until told to end.
 async fn serve(work: Work, setup: Setup, socket: &Path, mut stop: Stop) -> Result<()> {
-    let mut stopped = std::pin::pin!(stop.wait_for(|stop| *stop));
-    let driver = tokio::select! {
-        driver = Driver::ready(socket) => driver,
-        _ = &mut stopped => return Ok(()),
-    };
-    let leases = Api::namespaced(setup.client.clone(), &setup.namespace);
-    let mut election = Election::new(leases, work.lease(&driver.name), setup.identity.clone());
-    tokio::select! {
-        () = election.win() => (),
-        _ = &mut stopped => return Ok(()),
+    loop {
+        let mut stopped = std::pin::pin!(stop.wait_for(|stop| *stop));
+        let driver = tokio::select! {
+            driver = Driver::ready(socket) => driver,
+            _ = &mut stopped => return Ok(()),
+        };
+        let leases = Api::namespaced(setup.clients.leases.clone(), &setup.namespace);
+        let mut election = Election::new(leases, work.lease(&driver.name), setup.identity.clone());
+        tokio::select! {
+            () = election.win() => (),
+            () = driver.falls_silent(setup.timeout) => continue,
+            _ = &mut stopped => return Ok(()),
+        }
+        tracing::info!(driver = driver.name, ?work, "at work");
+        let mut running = JoinSet::new();
+        running.spawn(work.run(setup.clone(), driver.clone()));
+        let ended = tokio::select! {
+            lost = election.hold() => Some(lost),
+            _ = &mut stopped => Some(Ok(())),
+            () = driver.falls_silent(setup.timeout) => None,
+        };
+        // Nothing is done any more when another may begin.
+        running.shutdown().await;
+        match ended {
+            Some(Err(lost)) => return Err(lost),
+            ended => {
+                election.release().await;
+                if ended.is_some() {
+                    return Ok(());
+                }
+                tracing::warn!(driver = driver.name, ?work, "the driver does not answer: lease given back");
+            }
+        }
     }
-    tracing::info!(driver = driver.name, ?work, "at work");
-    let mut running = JoinSet::new();
-    running.spawn(work.run(setup, driver));
-    let lost = tokio::select! {
-        lost = election.hold() => Some(lost),
-        _ = &mut stopped => None,
-    };
-    // Nothing is done any more when another may begin.
-    running.shutdown().await;
-    if let Some(lost) = lost {
-        return lost;
-    }
-    election.release().await;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -15,18 +15,15 @@ mod tests;
 use super::creation::Plan;
 use super::driver::Driver;
 use super::events::Events;
-use super::queue::Queue;
-use super::watches::{Change, objects, watch};
+use super::queue::{self, Outcome, Queue, Version};
+use super::watches::{Change, Listener, Watches, version};
 use super::{claim, reclaim};
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
-use kube::runtime::reflector::store::Writer;
-use kube::runtime::reflector::{ObjectRef, Store};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Client, ResourceExt as _};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
 /// Calls of the driver at the same time, as many as upstream has.
@@ -46,127 +43,101 @@ struct Provisioner {
     identity: String,
     timeout: Duration,
     events: Events,
-    claims: Store<PersistentVolumeClaim>,
-    volumes: Store<PersistentVolume>,
-    classes: Store<StorageClass>,
-    attachments: Store<VolumeAttachment>,
-    csi_nodes: Store<CSINode>,
-    nodes: Store<Node>,
+    watches: Watches,
     /// Whether nodes are watched: topology matters to the driver.
     placed: bool,
-    queue: Queue<Key>,
+    queue: Arc<Queue<Key>>,
     /// What the driver was asked and may be doing, by the uid of the claim.
     begun: Mutex<HashMap<String, Arc<Plan>>>,
 }
 
-/// Where what is watched is written.
-struct Writers {
-    claims: Writer<PersistentVolumeClaim>,
-    volumes: Writer<PersistentVolume>,
-    classes: Writer<StorageClass>,
-    attachments: Writer<VolumeAttachment>,
-    csi_nodes: Writer<CSINode>,
-    nodes: Writer<Node>,
-}
+/// What it is told of, for as long as this is kept.
+type Told = (
+    Listener<PersistentVolumeClaim>,
+    Listener<PersistentVolume>,
+    Listener<StorageClass>,
+    Listener<VolumeAttachment>,
+    Listener<CSINode>,
+);
 
 /// Makes and deletes volumes until it is dropped. `identity` is this process.
-pub async fn run(client: Client, driver: Driver, identity: String, timeout: Duration) {
+pub async fn run(client: Client, watches: Watches, driver: Driver, identity: String, timeout: Duration) {
     let placed = driver.known().await.topology;
-    let (provisioner, writers) = Provisioner::new(client, driver, identity, timeout, placed);
-    let provisioner = Arc::new(provisioner);
-    let mut tasks = JoinSet::new();
-    provisioner.watch(writers, &mut tasks);
-    provisioner.wait_until_known().await;
-    for _ in 0..WORKERS {
-        tasks.spawn(Arc::clone(&provisioner).work());
-    }
-    while tasks.join_next().await.is_some() {}
+    let provisioner = Arc::new(Provisioner::new(client, watches, driver, identity, timeout, placed));
+    let _told = provisioner.listen();
+    provisioner.known().await;
+    let queue = Arc::clone(&provisioner.queue);
+    queue::work(queue, WORKERS, move |key| Arc::clone(&provisioner).sync(key)).await;
 }
 
 impl Provisioner {
     fn new(
         client: Client,
+        watches: Watches,
         driver: Driver,
         identity: String,
         timeout: Duration,
         placed: bool,
-    ) -> (Self, Writers) {
-        let (claims, write_claims) = objects();
-        let (volumes, write_volumes) = objects();
-        let (classes, write_classes) = objects();
-        let (attachments, write_attachments) = objects();
-        let (csi_nodes, write_csi_nodes) = objects();
-        let (nodes, write_nodes) = objects();
+    ) -> Self {
         let events = Events::new(client.clone(), format!("{}_{identity}", driver.name));
-        let (queue, begun) = (Queue::default(), Mutex::default());
-        let provisioner = Self {
-            client,
-            driver,
-            identity,
-            timeout,
-            events,
-            claims,
-            volumes,
-            classes,
-            attachments,
-            csi_nodes,
-            nodes,
-            placed,
-            queue,
-            begun,
-        };
-        let writers = Writers {
-            claims: write_claims,
-            volumes: write_volumes,
-            classes: write_classes,
-            attachments: write_attachments,
-            csi_nodes: write_csi_nodes,
-            nodes: write_nodes,
-        };
-        (provisioner, writers)
+        let (queue, begun) = (Arc::default(), Mutex::default());
+        Self { client, driver, identity, timeout, events, watches, placed, queue, begun }
     }
 
-    fn watch(self: &Arc<Self>, writers: Writers, tasks: &mut JoinSet<()>) {
-        let client = || self.client.clone();
+    fn listen(self: &Arc<Self>) -> Told {
         let told = || Arc::clone(self);
         let this = told();
-        tasks.spawn(watch(Api::all(client()), writers.claims, move |change| this.claim(change)));
+        let claims: Listener<_> = Arc::new(move |change| this.claim(change));
         let this = told();
-        tasks.spawn(watch(Api::all(client()), writers.volumes, move |change| this.volume(change)));
+        let volumes: Listener<_> = Arc::new(move |change| this.volume(change));
         let this = told();
-        tasks.spawn(watch(Api::all(client()), writers.classes, move |change| this.class(change)));
+        let classes: Listener<_> = Arc::new(move |change| this.class(change));
         let this = told();
-        tasks.spawn(watch(Api::all(client()), writers.attachments, move |change| this.attachment(change)));
+        let attachments: Listener<_> = Arc::new(move |change| this.attachment(change));
+        let this = told();
+        let csi_nodes: Listener<_> = Arc::new(move |change| this.csi_node(change));
+        self.begin();
+        self.watches.claims.listen(&claims);
+        self.watches.volumes.listen(&volumes);
+        self.watches.classes.listen(&classes);
+        self.watches.attachments.listen(&attachments);
+        self.watches.csi_nodes.listen(&csi_nodes);
+        (claims, volumes, classes, attachments, csi_nodes)
+    }
+
+    fn begin(&self) {
+        self.watches.claims.begin(&self.client);
+        self.watches.volumes.begin(&self.client);
+        self.watches.classes.begin(&self.client);
+        self.watches.attachments.begin(&self.client);
         if self.placed {
-            let this = told();
-            tasks.spawn(watch(Api::all(client()), writers.csi_nodes, move |change| this.csi_node(change)));
-            tasks.spawn(watch(Api::all(client()), writers.nodes, |_| ()));
+            self.watches.csi_nodes.begin(&self.client);
+            self.watches.nodes.begin(&self.client);
         }
     }
 
     /// Nothing is decided before everything was heard once.
-    async fn wait_until_known(&self) {
-        // They end with the watches, and so does this.
-        let _ = self.claims.wait_until_ready().await;
-        let _ = self.volumes.wait_until_ready().await;
-        let _ = self.classes.wait_until_ready().await;
-        let _ = self.attachments.wait_until_ready().await;
+    async fn known(&self) {
+        self.watches.claims.known().await;
+        self.watches.volumes.known().await;
+        self.watches.classes.known().await;
+        self.watches.attachments.known().await;
         if self.placed {
-            let _ = self.csi_nodes.wait_until_ready().await;
-            let _ = self.nodes.wait_until_ready().await;
+            self.watches.csi_nodes.known().await;
+            self.watches.nodes.known().await;
         }
     }
 
     fn claim(&self, change: &Change<PersistentVolumeClaim>) {
         if let Some(claim) = change.now.as_ref().filter(|claim| claim::is_asked(claim, &self.driver.name)) {
-            self.queue.add(key(claim));
+            self.queue.add_seen_by(key(claim), version(&**claim));
         }
     }
 
     fn volume(&self, change: &Change<PersistentVolume>) {
         if let Some(volume) = change.now.as_ref().filter(|volume| reclaim::is_ours(volume, &self.driver.name))
         {
-            self.queue.add(Key::Volume(volume.name_any()));
+            self.queue.add_seen_by(Key::Volume(volume.name_any()), version(&**volume));
         }
     }
 
@@ -191,7 +162,7 @@ impl Provisioner {
     fn wake(&self, concerned: impl Fn(&PersistentVolumeClaim) -> bool) {
         let waits =
             |claim: &PersistentVolumeClaim| claim::is_asked(claim, &self.driver.name) && concerned(claim);
-        for claim in self.claims.state_filter(waits) {
+        for claim in self.watches.claims.filtered(waits) {
             self.queue.add(key(&claim));
         }
     }
@@ -200,28 +171,24 @@ impl Provisioner {
     fn attachment(&self, change: &Change<VolumeAttachment>) {
         if let (Some(before), None) = (&change.before, &change.now) {
             let name = before.spec.source.persistent_volume_name.as_deref().unwrap_or_default();
-            let volume = self.volumes.get(&ObjectRef::new(name));
+            let volume = self.watches.volumes.get(name);
             if volume.is_some_and(|volume| reclaim::is_ours(&volume, &self.driver.name)) {
                 self.queue.add(Key::Volume(name.to_owned()));
             }
         }
     }
 
-    async fn work(self: Arc<Self>) {
-        loop {
-            let key = self.queue.next().await;
-            let driver = self.driver.name.as_str();
-            let outcome = match &key {
-                Key::Claim { namespace, name, uid } => {
-                    let span = tracing::info_span!("claim", driver, namespace, name);
-                    self.sync_claim(namespace, name, uid).instrument(span).await
-                }
-                Key::Volume(name) => {
-                    let span = tracing::info_span!("volume", driver, name);
-                    self.sync_volume(name).instrument(span).await
-                }
-            };
-            self.queue.finish(key, outcome);
+    async fn sync(self: Arc<Self>, key: Key) -> (Outcome, Version) {
+        let driver = self.driver.name.as_str();
+        match &key {
+            Key::Claim { namespace, name, uid } => {
+                let span = tracing::info_span!("claim", driver, namespace, name);
+                (self.sync_claim(namespace, name, uid).instrument(span).await, 0)
+            }
+            Key::Volume(name) => {
+                let span = tracing::info_span!("volume", driver, name);
+                self.sync_volume(name).instrument(span).await
+            }
         }
     }
 

@@ -1,15 +1,17 @@
 //! Work by key, as Kubernetes' controllers queue it.
 //!
 //! A key is in the queue once, however often it is added, and is with one worker at a time: what is
-//! added meanwhile comes again when that worker is done. What failed comes again after a delay that
-//! doubles; a change of the object comes at once. So the queue is never longer than there are
-//! objects.
+//! added meanwhile comes again when that worker is done, unless the worker has seen it. What failed
+//! comes again after a delay that doubles; a change of the object comes at once. So the queue is
+//! never longer than there are objects.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt::Debug;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 /// After the first failure, as upstream's sidecars have it.
@@ -17,6 +19,12 @@ const FIRST: Duration = Duration::from_secs(1);
 
 /// After many.
 const LAST: Duration = Duration::from_mins(5);
+
+/// How new an object is: a number that only grows, of all objects of a kind.
+pub type Version = u64;
+
+/// Of what no worker can have seen: another object that a key waits for.
+pub const UNSEEN: Version = Version::MAX;
 
 /// What became of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +42,10 @@ pub enum Outcome {
 enum Place {
     Ready,
     Later(Instant),
-    Running { again: bool },
+    /// And the newest of what was added meanwhile.
+    Running {
+        newest: Option<Version>,
+    },
 }
 
 #[derive(Debug)]
@@ -67,7 +78,13 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
 
     /// Adds a key, which is ready at once.
     pub fn add(&self, key: K) {
-        self.state().add(key);
+        self.add_seen_by(key, UNSEEN);
+    }
+
+    /// Adds a key for a change of its own object: a worker that has seen this version need not see
+    /// it once more.
+    pub fn add_seen_by(&self, key: K, version: Version) {
+        self.state().add(key, version);
         self.changed.notify_one();
     }
 
@@ -85,9 +102,10 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
-    /// Gives a key back.
-    pub fn finish(&self, key: K, outcome: Outcome) {
-        self.state().finish(key, outcome, Instant::now());
+    /// Gives a key back, of whose object a worker has seen everything up to a version: that
+    /// includes what it has written itself.
+    pub fn finish(&self, key: K, outcome: Outcome, seen: Version) {
+        self.state().finish(key, outcome, seen, Instant::now());
         self.changed.notify_one();
     }
 
@@ -102,6 +120,27 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     }
 }
 
+/// Works on what is in a queue, on so many keys at the same time, until it is dropped.
+pub async fn work<K, W>(queue: Arc<Queue<K>>, at_once: usize, mut worker: impl FnMut(K) -> W)
+where
+    K: Clone + Debug + Eq + Hash + Ord + Send + Sync + 'static,
+    W: Future<Output = (Outcome, Version)> + Send + 'static,
+{
+    let mut running = JoinSet::new();
+    loop {
+        tokio::select! {
+            key = queue.next(), if running.len() < at_once => {
+                let (queue, work) = (Arc::clone(&queue), worker(key.clone()));
+                running.spawn(async move {
+                    let (outcome, seen) = work.await;
+                    queue.finish(key, outcome, seen);
+                });
+            }
+            Some(_) = running.join_next() => (),
+        }
+    }
+}
+
 async fn until(due: Option<Instant>) {
     match due {
         Some(due) => sleep_until(due).await,
@@ -110,11 +149,11 @@ async fn until(due: Option<Instant>) {
 }
 
 impl<K: Clone + Eq + Hash + Ord> State<K> {
-    fn add(&mut self, key: K) {
+    fn add(&mut self, key: K, version: Version) {
         match self.places.get(&key).copied() {
             Some(Place::Ready) => return,
-            Some(Place::Running { .. }) => {
-                self.places.insert(key, Place::Running { again: true });
+            Some(Place::Running { newest }) => {
+                self.places.insert(key, Place::Running { newest: newest.max(Some(version)) });
                 return;
             }
             Some(Place::Later(due)) => drop(self.later.remove(&(due, key.clone()))),
@@ -137,12 +176,13 @@ impl<K: Clone + Eq + Hash + Ord> State<K> {
         let Some(key) = self.ready.pop_front() else {
             return Err(self.later.first().map(|(due, _)| *due));
         };
-        self.places.insert(key.clone(), Place::Running { again: false });
+        self.places.insert(key.clone(), Place::Running { newest: None });
         Ok(key)
     }
 
-    fn finish(&mut self, key: K, outcome: Outcome, now: Instant) {
-        let again = self.places.remove(&key) == Some(Place::Running { again: true });
+    fn finish(&mut self, key: K, outcome: Outcome, seen: Version, now: Instant) {
+        let place = self.places.remove(&key);
+        let again = matches!(place, Some(Place::Running { newest: Some(newest) }) if newest > seen);
         let delay = match outcome {
             Outcome::Done => {
                 self.failures.remove(&key);
@@ -190,8 +230,8 @@ mod tests {
         queue.add("b");
         assert_eq!((queue.next().await, queue.next().await), ("a", "b"));
         assert_eq!(ready(&queue).await, None);
-        queue.finish("a", Outcome::Done);
-        queue.finish("b", Outcome::Done);
+        queue.finish("a", Outcome::Done, 0);
+        queue.finish("b", Outcome::Done, 0);
         assert!(queue.is_empty());
     }
 
@@ -202,7 +242,7 @@ mod tests {
         assert_eq!(queue.next().await, "a");
         queue.add("a");
         assert_eq!(ready(&queue).await, None);
-        queue.finish("a", Outcome::Done);
+        queue.finish("a", Outcome::Done, 0);
         assert_eq!(ready(&queue).await, Some("a"));
     }
 
@@ -213,15 +253,15 @@ mod tests {
         for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
             let key = queue.next().await;
             let failed = Instant::now();
-            queue.finish(key, Outcome::Failed);
+            queue.finish(key, Outcome::Failed, 0);
             let key = queue.next().await;
             assert_eq!(failed.elapsed().as_secs(), seconds);
-            queue.finish(key, Outcome::Failed);
+            queue.finish(key, Outcome::Failed, 0);
             queue.add(key);
             // It comes at once for a change, and is not forgiven.
             let key = queue.next().await;
             queue.state().failures.entry(key).and_modify(|failures| *failures -= 1);
-            queue.finish(key, Outcome::Failed);
+            queue.finish(key, Outcome::Failed, 0);
             queue.state().failures.entry(key).and_modify(|failures| *failures -= 1);
             queue.add(key);
         }
@@ -232,11 +272,11 @@ mod tests {
         let queue = queue();
         queue.add("a");
         let key = queue.next().await;
-        queue.finish(key, Outcome::Refused);
+        queue.finish(key, Outcome::Refused, 0);
         let refused = Instant::now();
         let key = queue.next().await;
         assert_eq!(refused.elapsed(), LAST);
-        queue.finish(key, Outcome::Refused);
+        queue.finish(key, Outcome::Refused, 0);
         queue.add("a");
         assert_eq!(ready(&queue).await, Some("a"));
     }
@@ -247,13 +287,74 @@ mod tests {
         queue.add("a");
         for outcome in [Outcome::Failed, Outcome::Failed, Outcome::Done] {
             let key = queue.next().await;
-            queue.finish(key, outcome);
+            queue.finish(key, outcome, 0);
         }
         queue.add("a");
         let key = queue.next().await;
-        queue.finish(key, Outcome::Failed);
+        queue.finish(key, Outcome::Failed, 0);
         let failed = Instant::now();
         assert_eq!(queue.next().await, "a");
         assert_eq!(failed.elapsed(), FIRST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_worker_has_seen_comes_no_more() {
+        for (added, seen, comes) in [(7, 7, false), (7, 8, false), (8, 7, true), (UNSEEN, 9, true)] {
+            for outcome in [Outcome::Done, Outcome::Failed] {
+                let queue = queue();
+                queue.add("a");
+                queue.next().await;
+                queue.add_seen_by("a", added);
+                queue.add_seen_by("a", 1);
+                queue.finish("a", outcome, seen);
+                assert_eq!(ready(&queue).await.is_some(), comes, "{added} {seen} {outcome:?}");
+            }
+        }
+    }
+
+    /// The version that was added last, that was seen last, and whether it is worked on.
+    type Worked = (Version, Version, bool);
+
+    /// Every order in which keys are added, while others are worked on: each is worked on after it
+    /// was added last, and never twice at the same time.
+    #[tokio::test(start_paused = true)]
+    async fn every_key_is_seen_after_it_was_added() {
+        for seed in 0_u64..500 {
+            let queue = Arc::new(Queue::<u64>::default());
+            let state: Arc<Mutex<HashMap<u64, Worked>>> = Arc::default();
+            let (working, of_workers) = (Arc::clone(&queue), Arc::clone(&state));
+            let workers = tokio::spawn(work(working, 3, move |key| {
+                let state = Arc::clone(&of_workers);
+                async move {
+                    let begun = {
+                        let mut state = state.lock().unwrap();
+                        let (added, _, running) = state.entry(key).or_default();
+                        assert!(!std::mem::replace(running, true), "{key} twice");
+                        *added
+                    };
+                    tokio::time::sleep(Duration::from_millis((key * 7 + begun) % 5)).await;
+                    let mut state = state.lock().unwrap();
+                    let (_, seen, running) = state.entry(key).or_default();
+                    (*seen, *running) = (begun, false);
+                    (if begun % 4 == 0 { Outcome::Failed } else { Outcome::Done }, begun)
+                }
+            }));
+            let mut random = seed;
+            for version in 1..=40 {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let (key, pause) = ((random >> 33) % 4, (random >> 40) % 4);
+                state.lock().unwrap().entry(key).or_default().0 = version;
+                queue.add_seen_by(key, version);
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+            }
+            tokio::time::sleep(Duration::from_mins(10)).await;
+            workers.abort();
+            let state = state.lock().unwrap();
+            assert!(
+                state.values().all(|(added, seen, running)| added == seen && !running),
+                "{seed}: {state:?}"
+            );
+        }
     }
 }

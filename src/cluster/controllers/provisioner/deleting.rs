@@ -3,38 +3,45 @@
 use super::super::creation::FINALIZER;
 use super::super::driver::{in_words, within};
 use super::super::events::Kind;
-use super::super::queue::Outcome;
+use super::super::queue::{Outcome, Version};
+use super::super::watches::version;
 use super::super::{api, reclaim};
 use super::Provisioner;
 use crate::wire::csi::DeleteVolumeRequest;
 use k8s_openapi::api::core::v1::{PersistentVolume, Secret, SecretReference};
 use kube::api::{DeleteParams, Preconditions};
-use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 impl Provisioner {
-    pub(super) async fn sync_volume(&self, name: &str) -> Outcome {
-        let Some(mut volume) = self.volumes.get(&ObjectRef::new(name)) else { return Outcome::Done };
+    /// And up to where it was seen: our own writing is no reason to look once more.
+    pub(super) async fn sync_volume(&self, name: &str) -> (Outcome, Version) {
+        let Some(mut volume) = self.watches.volumes.get(name) else { return (Outcome::Done, 0) };
+        let outcome = self.reclaim(&mut volume).await;
+        self.watches.volumes.written(&volume);
+        (outcome, version(&*volume))
+    }
+
+    async fn reclaim(&self, volume: &mut Arc<PersistentVolume>) -> Outcome {
         for _ in 0..api::CONFLICTS {
-            let attachments = self.attachments.state();
+            let attachments = self.watches.attachments.all();
             let attachments = attachments.iter().map(|attachment| &**attachment);
-            let changed = match reclaim::decide(&volume, attachments, &self.driver.name) {
+            let changed = match reclaim::decide(volume, attachments, &self.driver.name) {
                 reclaim::Step::Nothing => return Outcome::Done,
-                reclaim::Step::Guard => self.guard(&volume, true).await,
-                reclaim::Step::Unguard => self.guard(&volume, false).await,
+                reclaim::Step::Guard => self.guard(volume, true).await,
+                reclaim::Step::Unguard => self.guard(volume, false).await,
                 reclaim::Step::Wait(node) => {
                     let message =
                         format!("volume is still attached to node {node}: it is deleted when it is detached");
                     self.events.tell(&volume.object_ref(&()), Kind::Normal, "VolumeDelete", &message).await;
                     return Outcome::Done;
                 }
-                reclaim::Step::Delete(handle) => return self.delete(&volume, handle).await,
+                reclaim::Step::Delete(handle) => return self.delete(volume, handle).await,
             };
             match changed {
-                Ok(now) => volume = now,
+                Ok(now) => *volume = now,
                 failed => return api::outcome(failed),
             }
         }
@@ -51,7 +58,7 @@ impl Provisioner {
     }
 
     /// The volume goes first, then its object, then what kept that.
-    async fn delete(&self, volume: &PersistentVolume, volume_id: String) -> Outcome {
+    async fn delete(&self, volume: &mut Arc<PersistentVolume>, volume_id: String) -> Outcome {
         if let Err(message) = self.delete_volume(volume, volume_id).await {
             tracing::warn!(reason = message, "not deleted");
             self.events.tell(&volume.object_ref(&()), Kind::Warning, "VolumeFailedDelete", &message).await;
@@ -64,7 +71,7 @@ impl Provisioner {
     async fn delete_volume(&self, volume: &PersistentVolume, volume_id: String) -> Result<(), String> {
         let class =
             volume.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or_default();
-        let class = self.classes.get(&ObjectRef::new(class));
+        let class = self.watches.classes.get(class);
         let named = reclaim::secret(volume, class.as_deref())?;
         let secrets = self.secrets_if_there(named).await?;
         let request = DeleteVolumeRequest { volume_id, secrets };
@@ -97,7 +104,7 @@ impl Provisioner {
         !matches!(api.get_metadata_opt(name).await, Ok(None))
     }
 
-    async fn delete_object(&self, volume: &PersistentVolume) -> kube::Result<()> {
+    async fn delete_object(&self, volume: &mut Arc<PersistentVolume>) -> kube::Result<()> {
         let api: Api<PersistentVolume> = Api::all(self.client.clone());
         let (uid, resource_version) = (volume.uid(), None);
         let same = DeleteParams {
@@ -105,13 +112,19 @@ impl Provisioner {
             ..DeleteParams::default()
         };
         let Some(left) = api.delete(&volume.name_any(), &same).await?.left() else { return Ok(()) };
-        let mut left = Arc::new(left);
+        if left.uid() != volume.uid() {
+            return Ok(());
+        }
+        *volume = Arc::new(left);
         for _ in 0..api::CONFLICTS {
-            if left.uid() != volume.uid() || !left.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
-            {
-                return Ok(());
+            if !volume.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
+                break;
             }
-            left = self.guard(&left, false).await?;
+            let left = self.guard(volume, false).await?;
+            if left.uid() != volume.uid() {
+                break;
+            }
+            *volume = left;
         }
         Ok(())
     }

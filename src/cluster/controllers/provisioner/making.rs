@@ -11,7 +11,6 @@ use super::Provisioner;
 use crate::wire::csi::{DeleteVolumeRequest, Volume};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
 use std::collections::HashMap;
@@ -19,7 +18,7 @@ use std::sync::Arc;
 
 impl Provisioner {
     pub(super) async fn sync_claim(&self, namespace: &str, name: &str, uid: &str) -> Outcome {
-        if self.volumes.get(&ObjectRef::new(&volume_name(uid))).is_some() {
+        if self.watches.volumes.get(&volume_name(uid)).is_some() {
             self.begun().remove(uid);
             return Outcome::Done;
         }
@@ -27,7 +26,7 @@ impl Provisioner {
         if let Some(plan) = begun {
             return self.provision(uid, plan).await;
         }
-        let claim = self.claims.get(&ObjectRef::new(name).within(namespace));
+        let claim = self.watches.claims.get_in(namespace, name);
         let Some(claim) = claim.filter(|claim| claim.uid().as_deref() == Some(uid)) else {
             return Outcome::Done;
         };
@@ -48,7 +47,7 @@ impl Provisioner {
         if facts.topology && !self.placed {
             return Err(Refusal::Said("the driver has begun to have topology: restart flexvold".to_owned()));
         }
-        let class = self.classes.get(&ObjectRef::new(claim::class_of(claim)));
+        let class = self.watches.classes.get(claim::class_of(claim));
         let nodes = self.nodes(&facts);
         claim::decide(&claim::Seen {
             claim,
@@ -62,7 +61,7 @@ impl Provisioner {
 
     fn nodes(&self, facts: &Facts) -> Nodes {
         if facts.topology {
-            Nodes { nodes: self.nodes.state(), csi_nodes: self.csi_nodes.state() }
+            Nodes { nodes: self.watches.nodes.all(), csi_nodes: self.watches.csi_nodes.all() }
         } else {
             Nodes::default()
         }
@@ -129,7 +128,8 @@ impl Provisioner {
             }
         };
         let api: Api<PersistentVolume> = Api::all(self.client.clone());
-        match api.create(&PostParams::default(), &volume).await {
+        let created = api.create(&PostParams::default(), &volume).await;
+        match created.map(|volume| self.watches.volumes.written(&Arc::new(volume))) {
             Err(error) if !api::is(&error, 409) => {
                 let message = format!(
                     "volume {} is made but cannot be written: {}",
@@ -139,7 +139,7 @@ impl Provisioner {
                 self.failed(plan, &message, Outcome::Failed).await
             }
             // It was written before, and the answer was lost.
-            Ok(_) | Err(_) => {
+            Ok(()) | Err(_) => {
                 self.begun().remove(uid);
                 tracing::info!(volume = volume.name_any(), "provisioned");
                 let message = format!("provisioned volume {}", volume.name_any());

@@ -2,15 +2,19 @@
 
 use super::super::creation::tests::{DRIVER, claim, class, object};
 use super::super::queue::Outcome;
-use super::*;
+use super::super::watches::Told;
+use super::{
+    Change, Client, Driver, Duration, HashMap, Key, Mutex, MutexGuard, PersistentVolumeClaim, Provisioner,
+    VolumeAttachment, Watches,
+};
 use crate::wire::csi::controller_server::{Controller, ControllerServer};
 use crate::wire::csi::identity_server::{Identity, IdentityServer};
 use crate::wire::csi::{self, plugin_capability};
 use hyper::{Method, Request, Response};
 use kube::client::Body;
-use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use tokio::net::UnixListener;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -225,10 +229,18 @@ fn without_nulls(mut value: Value) -> Value {
     value
 }
 
+fn is<K>(object: K) -> Told<K> {
+    Told::Is(Box::new(object))
+}
+
+fn gone<K>(object: K) -> Told<K> {
+    Told::Gone(Box::new(object))
+}
+
 /// A provisioner, and all that it has to do with.
 struct Play {
     provisioner: Provisioner,
-    writers: Writers,
+    watches: Watches,
     driver: Fake,
     world: World,
     _directory: tempfile::TempDir,
@@ -254,21 +266,20 @@ impl Play {
         tokio::spawn(router.serve_with_incoming(incoming));
         let connected = Driver::ready(&socket).await;
         let timeout = Duration::from_millis(300);
-        let (provisioner, mut writers) =
-            Provisioner::new(world.client(), connected, "us".to_owned(), timeout, true);
-        writers.classes.apply_watcher_event(&Event::Apply(class(json!({}))));
+        let watches = Watches::default();
+        let provisioner =
+            Provisioner::new(world.client(), watches.clone(), connected, "us".to_owned(), timeout, true);
+        watches.classes.told(is(class(json!({}))));
         let drivers = json!([{ "name": DRIVER, "nodeID": "n", "topologyKeys": ["zone"] }]);
         let node = json!({ "metadata": { "name": "n", "labels": { "zone": "z1" } } });
-        writers.nodes.apply_watcher_event(&Event::Apply(object(node.clone(), json!({}))));
-        writers
-            .csi_nodes
-            .apply_watcher_event(&Event::Apply(object(node, json!({ "spec": { "drivers": drivers } }))));
-        Self { provisioner, writers, driver, world, _directory: directory }
+        watches.nodes.told(is(object(node.clone(), json!({}))));
+        watches.csi_nodes.told(is(object(node, json!({ "spec": { "drivers": drivers } }))));
+        Self { provisioner, watches, driver, world, _directory: directory }
     }
 
     fn claimed(&mut self, changes: Value) -> PersistentVolumeClaim {
         let claim = claim(changes);
-        self.writers.claims.apply_watcher_event(&Event::Apply(claim.clone()));
+        self.watches.claims.told(is(claim.clone()));
         claim
     }
 
@@ -288,7 +299,7 @@ impl Play {
             "status": { "phase": "Released" } });
         let volume: Value = object(base, changes);
         self.world.server().objects.insert("persistentvolumes/pv".to_owned(), volume.clone());
-        self.writers.volumes.apply_watcher_event(&Event::Apply(serde_json::from_value(volume).unwrap()));
+        self.watches.volumes.told(is(serde_json::from_value(volume).unwrap()));
     }
 }
 
@@ -310,11 +321,9 @@ async fn a_lost_answer_leaks_nothing() {
     let claim = play.claimed(json!({}));
     assert_eq!(play.claim().await, Outcome::Failed);
     // All that the request was made of goes.
-    play.writers.claims.apply_watcher_event(&Event::Delete(claim));
-    play.writers.classes.apply_watcher_event(&Event::Delete(class(json!({}))));
-    play.writers
-        .nodes
-        .apply_watcher_event(&Event::Delete(object(json!({ "metadata": { "name": "n" } }), json!({}))));
+    play.watches.claims.told(gone(claim));
+    play.watches.classes.told(gone(class(json!({}))));
+    play.watches.nodes.told(gone(object(json!({ "metadata": { "name": "n" } }), json!({}))));
     assert_eq!(play.claim().await, Outcome::Failed);
     assert!(play.may_be_made());
     assert_eq!(play.claim().await, Outcome::Done);
@@ -331,7 +340,7 @@ async fn a_broken_connection_says_nothing_of_the_volume() {
     let claim = play.claimed(json!({}));
     assert_eq!((play.claim().await, play.may_be_made()), (Outcome::Failed, true));
     let (_, said) = play.world.asked();
-    play.writers.claims.apply_watcher_event(&Event::Delete(claim));
+    play.watches.claims.told(gone(claim));
     assert_eq!((play.claim().await, play.may_be_made()), (Outcome::Done, false), "{said:?}");
     assert_eq!(play.driver.disks().made, ["pvc-u1"]);
 }
@@ -342,7 +351,7 @@ async fn what_has_failed_is_forgotten() {
         let mut play = Play::begin(&[Answer::Failed(code)]).await;
         let claim = play.claimed(json!({}));
         assert_eq!((play.claim().await, play.may_be_made()), (outcome, false));
-        play.writers.claims.apply_watcher_event(&Event::Delete(claim));
+        play.watches.claims.told(gone(claim));
         assert_eq!(play.claim().await, Outcome::Done);
         assert_eq!(play.driver.disks().asked.len(), 1);
     }
@@ -354,7 +363,7 @@ async fn a_volume_that_is_not_written_is_written_later() {
     let claim = play.claimed(json!({}));
     play.world.server().fails.push_back(("persistentvolumes", 500));
     assert_eq!((play.claim().await, play.may_be_made()), (Outcome::Failed, true));
-    play.writers.claims.apply_watcher_event(&Event::Delete(claim));
+    play.watches.claims.told(gone(claim));
     // It was written, and that answer was lost.
     play.world.server().fails.push_back(("persistentvolumes", 409));
     assert_eq!((play.claim().await, play.may_be_made()), (Outcome::Done, false));
@@ -390,7 +399,7 @@ async fn the_secret_of_the_class_is_read_for_each_call() {
     let mut play = Play::begin(&[Answer::Lost]).await;
     let named = json!({ "parameters": { "csi.storage.k8s.io/provisioner-secret-name": "s",
         "csi.storage.k8s.io/provisioner-secret-namespace": "ns" } });
-    play.writers.classes.apply_watcher_event(&Event::Apply(class(named)));
+    play.watches.classes.told(is(class(named)));
     play.claimed(json!({}));
     assert_eq!((play.claim().await, play.may_be_made()), (Outcome::Failed, false));
     let secret = json!({ "metadata": { "name": "s" }, "data": { "word": "aGlkZGVu" } });
@@ -408,7 +417,7 @@ async fn the_secret_of_the_class_is_read_for_each_call() {
 async fn the_volume_goes_before_its_object() {
     let mut play = Play::begin(&[]).await;
     play.told(json!({}));
-    assert_eq!(play.provisioner.sync_volume("pv").await, Outcome::Done);
+    assert_eq!(play.provisioner.sync_volume("pv").await.0, Outcome::Done);
     let (asked, said) = play.world.asked();
     assert_eq!(asked, ["DELETE persistentvolumes/pv", "PATCH persistentvolumes/pv"]);
     assert_eq!((play.driver.disks().deleted.len(), said), (1, Vec::new()));
@@ -422,13 +431,13 @@ async fn a_secret_that_has_gone_keeps_no_volume() {
         "volume.kubernetes.io/provisioner-deletion-secret-namespace": "ns" } } });
     let mut play = Play::begin(&[]).await;
     play.told(noted.clone());
-    assert_eq!(play.provisioner.sync_volume("pv").await, Outcome::Done);
+    assert_eq!(play.provisioner.sync_volume("pv").await.0, Outcome::Done);
     assert!(play.driver.disks().deleted[0].secrets.is_empty());
     // One that cannot be read is another matter.
     let mut play = Play::begin(&[]).await;
     play.told(noted);
     play.world.server().fails.extend([("secrets", 403), ("secrets", 403)]);
-    assert_eq!(play.provisioner.sync_volume("pv").await, Outcome::Failed);
+    assert_eq!(play.provisioner.sync_volume("pv").await.0, Outcome::Failed);
     assert!(play.driver.disks().deleted.is_empty());
     let (_, said) = play.world.asked();
     assert!(said[0].starts_with("VolumeFailedDelete: "), "{said:?}");
@@ -441,8 +450,8 @@ async fn a_volume_that_is_attached_waits() {
     let attachment = json!({ "metadata": { "name": "a" }, "spec": { "attacher": DRIVER, "nodeName": "n",
         "source": { "persistentVolumeName": "pv" } } });
     let attachment: VolumeAttachment = object(attachment, json!({}));
-    play.writers.attachments.apply_watcher_event(&Event::Apply(attachment.clone()));
-    assert_eq!(play.provisioner.sync_volume("pv").await, Outcome::Done);
+    play.watches.attachments.told(is(attachment.clone()));
+    assert_eq!(play.provisioner.sync_volume("pv").await.0, Outcome::Done);
     assert!(play.driver.disks().deleted.is_empty());
     // And it is looked at again when that has gone.
     let gone = Change { before: Some(Arc::new(attachment)), now: None };
@@ -455,7 +464,7 @@ async fn what_is_retained_is_let_go() {
     let mut play = Play::begin(&[]).await;
     play.told(json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } }));
     play.world.server().fails.push_back(("persistentvolumes", 409));
-    assert_eq!(play.provisioner.sync_volume("pv").await, Outcome::Done);
+    assert_eq!(play.provisioner.sync_volume("pv").await.0, Outcome::Done);
     assert!(play.driver.disks().deleted.is_empty());
     assert_eq!(play.world.server().objects["persistentvolumes/pv"]["metadata"]["finalizers"], json!([]));
 }

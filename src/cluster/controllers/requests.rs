@@ -1,0 +1,189 @@
+//! Requests to the API server: so many at once, each with a deadline.
+//!
+//! A request that is never answered gives its place back at its deadline, so that those who wait
+//! have their turn whatever becomes of it. A watch has a place until it is answered. What renews a
+//! lease waits for no other request: who cannot renew it has to stop.
+
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Either, Full};
+use hyper::body::{Body as Content, Bytes};
+use kube::Client;
+use kube::client::Body;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tower::{BoxError, Service, ServiceExt as _, service_fn};
+
+/// Requests at the same time.
+const AT_ONCE: usize = 16;
+
+/// What one may take, once it has its turn.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// The API server, for what controllers do and for what keeps them at work.
+#[derive(Clone)]
+#[expect(missing_debug_implementations, reason = "a client of the API server has none")]
+pub struct Clients {
+    /// For objects: bounded.
+    pub objects: Client,
+    /// For leases: not bounded.
+    pub leases: Client,
+}
+
+impl Clients {
+    /// Over one service.
+    pub fn over<S, B>(service: &S, namespace: &str) -> Self
+    where
+        S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
+        S::Future: Send,
+        S::Error: Into<BoxError>,
+        B: Content<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let bounded = |at_once: usize| {
+            let (service, places) = (service.clone(), Arc::new(Semaphore::new(at_once)));
+            let passing = move |request| pass(service.clone(), Arc::clone(&places), request);
+            Client::new(service_fn(passing), namespace)
+        };
+        Self { objects: bounded(AT_ONCE), leases: bounded(Semaphore::MAX_PERMITS) }
+    }
+}
+
+/// An answer that is here already, or one that goes on.
+type Answer<B> = Response<Either<Full<Bytes>, B>>;
+
+async fn pass<S, B>(service: S, places: Arc<Semaphore>, request: Request<Body>) -> Result<Answer<B>, BoxError>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Error: Into<BoxError>,
+    B: Content<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+    let _place = places.acquire().await?;
+    let answering = async {
+        let answer = service.oneshot(request).await.map_err(Into::into)?;
+        if watches {
+            return Ok(answer.map(Either::Right));
+        }
+        let (parts, body) = answer.into_parts();
+        let whole = body.collect().await.map_err(Into::into)?.to_bytes();
+        Ok(Response::from_parts(parts, Either::Left(Full::new(whole))))
+    };
+    let late = || format!("the API server does not answer within {} s", DEADLINE.as_secs());
+    timeout(DEADLINE, answering).await.map_err(|_| late())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::Node;
+    use kube::Api;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Poll;
+    use tokio::time::Instant;
+
+    /// An answer whose end never comes.
+    struct Endless;
+
+    impl Content for Endless {
+        type Data = Bytes;
+        type Error = std::io::Error;
+
+        fn poll_frame(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, std::io::Error>>> {
+            Poll::Pending
+        }
+    }
+
+    /// An API server that never ends its answers, or does not even begin, of what is not a lease;
+    /// and how many requests it has.
+    fn silent(begins: bool) -> (Clients, Arc<AtomicUsize>) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let service = service_fn(move |request: Request<Body>| {
+            let count = Arc::clone(&count);
+            async move {
+                if request.uri().path().contains("leases") {
+                    let body = r#"{"metadata":{"name":"l"}}"#;
+                    return Ok(Response::new(Either::Left(Full::from(body))));
+                }
+                count.fetch_add(1, Ordering::Relaxed);
+                if !begins {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, std::io::Error>(Response::new(Either::Right(Endless)))
+            }
+        });
+        (Clients::over(&service, "default"), asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_request_has_its_turn() {
+        for begins in [false, true] {
+            let (clients, asked) = silent(begins);
+            let start = Instant::now();
+            let requests: Vec<_> = (0..=AT_ONCE * 2)
+                .map(|_| {
+                    let nodes: Api<Node> = Api::all(clients.objects.clone());
+                    let asking = async move { nodes.get("a").await.unwrap_err().to_string() };
+                    tokio::spawn(timeout(DEADLINE * 10, asking))
+                })
+                .collect();
+            tokio::time::sleep(DEADLINE / 2).await;
+            assert_eq!(asked.load(Ordering::Relaxed), AT_ONCE);
+            for request in requests {
+                assert!(request.await.unwrap().unwrap().contains("30 s"));
+            }
+            assert_eq!((asked.load(Ordering::Relaxed), start.elapsed()), (AT_ONCE * 2 + 1, DEADLINE * 3));
+        }
+    }
+
+    /// Also of a request that nobody waits for any more.
+    #[tokio::test(start_paused = true)]
+    async fn a_place_is_given_back_by_who_has_gone() {
+        let (clients, asked) = silent(false);
+        for round in 1..=3 {
+            let requests: Vec<_> = (0..AT_ONCE)
+                .map(|_| {
+                    let nodes: Api<Node> = Api::all(clients.objects.clone());
+                    tokio::spawn(async move { nodes.get("a").await.map(drop) })
+                })
+                .collect();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(asked.load(Ordering::Relaxed), round * AT_ONCE);
+            requests.iter().for_each(tokio::task::JoinHandle::abort);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_renewed_while_all_wait() {
+        let (clients, _) = silent(false);
+        for _ in 0..AT_ONCE * 2 {
+            let nodes: Api<Node> = Api::all(clients.objects.clone());
+            tokio::spawn(async move { nodes.get("a").await.map(drop) });
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
+            Api::namespaced(clients.leases.clone(), "default");
+        let start = Instant::now();
+        leases.get("l").await.unwrap();
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+
+    /// A watch gives its place back when it is answered, and goes on.
+    #[tokio::test(start_paused = true)]
+    async fn watches_take_no_place_for_long() {
+        let (clients, asked) = silent(true);
+        let mut watches = Vec::new();
+        for _ in 0..AT_ONCE * 2 {
+            let nodes: Api<Node> = Api::all(clients.objects.clone());
+            watches.push(nodes.watch(&kube::api::WatchParams::default(), "0").await.unwrap());
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), AT_ONCE * 2);
+    }
+}
