@@ -33,6 +33,8 @@ struct State {
     faults: HashMap<(&'static str, String), VecDeque<Fault>>,
     /// Calls for each volume.
     calls: BTreeMap<String, Vec<String>>,
+    /// Nothing is answered.
+    silent: bool,
 }
 
 /// One driver.
@@ -59,6 +61,18 @@ impl Driver {
     /// The next calls of a kind for a volume go wrong.
     pub(crate) fn fails(&self, call: &'static str, volume: &str, faults: &[Fault]) {
         self.state.lock().unwrap().faults.insert((call, volume.to_owned()), faults.iter().copied().collect());
+    }
+
+    /// Whether nothing is answered from now on.
+    pub(crate) fn falls_silent(&self, silent: bool) {
+        self.state.lock().unwrap().silent = silent;
+    }
+
+    /// Never comes as long as nothing is answered.
+    async fn speaks(&self) {
+        while self.state.lock().unwrap().silent {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     /// The calls for a volume so far.
@@ -113,12 +127,14 @@ impl Identity for Driver {
         &self,
         _: Request<csi::GetPluginCapabilitiesRequest>,
     ) -> Result<Response<csi::GetPluginCapabilitiesResponse>, Status> {
+        self.speaks().await;
         let service = Service { r#type: service::Type::ControllerService.into() };
         let capability = csi::PluginCapability { r#type: Some(plugin_capability::Type::Service(service)) };
         Ok(Response::new(csi::GetPluginCapabilitiesResponse { capabilities: vec![capability] }))
     }
 
     async fn probe(&self, _: Request<csi::ProbeRequest>) -> Result<Response<csi::ProbeResponse>, Status> {
+        self.speaks().await;
         Ok(Response::new(csi::ProbeResponse { ready: Some(true) }))
     }
 }

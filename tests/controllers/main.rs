@@ -7,6 +7,7 @@ mod api_server;
 mod attach;
 mod driver;
 mod killed;
+mod leading;
 mod proxy;
 mod subject;
 

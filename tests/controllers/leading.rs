@@ -1,0 +1,48 @@
+//! Who leads for a driver: the lease goes when the driver does, and comes back with it.
+
+use super::subject::{Subject, Whose};
+use super::with_server;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::Api;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// Of the lease of a driver.
+async fn holder(subject: &Subject) -> Option<String> {
+    let leases: Api<Lease> = Api::namespaced(subject.client.clone(), "default");
+    let name = format!("external-attacher-leader-{}", subject.driver.name.replace('.', "-"));
+    leases.get_opt(&name).await.unwrap()?.spec?.holder_identity.filter(|holder| !holder.is_empty())
+}
+
+/// Until somebody leads, or nobody does; how long that took.
+async fn led(subject: &Subject, is_led: bool) -> Duration {
+    let start = Instant::now();
+    while holder(subject).await.is_some() != is_led {
+        assert!(start.elapsed() < Duration::from_secs(40), "{}", subject.said());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    start.elapsed()
+}
+
+#[test]
+fn a_silent_driver_loses_its_lease() {
+    with_server("leading::a_silent_driver_loses_its_lease", async |server| {
+        let mut subject = Subject::new(&server, Whose::Ours, "silent.example.com", true).await;
+        subject.node(&subject.driver.name).await;
+        subject.begin();
+        led(&subject, true).await;
+        for round in ["first", "second"] {
+            subject.driver.falls_silent(true);
+            let waited = led(&subject, false).await;
+            assert!(waited > Duration::from_secs(10), "one that starts again keeps it: {waited:?}");
+            // Asked for while nobody leads: the next leader is told of it all the same.
+            subject.volume(round, json!({})).await;
+            subject.attach(round, json!({})).await;
+            subject.driver.falls_silent(false);
+            led(&subject, true).await;
+            let attached = |object: &Value| object["status"]["attached"] == true;
+            subject.becomes::<VolumeAttachment>(round, attached).await;
+        }
+    });
+}
