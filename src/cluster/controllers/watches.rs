@@ -9,10 +9,9 @@
 //! and is not listened to then.
 
 use super::queue::{UNSEEN, Version};
-use super::watching;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
-use kube::{Api, Client, Resource};
+use kube::Resource;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -118,11 +117,9 @@ impl<K: Watchable> Objects<K> {
         })
     }
 
-    /// Watches them from now on, if nobody has begun to.
-    pub fn begin(self: &Arc<Self>, client: &Client) {
-        if !self.begun.swap(true, Ordering::Relaxed) {
-            tokio::spawn(watching::keep(Api::all(client.clone()), Arc::clone(self)));
-        }
+    /// Whether nobody has begun to watch them: who asks does now.
+    pub(super) fn may_begin(&self) -> bool {
+        !self.begun.swap(true, Ordering::Relaxed)
     }
 
     /// Tells of each object and of each change, as soon as all are known.

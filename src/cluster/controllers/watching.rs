@@ -8,7 +8,7 @@ use super::api;
 use super::watches::{Objects, Told, Watchable, number};
 use futures_util::TryStreamExt as _;
 use kube::api::{ListParams, WatchEvent, WatchParams};
-use kube::{Api, Error};
+use kube::{Api, Client, Error};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,8 +36,17 @@ struct Kept<K> {
     failures: u32,
 }
 
+impl<K: Watchable> Objects<K> {
+    /// Watches them from now on, if nobody has begun to.
+    pub fn begin(self: &Arc<Self>, client: &Client) {
+        if self.may_begin() {
+            tokio::spawn(keep(Api::all(client.clone()), Arc::clone(self)));
+        }
+    }
+}
+
 /// Keeps them, for ever.
-pub(super) async fn keep<K: Watchable>(api: Api<K>, objects: Arc<Objects<K>>) {
+async fn keep<K: Watchable>(api: Api<K>, objects: Arc<Objects<K>>) {
     let mut kept = Kept { api, objects, version: None, failures: 0 };
     loop {
         if let Err(error) = kept.follow().await {
