@@ -288,6 +288,8 @@ mod tests {
             Some(containers.iter().map(|each| each["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>())
         };
         let upstream = |name: &str| Some(Worker::Upstream(name.into()));
+        let provisions = Request { provisioner: Some(Worker::BuiltIn), ..request(false) };
+        assert_eq!(containers(&provisions).unwrap(), ["csi", "controller"]);
         let all = |attach| Request {
             provisioner: upstream("p"),
             resizer: upstream("r"),

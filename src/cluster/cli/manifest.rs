@@ -42,13 +42,14 @@ struct Csi {
     /// Image that has /flexvold, and what the drivers need
     #[arg(long)]
     image: String,
-    /// Who attaches, for drivers that do: flexvold itself, or Kubernetes' own sidecar
+    /// Who attaches, for drivers that do, and who provisions: flexvold itself, or Kubernetes' own
+    /// sidecars
     #[arg(long, value_enum, default_value = "built-in")]
     sidecars: Sidecars,
     /// Image of Kubernetes' external-attacher, for --sidecars upstream
     #[arg(long, value_name = "IMAGE")]
     attacher_image: Option<String>,
-    /// Image of Kubernetes' external-provisioner: volumes are provisioned, with a StorageClass each
+    /// Image of Kubernetes' external-provisioner, for --sidecars upstream
     #[arg(long, value_name = "IMAGE")]
     provisioner_image: Option<String>,
     /// Image of Kubernetes' external-resizer: claims can grow
@@ -84,7 +85,9 @@ impl Manifest {
 impl Csi {
     fn run(self, screen: &mut Screen) -> Result<ExitCode> {
         let capabilities = |driver: &DriverName| capabilities(driver, Path::new(&self.plugin_dir));
-        let attacher = self.attacher()?;
+        let attacher = self.worker(self.attacher_image.as_ref(), "attaches", "--attacher-image")?;
+        let provisioner =
+            self.worker(self.provisioner_image.as_ref(), "provisions", "--provisioner-image")?;
         let drivers = self.drivers.iter().map(|driver| Ok((driver.clone(), capabilities(driver)?)));
         let request = Request {
             drivers: drivers.collect::<Result<_>>()?,
@@ -93,7 +96,7 @@ impl Csi {
             image: self.image,
             namespace: self.namespace,
             attacher,
-            provisioner: self.provisioner_image.map(Worker::Upstream),
+            provisioner,
             resizer: self.resizer_image.map(Worker::Upstream),
             inline: !self.no_inline,
         };
@@ -106,13 +109,13 @@ impl Csi {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn attacher(&self) -> Result<Option<Worker>> {
+    fn worker(&self, image: Option<&String>, does: &str, flag: &str) -> Result<Option<Worker>> {
         let built_in = self.sidecars == Sidecars::BuiltIn;
         ensure!(
-            !built_in || self.attacher_image.is_none(),
-            "flexvold attaches by itself: leave out --attacher-image, or add --sidecars upstream"
+            !built_in || image.is_none(),
+            "flexvold {does} by itself: leave out {flag}, or add --sidecars upstream"
         );
-        Ok(if built_in { Some(Worker::BuiltIn) } else { self.attacher_image.clone().map(Worker::Upstream) })
+        Ok(if built_in { Some(Worker::BuiltIn) } else { image.cloned().map(Worker::Upstream) })
     }
 }
 

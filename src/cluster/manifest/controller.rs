@@ -209,15 +209,7 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
 fn rules(workers: &Workers<'_>) -> Vec<Value> {
     let mut rules = Vec::new();
     rules.extend(workers.attacher.into_iter().flat_map(attaches));
-    if workers.provisioner.is_some() {
-        rules.extend([
-            rule("", &["persistentvolumes"], &["get", "list", "watch", "create", "patch", "delete"]),
-            rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "update"]),
-            rule("", &["nodes"], &READ),
-            rule("", &["events"], &["list", "watch", "create", "update", "patch"]),
-            rule("storage.k8s.io", &["csinodes", "storageclasses", "volumeattachments"], &READ),
-        ]);
-    }
+    rules.extend(workers.provisioner.into_iter().flat_map(provisions));
     if workers.resizer.is_some() {
         rules.extend([
             rule("", &["persistentvolumes"], &["get", "list", "watch", "patch"]),
@@ -239,4 +231,24 @@ fn attaches(worker: &Worker) -> [Value; 4] {
         rule("storage.k8s.io", &["volumeattachments"], &["get", "list", "watch", "patch"]),
         rule("storage.k8s.io", &["volumeattachments/status"], &["patch"]),
     ]
+}
+
+/// Drivers of FlexVolume have no topology: ours asks for no nodes, and no other node is selected. A
+/// Secret that a StorageClass names is another rule, which the admin adds.
+fn provisions(worker: &Worker) -> Vec<Value> {
+    match worker {
+        Worker::BuiltIn => vec![
+            rule("", &["persistentvolumes"], &["get", "list", "watch", "create", "patch", "delete"]),
+            rule("", &["persistentvolumeclaims"], &WATCH),
+            rule("", &["events"], &["create", "patch"]),
+            rule("storage.k8s.io", &["storageclasses", "volumeattachments"], &WATCH),
+        ],
+        Worker::Upstream(_) => vec![
+            rule("", &["persistentvolumes"], &["get", "list", "watch", "create", "patch", "delete"]),
+            rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "update"]),
+            rule("", &["nodes"], &READ),
+            rule("", &["events"], &["list", "watch", "create", "update", "patch"]),
+            rule("storage.k8s.io", &["csinodes", "storageclasses", "volumeattachments"], &READ),
+        ],
+    }
 }
