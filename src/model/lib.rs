@@ -9,12 +9,14 @@
 //!    tenants may ask for: it is checked on the finished plan.
 //! 4. [`diagnostics`] knows what an error text means and how it is fixed, [`packages`] which
 //!    package brings which program.
-//! 5. [`schema`] and [`server`] are knowledge about words, [`paths`] about where things are,
+//! 5. [`translate`] turns volumes into those of CSI drivers and back, [`csi`] has the names.
+//! 6. [`schema`] and [`server`] are knowledge about words, [`paths`] about where things are,
 //!    [`csi_journal`] about what the CSI server notes there.
 //!
 //! Nothing here does I/O, and the compiler shows it of system calls: no crate that makes one is a
 //! dependency.
 
+pub mod csi;
 pub mod csi_journal;
 pub mod diagnostics;
 pub mod driver;
@@ -30,6 +32,7 @@ pub mod schema;
 pub mod server;
 pub mod settings;
 pub mod side_file;
+pub mod translate;
 
 #[cfg(test)]
 #[path = "../../tests/support/wording.rs"]

@@ -30,8 +30,6 @@ const PURE: &[&str] = &[
     "src/cluster/csi/capability.rs",
     "src/cluster/csi/codes.rs",
     "src/cluster/csi/habits.rs",
-    "src/cluster/csi/handle.rs",
-    "src/cluster/csi/name.rs",
     "src/cluster/csi/options.rs",
     "src/cluster/csi/request.rs",
     "src/kit/validate/",

@@ -91,7 +91,7 @@ const DOMAIN: SecretSpec = SecretSpec {
 };
 
 /// What a tenant may set: nothing that changes which share is used, or as whom.
-const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     Rule("hard", Value::None),
     Rule("soft", Value::None),
     Rule("retrans", Value::Number),

@@ -69,7 +69,7 @@ crate::options! {
 }
 
 /// What a tenant may set: nothing that changes which server or export is used.
-const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     Rule("hard", Value::None),
     Rule("soft", Value::None),
     Rule("softerr", Value::None),
