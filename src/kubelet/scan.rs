@@ -307,6 +307,17 @@ mod tests {
             ),
             ("", "unexpected end of JSON input", "printed nothing"),
             ("echo hello", "invalid character 'h' looking for beginning of value", "\"hello\""),
+            ("jqq x", "invalid character", "it calls jqq, "),
+            (
+                "echo '{\"status\":\"Success\",\"capabilities\":{\"attach\":\"false\"}}'",
+                "json: cannot unmarshal string",
+                "without quotes",
+            ),
+            (
+                "echo '{\"status\":\"success\"}'",
+                "init command failed, status: success",
+                "say exactly \"Success\"",
+            ),
             ("echo '{\"status\":\"Not supported\"}'", "Not supported", "answer init with"),
             ("echo '{\"status\":\"Success\"}'; exit 3", "exit status 3", "exit with 0"),
             ("echo '{\"status\":\"Success\",\"capabilities\":null}'", "capabilities are null", ""),

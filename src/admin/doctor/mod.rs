@@ -23,6 +23,7 @@ mod repair;
 mod room;
 mod servers;
 mod volumes;
+mod waiting;
 
 pub use finding::{Finding, Severity};
 pub use repair::Repair;
@@ -74,8 +75,14 @@ pub struct Check {
     look: fn(&DoctorRequest) -> Result<Vec<Finding>>,
 }
 
-/// All of them, causes before what follows from them.
+/// All of them: what is asked about first, then causes before what follows from them.
 pub const CHECKS: &[Check] = &[
+    Check {
+        name: "pods",
+        about: "pods that wait for a volume to be mounted, or to go: why, since when, how often",
+        patience: Duration::from_secs(30),
+        look: waiting::look,
+    },
     Check {
         name: "room",
         about: "space and inodes where drivers and kubelet must write",
@@ -108,13 +115,13 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "calls",
-        about: "calls of drivers that hang, and those that failed",
+        about: "calls of drivers that do not end",
         patience: Duration::from_secs(10),
         look: calls::look,
     },
     Check {
         name: "kubelet-log",
-        about: "what kubelet says about volumes in its log of the last hour",
+        about: "whether kubelet runs, and what it says about volumes in its log of the last hour",
         patience: Duration::from_secs(20),
         look: kubelet_log::look,
     },

@@ -8,8 +8,10 @@ use flexvol_kubelet::locate::{Located, Origin};
 use flexvol_kubelet::platform;
 use flexvol_linux::fs::exec_dir::{self, ExecDirState};
 use flexvol_linux::fs::{directory, listing};
+use flexvol_protocol::DriverName;
 use flexvol_protocol::ordered::filled;
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
@@ -32,10 +34,33 @@ pub(super) fn look(request: &DoctorRequest) -> Result<Vec<Finding>> {
             let path = candidate.directory().unwrap_or(Path::new("?")).display();
             findings.push(absent(&path.to_string(), &missing.kind));
         }
+        findings.extend(candidate.directory().iter().flat_map(|path| open_to_others(path)));
     }
     findings.extend(elsewhere(&located));
     findings.extend(located.warnings().iter().map(|warning| noted(warning)));
     Ok(findings)
+}
+
+/// kubelet runs as root whatever is in there.
+fn open_to_others(plugins: &Path) -> Vec<Finding> {
+    let drivers = drivers_in(plugins).into_iter().map(|name| plugins.join(name));
+    let executables = |home: PathBuf| {
+        let executable = home.file_name().map(|name| home.join(DriverName::executable_in(name)));
+        [Some(home), executable].into_iter().flatten()
+    };
+    let all = std::iter::once(plugins.to_owned()).chain(drivers.flat_map(executables));
+    let is_open = |path: &PathBuf| path.metadata().is_ok_and(|found| found.mode() & 0o022 != 0);
+    let finding = |path: PathBuf| {
+        let path = path.display();
+        let evidence =
+            format!("{path} can be written by others than its owner, and kubelet runs as root what is there");
+        Finding::error(
+            "open-to-others",
+            &evidence,
+            &format!("chmod go-w {path}; see that nobody has changed what is there"),
+        )
+    };
+    all.filter(is_open).map(finding).collect()
 }
 
 /// What there is to know about a directory: it may end with a fix, or with a cause.

@@ -24,6 +24,9 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
+/// How many drivers are asked at the same time.
+const AT_ONCE: usize = 16;
+
 /// One name in a plugin directory.
 #[derive(Clone, Debug)]
 pub struct Item {
@@ -77,8 +80,23 @@ pub fn list_noted(place: &PluginDirPath, state: &Path, terms: Option<&Terms>) ->
     // What is mounted is worth knowing, but not having it is no reason to show nothing.
     let mut volumes = place.below(state).and_then(|state| in_use::by_driver(&state)).unwrap_or_default();
     let names = plugins.names()?.into_iter();
-    let look = Look { place, state, plugins: &plugins, terms };
-    Ok(names.map(|name| item(&look, name, &mut volumes)).collect())
+    let look = Look { place, state, plugins: &plugins };
+    let mut items: Vec<_> = names.map(|name| item(&look, name, &mut volumes)).collect();
+    if let Some(terms) = terms {
+        items.chunks_mut(AT_ONCE).for_each(|some| probe(some, plugins.path(), terms));
+    }
+    Ok(items)
+}
+
+/// Runs their `init` at the same time: one that hangs holds up no other.
+fn probe(items: &mut [Item], plugins: &Path, terms: &Terms) {
+    let asked =
+        items.iter_mut().filter(|item| item.finding.is_none() && !matches!(item.owner, Owner::Unknown(_)));
+    std::thread::scope(|scope| {
+        for item in asked {
+            scope.spawn(|| item.finding = scan::look(plugins, &item.directory, terms));
+        }
+    });
 }
 
 /// Where and how one looks.
@@ -86,7 +104,6 @@ struct Look<'a> {
     place: &'a PluginDirPath,
     state: &'a Path,
     plugins: &'a Directory,
-    terms: Option<&'a Terms>,
 }
 
 fn item(look: &Look<'_>, name: OsString, volumes: &mut BTreeMap<String, Vec<Volume>>) -> Item {
@@ -98,7 +115,7 @@ fn item(look: &Look<'_>, name: OsString, volumes: &mut BTreeMap<String, Vec<Volu
 }
 
 fn looked_at(look: &Look<'_>, name: OsString, volumes: Vec<Volume>) -> Result<Item> {
-    let Look { place, state, plugins, terms } = look;
+    let Look { place, state, plugins } = look;
     let text = name.to_string_lossy().into_owned();
     // One that was removed just now is found to be absent.
     let kind = plugins.look(&name)?.map_or(Kind::Directory, |entry| entry.kind);
@@ -119,13 +136,12 @@ fn looked_at(look: &Look<'_>, name: OsString, volumes: Vec<Volume>) -> Result<It
     // Who may not read receipts sees what there is without them.
     let known = Receipts::of(place, state, &text).and_then(|all| all.known_again(found.clone(), plugins));
     let (found, receipt) = known.unwrap_or((found, None));
-    let finding = terms.and_then(|terms| scan::look(plugins.path(), &name, terms));
     Ok(Item {
         owner: owner(&found, receipt.is_some()),
         driver: driver(&found, &text),
         program: found.program().cloned(),
         directory: name,
-        finding,
+        finding: None,
         volumes,
     })
 }

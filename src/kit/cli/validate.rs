@@ -48,7 +48,7 @@ Examples:
 
 Exit status: 0 no error (with --strict: and no warning), 1 errors, 2 it could not be done.")]
 pub(super) struct Validate {
-    /// YAML or JSON; may be repeated, - for standard input
+    /// YAML or JSON, or a directory of such files; may be repeated, - for standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE", required_unless_present = "rules", num_args = 1..)]
     files: Vec<PathBuf>,
     /// The plugin directory of a node: its side files are taken, and a driver that is not in it is
@@ -108,12 +108,13 @@ impl Validate {
                 return Ok(ExitCode::from(USAGE));
             }
         };
+        let count = texts.len();
         let sources: Vec<_> = texts.iter().map(|(name, text)| Source { name, text }).collect();
         let report = validate(&sources, &installed);
         if screen.wants_json() {
             self.json(screen, &report)?;
         } else {
-            self.text(screen, &report)?;
+            self.text(screen, &report, count)?;
         }
         let wrong = report.count(Severity::Error) > 0 || self.strict && !report.findings.is_empty();
         Ok(if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -124,7 +125,11 @@ impl Validate {
         let name = |path: &Path| {
             if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
         };
-        self.files.iter().map(|path| Ok((one_line(&name(path), usize::MAX), read_text(path)?))).collect()
+        let mut paths = Vec::new();
+        for path in &self.files {
+            if path.is_dir() { paths.extend(manifests(path)?) } else { paths.push(path.clone()) }
+        }
+        paths.iter().map(|path| Ok((one_line(&name(path), usize::MAX), read_text(path)?))).collect()
     }
 
     fn installed(&self) -> Result<KnownDrivers> {
@@ -161,7 +166,7 @@ impl Validate {
         screen.json(&all)
     }
 
-    fn text(&self, screen: &mut Screen, report: &Report) -> Result<()> {
+    fn text(&self, screen: &mut Screen, report: &Report, files: usize) -> Result<()> {
         for finding in &report.findings {
             let line = line(screen, finding);
             screen.line(&line)?;
@@ -180,11 +185,25 @@ impl Validate {
             counted(errors, "error"),
             counted(warnings, "warning"),
             counted(report.volumes, "volume"),
-            counted(self.files.len(), "file")
+            counted(files, "file")
         );
         let sum = screen.paint(tone, &sum);
         screen.line(&sum)
     }
+}
+
+/// The files of a directory that kubectl would apply.
+fn manifests(directory: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
+    let is_one = |path: &PathBuf| {
+        path.extension().is_some_and(|end| ["yaml", "yml", "json"].iter().any(|known| end == *known))
+    };
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(is_one).collect();
+    paths.sort();
+    let none = || {
+        Failure::new(Code::NotFound, format!("there is no .yaml, .yml or .json in {}", directory.display()))
+    };
+    if paths.is_empty() { Err(none().into()) } else { Ok(paths) }
 }
 
 fn line(screen: &Screen, Finding { file, line, severity, rule, message }: &Finding) -> String {

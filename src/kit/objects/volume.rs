@@ -12,6 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How the storage class was given before it had a field.
 const STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
+/// What the binder writes once it has done its work.
+const BOUND: &str = "pv.kubernetes.io/bind-completed";
+
 /// What matters of a `PersistentVolume`.
 #[derive(Clone, Debug)]
 pub(super) struct PersistentVolume {
@@ -68,6 +71,8 @@ pub(super) struct Claim {
     pub(super) volume: Option<String>,
     pub(super) modes: BTreeSet<String>,
     pub(super) class: String,
+    /// Whether the cluster's default class gets in: none is said, and nothing is bound yet.
+    pub(super) takes_default: bool,
     pub(super) labels: BTreeMap<String, String>,
     /// In bytes.
     pub(super) request: u64,
@@ -77,11 +82,14 @@ impl Claim {
     pub(super) fn read(field: &Field<'_>) -> Result<Self> {
         let (metadata, spec) = (field.get("metadata")?, field.get("spec")?);
         let volume = spec.get("volumeName")?.text()?.filter(|name| !name.is_empty());
+        let says_class = [metadata.at(&["annotations", STORAGE_CLASS])?, spec.get("storageClassName")?];
+        let is_bound = !metadata.at(&["annotations", BOUND])?.is_absent();
         Ok(Self {
             key: Identity::read(field)?.key(),
             volume: volume.map(str::to_owned),
             modes: spec.get("accessModes")?.words()?.into_iter().collect(),
             class: class(&metadata, &spec)?,
+            takes_default: !is_bound && says_class.iter().all(Field::is_absent),
             labels: spec.at(&["selector", "matchLabels"])?.texts()?,
             request: size(&spec.at(&["resources", "requests", "storage"])?)?.unwrap_or_default(),
         })

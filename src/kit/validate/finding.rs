@@ -75,7 +75,12 @@ rules! {
     INLINE_ATTACHED = "inline-attached", Error, "volumes of a driver that attaches are PersistentVolumes";
     VOLUME_MOUNT = "volume-mount", Error, "what a container mounts is a volume of its pod";
     CLAIM_MISSING = "claim-missing", Warning, "the claim that a pod names is in the files, if any claim is";
-    BINDING = "binding", Warning, "a claim that names a volume can be bound to it";
+    BINDING = "binding", Warning, "a claim that names a volume, or seems to want one, can be bound to it";
+    TWO_SOURCES = "two-sources", Error, "a volume has one source";
+    SUB_PATH = "sub-path", Error, "a subPath leads to something in its volume";
+    CLASS = "storage-class", Error, "no StorageClass names a FlexVolume driver as its provisioner";
+    RECLAIM = "reclaim-policy", Warning, "a PersistentVolume is to be retained: nothing deletes a FlexVolume";
+    SHARED = "shared-access", Warning, "ReadWriteMany is said of storage that several nodes can write to";
     NOTHING = "nothing", Warning, "there is a FlexVolume in the files";
 }
 

@@ -33,6 +33,7 @@ mod pods;
 mod read;
 mod secrets;
 mod slips;
+mod sources;
 mod volumes;
 
 pub use finding::{Finding, RULES, Rule, Severity};
@@ -79,6 +80,7 @@ pub fn validate(sources: &[Source<'_>], installed: &KnownDrivers) -> Report {
     let drivers: BTreeSet<_> = drivers.collect();
     for object in &objects {
         slips::check(object, &mut findings);
+        sources::check(object, installed, &mut findings);
         pods::check_names(object, &mut findings);
         if object.kind == "Secret" {
             secrets::check(object, &drivers, &mut findings);
@@ -169,7 +171,8 @@ fn is_of(flex: &Flex<'_>, used: &Used) -> bool {
 fn check_bindings(cluster: &Objects, all: &[Object<'_>], findings: &mut Findings) {
     for (key, why) in cluster.misfits() {
         let is_it = |object: &&Object<'_>| object.kind == "PersistentVolumeClaim" && object.key == key;
-        if let Some(claim) = all.iter().find(is_it) {
+        // One with a mistake in it may mean something else.
+        if let Some(claim) = all.iter().find(is_it).filter(|claim| !findings.has_error_in(claim)) {
             findings.add(claim, claim.node.at(&["spec", "volumeName"]), BINDING, why);
         }
     }

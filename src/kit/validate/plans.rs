@@ -121,7 +121,8 @@ impl Flex<'_> {
 
     fn refuse(&self, message: &str, known: &Known, findings: &mut Findings) {
         let place = self.place(message, known);
-        if known.certain {
+        // Whatever the side file says.
+        if known.certain || message.contains("is not a plain absolute path") {
             findings.add(self.object, place, POLICY, message);
         } else {
             let text =

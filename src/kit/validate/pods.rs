@@ -1,6 +1,6 @@
 //! Names, and what volumes of different pods mean to each other.
 
-use super::finding::{CLAIM_MISSING, Findings, NAME, VOLUME_MOUNT};
+use super::finding::{CLAIM_MISSING, Findings, NAME, SUB_PATH, VOLUME_MOUNT};
 use super::node::Node;
 use super::object::Object;
 use super::read::in_no_file;
@@ -62,8 +62,15 @@ fn check_pod(object: &Object<'_>, pod: Node<'_>, findings: &mut Findings) {
 }
 
 fn check_mounts(object: &Object<'_>, spec: Node<'_>, volumes: &BTreeSet<&str>, findings: &mut Findings) {
-    let named = containers(spec).flat_map(|container| container.get("volumeMounts").entries());
-    for name in named.map(|mount| mount.get("name")) {
+    let mounts = || containers(spec).flat_map(|container| container.get("volumeMounts").entries());
+    for path in mounts().flat_map(|mount| ["subPath", "subPathExpr"].map(|key| mount.get(key))) {
+        if path.text().is_some_and(|text| text.starts_with('/') || text.split('/').any(|part| part == "..")) {
+            let text = "a subPath is below its volume, and the API server refuses another: write it without / in front \
+                and without ..";
+            findings.add(object, path, SUB_PATH, text);
+        }
+    }
+    for name in mounts().map(|mount| mount.get("name")) {
         let Some(text) = name.text().filter(|text| !volumes.contains(text)) else { continue };
         let fix = match did_you_mean(text, volumes.iter().copied()) {
             Some(near) => format!("did you mean {near:?}?"),

@@ -33,7 +33,12 @@ pub(super) fn read<'a>(sources: &[Source<'a>], findings: &mut Findings) -> Vec<D
                 all.extend(documents.into_iter().map(|(value, lines)| Document { file, value, lines }));
             }
             Err(mistake) => {
-                let message = format!("not valid YAML at column {}: {}", mistake.column, mistake.what);
+                let message = if text.contains("{{") && text.contains("}}") {
+                    "this is a template of Helm: render it first (helm template … | flexvol validate -f -)"
+                        .to_owned()
+                } else {
+                    format!("not valid YAML at column {}: {}", mistake.column, mistake.what)
+                };
                 findings.push(file, mistake.line, SYNTAX, Severity::Error, message);
             }
         }

@@ -1,7 +1,7 @@
 //! Secrets, and what volumes say of them.
 
 use super::finding::{Findings, SECRET_DATA, SECRET_KEY, SECRET_LINE, SECRET_MISSING, SECRET_TYPE, SHAPE};
-use super::flex::{Flex, Owner};
+use super::flex::{self, Flex, Owner};
 use super::known::{Known, KnownDrivers};
 use super::object::Object;
 use super::read::in_no_file;
@@ -126,6 +126,7 @@ impl Flex<'_> {
     /// known.
     pub(super) fn check_secrets(&self, all: &[Object<'_>], used: &[&Used], findings: &mut Findings) -> bool {
         let (Some(driver), Some(name)) = (&self.driver, self.node.at(&["secretRef", "name"]).text()) else {
+            self.note_unnamed(all, findings);
             return true;
         };
         let namespaces = self.namespaces(used);
@@ -146,6 +147,29 @@ impl Flex<'_> {
             }
         }
         complete
+    }
+
+    /// A Secret that can only be meant for this driver, where no volume names it.
+    fn note_unnamed(&self, all: &[Object<'_>], findings: &mut Findings) {
+        let Some(kind) = self.driver.as_ref().filter(|_| self.node.get("secretRef").is_absent()) else {
+            return;
+        };
+        let kind = kind.to_string();
+        let is_its =
+            |object: &&Object<'_>| object.kind == "Secret" && object.node.get("type").text() == Some(&kind);
+        let is_named = |secret: &Object<'_>| {
+            let mut named =
+                all.iter().flat_map(flex::of).filter_map(|flex| flex.node.at(&["secretRef", "name"]).text());
+            named.any(|name| name == secret.key.1)
+        };
+        if let Some(secret) = all.iter().filter(is_its).find(|secret| !is_named(secret)) {
+            let (namespace, name) = &secret.key;
+            let text = format!(
+                "no secretRef, so the driver does not get the Secret {namespace}/{name}, which is of its type: write \
+                 secretRef: {{name: {name}}}"
+            );
+            findings.suspect(self.object, self.node, SECRET_MISSING, text);
+        }
     }
 
     /// Where kubelet looks for the Secret.

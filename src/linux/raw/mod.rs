@@ -4,6 +4,7 @@
 pub(crate) mod landlock;
 #[cfg(all(target_env = "musl", panic = "abort"))]
 mod never_unwinds;
+mod strerror;
 pub mod trace;
 
 use nix::libc;

@@ -34,6 +34,16 @@ pub const WORDLESS: KnownError = KnownError {
     next: CALL,
 };
 
+/// kubelet waits for a volume that nobody has attached; what its log says then names neither cause
+/// nor driver.
+pub const UNATTACHED: KnownError = KnownError {
+    id: "unattached",
+    sign: Kubelet(&[]),
+    cause: "kubelet gave up waiting for the volume to be attached, which kube-controller-manager does: its attach failed, and an Event FailedAttachVolume says why, or it has no such driver, and there is no Event",
+    fix: "put the driver into its --flex-volume-plugin-dir, too: it then finds pods that wait within three minutes; if there is nothing to attach, let init answer attach: false",
+    next: "kubectl describe pod POD",
+};
+
 /// The kernel refuses a mount to a process without the one capability that it needs.
 pub const NO_ADMIN: KnownError = KnownError {
     id: "no-admin",

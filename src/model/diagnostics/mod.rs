@@ -27,7 +27,7 @@ mod wrapping;
 
 pub use wrapping::Wrapped;
 
-use flexvol_protocol::{Argument, Verb};
+use flexvol_protocol::{Argument, Verb, errno_words};
 use known_errors::says_little;
 
 /// One trouble.
@@ -117,7 +117,7 @@ pub fn of_share(file_system: &str, number: i32) -> Option<&'static KnownError> {
 /// What a helper program's last words mean; `None` if they are not known, or say all of it
 /// themselves.
 pub fn of_helper(words: &str) -> Option<&'static KnownError> {
-    let text = words.to_lowercase();
+    let text = errno_words::translated(&words.to_lowercase());
     let known =
         |known_error: &&KnownError| !matches!(known_error.sign, Sign::Kubelet(_)) && known_error.is_in(&text);
     known_errors::all().find(known).filter(|known_error| !words.contains(known_error.cause))
@@ -193,7 +193,7 @@ pub fn explain(text: &str) -> Option<Explained> {
 /// The one whose cause stands in the text already, as our own drivers write it; else by its sign:
 /// the first of the table wins, and there the particular comes before the general.
 fn known_error_of(text: &str) -> Option<&'static KnownError> {
-    let small = text.to_lowercase();
+    let small = errno_words::translated(&text.to_lowercase());
     let said = known_errors::all().find(|known_error| text.contains(known_error.cause));
     said.or_else(|| known_errors::all().find(|known_error| known_error.is_in(&small)))
 }

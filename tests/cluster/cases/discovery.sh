@@ -212,7 +212,7 @@ says 'discovery: reboot: they write' '' \
 LIMIT=120 says 'discovery: reboot: they run again' '' rebooted
 says 'discovery: reboot: the image has its data' on-disk k exec on-disk -- cat /v/file
 says 'discovery: reboot: memory has none' '*No such file*' k exec in-memory -- cat /v/file
-says 'discovery: reboot: doctor finds nothing' '0 errors, 0 warnings*' on node-1 flexvol doctor
+says 'discovery: reboot: doctor finds nothing' '*0 errors, 0 warnings*' on node-1 flexvol doctor
 says 'discovery: reboot: they go' '' remove pod on-disk in-memory
 says 'discovery: reboot: nothing is left' '' clean node-1
 
