@@ -181,7 +181,7 @@ impl Resizer {
         let Some(mut volume) = volume else { return Ok(Outcome::Done) };
         let (facts, growth) = match self.growth().await {
             Ok(known) => known,
-            Err(status) => return Ok(self.refuse(claim, &in_words(&status), Outcome::Failed).await),
+            Err(status) => return Ok(self.refuse(claim, &in_words(&failed(status)), Outcome::Failed).await),
         };
         for _ in 0..STEPS {
             let memory = self.memory(claim);
@@ -244,7 +244,7 @@ impl Resizer {
 
     async fn expand(
         &self,
-        claim: &mut Arc<PersistentVolumeClaim>,
+        claim: &PersistentVolumeClaim,
         volume: &PersistentVolume,
         (size, facts, growth): (Quantity, &Facts, Growth),
     ) -> kube::Result<Outcome> {
@@ -313,7 +313,7 @@ impl Resizer {
     /// The PersistentVolume first: the claim says what is left to do.
     async fn grown(
         &self,
-        claim: &mut Arc<PersistentVolumeClaim>,
+        claim: &PersistentVolumeClaim,
         volume: &PersistentVolume,
         size: &Quantity,
         by_node: bool,
@@ -330,7 +330,8 @@ impl Resizer {
         } else {
             (expansion::finished(claim, size), "VolumeResizeSuccessful", "Resize volume succeeded")
         };
-        *claim = self.write(claim, &patch).await?;
+        // More may be asked for than was begun: that its capacity has changed is news.
+        self.write(claim, &patch).await?;
         tracing::info!(volume = volume.name_any(), size = size.0, by_node, "grown");
         self.events.tell(&claim.object_ref(&()), Kind::Normal, reason, message).await;
         Ok(Outcome::Done)
