@@ -4,7 +4,9 @@
 //! And links the release program like the others: without the tables that only a program that
 //! unwinds needs.
 
-use std::env;
+#[path = "../../bin/link.rs"]
+mod link;
+
 use std::error::Error;
 
 const FILES: [&str; 2] = ["proto/csi.proto", "proto/registration.proto"];
@@ -13,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for file in FILES {
         println!("cargo::rerun-if-changed={file}");
     }
-    link();
+    link::without_unwinding(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     tonic_prost_build::configure()
         .codec_path("crate::wire::StrictCodec")
         .generate_default_stubs(true)
@@ -21,14 +23,4 @@ fn main() -> Result<(), Box<dyn Error>> {
         .disable_comments(["."])
         .compile_fds(protox::compile(FILES, ["proto"])?)?;
     Ok(())
-}
-
-fn link() {
-    let is = |name: &str, value: &str| env::var(name).is_ok_and(|found| found == value);
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bin/no-unwind.ld");
-    println!("cargo::rerun-if-changed={script}");
-    if is("PROFILE", "release") && is("CARGO_CFG_TARGET_ENV", "musl") {
-        println!("cargo::rustc-link-arg-bins=-T{script}");
-        println!("cargo::rustc-link-arg-bins=-Wl,--no-eh-frame-hdr");
-    }
 }
