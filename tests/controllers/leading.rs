@@ -15,7 +15,7 @@ async fn holder(subject: &Subject) -> Option<String> {
     leases.get_opt(&name).await.unwrap()?.spec?.holder_identity.filter(|holder| !holder.is_empty())
 }
 
-/// Until somebody leads, or nobody does; how long that took.
+/// Waits until the lease has a holder, or has none; returns how long that took.
 async fn led(subject: &Subject, is_led: bool) -> Duration {
     let start = Instant::now();
     while holder(subject).await.is_some() != is_led {
@@ -36,7 +36,7 @@ fn a_silent_driver_loses_its_lease() {
             subject.driver.falls_silent(true);
             let waited = led(&subject, false).await;
             assert!(waited > Duration::from_secs(10), "one that starts again keeps it: {waited:?}");
-            // Asked for while nobody leads: the next leader is told of it all the same.
+            // Created while there is no leader: the next leader finds it.
             subject.volume(round, json!({})).await;
             subject.attach(round, json!({})).await;
             subject.driver.falls_silent(false);

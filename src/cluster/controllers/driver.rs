@@ -23,8 +23,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Of a call that only asks.
 const SHORT: Duration = Duration::from_secs(5);
 
-/// How often a driver is asked whether it is there, and how long nobody may be behind its socket:
-/// it may be started again meanwhile.
+/// How often a driver is probed, and how long its socket may refuse connections: the driver may be
+/// restarting.
 const ASK: Duration = Duration::from_secs(5);
 const AWAY: Duration = Duration::from_secs(15);
 
@@ -126,8 +126,8 @@ impl Driver {
         }
     }
 
-    /// Waits until it does not answer any more: nobody is behind its socket for a while, or who is
-    /// there says nothing for longer than a call may take. One that answers with an error answers.
+    /// Waits until the driver has stopped answering: its socket refuses connections for a while, or
+    /// a probe hangs for longer than a call may take. An error is an answer.
     pub async fn falls_silent(&self, a_call: Duration) {
         let mut answered = Instant::now();
         loop {

@@ -1,8 +1,8 @@
-//! Requests to the API server: so many at once, each with a deadline.
+//! Requests to the API server: a bounded number at once, each with a deadline.
 //!
-//! A request that is never answered gives its place back at its deadline, so that those who wait
-//! have their turn whatever becomes of it. A watch has a place until it is answered. What renews a
-//! lease waits for no other request: who cannot renew it has to stop.
+//! A request that is never answered releases its place at its deadline, so the requests that wait
+//! always get their turn. A watch keeps a place until the server begins to answer. A request that
+//! renews a lease waits for no other request: a process that cannot renew its lease has to stop.
 
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Either, Full};
@@ -18,7 +18,7 @@ use tower::{BoxError, Service, ServiceExt as _, service_fn};
 /// Requests at the same time.
 const AT_ONCE: usize = 16;
 
-/// What one may take, once it has its turn.
+/// How long one may take, once it has a place.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The API server, for what controllers do and for what keeps them at work.
@@ -99,8 +99,8 @@ mod tests {
         }
     }
 
-    /// An API server that never ends its answers, or does not even begin, of what is not a lease;
-    /// and how many requests it has.
+    /// An API server that never ends its answers, or never begins them, except for leases; and how
+    /// many requests it has.
     fn silent(begins: bool) -> (Clients, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    /// Also of a request that nobody waits for any more.
+    /// Also if the caller has dropped the request.
     #[tokio::test(start_paused = true)]
     async fn a_place_is_given_back_by_who_has_gone() {
         let (clients, asked) = silent(false);

@@ -1,12 +1,12 @@
-//! Objects as the API server last told of them, and who is told of changes: once in a process for
-//! each kind, whoever needs it.
+//! Objects as the API server last reported them, and the listeners that are told of changes. Each
+//! kind is watched once per process, for all drivers.
 //!
-//! What a listener is told of is what is there: however late it comes, each object and each change
-//! after that, none twice and none left out. Of a driver's work nothing depends on having been
-//! there when something happened.
+//! A listener is told of every object that exists when it subscribes, and of every change after
+//! that: nothing is missed and nothing is told twice, however late it subscribes. So no driver's
+//! work depends on having been subscribed when something happened.
 //!
-//! What we have written ourselves is known as soon as it is written: the watch tells of it later,
-//! and is not listened to then.
+//! An object that this process writes is known as soon as it is written; the same event of the
+//! watch, which comes later, is ignored.
 
 use super::queue::{UNSEEN, Version};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
@@ -117,7 +117,7 @@ impl<K: Watchable> Objects<K> {
         })
     }
 
-    /// Whether nobody has begun to watch them: who asks does now.
+    /// Whether the caller has to begin the watch: true for the first caller alone.
     pub(super) fn may_begin(&self) -> bool {
         !self.begun.swap(true, Ordering::Relaxed)
     }
@@ -182,7 +182,7 @@ impl<K: Watchable> Objects<K> {
         telling.tell(&Change { before, now: Some(Arc::clone(object)) });
     }
 
-    /// Takes out what nobody reads.
+    /// Removes the fields that are never read.
     pub(super) fn strip(&self, object: &mut K) {
         (self.strip)(object);
     }

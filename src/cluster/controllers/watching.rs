@@ -37,7 +37,7 @@ struct Kept<K> {
 }
 
 impl<K: Watchable> Objects<K> {
-    /// Watches them from now on, if nobody has begun to.
+    /// Watches them from now on, unless they are watched already.
     pub fn begin(self: &Arc<Self>, client: &Client) {
         if self.may_begin() {
             tokio::spawn(keep(Api::all(client.clone()), Arc::clone(self)));

@@ -1,7 +1,7 @@
 //! Who may hold a storage: every rule of fencing, without input or output.
 //!
 //! [`decide`] looks at a record, a request and what is known, and says what to do. Each decision
-//! carries the number of its row; `rows.rs` has a test for each.
+//! carries the number of its row; `rows/` has a test for each.
 //!
 //! | # | the storage is held | asked | and | so |
 //! |---|---|---|---|---|
@@ -209,8 +209,8 @@ fn mount(record: &Record, me: &Holder, sharing: Sharing, evidence: &Evidence) ->
 }
 
 /// The same mount is tried again, after a failure, a restart of the agent or a reboot. It is
-/// written even if nothing changes: whoever has decided that this node is gone, and has not written
-/// yet, has to decide again.
+/// written even if nothing changes: another process may have decided that this node is gone and
+/// not written that yet; its write then fails, and it decides again.
 fn again(record: &Record, mine: &Holder, me: &Holder) -> Decision {
     let same_kernel = mine.node.boot == me.node.boot && mine.phase == Phase::Attached;
     let (phase, device) =
@@ -424,8 +424,7 @@ fn clean_up(record: &Record, id: &str, epoch: u64, left: Left, evidence: &Eviden
 }
 
 /// Nothing that was mounted under another epoch may be served: someone else may have written since.
-/// What is kept is written all the same: whoever has decided meanwhile that this node is gone, and
-/// has not written yet, has to decide again.
+/// The record is written even if it is kept, for the same reason as in [`again`].
 fn came_back(record: &Record, id: &str, epoch: u64, agent: &str) -> Decision {
     let Some(mine) = record.holder(id).filter(|mine| mine.epoch == epoch) else {
         return Decision::new(27, Write::Nothing, Reply::Undo);
